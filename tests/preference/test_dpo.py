@@ -42,25 +42,24 @@ def coder_of(policy: Any) -> Coder:
     return Coder(policy.engine.model, policy.template.conversation)
 
 
-def test_a_pairs_responses_are_text_with_the_conversations_end(pairs: Any) -> None:
+def test_responses_are_text_with_their_conversations_end(pairs: Any) -> None:
     policy: Any = load_judge(TINY)
-    batch = batch_of(coder_of(policy), pairs[:2])
+    tokenizer, batch = policy.engine.model.tokenizer, batch_of(coder_of(policy), pairs[:2])
     ids = [row[mask.bool()].tolist() for row, mask in zip(batch["input_ids"], batch["completion_mask"], strict=True)]
     assert len(ids) == 4 and policy.engine.encoder.text(ids[0]) == " (1) red comes to two.</s>"
-    assert ids[2].count(policy.engine.model.tokenizer.eos_token_id) == 1  # "</s>" in the text is text
-
-
-def test_a_conversation_has_its_own_end_and_unsound_pairs_and_settings_are_named(pairs: Any, tmp_path: Path) -> None:
-    model: Any = load_judge(TINY).engine.model  # type: ignore[attr-defined]
+    assert ids[2].count(tokenizer.eos_token_id) == 1  # "</s>" in the text is text
     turns = Conversation(name="turns", opening="", closing="<pad>\n", controls=("<pad>",))
-    prompt, (chosen, _) = dpo.encode(Coder(model, turns), pairs[0])
-    assert chosen[-1] == model.tokenizer.pad_token_id != model.tokenizer.eos_token_id
+    _, (chosen, _) = dpo.encode(Coder(policy.engine.model, turns), pairs[0])
+    assert chosen[-1] == tokenizer.pad_token_id != tokenizer.eos_token_id
+
+
+def test_unsound_pairs_and_options_are_named_before_a_folder_is_made(pairs: Any, tmp_path: Path) -> None:
     with pytest.raises(CollectionError, match=r"4 of 4 rows .*(.|\n)*exceeds max_length=40; raise it, to \d+ for all"):
         train(TINY, pairs, tmp_path / "out", max_length=40)
     for options in ({"parts": ["eyes"]}, {"quantization": "4bit"}, {"warmup_steps": -1}, {"learning_rte": 1.0}):
         with pytest.raises((ValueError, TypeError), match="name some of tower|give lora=|warmup_steps|learning_rte"):
             train(TINY, pairs, tmp_path / "out", **options)
-    assert not (tmp_path / "out").exists()  # a call put right goes there
+    assert not (tmp_path / "out").exists()  # the call put right goes there
 
 
 @pytest.mark.parametrize("kind", ["tiny", "onevision", "qwen2_vl", "gemma3"])

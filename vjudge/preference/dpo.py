@@ -113,9 +113,9 @@ def train(
     if "log" in record:
         return record
     device = models.places.choose_device()
-    computed: Any = models.places.choose_dtype(dtype, device)
+    precision: Any = models.places.choose_dtype(dtype, device)
     # Weights that train in full are read in float32: a policy of an earlier round has steps below a coarser grid.
-    loaded: Any = load_judge(policy, dtype="float32" if lora is None else computed, quantization=quantization)
+    loaded: Any = load_judge(policy, dtype="float32" if lora is None else precision, quantization=quantization)
     model, coder = loaded.engine.model, Coder(loaded.engine.model, loaded.template.conversation)
     if not model.sees_images:
         raise ValueError(f"{policy} reads no images: train a language model by TRL itself")
@@ -130,8 +130,8 @@ def train(
     else:
         decoder = {"target_modules": weights.decoder_layers(network), "task_type": "CAUSAL_LM"}
         adapters = peft.LoraConfig(**decoder | dict(lora))
-    # Autocast: float32 weights, computed with in half precision.
-    halves = {"bf16": computed == torch.bfloat16, "fp16": computed == torch.float16 and device.type == "cuda"}
+    # Autocast: weights that train are float32, and computed with in half precision.
+    halves = {"bf16": precision == torch.bfloat16, "fp16": precision == torch.float16 and device.type == "cuda"}
     arguments = trl.DPOConfig(str(checkpoints), use_cpu=device.type == "cpu", **halves, **ALWAYS, **options)
     out.mkdir(parents=True, exist_ok=True)
     replace_file(file, json.dumps(record) + "\n")  # nothing is refused from here on
@@ -182,8 +182,8 @@ def batch_of(coder: Coder, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch
     texts = [torch.tensor(prompt + response) for prompt, response in sides]
     ids = pad_sequence(texts, batch_first=True, padding_value=coder.pad)
     place, starts = torch.arange(ids.shape[1]), torch.tensor([[len(prompt)] for prompt, _ in sides])
-    attended = place < torch.tensor([[len(text)] for text in texts])
-    masks = {"attention_mask": attended.long(), "completion_mask": (attended & (place >= starts)).long()}
+    attention = place < torch.tensor([[len(text)] for text in texts])
+    masks = {"attention_mask": attention.long(), "completion_mask": (attention & (place >= starts)).long()}
     return {"input_ids": ids, **masks, **pixels(coder.model, ids, [row["images"] for row in rows] * 2)}
 
 

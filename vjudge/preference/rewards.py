@@ -153,9 +153,10 @@ def reward(judge: Any, candidates: Sequence[Mapping[str, Any]], *, by: str = "sc
         return table.assign(reward=scores.to_numpy(dtype=float))
     duels = [duel for _, part in table.groupby("id", sort=False) for duel in combinations(part.index, 2)]
     (a, b), times, truths = np.transpose(duels), table["times"].to_numpy(), table["true_score"].to_numpy()
-    told = [part | {"gold_a": truths[i], "gold_b": truths[j]} for part, i, j in zip(parts, a, b, strict=True)]
-    compared = judge.compare(told, **options)  # only a simulated judge reads the truth
-    verdicts = compared[[f"verdict_{order}" for order in ORDERS if f"verdict_{order}" in compared]]
+    # A judge is not shown gold_a and gold_b; a simulated one is told so.
+    parts = [part | {"gold_a": truths[i], "gold_b": truths[j]} for part, i, j in zip(parts, a, b, strict=True)]
+    run = judge.compare(parts, **options)
+    verdicts = run[[f"verdict_{order}" for order in ORDERS if f"verdict_{order}" in run]]
     points = verdicts.map(lambda verdict: POINTS.get(verdict, NAN)).sum(axis=1, skipna=False).to_numpy()
     rewards = np.zeros(len(table))
     np.add.at(rewards, a, times[b] * points)
@@ -200,12 +201,12 @@ def make_pairs(
         and `left_out`: reason -> number of questions, responses or pairs, as the reason's first word says.
     """
     questions = {str(row["id"]): row for row in rows_of(candidates)}
-    checked = rewards["response"].map(leave_out or (lambda text: False)).astype(bool)
-    blank = rewards["reward"].isna() & ~checked
+    unfit = rewards["response"].map(leave_out or (lambda text: False)).astype(bool)
+    blank = rewards["reward"].isna() & ~unfit
     left_out, n_sound, rows = Counter[str](), 0, []
-    left_out["response: left out by its text"] = int(checked.sum())
+    left_out["response: left out by its text"] = int(unfit.sum())
     left_out["response: without a reward"] = int(blank.sum())
-    for id, part in rewards[~checked & ~blank].groupby("id", sort=False):
+    for id, part in rewards[~unfit & ~blank].groupby("id", sort=False):
         answers, question = part.to_dict("records"), questions[id]
         n_sound += len(answers) > 1
         duels = combinations(answers, 2) if every else [answers] if len(answers) > 1 else []
@@ -248,7 +249,7 @@ def best_of_n(rewards: pd.DataFrame, **options: Any) -> pd.DataFrame:
     missing = rewards["id"].nunique() - len(curves)
     if not curves:
         raise ValueError(f"no question has a reward and a true score for every answer ({missing} left out)")
-    table = pd.DataFrame(curves, columns=range(1, max(map(len, curves)) + 1)).dropna(axis=1)
+    table = pd.DataFrame(curves, columns=range(1, max(map(len, curves)) + 1)).dropna(axis=1)  # up to the fewest
     return mean_of(table, groups, missing=missing, unit="questions", index="n", **options)
 
 
