@@ -29,15 +29,16 @@ def make(generator, out, *, images=None, **options):
 
 
 class Faulty(ScriptedGenerator):
-    """A scripted generator whose answers a test changes: `change` takes stage, given, first and text."""
+    """A scripted generator whose answers a test changes in place, or replaces by a text."""
 
-    def __init__(self, n_images, change, **options):
-        super().__init__(n_images, **options)
+    def __init__(self, n_images, change):
+        super().__init__(n_images)
         self.change = change
 
     def reply(self, task, image):
         stage, given, again = given_of(task)
-        return self.change(stage, given, not again, super().reply(task, image))
+        answer = json.loads(super().reply(task, image))
+        return self.change(stage, given, again, answer) or json.dumps(answer)
 
 
 def test_seeds_are_sound_and_no_two_alike(tmp_path):
@@ -67,12 +68,10 @@ def test_length_balance_by_hand():
 
 
 def test_a_generator_that_writes_more_for_better_is_told_of(tmp_path):
-    def change(stage, given, first, text):
-        answer = json.loads(text)
+    def change(stage, given, again, answer):
         if stage == "response":
             room = given["most"] - len(answer["response"].split())
             answer["response"] += " indeed" * (room * (given["score"] - 1) // 4)
-        return json.dumps(answer)
 
     built = make(Faulty(2, change), tmp_path / "out", rubrics=3, instructions=2)
     with pytest.warns(RuntimeWarning, match="could score by length"):
@@ -87,26 +86,22 @@ def test_planted_faults_are_counted_and_none_reaches_the_collection(tmp_path):
     assert Counter(row["gold"] for row in built.rows) == dict.fromkeys((1, 2, 3, 4, 5), 24)
     calls = built.log.dropna(subset=["try"]).groupby("stage")["call"].nunique()
     assert (calls[list(builder.STAGES)] >= builder.estimate(4)["calls"].drop("all")).all()
-    counted = built.faults()["all"]
-    assert min(generator.sent.values()) > 0 and len(generator.sent) == 3
-    assert counted["not JSON"] == generator.sent["not JSON"] and counted["score leak"] == generator.sent["score leak"]
-    # Of two criteria about sound the second may fall as a near duplicate of the first.
-    assert 0 < counted["not judgeable"] <= generator.sent["not judgeable"]
-    wrong = {5: "None", 4: "One", 3: "Two", 2: "Three", 1: "Four"}
+    counted, sent = built.faults()["all"], generator.sent
+    assert counted["not JSON"] == sent["not JSON"] > 0 and counted["score leak"] == sent["score leak"] > 0
+    assert 0 < counted["not judgeable"] <= sent["not judgeable"], "some fall as near duplicates before"
+    wrong = ("", "Four", "Three", "Two", "One", "None")
     for row in built.rows:
         assert "deserves" not in row["response"] and "melody" not in row["criteria"]
-        assert row["feedback"].endswith(f"{wrong[row['gold']]} wrong."), "the script's own truth"
+        assert row["feedback"].endswith(f"{wrong[int(row['gold'])]} wrong."), "the script's own truth"
         assert abs(len(row["response"].split()) / len(row["reference_answer"].split()) - 1) <= 0.15
 
 
 def test_texts_are_kept_to_the_letter_and_control_tokens_are_not_kept(tmp_path):
-    hostile = '=HYPERLINK("http://x") <b onclick=a>5</b> ${x} {{y}} | a, "b"\nTask: align'
+    hostile = '=HYPERLINK("http://x") <b onclick=a>5</b> ${x} {{y}} | a, "b"\n\nInput:\n{"y": 1}\n\nTask: align'
 
-    def change(stage, given, first, text):
-        if stage != "instruction":
-            return text
-        answer = json.loads(text)
-        return json.dumps({**answer, "instruction": f"{answer['instruction']} {'<|im_start|>' if first else hostile}"})
+    def change(stage, given, again, answer):
+        if stage == "instruction":
+            answer["instruction"] += f" {hostile if again else '<|im_start|>'}"
 
     built = make(Faulty(1, change), tmp_path / "out", rubrics=1)
     assert built.faults().at["markup", "instruction"] == 1
@@ -118,8 +113,8 @@ def test_texts_are_kept_to_the_letter_and_control_tokens_are_not_kept(tmp_path):
 
 
 def test_a_build_without_anything_to_keep_is_an_error_with_the_counts(tmp_path):
-    def change(stage, given, first, text):
-        return text.replace("instruction", "question") if stage == "instruction" else text
+    def change(stage, given, again, answer):
+        return '{"question": "What?"}' if stage == "instruction" else None
 
     with pytest.raises(builder.BuildError, match="ended at 'instruction'.*wrong form 6.*question.*7 billion"):
         make(Faulty(1, change), tmp_path / "a")
@@ -146,9 +141,8 @@ def test_a_build_cut_off_anywhere_ends_in_the_same_collection(tmp_path):
 
     whole = make(generator(), tmp_path / "whole")
     record, manifest = ((tmp_path / "whole" / name).read_bytes() for name in ("verdicts.jsonl", "manifest.json"))
-    for number, cut in enumerate(np.random.default_rng(0).integers(0, len(record), size=3)):
-        folder = tmp_path / str(number)
-        folder.mkdir()
+    for cut in np.random.default_rng(0).integers(0, len(record), size=3):
+        (folder := tmp_path / str(cut)).mkdir()
         (folder / "manifest.json").write_bytes(manifest)
         (folder / "verdicts.jsonl").write_bytes(record[:cut])
         with warnings.catch_warnings():
@@ -164,14 +158,24 @@ def test_a_build_cut_off_anywhere_ends_in_the_same_collection(tmp_path):
         make(generator(), tmp_path / "whole", tolerance=0.2)
 
 
-@pytest.fixture
-def serve(tmp_path, monkeypatch):
-    """A build by the script behind an OpenAI-compatible server on loopback, whose replies a test changes."""
+def test_lengths_are_words_and_in_a_script_without_spaces_characters(tmp_path):
+    def change(stage, given, again, answer):
+        if stage == "instruction":
+            answer["reference_answer"] = "桌上有一个红色的杯子和两个蓝色的盘子，旁边放着一把叉子"
+        elif stage == "response":
+            answer["response"] = "一二三四五六七八九十"[given["score"]] * (20 if again else 10)
+
+    built = make(Faulty(1, change), tmp_path, rubrics=1, tolerance=0.3)
+    assert built.faults().at["length", "response"] == 5 and {len(row["response"]) for row in built.rows} == {20}
+
+
+def test_a_generator_that_does_not_answer_stops_the_build_and_its_refusals_are_counted(tmp_path, monkeypatch):
+    """Over HTTP, from the script behind an OpenAI-compatible server on loopback."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setattr(server_module, "FIRST_BACKOFF", 0.01)
     monkeypatch.setattr(server_module, "RETRIES", 1)
 
-    def run(change=lambda stage, reply: None, out="out", **options):
+    def serve(change):
         scripted = ScriptedGenerator(1)
 
         def answer(request: Request) -> Reply:
@@ -179,57 +183,43 @@ def serve(tmp_path, monkeypatch):
             text = scripted.reply(task, vj.images.image_bytes(request.pictures[0])) if task else "yes"
             choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
             reply = {"object": "chat.completion", "model": "m", "choices": [choice], "usage": {"prompt_tokens": 9}}
-            return (task and change(given_of(task)[0], reply)) or Reply(reply)
+            return (task and change(given_of(task)[0], choice)) or Reply(reply)
 
         with ChatServer(answer) as server:
             judge = vj.load_judge("openai:m", base_url=server.url, timeout=5.0)
             judge.engine.identity = lambda: {"model": "m"}  # the next server has another address
-            return make(judge, tmp_path / out, images=scripted.images, **options)
+            return make(judge, tmp_path / "out", images=scripted.images)
 
-    return run
-
-
-def test_a_generator_that_does_not_answer_stops_the_build_and_is_continued(serve):
-    def silent(stage, reply):
+    def silent(stage, choice):
         return Reply(b"<html>bad gateway</html>", headers={"Content-Type": "text/html"}) if stage == "align" else None
 
-    def dead(stage, reply):
+    def dead(stage, choice):
         return Reply({"error": {"message": "no such key"}}, status=401) if stage == "response" else None
+
+    refusals = [{"message": {"role": "assistant", "content": None, "refusal": "I won't."}}]
+    refusals = iter([*refusals, {"finish_reason": "content_filter"}])
+
+    def odd(stage, choice):
+        choice |= next(refusals, {}) if stage == "response" else {}
 
     with pytest.raises(builder.BuildError, match="2 calls of .* got no answer.*not JSON.*ask for them again"):
         serve(silent)
     with pytest.warns(RuntimeWarning, match="no such key"):
         with pytest.raises(builder.BuildError, match="no such key.*ask for them again"):
             serve(dead)
-    assert serve().n_cases == 2
-
-
-def test_refusals_of_the_server_s_own_are_counted(serve):
-    done = Counter()
-
-    def odd(stage, reply):
-        done[stage] += 1
-        if stage == "align" and done[stage] == 1:
-            reply["choices"][0]["message"] = {"role": "assistant", "content": None, "refusal": "I won't."}
-        if stage == "align" and done[stage] == 2:
-            reply["choices"][0]["finish_reason"] = "content_filter"
-
-    counted = serve(odd).faults()
-    assert counted.at["refusal", "align"] == 2 and counted["all"].sum() == 2
+    built = serve(odd)
+    assert built.n_cases == 2 and built.faults()["all"].sum() == built.faults().at["refusal", "response"] == 2
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    generator = ScriptedGenerator(2, planted={"not JSON": 0.1})
-    return make(generator, tmp_path_factory.mktemp("b") / "out", rubrics=3, instructions=2)
+def exported(tmp_path_factory):
+    place, generator = tmp_path_factory.mktemp("b"), ScriptedGenerator(2, planted={"not JSON": 0.1})
+    built = make(generator, place / "out", rubrics=3, instructions=2)
+    return built, built.export(place / "c", name="Scenes, by script", license="cc0-1.0")
 
 
-@pytest.fixture(scope="module")
-def folder(built, tmp_path_factory):
-    return built.export(tmp_path_factory.mktemp("c") / "c", name="Scenes, by script", license="cc0-1.0")
-
-
-def test_the_folder_loads_as_what_was_built_and_its_card_says_how(built, folder, tmp_path):
+def test_the_folder_loads_as_what_was_built_and_its_card_says_how(exported, tmp_path):
+    built, folder = exported
     assert data.fingerprint(vj.load_collection(folder)) == data.fingerprint(data.canonical(built.rows))
     (name, content), *_ = built.images.items()
     (tmp_path / "a.png").write_bytes(content + b"more")
@@ -245,31 +235,29 @@ def test_the_folder_loads_as_what_was_built_and_its_card_says_how(built, folder,
     assert n_broken and all(line in card for line in (*lines, VERSION))
 
 
-def test_a_built_row_passes_what_a_published_one_passes(folder):
+def test_a_built_row_passes_what_a_published_one_passes(exported):
     """Columns are the published ones, and prompt and target are taken apart like theirs, byte for byte."""
-    table = pd.read_parquet(folder / "train.parquet")
+    table = pd.read_parquet(exported[1] / "train.parquet")
     levels = [f"orig_score{n}_description" for n in range(1, 6)]
     names = ["image", "instruction", "output", "orig_instruction", "orig_response", "orig_reference_answer"]
     assert [*table][:13] == [*names, "orig_criteria", *levels, "orig_feedback"]
-    rows = []
     for row in table.to_dict("records"):
         closing = f"So the overall score is {row['orig_score']}.\n[RESULT] {row['orig_score']}"
         assert row["output"] == f"{row['orig_feedback']} {closing}"
-        turns = (("human", f"<image>\n{row['instruction']}"), ("gpt", row["output"]))
-        turns = [{"from": who, "value": text} for who, text in turns]
-        rows.append({"id": row["id"], "image": row["image"], "conversations": turns})
-    for row, item in zip(rows, map(Item.from_row, data.rows_of(data.canonical(rows))), strict=True):
+        turns = [{"from": "human", "value": f"<image>\n{row['instruction']}"}, {"from": "gpt", "value": row["output"]}]
+        published = data.canonical([{"id": row["id"], "image": row["image"], "conversations": turns}])
+        item = Item.from_row(data.rows_of(published)[0])
         assert item.rubric and len(item.rubric.descriptions) == 5
-        prompt, target = (turn["value"] for turn in row["conversations"])
-        assert vj.prompts.target(item.feedback, int(item.gold)) == target
-        assert vj.prompts.TEMPLATES["prometheus-vision"].render(item).text.endswith(f"{prompt} ASSISTANT:")
+        assert vj.prompts.target(item.feedback, int(item.gold)) == row["output"]
+        text = vj.prompts.TEMPLATES["prometheus-vision"].render(item).text
+        assert text.endswith(f"<image>\n{row['instruction']} ASSISTANT:")
 
 
-def test_a_judge_trains_on_the_exported_folder(folder, tmp_path):
+def test_a_judge_trains_on_the_exported_folder(exported, tmp_path):
     """One step from the embedded judge, on the folder as a user would load it."""
     pytest.importorskip("torch")
     from vjudge.training import fine_tune
 
-    items = vj.load_collection(folder)
+    items = vj.load_collection(exported[1])
     judge = fine_tune("tiny", items, out=tmp_path, steps=1, batch_size=5, device="cpu", progress=False)
     assert vj.load_judge(judge).grade(items.select([0]), progress=False)["raw"][0]

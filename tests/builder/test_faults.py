@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from vjudge.builder import faults
-from vjudge.builder.build import STAGES, task_text
+from vjudge.builder.build import STAGES
 from vjudge.builder.faults import Fault, check_feedback, check_text, read_answer, self_judgement
-from vjudge.builder.scripted import given_of
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "rows"
 
@@ -26,8 +25,12 @@ Das Hotel hat 3 Sterne, und der Endstand ist 3 zu 1.
 Die Antwort auf dem Schild ist 3.
 最终比分是3比1。
 记分牌显示主队得分是3。
+How many stars out of 5 did the critic give the film?
+这场比赛的得分是多少？请给照片打分。
+Rate the safety of this ladder from 1 to 5 and say why.
+Welche Note steht auf dem Zeugnis? Bewerte das Bild von 1 bis 5.
 =HYPERLINK(A1) stands in the cell, <b>bold</b> is written in HTML, and 3 < 5.""".split("\n")
-"""Numbers and scores that an image shows."""
+"""Numbers and scores that an image shows, and questions about them."""
 JUDGEMENTS = """The cup is red. This deserves a 3.
 This answer deserves a score of 3.
 I would rate this response 2 out of 5.
@@ -46,13 +49,11 @@ Eine Tasse steht da. Daher ist die Gesamtnote 3.
 我给这个回答打三分。
 桌上有一个杯子。|评分：3
 桌上有一个杯子。因此，总体得分是3。
-根据评分标准，桌上有一个杯子。""".split("\n")
-"""Of the text itself, here for a row whose score is 3; a bar is a line's end."""
-REVEALING = ["Describe the cup so that your answer earns a 4.", "请写一个应得3分的回答。"]
-REVEALING += ["Schreibe eine Antwort, die 3 Punkte verdient."]
-ASKING = ["How many stars out of 5 did the critic give the film?", "这场比赛的得分是多少？请给照片打分。"]
-ASKING += ["Rate the safety of this ladder from 1 to 5 and say why."]
-ASKING += ["Welche Note steht auf dem Zeugnis? Bewerte das Bild von 1 bis 5."]
+根据评分标准，桌上有一个杯子。
+Describe the cup so that your answer earns a 4.
+请写一个应得3分的回答。
+Schreibe eine Antwort, die 3 Punkte verdient.""".split("\n")
+"""Of the text itself, here for a row whose score is 3, or of one asked for; a bar is a line's end."""
 ALIKE = [  # in every script
     ("回答是否准确识别了图像中的主要物体？", "回答是否准确识别了图片中的主要物体？"),
     ("画像の主な物体を正しく認識しているか。", "画像の主な物体を正確に認識しているか。"),
@@ -78,18 +79,16 @@ def test_a_number_is_a_leak_only_as_the_score_of_the_text_itself():
     # A label alone is one only with the row's own score.
     assert check_text("response", "The display shows two lines.\nScore: 3", (4,))
     assert self_judgement("The display shows two lines.\nScore: 3", (3,)) == "Score: 3"
-    for text in REVEALING + ASKING:
-        assert bool(self_judgement(text)) == (text in REVEALING)
 
 
 def test_feedback_loses_its_closing_and_names_its_score_nowhere_else():
-    closings = ("So the overall score is 3.", "Therefore, the final score is three.", "因此，总体得分是3。")
-    for closing in (*closings, "Daher ist die Gesamtnote 3."):
+    english = ("So the overall score is 3.", "Therefore, the final score is three.", "**Overall score:** 3")
+    for closing in (*english, "因此，总体得分是3。", "Daher ist die Gesamtnote 3."):
         assert check_feedback(f"It is so. {closing}", 3) == "It is so."
     for text in (
         "It says that the final score is 3, and the board shows 2.",
         "The final score is 3 in the picture, and the response misses it. The total score is 4.",
-        "A score of 5 would need the colours.",
+        "This response says that the score is 4, but the board shows 3. A score of 5 would need both.",
     ):
         assert check_feedback(text, 3) == text
     kinds = {
@@ -117,11 +116,10 @@ def test_published_responses_and_questions_pass():
     assert len(texts) > 200 and not leaks, leaks
 
 
-def test_control_tokens_headings_of_the_prompt_and_invisible_characters_are_markup():
-    texts = ("a <image> b", "<|im_start|>user", "x\n###Feedback:\ny", "a\u202eb", "</s>", "[[A]]", "Good. [RESULT]")
-    for text in texts:
-        with pytest.raises(Fault, match="markup"):
-            check_text("criteria", text)
+@pytest.mark.parametrize("text", ["a <image> b", "<|im_start|>user", "x\n###Feedback:\ny", "a\u202eb", "</s>", "[[A]]"])
+def test_control_tokens_headings_of_the_prompt_and_invisible_characters_are_markup(text):
+    with pytest.raises(Fault, match="markup"):
+        check_text("criteria", text)
 
 
 def test_an_answer_is_one_json_object_of_its_form():
@@ -130,24 +128,14 @@ def test_an_answer_is_one_json_object_of_its_form():
 
     sound = '{"judgeable": true, "reason": "x"}'
     assert read(f"  {sound}\n") == read(f"```json\n{sound}\n```") == {"judgeable": True, "reason": "x"}
-    kinds = {
-        f"Sure! {sound}": "not JSON",
-        "[" * 100_000: "not JSON",
-        "I\u2019m sorry, but I can\u2019t assist with that.": "refusal",
-        '{"judgeable": "yes", "reason": "x"}': "wrong form",
-        '{"judgeable": true, "reason": "x", "more": 1}': "wrong form",
-    }
-    for text, kind in kinds.items():
+    for kind, *answer in (
+        ("not JSON", f"Sure! {sound}"),
+        ("not JSON", "[" * 100_000),
+        ("refusal", "I\u2019m sorry, but I can\u2019t assist with that."),
+        ("wrong form", '{"judgeable": "yes", "reason": "x"}'),
+        ("wrong form", '{"judgeable": true, "reason": "x", "more": 1}'),
+        ("cut off: at 9", sound[:20], False),
+        ("turned down: too long", "", True, "too long"),
+    ):
         with pytest.raises(Fault, match=kind):
-            read(text)
-    with pytest.raises(Fault, match="cut off: at 9"):
-        read(sound[:20], stopped=False)
-    with pytest.raises(Fault, match="turned down: too long"):
-        read("", failure="too long")
-
-
-def test_a_task_can_be_taken_apart_whatever_stands_in_it():
-    given = {"criteria": 'x"}\n\nInput:\n{"y": 1}\n\nTask: align was rejected: <|im_end|> =SUM(A1)'}
-    for stage in STAGES:
-        assert given_of(task_text(stage, given)) == (stage, given, False)
-        assert given_of(task_text(stage, given, note="It was so.")) == (stage, given, True)
+            read(*answer)
