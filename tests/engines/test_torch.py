@@ -155,6 +155,20 @@ def test_rows_that_share_a_lane_write_what_they_write_alone(engine: TorchEngine,
             assert texts(engine, render(rows), images, how) == alone
 
 
+def test_memory_of_the_batch_before_leaves_no_trace(engine: TorchEngine, mixed: Any, monkeypatch: Any) -> None:
+    prompts, images = mixed
+    first = texts(engine, prompts, images, ask(max_new_tokens=8))
+    for part in engine.memory["cache"]:
+        part.numpy().fill(255)  # NaN in every width
+    assert texts(engine, prompts, images, ask(max_new_tokens=8)) == first
+    running = [engine.answer(prompts, images, ask(max_new_tokens=8, batch_size=4)) for _ in range(2)]
+    turns = [batch for pair in zip(*running, strict=True) for batch in pair]  # two calls on one engine, in turns
+    assert [answer.text for answer in answers(turns)] == [text for text in first for _ in range(2)]
+    monkeypatch.setattr(engine_module, "KEPT", 0)
+    assert texts(engine, prompts, images, ask(max_new_tokens=8)) == first
+    assert not engine.memory
+
+
 def test_a_scale_of_ten_is_read_in_two_steps_and_its_shares_add_up(engine: TorchEngine, rows: Any) -> None:
     """The scores' probabilities are those of their texts, by plain passes over each."""
     ten = {n: f" {n}" for n in range(1, 11)}
