@@ -201,6 +201,7 @@ def test_hostile_texts_are_shown_whole_and_nothing_runs(home, address):
         notebook.run_all()
         assert not notebook.errors
         tool = page.locator(".vj-reviewer")
+        tool.get_by_text("Mark differences").click()
         tool.get_by_text("Show true score").click()
         for number in range(1, 6):
             tool.get_by_text(f"item {number} of 5").wait_for()

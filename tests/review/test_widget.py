@@ -49,8 +49,8 @@ def test_keys_do_what_the_buttons_do_and_deleting_them_does_nothing(tool):
     assert shown.review.case.number == 1 and len(shown.review.votes()) == 2
     typed(shown, "pu")
     assert shown.review.case.votes == {"score": 3}
-    typed(shown, "t")
-    assert shown._buttons["true score"].value
+    typed(shown, "td")
+    assert shown._buttons["true score"].value and shown._buttons["differences"].value
     typed(shown, "<")
     assert "the key &lt; does nothing here" in shown._status.value
     assert set(KEYS.values()) <= set(shown._buttons)

@@ -5,12 +5,14 @@ Texts come from data and models: they are escaped, never typeset as mathematics,
 
 from __future__ import annotations
 
+import difflib
 import html
 import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from scipy import stats
 
 from vjudge import images, plots
 from vjudge.data import rows_of
+from vjudge.data.summary import SPACELESS
 from vjudge.metrics import feedback_preference
 from vjudge.plots.save import write_csv
 from vjudge.records import Item, is_missing
@@ -31,6 +34,8 @@ from vjudge.runs import replace_file
 
 ASSETS = files("vjudge") / "assets"
 CSS = Markup((ASSETS / "review.css").read_text("utf-8"))
+COMPARED = 8_000  # words of two feedbacks together; finding the differences of longer ones would be felt
+_PIECES = re.compile(rf"\s+|[{SPACELESS}]|[^\s{SPACELESS}]+")  # a character of a script without spaces is a word
 
 
 def plain(value: Any) -> str:
@@ -124,13 +129,32 @@ def contact_sheet(sources: Sequence[Any], *, captions: Sequence[str] = (), image
     return View(TEMPLATES.sheet(pictures(sources, image_size, captions)))
 
 
-def case_html(case: ReviewCase, image_size: int, *, enlarge: bool = False, truth: bool = False) -> Markup:
-    """A case as its annotator may see it now; `enlarge` blows up pictures that are smaller than the size."""
+def case_html(
+    case: ReviewCase, image_size: int, *, enlarge: bool = False, truth: bool = False, differences: bool = False
+) -> Markup:
+    """A case as its annotator may see it now; `enlarge` blows up pictures that are smaller than the size, `differences`
+    marks words that the other feedback lacks.
+    """
     shown = truth and case.revealed
     marks: list[Any] = [(case.item.gold, "true score", "vj-true")] if shown else []
     marks += [(verdict.get("score"), verdict.get("judge", place), "") for place, verdict in case.sides.items()]
     marks.append((case.votes.get("score"), "you", "vj-own"))
-    return TEMPLATES.case(case, pictures(case.item.images, image_size, enlarge=enlarge), marks, shown)
+    sides = [{"feedback": "not graded by this judge"} | verdict for verdict in case.sides.values()]
+    texts = [str(verdict["feedback"] or verdict.get("raw") or "no feedback") for verdict in sides]
+    pieces = _compared(texts) if differences and len(texts) == 2 else [[(text, False)] for text in texts]
+    return TEMPLATES.case(case, pictures(case.item.images, image_size, enlarge=enlarge), marks, pieces, shown)
+
+
+def _compared(texts: Sequence[str]) -> list[list[tuple[str, bool]]]:
+    """Two texts in pieces, each with whether the other text lacks it at that place."""
+    words, pieces = [_PIECES.findall(text) for text in texts], list[list[tuple[str, bool]]]([[], []])
+    if sum(map(len, words)) > COMPARED:
+        return [[(text, False)] for text in texts]
+    for kind, *spans in difflib.SequenceMatcher(a=words[0], b=words[1], autojunk=False).get_opcodes():
+        for side, (start, end) in enumerate(zip_longest(spans[::2], spans[1::2])):
+            text = "".join(words[side][start:end])
+            pieces[side].append((text, kind != "equal" and bool(text.strip())))
+    return pieces
 
 
 def pictures(sources: Sequence[Any], image_size: int, captions: Sequence[str] = (), enlarge: bool = False) -> list[Any]:

@@ -20,7 +20,7 @@ from vjudge.review.show import ASSETS, View, case_html, escape, vote_words
 ZOOM, SMALLEST, LARGEST = 1.45, 120, 1600  # of the pictures: a step, and pixels of the longer side
 KEYS = {  # key -> what it does; digits give the score
     "n": "next", "p": "previous", "w": "next without a vote", "l": "left", "r": "right", "g": "both good",
-    "b": "both bad", "u": "undo", "v": "reveal", "t": "true score",
+    "b": "both bad", "u": "undo", "d": "differences", "v": "reveal", "t": "true score",
 }  # fmt: skip
 _STYLE = (ASSETS / "reviewer.html").read_text("utf-8")
 _KEY_HELP = "; ".join(f"<b>{key}</b> {name}" for key, name in {"1</b>-<b>5": "score", **KEYS}.items())
@@ -81,10 +81,9 @@ class Reviewer:
     def _arrange(self) -> Any:
         review, button, levels = self.review, self._button, self.review.levels
         places = [*review.sides("")]
-        truth = self._buttons["true score"] = ipw.ToggleButton(
-            description="Show true score", layout=self._look["layout"]
-        )
-        truth.observe(lambda change: self._act(lambda: None, truth), names="value")
+        for name, text in {"differences": "Mark differences", "true score": "Show true score"}.items():
+            toggle = self._buttons[name] = ipw.ToggleButton(description=text, layout=self._look["layout"])
+            toggle.observe(lambda change: self._act(lambda: None, change["owner"]), names="value")
         if all(low == high for low, high in levels.values()):
             scores = [button(f"score {n}", n, partial(self._turn, "score", int(n))) for n in levels]
         else:
@@ -111,7 +110,8 @@ class Reviewer:
             [
                 button("smaller", "Image −", partial(self._zoom, 1 / ZOOM)),
                 button("larger", "Image +", partial(self._zoom, ZOOM)),
-                truth,
+                self._buttons["differences"],
+                self._buttons["true score"],
                 button("reveal", "Reveal before voting", review.reveal),
             ],
             [self._case],
@@ -190,7 +190,8 @@ class Reviewer:
         place = f"item {case.number + 1} of {len(review.listed)}, " if case else ""
         self._place = f"{place}{voted.sum()} of {len(voted)} voted by {review.annotator}{', blind' * review.blind}"
         self._progress.value = f"<span>{escape(self._place)}</span>"
-        look = {"truth": self._buttons["true score"].value, "enlarge": self._size > self._start}
+        truth, differences = (self._buttons[name].value for name in ("true score", "differences"))
+        look = {"truth": truth, "differences": differences, "enlarge": self._size > self._start}
         self._page = case_html(case, self._size, **look) if case else "No item passes the filters."
         self._case.value = View(self._page).html
         tags = {f"{place}: {tag}" for place, names in votes.get("tags", {}).items() for tag in names}
