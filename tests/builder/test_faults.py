@@ -131,6 +131,7 @@ def test_an_answer_is_one_json_object_of_its_form():
     for kind, *answer in (
         ("not JSON", f"Sure! {sound}"),
         ("not JSON", "[" * 100_000),
+        ("not JSON", sound.replace("{", '{"judgeable": false, ', 1)),
         ("refusal", "I\u2019m sorry, but I can\u2019t assist with that."),
         ("wrong form", '{"judgeable": "yes", "reason": "x"}'),
         ("wrong form", '{"judgeable": true, "reason": "x", "more": 1}'),

@@ -106,7 +106,7 @@ def read_answer(record: Mapping[str, Any], schema: Mapping[str, Any], limit: int
     if fenced := _FENCE.fullmatch(body):
         body = fenced[1].strip()
     try:
-        answer = json.loads(body)
+        answer = json.loads(body, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         if _REFUSAL.match(body.translate(PLAIN)):
             raise Fault("refusal", shorten(body, 80), "it declined to answer, and the task is harmless.") from None
@@ -117,6 +117,12 @@ def read_answer(record: Mapping[str, Any], schema: Mapping[str, Any], limit: int
     if wrong := [f"{error.json_path}: {shorten(error.message, 100)}" for error in errors]:
         raise Fault("wrong form", "; ".join(wrong[:5]), "its fields were not those of the form shown above.")
     return answer
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a field stands twice")
+    return dict(pairs)
 
 
 def self_judgement(text: str, scores: Container[float] = range(101)) -> str:

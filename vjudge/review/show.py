@@ -139,8 +139,8 @@ def case_html(
     marks: list[Any] = [(case.item.gold, "true score", "vj-true")] if shown else []
     marks += [(verdict.get("score"), verdict.get("judge", place), "") for place, verdict in case.sides.items()]
     marks.append((case.votes.get("score"), "you", "vj-own"))
-    sides = [{"feedback": "not graded by this judge"} | verdict for verdict in case.sides.values()]
-    texts = [str(verdict["feedback"] or verdict.get("raw") or "no feedback") for verdict in sides]
+    absent, sides = "not graded by this judge", case.sides.values()
+    texts = [str(verdict.get("feedback", absent) or verdict.get("raw") or "no feedback") for verdict in sides]
     pieces = _compared(texts) if differences and len(texts) == 2 else [[(text, False)] for text in texts]
     return TEMPLATES.case(case, pictures(case.item.images, image_size, enlarge=enlarge), marks, pieces, shown)
 
