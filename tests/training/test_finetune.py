@@ -137,15 +137,12 @@ def test_the_launch_configurations_are_accelerates():
     assert [load_config_from_file(str(file)).num_processes for file in files] == [8, 8, 8]
 
 
-# Wordings in which LLaVA-Critic-113k's prompts are evidenced, and one that nobody lists.
-CRITIC = [
-    ("Text Caption: a dog on a sofa.\nFrom 0 to 100, how much do you rate for this Text Caption?", "Final Score: 85."),
+CRITIC = [  # a wording of LLaVA-Critic-113k, and one that nobody lists
     (
         "[Question]\nWhat is it?\n\n[Assistant 1]\nA dog.\n[End of Assistant 1]\n\n[Assistant 2]\nA cat.\n"
         "[End of Assistant 2]\n\nAssume assistant 1 always receive a score of 10.",
         "10 3\nThe second names another animal.",
     ),
-    ("question | ground truth | prediction | correctness\n--- | --- | --- | ---\nWhat? | dog | cat |", "0.0"),
     ("Judge the second of these captions in any way you like: <one> a dog <two> a cat", "It is off. Three of ten."),
 ]
 
@@ -164,7 +161,7 @@ def test_critic_rows_train_wherever_prompt_and_target_are_there(quantization, tm
     file.write_text(json.dumps(stored))
     items = vj.load_collection(file)
     assert not all(row.get("response") for row in items)
-    options = SMALL | dict(recipe="llava-critic", lr=1e-2, batch_size=3, steps=3, warmup=1)
+    options = SMALL | dict(recipe="llava-critic", lr=1e-2, batch_size=2, steps=3, warmup=1)
     options |= dict(lora={"r": 4, "lora_alpha": 8}, quantization=quantization, allow=["length", "scores"])
     base = make("onevision", tmp_path / "base")
     folder = fine_tune(base, items, out=tmp_path / "out", freeze=["tower"], **options)

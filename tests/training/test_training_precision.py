@@ -117,8 +117,8 @@ def test_the_line_says_what_speaks_against_a_lesson():
     for losses, share, part in (
         (falling, 0.99, "None"),
         (falling, 0.002, "0.2% of them changed, by 1.0e-02 of their norm"),
-        ([3.0] * 20, 0.99, "was 3.000 at first and 3.000 at last"),
-        ([3.0], 0.99, "was 3.000 at first and 3.000 at last"),
+        ([3.0] * 20, 0.99, "was 3.000 first, 3.000 last, 20 logged"),
+        ([3.0], 0.99, "was 3.000 first, 3.000 last, 1 logged"),
     ):
         entries = [{"step": step, "loss": loss} for step, loss in enumerate(losses, 1)]
         assert part in str(outcome(entries, moved | {"changed": share})["lesson"])

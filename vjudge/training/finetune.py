@@ -389,7 +389,7 @@ def outcome(log: Sequence[Mapping[str, Any]], moved: Mapping[str, float]) -> dic
     losses = [entry["loss"] for entry in log if "loss" in entry]
     tenth = max(1, len(losses) // 10)
     first, last = (sum(part) / tenth for part in (losses[:tenth], losses[-tenth:]))
-    faults = [] if last < FALL * first else [f"the loss was {first:.3f} at first and {last:.3f} at last"]
+    faults = [] if last < FALL * first else [f"the loss was {first:.3f} first, {last:.3f} last, {len(losses)} logged"]
     faults += [line] if (line := weights.movement_line(moved)) else []
     lesson = f"nothing was learned that shows: {'; '.join(faults)}" if faults else None
     return {"loss_first": losses[0], "loss_last": losses[-1], **moved, "lesson": lesson}
