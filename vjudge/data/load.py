@@ -367,9 +367,7 @@ def _fetch(name: str, adapter: Adapter, split: str | None, limit: int | None, re
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         what = f"{name!r} could not be loaded from the hub ({type(error).__name__}: {reason})"
-        terms = (
-            f"accept its terms at https://huggingface.co/datasets/{name} and log in here (hf auth login, or HF_TOKEN)"
-        )
+        terms = f"accept its terms at https://huggingface.co/datasets/{name} and log in (hf auth login, or HF_TOKEN)"
         raise CollectionError(f"{what}; if it is gated, {terms}") from error
     columns = rows.column_names if isinstance(rows, datasets.Dataset) else list(rows[0] if rows else adapter.columns)
     if missing := ", ".join(column for column in adapter.columns if column not in columns):

@@ -217,8 +217,7 @@ def _list_in(cell: Any) -> Any:
     if isinstance(cell, str) and cell[:1] == "[" and cell.count("[") <= 1_000:
         for read in (json.loads, ast.literal_eval):
             with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-                items = read(cell)
-                return items if isinstance(items, list) else cell
+                return read(cell)
     return cell
 
 
@@ -251,9 +250,7 @@ def _pictures(cell: Any) -> list[Any] | None:
 
 
 _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    **dict.fromkeys(
-        (*RESPONSES[:3], "instruction", "reference_answer", "criteria", "feedback"), (_text, "give a text")
-    ),
+    **dict.fromkeys((*RESPONSES[:3], "instruction", "reference_answer", "criteria", "feedback"), (_text, "give text")),
     **dict.fromkeys(("descriptions", "responses"), (_texts, "give a list of texts")),
     **dict.fromkeys(("human_scores", "ranks"), (ratings, "give numbers, or None where unknown")),
     "gold": (as_score, "give a number, or None where unknown"),
@@ -322,7 +319,7 @@ def canonical_row(row: Any, *, folder: Path | None = None, roots: Sequence[str] 
         if column != "images":
             cells[name] = cell
         elif not pictures:
-            first, pictures = name, [] if what or cell is None and pictures is not None else cell
+            first, pictures = name, [] if what else pictures if cell is None else cell
         elif cell and not what and (len(cell) != len(pictures) or not all(map(_same, pictures, cell))):
             what = f"this row's columns `{first}` and `{name}` name different pictures"
             faults.append(("images", what, "keep one of the columns"))
@@ -371,12 +368,8 @@ class Rows(Sequence[Row]):
         if isinstance(source, datasets.Dataset):
             names, source = source.column_names, with_image(source).with_format("arrow")
         else:
-            names = itertools.chain(
-                *(
-                    row if isinstance(row, Mapping) else vars(row) if isinstance(row, (Item, Pair)) else ()
-                    for row in source
-                )
-            )
+            rows = (vars(row) if isinstance(row, (Item, Pair)) else row for row in source)
+            names = itertools.chain.from_iterable(row for row in rows if isinstance(row, Mapping))
         self._source, self.columns = source, tuple(dict.fromkeys(map(str, names)))
 
     def __len__(self) -> int:
