@@ -114,9 +114,9 @@ def test_a_checkpoints_own_chat_template() -> None:
     ("jinja", "message"),
     [
         (None, "has no chat template"),
-        ("{{ raise_exception('no user') }}", "can't write this prompt: TemplateError: no user"),
+        ("{{ raise_exception('no user') }}", "can't write this prompt: .*TemplateError: no user"),
         ("{{ messages[0]['content'][1]['text'] }}", r"writes 1 text\(s\) and 0 image place"),
-        ("{{ ''.__class__.__mro__ }}", "can't write this prompt: SecurityError"),
+        ("{{ ''.__class__.__mro__ }}", "can't write this prompt: .*SecurityError"),
         ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "does not end within 6 s"),
         ("{{ 'a' * 10**10 }}", "can't write this prompt: .*[Mm]emory"),
         ("{% for i in range(99999) %}{{ messages }}{% endfor %}", "writes more than 1,000,000 characters"),

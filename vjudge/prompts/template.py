@@ -29,9 +29,6 @@ from vjudge.records import Item, Pair, Rubric
 class _Mark(Enum):
     IMAGE = "<image>"  # an enum, so that a copy or a pickle is still the same object
 
-    def __str__(self) -> str:
-        return self.value
-
 
 IMAGE = _Mark.IMAGE
 """Stands for one image inside a `Prompt`; the n-th one is the item's n-th image."""
@@ -43,9 +40,6 @@ class Control:
 
     text: str
     times: int = 1
-
-    def __str__(self) -> str:
-        return self.text * self.times
 
 
 @dataclass(frozen=True)
@@ -59,7 +53,8 @@ class Prompt:
     @property
     def text(self) -> str:
         """The prompt for a reader, with "<image>" where an image stands. Not for tokenizing: data may say "<image>"."""
-        return "".join(map(str, self.parts))
+        spelled = (part.text * part.times if isinstance(part, Control) else part for part in self.parts)
+        return "".join(part if isinstance(part, str) else part.value for part in spelled)
 
     @property
     def n_images(self) -> int:
@@ -186,19 +181,17 @@ def fill(template: str, variables: Mapping[str, Any]) -> str:
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": ""}
     task, command = json.dumps([template, variables]).encode(), [sys.executable, "-c", _CHILD]
     try:
-        child = subprocess.run(command, input=task, capture_output=True, timeout=SECONDS, env=environment)
-        text, fault = json.loads(child.stdout)
-    except subprocess.TimeoutExpired:
-        fault = f"it does not end within {SECONDS:g} s"
-    except ValueError:
-        fault = f"it was stopped, or ran out of memory ({child.stderr.decode(errors='replace').strip()[-200:]})"
-    if fault:
-        raise ValueError(fault)
-    return str(text)
+        child = subprocess.run(command, input=task, capture_output=True, timeout=SECONDS, env=environment, check=True)
+        return str(json.loads(child.stdout))
+    except subprocess.TimeoutExpired as error:
+        raise ValueError(f"it does not end within {SECONDS:g} s") from error
+    except subprocess.CalledProcessError as error:
+        last = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise ValueError(last[:2000] or "it was stopped, or ran out of memory") from error
 
 
 def _child() -> None:
-    """In the process of its own: a task from standard input, the text and what went wrong to standard output."""
+    """In the process of its own: a task from standard input, the text to standard output, what it raises to errors."""
     import psutil
     from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -208,12 +201,10 @@ def _child() -> None:
 
         memory = MEMORY + psutil.Process().memory_info().vms
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    try:
-        text = render_jinja_template([variables.pop("messages")], chat_template=template, **variables)[0][0]
-        fault = f"it writes more than {CHARACTERS:,} characters" if len(text) > CHARACTERS else ""
-    except BaseException as error:  # whatever a checkpoint's template raises
-        text, fault = "", f"{type(error).__name__}: {error}"[:2000]
-    sys.stdout.buffer.write(json.dumps([text[:CHARACTERS], fault]).encode())
+    text = render_jinja_template([variables.pop("messages")], chat_template=template, **variables)[0][0]
+    if len(text) > CHARACTERS:
+        sys.exit(f"it writes more than {CHARACTERS:,} characters")
+    sys.stdout.buffer.write(json.dumps(text).encode())
 
 
 def question(conversation: Conversation, text: str, *, n_images: int) -> Prompt:

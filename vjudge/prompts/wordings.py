@@ -252,8 +252,6 @@ _ARENA = """\
 {response_b}
 <|The End of Assistant B's Answer|>"""
 
-_CRITIC_SOURCE = "lmms-lab/llava-critic-7b README.md (the same text in its model card's quick start)"
-_CHAT_SOURCE = "ours, after Prometheus-Vision's task description"
 _PROMPTS = "prometheus-eval/prometheus-eval libs/prometheus-eval/prometheus_eval/prompts.py"
 _RULES, _LMMS = "haotian-liu/LLaVA@181a2f8 llava/eval/table/rule.json", "EvolvingLMMs-Lab/lmms-eval"
 _ASKED_BY = """. LLaVA-Critic's paper (arXiv 2410.02712) evaluates it on this benchmark; its own code is not published, so whether it asked in exactly these words, and where the image stood, is not known"""
@@ -264,16 +262,16 @@ _SOURCES = {
     "prometheus": "prometheus-eval/prometheus evaluation/benchmark/data/vicuna_eval.json; without the stray quote, comma and line feed that end each prompt of that file",
     "prometheus-2": f"{_PROMPTS} (ABS_SYSTEM_PROMPT, ABSOLUTE_PROMPT, ABSOLUTE_PROMPT_WO_REF, SCORE_RUBRIC_TEMPLATE)",
     "prometheus-2-relative": f"{_PROMPTS} (REL_SYSTEM_PROMPT, RELATIVE_PROMPT, RELATIVE_PROMPT_WO_REF; the rubric as load_rubric gives it there: the criteria in brackets, without levels)",
-    "llava-critic": _CRITIC_SOURCE,
-    "llava-critic-pair": _CRITIC_SOURCE,
+    "llava-critic": "lmms-lab/llava-critic-7b README.md (the same text in its model card's quick start)",
+    "llava-critic-pair": "lmms-lab/llava-critic-7b README.md (the same text in its model card's quick start)",
     "llava-critic-rubric": "ours: LLaVA-Critic publishes no wording with a rubric; built from its pointwise one",
     "llava-bench-wild": f"{_RULES} (llava_bench_conv, _detail and _complex, which are one text), put together as by llava/eval/eval_gpt_review_bench.py. That script writes a line feed between every two characters of a context that is one text, as published ones are; here it stays as it is, as in lmms-eval",
     "llava-bench-coco": f"{_RULES} (conv, detail and complex, which are one text), put together as by llava/eval/eval_gpt_review_visual.py",
     "llava-wilder": f"{_LMMS}@0529eb4 lmms_eval/tasks/llava_wilder/utils.py{_ASKED_BY}",
     "detailed-caption": f"{_LMMS}@0ad7b14 lmms_eval/tasks/internal_eval/dc100_en_utils.py (ImageDC){_ASKED_BY}",
     "wildvision": f"{_LMMS}@01d6045 lmms_eval/tasks/wild_vision_bench/utils.py{_ASKED_BY}",
-    "chat": _CHAT_SOURCE,
-    "chat-relative": _CHAT_SOURCE,
+    "chat": "ours, after Prometheus-Vision's task description",
+    "chat-relative": "ours, after Prometheus-Vision's task description",
 }
 
 _CAPTIONS = replace(MESSAGES, system="You are a helpful and precise assistant for checking the quality of the answer.")
