@@ -302,11 +302,9 @@ def collect(
             run = stack.enter_context(Run(out, keys=("id", key)).open(manifest, expected=len(keys)))
             done |= run.done
             for each, scale in zip(keys, scales, strict=False):
+                low, high = (min(scale), max(scale)) if scale else (-math.inf, math.inf)
                 for value in (done.get(each, {}).get(name) for name in ("score", "expected_score")):
-                    on_scale = isinstance(value, (int, float)) and min(scale, default=0) <= value <= max(
-                        scale, default=0
-                    )
-                    if scale and not is_missing(value) and not on_scale:
+                    if not is_missing(value) and not (isinstance(value, (int, float)) and low <= value <= high):
                         what = f"the verdict {each} has a score of {value!r}, off its scale {scale}"
                         raise RunError(f"{out}: {what}; restore the record or use another folder")
         bar = stack.enter_context(tqdm(total=len(keys), initial=len(done), unit=unit, disable=not progress))

@@ -244,9 +244,8 @@ def _eight_bits(array: np.ndarray) -> np.ndarray:
     if kind in "iu" and 0 <= low and high <= 65535 and (array.dtype.str[1:] == "u2" or not 0 < high <= 255):
         wide = array.astype(np.uint16)
         return (wide // 257 + (wide % 257 > 128)).astype(np.uint8)
-    raise ImageError(
-        f"an image of {array.dtype} values from {low} to {high} has no certain scale; use 8 bits, 16, or floats in 0-1"
-    )
+    what = f"an image of {array.dtype} values from {low} to {high} has no certain scale"
+    raise ImageError(f"{what}; use 8 bits, 16, or floats in 0-1")
 
 
 def _digest(data: bytes) -> str:

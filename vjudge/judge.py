@@ -285,9 +285,7 @@ class Judge:
         """How two responses are put to the judge; ValueError where it has no wording for them."""
         if self.pairs is None:
             remedy = "rank by scores, or give load_judge a template= that compares, such as 'chat-relative'"
-            raise ValueError(
-                f"judge {self.name!r} was not taught to compare and has no wording for two responses: {remedy}"
-            )
+            raise ValueError(f"judge {self.name!r}, not taught to compare, has no wording for two responses: {remedy}")
         return self.pairs
 
 

@@ -89,17 +89,14 @@ def _write(original: Original, target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     size = sum(file.stat().st_size for folder in original.origins for file in places.weight_files(folder))
     if size > (free := shutil.disk_usage(target.parent).free):
-        there = (
-            f"takes {size / 1e9:.1f} GB in the transformers layout, and {free / 1e9:.1f} GB are free at {target.parent}"
-        )
-        raise ValueError(f"judge {original.name!r} {there}: make room, or set XDG_CACHE_HOME to a folder elsewhere")
+        there = f"takes {size / 1e9:.1f} GB in the transformers layout, and {free / 1e9:.1f} GB are free at"
+        raise ValueError(f"judge {original.name!r} {there} {target.parent}: make room, or set XDG_CACHE_HOME elsewhere")
     tensors = original.tensors
     with torch.device("meta"):
         model = transformers.AutoModelForImageTextToText.from_config(original.config)
-    need = len(model.state_dict()) - bool(original.config.tie_word_embeddings)
-    if len(tensors) != need:
-        what = f"the weights do not fit its config.json: it asks for {need}, not {len(tensors)}"
-        raise ValueError(f"{original.folder}: {what}")
+    need, count = len(model.state_dict()) - bool(original.config.tie_word_embeddings), len(tensors)
+    if count != need:
+        raise ValueError(f"{original.folder}: the weights do not fit its config.json: it asks for {need}, not {count}")
     partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         _write_settings(original, partial)
@@ -135,10 +132,8 @@ def _write_settings(original: Original, folder: Path) -> None:
         generation.pop(name, None)
     silent = list(range(config.image_token_index, config.text_config.vocab_size))
     _write_json(folder / "generation_config.json", {**generation, "suppress_tokens": silent})
-    image_token, patch = (
-        original.tokenizer.convert_ids_to_tokens(config.image_token_index),
-        config.vision_config.patch_size,
-    )
+    patch = config.vision_config.patch_size
+    image_token = original.tokenizer.convert_ids_to_tokens(config.image_token_index)
     shared = {"vision_feature_select_strategy": config.vision_feature_select_strategy, "image_token": image_token}
     processor = {"processor_class": "LlavaProcessor", "patch_size": patch, "num_additional_image_tokens": 1}
     if original.tiled:
@@ -285,10 +280,9 @@ class Original:
         size = self.tower_config.image_size
         if not self.tiled:
             return CLIPImageProcessorPil.from_pretrained(self.tower_folder, local_files_only=True)
-        half: dict[str, Any] = dict.fromkeys(("image_mean", "image_std"), [0.5, 0.5, 0.5])  # fixed in the original
-        return LlavaOnevisionImageProcessorPil(
-            size={"height": size, "width": size}, image_grid_pinpoints=self.grid, **half
-        )
+        square: Any = {"height": size, "width": size}
+        half: Any = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}  # SigLIP's, fixed in the original
+        return LlavaOnevisionImageProcessorPil(size=square, image_grid_pinpoints=self.grid, **half)
 
     @cached_property
     def tensors(self) -> dict[str, torch.Tensor]:

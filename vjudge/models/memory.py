@@ -44,9 +44,7 @@ class Need(NamedTuple):
     parameters: int
     weights: int  # with quantisation's own constants
     cache: int  # keys and values
-    total: (
-        int  # with activations, image features, and for what can't be computed half a GiB on a GPU and 5 % of weights
-    )
+    total: int  # with activations, and for what can't be computed half a GiB on a GPU and 5 % of the weights
     tokens: int
 
 

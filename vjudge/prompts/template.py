@@ -89,11 +89,9 @@ def split(text: str, controls: Sequence[str], image_token: str = "") -> tuple[An
     """Text that a template or a processor wrote, never data, with its control tokens (the longest that fit) and image
     places as parts."""
     marks = sorted((mark for mark in {*controls, image_token} if mark), key=len, reverse=True)
-    pieces = re.split("(" + "|".join(map(re.escape, marks)) + ")", text) if marks else [text]
-    return tuple(
-        piece if place % 2 == 0 else IMAGE if piece == image_token else Control(piece)
-        for place, piece in enumerate(pieces)
-    )
+    pieces: list[Any] = re.split("(" + "|".join(map(re.escape, marks)) + ")", text) if marks else [text]
+    pieces[1::2] = [IMAGE if piece == image_token else Control(piece) for piece in pieces[1::2]]
+    return tuple(pieces)
 
 
 @dataclass(frozen=True)
