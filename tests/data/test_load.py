@@ -118,7 +118,7 @@ def test_rows_that_cannot_be_read_are_all_named(folder: Path) -> None:
         ("e.csv", b"id\n\xf6\n"),
     ]:
         (folder / name).write_bytes(content)
-        with pytest.raises(CollectionError, match=f"{name}|row 0 .id None., row: is not JSON"):
+        with pytest.raises(CollectionError, match=name):
             load_collection(folder / name)
 
 

@@ -109,7 +109,7 @@ def load_collection(
     if path.exists():
         rows, file = _read(path, split, limit)
         folder = file if file.is_dir() else file.parent
-        items = _collect(rows, folder, parts=(split, file.stem))
+        items = _collect(rows, folder, parts=(split, file.stem), source=f" of {str(file)!r}")
         if origin(items).get("source"):  # saved by the user after loading
             return items
         return _record(items, source=str(path), split=None if path.is_file() else split, revision=None, commit=None)
@@ -135,7 +135,9 @@ def canonical(rows: Iterable[Mapping[str, Any]], *, folder: str | Path | None = 
     return _collect(rows, None if folder is None else Path(folder))
 
 
-def _collect(rows: Any, folder: Path | None, adapter: Adapter | None = None, parts: Any = ()) -> datasets.Dataset:
+def _collect(
+    rows: Any, folder: Path | None, adapter: Adapter | None = None, *, parts: Iterable[Any] = (), source: str = ""
+) -> datasets.Dataset:
     """As `canonical`; `parts` are names that the rows' part of the data set may have."""
     files = None
     if isinstance(rows, datasets.Dataset):
@@ -175,7 +177,7 @@ def _collect(rows: Any, folder: Path | None, adapter: Adapter | None = None, par
         if files is None:
             images.append(datasets.Dataset.from_dict({"images": pictures}, _IMAGES))
     if problems and (adapter is None or len({problem.index for problem in problems}) == len(table)):
-        raise CollectionError.of_rows(problems, len(table))
+        raise CollectionError.of_rows(problems, len(table), source)
     reasons = Counter(row["fault"] for row in table if adapter and row.get("fault") is not None)
     if adapter and reasons:
         what = f"{reasons.total()} of {len(table)} rows could not be read and are kept with the reason in `fault`"

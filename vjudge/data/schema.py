@@ -95,10 +95,10 @@ class CollectionError(ValueError):
         super().__init__("\n".join([message, *lines]))
 
     @classmethod
-    def of_rows(cls, problems: Sequence[Problem], n_rows: int) -> CollectionError:
+    def of_rows(cls, problems: Sequence[Problem], n_rows: int, source: str = "") -> CollectionError:
         """The error of bad rows among so many, with their number."""
         n_bad = len({problem.index for problem in problems})
-        return cls(f"{n_bad} of {n_rows} rows cannot be used:", problems)
+        return cls(f"{n_bad} of {n_rows} rows{source} cannot be used:", problems)
 
 
 class BadRow(Exception):
