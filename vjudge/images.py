@@ -1,9 +1,8 @@
 """Open any image safely, and show it.
 
 What comes out is what a viewer would see, in RGB of eight bits: turned as its EXIF tag says, transparent parts on
-white, 16-bit values scaled; on opaque, upright 8-bit images to the bit what the original LLaVA loader's
-`Image.open(file).convert("RGB")` gives. Nothing is fetched from a network. A file of more than `MAX_BYTES` is refused
-unread, a picture of more than `MAX_PIXELS` undecoded: at that limit decoding takes 0.5 to 0.8 GB besides the file.
+white, 16-bit values scaled; else to the bit what the original LLaVA loader's `Image.open(file).convert("RGB")` gives.
+More than `MAX_BYTES` is refused unread, more than `MAX_PIXELS` undecoded: decoding takes 0.5 to 0.8 GB at that limit.
 """
 
 from __future__ import annotations

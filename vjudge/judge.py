@@ -200,10 +200,9 @@ class Judge:
             mode, options: as in `grade`, its errors too; with mode "score", the more probable of A and B is chosen.
 
         Returns:
-            One row a pair: id, judge, verdict and consistent (see `combine`), probability_a (of A's token against B's
-            where the verdict is written, the mean of the orders), verdict_ab and verdict_ba (in terms of the pair's own
-            a and b), failure; by order scores (the two, as shown), strong, feedback and raw; sums of n_prompt_tokens,
-            n_new_tokens and seconds; preference, group, criteria and category as given. `attrs` as in `grade`.
+            One row a pair: id, judge, verdict and consistent (see `combine`), probability_a (of A's token against B's,
+            the mean of the orders), verdict_ab and verdict_ba (in terms of the pair's own a and b), failure; by order
+            scores (as shown), strong, feedback, raw; sums of n_prompt_tokens, n_new_tokens, seconds; what was given.
 
         >>> import vjudge as vj
         >>> judge = vj.load_judge("tiny", device="cpu", template="prometheus-2-relative")  # never taught to compare

@@ -1,8 +1,7 @@
 """The append-only record of a run: what was asked, and every verdict as soon as it exists.
 
-A run is a folder: `manifest.json` says what was run, and `verdicts.jsonl` holds one verdict a line, with a checksum. A
-verdict that `append` returned for is on the disk. A line that is torn, or whose checksum does not hold, is named by the
-next opening, moved to `damaged.jsonl` and computed again. A lock keeps two processes from writing at once.
+`manifest.json` says what was run, `verdicts.jsonl` holds one verdict a line, on the disk when `append` returns. A line
+that is torn, or whose checksum fails, is named by the next opening, moved to `damaged.jsonl` and computed again.
 """
 
 from __future__ import annotations

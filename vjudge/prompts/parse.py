@@ -299,9 +299,6 @@ def _choice_at(text: str, signs: str, place: str) -> Reading:
     return Reading(0, end, None if denied else Statement(choice=choice), fault)
 
 
-# --- the places where formats put a verdict
-
-
 @dataclass(frozen=True)
 class Place:
     """Where a format puts its verdict, and what may stand there."""
@@ -565,9 +562,8 @@ def verdict_spans(text: str, scale: Scale = (1, 5)) -> list[tuple[int, int]]:
     >>> [feedback[start:end] for start, end in verdict_spans(feedback)]
     ['2']
 
-    `scale`, lowest and highest score, tells "4/7" from a fraction. Counts of things ("4/5 items") are no verdicts. More
-    is hidden than `parse` accepts ("a solid four", "4-5", other languages), and never less: no reader in `FORMATS`
-    reads a score in what is left, if need be because a whole line is among the spans.
+    `scale` tells "4/7" from a fraction; counts ("4/5 items") are no verdicts. More is hidden than `parse` accepts ("a
+    solid four", other languages), never less: no reader of `FORMATS` reads a score in what is left.
     """
     plain = text.translate(PLAIN)
     spans = {match.span("value") for pattern in _TELLING for match in re.finditer(f"(?i){pattern}", plain)}

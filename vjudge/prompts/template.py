@@ -1,8 +1,7 @@
 """A template is one wording of a judging task; filled with an item or a pair it gives a prompt.
 
-Text that comes from data is never scanned for markup: only the sentinel `IMAGE` stands for an image and only a template
-makes a `Control` token. An engine must encode the strings with special tokens switched off. A checkpoint's own chat
-template is filled in a process of its own, within bounds.
+Text from data is never scanned for markup: only the sentinel `IMAGE` stands for an image, only a template makes a
+`Control` token, and an engine must encode the strings with special tokens switched off.
 """
 
 from __future__ import annotations
@@ -287,8 +286,7 @@ class Template:
 
         Without a reference answer its section and its mention are left out, as in Prometheus 2's own templates. That
         Prometheus-Vision's does so, that "Score 5" follows the rubric's scale, and that a text-only judge is told of
-        images that it can't see, are our choices. ValueError: an item where the template compares two responses, or the
-        reverse; a column of `needs` is blank.
+        images that it can't see, are our choices. ValueError: an item for a pair or the reverse; a blank of `needs`.
 
         Source: prometheus-eval/prometheus-eval prometheus_eval/prompts.py (ABSOLUTE_PROMPT_WO_REF).
         """
