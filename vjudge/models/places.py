@@ -223,7 +223,7 @@ def _digest(file: Path, modified: int, size: int) -> str:
 
 
 def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a folder by name, on the CPU and as stored, from mapped files. Nothing in a file is run; ValueError
+    """The tensors of a folder by name, on the CPU and as stored, from mapped files. Nothing in them is run; ValueError
     for no weights, and for a file that is damaged or would run code."""
     tensors: dict[str, torch.Tensor] = {}
     for file in weight_files(folder):
