@@ -51,10 +51,10 @@ class RayEngine(Engine):
             raise ImportError("engine='ray' needs Ray: pip install 'vjudge[ray]'") from error
         if not ray.is_initialized():
             ray.init(include_dashboard=False)
-        n_cpus, n_gpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
+        n_cpus, n_gpus = (int(ray.available_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
         count: Any = min(n_cpus, n_gpus) if workers is None else workers
         if not whole(count, 1) or count > n_cpus:
-            raise ValueError(f"workers={workers!r}: say how many; this Ray cluster has {n_cpus} CPUs and {n_gpus} GPUs")
+            raise ValueError(f"workers={workers!r}: say how many; Ray has {n_cpus} CPUs and {n_gpus} GPUs free")
         gpus = n_gpus and 1 / math.ceil(count / n_gpus)  # for each: where workers are more, some share one
         self.ray, self.judge = ray, str(judge)
         self.rows = 1024 if worker_engine == "vllm" else 256 if n_gpus else 64  # that go to a worker together
