@@ -5,7 +5,8 @@ An answer without a verdict stays without a score: it is counted, shown and neve
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -80,6 +81,7 @@ def load_judge(
         single, pairs = _wordings(family or families.FAMILIES["chat"], wording)
         fixed = [one.conversation for one in (single, pairs) if one and one.conversation.name != MESSAGES.name]
         options = {"conversation": fixed[0] if fixed else None} | options
+        _check_options("server", options, engines.ServerEngine)
         served, pairs = engines.ServerEngine(name.removeprefix(SERVER), **options), pairs and pairs.as_messages()
         return Judge(name, template=single.as_messages(), pairs=pairs, engine=served, family=family)
     if engine == "vllm":
@@ -87,9 +89,19 @@ def load_judge(
     else:
         from vjudge import models
 
+        _check_options("torch", options, models.load, models.places.place, engines.TorchEngine)
         own = {option: options.pop(option) for option in ("image_mode", "threads") if option in options}
         here = engines.TorchEngine(models.load(name_or_path, **options), **own)
     return _fitted(name_or_path, here, wording, exact=isinstance(template, Template))
+
+
+def _check_options(engine: str, options: Mapping[str, Any], *makers: Callable[..., Any]) -> None:
+    """Refuse an option that an engine does not have, and name those that it has."""
+    parameters = [one for maker in makers for one in inspect.signature(maker).parameters.values()]
+    names = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    if unknown := [name for name in options if name not in names]:
+        known = f"engine {engine!r} takes {', '.join(names)}"
+        raise TypeError(f"load_judge() got an unexpected keyword argument {unknown[0]!r}: {known}")
 
 
 def _fitted(name_or_path: str | Path, engine: Any, wording: Template | None, *, exact: bool) -> Judge:

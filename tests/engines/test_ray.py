@@ -143,12 +143,15 @@ def test_score_mode_draws_and_a_failure(judges: tuple[Judge, Judge], scenes: Any
 
 
 def test_what_a_cluster_cannot_do_is_said(judges: tuple[Judge, Judge]) -> None:
-    for workers in (None, 1):  # another engine's workers hold the two CPUs: a third would wait for ever
-        with pytest.raises(ValueError, match="say how many; Ray has 0 CPUs and 0 GPUs free"):
-            RayEngine("tiny", load=load_judge, workers=workers)
+    # Another engine's workers hold the two CPUs: a third would wait for ever, and so would one for GPUs.
+    for options in ({"workers": None}, {"workers": 1}, {"workers": 1, "gpus": 2}):
+        with pytest.raises(
+            ValueError, match="say how many; a worker takes one CPU, and Ray has 0 CPUs and 0 GPUs free"
+        ):
+            RayEngine("tiny", load=load_judge, **options)  # type: ignore[arg-type]
     engine: Any = judges[0].engine
     with pytest.raises(ValueError, match="no judge 'no-such-judge'"):  # as it is raised in the worker
-        ray.get(engine.workers[0].__ray_call__.remote(lambda worker: load_judge("no-such-judge")))
+        engine._get(engine.workers[0].__ray_call__.remote(lambda worker: load_judge("no-such-judge")))
 
 
 def test_a_block_that_kills_every_worker_is_not_lost_silently() -> None:

@@ -394,6 +394,16 @@ def test_retry_after_is_obeyed_and_where_waiting_does_not_help_the_call_ends(
         assert len(server.asked) == 3 and 0.5 <= server.asked[1].time - server.asked[0].time < 5
 
 
+def test_the_spend_limit(rows: Any) -> None:
+    with ChatServer(judge) as server:
+        # Each answer costs 100 x 1 + 10 x 10 = 200 millionths; the test request too.
+        with pytest.warns(RuntimeWarning, match=r"the spend limit of 0.001 is reached; 6 prompts have no answer"):
+            frame = grade(ask(server, price=(1.0, 10.0), spend_limit=0.001), rows[:10])
+        assert len(server.requests) == 5 and frame["score"].notna().sum() == 4
+    with pytest.raises(ValueError, match="give a price= too"):
+        ask(server, spend_limit=1.0)
+
+
 # --- replies of any kind ----------------------------------------------------------------------------------------------
 
 

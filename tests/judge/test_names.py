@@ -61,8 +61,8 @@ def test_the_names_used_most_have_examples(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("tiny", {"base_url": "x"}, "unexpected keyword argument 'base_url'"),
-        ("openai:m", {"foo": 1}, "unexpected keyword argument 'foo'"),
+        ("tiny", {"base_url": "x"}, "unexpected keyword argument 'base_url': engine 'torch' takes .*quantization"),
+        ("openai:m", {"foo": 1}, "unexpected keyword argument 'foo': engine 'server' takes base_url"),
         ("tiny", {"template": 5}, "template 5 is unknown"),
         (" ", {}, "a judge has a name such as 'tiny', or the path of a folder; ' ' is neither"),
         ("tiny", {"threads": 1.5}, "threads=1.5: use"),

@@ -33,7 +33,8 @@ class RayEngine(Engine):
 
     Args:
         judge, load: the judge's name, and `load_judge`, or it with options such as `dtype` bound.
-        workers: how many processes, each with the whole judge, a CPU and a GPU or a share of one; None: one a GPU.
+        workers: how many processes, each with the whole judge; None: as many as there are GPUs for.
+        gpus: that Ray sets aside for a worker; None takes one, or an equal share where workers outnumber the GPUs.
         worker_engine, options: the workers' own engine, "torch" or "vllm" ("auto" as in `load_judge`), and its options.
 
     ImportError: Ray is not installed. ValueError: no room for a worker, or what `load_judge` raises.
@@ -42,7 +43,14 @@ class RayEngine(Engine):
     name = "ray"
 
     def __init__(
-        self, judge: str | Path, *, load: Any, workers: int | None = None, worker_engine: str = "auto", **options: Any
+        self,
+        judge: str | Path,
+        *,
+        load: Any,
+        workers: int | None = None,
+        worker_engine: str = "auto",
+        gpus: float | None = None,
+        **options: Any,
     ) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anyone unasked
         try:
@@ -52,10 +60,11 @@ class RayEngine(Engine):
         if not ray.is_initialized():
             ray.init(include_dashboard=False)
         n_cpus, n_gpus = (int(ray.available_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
-        count: Any = min(n_cpus, n_gpus) if workers is None else workers
-        if not whole(count, 1) or count > n_cpus:
-            raise ValueError(f"workers={workers!r}: say how many; Ray has {n_cpus} CPUs and {n_gpus} GPUs free")
-        gpus = n_gpus and 1 / math.ceil(count / n_gpus)  # for each: where workers are more, some share one
+        count: Any = min(n_cpus, int(n_gpus / (gpus or 1))) if workers is None else workers
+        if not whole(count, 1) or count > n_cpus or count * (gpus or 0) > n_gpus:
+            room = f"a worker takes one CPU, and Ray has {n_cpus} CPUs and {n_gpus} GPUs free"
+            raise ValueError(f"workers={workers!r}, gpus={gpus!r}: say how many; {room}")
+        gpus = (n_gpus and 1 / math.ceil(count / n_gpus)) if gpus is None else gpus
         self.ray, self.judge = ray, str(judge)
         self.rows = 1024 if worker_engine == "vllm" else 256 if n_gpus else 64  # that go to a worker together
         place = str(Path(judge).absolute()) if Path(judge).is_dir() else str(judge)
@@ -64,7 +73,7 @@ class RayEngine(Engine):
         actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1, max_task_retries=ATTEMPTS - 1)(_Worker)
         self.workers = [actor.remote(load, own) for _ in range(count)]
         first, _ = ray.wait([worker.describe.remote() for worker in self.workers])
-        self.template, self.pairs, family, self._identity = ray.get(first[0])
+        self.template, self.pairs, family, self._identity = self._get(first[0])
         self.family = families.FAMILIES.get(family)
 
     def answer(self, prompts: Sequence[Prompt], images: Sources, ask: Ask, wanted: Wanted = None) -> Answers:
@@ -92,11 +101,18 @@ class RayEngine(Engine):
         """The workers' own, which all of them share; how many they are decides nothing."""
         return {**self._identity, "engine": f"ray, {self._identity['engine']}"}
 
+    def _get(self, result: Any) -> Any:
+        """What a worker gives; what it raises is raised as it was there, without Ray's account of it."""
+        try:
+            return self.ray.get(result)
+        except self.ray.exceptions.RayTaskError as error:
+            raise (error.cause if isinstance(error.cause, Exception) else error) from None
+
     def _read(self, places: Sequence[int], result: Any) -> list[Answer]:
         """The answers of a block, by the places in it that are wanted."""
         errors = self.ray.exceptions
         try:
-            identity, answers = self.ray.get(result)
+            identity, answers = self._get(result)
         except (errors.RayActorError, errors.OutOfMemoryError, errors.ObjectLostError) as error:
             reason = f"the worker died each time it computed this block ({type(error).__name__})"
             return [Answer(place, failure=reason, transient=True) for place in places]

@@ -229,6 +229,7 @@ class ServerEngine(Engine):
         fields: further fields of each request, such as `{"reasoning_effort": "low"}`; None as a value leaves a field
             out. A run's manifest keeps them: no secrets.
         price: for a million prompt tokens and a million new tokens, in any currency.
+        spend_limit: in that currency, for this engine's lifetime; no prompt is sent beyond it (those under way end).
 
     ValueError: an unsound address; a key that is missing, or would go over a network in the clear.
 
@@ -248,11 +249,14 @@ class ServerEngine(Engine):
         timeout: float = 300.0,
         fields: Mapping[str, Any] | None = None,
         price: tuple[float, float] | None = None,
+        spend_limit: float | None = None,
     ) -> None:
+        if spend_limit is not None and price is None:
+            raise ValueError(f"spend_limit={spend_limit!r}: give a price= too")
         self.base_url, _ = address(base_url, key_variable)  # refuses a key that is missing now
         self.model, self.key_variable, self.timeout, self.price = model, key_variable, timeout, price
         self.conversation = conversation if self.base_url != OPENAI else None
-        self.fields = dict(fields or {})
+        self.fields, self.spend_limit = dict(fields or {}), spend_limit
         self.usage = Counter[str]()  # of all calls: "requests", "repetitions" among them, "prompt tokens" and more
 
     def __repr__(self) -> str:
@@ -354,9 +358,11 @@ class ServerCall:
             pool.shutdown(wait=False, cancel_futures=True)  # whoever stops waits for no answer
 
     def _answer(self, row: int, prompt: Prompt, sources: Sequence[Any]) -> Answer:
-        started, client = time.perf_counter(), self.client
+        started, engine, client = time.perf_counter(), self.engine, self.client
         try:
             with client.lock:
+                if engine.spend_limit is not None and engine.cost(engine.usage) >= engine.spend_limit:
+                    client.stop(f"the spend limit of {engine.spend_limit:g} is reached")
                 if client.stopped:
                     raise Unanswered(f"not asked: {client.stopped}")
                 shown = [picture(source) for source in sources]
