@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -57,7 +57,7 @@ def whole(call: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, li
 
 def state(out: Path) -> dict[str, bytes]:
     """What a later call must leave as it is."""
-    kept = ("verdicts.jsonl", "pairs.csv", "dpo.json", "model.safetensors")
+    kept = ("verdicts.jsonl", "pairs.json", "dpo.json", "model.safetensors")
     files = [path for path in out.glob("round-*/**/*") if path.name in kept and "checkpoints" not in path.parts]
     files = [path for path in files if not path.with_name("checkpoints").exists()]  # else it is a training to go on
     return {str(path.relative_to(out)): path.read_bytes() for path in files}
@@ -84,7 +84,9 @@ def test_each_round_starts_from_the_last_ones_policy_and_draws_anew(whole: Any, 
     assert [row["responses"] for row in first.candidates] != [row["responses"] for row in second.candidates]
     assert len(first.pairs) > 1 and (first.pairs["margin"] > 0).all()
     assert second.record["log"][0]["loss"] == pytest.approx(0.6931, abs=1e-3)  # its own reference
-    assert pd.read_csv(out / "round-1/pairs.csv")["id"].tolist() == first.pairs["id"].tolist()
+    stored = json.loads((out / "round-1/pairs.json").read_text(encoding="utf-8"))
+    assert [pair["id"] for pair in stored["pairs"]] == first.pairs["id"].tolist()
+    assert stored["account"] == first.pairs.attrs
 
 
 def test_rounds_cut_off_anywhere_go_on_and_end_the_same_and_a_finished_call_does_nothing(

@@ -229,7 +229,7 @@ def run_rounds(
     Args:
         policy: the checkpoint that the first round starts from.
         questions, judge: what the policy answers in each round, with a rubric where the `Judge` needs one.
-        out: gets `round-1` and so on, each with candidates, rewards, policy and pairs.csv; an interrupted call goes on
+        out: gets `round-1` and so on, each with candidates, rewards, policy and pairs.json; an interrupted call goes on
             where it stopped. Who removes a round's folder and the later ones has them made anew.
         draws, rewards, pairs, training: options of `draw`, `reward`, `make_pairs` and `train`; the published ones where
             they say nothing. The seeds of draws and training grow by one a round.
@@ -249,7 +249,8 @@ def run_rounds(
         rewarded = reward(judge, rows, out=folder / "rewards", **(rewards or {}))
         chosen = make_pairs(rows, rewarded, **(pairs or {}))
         record = train(start, chosen, folder / "policy", **{**training, "seed": training["seed"] + number})
-        chosen.drop(columns="images").to_csv(folder / "pairs.csv", index=False)
+        account = {"account": chosen.attrs, "pairs": chosen.drop(columns="images").to_dict("records")}
+        replace_file(folder / "pairs.json", json.dumps(plain(account), indent=1, ensure_ascii=False) + "\n")
         start = folder / "policy"
         results.append(SimpleNamespace(candidates=rows, rewards=rewarded, pairs=chosen, record=record, policy=start))
     return results
