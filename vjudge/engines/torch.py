@@ -74,9 +74,8 @@ class TorchEngine(Engine):
         self.encoder = Encoder(model.tokenizer, image_token_id=image_token, tokens_per_image=places)
         self.memory_bytes = batch_budget(model)  # what a batch's cache and activations may take under "auto"
         self.ends, self.plain = ends_of(model), why_plain(model)
-        self.memory: dict[
-            str, list[torch.Tensor]
-        ] = {}  # of the last batch; who takes it out has it alone, as in threads
+        torch.empty(31 << 20, dtype=torch.uint8)  # freed at once: glibc then keeps smaller blocks for what comes next
+        self.memory: dict[str, list[torch.Tensor]] = {}  # of the last batch: a call that takes it out has it alone
         self.work: Work = Work()
 
     def answer(
@@ -538,7 +537,7 @@ class Lanes:
             return like.new_empty(shape)
         size = math.prod(shape) * like.element_size()
         if spare is None or len(spare) < size:
-            spare = torch.from_numpy(np.empty(size, np.uint8))  # for which NumPy asks the system for huge pages
+            spare = torch.empty(size, dtype=torch.uint8)
         self.memory.append(spare)
         return spare[:size].view(like.dtype).view(shape)
 
