@@ -199,6 +199,6 @@ def test_a_checkpoints_code_never_runs(tmp_path: Path) -> None:
     config["auto_map"] = {"AutoConfig": "modeling_novel.Config", "AutoModelForCausalLM": "modeling_novel.Novel"}
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "modeling_novel.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
-    with pytest.raises(ValueError, match="code, which is not run here"):
+    with pytest.raises(ValueError, match="code of its own, which is not run here"):
         load_judge(tmp_path, device="cpu")
     assert not (tmp_path / "ran").exists()

@@ -16,7 +16,7 @@ import itertools
 import math
 import os.path
 import time
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ from transformers import DynamicCache, GenerationConfig, LogitsProcessor, Logits
 from transformers.cache_utils import DynamicLayer
 from transformers.utils.generic import ModelOutput
 
-from vjudge.engines.engine import Answer, Ask, Engine, Quantity, Work, check_images, whole
+from vjudge.engines.engine import Answer, Answers, Ask, Engine, Quantity, Sources, Wanted, Work, check_images, whole
 from vjudge.engines.tokens import Encoder, Scale, ends_of
 from vjudge.engines.vision import ProcessedImages, images_of
 from vjudge.images import Pictures, picture
@@ -78,16 +78,12 @@ class TorchEngine(Engine):
         self.memory: dict[str, list[torch.Tensor]] = {}  # of the last batch: a call that takes it out has it alone
         self.work: Work = Work()
 
-    def answer(
-        self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask, wanted: Container[int] | None = None
-    ) -> Iterator[list[Answer]]:
+    def answer(self, prompts: Sequence[Prompt], images: Sources, ask: Ask, wanted: Wanted = None) -> Answers:
         """See `Engine.answer`; a row's draws depend on its seed alone."""
-        if faults := ask.check():
-            raise ValueError("; ".join(faults))
         self.work = Work(threads=self.threads or 0, notes=[] if self.plain is None else [self.plain])
         return TorchCall(self, prompts, images, ask).answers(wanted)
 
-    def plan(self, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask) -> list[Quantity]:
+    def plan(self, prompts: Sequence[Prompt], images: Sources, ask: Ask) -> list[Quantity]:
         """What `answer` would take: everything but the answers' length and the time, exactly."""
         verdicts, _, shown, new, total = super().plan(prompts, images, ask)
         plan = [[row for rows in batch for row in rows] for batch in TorchCall(self, prompts, images, ask).batches()]
@@ -235,9 +231,7 @@ class Prefix:
 class TorchCall:
     """One call of the torch engine. A prompt is a row, or in a score pass a row for each stem of its scale."""
 
-    def __init__(
-        self, engine: TorchEngine, prompts: Sequence[Prompt], images: Sequence[Sequence[Any]], ask: Ask
-    ) -> None:
+    def __init__(self, engine: TorchEngine, prompts: Sequence[Prompt], images: Sources, ask: Ask) -> None:
         self.engine, self.model, self.encoder, self.work = engine, engine.model, engine.encoder, engine.work
         self.prompts, self.images, self.ask = prompts, images, ask
         self.source = images_of(engine.model, engine.image_mode)
@@ -246,7 +240,7 @@ class TorchCall:
         self._most, self._pass_tokens = LIMITS.get(self.model.device.type, LIMITS_ELSEWHERE)
         self._most = self._most if ask.batch_size == "auto" else int(ask.batch_size)
 
-    def answers(self, wanted: Container[int] | None) -> Iterator[list[Answer]]:
+    def answers(self, wanted: Wanted) -> Answers:
         for batch in self.batches(wanted):
             with using_threads(self.engine.threads):
                 answers = self.compute(batch)
@@ -282,7 +276,7 @@ class TorchCall:
             self.source.settle(key for index in block for key in self._keys[index])
         return [block for block in [list(self._failures), *blocks] if block]
 
-    def batches(self, wanted: Container[int] | None = None) -> Iterator[list[list[Row]]]:
+    def batches(self, wanted: Wanted = None) -> Iterator[list[list[Row]]]:
         """What is computed together, with any of `wanted` among it: blocks, cut where memory does not hold all of one;
         prompts that fail before stand by themselves.
         """
