@@ -210,7 +210,8 @@ def preference(review: Review) -> pd.DataFrame:
     table = feedback_preference(votes["value"].map(labels), groups=votes["id"] if several else None)
     names = {"left": first, "right": second}
     words = {row: " ".join(names.get(word, word) for word in row.split("_")) for row in table.index}
-    table.attrs["words"] = words | {side: f"{name} is better" for side, name in names.items()}
+    words |= {side: f"{name} is better" for side, name in names.items()} | {"left_ties_half": f"{first}, ties half"}
+    table.attrs["words"] = words
     return table
 
 
