@@ -375,7 +375,8 @@ def one_sided(preferences: Iterable[Any]) -> str:
         return ""
     from scipy.stats import binomtest  # seldom needed
 
-    what = f"both orders were asked: {first} of {decided} known preferences are for the first: one side would be right"
+    what = f"both orders were asked: {first} of {decided} known preferences are for the first response,"
+    what += " and a judge that always takes one side would be right"
     return what if binomtest(first, decided).pvalue < CHANCE else ""
 
 
