@@ -175,7 +175,7 @@ def test_a_generator_that_does_not_answer_stops_the_build_and_its_refusals_are_c
     monkeypatch.setattr(server_module, "FIRST_BACKOFF", 0.01)
     monkeypatch.setattr(server_module, "RETRIES", 1)
 
-    def serve(change):
+    def serve(change, out="out", **options):
         scripted = ScriptedGenerator(1)
 
         def answer(request: Request) -> Reply:
@@ -188,7 +188,7 @@ def test_a_generator_that_does_not_answer_stops_the_build_and_its_refusals_are_c
         with ChatServer(answer) as server:
             judge = vj.load_judge("openai:m", base_url=server.url, timeout=5.0)
             judge.engine.identity = lambda: {"model": "m"}  # the next server has another address
-            return make(judge, tmp_path / "out", images=scripted.images)
+            return make(judge, tmp_path / out, images=scripted.images, **options)
 
     def silent(stage, choice):
         return Reply(b"<html>bad gateway</html>", headers={"Content-Type": "text/html"}) if stage == "align" else None
@@ -202,11 +202,13 @@ def test_a_generator_that_does_not_answer_stops_the_build_and_its_refusals_are_c
     def odd(stage, choice):
         choice |= next(refusals, {}) if stage == "response" else {}
 
-    with pytest.raises(builder.BuildError, match="2 calls of .* got no answer.*not JSON.*ask for them again"):
+    with pytest.raises(builder.BuildError, match="2 calls of .* got no answer.*not JSON.*skip_unanswered"):
         serve(silent)
+    with pytest.raises(builder.BuildError, match="ended at 'align'.*no answer 6"):
+        serve(silent, "skipped", skip_unanswered=True)
     with pytest.warns(RuntimeWarning, match="no such key"):
         with pytest.raises(builder.BuildError, match="no such key.*ask for them again"):
-            serve(dead)
+            serve(dead, skip_unanswered=True)
     built = serve(odd)
     assert built.n_cases == 2 and built.faults()["all"].sum() == built.faults().at["refusal", "response"] == 2
 

@@ -35,7 +35,7 @@ from vjudge import __version__, prompts
 from vjudge.builder import faults
 from vjudge.builder.faults import Fault, check_text
 from vjudge.data import CollectionError, Problem, n_words, validate
-from vjudge.engines import Ask
+from vjudge.engines import Answer, Ask
 from vjudge.engines.engine import whole
 from vjudge.images import ImageError, fingerprint, open_image
 from vjudge.records import NAN, Item, Rubric
@@ -177,6 +177,7 @@ def build(
     temperature: float = 1.0,
     max_new_tokens: int = 1024,
     seed: int = 0,
+    skip_unanswered: bool = False,
     progress: bool = True,
 ) -> Build:
     """Build a collection, or continue a build that was stopped.
@@ -190,6 +191,7 @@ def build(
         tolerance: how far a response's length, by `data.n_words`, may lie from the reference answer's, as a share.
         tries: answers at most to one call: a rejected one is asked for again with the reason.
         temperature, max_new_tokens, seed: of the draws, as in `Judge.grade`.
+        skip_unanswered: go on without calls that the generator does not answer, and count them.
 
     Raises CollectionError for unsound seeds and all images that can't be used; ValueError for options; RunError where
     `out` holds another call's record; BuildError where the generator does not answer, or no answer to a stage could be
@@ -213,7 +215,7 @@ def build(
     manifest |= {"options": options, "prompts": VERSION, "seeds": _digest(json.dumps(examples)), "images": prints}
     calls = estimate(len(pictures), rubrics=rubrics, instructions=instructions, n_levels=n_levels).loc["all", "calls"]
     with Run(out, keys=_KEYS).open(manifest, expected=int(calls)) as run:
-        stages = _Stages(generator, pictures, examples, options, progress, run)
+        stages = _Stages(generator, pictures, examples, options, skip_unanswered, progress, run)
         entries = stages.make_rubrics()
         cases = stages.make_cases(entries)
         responses = stages.make_responses(cases)
@@ -283,6 +285,7 @@ class _Stages:
     images: Mapping[str, Any]
     seeds: Sequence[Row]
     options: Row
+    skip_unanswered: bool
     progress: bool
     run: Run
     log: list[Row] = field(default_factory=list)
@@ -426,20 +429,28 @@ class _Stages:
             decoding = {name: self.options[name] for name in ("temperature", "max_new_tokens")}
             pictures = [[self.images[row["group"]]] for row, _ in wave]
             answers = self.generator.engine.answer(prompts, pictures, Ask(seeds=seeds, top_p=0.95, **decoding), missing)
-            silent = Counter[str]()
+            silent = list[Answer]()
             for answer in tqdm(chain.from_iterable(answers), stage, len(missing), False, disable=not self.progress):
                 if answer.transient:
-                    silent[str(answer.failure)[:200]] += 1
+                    silent.append(answer)
                 else:
-                    what = {name: getattr(answer, name) for name in ("text", "failure", "stopped", "n_new_tokens")}
-                    self.run.append([dict(zip(_KEYS, keys[answer.index], strict=True)) | what])
-            if silent:
-                reasons = ", ".join(f"{reason} ({n})" for reason, n in silent.most_common(3))
+                    self._keep(answer, keys)
+            reasons = Counter(str(answer.failure)[:200] for answer in silent)
+            stopped = any(reason.startswith("not asked") for reason in reasons)
+            if silent and (stopped or not self.skip_unanswered):
+                listed = ", ".join(f"{reason} ({n})" for reason, n in reasons.most_common(3))
                 raise BuildError(
-                    f"{silent.total()} calls of the stage {stage!r} got no answer: {reasons}. Everything else is in"
-                    f" {self.run.path}: repeat the call to ask for them again"
+                    f"{len(silent)} calls of the stage {stage!r} got no answer: {listed}. Everything else is in"
+                    f" {self.run.path}: repeat the call to ask for them again; where only some stay without an answer,"
+                    " skip_unanswered=True goes on without them and counts them"
                 )
+            for answer in silent:
+                self._keep(replace(answer, failure=faults.SKIPPED), keys)
         return [self.run.done[key] for key in keys]
+
+    def _keep(self, answer: Answer, keys: Sequence[tuple[str, int, str]]) -> None:
+        what = {name: getattr(answer, name) for name in ("text", "failure", "stopped", "n_new_tokens")}
+        self.run.append([dict(zip(_KEYS, keys[answer.index], strict=True)) | what])
 
 
 def _check_length(name: str, text: str, given: Row) -> None:

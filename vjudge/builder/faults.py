@@ -18,7 +18,9 @@ from vjudge.prompts.parse import PLAIN, parse
 NEAR = 80.0
 """From where two criteria are near duplicates: rapidfuzz's ratio in percent. Of 2,016 pairs of different criteria the
 closest has 63 (Chinese 69, German 71); rewordings of one criterion have 83 to 97."""
+SKIPPED = "given up without an answer"  # the failure of a call that a build goes on without
 KINDS = {
+    "no answer": "the generator gave none: a time-out, a broken connection, something that is no chat completion",
     "refusal": "it declined, or a content filter cut it off",
     "turned down": "the request was refused: too long, an unusable picture",
     "cut off": "the answer reached the limit of new tokens",
@@ -101,7 +103,7 @@ def read_answer(record: Mapping[str, Any], schema: Mapping[str, Any], limit: int
     if failure := record["failure"]:
         if "refused" in failure or "filter" in failure:
             raise Fault("refusal", failure, "it was refused, and the task is harmless.")
-        raise Fault("turned down", failure)
+        raise Fault("no answer" if failure == SKIPPED else "turned down", failure)
     body = record["text"].strip()
     if fenced := _FENCE.fullmatch(body):
         body = fenced[1].strip()
