@@ -227,7 +227,7 @@ def test_what_it_cannot_give_is_refused_at_the_start(
 ) -> None:
     (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(random_judge)}))
     (tmp_path / "adapter_model.safetensors").touch()
-    with pytest.raises(ValueError, match="a folder of adapters.*\"merge\": True"):
+    with pytest.raises(ValueError, match='a folder of adapters.*"merge": True'):
         load_judge(tmp_path, engine="vllm", template="prometheus-vision")
     two = [{**rows[0], "images": rows[0]["images"] * 2}]
     judge, llm = judge_of(random_judge)

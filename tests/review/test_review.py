@@ -367,6 +367,10 @@ def test_files_merge_by_standing_together_or_one_behind_the_other(opened, tmp_pa
     [
         (None, "line 1: no vote on this collection"),
         ({"collection": "0123"}, "line 1: no vote on this collection"),
+        ({"value": "4"}, "is not a vote"),
+        ({"field": "mood"}, "is not a vote"),
+        ({"field": "better", "value": 5}, "line 1: the .*better.* 5 is not a vote"),
+        ({"id": ["i1"]}, "is not a vote"),
         ({"field": "tags", "value": {"third": ["too critical"]}}, 'line 1: a vote about "third", not under review'),
         ({"field": "better", "value": "third"}, "not under review"),
     ],

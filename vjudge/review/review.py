@@ -35,6 +35,8 @@ TAGS = (
     "followed the reference blindly", "score contradicts feedback", "invented a detail", "too vague to use",
 )  # fmt: skip
 """Error tags offered by default. Source: the first two are of Prometheus-Vision (arXiv 2401.06591), the others ours."""
+KINDS = {"score": int, "better": str, "tags": dict, "note": str, "reveal": bool, "next_best": str}
+"""What a line can be about, and the type of its value; null withdraws it."""
 VOTED = ("score", "better", "tags", "note")
 MOST_LEVELS = 11  # a longer scale is divided into ranges
 TELLING = {"score", "truth", "human", "gap", "unparsed"}  # filters that say something about scores
@@ -461,8 +463,13 @@ def _read_votes(folder: Path, collection: str, judges: Sequence[str]) -> Iterato
                 continue
             if not isinstance(vote, dict) or not vote.keys() >= PARTS or vote["collection"] != collection:
                 raise ReviewError(f"{path}, line {number}: no vote on this collection; move it, or use another folder")
-            value = vote["value"] if vote["field"] in ("better", "tags", "next_best") else None
-            if unknown := ({value} if isinstance(value, str) else {*(value or ())}) - {*judges, *ANSWERS[2:]}:
+            names, value = [vote[part] for part in ("annotator", "id", "field")], vote["value"]
+            kind = KINDS.get(names[-1]) if all(isinstance(name, str) for name in names) else None
+            if kind is None or not isinstance(value, (kind, type(None))):
+                what = f"the {shortened(names[-1])} {shortened(value)} is not a vote"
+                raise ReviewError(f"{path}, line {number}: {what}; correct or remove it, or use another folder")
+            about: Any = value if names[-1] in ("better", "tags", "next_best") else None
+            if unknown := ({about} if isinstance(about, str) else {*(about or ())}) - {*judges, *ANSWERS[2:]}:
                 name = shortened(min(unknown))
                 raise ReviewError(f"{path}, line {number}: a vote about {name}, not under review; use another folder")
             yield vote
