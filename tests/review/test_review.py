@@ -75,6 +75,7 @@ def test_orders_and_the_current_item_stays_while_the_list_changes(opened):
         (lambda r: r.tag("rude", side="left"), "unknown"),
         (lambda r: r.tag(TAGS[0], side="1"), "side '1' is unknown; use one of left, right"),
         (lambda r: r.filter(mood="good"), "filter .mood. is unknown"),
+        (lambda r: r.filter(gap=(2, 1)), "wrong way round"),
         (lambda r: r.next_best(judge=None), "use one of first, second"),
     ],
 )
@@ -174,6 +175,8 @@ PAIR = {"id": "p", "instruction": "?", "response_a": "a", "response_b": "b", "im
     [
         (rows()[:5], {"first": judged("first")}, "first: item 'i5' is not in the collection"),
         (rows(), {"first": pd.concat([judged("first")] * 2)}, "first: item 'i0' has several verdicts"),
+        (rows(), {"both good": judged("first")}, "name of an answer"),
+        (rows(), {}, "there is no run"),
         ([PAIR], {"first": judged("first")}, "these rows are pairs"),
         ([*rows(), rows()[0]], {"first": judged("first")}, "'i0' stands twice"),
     ],
@@ -389,5 +392,7 @@ def test_any_name_has_a_file_in_the_folder(tmp_path, name):
     review.score(3)
     assert [review.path] == list((tmp_path / "votes").iterdir())
     assert open_review(tmp_path, name).case.votes == {"score": 3}
-    with pytest.raises(ReviewError, match="can't be written: .*nothing was voted"):
-        Review(items(), runs(), out=review.path, annotator=name).score(3)
+    with pytest.raises(ValueError, match="annotator"):
+        open_review(tmp_path, " ")
+    with pytest.raises(ReviewError, match="is a file: give a folder"):
+        Review(items(), runs(), out=review.path, annotator=name)

@@ -105,8 +105,12 @@ class Review:
         tags: Sequence[str] = TAGS,
         scale: tuple[int, int] | None = None,
     ) -> None:
+        if not isinstance(annotator, str) or not annotator.strip():
+            raise ValueError("annotator: give a name, so that votes can be told apart")
         self.annotator, self.blind, self.seed, self.tags = annotator, blind, seed, tuple(tags)
         self._folder, self._collection = Path(out), data.fingerprint(items)[:16]
+        if self._folder.is_file():
+            raise ReviewError(f"{out} is a file: give a folder as out=, in which each annotator has a file of votes")
         self.path = self._folder / (re.sub(r"[^\w-]+", "_", annotator)[:60] + ".jsonl")
         self._rows, self._verdicts = data.rows_of(items), _verdicts(runs)
         self.judges = tuple(self._verdicts.index.unique("judge"))
@@ -186,13 +190,15 @@ class Review:
         or without, as the list is made. `text`: a part of instruction, response, reference or feedback, in any case.
 
         The current item stays. A vote carries the selection it was made on: by `TELLING` filters, or the worst first,
-        it does not count as blind. ValueError: an unknown filter, judge or criterion.
+        it does not count as blind. ValueError: an unknown filter, judge or criterion, or bounds the wrong way round.
         """
         filters = {name: value for name, value in filters.items() if value is not None}
         _check("judge", filters.get("judge"), (None, *self.judges))
         _check("criterion", filters.get("criterion"), (None, *self.criteria))
-        for name in filters:
+        for name, value in filters.items():
             _check("filter", name, FILTERS)
+            if isinstance(value, tuple) and value[0] > value[1]:
+                raise ValueError(f"{name} {value} is the wrong way round: give the lower bound first")
         self._filters = filters
         self._relist()
         return len(self.listed)
@@ -488,9 +494,13 @@ def _hide(verdict: Mapping[str, Any], scale: tuple[int, int]) -> dict[str, Any]:
 def _verdicts(runs: pd.DataFrame | Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """All judges' verdicts by judge and item id."""
     if not isinstance(runs, pd.DataFrame):
+        if not runs:
+            raise ValueError("there is no run to review")
         runs = pd.concat([pd.DataFrame({**run, "judge": judge}) for judge, run in runs.items()])  # without their attrs
     feedback = runs["feedback"].fillna("").astype(str) if "feedback" in runs else ""
     table = runs.assign(feedback=feedback).astype({"judge": str, "id": str}).set_index(["judge", "id"], drop=False)
+    if names := {*table["judge"]} & {*ANSWERS}:
+        raise ValueError(f"{min(names)}: is the name of an answer; give the judge another")
     if table.index.has_duplicates:
         judge, id = table.index[table.index.duplicated()][0]
         raise ValueError(f"{judge}: item {id!r} has several verdicts; choose one")
