@@ -184,6 +184,8 @@ def test_neither_length_nor_overlap_gives_the_score_of_photos(items, table):
 
 def test_a_changed_or_absent_photograph_is_refused_and_a_reencoded_one_is_not(monkeypatch, tmp_path):
     photo = PHOTOS["coins"]
+    decoded_otherwise = photo | {"pixels": "0" * len(photo["pixels"])}  # as another decoder's JPEG would be
+    assert scenes.photo_file(decoded_otherwise) == scenes.photo_file(photo)
     file, original = tmp_path / "skimage" / "data" / "coins.png", scenes.photo_file(photo)
     file.parent.mkdir(parents=True)
     spec = SimpleNamespace(submodule_search_locations=[str(tmp_path / photo["module"])])
