@@ -51,7 +51,8 @@ def test_a_family_that_does_not_fit_is_refused_with_all_that_is_wrong() -> None:
     for part in (
         "family 'chat' exists",
         "id 'lmms-lab/LLaVA-critic-7b' belongs to family 'llava-critic'",
-        "template= judges one response and pairs= compares two",
+        "'chat-relative' compares two responses: give it as pairs=",
+        "pairs='chat' judges one response: give it as template=",
     ):
         assert part in str(caught.value)
     with pytest.raises(ValueError, match="template 'nope' is unknown"):

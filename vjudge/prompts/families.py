@@ -56,8 +56,10 @@ def register(
     faults = [f"id {id!r} belongs to family {owners[id.lower()]!r}" for id in family.ids if id.lower() in owners]
     if name in FAMILIES and not replace:
         faults.append(f"family {name!r} exists: choose another name, or pass replace=True")
-    if single.compares or not (double is None or double.compares):
-        faults.append("template= judges one response and pairs= compares two")
+    if single.compares:
+        faults.append(f"template {single.name!r} compares two responses: give it as pairs=")
+    if double is not None and not double.compares:
+        faults.append(f"pairs={double.name!r} judges one response: give it as template=")
     if faults:
         raise ValueError("; ".join(faults))
     FAMILIES[name] = family
