@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vjudge.metrics.official import benchmark
     from vjudge.panels import panel
     from vjudge.records import Criterion, Item, Pair, Rubric
-    from vjudge.reports import report
+    from vjudge.reports import from_scores, report
 
 __version__ = "0.1.0"
 __all__ = [
@@ -40,12 +40,13 @@ __all__ = [
     "bradley_terry",
     "compare_judges",
     "correlate",
+    "from_scores",
 ]
 __all__ += ["load_collection", "load_judge", "load_verdicts", "panel", "plan", "report", "truth"]
 __all__ += ["run_benchmark", "win_rate"]
 
 _HOMES = dict.fromkeys(__all__, "metrics") | {"benchmark": "metrics.official", "report": "reports"}
-_HOMES |= {"run_benchmark": "benchmarks"}
+_HOMES |= {"run_benchmark": "benchmarks", "from_scores": "reports"}
 _HOMES |= dict.fromkeys(("load_collection", "load_verdicts", "truth"), "data")
 _HOMES |= dict.fromkeys(("Judge", "load_judge", "plan"), "judge") | {"panel": "panels"}
 _HOMES |= dict.fromkeys(("Criterion", "Item", "Pair", "Rubric"), "records")

@@ -158,23 +158,6 @@ def battery() -> pd.DataFrame:
     return table.assign(margin=np.where(table["must"] == "stay", 0.25, np.nan))
 
 
-def ranking(models: int) -> pd.DataFrame:
-    rng = np.random.default_rng(2)
-    human = np.sort(rng.normal(0, 1, models))[::-1]
-    names = [f"LMM-{chr(65 + k)} {7 + k}B chat" for k in range(models)]
-    return pd.DataFrame(
-        {"model": names, "judge": human + rng.normal(0, 0.3, models), "human": human}
-    )
-
-
-def costs(judges: int) -> pd.DataFrame:
-    return (
-        pearson(judges, 1)
-        .query("not ceiling")
-        .assign(cost=[0.4 * 3.1**k for k in range(judges)][::-1])
-    )
-
-
 def power() -> pd.DataFrame:
     cells = itertools.product(
         ("500 images", "24 images"), ("length", "position"), (0, 0.05, 0.1, 0.2)
@@ -211,9 +194,6 @@ FIGURES: dict[str, Callable[[int, Options], Figure]] = {
     "long lines": lambda k, o: plots.forest(long_names(), ceiling=0.86, **o),
     "battery": lambda k, o: plots.battery_effects(battery(), **o),
     "who beats whom": lambda k, o: plots.who_beats_whom(comparisons(k), **o),
-    "ranking": lambda k, o: plots.model_ranking(ranking(3 * k), n_resamples=200, **o),
-    "cost": lambda k, o: plots.agreement_by_cost(costs(k), ceiling=0.86, **o),
-    "distribution": lambda k, o: plots.score_distribution(run(k), **o),
     "confusion": lambda k, o: plots.confusion(run(k), **o),
     "confusion of a hundred": lambda k, o: plots.confusion(run(1, 300, top=100), **o),
     "calibration": lambda k, o: plots.calibration_curve(calibration(k), **o),

@@ -132,3 +132,44 @@ def test_the_judges_table_marks_the_best_and_rules_off_people(tmp_path):
         "tex"
     ].read_text()
     assert r"{\scriptsize [" in wide
+
+
+def test_a_p_value_is_never_zero_in_a_table(tmp_path):
+    frame = pd.DataFrame({"p": [0.0004, 0.2], "p_holm": [1e-9, np.nan], "part": [0.0001, 1.0]})
+    latex = plots.save_table(frame, "p", caption="A.", folder=tmp_path)["tex"].read_text()
+    assert "$<$0.001 & $<$0.001 & 0.000" in latex and "0.200 & -- & 1.000" in latex
+
+
+@pytest.mark.parametrize(
+    ("venue", "columns", "begin", "size"),
+    [
+        ("acl", 3, "table", ""),
+        ("acl", 8, "table*", ""),
+        ("neurips", 8, "table", ""),
+        ("neurips", 12, "table", "footnotesize"),
+        ("eccv", 11, "table", "scriptsize"),
+    ],
+)
+def test_a_table_takes_the_type_that_its_venue_needs(venue, columns, begin, size, tmp_path):
+    frame = pd.DataFrame({f"col{place}": [0.5] for place in range(columns)})
+    options = {"caption": "A.", "folder": tmp_path, "venue": venue}
+    lines = plots.save_table(frame, "t", **options)["tex"].read_text().split("\n")
+    assert lines[0] == rf"\begin{{{begin}}}[t]" and lines[-2] == rf"\end{{{begin}}}"
+    assert lines[4].strip("\\") == (size if size else "begin{tabular}{" + "r" * columns + "}")
+
+
+def test_a_table_that_no_page_holds_is_written_with_a_warning(tmp_path):
+    frame = pd.DataFrame({f"column {place}": [0.5] for place in range(30)})
+    with pytest.warns(UserWarning, match="'t' is wider than the page of acl"):
+        plots.save_table(frame, "t", caption="A.", folder=tmp_path)
+
+
+def test_benchmarks_that_do_not_fit_side_by_side_stand_in_blocks(tmp_path):
+    one = correlations(3, 4)
+    table = pd.concat([one, one.assign(benchmark=one["benchmark"] + " 2")], ignore_index=True)
+    path = plots.save_correlations(table, "j", caption="A.", folder=tmp_path, venue="neurips")[
+        "tex"
+    ]
+    latex = path.read_text()
+    assert latex.count(r"\begin{tabular}") > 1 == latex.count(r"\begin{table}")
+    assert latex.count(r"\multicolumn{3}") == 8 and latex.count(r"\textbf") == 24

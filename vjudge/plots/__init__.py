@@ -7,12 +7,10 @@ in the corner and the caption. A frame that lacks a column, names a cell twice o
 
 from vjudge.plots.figures import (
     FOUR_WAY,
-    agreement_by_cost,
     battery_effects,
     curves,
     forest,
     heatmap,
-    model_ranking,
     preference_bars,
     tag_bars,
     training_curve,
@@ -24,15 +22,14 @@ from vjudge.plots.scores import (
     confusion,
     length_by_score,
     length_scatter,
-    score_distribution,
 )
 from vjudge.plots.style import MIN_TEXT, PALETTE, VENUES, Look, Page, looks, page, width
 
 __all__ = [
-    "FOUR_WAY", "MIN_TEXT", "PALETTE", "VENUES", "Look", "Page", "agreement_by_cost", "battery_effects",
+    "FOUR_WAY", "MIN_TEXT", "PALETTE", "VENUES", "Look", "Page", "battery_effects",
     "calibration_curve", "caption", "confusion", "curves", "forest", "heatmap", "length_by_score", "length_scatter",
-    "looks", "model_ranking", "page", "preference_bars", "save_correlations", "save_figure", "save_table",
-    "score_distribution", "tag_bars", "training_curve", "who_beats_whom", "width",
+    "looks", "page", "preference_bars", "save_correlations", "save_figure", "save_table",
+    "tag_bars", "training_curve", "who_beats_whom", "width",
 ]  # fmt: skip
 
 __dir__ = __all__.copy

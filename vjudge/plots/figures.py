@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from vjudge import metrics
 from vjudge.plots import style
 from vjudge.plots.style import (
     INK,
@@ -102,6 +101,8 @@ def heatmap(table: pd.DataFrame, *, label: str = "Pearson r", **options: Any) ->
         ax.set_yticks(np.arange(len(names) - 1) + 0.5, minor=True)
         ax.grid(which="minor", color="white", linewidth=1.2)
         ax.tick_params(which="minor", length=0)
+        if len(own) > 1:
+            paper.account.append("Bold: the highest of a column, people aside")
         if len(own) < len(names):
             ax.axhline(len(own) - 0.5, color=INK, lw=1)
         bar = fig.colorbar(image, ax=ax, location="bottom", aspect=40, pad=0.03, label=label)
@@ -273,7 +274,7 @@ def who_beats_whom(
         }  # a judge's own value is that of most items
     names = dict.fromkeys(chain(*pairs.index))
     order = sorted(names, key=lambda name: np.inf if np.isnan(own[name]) else -own[name])
-    worse, better, floor = order[1:], order[:-1], comparisons.attrs.get("p_floor") or 0
+    worse, better = order[1:], order[:-1]
     both_ways = pd.concat(
         [pairs, pairs.swaplevel().assign(difference=-pairs["difference"].to_numpy())]
     )
@@ -282,10 +283,11 @@ def who_beats_whom(
             [f"{name} ({short(own[name])})" for name in side] for side in (worse, better)
         )
         fig, ax, side = paper.grid(left, above, lambda _: 0.36, 0.1)
+        drawn = set()
         for j, i in combinations_with_replacement(range(len(worse)), 2):
-            gap, p, p_holm = both_ways.loc[
-                (better[j], worse[i]), ["difference", "p", "p_holm"]
-            ].astype(float)
+            gap, p_holm = both_ways.loc[(better[j], worse[i]), ["difference", "p_holm"]].astype(
+                float
+            )
             won = np.nan if np.isnan(p_holm) else np.sign(gap) * (p_holm <= 0.05)
             fill, hatch, _ = RIVALS.get(won, (RIVALS[0][0], "....", ""))
             ax.add_patch(
@@ -293,113 +295,22 @@ def who_beats_whom(
             )
             look: dict[str, Any] = dict(color="white" if won == 1 else INK, **MIDDLE, **SMALL)
             box = dict(fc=fill, ec="none", pad=0.8) if won == -1 else None
-            sign, least = "+" * bool(round(gap, 2) > 0), p_holm if p <= floor * (1 + 1e-9) else None
+            drawn.add(won)
+            sign = "+" if round(gap, 2) > 0 else ""
             paper.optional(
                 ax.text(j, i - 0.2, sign + short(gap), bbox=box, **look), "differences", side
             )
             paper.optional(
-                ax.text(j, i + 0.2, style.p_text(p_holm, least), bbox=box, **look), "p values", side
+                ax.text(j, i + 0.2, style.p_text(p_holm), bbox=box, **look), "p values", side
             )
         keys = [
             Patch(fc=fill, ec="white", hatch=hatch, label=text)
-            for fill, hatch, text in RIVALS.values()
+            for won, (fill, hatch, text) in RIVALS.items()
+            if won in drawn
         ]
-        paper.legend(fig, keys)
+        if keys:
+            paper.legend(fig, keys)
         return paper.finish(fig, f"{len(pairs)} pairs of judges; {items(pairs, 'a pair')}")
-
-
-def model_ranking(
-    scores: pd.DataFrame, *, judge: str = "judge", people: str = "human", groups: Any = None, n_resamples: int = 2_000,
-    seed: int = 0, **options: Any,
-) -> Figure:  # fmt: skip
-    """How a judge ranks models against how people do, with Kendall's tau; dashed where the two differ.
-
-    Args:
-        scores: one row a response, or a model: columns model, and a score by each (or 1, .5 and 0 for won, tied and
-            lost comparisons). Models stand by the mean of the rows that have both.
-        judge, people: names of these two columns, and of the axes.
-        groups: the question or image of each row. n_resamples, seed: of tau's interval, see `metrics.correlate_levels`.
-    """
-    rows = need(scores, judge, people, names=["model"])
-    how: dict[str, Any] = dict(
-        systems=rows["model"], groups=groups, n_resamples=n_resamples, seed=seed
-    )
-    levels = metrics.correlate_levels(rows[judge], rows[people], levels=["system"], **how)
-    tau = levels.loc[("system", "kendall"), BOUNDS]
-    whole = rows.dropna(subset=[judge, people]).groupby("model", sort=False)[[judge, people]].mean()
-    with page(**options) as paper:
-        place = whole.sort_values(people, ascending=False, kind="stable").rank(
-            ascending=False, method="first"
-        )
-        labels = paper.labels(list(place.index), paper.inches / 2 - 0.4, lines=1, what="Models")
-        fig, ax = paper.subplots(0.17 * len(place) + 0.3)
-        for label, ends in zip(labels, place[[people, judge]].to_numpy(), strict=True):
-            same = ends[0] == ends[1]
-            look = dict(
-                color=PALETTE[0 if same else 5], lw=1.1, marker="o", ms=3.5, mec=INK, mew=0.4
-            )
-            ax.plot([0, 1], ends, "-" if same else "--", **look)
-            for x, align, gap in ((0, "right", -6), (1, "left", 6)):
-                at: dict[str, Any] = dict(
-                    xytext=(gap, 0), textcoords="offset points", ha=align, va="center", **SMALL
-                )
-                ax.annotate(label, (x, ends[x]), **at)
-        ax.set(xlim=(-0.02, 1.02), ylim=(len(place) + 0.6, 0.4), yticks=[])
-        ax.set_xticks(
-            [0, 1], ["\n".join(paper.wrap(name, 0.45 * paper.inches)) for name in (people, judge)]
-        )
-        ax.tick_params(length=0, labeltop=True, labelbottom=False)
-        for name, align in zip(ax.get_xticklabels(), ("right", "left"), strict=True):
-            name.set_horizontalalignment(align)
-        ax.spines[:].set_visible(False)
-        lost = rows["model"].nunique() - len(place)
-        gone = f", {lost} more without both" * bool(lost)
-        return paper.finish(fig, f"Kendall's tau {short(*tau)}; {len(place)} models{gone}")
-
-
-def agreement_by_cost(
-    table: pd.DataFrame, *, label: str = "Pearson r", cost_label: str = "cost of 1,000 verdicts (USD)",
-    ceiling: float | None = None, **options: Any,
-) -> Figure:  # fmt: skip
-    """Agreement with the truth against what a judge costs; a line joins the judges that no cheaper one equals.
-
-    Args:
-        table: one row a judge: columns judge, estimate, cost (above 0, in any unit); low, high where known.
-        label, cost_label, ceiling: of the axes, and where a dotted line stands, such as people's agreement.
-    """
-    table = need(table, "estimate", "cost", names=["judge"], once=True)
-    whole = table.dropna(subset=["estimate", "cost"]).sort_values("cost", kind="stable")
-    if (whole["cost"] <= 0).any() or whole.empty:
-        raise ValueError("cost must be above 0 for at least one judge, on a logarithmic axis")
-    whole = whole.reindex(columns=["judge", "cost", *BOUNDS])
-    styles = {name: looks(list(table["judge"]))[name] for name in whole["judge"]}
-    with page(**options) as paper:
-        fig, ax = paper.subplots(0.4 * min(paper.inches, 4) + 0.6)
-        front = whole[whole["estimate"] > whole["estimate"].cummax().shift(fill_value=-np.inf)]
-        ax.plot(
-            front["cost"], front["estimate"], color=PALE, lw=0.8, zorder=0, drawstyle="steps-post"
-        )
-        for name, look in styles.items():
-            style.bars(
-                ax,
-                whole[whole["judge"] == name],
-                "cost",
-                "estimate",
-                look,
-                ms=5,
-                elinewidth=0.9,
-                capsize=2,
-            )
-        mark = [] if ceiling is None else [ax.axhline(ceiling, **style.CEILING)]
-        style.log_axis(ax, "x", whole["cost"].min(), whole["cost"].max())
-        ax.set(xlabel=cost_label, ylabel=label)
-        paper.legend(fig, [*style.keys(styles, ls="none"), *mark])
-        gone = len(table) - len(whole)
-        return paper.finish(
-            fig,
-            items(table, "a judge"),
-            f"{gone} without agreement or cost, not drawn" * bool(gone),
-        )
 
 
 def preference_bars(
@@ -414,6 +325,11 @@ def preference_bars(
     """
     whole = need(pd.concat(list(tables.values())), "estimate", "low", "high", "n", "missing")
     words = dict(labels or (FOUR_WAY if "left" in whole.index else WINS))
+    named = [name for name in tables if isinstance(name, tuple)]
+    if labels is None and len(named) == len(tables) == 1 and "left" in words:
+        words |= {
+            side: f"{name} better" for side, name in zip(("left", "right"), named[0], strict=True)
+        }
     for name, table in tables.items():
         if absent := [row for row in words if row not in table.index]:
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from itertools import chain, zip_longest
@@ -64,12 +65,16 @@ def save_table(
     caption: str,
     folder: str | Path = "figures",
     precision: int = 3,
+    venue: str = "acl",
 ) -> dict[str, Path]:
     """Write a table as CSV (full precision) and as LaTeX with booktabs rules, every text escaped.
 
     Args:
         frame: its index is written unless it is a plain count; a missing value shows as "--".
-        name: of the files and of the LaTeX label; caption: plain text; precision: decimals in LaTeX.
+        name: of the files and of the LaTeX label; caption: plain text; precision: decimals in LaTeX; a p value (a
+            column `p` or `p_...`) below .001 is printed as such.
+        venue: whose page it fits: smaller type, or `table*` across both columns, where it needs that; a table that
+            is still too wide is written with a warning.
 
     Returns:
         The path of each file by its ending; a bad name or an empty caption is a ValueError.
@@ -81,22 +86,27 @@ def save_table(
     """
     flat = _flat(frame)
     align = "".join("r" if pd.api.types.is_numeric_dtype(kind) else "l" for kind in flat.dtypes)
-    cells = flat.map(lambda value: _cell(value, precision)).set_axis(
-        map(latex, flat.columns), axis=1
-    )
-    return _write(frame, cells, align, name, caption, folder)
+    cells = flat.map(lambda value: _cell(value, precision))
+    for place, column in enumerate(flat.columns):
+        if str(column) == "p" or str(column).startswith("p_"):
+            tiny = pd.to_numeric(flat.iloc[:, place], errors="coerce").lt(0.001)
+            cells.isetitem(place, cells.iloc[:, place].mask(tiny, "$<$0.001"))
+    cells = cells.set_axis(map(latex, flat.columns), axis=1)
+    return _write(frame, cells, align, name, caption, folder, venue)
 
 
 def save_correlations(
     table: pd.DataFrame, name: str, *, caption: str, intervals: bool = False, folder: str | Path = "figures",
-    precision: int = 3,
+    precision: int = 3, venue: str = "acl",
 ) -> dict[str, Path]:  # fmt: skip
     """Write judges (rows) against benchmarks and statistics (columns) as one LaTeX table, the best of a column in bold.
 
     Args:
         table: as `metrics.correlation_table`: columns judge, benchmark, statistic, estimate; low and high for
             intervals; `ceiling`, True on the rows of people, which stand below a rule and are not compared.
-        intervals: whether they stand behind the estimates; others, and what is returned: see `save_table`.
+        intervals: whether they stand behind the estimates; others, and what is returned: see `save_table`. The
+            caption says what is bold. Where not all benchmarks fit side by side, they stand in blocks below each
+            other, in one file.
     """
     columns, bounds = ["benchmark", "statistic"], ["low", "high"] if intervals else []
     rows = need(table, "estimate", *bounds, names=["judge", *columns], once=True)
@@ -113,23 +123,41 @@ def save_correlations(
         text += r" {\scriptsize [" + numbers["low"] + ", " + numbers["high"] + "]}"
     rows["text"] = text.where(rows["estimate"].notna(), "--")
     own, others = (rows.loc[kind, "judge"].unique() for kind in (~people, people))
-    benchmarks, statistics = (rows[column].unique() for column in columns)
+    benchmarks = list(rows["benchmark"].unique())
+    statistics = list(rows["statistic"].unique())
     cells = rows.pivot(index="judge", columns=columns, values="text").reindex([*own, *others])
-    cells = cells.reindex(columns=pd.MultiIndex.from_product([benchmarks, statistics])).fillna("--")
-    cells.columns = pd.MultiIndex.from_tuples(
-        [(latex(b), SYMBOLS.get(s, latex(s))) for b, s in cells.columns]
+    if best.any():
+        caption = f"{caption.strip().rstrip('.')}. Bold: the best of a column."
+    # as many benchmarks side by side as the page holds; the others stand in blocks below
+    for count in range(1, len(benchmarks) + 1):
+        each = math.ceil(len(benchmarks) / count)
+        blocks = [
+            _block(cells, benchmarks[first : first + each], statistics, others)
+            for first in range(0, len(benchmarks), each)
+        ]
+        if all(_layout(block, venue)[2] for block in blocks):
+            break
+    return _write(table, blocks, "l" + "r" * each * len(statistics), name, caption, folder, venue)
+
+
+def _block(
+    cells: pd.DataFrame, benchmarks: list[str], statistics: list[str], people: Any
+) -> pd.DataFrame:
+    """Judges against some of the benchmarks, as cells of LaTeX with a rule under each benchmark."""
+    order = pd.MultiIndex.from_product([benchmarks, statistics])
+    block = cells.reindex(columns=order).fillna("--")
+    block.columns = pd.MultiIndex.from_tuples(
+        [(latex(b), SYMBOLS.get(s, latex(s))) for b, s in block.columns]
     )
-    ends = range(len(statistics) + 1, len(cells.columns) + 2, len(statistics))
-    rules = [rf"\cmidrule(lr){{{end - len(statistics) + 1}-{end}}}" for end in ends]
-    above = dict.fromkeys(
-        others[:1], "\\midrule\n"
-    )  # a rule stands before the first cell of its row
-    cells.insert(
-        0,
-        ("", " ".join(rules) + "\njudge"),
-        [above.get(name, "") + latex(name) for name in cells.index],
-    )
-    return _write(table, cells, "l" + "r" * (len(cells.columns) - 1), name, caption, folder)
+    rules = []
+    for last in range(len(statistics) + 1, len(block.columns) + 2, len(statistics)):
+        rules.append(rf"\cmidrule(lr){{{last - len(statistics) + 1}-{last}}}")
+    names = [latex(name) for name in block.index]
+    for place, name in enumerate(block.index):
+        if name in list(people[:1]):
+            names[place] = "\\midrule\n" + names[place]  # a rule stands before its row
+    block.insert(0, ("", " ".join(rules) + "\njudge"), names)
+    return block
 
 
 def caption(text: str, *tables: pd.DataFrame) -> str:
@@ -218,17 +246,71 @@ def _harmless(value: Any) -> Any:
     )
 
 
+# Sizes of type from the largest that a table is set in to the smallest: LaTeX's command, points.
+SIZES = (("", 10.0), (r"\small", 9.0), (r"\footnotesize", 8.0), (r"\scriptsize", 7.0))
+TWO_COLUMNS = ("acl", "icml", "cvpr", "aaai")  # venues where `table*` spans the page
+
+
+def _layout(cells: pd.DataFrame, venue: str) -> tuple[str, str, bool]:
+    """LaTeX's environment and size of type for a table, and whether it fits the venue's page with them.
+
+    A character is taken as half as wide as the type is high, which is wide for Times; a column adds 12 points.
+    """
+    characters = 0
+    for place, column in enumerate(cells.columns):
+        head = column[-1] if isinstance(column, tuple) else column
+        texts = [head, *cells.iloc[:, place]]
+        characters += max(len(_visible(str(text))) for text in texts)
+    spaces = 12 * len(cells.columns)
+    environments: list[tuple[str, Column]] = [("table", "full")]
+    if venue in TWO_COLUMNS:
+        environments = [("table", "half"), ("table*", "full")]
+    for environment, column in environments:
+        for size, points in SIZES:
+            if characters * points / 2 + spaces <= 72 * width(venue, column):
+                return environment, size, True
+    return environment, size, False
+
+
+def _visible(text: str) -> str:
+    """What of a cell of LaTeX is printed."""
+    text = text.rpartition("\n")[2]
+    return re.sub(r"\\[A-Za-z]+|[{}$\\]", "", text)
+
+
 def _write(
-    data: pd.DataFrame, cells: pd.DataFrame, align: str, name: str, caption: str, folder: str | Path
-) -> dict[str, Path]:
-    """Data as CSV, and cells of LaTeX as a table with booktabs rules."""
+    data: pd.DataFrame, cells: pd.DataFrame | list[pd.DataFrame], align: str, name: str, caption: str,
+    folder: str | Path, venue: str,
+) -> dict[str, Path]:  # fmt: skip
+    """Data as CSV, and cells of LaTeX as a table with booktabs rules; several blocks stand below each other."""
     paths = _paths(folder, name, caption, ("csv", "tex"))
     write_csv(data, paths["csv"])
-    look: dict[str, Any] = dict(
-        position="t", position_float="centering", multicol_align="c", hrules=True
-    )
-    look |= dict(column_format=align, caption=latex(caption.strip()), label=f"tab:{name}")
-    paths["tex"].write_text(cells.style.hide(axis="index").to_latex(**look), encoding="utf-8")
+    blocks = cells if isinstance(cells, list) else [cells]
+    layouts = [_layout(block, venue) for block in blocks]
+    environment = max(layout[0] for layout in layouts)  # "table*" where one of them needs it
+    size = max((layout[1] for layout in layouts), key=[size for size, _ in SIZES].index)
+    if not all(layout[2] for layout in layouts):
+        warnings.warn(
+            f"table {name!r} is wider than the page of {venue}: leave out columns, or shorten names",
+            stacklevel=3,
+        )
+    tabulars = []
+    for block in blocks:
+        own = align[: len(block.columns)]
+        tabular = block.style.hide(axis="index").to_latex(
+            column_format=own, multicol_align="c", hrules=True
+        )
+        tabulars.append(tabular.strip())
+    lines = [
+        rf"\begin{{{environment}}}[t]",
+        r"\centering",
+        rf"\caption{{{latex(caption.strip())}}}",
+        rf"\label{{tab:{name}}}",
+    ]
+    if size:
+        lines.append(size)
+    lines += ["\n\n\\medskip\n".join(tabulars), rf"\end{{{environment}}}", ""]
+    paths["tex"].write_text("\n".join(lines), encoding="utf-8")
     return paths
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from vjudge import metrics
@@ -71,47 +71,6 @@ def bins(*columns: pd.Series, scale: Sequence[int] | None = None) -> Bins:
     return Bins(edges, centers, [f"{label:g}" for label in labels], note)
 
 
-def score_distribution(
-    run: pd.DataFrame,
-    *,
-    truth_name: str = "true score",
-    scale: Sequence[int] | None = None,
-    **options: Any,
-) -> Figure:
-    """How often each score is given: by people and in truth where known, and by each judge.
-
-    Args:
-        run: one row a verdict with its `score`; gold and human_scores (a list, of which each counts) are those of the
-            first judge's items.
-        truth_name: what gold is called, for example "mean of three people"; scale: see `bins`.
-    """
-    need(run, "score")
-    judges = by_judge(run)
-    first = judges[0][2].reindex(columns=["gold", "human_scores"])
-    people = pd.to_numeric(first["human_scores"].explode(), errors="coerce")
-    known = [(truth_name, Look(TRUTH), first["gold"]), ("people", PEOPLE, people)]
-    series = [one for one in known if one[2].notna().any()]
-    series += [(name, look, rows["score"]) for name, look, rows in judges]
-    where = bins(*(values for _, _, values in series), scale=scale)
-    with page(**options) as paper:
-        fig, ax = paper.subplots(0.5 * min(paper.inches, 4) + 0.2)
-        step, off, handles = 0.84 / len(series), 0, []
-        for aside, (name, look, values) in enumerate(series):
-            at = where.place(values.dropna())
-            off += int((at == -2).sum())
-            counts = np.bincount(at[at >= 0], minlength=len(where.labels))
-            x = np.arange(len(counts)) - 0.42 + (aside + 0.5) * step
-            columns = ax.bar(x, 100 * counts / max(len(at), 1), step, **look.bar)
-            handles.append(Patch(**look.bar, label=f"{name} (n={len(at):,})"))
-            for text in ax.bar_label(columns, [str(count) for count in counts], padding=1, **SMALL):
-                paper.optional(text, "counts", step * (paper.inches - 0.5) / len(counts))
-        ax.set_xticks(range(len(where.labels)), where.labels)
-        ax.set(xlabel="score", ylabel="share (%)")
-        ax.margins(x=0.02, y=0.14)
-        paper.legend(fig, handles)
-        return paper.finish(fig, _account(run, "verdicts", {"score": "score"}, off), where.note)
-
-
 def confusion(
     run: pd.DataFrame,
     *,
@@ -123,7 +82,7 @@ def confusion(
 
     Args:
         run: one row a verdict: columns score, gold; judge and failure where known.
-        truth_name, scale: see `score_distribution`.
+        truth_name: what gold is called, for example "mean of three people"; scale: see `bins`.
 
     Returns:
         A panel a judge; "none" counts verdicts without a score, "off" those off the scale.
@@ -215,7 +174,7 @@ def calibration_curve(
         ax.plot([low, high], [low, high], ls="--", color=PALE, zorder=0)
         for place, (name, table) in enumerate(tables.items()):
             look, aside = styles[name], (place - (len(tables) - 1) / 2) * (high - low)
-            shift = 0.012 * aside  # intervals must not cover each other
+            shift = min(0.02, 0.06 / len(tables)) * aside  # intervals must not cover each other
             style.bars(
                 ax,
                 table,
@@ -334,7 +293,7 @@ def length_scatter(
     """The judge's score against the length of the response, with the slope of `probes.length` at equal true score.
 
     Args:
-        frame: one row a verdict: columns score, gold and response; truth_name: see `score_distribution`.
+        frame: one row a verdict: columns score, gold and response; truth_name: what gold is called.
         probe: what `probes.length` returned for these verdicts; its row "slope at equal gold" is drawn through each
             true score's mean, its interval as a band.
     """
@@ -371,7 +330,7 @@ def length_scatter(
         ax.set(xlabel=f"length of the response ({lengths.attrs['unit']})", ylabel="judge's score")
         paper.legend(fig, handles, title=truth_name)
         estimate = style.short(slope["effect"], slope["low"], slope["high"])
-        text = f"{estimate} points a doubling at equal {truth_name}, {style.p_text(slope['p'])}"
+        text = f"{estimate} points per doubling at equal {truth_name}, {style.p_text(slope['p'])}"
         counted = _account(
             whole, "verdicts", {"length": "response", "score": "score", "gold": truth_name}
         )

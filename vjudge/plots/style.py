@@ -445,8 +445,9 @@ def short(
     return format_interval(estimate, low, high, digits, zero=False).replace("-", "\N{MINUS SIGN}")
 
 
-def p_text(p: float, floor: float | None = None) -> str:
-    return f"p {format_p(p, floor=floor)}".replace("<=", "\N{LESS-THAN OR EQUAL TO}")
+def p_text(p: float) -> str:
+    """A p value; a dash where it is undefined."""
+    return "\N{EN DASH}" if math.isnan(p) else f"p {format_p(p)}"
 
 
 def span(counts: pd.Series | Sequence[float]) -> str:

@@ -195,7 +195,7 @@ def _counts(pair: pd.DataFrame) -> Row:
 def length(
     judge: Any, items: Any = None, *, unit: str | None = None, **options: Any
 ) -> pd.DataFrame:
-    """The slope of the score on the length of the response at equal gold score, in score points a doubling.
+    """The slope of the score on the length of the response at equal gold score, in score points per doubling.
 
     Exact gold is held equal by its levels, or ten classes and the score within them; of people's mean score the noise
     is taken out. Otherwise this is a description, `verbosity` the verdict: where better answers are longer, noise in

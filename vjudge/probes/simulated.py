@@ -100,7 +100,7 @@ class Planted:
     reading: float = 1.0
     listening: float = 0.0
     copying: float = 0.0
-    length: float = 0.0  # score points a doubling of the words of the response
+    length: float = 0.0  # score points per doubling of the words of the response
     formatting: float = 0.0  # score points for Markdown
     injection: float = 0.0  # score points towards the score that an injected verdict asks for
     leniency: float = 0.0  # score points on all items

@@ -93,7 +93,7 @@ def _context(card: Any) -> dict[str, Any]:
     """What the pages show beside the card's own fields."""
     notes = {
         "What could not be measured": [f"{what}: {why}" for what, why in card.absent],
-        "To know before a number is printed": card.remarks,
+        "Caveats": card.remarks,
         "How it was made": [" ".join(f"{text}." for text, _ in card.methods)],
     }
     return {
@@ -180,7 +180,7 @@ def to_paper(card: Any, folder: Path) -> None:
         if whole is None:
             plots.save_table(text_of(part.table), name, caption=caption, folder=folder / "tables")
         else:
-            caption += " The best of a column is bold; intervals are at 95%."
+            caption += " Intervals are at 95%."
             options: dict[str, Any] = {
                 "intervals": True,
                 "precision": 2,

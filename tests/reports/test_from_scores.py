@@ -1,0 +1,112 @@
+"""A stranger's wide table of scores: three judges, four benchmarks, three people, responses, with holes."""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import vjudge as vj
+from vjudge import plots
+
+JUDGES = ["GPT-4o", "LLaVA-Critic_7B", "Prometheus-Vision"]
+PEOPLE = ["rater 1", "rater 2", "rater 3"]
+
+
+def wide(n: int = 240) -> pd.DataFrame:
+    """Judge 2 adds .5 points for each doubling of the response's length; judge 3 is noise."""
+    rng = np.random.default_rng(3)
+    truth = rng.uniform(1, 5, n)
+    words = rng.integers(5, 200, n)
+    frame = pd.DataFrame({"set": np.resize(["MM-Vet", "VisIT", "LLaVA-B", "Wild"], n)})
+    for person in PEOPLE:
+        frame[person] = np.clip(np.round(truth + rng.normal(0, 0.5, n)), 1, 5)
+    frame[JUDGES[0]] = np.clip(np.round(truth + rng.normal(0, 0.4, n)), 1, 5)
+    frame[JUDGES[1]] = truth + 0.5 * np.log2(words / 30) + rng.normal(0, 0.5, n)
+    frame[JUDGES[2]] = rng.integers(1, 6, n).astype(float)
+    frame["answer"] = ["word " * count for count in words]
+    frame["picture"] = np.arange(n) // 2
+    frame.loc[[0, 7, 9], JUDGES[0]] = np.nan
+    frame.loc[5, PEOPLE[1:]] = np.nan
+    return frame
+
+
+OPTIONS = {"benchmark": "set", "group": "picture", "response": "answer", "n_resamples": 200}
+
+
+@pytest.mark.parametrize("venue", ["neurips", "acl", "cvpr"])
+def test_a_wide_table_becomes_all_tables_and_figures_of_a_venue(venue, tmp_path):
+    frame = wide()
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "error", message="figure|table"
+        )  # overlap, or too wide for the page
+        analysis = vj.from_scores(frame, JUDGES, PEOPLE, out=tmp_path, venue=venue, **OPTIONS)
+    figures = ("heatmap", "forest", "matrix", "confusion", "calibration", "length")
+    for name in figures:
+        assert set(analysis.files[name]) == {"pdf", "svg", "png", "txt", "csv"}
+        inches = getattr(analysis, name).get_figwidth()
+        assert inches in (plots.width(venue, "half"), plots.width(venue, "full"))
+        assert (
+            "not all of them scored: 1). Missing scores: GPT-4o 3"
+            in analysis.files[name]["txt"].read_text()
+        )
+    assert set(analysis.files) == {*figures, "correlations", "comparisons", "counts"}
+    latex = {
+        name: analysis.files[name]["tex"].read_text() for name in ("correlations", "comparisons")
+    }
+    assert latex["comparisons"].count(r"\\") == 4  # a head and three pairs
+    assert "Bold: the best of a column" in latex["correlations"]
+    assert (r"\begin{table*}" in latex["correlations"]) == (venue != "neurips")
+    assert r"LLaVA-Critic\_7B" in latex["correlations"]
+    shown = re.findall(r"multicolumn\{3\}\{c\}\{([^}]*)\}", latex["correlations"])
+    assert shown == ["MM-Vet", "VisIT", "LLaVA-B", "Wild", "overall"]
+
+
+def test_the_numbers_are_those_of_scipy_and_of_what_was_planted():
+    frame = wide()
+    analysis = vj.from_scores(frame, JUDGES, PEOPLE, **OPTIONS)
+    table = analysis.correlations.set_index(["benchmark", "judge", "statistic"])["estimate"]
+    reference = frame[PEOPLE].mean(axis=1)
+    for name, here in [("overall", reference.notna()), ("VisIT", frame["set"] == "VisIT")]:
+        both = here & frame[JUDGES[0]].notna()
+        for statistic, function in (("pearson", stats.pearsonr), ("kendall", stats.kendalltau)):
+            expected = function(frame.loc[both, JUDGES[0]], reference[both]).statistic
+            assert table[name, JUDGES[0], statistic] == pytest.approx(expected)
+    assert ("overall", "people", "pearson") in table.index
+    assert analysis.counts["missing"].to_dict() == dict.fromkeys(JUDGES[1:], 0) | {
+        "GPT-4o": 3,
+        "human": 0,
+    }
+    slopes = analysis.length_slopes.set_index("judge")
+    planted = slopes.loc[JUDGES[1]]
+    assert planted["low"] < 0.5 < planted["high"]
+    assert abs(slopes.loc[JUDGES[0], "effect"]) < 0.15, "an honest judge has no slope"
+    assert not analysis.files
+
+
+def test_one_judge_and_one_column_of_people_need_no_options():
+    analysis = vj.from_scores(wide(), JUDGES[:1], PEOPLE[0], n_resamples=100)
+    assert analysis.matrix is None and analysis.length is None and analysis.comparisons is None
+    assert list(analysis.correlations["benchmark"].unique()) == ["overall"]
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({}, {"judges": ["GPT-5"]}, r"columns are absent: \['GPT-5'\]"),
+        ({}, {"human": JUDGES[0]}, "named twice"),
+        ({JUDGES[0]: "good"}, {}, "row 0: 'GPT-4o' is 'good', not a finite number"),
+        ({"set": None}, {}, "row 0: 'set' is missing"),
+        ({}, {"venue": "vldb"}, "unknown venue 'vldb'"),
+    ],
+)
+def test_a_bad_table_is_refused_by_row_and_column(change, options, message):
+    frame = wide(40).assign(**change)
+    request = {"judges": JUDGES, "human": PEOPLE, "venue": "acl"} | options
+    with pytest.raises(ValueError, match=message):
+        vj.from_scores(frame, **request, benchmark="set")
