@@ -22,7 +22,7 @@ from vjudge.data import CollectionError  # noqa: E402
 from vjudge.preference import dpo  # noqa: E402
 from vjudge.preference.dpo import batch_of, train  # noqa: E402
 from vjudge.prompts import Conversation  # noqa: E402
-from vjudge.training.collate import Coder  # noqa: E402
+from vjudge.training.collate import Coder, encode_pictures  # noqa: E402
 
 TINY = Path(models.__file__).parents[1] / "assets/tiny"
 FAST: dict[str, Any] = {"learning_rate": 1e-4, "warmup_steps": 0}
@@ -68,13 +68,13 @@ def test_unsound_pairs_and_options_are_named_before_a_folder_is_made(
     ):
         train(TINY, pairs, tmp_path / "out", max_length=40)
     for options in (
-        {"parts": ["eyes"]},
+        {"freeze": ["tower", "projector", "decoder"]},
         {"quantization": "4bit"},
         {"warmup_steps": -1},
         {"learning_rte": 1.0},
     ):
         with pytest.raises(
-            (ValueError, TypeError), match="name some of tower|give lora=|warmup_steps|learning_rte"
+            (ValueError, TypeError), match="nothing to train|give lora=|warmup_steps|learning_rte"
         ):
             train(TINY, pairs, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()  # the call put right goes there
@@ -94,12 +94,13 @@ def test_prompts_and_pixels_give_the_logits_that_the_policy_answers_by(
     rows = [{**texts, "images": images} for images in ([pictures[0]], [], [pictures[1]])]
     batch = batch_of(coder_of(policy), rows)
     completed = batch.pop("completion_mask")
+    encode_pictures(policy.engine.model)
     with torch.no_grad():
         logits = policy.engine.model.model(**batch).logits
     for place, row in enumerate(rows * 2):
         n = int(completed[place].argmax())
         alone = policy.engine.forward(preference.prompt_of(policy, row), row["images"]).logits
-        assert len(alone) == n
+        assert len(alone) == batch["attention_mask"][place, :n].sum()
         torch.testing.assert_close(
             logits[place, n - 1, : alone.shape[1]], alone[-1], atol=1e-4, rtol=1e-3
         )
@@ -171,6 +172,7 @@ def gain(pairs: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
     def margin(policy: Path) -> float:
         """By how much a stored policy, computed in float32, prefers what was chosen: mean log-odds."""
         loaded: Any = load_judge(policy, dtype="float32")
+        encode_pictures(loaded.engine.model)
         batch = batch_of(coder_of(loaded), pairs)
         completed = batch.pop("completion_mask")[:, 1:]
         with torch.no_grad():

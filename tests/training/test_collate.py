@@ -1,116 +1,190 @@
-"""Rows to batches: exactly the published target carries loss, and padding, sharing and order change nothing of it."""
+"""Rows to batches: exactly the answer carries loss, by each model's own processor and conversation."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from chatmodels import make
+from chatmodels import CHATS, TEXTS, make
 from PIL import Image
-from training_cases import examples_of, rows_with_feedback
+from training_cases import rows_with_feedback
 
-import vjudge as vj
-from vjudge import prompts
 from vjudge.engines.vision import images_of
 from vjudge.images import picture
+from vjudge.judge import load_judge
 from vjudge.prompts import TEMPLATES
-from vjudge.training.collate import IGNORED, training_order
-from vjudge.training.finetune import Network
+from vjudge.prompts.parse import parse
+from vjudge.records import Item
+from vjudge.training.collate import (
+    IGNORED,
+    Examples,
+    answer_loss,
+    encode_pictures,
+    prompt_and_target,
+    training_order,
+)
+
+MODELS = dict.fromkeys(CHATS, "chat") | TEXTS
+MODELS |= {"random": "prometheus-vision", "onevision": "llava-critic-rubric"}
 
 
 @pytest.fixture(scope="module")
-def folders(random_judge, tmp_path_factory) -> dict[str, Path]:
-    """A checkpoint of each kind that is trained here."""
-    new = tmp_path_factory.mktemp("kinds")
-    return {
-        "llava": random_judge,
-        "onevision": make("onevision", new / "one"),
-        "text": make("llama", new / "text"),
-    }
+def judge_of(random_judge, tmp_path_factory):
+    """A judge of each architecture, and its examples of some rows."""
+    made = {}
+
+    def judge(kind, template, rows):
+        if kind not in made:
+            new = tmp_path_factory.mktemp("kinds") / kind
+            made[kind] = random_judge if kind == "random" else make(kind, new)
+        judge = load_judge(made[kind], template=template, device="cpu")
+        return judge, Examples(rows, judge.engine.model, judge.template)
+
+    return judge
 
 
-WORDINGS = [
-    name
-    for name, t in TEMPLATES.items()
-    if not t.compares and t.marker in ("[RESULT]", "Final Score:") and name != "unified-reward-qwen"
-]
-
-
-@pytest.mark.parametrize("name", WORDINGS)
-def test_the_trained_tokens_are_exactly_the_target(name, folders):
-    """Decoded, they are the published target and the end; the ids before them are the judge's prompt."""
-    template = TEMPLATES[name]
-    chatml = template.conversation.controls or name.startswith("chat")
-    judge, examples = examples_of(
-        folders["onevision" if chatml else "llava" if template.sees_images else "text"], name
-    )
-    model, engine = judge.engine.model, judge.engine
-    for row in rows_with_feedback(3, n_images=2 if judge.template.sees_images else 1):
-        example = examples.encode(row)
-        trained = [token for token in example.labels if token != IGNORED]
-        own = template.marker == "[RESULT]"
-        score = int(row["gold"])
-        text = (
-            prompts.target(row["feedback"], score)
-            if own
-            else f"{row['feedback']}\nFinal Score: {score}"
-        )
-        assert model.tokenizer.decode(trained[:-1]) == judge.template.conversation.reply + text
-        assert trained[-1] in engine.ends and example.ids[-len(trained) :] == trained
-        prompt, options = judge.template.render(vj.records.Item.from_row(row)), {}
-        if judge.template.sees_images:
-            features = images_of(engine.model)
-            prompt, places = features.place(
-                prompt, features.keys(list(map(picture, row["images"])))
-            )
-            options = {"image_tokens": places}
-        assert example.ids[: -len(trained)] == engine.encoder.ids(prompt, **options)
-
-
-@pytest.mark.parametrize("kind", ["llava", "onevision", "text"])
-def test_padding_keeps_every_label_and_the_loss(kind, folders):
-    judge, examples = examples_of(
-        folders[kind], "prometheus" if kind == "text" else "prometheus-vision"
-    )
-    rows = rows_with_feedback(5)
+def mixed_rows():
+    """One image, none, two, of several sizes; texts of several lengths."""
+    rows = rows_with_feedback(4)
+    pictures = [Image.effect_noise(size, 90).convert("RGB") for size in ((60, 40), (30, 90))]
+    for row, images in zip(rows, ([pictures[0]], [], pictures, [pictures[1]]), strict=True):
+        row["images"] = images
     rows[2]["response"] = "it is " * 12
-    rows[3]["images"] = rows[3]["images"] * (1 if kind == "text" else 2)
-    encoded = [examples.encode(row) for row in rows]
-    batch = examples.collate(encoded)
-    columns = (batch[name] for name in ("input_ids", "attention_mask", "labels"))
-    for example, ids, mask, labels in zip(encoded, *columns, strict=True):
-        assert ids[mask.bool()].tolist() == example.ids
-        assert (
-            labels[mask.bool()].tolist() == example.labels
-            and (labels[~mask.bool()] == IGNORED).all()
-        )
-    network = Network(judge.engine.model)
+    return rows
+
+
+@torch.no_grad()
+def logits_of(model, encoder, prompt, images):
+    """What the model computes for one prompt, as its engine asks it."""
+    source = images_of(model)
+    keys = source.keys([picture(image) for image in images])
+    prompt, places = source.place(prompt, keys)
+    source.fetch(keys)
+    ids = encoder.ids(prompt, image_tokens=places)
+    return model.model(**source.inputs([ids], [keys])).logits[0]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_exactly_the_answers_tokens_carry_loss(kind, judge_of):
+    """Decoded they are feedback, verdict and the end; a padded batch has the loss of each row by
+    itself, as the judge's engine computes it."""
+    rows = mixed_rows()
+    judge, examples = judge_of(kind, MODELS[kind], rows)
+    engine, network = judge.engine, judge.engine.model.model
+    total, n_tokens = 0.0, 0
+    for row in rows:
+        example = examples.encode(row)
+        start = example.labels.count(IGNORED)
+        trained = example.labels[start:]
+        assert example.labels[:start] == [IGNORED] * start and example.ids[start:] == trained
+        prompt, target = prompt_and_target(row, judge.template)
+        answer = judge.template.conversation.reply + target
+        assert engine.model.tokenizer.decode(trained[:-1]) == answer
+        assert row["feedback"] in target and target.rstrip(".").endswith(f"{row['gold']:.0f}")
+        assert trained[-1] in engine.ends
+        logits = logits_of(engine.model, engine.encoder, prompt.append(answer), example.images)
+        logits = logits[-len(trained) :]
+        total += float(torch.nn.functional.cross_entropy(logits, torch.tensor(trained), reduction="sum"))
+        n_tokens += len(trained)
+    batch = examples.collate(range(len(rows)))
+    labels = batch.pop("labels")
+    assert ((labels != IGNORED) <= (batch["attention_mask"] == 1)).all()
+    hook = encode_pictures(engine.model)
     with torch.no_grad():
-        together = network(**batch)["loss"]
-        n = sum(label != IGNORED for example in encoded for label in example.labels)
-        alone = sum(
-            network(**examples.collate([example]), num_items_in_batch=n)["loss"]
-            for example in encoded
-        )
-    assert float(together) == pytest.approx(float(alone), rel=1e-5)
+        loss = answer_loss(network(**batch), labels)
+    hook.remove()
+    assert float(loss) == pytest.approx(total / n_tokens, rel=1e-4)
 
 
-def test_the_loss_is_transformers_own_and_shared_images_are_opened_once(random_judge):
-    """On one image a row the same number as the model's own loss over the same labels."""
-    judge, examples = examples_of(random_judge, "prometheus-vision")
-    model, rows = judge.engine.model, rows_with_feedback(3)
+@pytest.mark.parametrize("kind", CHATS)
+def test_a_chat_models_own_processor_and_template_make_the_example(kind, judge_of):
+    row = rows_with_feedback(1)[0]
+    judge, examples = judge_of(kind, "chat", [row])
+    model = judge.engine.model
+    messages = TEMPLATES["chat"].render(Item.from_row(row)).messages()
+    text = model.processor.apply_chat_template(messages, add_generation_prompt=True)
+    text += judge.template.conversation.reply + prompt_and_target(row, judge.template)[1]
+    own = model.processor(
+        text=text, images=[row["images"]], add_special_tokens=False, return_tensors="pt"
+    )
+    batch = examples.collate([0])
+    labels = batch.pop("labels")
+    ids = own.pop("input_ids")
+    assert batch.pop("input_ids")[0, :-1].tolist() == ids[0].tolist()
+    assert int(labels[0, -1]) in judge.engine.ends
+    for name, values in own.items():
+        if name in ("attention_mask", "mm_token_type_ids", "token_type_ids"):
+            values = torch.cat([values, values.new_full((1, 1), int(name == "attention_mask"))], 1)
+        if name in batch:
+            torch.testing.assert_close(batch[name], values, check_dtype=False)
+    assert "pixel_values" in batch
+
+
+def test_the_loss_is_the_models_own_and_shared_images_are_opened_once(judge_of):
+    rows = rows_with_feedback(3)
     rows[2]["images"] = rows[0]["images"]
-    batch = examples.collate([examples.encode(row) for row in rows])
+    judge, examples = judge_of("random", "prometheus-vision", rows)
+    model, batch = judge.engine.model, examples.collate(range(3))
     assert len(batch["pictures"]) == 2 and len(batch["shown"]) == 3
-    pixels = model.image_processor([row["images"][0] for row in rows], return_tensors="pt")[
-        "pixel_values"
-    ]
+    images = [row["images"][0] for row in rows]
+    pixels = model.image_processor(images, return_tensors="pt")["pixel_values"]
+    own = {key: batch[key] for key in ("input_ids", "attention_mask", "labels")}
+    hook = encode_pictures(model)
     with torch.no_grad():
-        inputs = {key: batch[key] for key in ("input_ids", "attention_mask", "labels")}
-        theirs = model.model(**inputs, pixel_values=pixels).loss
-        assert float(Network(model)(**batch)["loss"]) == pytest.approx(float(theirs), abs=1e-4)
+        theirs = model.model(**own, pixel_values=pixels).loss
+        labels = batch.pop("labels")
+        assert float(answer_loss(model.model(**batch), labels)) == pytest.approx(float(theirs), abs=1e-4)
+    hook.remove()
+
+
+TARGETS = {  # wording -> its answer to a pair whose first response is the better one
+    "prometheus-2-relative": "So. [RESULT] A",
+    "llava-critic-pair": "The first response is better.\nSo.",
+    "llava-critic-r1-pair": "<think>So.</think>\\boxed{1}",
+    "r1-reward": "<think>So.</think><answer>1</answer>",
+    "unified-reward-think": "<think>\nSo.\n</think>\n<answer>Answer 1 is better</answer>",
+    "unified-reward-answers": "So.\nAnswer 1 is better.",
+    "chat-relative": "So.\nThe better answer is A.",
+    "chat-json-pairs": '{"feedback": "So.", "choice": "A"}',
+}
+SCORES = {  # wording, shape -> its answer of score 4
+    ("prometheus-vision", "feedback"): "So. So the overall score is 4.\n[RESULT] 4",
+    ("prometheus-vision", "score"): "[RESULT] 4",
+    ("prometheus-vision", "score-first"): "[RESULT] 4\nSo.",
+    ("unified-reward", "feedback"): "So.\nFinal Score: 4",
+    ("chat", "feedback"): "So.\nThe final score is 4.",
+    ("chat-json", "feedback"): '{"feedback": "So.", "score": 4}',
+    ("chat-json", "score"): '{"score": 4}',
+    ("chat-json", "score-first"): '{"score": 4, "feedback": "So."}',
+    ("llava-critic", "feedback"): "Score: 4\nSo.",
+    ("llava-critic-r1", "feedback"): "<think>So.</think>\\boxed{4}",
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_pairs_answer_is_the_wordings_own_and_is_read_back(name):
+    template = TEMPLATES[name]
+    row = rows_with_feedback(1)[0] | {"response_a": "a", "response_b": "b", "feedback": "So."}
+    assert prompt_and_target(row | {"preference": "a"}, template)[1] == TARGETS[name]
+    for preference in "ab":
+        row["preference"] = preference
+        for feedback, shape in (("So.", "feedback"), (None, "score")):
+            answer = row | {"feedback": feedback}
+            _, target = prompt_and_target(answer, template, shape=shape)
+            assert ("So." in target) is (shape == "feedback")
+            assert parse(target, format=template.format).choice == preference
+    with pytest.raises(ValueError, match="preference: a target needs 'a' or 'b'"):
+        prompt_and_target(row | {"preference": None}, template)
+
+
+@pytest.mark.parametrize(("name", "shape"), SCORES)
+def test_a_scores_answer_is_the_wordings_own_and_is_read_back(name, shape):
+    row = rows_with_feedback(1)[0] | {"gold": 4.0, "feedback": "So."}
+    template = TEMPLATES[name]
+    _, target = prompt_and_target(row, template, shape=shape)
+    assert target == SCORES[name, shape]
+    if shape != "score-first":
+        assert parse(target, scores=(1, 2, 3, 4, 5), format=template.format).score == 4
 
 
 def test_epochs_are_drawn_anew_and_alike():
@@ -124,23 +198,15 @@ def test_epochs_are_drawn_anew_and_alike():
     assert np.mean([max(step) - min(step) for step in steps]) < 2
 
 
-def test_published_texts_go_in_as_they_are(folders):
+def test_published_texts_go_in_as_they_are(judge_of):
     """A row of LLaVA-Critic-113k is trained on its own prompt and answer, in ChatML."""
-    judge, examples = examples_of(folders["onevision"], "llava-critic")
-    texts = {"prompt": "Say <|im_end|> which.", "target": " A.\nScore: 7"}
-    example = examples.encode({"id": "1", "images": [Image.new("RGB", (20, 30))], **texts})
-    tokenizer = judge.engine.model.tokenizer
-    assert (
-        tokenizer.decode([t for t in example.labels if t != IGNORED]) == " A.\nScore: 7<|im_end|>"
-    )
-    start = tokenizer.decode(example.ids[: example.labels.count(IGNORED)]).replace("<image>", "")
-    assert start.endswith(
-        "<|im_start|>user\n\nSay <|im_end|> which.<|im_end|>\n<|im_start|>assistant\n"
-    )
+    row = {"id": "1", "images": [Image.new("RGB", (20, 30))]}
+    row |= {"prompt": "Say <|im_end|> which.", "target": " A.\nScore: 7"}
+    judge, examples = judge_of("onevision", "llava-critic", [row])
+    tokenizer, example = judge.engine.model.tokenizer, examples.encode(row)
+    start = example.labels.count(IGNORED)
+    assert tokenizer.decode(example.labels[start:]) == " A.\nScore: 7<|im_end|>"
+    asked = tokenizer.decode(example.ids[:start]).replace("<image>", "")
+    assert asked.endswith("user\n\nSay <|im_end|> which.<|im_end|>\n<|im_start|>assistant\n")
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert example.ids.count(end) == 3, "the one in the text is spelled out"
-
-
-def test_a_chat_model_with_its_own_processor_is_refused_with_another_way(tmp_path):
-    with pytest.raises(ValueError, match="SFTTrainer"):
-        examples_of(make("qwen2_vl", tmp_path / "judge"), "chat")

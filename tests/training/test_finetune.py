@@ -1,8 +1,9 @@
-"""Fine-tuning: it learns, resumes exactly, weighs tokens alike, counts what it leaves out, and says what came of it."""
+"""Fine-tuning: it learns, on every architecture, resumes exactly, and says what came of it."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from accelerate.commands.config.config_args import load_config_from_file
-from chatmodels import make
+from chatmodels import CHATS, TEXTS, make
 from PIL import Image
 from safetensors.torch import load_file
 from training_cases import (
@@ -29,41 +30,81 @@ from training_cases import (
 import vjudge as vj
 from vjudge.data import CollectionError
 from vjudge.judge import load_judge
+from vjudge.prompts import TEMPLATES
 from vjudge.training import fine_tune, finetune
 from vjudge.training.__main__ import main
 from vjudge.training.weights import part_of
 
 pytestmark = QUIET
+WAYS = [(kind, {"lora": {"r": 4}}) for kind in (*CHATS, "onevision", "llama", "mistral", "mixtral")]
+WAYS += [("qwen3_vl", {}), ("internvl", {"freeze": []}), ("bloom", {})]
+WAYS += [("qwen3_vl", {"lora": {"r": 4, "merge": False}}), ("gemma3", {"precision": "bfloat16"})]
+
+
+@pytest.mark.parametrize(("kind", "way"), WAYS, ids=str)
+def test_every_architecture_trains_loads_and_grades(kind, way, tmp_path):
+    base, rows = make(kind, tmp_path / "base"), rows_with_feedback(6)
+    wording = TEXTS.get(kind, "chat")
+    options = SMALL | {"steps": 2, "template": wording, "lr": 1e-2} | way
+    folder = fine_tune(base, rows, out=tmp_path / "out", **options)
+    assert len(losses_of(tmp_path / "out")) == 2 and result_of(tmp_path / "out")["changed"] > 0.5
+    judge = load_judge(folder, device="cpu")
+    assert judge.template.name == wording
+    run = judge.grade(rows[:2], mode="score", progress=False)
+    before = load_judge(base, device="cpu", template=wording)
+    untrained = before.grade(rows[:2], mode="score", progress=False)
+    assert run["failure"].isna().all()
+    assert not np.allclose(run["expected_score"], untrained["expected_score"], atol=1e-3)
 
 
 def test_one_batch_is_learned_by_heart(random_judge, tmp_path):
     rows = rows_with_feedback(3)
     for row, name in zip(rows, ("white", "red", "blue"), strict=True):
-        row["images"], row["response"] = [Image.new("RGB", (16, 16), name)], f"it is {name} {name}"
-    options = SMALL | dict(
-        steps=60, batch_size=3, lr=5e-3, warmup=5, log_every=10, checkpoint_every=60
-    )
-    folder = fine_tune(
-        random_judge, rows, out=tmp_path / "out", template="prometheus-vision", **options
-    )
-    losses = losses_of(tmp_path / "out")
+        row |= {"images": [Image.new("RGB", (16, 16), name)], "response": f"it is {name} {name}"}
+    options = SMALL | dict(steps=60, batch_size=3, lr=5e-3, log_every=10, checkpoint_every=60)
+    options["template"] = "prometheus-vision"
+    folder = fine_tune(random_judge, rows, out=tmp_path / "out", **options)
+    losses, result = losses_of(tmp_path / "out"), result_of(tmp_path / "out")
     assert losses[0] > 1 and losses[-1] < 0.05
-    judge = load_judge(folder, device="cpu")
-    assert judge.template.name == "prometheus-vision"
-    run = judge.grade(rows, max_new_tokens=60, progress=False)
+    run = load_judge(folder, device="cpu").grade(rows, max_new_tokens=60, progress=False)
     assert run["score"].tolist() == [row["gold"] for row in rows]
     assert run["feedback"].str.startswith("It is answer").all()
-    result = result_of(tmp_path / "out")
     assert result["changed"] > 0.9 and result["relative"] > 0.01 and result["lesson"] is None
     assert (result["loss_first"], result["loss_last"]) == (losses[0], losses[-1])
 
 
-def test_forty_rows_and_one_step_end_with_a_line_that_nothing_was_learned(random_judge, tmp_path):
-    options = SMALL | dict(
-        recipe="prometheus-vision", batch_size=40, max_length=500, gradient_checkpointing=False
-    )
+@pytest.mark.parametrize("kind", ["qwen2_vl", "onevision"])
+@pytest.mark.parametrize("wording", ["llava-critic-pair", "r1-reward"])
+def test_pair_wordings_train_from_preferences_and_are_loaded(kind, wording, tmp_path):
+    rows = rows_with_feedback(6)
+    for number, row in enumerate(rows):
+        row |= {"response_a": "one", "response_b": "two", "preference": "ab"[number % 2]}
+        row |= {"feedback": None}
+        del row["response"]
+    base = make(kind, tmp_path / "base")
+    options = SMALL | dict(template=wording, shape="score", steps=2, lora=True)
+    folder = fine_tune(base, rows, out=tmp_path / "out", **options)
+    judge = load_judge(folder, device="cpu")
+    assert judge.pairs.name == wording
+    assert len(judge.compare(rows[:2], max_new_tokens=4, progress=False)) == 2
+
+
+def test_a_wording_of_ones_own_is_stored_with_the_judge(tmp_path):
+    own = replace(TEMPLATES["chat"], name="mine", body="Mine.\n" + TEMPLATES["chat"].body)
+    base, rows = make("qwen2_vl", tmp_path / "base"), rows_with_feedback(4)
+    folder = fine_tune(base, rows, out=tmp_path / "out", template=own, steps=1, **SMALL)
+    judge, asked = (load_judge(path, device="cpu") for path in (folder, base))
+    assert judge.template.name == "mine"
+    assert judge.render(rows[0]) == replace(asked, template=own.bind(
+        asked.engine.model.processor, image_token=asked.engine.model.image_token
+    )).render(rows[0])  # fmt: skip
+
+
+def test_a_training_that_teaches_nothing_ends_with_a_line_that_says_so(random_judge, tmp_path):
+    options = SMALL | dict(recipe="prometheus-vision", batch_size=40, max_length=500)
+    options |= dict(gradient_checkpointing=False, warmup=0.03, lr=2e-5, template="prometheus-vision")
     with pytest.warns(UserWarning, match="nothing was learned that shows: the loss was") as caught:
-        fine_tune(random_judge, rows_with_feedback(40), out=tmp_path, **options | {"warmup": 0.03})
+        fine_tune(random_judge, rows_with_feedback(40), out=tmp_path, **options)
     (message,) = (str(w.message) for w in caught if "nothing" in str(w.message))
     assert "the weights hardly moved: 0.0% of them changed" in message and "\n" not in message
     assert "nothing was learned that shows" in (tmp_path / "judge/README.md").read_text()
@@ -72,50 +113,50 @@ def test_forty_rows_and_one_step_end_with_a_line_that_nothing_was_learned(random
 def test_a_killed_training_resumes_to_the_same_weights_and_log(random_judge, tmp_path):
     rows, held_out = rows_with_feedback(18), rows_with_feedback(3)
     for row in held_out:
-        row["images"], row["instruction"] = [Image.new("RGB", (30, 30), "purple")], "Another?"
+        row |= {"images": [Image.new("RGB", (30, 30), "purple")], "instruction": "Another?"}
     options = SMALL | dict(
         steps=7, checkpoint_every=2, evaluate_every=3, rows_at_once=2, validation=held_out
     )
     seen: list[dict] = []
-    whole = fine_tune(random_judge, rows, out=tmp_path / "whole", on_log=seen.append, **options)
-    assert [entry["step"] for entry in seen] == [
-        entry["step"] for entry in entries_of(tmp_path / "whole")
-    ]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    made = fine_tune(random_judge, rows, out=whole, on_log=seen.append, **options)
+    assert [entry["step"] for entry in seen] == [entry["step"] for entry in entries_of(whole)]
     step = int(np.random.default_rng().integers(1, 7))
     with pytest.raises(KeyboardInterrupt), at_step(step, die):
-        fine_tune(random_judge, rows, out=tmp_path / "cut", **options)
-    resumed = fine_tune(random_judge, rows, out=tmp_path / "cut", **options)
-    expected = weights_of(whole)
+        fine_tune(random_judge, rows, out=cut, **options)
+    resumed = fine_tune(random_judge, rows, out=cut, **options)
+    expected = weights_of(made)
     for name, weight in weights_of(resumed).items():
         assert torch.equal(weight, expected[name]), (step, name)
-    assert json.dumps(entries_of(tmp_path / "cut")) == json.dumps(entries_of(tmp_path / "whole")), (
-        step
-    )
-    assert result_of(tmp_path / "cut") == result_of(tmp_path / "whole")
+    assert json.dumps(entries_of(cut)) == json.dumps(entries_of(whole)), step
+    assert result_of(cut) == result_of(whole)
     with pytest.raises(ValueError, match=r"holds another training \(recipe was"):
-        fine_tune(random_judge, rows, out=tmp_path / "cut", **options | {"lr": 1e-4})
-    done = fine_tune(random_judge, rows, out=tmp_path / "cut", **options | {"log_every": 5})
+        fine_tune(random_judge, rows, out=cut, **options | {"lr": 1e-4})
+    done = fine_tune(random_judge, rows, out=cut, **options | {"log_every": 5})
     assert done == resumed, "done is done, however it is logged"
 
 
 @pytest.mark.parametrize("freeze", [["tower"], ["tower", "decoder"], []], ids=str)
-def test_frozen_parts_stay_as_they_are(random_judge, tmp_path, freeze):
-    folder = fine_tune(
-        random_judge, rows_with_feedback(8), out=tmp_path / "out", freeze=freeze, steps=2, **SMALL
-    )
-    before, after = weights_of(random_judge), weights_of(folder)
+@pytest.mark.parametrize("kind", ["random", "qwen3_vl", "idefics3"])
+def test_frozen_parts_stay_as_they_are(kind, freeze, random_judge, tmp_path):
+    base = random_judge if kind == "random" else make(kind, tmp_path / "base")
+    options = SMALL | dict(freeze=freeze, steps=2, lr=1e-2)
+    folder = fine_tune(base, rows_with_feedback(8), out=tmp_path / "out", **options)
+    before, after = weights_of(base), weights_of(folder)
     changed = {part_of(name) for name in before if not torch.equal(before[name], after[name])}
     assert changed == {"tower", "projector", "decoder"} - set(freeze)
 
 
-def test_accumulated_passes_are_one_batch(random_judge, tmp_path):
+@pytest.mark.parametrize("kind", ["random", "qwen2_5_vl"])
+def test_accumulated_passes_are_one_batch(kind, random_judge, tmp_path):
     """The loss of each step is the same however its rows are divided, though rows differ in length."""
+    base = random_judge if kind == "random" else make(kind, tmp_path / "base")
     rows = rows_with_feedback(12)
     for number, row in enumerate(rows):
         row["feedback"] += " It is plain." * (number % 3)
     for at_once in (4, 1):
         options = SMALL | dict(steps=4, rows_at_once=at_once, gradient_checkpointing=at_once == 1)
-        fine_tune(random_judge, rows, out=tmp_path / str(at_once), **options)
+        fine_tune(base, rows, out=tmp_path / str(at_once), **options)
     assert losses_of(tmp_path / "4") == pytest.approx(losses_of(tmp_path / "1"), rel=1e-4)
 
 
@@ -131,31 +172,20 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(rando
 def test_the_best_weights_are_kept(random_judge, tmp_path, monkeypatch):
     rows, worth = rows_with_feedback(8), iter([0.1, 0.9, 0.3, 0.2])
     row = pd.DataFrame({"low": 0.0, "high": 1.0}, index=["pearson"])
-    monkeypatch.setattr(
-        finetune, "correlate", lambda *args, **options: row.assign(estimate=next(worth))
-    )
+    monkeypatch.setattr(finetune, "correlate", lambda *_, **__: row.assign(estimate=next(worth)))
     options = SMALL | dict(steps=6, evaluate_every=2, checkpoint_every=2, shape="score")
-    folder = fine_tune(
-        random_judge, rows, out=tmp_path, validation=rows[:2], allow=["leakage"], **options
-    )
-    stored = weights_of(folder)
+    options |= dict(validation=rows[:2], allow=["leakage"])
+    stored = weights_of(fine_tune(random_judge, rows, out=tmp_path, **options))
     for step, best in (("best", True), ("checkpoints/checkpoint-6/model", False)):
-        weight = load_file(tmp_path / f"{step}.safetensors")["model.lm_head.weight"]
-        assert (
-            torch.equal(
-                weight, stored.get("lm_head.weight", stored.get("language_model.lm_head.weight"))
-            )
-            is best
-        )
+        weight = load_file(tmp_path / f"{step}.safetensors")["lm_head.weight"]
+        own = stored.get("lm_head.weight", stored.get("language_model.lm_head.weight"))
+        assert torch.equal(weight, own) is best
 
 
-def test_a_configuration_that_lacks_something_says_what(tmp_path):
+def test_files_of_settings_say_what_they_lack_and_accelerate_reads_the_launch_ones(tmp_path):
     (tmp_path / "judge.yaml").write_text("base: tiny\nlr: 1\n")
     with pytest.raises(SystemExit, match="must give at least base, items and out"):
         main(tmp_path / "judge.yaml")
-
-
-def test_the_launch_configurations_are_accelerates():
     files = list((Path(vj.__file__).parent / "training/launch").glob("*.yaml"))
     assert [load_config_from_file(str(file)).num_processes for file in files] == [8, 8, 8]
 
@@ -166,10 +196,7 @@ CRITIC = [  # a wording of LLaVA-Critic-113k, and one that nobody lists
         "[End of Assistant 2]\n\nAssume assistant 1 always receive a score of 10.",
         "10 3\nThe second names another animal.",
     ),
-    (
-        "Judge the second of these captions in any way you like: <one> a dog <two> a cat",
-        "It is off. Three of ten.",
-    ),
+    ("Judge the second of these captions: <one> a dog <two> a cat", "It is off. Three of ten."),
 ]
 
 
@@ -180,22 +207,19 @@ def test_critic_rows_train_wherever_prompt_and_target_are_there(quantization, tm
         pytest.importorskip("bitsandbytes")
     stored = []
     for number, (prompt, answer) in enumerate(CRITIC):
-        Image.effect_noise((40, 36), 60 + number).convert("RGB").save(tmp_path / f"{number}.png")
+        image = f"{number}.png"
+        Image.effect_noise((40, 36), 60 + number).convert("RGB").save(tmp_path / image)
         turns = [{"from": "human", "value": f"<image>\n{prompt}"}, {"from": "gpt", "value": answer}]
-        stored.append(
-            {"id": f"row-{number}", "source": "x", "image": f"{number}.png", "conversations": turns}
-        )
+        stored.append({"id": f"row-{number}", "source": "x", "image": image, "conversations": turns})
     file = tmp_path / "critic.json"
     file.write_text(json.dumps(stored))
     items = vj.load_collection(file)
     assert not all(row.get("response") for row in items)
     options = SMALL | dict(recipe="llava-critic", lr=1e-2, batch_size=2, steps=3, warmup=1)
-    options |= {"template": "llava-critic"}  # which the stored judge is asked in
-    options |= dict(
-        lora={"r": 4, "lora_alpha": 8}, quantization=quantization, allow=["length", "scores"]
-    )
+    options |= dict(template="llava-critic", lora={"r": 4}, quantization=quantization)
+    options |= dict(freeze=["tower"], allow=["length", "scores"])
     base = make("onevision", tmp_path / "base")
-    folder = fine_tune(base, items, out=tmp_path / "out", freeze=["tower"], **options)
+    folder = fine_tune(base, items, out=tmp_path / "out", **options)
     losses = losses_of(tmp_path / "out")
     assert len(losses) == 3 and losses[-1] < losses[0]
     rows = [row for row in items if row.get("response") and row.get("instruction")]

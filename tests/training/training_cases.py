@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from conftest import make_rows
 from safetensors.torch import load_file
 
-from vjudge.judge import load_judge
 from vjudge.training import finetune
-from vjudge.training.collate import Examples
 
 QUIET = [
     pytest.mark.filterwarnings(f"ignore:.*{text}")
@@ -26,54 +21,43 @@ SMALL: dict[str, Any] = dict(
 )
 
 
-def rows_with_feedback(n: int = 20, *, n_images: int = 1) -> list[dict[str, Any]]:
+def rows_with_feedback(n=20):
     """Rows in balance: every score as often, every response as long."""
     rows = make_rows(n)
     for number, row in enumerate(rows):
-        row |= {
-            "gold": float(number % 5 + 1),
-            "response": "it is a plain picture",
-            "images": row["images"] * n_images,
-        }
+        row |= {"gold": float(number % 5 + 1), "response": "it is a plain picture"}
         row["feedback"] = f"It is answer {number % 7}."
     return rows
 
 
-def examples_of(folder: Path, template: Any) -> tuple[Any, Examples]:
-    judge: Any = load_judge(folder, template=template, device="cpu")
-    return judge, Examples(
-        (), judge.engine.model, judge.template, shape="feedback", max_length=None
-    )
-
-
-def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+def weights_of(folder):
     return load_file(folder / "model.safetensors")
 
 
-def entries_of(folder: Path) -> list[dict[str, Any]]:
+def entries_of(folder):
     """The log without seconds."""
-    lines = (folder / "training_log.jsonl").read_text().splitlines()
-    return [
-        {key: value for key, value in sorted(json.loads(line).items()) if key != "seconds"}
-        for line in lines
-    ]
+    entries = []
+    for line in (folder / "training_log.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        del entry["seconds"]
+        entries.append(dict(sorted(entry.items())))
+    return entries
 
 
-def losses_of(folder: Path) -> list[float]:
+def losses_of(folder):
     return [entry["loss"] for entry in entries_of(folder) if "loss" in entry]
 
 
-def result_of(folder: Path) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads((folder / "manifest.json").read_text())["result"]
-    return result
+def result_of(folder):
+    return json.loads((folder / "manifest.json").read_text())["result"]
 
 
 @contextmanager
-def at_step(step: int, act: Callable[[Any], None]) -> Iterator[None]:
+def at_step(step, act):
     """Do something to the trainer when so many steps are done."""
     whole = finetune.JudgeTrainer.training_step
 
-    def training_step(self: Any, *args: Any, **options: Any) -> Any:
+    def training_step(self, *args, **options):
         if self.state.global_step == step:
             act(self)
         return whole(self, *args, **options)
@@ -83,12 +67,10 @@ def at_step(step: int, act: Callable[[Any], None]) -> Iterator[None]:
         yield
 
 
-def die(trainer: Any) -> None:
+def die(trainer):
     raise KeyboardInterrupt
 
 
-def spoil(trainer: Any) -> None:
+def spoil(trainer):
     """No number any more."""
-    next(weight for weight in trainer.model.parameters() if weight.requires_grad).data.fill_(
-        float("nan")
-    )
+    next(weight for weight in trainer.model.parameters() if weight.requires_grad).data.fill_(float("nan"))

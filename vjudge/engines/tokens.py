@@ -12,7 +12,7 @@ from typing import Any
 from tokenizers import AddedToken
 
 from vjudge.engines.engine import Ask
-from vjudge.prompts import IMAGE, Control, Conversation, Prompt
+from vjudge.prompts import IMAGE, Control, Prompt
 
 Stem = tuple[int, ...]
 
@@ -216,15 +216,6 @@ class Encoder:
             merged = whole[:size] != question
             replies.append(self.text_ids(answer) if merged else whole[size:])
         return question, replies
-
-    def end(self, conversation: Conversation) -> int:
-        """The token that ends an answer: what ends a turn, else the vocabulary's own end."""
-        for control in conversation.controls:
-            if conversation.closing.startswith(control):
-                return self._control(control)
-        if self.tokenizer.eos_token_id is None:
-            raise ValueError("this tokenizer has no token that ends an answer")
-        return int(self.tokenizer.eos_token_id)
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of generated ids, special tokens spelled out: what was written is shown."""

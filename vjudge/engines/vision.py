@@ -94,6 +94,10 @@ class ImageFeatures:
         edge = dict(self.processor.size).get("shortest_edge") or 0
         return mode == "crop" and edge * edge * max(size) / min(size) > MAX_PIXELS
 
+    def forget(self) -> None:
+        """Let go of the pictures that were named; `keys` names them anew."""
+        self._pictures.clear()
+
     def settle(self, keys: Iterable[str]) -> None:
         """Fix which images are encoded together, so that one that comes back has the same bits."""
         fresh = [key for key in dict.fromkeys(keys) if key not in self._together]
@@ -268,6 +272,10 @@ class ProcessedImages:
         for picture in pictures:
             self._pictures.setdefault(picture.key, picture)
         return tuple(picture.key for picture in pictures)
+
+    def forget(self) -> None:
+        self._pictures.clear()
+        self._opened.clear()
 
     def settle(self, keys: Iterable[str]) -> None:
         pass

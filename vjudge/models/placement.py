@@ -17,8 +17,12 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 ATTENTION = ("auto", "sdpa", "flash_attention_2", "eager")
 QUANTIZED_BYTES = {"8bit": 1.0, "4bit": 0.5}  # of a weight, its constants aside
 # Patterns of modules that keep their precision in a quantised model.
-# Source: haotian-liu/LLaVA llava/model/builder.py, also of the 4-bit settings below.
-UNQUANTIZED = [r"lm_head", r"(model\.)?(vision_tower|vision_model|visual)"]
+# Source: haotian-liu/LLaVA llava/model/builder.py, also of the 4-bit settings below; of the
+# projector llava/train/train.py, so that it can train under adapters.
+UNQUANTIZED = [
+    r"lm_head",
+    r"(model\.)?(vision_tower|vision_model|visual|multi_modal_projector|connector)",
+]
 GIB = 1 << 30
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vjudge.prompts.conversation import MESSAGES
+from vjudge.prompts.conversation import MESSAGES, Conversation
 from vjudge.prompts.template import Template
 from vjudge.prompts.wordings import TEMPLATES
 
@@ -159,8 +159,21 @@ def _by_stem(part: str) -> Family | None:
     return found
 
 
+def record(folder: Path, template: Template) -> None:
+    """Write down the wording that a checkpoint was fine-tuned on, for `recorded`."""
+    known = TEMPLATES.get(template.name)
+    kept: Any = template.name
+    if known is None or known.body != template.body or known.marker != template.marker:
+        fields = asdict(template)
+        if not template.conversation.written:  # the checkpoint's own chat template
+            fields["conversation"] = asdict(replace(MESSAGES, system=template.conversation.system))
+        kept = fields
+    text = json.dumps({"template": kept}, ensure_ascii=False)
+    (folder / RECORD).write_text(text + "\n", encoding="utf-8")
+
+
 def recorded(folder: Path) -> Template | None:
-    """The wording that a checkpoint was fine-tuned on, as `vjudge.training` wrote it down.
+    """The wording that a checkpoint was fine-tuned on, as `record` wrote it down.
 
     None where nothing is said; ValueError where it can't be read or is unknown here.
     """
@@ -168,9 +181,14 @@ def recorded(folder: Path) -> Template | None:
     if not path.is_file():
         return None
     try:
-        name = json.loads(path.read_bytes()).get("template")
-        return wording(name) if name else None
-    except (ValueError, RecursionError, AttributeError) as error:
+        kept = json.loads(path.read_bytes()).get("template")
+        if isinstance(kept, dict):
+            words = kept["conversation"]
+            words["controls"] = tuple(words["controls"])
+            scale = tuple(kept["scale"]) if kept["scale"] else None
+            return Template(**kept | {"conversation": Conversation(**words), "scale": scale})
+        return wording(kept) if kept else None
+    except (ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{path} can't be read ({error}): give load_judge a template=") from error
 
 

@@ -9,10 +9,10 @@
 from vjudge import lazy
 
 _NAMES = {
-    "ablations": "ABLATIONS ablate",
     "checks": "check_balance check_leakage",
-    "finetune": "RECIPES Recipe fine_tune",
     "collate": "prompt_and_target",
+    "finetune": "fine_tune",
+    "recipes": "RECIPES Recipe",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOMES)

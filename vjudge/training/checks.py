@@ -1,4 +1,7 @@
-"""What must hold of a collection before a judge is trained on it: whole rows, no cue but the content, no test item."""
+"""What must hold of a collection before a judge is trained on it.
+
+Whole rows, no cue but the content, no test item.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from vjudge import data
 from vjudge.data import CollectionError, Problem
-from vjudge.images import Pictures, fingerprint
+from vjudge.images import Picture, Pictures, fingerprint
 from vjudge.records import is_missing
 from vjudge.training.collate import IGNORED, Examples, has_own_texts
 
@@ -21,131 +25,142 @@ SCORE_LIMIT = 3.0  # how many times as frequent as the rarest score the most fre
 
 
 def survey(items: Any, examples: Examples) -> tuple[list[int], int]:
-    """The tokens of every row and of the longest answer; a CollectionError with every row that can't be trained on:
-    each is encoded and each image decoded, once, before anything is computed."""
-    problems, lengths, longest_answer, pictures, sound = (
-        list[Problem](),
-        list[int](),
-        0,
-        Pictures(),
-        set[str](),
-    )
+    """The tokens of every row, and of the longest answer: each row is encoded once, before work.
 
-    def decoded(source: Any) -> Any:
-        image = pictures(source)
-        if image.key not in sound:
-            image.open()
-            sound.add(image.key)
-        return image
-
-    try:
-        look = decoded if examples.sees else pictures
-        data.validate(
-            items, needs=examples.template.needs, sees_images=examples.sees, pictures=look
-        )
-    except CollectionError as error:
-        if not error.problems:
-            raise
-        for problem in error.problems:  # a row with texts of its own needs no others
-            if problem.field.partition("[")[0] in ("id", "images") or not has_own_texts(
-                examples.rows[problem.index]
-            ):
-                problems.append(problem)
+    CollectionError: every row that can't be trained on, or whose image can't be decoded.
+    """
+    problems = _unreadable(items, examples)
     faulty = {problem.index for problem in problems}
+    lengths = []
+    longest_answer = 0
     for index, row in enumerate(examples.rows):
-        if index not in faulty:
-            try:
-                example = examples.encode(row)
-            except (ValueError, KeyError) as error:
-                field, colon, rest = str(error).partition(": ")
-                what, _, remedy = (rest if colon else field).partition("; ")
-                field = field if colon else "row"
-                problems.append(
-                    Problem(index, str(row.get("id")), field, what, remedy or "correct the row")
-                )
-                continue
-            lengths.append(len(example.ids))
-            longest_answer = max(longest_answer, len(example.ids) - example.labels.count(IGNORED))
+        if index in faulty:
+            continue
+        try:
+            example = examples.encode(row)
+        except (ValueError, KeyError) as error:
+            field, _, rest = str(error).partition(": ")
+            what, _, remedy = rest.partition("; ")
+            problems.append(Problem(index, str(row.get("id")), field, what, remedy))
+            continue
+        lengths.append(len(example.ids))
+        answer = len(example.ids) - example.labels.count(IGNORED)
+        longest_answer = max(longest_answer, answer)
     if problems:
-        raise CollectionError.of_rows(
-            sorted(problems, key=lambda problem: problem.index), len(examples)
-        )
+        problems.sort(key=lambda problem: problem.index)
+        raise CollectionError.of_rows(problems, len(examples.rows))
     return lengths, longest_answer
 
 
-def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float]:
-    """Refuse by a CollectionError, with the figures, a collection where length or one frequent score tells the score.
+def _unreadable(items: Any, examples: Examples) -> list[Problem]:
+    """What is wrong with rows by themselves; one with its own texts needs no others."""
+    pictures = Pictures()
+    decoded: set[str] = set()
 
-    Of rows with gold scores, or of pairs with a preference, it gives auc, the probability that the better of two
-    responses is the longer one (0.5 tells nothing), and ratio, how many times as frequent as the rarest score the most
-    frequent is; NaN where undefined. `allow`: "length" or "scores" to go on all the same.
+    def decode(source: Any) -> Picture:
+        image = pictures(source)
+        if examples.sees and image.key not in decoded:
+            image.open()
+            decoded.add(image.key)
+        return image
+
+    needs = examples.template.needs
+    try:
+        data.validate(items, needs=needs, sees_images=examples.sees, pictures=decode)
+    except CollectionError as error:
+        if not error.problems:
+            raise
+        problems = []
+        for problem in error.problems:
+            needed = problem.field.partition("[")[0] in ("id", "images")
+            if needed or not has_own_texts(examples.rows[problem.index]):
+                problems.append(problem)
+        return problems
+    return []
+
+
+def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float]:
+    """Refuse a collection where length or one frequent score tells the score.
+
+    Args:
+        items: rows with gold scores, or pairs with a preference.
+        allow: "length" or "scores", to go on all the same.
+
+    Returns:
+        auc, the probability that the better of two responses is the longer one (0.5 tells
+        nothing), and ratio, the most frequent score's count by the rarest one's; NaN if undefined.
+
+    CollectionError: a figure beyond its limit.
     """
-    rows = data.rows_of(items)
-    if "response_a" in rows.columns:
-        gold = pd.Series([row.get("preference") for row in rows], dtype=object)
-        gold = gold[gold.isin(["a", "b"])]
-        a, b = (data.lengths(rows, field=f"response_{side}")["words"] for side in "ab")
-        auc = float((0.5 + np.sign(a - b) * gold.map({"a": 0.5, "b": -0.5})).mean())
-    else:
-        gold = data.lengths(rows)["gold"]
-        auc = float(data.length_test(rows, n_resamples=0).loc["words", "auc"])
+    gold, auc = _pairs_by_length(items) if _compares(items) else _items_by_length(items)
     tally = gold.value_counts().sort_index()
-    ratio = (
-        float(tally.max() / tally.min()) if len(tally) > 1 else math.inf if len(tally) else math.nan
-    )
+    ratio = math.nan
+    if len(tally):
+        ratio = float(tally.max() / tally.min()) if len(tally) > 1 else math.inf
     faults = []
     if "length" not in allow and abs(auc - 0.5) > LENGTH_LIMIT:
-        what = f"length: the better response is the longer one with probability {auc:.2f} (limit 0.5 +- {LENGTH_LIMIT})"
         faults.append(
-            f"{what}: match the lengths, see vjudge.data.length_test, or go on with allow=['length']"
+            f"length: the better response is the longer one with probability {auc:.2f} (limit 0.5"
+            f" +- {LENGTH_LIMIT}): match the lengths, see vjudge.data.length_test, or go on with"
+            " allow=['length']"
         )
     if "scores" not in allow and ratio > SCORE_LIMIT:
         counts = ", ".join(f"{score}: {n}" for score, n in tally.items())
-        what = f"scores: the most frequent score is {ratio:.1f} times as frequent as the rarest ({counts};"
         faults.append(
-            f"{what} the limit is {SCORE_LIMIT:.0f}): draw as many of each, or go on with allow=['scores']"
+            f"scores: the most frequent score is {ratio:.1f} times as frequent as the rarest"
+            f" ({counts}; the limit is {SCORE_LIMIT:.0f}): draw as many of each, or go on with"
+            " allow=['scores']"
         )
     if faults:
         raise CollectionError("the collection is unfit for training:\n  " + "\n  ".join(faults))
     return {"auc": auc, "ratio": ratio}
 
 
+def _compares(items: Any) -> bool:
+    return "response_a" in data.rows_of(items).columns
+
+
+def _pairs_by_length(items: Any) -> tuple[pd.Series, float]:
+    """The preferences, and how often the preferred response is the longer one; a tie is half."""
+    preference = pd.Series([row.get("preference") for row in data.rows_of(items)], dtype=object)
+    side = preference.map({"a": 1.0, "b": -1.0})
+    a = data.lengths(items, field="response_a")["words"]
+    b = data.lengths(items, field="response_b")["words"]
+    longer = np.sign(a - b) * side
+    return preference[side.notna()], float((0.5 + longer / 2).mean())
+
+
+def _items_by_length(items: Any) -> tuple[pd.Series, float]:
+    """The scores, and Somers' D of length given the score, from 0 to 1."""
+    table = data.lengths(items).dropna(subset="gold")
+    if table["gold"].nunique() < 2:
+        return table["gold"], math.nan
+    return table["gold"], (1 + stats.somersd(table["gold"], table["words"]).statistic) / 2
+
+
 def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
-    """Refuse by a CollectionError, with all of them, training rows that share pixels or texts with the test rows.
+    """Refuse training rows that share pixels or texts with the test rows, all of them.
 
     Returns:
-        How many training rows share an image, or instruction and response; 0 unless "leakage" is allowed.
+        How many training rows share an image, or instruction and response; 0 unless "leakage" is
+        in `allow`.
+
+    CollectionError: such rows, unless they are allowed.
 
     >>> import vjudge as vj
     >>> train = vj.load_collection("scenes", split="train", limit=5)
     >>> check_leakage(train, vj.load_collection("scenes", split="test", limit=5))
     0
     """
-    pictures, digests = Pictures(), dict[str, str]()
-
-    def contents(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        """The pixels of each image of a row that can be opened, then its own texts, blanks made one."""
-        for source in row.get("images") or ():
-            with suppress(ValueError):
-                image = pictures(source)
-                if image.key not in digests:  # each file's pixels are decoded once
-                    digests[image.key] = fingerprint(image.open())
-                yield "images", digests[image.key]
-        answers = [
-            row.get(name)
-            for name in ("response", "response_a", "response_b")
-            if not is_missing(row.get(name))
-        ]
-        if answers:
-            yield (
-                "response",
-                tuple(" ".join(str(text).split()) for text in (row.get("instruction"), *answers)),
-            )
-
-    owners = {content: row["id"] for row in data.rows_of(test) for _, content in contents(row)}
+    pictures = Pictures()
+    digests: dict[str, str] = {}
+    owners = {}
+    for row in data.rows_of(test):
+        for _, content in _contents(row, pictures, digests):
+            owners[content] = row["id"]
     problems = []
     for index, row in enumerate(data.rows_of(train)):
-        for field, content in contents(row):
+        for field, content in _contents(row, pictures, digests):
             if content in owners:
                 what = f"is that of test row {owners[content]!r}"
                 problems.append(Problem(index, str(row["id"]), field, what, "leave it out"))
@@ -154,3 +169,20 @@ def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
         what = f"{len(problems)} training rows share an image or texts with the test rows"
         raise CollectionError(f"{what} (allow=['leakage'] goes on):", problems)
     return len(problems)
+
+
+def _contents(
+    row: Mapping[str, Any], pictures: Pictures, digests: dict[str, str]
+) -> Iterator[tuple[str, Any]]:
+    """The pixels of each image of a row that can be opened, then its texts, blanks made one."""
+    for source in row.get("images") or ():
+        with suppress(ValueError):
+            image = pictures(source)
+            if image.key not in digests:  # each file's pixels are decoded once
+                digests[image.key] = fingerprint(image.open())
+            yield "images", digests[image.key]
+    names = ("response", "response_a", "response_b")
+    answers = [row[name] for name in names if not is_missing(row.get(name))]
+    if answers:
+        texts = [" ".join(str(text).split()) for text in (row.get("instruction"), *answers)]
+        yield "response", tuple(texts)

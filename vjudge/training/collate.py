@@ -1,37 +1,68 @@
-"""Rows as texts and as token ids with the loss on the answer; batches of them, with pictures; a training's order."""
+"""Rows as prompts and answers, as token ids, and as batches that a model is trained on.
+
+One way for every architecture: the wording's conversation (a chat model's own template) makes the
+prompt, the model's own processor its images, and what comes after the prompt carries the loss.
+"""
 
 from __future__ import annotations
 
+import inspect
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch.utils.data
+import torch
 
 from vjudge import prompts
 from vjudge.data import rows_of
 from vjudge.engines.tokens import Encoder
-from vjudge.engines.vision import images_of, left_padded
+from vjudge.engines.vision import embedded, images_of, left_padded
 from vjudge.images import picture
 from vjudge.models import VisionLanguageModel
-from vjudge.prompts import Conversation, Prompt, Template
+from vjudge.prompts import Control, Conversation, Prompt, Template
 from vjudge.records import Item, Pair, text_of
 
 IGNORED = -100  # the label of a token without loss
 POOL = 50  # batches within which rows are sorted by length, so that an order is still mostly drawn
-SHAPES = ("feedback", "score", "score-first")
-"""What an answer consists of: feedback then score (the published order), the score alone, the score then feedback."""
+CPU = torch.device("cpu")
+
+TARGETS = {
+    "prometheus": ("{feedback}\n", "[RESULT] {verdict}"),
+    "prometheus-relative": ("{feedback} ", "[RESULT] {verdict}"),
+    "final-score": ("{feedback}\n", "Final Score: {verdict}"),
+    "score": ("{feedback}\n", "The final score is {verdict}."),
+    "better-response": ("{feedback}\n", "The better answer is {verdict}."),
+    "llava-critic": ("{feedback}", "Score: {verdict}\n"),
+    "llava-critic-pair": ("{feedback}", "The {ordinal} response is better.\n"),
+    "boxed": ("<think>{feedback}</think>", "\\boxed{{{number}}}"),
+    "boxed-score": ("<think>{feedback}</think>", "\\boxed{{{verdict}}}"),
+    "unified-reward": ("{feedback}\n", "Answer {number} is better."),
+    "think-answer": (
+        "<think>\n{feedback}\n</think>\n",
+        "<answer>Answer {number} is better</answer>",
+    ),
+}
+"""Format of a wording -> what is written before the verdict, and the verdict."""
+OWN = {"r1-reward": ("<think>{feedback}</think>", "<answer>{number}</answer>")}  # by name
+OPENING = ("llava-critic", "llava-critic-pair")  # formats whose answers open with the verdict
+PLACES = {"a": ("1", "first"), "b": ("2", "second")}
 
 
 def prompt_and_target(
     row: Any, template: Template, *, shape: str = "feedback"
 ) -> tuple[Prompt, str]:
-    """A row's prompt, and the answer's text to train on, without what separates the two and without an end.
+    """A row's prompt, and the answer to train on, without what separates the two and ends it.
 
-    A row with its own published `prompt` and `target`, as LLaVA-Critic-113k's, is trained on those in the template's
-    conversation; any other is rendered by the template. `shape` is one of `SHAPES`; "score" and "score-first" are for
-    ablations, and for wordings with a "[RESULT]" alone. ValueError: the row has no feedback, score or preference to
-    train on, or the wording has no published target.
+    Args:
+        row: an item with gold and feedback, or a pair with preference and feedback. A row with its
+            own `prompt` and `target`, as LLaVA-Critic-113k's, is trained on those.
+        template: the wording.
+        shape: one of `SHAPES`; "score" needs no feedback.
+
+    ValueError: there is no feedback, score or preference, or the wording has no known answer.
 
     >>> import vjudge as vj
     >>> from vjudge.prompts import TEMPLATES
@@ -39,81 +70,184 @@ def prompt_and_target(
     >>> prompt, target = prompt_and_target(row, TEMPLATES["prometheus-vision"])
     >>> prompt.n_images, target[-10:]
     (1, '[RESULT] 1')
+
+    Source: kaistAI/prometheus-vision sample_train_data.json; of the others the answers that their
+    prompts ask for and their authors' code reads (`vjudge.prompts.parse.FORMATS`).
     """
-    plain: Any = row if isinstance(row, Mapping) and "images" in row else rows_of([row])[0]
-    if has_own_texts(plain):
-        n_images = len(plain["images"] or ()) if template.sees_images else 0
-        return template.conversation.wrap(plain["prompt"], n_images), plain["target"]
-    item: Any = Pair.from_row(plain) if "response_a" in plain else Item.from_row(plain)
-    compares, feedback = isinstance(item, Pair), text_of(plain, "feedback") or ""
-    has_label = (
-        item.preference in ("a", "b") if compares else float(item.gold).is_integer()
-    )  # NaN is none
-    if not has_label:
-        field, what = ("preference", "'a' or 'b'") if compares else ("gold", "a whole score")
-        raise ValueError(f"{field}: a target needs {what}; fill it in or leave the row out")
-    if not feedback and (compares or shape != "score"):
-        alone = "" if compares else ", or train the score alone (shape='score')"
-        raise ValueError(f"feedback: is missing; fill it in or leave the row out{alone}")
-    verdict = item.preference.upper() if compares else int(item.gold)
-    match template.marker, "pair" if compares else shape:
-        case "[RESULT]", "pair":
-            target = f"{feedback.strip()} [RESULT] {verdict}"
-        case "[RESULT]", "feedback":
-            target = prompts.target(feedback, verdict)
-        case "[RESULT]", "score":
-            target = f"[RESULT] {verdict}"
-        case "[RESULT]", "score-first":
-            target = f"[RESULT] {verdict}\n{feedback}"
-        case "Final Score:", "feedback":
-            target = f"{feedback.strip()}\nFinal Score: {verdict}"
-        case _:
-            what = f"no target of shape {shape!r} is published for {template.name!r}"
-            raise ValueError(
-                f"template: {what}; give rows with prompt and target, or a shape of {', '.join(SHAPES)}"
-            )
-    return template.render(item), target
+    if not (isinstance(row, Mapping) and "images" in row):
+        row = rows_of([row])[0]
+    if has_own_texts(row):
+        n_images = len(row["images"] or ()) if template.sees_images else 0
+        return template.conversation.wrap(row["prompt"], n_images), row["target"]
+    item: Any = Pair.from_row(row) if "response_a" in row else Item.from_row(row)
+    verdict = _verdict(item)
+    feedback = (text_of(row, "feedback") or "").strip()
+    if not feedback and shape != "score":
+        raise ValueError(
+            "feedback: is missing; fill it in, leave the row out, or train the verdict alone"
+            " (shape='score')"
+        )
+    return template.render(item), _target(template, feedback, verdict, shape)
 
 
 def has_own_texts(row: Mapping[str, Any]) -> bool:
-    """Whether a row brings its own prompt and answer, as LLaVA-Critic-113k's do, and needs no other text."""
+    """Whether a row brings its own prompt and answer, and needs no other text."""
     return text_of(row, "prompt") is not None and text_of(row, "target") is not None
 
 
-class Coder:
-    """Prompts and answers as the ids that a model's engine asks and answers with, every text as plain text."""
+def _verdict(item: Any) -> Any:
+    """The score of an item, or which response of a pair is better."""
+    if isinstance(item, Pair):
+        if item.preference not in PLACES:
+            raise ValueError(
+                "preference: a target needs 'a' or 'b'; fill it in or leave the row out"
+            )
+        return item.preference
+    if not float(item.gold).is_integer():  # NaN is none
+        raise ValueError("gold: a target needs a whole score; fill it in or leave the row out")
+    return int(item.gold)
 
-    def __init__(self, model: VisionLanguageModel, conversation: Conversation) -> None:
-        self.model, self.conversation = model, conversation
-        image_token, pad = model.image_token_id, model.tokenizer.pad_token_id
-        self.encoder = Encoder(
-            model.tokenizer, image_token_id=image_token, tokens_per_image=model.tokens_per_image
-        )
-        self.end = self.encoder.end(conversation)
-        self.pad = self.end if pad is None else int(pad)
 
-    def encode(
-        self, prompt: Prompt, images: Sequence[Any], answers: list[str]
-    ) -> tuple[list[int], list[list[int]]]:
-        """The ids of a prompt with a place for each image token, and of each answer after it, with its end."""
-        source, reply = images_of(self.model), self.conversation.reply
-        prompt, places = source.place(prompt, source.keys([picture(image) for image in images]))
-        start, replies = self.encoder.answered(
-            prompt, [f"{reply}{answer}" for answer in answers], image_tokens=places
+def _target(template: Template, feedback: str, verdict: Any, shape: str) -> str:
+    """The text of an answer in a wording's own form."""
+    if template.is_json:
+        form = {"feedback": feedback, "score": verdict}
+        if template.compares:
+            form = {"feedback": feedback, "choice": verdict.upper()}
+        if shape == "score-first":
+            form = dict(reversed(form.items()))
+        elif shape == "score":
+            del form["feedback"]
+        return json.dumps(form, ensure_ascii=False)
+    known = OWN.get(template.name, TARGETS.get(template.format))
+    if known is None:
+        raise ValueError(
+            f"template: the answers of {template.name!r} have no known form; give rows with prompt"
+            " and target"
         )
-        return start, [[*ids, self.end] for ids in replies]
+    if template.format == "prometheus" and shape == "feedback":
+        return prompts.target(feedback, verdict)
+    number, ordinal = PLACES.get(verdict, ("", ""))
+    shown = verdict.upper() if template.compares else verdict
+    before = known[0].format(feedback=feedback)
+    said = known[1].format(verdict=shown, number=number, ordinal=ordinal)
+    if shape == "score":
+        return said.strip()
+    if shape == "score-first" and template.format not in OPENING:
+        return f"{said}\n{before.strip()}"
+    return said + before if template.format in OPENING else before + said
 
 
 class Example(NamedTuple):
-    """One row: the ids of prompt and answer, what to predict of them (`IGNORED` for the prompt's), and its images."""
+    """One row: the ids of prompt and answer, what to predict of them, and its images."""
 
     ids: list[int]
-    labels: list[int]
+    labels: list[int]  # `IGNORED` for the prompt's
     images: tuple[Any, ...]
 
 
-class Examples(torch.utils.data.Dataset[Example]):
-    """A collection's examples in its order, images undecoded; ValueError for a chat model with its own processor."""
+class Coder:
+    """Prompts, answers and images as what a model is trained on; every text is plain text."""
+
+    def __init__(self, model: VisionLanguageModel, conversation: Conversation) -> None:
+        self.model = replace(model, device=CPU)  # batches are made here, and moved by the trainer
+        self.conversation = conversation
+        self.source: Any = images_of(self.model)
+        tokenizer = model.tokenizer
+        self.encoder = Encoder(
+            tokenizer,
+            image_token_id=model.image_token_id,
+            tokens_per_image=model.tokens_per_image,
+        )
+        self.end = end_of(tokenizer, conversation)
+        self.pad = self.end if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
+        forward = inspect.signature(model.model.forward).parameters
+        self.places = model.kind != "chat" and "position_ids" in forward
+
+    def encode(
+        self, prompt: Prompt, images: Sequence[Any], answers: Sequence[str]
+    ) -> tuple[list[int], list[list[int]]]:
+        """The ids of a prompt with its images' places, and of each answer with its end."""
+        self.source.forget()
+        keys = self.source.keys([picture(image) for image in images])
+        prompt, places = self.source.place(prompt, keys)
+        replies = [self.conversation.reply + answer for answer in answers]
+        start, encoded = self.encoder.answered(prompt, replies, image_tokens=places)
+        return start, [[*ids, self.end] for ids in encoded]
+
+    def batch(
+        self, sequences: Sequence[Sequence[int]], images: Sequence[Sequence[Any]]
+    ) -> dict[str, Any]:
+        """What the model takes for rows of tokens, padded on the left, with their images.
+
+        A LLaVA gets `shown`, the key of each image in order, and `pictures`, each prepared once.
+        """
+        self.source.forget()
+        keys = []
+        for row in images:
+            keys.append(self.source.keys([picture(image) for image in row]))
+        shown = [key for row in keys for key in row]
+        if self.model.kind == "chat":
+            self.source.fetch(shown)
+            return self.source.inputs(sequences, keys)
+        ids, mask = left_padded(sequences, self.pad, CPU)
+        batch: dict[str, Any] = {"input_ids": ids, "attention_mask": mask}
+        if self.places:
+            batch["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
+        if shown:
+            batch["shown"] = shown
+            batch["pictures"] = {key: self.source.prepare(key) for key in dict.fromkeys(shown)}
+        return batch
+
+
+def end_of(tokenizer: Any, conversation: Conversation) -> int:
+    """The token that ends an answer: what ends a turn, else the vocabulary's own end."""
+    added = tokenizer.get_added_vocab()
+    for control in conversation.controls:
+        if conversation.closing.startswith(control) and control in added:
+            return int(added[control])
+    if not conversation.written:
+        try:
+            written = conversation.ask(["question"], answer="answer").parts
+        except ValueError:  # a chat template for questions alone
+            written = ()
+        for part, following in zip(written, written[1:], strict=False):
+            if isinstance(part, str) and part.endswith("answer") and isinstance(following, Control):
+                return int(added[following.text])
+    if tokenizer.eos_token_id is None:
+        raise ValueError("this tokenizer has no token that ends an answer")
+    return int(tokenizer.eos_token_id)
+
+
+def encode_pictures(model: VisionLanguageModel) -> Any:
+    """Have a LLaVA read batches of `Coder`, packed as the original packs; returns the hook.
+
+    Other models take batches as they are.
+    """
+
+    def hook(network: Any, _: Any, options: dict[str, Any]) -> Any:
+        pictures = options.pop("pictures", None)
+        if pictures is None:
+            return None
+        inner = SimpleNamespace(
+            model=network,
+            config=network.config,
+            get_input_embeddings=network.get_input_embeddings,
+        )
+        judge = replace(model, model=inner)
+        source: Any = images_of(judge)
+        features = {}
+        for key, (tiles, size, mode) in pictures.items():
+            (features[key],) = source.encode([(tiles, tuple(size), mode)])
+        shown = [features[key] for key in options.pop("shown")]
+        options["inputs_embeds"] = embedded(judge, options.pop("input_ids"), shown)
+        return (), options
+
+    return model.model.base_model.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+class Examples:
+    """A collection's examples by number, in a wording; images are opened when they are needed."""
 
     def __init__(
         self,
@@ -121,28 +255,19 @@ class Examples(torch.utils.data.Dataset[Example]):
         model: VisionLanguageModel,
         template: Template,
         *,
-        shape: str,
-        max_length: int | None,
+        shape: str = "feedback",
+        max_length: int | None = None,
     ) -> None:
-        if model.processor is not None:
-            what = f"judge {model.name!r} ({model.model.config.model_type}) prepares images by its own processor"
-            raise ValueError(
-                f"{what}: train it with TRL's SFTTrainer on prompt_and_target, then load_judge the result"
-            )
-        self.rows, self.template, self.shape = rows, template, shape
+        self.rows = rows
+        self.template = template
+        self.shape = shape
         self.coder = Coder(model, template.conversation)
         self.sees = model.sees_images and template.sees_images
         self.longest = min(model.prompt_limit, model.context_length)
         self.limit = min(self.longest, max_length or self.longest)
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> Example:
-        return self.encode(self.rows[index])
-
     def encode(self, row: Any) -> Example:
-        """Encode one row; ValueError where there is nothing to train on, or too much: an example is never cut."""
+        """Encode one row; ValueError: nothing to train on, or too long: an example is not cut."""
         prompt, target = prompt_and_target(row, self.template, shape=self.shape)
         images = tuple(row.get("images") or ()) if self.sees else ()
         if prompt.n_images != len(images):
@@ -152,46 +277,68 @@ class Examples(torch.utils.data.Dataset[Example]):
         start, (answer,) = self.coder.encode(prompt, images, [target])
         ids = [*start, *answer]
         if len(ids) > self.limit:
-            n = f"{len(start)} + {len(answer)} tokens, those of images included"
-            remedy = f"shorten the texts, or raise max_length up to the model's {self.longest}"
             raise ValueError(
-                f"length: prompt and answer have {n}, and the limit is {self.limit}; {remedy}"
+                f"length: prompt and answer have {len(start)} + {len(answer)} tokens, those of"
+                f" images included, and the limit is {self.limit}; shorten the texts or images, or"
+                f" raise max_length up to the model's {self.longest}"
             )
         return Example(ids, [IGNORED] * len(start) + answer, images)
 
-    def collate(self, examples: Sequence[Example]) -> dict[str, Any]:
-        """A batch: ids and labels padded on the left, `shown`, the key of each image in order, and `pictures`, each
-        opened now and once: key -> its tiles, size and mode."""
-        source: Any = images_of(self.coder.model)
-        cpu = torch.device("cpu")
-        shown = [
-            key for example in examples for key in source.keys(list(map(picture, example.images)))
-        ]
-        pictures = {key: source.prepare(key) for key in dict.fromkeys(shown)}
-        ids, mask = left_padded([example.ids for example in examples], self.coder.pad, cpu)
-        labels, _ = left_padded([example.labels for example in examples], IGNORED, cpu)
+    def collate(self, numbers: Sequence[int]) -> dict[str, Any]:
+        """The batch of rows with these numbers: what the model takes, and `labels`.
+
+        The model computes logits for the columns alone where a label follows.
+        """
+        examples = [self.encode(self.rows[number]) for number in numbers]
+        images = [example.images for example in examples]
+        batch = self.coder.batch([example.ids for example in examples], images)
+        labels, _ = left_padded([example.labels for example in examples], IGNORED, CPU)
         return {
-            "input_ids": ids,
-            "attention_mask": mask,
+            **batch,
             "labels": labels,
-            "shown": shown,
-            "pictures": pictures,
+            "logits_to_keep": predicting(labels),
+            "use_cache": False,
         }
 
 
-def training_order(lengths: Sequence[int], *, batch_size: int, steps: int, seed: int) -> list[int]:
-    """The rows of a whole training in order: epoch after epoch, each drawn by seed and number alone.
+def predicting(labels: torch.Tensor) -> torch.Tensor:
+    """The columns of labels (rows, tokens) after which some row has a token with loss."""
+    return (labels[:, 1:] != IGNORED).any(0).nonzero()[:, 0]
 
-    A continued training skips what it has seen. Rows of like length stand in one step, and steps in random order.
+
+def answer_loss(
+    output: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+) -> torch.Tensor:
+    """Cross-entropy over labelled tokens, by their number in the whole step (or here: None)."""
+    truth = labels[:, 1:][:, predicting(labels)].flatten()
+    logits = output.logits.float().flatten(0, 1)
+    total = torch.nn.functional.cross_entropy(
+        logits, truth.to(logits.device), ignore_index=IGNORED, reduction="sum"
+    )
+    if num_items_in_batch is None:
+        num_items_in_batch = (truth != IGNORED).sum()
+    return total / num_items_in_batch
+
+
+def training_order(lengths: Sequence[int], *, batch_size: int, steps: int, seed: int) -> list[int]:
+    """The rows of a whole training in order: epoch after epoch, each drawn by seed and number.
+
+    A continued training skips what it has seen. Rows of like length stand in one step, and steps
+    in random order.
     """
-    sizes, order = np.array(lengths), list[int]()
+    sizes = np.array(lengths)
+    order: list[int] = []
     while len(order) < steps * batch_size:
         rng = np.random.default_rng([seed, len(order) // len(sizes)])
-        whole, rest = list[np.ndarray](), list[np.ndarray]()
+        batches = []
         for pool in _cut(rng.permutation(len(sizes)), POOL * batch_size):
-            for part in _cut(pool[np.argsort(-sizes[pool], kind="stable")], batch_size):
-                (whole if len(part) == batch_size else rest).append(part)
-        order += np.concatenate([*(whole[i] for i in rng.permutation(len(whole))), *rest]).tolist()
+            batches += _cut(pool[np.argsort(-sizes[pool], kind="stable")], batch_size)
+        whole = [batch for batch in batches if len(batch) == batch_size]
+        for place in rng.permutation(len(whole)):
+            order += whole[place].tolist()
+        for batch in batches:
+            if len(batch) < batch_size:
+                order += batch.tolist()
     return order[: steps * batch_size]
 
 
