@@ -82,7 +82,8 @@ def test_leakage_is_found_by_pixels_and_by_texts(tmp_path):
     [
         (dict(quantization="4bit"), "add lora=True"),
         (dict(recipe="mine"), "recipe 'mine' is unknown"),
-        (dict(lr=-1.0, freeze=["head"]), r"lr=-1.0: .*; freeze=\('head',\): use tower"),
+        (dict(lr=-1.0), "lr=-1.0: use a number above 0"),
+        (dict(freeze=["head"]), "freeze='head': use tower, projector, decoder"),
         (dict(freeze=["tower", "projector", "decoder"]), "nothing to train"),
         (dict(freeze=["decoder"], lora=True), "leave one of them out"),
         (dict(rows_at_once=3), "no multiple"),

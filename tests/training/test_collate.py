@@ -84,7 +84,9 @@ def test_exactly_the_answers_tokens_carry_loss(kind, judge_of):
         assert trained[-1] in engine.ends
         logits = logits_of(engine.model, engine.encoder, prompt.append(answer), example.images)
         logits = logits[-len(trained) :]
-        total += float(torch.nn.functional.cross_entropy(logits, torch.tensor(trained), reduction="sum"))
+        total += float(
+            torch.nn.functional.cross_entropy(logits, torch.tensor(trained), reduction="sum")
+        )
         n_tokens += len(trained)
     batch = examples.collate(range(len(rows)))
     labels = batch.pop("labels")
@@ -133,7 +135,9 @@ def test_the_loss_is_the_models_own_and_shared_images_are_opened_once(judge_of):
     with torch.no_grad():
         theirs = model.model(**own, pixel_values=pixels).loss
         labels = batch.pop("labels")
-        assert float(answer_loss(model.model(**batch), labels)) == pytest.approx(float(theirs), abs=1e-4)
+        assert float(answer_loss(model.model(**batch), labels)) == pytest.approx(
+            float(theirs), abs=1e-4
+        )
     hook.remove()
 
 

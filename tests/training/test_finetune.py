@@ -102,7 +102,9 @@ def test_a_wording_of_ones_own_is_stored_with_the_judge(tmp_path):
 
 def test_a_training_that_teaches_nothing_ends_with_a_line_that_says_so(random_judge, tmp_path):
     options = SMALL | dict(recipe="prometheus-vision", batch_size=40, max_length=500)
-    options |= dict(gradient_checkpointing=False, warmup=0.03, lr=2e-5, template="prometheus-vision")
+    options |= dict(
+        gradient_checkpointing=False, warmup=0.03, lr=2e-5, template="prometheus-vision"
+    )
     with pytest.warns(UserWarning, match="nothing was learned that shows: the loss was") as caught:
         fine_tune(random_judge, rows_with_feedback(40), out=tmp_path, **options)
     (message,) = (str(w.message) for w in caught if "nothing" in str(w.message))
@@ -210,7 +212,9 @@ def test_critic_rows_train_wherever_prompt_and_target_are_there(quantization, tm
         image = f"{number}.png"
         Image.effect_noise((40, 36), 60 + number).convert("RGB").save(tmp_path / image)
         turns = [{"from": "human", "value": f"<image>\n{prompt}"}, {"from": "gpt", "value": answer}]
-        stored.append({"id": f"row-{number}", "source": "x", "image": image, "conversations": turns})
+        stored.append(
+            {"id": f"row-{number}", "source": "x", "image": image, "conversations": turns}
+        )
     file = tmp_path / "critic.json"
     file.write_text(json.dumps(stored))
     items = vj.load_collection(file)

@@ -148,7 +148,7 @@ def test_movement_is_the_share_that_changed_and_the_norm_of_the_change():
     samples = weight_samples(large)
     with torch.no_grad():
         large.weight *= 1.01
-    assert movement(samples, large)["relative"] == pytest.approx(0.01, rel=1e-3)
+    assert movement(samples, large.state_dict())["relative"] == pytest.approx(0.01, rel=1e-3)
 
 
 def test_the_line_says_what_speaks_against_a_lesson():

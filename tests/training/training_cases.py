@@ -73,4 +73,6 @@ def die(trainer):
 
 def spoil(trainer):
     """No number any more."""
-    next(weight for weight in trainer.model.parameters() if weight.requires_grad).data.fill_(float("nan"))
+    next(weight for weight in trainer.model.parameters() if weight.requires_grad).data.fill_(
+        float("nan")
+    )

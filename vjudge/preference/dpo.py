@@ -128,7 +128,7 @@ def train(
     # 1) the policy; weights that train in full are read in float32
     device = placement.choose_device()
     precision = placement.choose_dtype(dtype, device)
-    held = torch.float32 if lora is None else precision
+    held = "float32" if lora is None else str(precision).removeprefix("torch.")
     loaded: Any = load_judge(policy, dtype=held, quantization=quantization)
     model = loaded.engine.model
     coder = Coder(model, loaded.template.conversation)

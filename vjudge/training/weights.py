@@ -64,9 +64,7 @@ def prepare(
     return network
 
 
-def _adapted(
-    judge: VisionLanguageModel, freeze: Collection[str], lora: Mapping[str, Any]
-) -> Any:
+def _adapted(judge: VisionLanguageModel, freeze: Collection[str], lora: Mapping[str, Any]) -> Any:
     """The network under adapters; a projector that trains does so whole, as in LLaVA's recipe."""
     try:
         import peft
