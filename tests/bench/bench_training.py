@@ -145,7 +145,8 @@ def theirs(rows, judge, examples, tmp_path_factory) -> Callable[..., tuple[float
         )
         prepared = process_time() - began
         for index in range(0, len(rows), 7):  # the tokens are the same, and so is what carries loss
-            batch, example = trainer.data_collator([dataset[index]]), examples[index]
+            batch = trainer.data_collator([dataset[index]])
+            example = examples.encode(examples.rows[index])
             assert (
                 batch["input_ids"][0].tolist() == example.ids
                 and batch["labels"][0].tolist() == example.labels
@@ -161,7 +162,8 @@ def theirs(rows, judge, examples, tmp_path_factory) -> Callable[..., tuple[float
 
 def test_against_trl(ours, theirs, rows, examples, report):
     shape = dict(batch_size=BATCH, steps=len(rows) // BATCH, seed=SEED)
-    order = training_order([len(example.ids) for example in examples], **shape)
+    lengths = [len(examples.encode(row).ids) for row in examples.rows]
+    order = training_order(lengths, **shape)
     mine, default = [], []
     for _ in range(TURNS):
         mine.append(ours())
