@@ -7,10 +7,12 @@ whichever response stands first.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vjudge import data
@@ -23,8 +25,12 @@ if TYPE_CHECKING:
     from vjudge.prompts.families import Family
 
 ORDERS = ("ab", "ba")
-CARRIED: tuple[str, ...] = ("gold", "human_scores", "preference", "group", "criteria", "category")
-CARRIED += ("policy_a", "policy_b")
+CARRIED = (
+    *("gold", "human_scores", "preference", "group", "criteria", "category"),
+    *("policy_a", "policy_b"),
+)
+ONE_SIDED = 0.75  # the share of known preferences for one side from which both orders are asked
+CHANCE = 0.01  # the p-value below which that share is no accident
 GREEDY = {"samples": 1, "temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0}
 
 Record = dict[str, Any]
@@ -44,32 +50,24 @@ class Options:
     batch_size: int | str = "auto"
     max_new_tokens: int | None = None
     unread: str | None = None
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Options:
-        """From a mapping; TypeError names an option that there is not, and those that there are."""
-        names = [one.name for one in fields(cls)]
-        for name in given:
-            if name not in names:
-                raise TypeError(f"there is no option {name!r}; use one of {', '.join(names)}")
-        return cls(**given)
+    out: str | Path | None = None
+    progress: bool = True
 
     def settled(self, template: Template, family: Family | None) -> Options:
         """With what the judge's family and wording decide in place of None."""
         published: Record = {"max_new_tokens": Ask.max_new_tokens, **GREEDY}
         if family is not None:
             published |= family.published
-        drawing = [name for name in GREEDY if name != "samples" or not template.compares]
-        as_published = all(getattr(self, name) == published[name] for name in drawing)
-        settled = self
-        if self.mode == "score" and as_published:
-            # The published decoding as a whole means what a score pass does, which draws nothing.
-            settled = replace(settled, **GREEDY)  # type: ignore[arg-type]
+        if template.compares:
+            published["samples"] = 1
+        settled = asdict(self)
+        if self.mode == "score" and all(settled[name] == published[name] for name in GREEDY):
+            settled |= GREEDY  # as a whole it means what a score pass does, which draws nothing
         if self.max_new_tokens is None:
-            settled = replace(settled, max_new_tokens=published["max_new_tokens"])
+            settled["max_new_tokens"] = published["max_new_tokens"]
         if self.unread is None:
-            settled = replace(settled, unread=template.unread)
-        return settled
+            settled["unread"] = template.unread
+        return Options(**settled)
 
     def ask(self, template: Template) -> Ask:
         """What the engine is told; ValueError names every unsound option with its remedy."""
@@ -80,7 +78,7 @@ class Options:
             mode="value" if template.gives == "value" else self.mode,
             marker=template.marker,
             closing=closing,
-            max_new_tokens=self.max_new_tokens,  # type: ignore[arg-type]
+            max_new_tokens=self.max_new_tokens,  # type: ignore[arg-type]  # settled
             temperature=self.temperature,
             top_p=self.top_p,
             repetition_penalty=self.repetition_penalty,
@@ -126,7 +124,7 @@ class Question:
     id: str
     prompt: Prompt
     sample: int = 0
-    order: str = ""  # of a pair: "ab" or "ba"
+    order: str = ""  # of a pair "ab" or "ba", of values its side
     scores: tuple[int, ...] = ()  # the scale; (0, 1) for the first and the second of two responses
     rubric: Rubric | None = None
 
@@ -142,12 +140,6 @@ class Question:
         if self.order:
             key["order"] = self.order
         return key
-
-    def holds(self, score: float) -> bool:
-        """Whether a score can be one of this question; of several criteria their mean is looser."""
-        if self.weights or not self.scores:
-            return True
-        return self.scores[0] <= score <= self.scores[-1]
 
     def seed(self, seed: int) -> int:
         """What decides its draws, whatever else the call asks."""
@@ -199,18 +191,25 @@ class Call:
     carried: list[Record]  # by row: what the table says of it beside the verdict
     without_images: int  # rows
     origin: Record  # of the collection
-    remarks: list[str] = field(default_factory=list)  # what the one line says first
+    remarks: list[str]  # what the one line says first
 
 
 def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) -> Call:
     """Turn a collection into questions; ValueError: unsound options, CollectionError: bad rows."""
     # 1) the wording, and how it is asked
-    template = judge.wording_of_pairs() if pairs else judge.template
+    rows = data.rows_of(items)
+    remarks = []
+    if pairs and options.orders == "one":
+        remarks = one_sided(row.get("preference") for row in rows)
+    if remarks:
+        options = replace(options, orders="both")
+    template = judge.template
+    if pairs and not judge.gives_values:
+        template = judge.wording_of_pairs()
     options = options.settled(template, judge.family)
     ask = options.ask(template)
 
     # 2) the rows, checked before anything costs time
-    rows = data.rows_of(items)
     pictures = Pictures()
     sees = template.sees_images
     data.validate(rows, needs=template.needs, sees_images=sees, pictures=pictures, pairs=pairs)
@@ -219,10 +218,9 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
     questions: list[Question] = []
     carried = []
     blind = 0
-    forced = template.forced if ask.scores else ""
     for place, row in enumerate(rows):
         subject: Any = (Pair if pairs else Item).from_row(row)
-        questions += _questions(template, options, place, subject, forced)
+        questions += _questions(template, options, place, dict(row), subject)
         own = {name: row[name] for name in CARRIED if name in row}
         criteria = getattr(subject.rubric or subject, "criteria", None)
         carried.append(own | {"group": subject.group, "criteria": criteria})
@@ -240,27 +238,53 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
     ask = replace(ask, scales=scales, seeds=seeds, schemas=schemas if all(schemas) else [])
     images = Images(rows, places, pictures)
     origin = data.origin(items)
-    return Call(judge, template, options, ask, questions, images, carried, blind, origin)
+    return Call(judge, template, options, ask, questions, images, carried, blind, origin, remarks)
+
+
+def one_sided(preferences: Iterable[Any]) -> list[str]:
+    """What is said where one order would not tell a judge that always takes one side."""
+    counts = Counter(choice for choice in preferences if choice in ("a", "b"))
+    first = counts["a"]
+    decided = counts.total()
+    if max(first, decided - first) < ONE_SIDED * decided or 0.5**decided > CHANCE:
+        return []
+    from scipy.stats import binomtest  # seldom needed
+
+    if binomtest(first, decided).pvalue >= CHANCE:
+        return []
+    return [
+        f"both orders were asked: {first} of {decided} known preferences are for the first"
+        " response, and a judge that always takes one side would be right"
+    ]
 
 
 def _questions(
-    template: Template, options: Options, place: int, subject: Any, forced: str
+    template: Template, options: Options, place: int, row: Record, subject: Any
 ) -> Iterator[Question]:
     """A row's questions; those of one order share a prompt."""
-    prompt = template.render(subject).append(forced)
-    if not template.compares:
-        scores = template.scores(subject.rubric)
-        for sample in range(options.samples):
-            yield Question(place, subject.id, prompt, sample, "", scores, subject.rubric)
-        return
-    swapped = replace(subject, response_a=subject.response_b, response_b=subject.response_a)
-    prompts = {"ab": prompt, "ba": template.render(swapped).append(forced)}
+    # 1) what is shown: an item; a pair in each order; of values each response of a pair
+    rubric = subject.rubric
+    scores = template.scores(rubric)
+    shown = {"": subject}
+    if template.compares:
+        rubric = None
+        scores = (0, 1)
+        swapped = replace(subject, response_a=subject.response_b, response_b=subject.response_a)
+        shown = {"ab": subject, "ba": swapped}
+    elif isinstance(subject, Pair):
+        shown = {}
+        for side in "ab":
+            shown[side] = Item.from_row(row | {"response": row[f"response_{side}"], "gold": None})
+    forced = template.forced if options.mode == "score" else ""
+    prompts = {order: template.render(one).append(forced) for order, one in shown.items()}
+
+    # 2) each as often as it is asked
     for sample in range(options.samples):
-        orders: tuple[str, ...] = ORDERS
-        if options.orders == "one":
-            orders = ORDERS[:1]
-        elif options.orders == "random":
+        orders = list(prompts)
+        if template.compares and options.orders == "one":
+            orders = orders[:1]
+        elif template.compares and options.orders == "random":
             drawn = seed_of(options.seed, subject.id, f"order {sample}") % 2
-            orders = ORDERS[drawn:][:1]
+            orders = [orders[drawn]]
         for order in orders:
-            yield Question(place, subject.id, prompts[order], sample, order, (0, 1))
+            yield Question(place, subject.id, prompts[order], sample, order, scores, rubric)

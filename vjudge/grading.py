@@ -1,8 +1,8 @@
 """A judge's call: rows -> questions -> answers -> records -> a table.
 
-`prepare` (asking.py) makes the questions; `collect` takes each answer from the record of the run or
-from the engine, and `read` reads it. A table is made of records alone, so that a continued run ends
-in the same table as an unbroken one. comparing.py does as much for pairs and rankings.
+`prepare` (asking.py) makes the questions; `answered` takes each answer from the record of the run
+or from the engine, and `read` reads it. A table is made of records alone, so that a continued run
+ends in the same table as an unbroken one. comparing.py does as much for pairs and rankings.
 """
 
 from __future__ import annotations
@@ -24,55 +24,67 @@ from tqdm.auto import tqdm
 import vjudge
 from vjudge.asking import CARRIED, Call, Images, Options, Question, Record, prepare
 from vjudge.engines.engine import Answer, Ask, Engine, say
-from vjudge.prompts import Template
 from vjudge.prompts.parse import parse
 from vjudge.records import NAN, Verdict
-from vjudge.runs import Run, RunError
+from vjudge.runs import Run, plain
 
 LOW_MASS = 0.5  # below it the judge would rather have written something else than a score
+REMARKS = {  # what is said of what `attrs` count
+    "failures": "{n} of {total} {verdicts} failed: {reasons}",
+    "closed": "{n} of {total} {verdicts} were closed: the answer held none, and the most probable "
+    "one at its end counts",
+    "unclosed": "not closed: {reasons}",
+    "without_distribution": "{n} of {total} have a score and no distribution: no log-probabilities "
+    "came with it, or it was written in other tokens than the scale's",
+    "low_mass": f"{{n}} of {{total}} {{verdicts}} rest on less than {LOW_MASS:g} of the "
+    "probability: the judge would rather have written something else there",
+    "without_images": "{n} {rows} have no image and were judged without",
+}
 SHOWN = 5  # reasons on a line
 READ = ("score", "expected_score", "probabilities", "probability_mass", "feedback", "raw")
 WORK = ("n_prompt_tokens", "n_new_tokens", "seconds")
 SAID = ("score", "choice", "strong", "feedback", "raw", "failure")  # of a `Verdict`
 DECODING = ("max_new_tokens", "temperature", "top_p", "repetition_penalty", "seed", "unread")
-FLOATS = ("score", "expected_score", "probability_mass", "probability_a", "seconds", "gold")
+FLOATS = (
+    *("score", "expected_score", "probability_mass", "probability_a", "seconds", "gold"),
+    *("score_a", "score_b"),
+)
 KINDS = dict.fromkeys(FLOATS, "float64") | {"closed": "bool"}
 KINDS |= dict.fromkeys(("sample", "n_prompt_tokens", "n_new_tokens"), "int64")
 
 
-def grade(
-    judge: Any, items: Any, options: Options, *, out: str | Path | None, progress: bool
-) -> pd.DataFrame:
+def grade(judge: Any, items: Any, options: Options) -> pd.DataFrame:
     """The table of `Judge.grade`."""
     call = prepare(judge, items, options)
-    records = answer(call, out=out, progress=progress)
+    records = answered(call)
+    names = ["id", *READ, "failure", "closed", *WORK]
+    if call.options.samples > 1:
+        names.insert(1, "sample")
+    for name in ("choice", "scores", "reasoning"):
+        if any(record[name] for record in records):
+            names.append(name)
     rows = []
     for question, record in zip(call.questions, records, strict=True):
-        row = record | {"judge": judge.name} | call.carried[question.row]
+        row = {name: record[name] for name in names}
         if row["probabilities"]:
             row["probabilities"] = {int(n): share for n, share in row["probabilities"].items()}
-        rows.append(row)
-    names = ["id", "judge", *READ, "failure", "closed", *WORK]
-    if call.options.samples > 1:
-        names.insert(2, "sample")
-    for name in ("choice", "scores", "reasoning"):
-        if any(row[name] for row in rows):
-            names.append(name)
+        rows.append(row | call.carried[question.row])
     return table(call, records, rows, names)
 
 
 # -- questions -> answers -> records
 
 
-def answer(call: Call, *, out: str | Path | None, progress: bool) -> list[Record]:
+def answered(call: Call) -> list[Record]:
     """The record of each question, in their order."""
-    decoding = {}
-    if call.ask.mode == "feedback":
-        decoding = {name: getattr(call.options, name) for name in DECODING}
     template = call.template
+    mode = call.ask.mode
+    decoding = {}
+    if mode == "feedback":
+        decoding = {name: getattr(call.options, name) for name in DECODING}
     about = {
         "judge": call.judge.name,
-        "mode": call.ask.mode,
+        "mode": mode,
         "decoding": decoding,
         "template": {"name": template.name, "fingerprint": template.fingerprint()},
         "note": {"samples": call.options.samples, "origin": call.origin},
@@ -82,10 +94,10 @@ def answer(call: Call, *, out: str | Path | None, progress: bool) -> list[Record
         call.questions,
         call.images,
         call.ask,
-        partial(read, template=template, mode=call.ask.mode),
+        partial(read, mode=mode, format=template.format),
         about,
-        out=out,
-        progress=progress,
+        out=call.options.out,
+        progress=call.options.progress,
     )
 
 
@@ -95,7 +107,7 @@ def collect(
     images: Images,
     ask: Ask,
     reader: Callable[[Answer, Question], Record],
-    about: Mapping[str, Any],
+    about: Record,
     *,
     out: str | Path | None,
     progress: bool,
@@ -106,35 +118,37 @@ def collect(
     `reader` makes a record of an answer, `about` is the manifest without what is said here.
     """
     done: dict[int, Record] = {}
+    asked: list[str] = []
     run = None
     with ExitStack() as stack:
         # 1) what earlier calls recorded
-        asked = []
         if out is not None:
-            asked = [_asked(one, images[place], ask, place) for place, one in enumerate(questions)]
-            manifest = _manifest(engine, ask, about, asked)
-            run = Run(out, keys=("asked",)).open(manifest, expected=len(questions))
-            stack.enter_context(run)
-            done = _recorded(run, questions, asked)
-            if run.note and run.note.get("asked") != manifest["note"]["asked"]:
-                fresh = len(questions) - len(done)
+            for place, question in enumerate(questions):
+                asked.append(_asked(question, images[place], ask, place))
+            run = Run(out, keys=("asked",))
+            stack.enter_context(run.open(_manifest(engine, ask, about, asked), expected=len(asked)))
+            for place, key in enumerate(asked):
+                if (key,) in run.done:
+                    done[place] = run.done[(key,)]
+            if run.note and run.note["asked"] != _digest(sorted(asked)):
                 others = f"{len(run.done) - len(done)} kept in the record but not in this call"
-                say(f"{out}: reused {len(done)}, new {fresh}, {others}")
-        missing = {place for place in range(len(questions)) if place not in done}
+                say(f"{out}: reused {len(done)}, new {len(asked) - len(done)}, {others}")
+        missing = set(range(len(questions))) - set(done)
 
         # 2) what the engine answers, saved batch by batch
         bar = tqdm(total=len(questions), initial=len(done), unit=unit, disable=not progress)
         stack.enter_context(bar)
-        failed = sum(record["failure"] is not None for record in done.values())
+        failed = 0
         prompts = [question.prompt for question in questions]
         for answers in engine.answer(prompts, images, ask, missing) if missing else ():
             lasting = []
             for one in answers:
                 question = questions[one.index]
-                done[one.index] = question.key | reader(one, question)
-                failed += done[one.index]["failure"] is not None
+                record = plain(question.key | reader(one, question))
+                done[one.index] = record
+                failed += record["failure"] is not None
                 if run is not None and not one.transient:  # the next call asks those again
-                    lasting.append({"asked": asked[one.index], **done[one.index]})
+                    lasting.append({"asked": asked[one.index], **record})
             if run is not None:
                 run.append(lasting)
             bar.set_postfix(failed=failed, refresh=False)
@@ -143,54 +157,53 @@ def collect(
 
 
 def _asked(question: Question, images: Sequence[Any], ask: Ask, place: int) -> str:
-    """SHA-256 (hex) over all that one verdict depends on and the manifest does not say."""
+    """A digest of all that one verdict depends on and the manifest does not say."""
     prompt = (question.prompt.parts, question.prompt.system)
     keys = [getattr(image, "key", "unreadable") for image in images]
     what = (question.key, prompt, keys, ask.scale(place), ask.schema(place), question.weights)
-    return hashlib.sha256(repr(what).encode()).hexdigest()
+    return _digest([repr(what)])
 
 
-def _manifest(engine: Engine, ask: Ask, about: Mapping[str, Any], asked: Sequence[str]) -> Record:
+def _digest(texts: Sequence[str]) -> str:
+    """SHA-256 (hex) of texts."""
+    return hashlib.sha256("".join(texts).encode()).hexdigest()
+
+
+def _manifest(engine: Engine, ask: Ask, about: Record, asked: Sequence[str]) -> Record:
     """What was run; its note may differ from call to call."""
     identity = engine.identity()
     note = {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "batch_size": ask.batch_size,
         "questions": len(asked),
-        "asked": hashlib.sha256("".join(sorted(asked)).encode()).hexdigest(),
+        "asked": _digest(sorted(asked)),
         **about["note"],
     }
     versions = {"vjudge": vjudge.__version__, **identity["versions"]}
     return {**about, **identity, "versions": versions, "note": note}
 
 
-def _recorded(run: Run, questions: Sequence[Question], asked: Sequence[str]) -> dict[int, Record]:
-    """What a record holds of these questions; RunError for a score that is off its scale."""
-    done = {}
-    for place, question in enumerate(questions):
-        record = run.done.get((asked[place],))
-        if record is None:
-            continue
-        done[place] = record
-        for name in ("score", "expected_score"):
-            score = record.get(name)
-            if score is not None and not question.holds(score):
-                what = f"the verdict {question.key} has a score of {score!r}, off its scale"
-                raise RunError(f"{run.path}: {what}; restore the record or use another folder")
-    return done
-
-
 # -- reading an answer
 
 
-def read(answer: Answer, question: Question, *, template: Template, mode: str) -> Record:
-    """One verdict as a run keeps it, in plain JSON values: NaN or None where there is none."""
-    # 1) the distribution, and what the answer says
+def read(answer: Answer, question: Question, *, mode: str, format: str) -> Record:
+    """One verdict as a run keeps it: NaN or None where there is none."""
     shares, mass = distribution(answer.score_logprobs, question.scores)
-    verdict = verdict_of(answer, question, shares, template=template, mode=mode)
+    verdict = verdict_of(answer, question, mode=mode, format=format)
+
+    # 1) without a verdict: the most probable one where a score was forced or the answer closed
     closed = verdict.failure is not None and answer.closed is not None
-    if closed:
-        verdict = most_probable(answer.closed, shares, verdict, compares=template.compares)
+    likeliest = answer.closed
+    if mode == "score" and shares and answer.failure is None:
+        likeliest = max(shares, key=shares.__getitem__)  # the lowest of equals
+    if verdict.failure is not None and likeliest is not None:
+        if question.order:
+            choice = "b" if likeliest else "a"
+            if shares and shares[0] == shares[1]:
+                choice = "tie"
+            verdict = replace(verdict, failure=None, choice=choice)
+        else:
+            verdict = replace(verdict, failure=None, score=float(likeliest))
 
     # 2) a distribution belongs to a verdict
     expected = NAN
@@ -200,64 +213,38 @@ def read(answer: Answer, question: Question, *, template: Template, mode: str) -
     elif shares:
         expected = sum(score * share for score, share in shares.items())
 
-    scores: Any = verdict.scores
-    if isinstance(scores, tuple):
-        scores = list(scores)
+    # 3) what is kept
     record = {name: getattr(verdict, name) for name in SAID}
     record |= {name: getattr(answer, name) for name in WORK}
     return record | {
-        "scores": scores if scores else None,
+        "scores": verdict.scores if verdict.scores else None,
         "expected_score": expected,
-        "probabilities": {str(score): share for score, share in shares.items()} or None,
+        "probabilities": shares if shares else None,
         "probability_mass": mass,
         "closed": closed,
         "unclosed": answer.unclosed,
-        "reasoning": answer.reasoning or None,
+        "reasoning": answer.reasoning if answer.reasoning else None,
     }
 
 
-def verdict_of(
-    answer: Answer,
-    question: Question,
-    shares: Mapping[int, float],
-    *,
-    template: Template,
-    mode: str,
-) -> Verdict:
+def verdict_of(answer: Answer, question: Question, *, mode: str, format: str) -> Verdict:
     """What an answer says, or why it says nothing."""
-    silent = Verdict(
-        NAN, "", answer.text, answer.failure or "no score of the rubric has a probability"
-    )
-    if answer.failure is not None:
-        return silent
-    if mode == "value":
-        if answer.value is None or not math.isfinite(answer.value):
-            return replace(silent, failure="the value head gave no finite number")
-        return Verdict(answer.value, "", answer.text)
-    if mode == "score":
-        if not shares:
-            return silent
-        likeliest = max(shares, key=shares.__getitem__)  # the lowest of equals
-        return most_probable(likeliest, shares, silent, compares=template.compares)
-    return parse(
-        answer.text,
-        scores=question.scores,
-        format=template.format,
-        finish=answer.finish,
-        weights=question.weights,
-    )
-
-
-def most_probable(
-    score: int | None, shares: Mapping[int, float], verdict: Verdict, *, compares: bool
-) -> Verdict:
-    """A verdict by its distribution, in place of one that could not be read."""
-    if not compares:
-        return replace(verdict, failure=None, score=float(score))  # type: ignore[arg-type]
-    choice = "b" if score else "a"
-    if shares and shares[0] == shares[1]:
-        choice = "tie"
-    return replace(verdict, failure=None, choice=choice)
+    failure = answer.failure
+    if failure is None and mode == "feedback":
+        return parse(
+            answer.text,
+            scores=question.scores,
+            format=format,
+            finish=answer.finish,
+            weights=question.weights,
+        )
+    if failure is None and mode == "score":
+        failure = "no score of the rubric has a probability"
+    elif failure is None:
+        if answer.value is not None and math.isfinite(answer.value):
+            return Verdict(answer.value, "", answer.text)
+        failure = "the value head gave no finite number"
+    return Verdict(NAN, "", answer.text, failure)
 
 
 def distribution(
@@ -267,9 +254,9 @@ def distribution(
     if logprobs is None or not scores:
         return {}, NAN
     values = [logprobs.get(score, NAN) for score in scores]
-    highest = max(values)
-    if any(math.isnan(value) or value == math.inf for value in values):
+    if not all(value < math.inf for value in values):  # NaN is not, either
         return {}, NAN
+    highest = max(values)
     if highest == -math.inf:
         return {}, 0.0
     weights = [math.exp(value - highest) for value in values]
@@ -290,6 +277,7 @@ def table(
     cells = [[row.get(name) for name in names] for row in rows]
     frame = pd.DataFrame(cells, columns=names, dtype=object)
     frame = frame.astype({name: kind for name, kind in KINDS.items() if name in names})
+    frame.insert(1, "judge", call.judge.name)
     frame.attrs = account(call, records)
     remarks = call.remarks + remarks_of(frame.attrs, len(records), compares=call.template.compares)
     if remarks:
@@ -309,9 +297,9 @@ def account(call: Call, records: Sequence[Record]) -> Record:
     attrs: Record = {
         "judge": call.judge.name,
         "mode": call.ask.mode,
-        "failures": dict(Counter(record["failure"] for record in records if record["failure"])),
+        "failures": _counts(records, "failure"),
         "closed": sum(record["closed"] for record in records),
-        "unclosed": dict(Counter(record["unclosed"] for record in records if record["unclosed"])),
+        "unclosed": _counts(records, "unclosed"),
         "low_mass": low,
         "without_images": call.without_images,
         "work": asdict(work) if work else None,  # None where it computes elsewhere
@@ -327,31 +315,26 @@ def account(call: Call, records: Sequence[Record]) -> Record:
     return attrs
 
 
-def remarks_of(attrs: Mapping[str, Any], total: int, *, compares: bool) -> list[str]:
+def _counts(records: Sequence[Record], name: str) -> dict[str, int]:
+    """How often each text stands in a column, the most frequent first."""
+    counts = Counter(record[name] for record in records if record[name])
+    return dict(counts)
+
+
+def remarks_of(attrs: Record, total: int, *, compares: bool) -> list[str]:
     """What is said of a table: what it lacks, and nothing of a whole one."""
-    verdicts = "comparisons" if compares else "verdicts"
+    words = {"total": total, "verdicts": "verdicts", "rows": "items"}
+    if compares:
+        words |= {"verdicts": "comparisons", "rows": "pairs"}
     remarks = []
-    if attrs["failures"]:
-        failed = sum(attrs["failures"].values())
-        remarks.append(f"{failed} of {total} {verdicts} failed: {_listed(attrs['failures'])}")
-    if attrs["closed"]:
-        what = f"{attrs['closed']} of {total} {verdicts} were closed"
-        remarks.append(f"{what}: the answer held none, and the most probable one at its end counts")
-    if attrs["unclosed"]:
-        remarks.append(f"not closed: {_listed(attrs['unclosed'])}")
-    if attrs.get("without_distribution"):
-        what = f"{attrs['without_distribution']} of {total} have a score and no distribution"
-        why = (
-            "no log-probabilities came with it, or it was written in other tokens than the scale's"
-        )
-        remarks.append(f"{what}: {why}")
-    if attrs["low_mass"]:
-        what = f"{attrs['low_mass']} of {total} {verdicts} rest on less than {LOW_MASS:g}"
-        why = "the judge would rather have written something else there"
-        remarks.append(f"{what} of the probability: {why}")
-    if attrs["without_images"]:
-        rows = "pairs" if compares else "items"
-        remarks.append(f"{attrs['without_images']} {rows} have no image and were judged without")
+    for name, text in REMARKS.items():
+        n = attrs.get(name)
+        reasons = ""
+        if isinstance(n, dict):
+            reasons = _listed(n)
+            n = sum(n.values())
+        if n:
+            remarks.append(text.format(n=n, reasons=reasons, **words))
     return remarks
 
 

@@ -279,8 +279,10 @@ class Judge:
             batch_size=batch_size,
             max_new_tokens=max_new_tokens,
             unread=unread,
+            out=out,
+            progress=progress,
         )
-        return grading.grade(self, items, options, out=out, progress=progress)
+        return grading.grade(self, items, options)
 
     def compare(
         self,
@@ -342,8 +344,10 @@ class Judge:
             batch_size=batch_size,
             max_new_tokens=max_new_tokens,
             unread=unread,
+            out=out,
+            progress=progress,
         )
-        return comparing.compare(self, pairs, options, out=out, progress=progress)
+        return comparing.compare(self, pairs, options)
 
     def rank(
         self,
@@ -387,17 +391,19 @@ class Judge:
         Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning:
         r_i = sum_k a_ki - sum_l a_il.
         """
-        options = Options(
-            mode=mode,
-            temperature=temperature,
-            top_p=top_p,
-            repetition_penalty=repetition_penalty,
-            seed=seed,
-            batch_size=batch_size,
-            max_new_tokens=max_new_tokens,
-            unread=unread,
-        )
-        return comparing.rank(self, candidates, options, by=by, out=out, progress=progress)
+        options: dict[str, Any] = {
+            "mode": mode,
+            "temperature": temperature,
+            "top_p": top_p,
+            "repetition_penalty": repetition_penalty,
+            "seed": seed,
+            "batch_size": batch_size,
+            "max_new_tokens": max_new_tokens,
+            "unread": unread,
+            "out": out,
+            "progress": progress,
+        }
+        return comparing.rank(self, candidates, by, options)
 
     def render(self, item: Item | Pair | Mapping[str, Any], *, mode: str = "feedback") -> str:
         """What the model reads for one item, pair or row; "<image>" stands where an image goes.
@@ -492,8 +498,7 @@ def plan(judge: Judge, items: Any, *, by: str = "pairs", **options: Any) -> pd.D
     >>> table.loc[["images shown", "images encoded"], "planned"].tolist()
     [10.0, 1.0]
     """
-    asked = Options.of(options)
-    call = comparing.prepared(judge, data.rows_of(items), asked, by=by)
+    call = comparing.prepared(judge, items, Options(**options), by=by)
     shown = [question.prompt for question in call.questions]
     frame = pd.DataFrame(judge.engine.plan(shown, call.images, call.ask))
     return frame.astype({"planned": "float64"}).set_index("quantity")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from vjudge import comparing, grading
-from vjudge.asking import CARRIED, Options
+from vjudge.asking import CARRIED
 from vjudge.comparing import POINTS, majority
 from vjudge.engines.engine import say
 from vjudge.judge import Judge
@@ -80,18 +79,7 @@ class Panel:
     def grade(
         self,
         items: Any,
-        *,
-        mode: str = "feedback",
-        samples: int = 1,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        repetition_penalty: float = 1.0,
-        seed: int = 0,
-        batch_size: int | str = "auto",
-        max_new_tokens: int | None = None,
-        unread: str | None = None,
-        out: str | Path | None = None,
-        progress: bool = True,
+        **options: Any,
     ) -> pd.DataFrame:
         """Grade every response by every member.
 
@@ -112,18 +100,7 @@ class Panel:
             listed = ", ".join(f"{judge.name!r} {judge.template.name!r}" for judge in self.judges)
             remedy = "give them wordings with one scale, or compare"
             raise ValueError(f"the members' scores have no common scale ({listed}): {remedy}")
-        options = Options(
-            mode=mode,
-            samples=samples,
-            temperature=temperature,
-            top_p=top_p,
-            repetition_penalty=repetition_penalty,
-            seed=seed,
-            batch_size=batch_size,
-            max_new_tokens=max_new_tokens,
-            unread=unread,
-        )
-        runs = self._runs(grading.grade, items, options, out=out, progress=progress)
+        runs = self._runs("grade", items, options)
         scores = column_of(runs, "score")
         frame = self._start(runs)
         if self.combine == "majority":
@@ -135,19 +112,7 @@ class Panel:
     def compare(
         self,
         pairs: Any,
-        *,
-        orders: str = "both",
-        mode: str = "feedback",
-        samples: int = 1,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        repetition_penalty: float = 1.0,
-        seed: int = 0,
-        batch_size: int | str = "auto",
-        max_new_tokens: int | None = None,
-        unread: str | None = None,
-        out: str | Path | None = None,
-        progress: bool = True,
+        **options: Any,
     ) -> pd.DataFrame:
         """Compare the two responses of every pair by every member.
 
@@ -166,19 +131,7 @@ class Panel:
         for judge in self.judges:
             if not judge.gives_values:
                 judge.wording_of_pairs()  # an error before the first member starts
-        options = Options(
-            mode=mode,
-            orders=orders,
-            samples=samples,
-            temperature=temperature,
-            top_p=top_p,
-            repetition_penalty=repetition_penalty,
-            seed=seed,
-            batch_size=batch_size,
-            max_new_tokens=max_new_tokens,
-            unread=unread,
-        )
-        runs = self._runs(comparing.compare, pairs, options, out=out, progress=progress)
+        runs = self._runs("compare", pairs, options)
         frame = self._start(runs)
         for column in ("verdict", "verdict_ab", "verdict_ba"):
             votes = column_of(runs, column)
@@ -193,22 +146,14 @@ class Panel:
             frame[f"votes_{choice}"] = (verdicts == choice).sum(axis=1)
         return self._joined(frame, runs, verdicts, COMPARED)
 
-    def _runs(
-        self,
-        judged: Callable[..., pd.DataFrame],
-        rows: Any,
-        options: Options,
-        *,
-        out: str | Path | None,
-        progress: bool,
-    ) -> dict[str, pd.DataFrame]:
+    def _runs(self, call: str, rows: Any, options: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
         """Each member's run by its name."""
         runs = {}
         for judge in self.judges:
-            folder = None
-            if out is not None:
-                folder = Path(out) / folder_of(judge.name)
-            runs[judge.name] = judged(judge, rows, options, out=folder, progress=progress)
+            own = dict(options)
+            if own.get("out") is not None:
+                own["out"] = Path(own["out"]) / folder_of(judge.name)
+            runs[judge.name] = getattr(judge, call)(rows, **own)
         return runs
 
     def _choice(self, choices: pd.Series) -> str | None:

@@ -8,7 +8,6 @@ and moves it to `damaged.jsonl`, and its verdict is computed again.
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
@@ -16,7 +15,7 @@ import re
 import stat
 import warnings
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,13 @@ VERDICTS = "verdicts.jsonl"
 DAMAGED = "damaged.jsonl"
 LOCK = "run.lock"
 FORMAT = 3  # 2: a line's checksum did not depend on its run
-READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 SHOWN = 10  # damaged lines that a warning lists
 
 _CHECKSUM = re.compile(rb', "crc": "([0-9a-f]{8})"\}\n\Z')
 
 Verdict = dict[str, Any]
+Key = tuple[Any, ...]
 
 
 class RunError(RuntimeError):
@@ -47,9 +46,6 @@ class Run:
         path: the folder.
         keys: the columns that tell one verdict from another.
 
-    Raises:
-        RunError: `path` names no folder.
-
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
     >>> with Run(folder).open({"judge": "mine"}) as run:
@@ -62,21 +58,20 @@ class Run:
     def __init__(
         self, path: str | os.PathLike[str], *, keys: tuple[str, ...] = ("id", "sample")
     ) -> None:
-        if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-            raise RunError(f"out={path!r} is no folder: give a folder's path")
         self.path = Path(path)
         self.keys = keys
-        self.done: dict[tuple[Any, ...], Verdict] = {}
+        self.done: dict[Key, Verdict] = {}
         self.note: dict[str, Any] = {}  # of the call before this one
         self._lock = FileLock(self.path / LOCK, timeout=0, thread_local=False)
-        self._file = -1
+        self._identity = 0
+        self._writes = False
 
     @property
     def manifest(self) -> dict[str, Any]:
         """What was run; RunError where the folder holds no run of this vjudge that can be read."""
         path = self.path / MANIFEST
         try:
-            manifest = json.loads(_read_bytes(path).decode("utf-8", "surrogatepass"))
+            manifest = json.loads(_read(path))
         except (ValueError, OSError, RecursionError) as error:
             remedy = "restore it or use another folder"
             raise RunError(f"{path} can't be read ({error}); {remedy}") from error
@@ -87,7 +82,8 @@ class Run:
 
     def verdicts(self) -> list[Verdict]:
         """All whole verdicts in the order written, NaN as None."""
-        return list(self._read(self.manifest)[0].values())
+        lines = _lines(self.path / VERDICTS, _identity(self.manifest))
+        return [verdict for _, verdict in lines if verdict is not None]
 
     def open(self, manifest: Mapping[str, Any], *, expected: int = 0) -> Run:
         """Start the run, or continue the one that the folder holds.
@@ -104,22 +100,20 @@ class Run:
         """
         call = json.loads(json.dumps({"format": FORMAT, **manifest}, default=str))
         try:
-            self._open(call)
+            self._start(call)
         except Timeout:
-            self.close()
             what = f"{self.path} is being written by another process"
             raise RunError(f"{what}; wait for it, or use another folder") from None
         except OSError as error:
-            self.close()
-            if not self._complete(call, error, expected):
+            if not self._complete(call, expected):
                 what = f"{self.path} can't be written: {error.strerror or error}"
                 raise RunError(f"{what}; use another folder") from error
-        except BaseException:
-            self.close()
-            raise
+        finally:
+            if not self._writes:
+                self.close()
         return self
 
-    def _open(self, call: dict[str, Any]) -> None:
+    def _start(self, call: dict[str, Any]) -> None:
         # 1) look before anything is put into a folder of something else
         self.path.mkdir(parents=True, exist_ok=True)
         self._check(call)
@@ -134,32 +128,30 @@ class Run:
         replace_file(self.path / MANIFEST, f"{text}\n")
 
         # 4) the verdicts; damaged lines are moved aside
-        self.done, whole, damaged = self._read(call)
+        whole, damaged = self._load(call)
         if damaged:
             self._move_aside(whole, damaged)
-        self._file = _open(self.path / VERDICTS, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        self._writes = True
 
     def append(self, verdicts: Iterable[Mapping[str, Any]]) -> None:
         """Write verdicts, NaN as null, and wait for the disk; RunError where it fails."""
-        if self._file < 0:
+        if not self._writes:
             raise RunError(f"{self.path} is not open for writing; use another folder")
         fresh = {}
         for verdict in verdicts:
-            key = tuple(verdict[name] for name in self.keys)
-            fresh[key] = plain(verdict)
-        lines = [_line(verdict, self._seed) for verdict in fresh.values()]
+            fresh[self._key(verdict)] = plain(verdict)
+        lines = [_line(verdict, self._identity) for verdict in fresh.values()]
+        path = self.path / VERDICTS
         try:
-            _write(self._file, b"".join(lines))
+            _write(path, b"".join(lines), os.O_APPEND)
         except OSError as error:  # the next opening moves a torn end aside
             saved = f"{len(self.done)} verdicts are saved"
             remedy = "make room where the disk is full, and repeat the call to continue"
-            raise RunError(f"{self.path / VERDICTS}: {error}; {saved}: {remedy}") from error
+            raise RunError(f"{path}: {error}; {saved}: {remedy}") from error
         self.done |= fresh
 
     def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-        self._file = -1
+        self._writes = False
         self._lock.release()
 
     def __enter__(self) -> Run:
@@ -168,11 +160,14 @@ class Run:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def _key(self, verdict: Mapping[str, Any]) -> Key:
+        return tuple(verdict[name] for name in self.keys)
+
     def _check(self, call: dict[str, Any]) -> None:
         """Refuse a folder that holds another run, or other files and no run."""
         if os.path.lexists(self.path / MANIFEST):
             held = self.manifest
-            differing = _differences(held, call)
+            differing = _differences(held | {"note": None}, call | {"note": None})
             if differing:
                 what = f"{self.path} holds a run that differs from this call in"
                 remedy = "Repeat the first call to continue it, or use another folder"
@@ -180,64 +175,51 @@ class Run:
             self.note = held.get("note", {})
             return
         own = {LOCK, f"{MANIFEST}.new"}
-        others = sorted(entry.name for entry in self.path.iterdir() if entry.name not in own)
+        others = sorted(name for name in os.listdir(self.path) if name not in own)
         if others:
             listed = ", ".join(others[:3])
             what = f"{self.path} holds other files and no run ({listed})"
             raise RunError(f"{what}; use a new or empty folder")
 
-    def _complete(self, call: dict[str, Any], error: OSError, expected: int) -> bool:
-        """Whether a run that can't be written has all its verdicts; they are read then."""
-        if error.errno not in READ_ONLY or not os.path.lexists(self.path / MANIFEST):
+    def _complete(self, call: dict[str, Any], expected: int) -> bool:
+        """Whether the folder, which can't be written, has all verdicts; they are read then."""
+        if not os.path.lexists(self.path / MANIFEST):
             return False
         self._check(call)
-        self.done, _, damaged = self._read(call)
+        _, damaged = self._load(call)
         return not damaged and len(self.done) >= max(1, expected)
 
-    def _read(
-        self, manifest: Mapping[str, Any]
-    ) -> tuple[dict[tuple[Any, ...], Verdict], bytes, dict[int, bytes]]:
-        """The verdicts by key, their lines as in the file, and the damaged lines by number."""
+    def _load(self, manifest: Mapping[str, Any]) -> tuple[list[bytes], dict[int, bytes]]:
+        """Read the verdicts by key; gives their lines, and the damaged ones by number."""
+        self._identity = _identity(manifest)
+        self.done = {}
         path = self.path / VERDICTS
-        self._seed = _identity(manifest)
-        content = b""
-        if os.path.lexists(path):
-            content = _read_bytes(path)
-        verdicts: dict[tuple[Any, ...], Verdict] = {}
         whole = []
         damaged = {}
-        for number, line in enumerate(content.splitlines(keepends=True), start=1):
-            verdict = _verdict_of(line, self._seed)
+        for number, (line, verdict) in enumerate(_lines(path, self._identity), start=1):
             if verdict is None:
-                damaged[number] = line.rstrip(b"\n")
+                damaged[number] = line.rstrip(b"\n") + b"\n"
                 continue
-            key = tuple(verdict.get(name) for name in self.keys)
-            fault = ""
-            if None in key:
-                fault = "is none of this kind of run"
-            elif key in verdicts:
-                fault = "stands there twice"
-            if fault:
-                what = f"{path}, line {number}: the verdict {key} {fault}"
+            key = self._key(verdict)
+            if key in self.done:
+                what = f"{path}, line {number}: the verdict {key} stands there twice"
                 raise RunError(f"{what}; remove it, or use another folder")
-            verdicts[key] = verdict
+            self.done[key] = verdict
             whole.append(line)
-        return verdicts, b"".join(whole), damaged
+        return whole, damaged
 
-    def _move_aside(self, whole: bytes, damaged: Mapping[int, bytes]) -> None:
+    def _move_aside(self, whole: list[bytes], damaged: Mapping[int, bytes]) -> None:
         """Put damaged lines into a file of their own; a kill in between leaves them in both."""
-        aside = _open(self.path / DAMAGED, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        _write(aside, b"".join(line + b"\n" for line in damaged.values()), close=True)
-        replace_file(self.path / VERDICTS, whole)
+        path = self.path / VERDICTS
+        _write(self.path / DAMAGED, b"".join(damaged.values()), os.O_APPEND)
+        replace_file(path, b"".join(whole))
         listed = ", ".join(str(number) for number in list(damaged)[:SHOWN])
         if len(damaged) > SHOWN:
             listed += ", ..."
-        what = f"{len(damaged)} damaged lines ({listed})"
+        what = f"{path}: {len(damaged)} damaged lines ({listed})"
         why = "cut short, changed since they were written, or copied from another run"
         outcome = f"moved to {DAMAGED}, to be computed again"
-        warnings.warn(
-            f"{self.path / VERDICTS}: {what}, {why}; {outcome}", RuntimeWarning, stacklevel=4
-        )
+        warnings.warn(f"{what}, {why}; {outcome}", RuntimeWarning, stacklevel=4)
 
 
 def _identity(manifest: Mapping[str, Any]) -> int:
@@ -246,48 +228,37 @@ def _identity(manifest: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(own, sort_keys=True).encode())
 
 
-def _line(verdict: Mapping[str, Any], seed: int) -> bytes:
+def _line(verdict: Mapping[str, Any], identity: int) -> bytes:
     """A verdict as its line: a JSON object that ends in the checksum of what stands before it."""
     text = json.dumps(verdict, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
-    return text[:-1] + b', "crc": "%08x"}\n' % zlib.crc32(text, seed)
+    return text[:-1] + b', "crc": "%08x"}\n' % zlib.crc32(text, identity)
 
 
-def _verdict_of(line: bytes, seed: int) -> Verdict | None:
-    """What a whole line of this run says; None where its checksum does not hold."""
-    end = _CHECKSUM.search(line)
-    if end is None:
-        return None
-    text = line[: end.start()] + b"}"
-    if zlib.crc32(text, seed) != int(end[1], 16):
-        return None
-    try:
-        verdict = json.loads(text.decode("utf-8", "surrogatepass"))
-    except (ValueError, RecursionError):
-        return None
-    return verdict if isinstance(verdict, dict) else None
+def _lines(path: Path, identity: int) -> Iterator[tuple[bytes, Verdict | None]]:
+    """Each line of a record with its verdict; None where its checksum does not hold."""
+    if not os.path.lexists(path):
+        return
+    for line in _read(path).splitlines(keepends=True):
+        verdict = None
+        end = _CHECKSUM.search(line)
+        if end is not None:
+            text = line[: end.start()] + b"}"
+            if zlib.crc32(text, identity) == int(end[1], 16):
+                verdict = json.loads(text)
+        yield line, verdict
 
 
-def _differences(held: Mapping[str, Any], call: Mapping[str, Any]) -> list[str]:
-    """What two manifests say differently, their notes aside, as "name: old -> new"."""
-    before = _flat({**held, "note": None})
-    now = _flat({**call, "note": None})
+def _differences(held: Any, call: Any, name: str = "") -> list[str]:
+    """What two manifests say differently, as "name: old -> new"."""
+    if held == call:
+        return []
+    if not isinstance(held, dict) or not isinstance(call, dict):
+        return [f"{name}: {shortened(held)} -> {shortened(call)}"]
     differing = []
-    for name in {**before, **now}:
-        old = before.get(name, "absent")
-        new = now.get(name, "absent")
-        if old != new:
-            differing.append(f"{name}: {shortened(old)} -> {shortened(new)}")
+    for key in held | call:
+        inner = f"{name}.{key}" if name else key
+        differing += _differences(held.get(key, "absent"), call.get(key, "absent"), inner)
     return differing
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, dict) and value:
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
 
 
 def shortened(value: Any) -> str:
@@ -304,24 +275,11 @@ def plain(value: Any) -> Any:
         return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
-    if hasattr(value, "item") and not isinstance(value, str):
+    if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, float) and math.isnan(value):
         return None
     return value
-
-
-def _write(descriptor: int, data: bytes, *, close: bool = False) -> None:
-    """Write all of the data, in as many calls as the system needs, and wait for the disk."""
-    view = memoryview(data)
-    try:
-        while view:
-            written = os.write(descriptor, view)
-            view = view[written:]
-        os.fsync(descriptor)
-    finally:
-        if close:
-            os.close(descriptor)
 
 
 def replace_file(path: Path, content: str | bytes) -> None:
@@ -330,10 +288,32 @@ def replace_file(path: Path, content: str | bytes) -> None:
         content = content.encode("utf-8", "surrogatepass")
     temporary = path.with_name(f"{path.name}.new")
     temporary.unlink(missing_ok=True)
-    _write(_open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), content, close=True)
+    _write(temporary, content, os.O_TRUNC)
     os.replace(temporary, path)
     if os.name == "posix":
-        _write(os.open(path.parent, os.O_RDONLY), b"", close=True)  # the folder's entry
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)  # the folder's entry
+        os.close(folder)
+
+
+def _write(path: Path, data: bytes, flags: int) -> None:
+    """Write all of the data, in as many calls as the system needs, and wait for the disk."""
+    _refuse_link(path)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | PLAIN | flags, 0o644)
+    try:
+        view = memoryview(data)
+        while view:
+            written = os.write(descriptor, view)
+            view = view[written:]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: Path) -> bytes:
+    _refuse_link(path)
+    with open(os.open(path, os.O_RDONLY | PLAIN), "rb") as file:
+        return file.read()
 
 
 def _refuse_link(path: Path) -> None:
@@ -341,13 +321,3 @@ def _refuse_link(path: Path) -> None:
     if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
         what = f"{path} is a link, or no file"
         raise RunError(f"{what}: a run's files are plain files; use another folder")
-
-
-def _open(path: Path, flags: int) -> int:
-    _refuse_link(path)
-    return os.open(path, flags | PLAIN, 0o644)
-
-
-def _read_bytes(path: Path) -> bytes:
-    with open(_open(path, os.O_RDONLY), "rb") as file:
-        return file.read()

@@ -107,7 +107,7 @@ def test_a_judge_with_a_value_head_has_no_scale_and_no_order(capsys: Any, tmp_pa
     run = judge.compare(pairs, **QUIET)
     assert run["verdict"].tolist() == ["a", "tie", None] and run["failure"].notna().sum() == 1
     assert run["verdict_ab"].equals(run["verdict_ba"])
-    assert "order of a pair does not matter" in capsys.readouterr().err
+    assert "a value head knows no order" in capsys.readouterr().err
     rank = judge.rank([{**items[0], "responses": ["aaa", "a", "aa"]}], **QUIET)
     assert rank["rank"].tolist() == [1, 3, 2]
     for options in ({"mode": "score"}, {"temperature": 1.0, "samples": 2}):
