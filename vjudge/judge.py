@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -498,6 +498,10 @@ def plan(judge: Judge, items: Any, *, by: str = "pairs", **options: Any) -> pd.D
     >>> table.loc[["images shown", "images encoded"], "planned"].tolist()
     [10.0, 1.0]
     """
+    known = [field.name for field in fields(Options)]
+    for name in options:
+        if name not in known:
+            raise TypeError(f"there is no option {name!r}; use one of {', '.join(known)}")
     call = comparing.prepared(judge, items, Options(**options), by=by)
     shown = [question.prompt for question in call.questions]
     frame = pd.DataFrame(judge.engine.plan(shown, call.images, call.ask))

@@ -19,7 +19,7 @@ from vjudge.engines import Ask, HFEngine
 from vjudge.engines.batches import SHORTEST, Row, best_prefixes
 from vjudge.engines.decoding import draw_tokens
 from vjudge.engines.engine import Closing
-from vjudge.engines.hf import HFCall, threads_for, using_threads
+from vjudge.engines.hf import threads_for, using_threads
 from vjudge.images import Pictures
 from vjudge.prompts import IMAGE, TEMPLATES, Prompt
 from vjudge.records import Item
@@ -189,7 +189,7 @@ def test_a_value_is_the_heads_at_the_last_token(
 ) -> None:
     monkeypatch.setattr(engine, "plain", plain)
     with pytest.raises(ValueError, match="no value head"):
-        engine.answer(*mixed, Ask("value"))
+        answers(engine.answer(*mixed, Ask("value")))
     head = torch.nn.Linear(engine.model.model.config.text_config.hidden_size, 1)
     monkeypatch.setattr(engine, "model", replace(engine.model, value_head=head))
     for answer, prompt, shown in zip(
@@ -252,7 +252,7 @@ def test_failures_stay_in_their_own_row(engine: HFEngine, tmp_path: Path) -> Non
     picture.unlink()
     failures = {answer.index: answer.failure for batch in [first, *work] for answer in batch}
     reasons = [
-        f"tokens, 4 of them for images, and the model's context holds {engine.model.context_length}",
+        f"tokens, those of images included, and the model's context holds {engine.model.context_length}",
         "never.png",
         "1 image place(s) and the item 0 image(s)",
         "gone.png",
@@ -282,14 +282,14 @@ def test_out_of_memory_halves_the_batch(
     """Rows are computed again with fewer beside them, and a row that never fits fails."""
     monkeypatch.setattr(engine, "plain", "for this test" if at == "plain" else None)
     expected = texts(engine, *mixed, ask(max_new_tokens=5))
-    compute, kind = HFCall.compute, type(engine.model.model)
+    compute, kind = HFEngine._compute, type(engine.model.model)
     step = kind.forward
     batches: list[list[int]] = []
     passes = [""]
 
-    def watched(self: HFCall, rows: Any) -> None:
+    def watched(self: HFEngine, call: Any, rows: Any) -> None:
         batches.append([row.index for row in rows])
-        compute(self, rows)
+        compute(self, call, rows)
 
     def crowded(self: Any, **taken: Any) -> Any:
         now = "answers"
@@ -303,7 +303,7 @@ def test_out_of_memory_halves_the_batch(
             raise error("can't allocate memory: 9 bytes")
         return step(self, **taken)
 
-    monkeypatch.setattr(HFCall, "compute", watched)
+    monkeypatch.setattr(HFEngine, "_compute", watched)
     monkeypatch.setattr(kind, "forward", crowded)
     first, *others = answers(engine.answer(*mixed, ask(max_new_tokens=5)))
     assert len(batches[0]) == 14 and "out of memory with one prompt of" in first.failure

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from vjudge import data
-from vjudge.engines.hf import HFCall
+from vjudge.engines.hf import HFEngine
 from vjudge.judge import Judge, load_judge
 from vjudge.runs import Run, RunError
 
@@ -141,7 +141,7 @@ def test_a_run_is_recorded_and_not_repeated(
     decoding = {"max_new_tokens": 40, "temperature": 0.0, "top_p": 1.0, "seed": 0}
     decoding |= {"repetition_penalty": 1.0, "unread": "missing"}
     assert Run(tmp_path).manifest["decoding"] == decoding
-    monkeypatch.setattr(HFCall, "compute", lambda *args: pytest.fail("computed again"))
+    monkeypatch.setattr(HFEngine, "_compute", lambda *args: pytest.fail("computed again"))
     same(judge.grade(rows, **options), graded)
 
 

@@ -118,5 +118,5 @@ def test_a_text_only_judge_takes_a_wording_for_pairs(tmp_path: Path) -> None:
 
 def test_a_plan_names_its_options() -> None:
     judge = judge_of(lambda prompt, ask, place: ("", None))
-    with pytest.raises(TypeError, match="unexpected keyword argument 'mod'"):
+    with pytest.raises(TypeError, match="no option 'mod'; use one of mode, orders, samples"):
         vjudge.plan(judge, [pair("1")], mod="score")

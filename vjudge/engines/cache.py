@@ -15,6 +15,7 @@ from vjudge.engines.vision import left_padded
 from vjudge.models import VisionLanguageModel
 
 STEP = 64  # tokens by which keys and values get room
+PASS_TOKENS = 2048  # tokens of prompts computed at once: more bring nothing
 SHARING_CHATS = (
     "qwen2_vl",
     "qwen2_5_vl",
@@ -40,8 +41,7 @@ class GrowingLayer(DynamicLayer):
 
     def hold(self, states: torch.Tensor, end: int) -> None:
         self.states = states
-        self.keys = states[0, :, :, :end]
-        self.values = states[1, :, :, :end]
+        self.keys, self.values = states[:, :, :, :end]
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -58,11 +58,9 @@ class GrowingLayer(DynamicLayer):
         return self.keys, self.values
 
 
-def prefill(
-    model: VisionLanguageModel, source: Any, prefixes: Sequence[Prefix], pass_tokens: int
-) -> None:
+def prefill(model: VisionLanguageModel, source: Any, prefixes: Sequence[Prefix]) -> None:
     """Compute the keys and values of prefixes, neighbours together."""
-    for part in cut([len(prefix.ids) for prefix in prefixes], pass_tokens):
+    for part in cut([len(prefix.ids) for prefix in prefixes], PASS_TOKENS):
         batch = prefixes[part]
         inputs = source.inputs([prefix.ids for prefix in batch], [prefix.keys for prefix in batch])
         # A multimodal model says itself where images stand.
@@ -84,10 +82,9 @@ class RowCache:
     """A batch behind its prefixes, in columns: prefix and own tokens, both on the right of their
     part, then the answer."""
 
-    def __init__(self, model: VisionLanguageModel, rows: Sequence[Row], pass_tokens: int) -> None:
+    def __init__(self, model: VisionLanguageModel, rows: Sequence[Row]) -> None:
         self.model = model
         self.rows = sorted(rows, key=lambda row: row.own)
-        self.parts = cut([row.own for row in self.rows], pass_tokens)
         prefixes = [row.prefix for row in self.rows]
         # 1) lay the tokens out
         own = [row.ids[len(row.prefix.ids) :] for row in self.rows]
@@ -109,17 +106,18 @@ class RowCache:
         for prefix in prefixes:
             prefix.states = []
 
-    def own_tokens(self, **options: Any) -> Iterator[Any]:
-        """Compute what the rows have to themselves; the model's output, a pass at a time."""
-        for part in self.parts:
-            longest = self.rows[part.stop - 1].own
+    def own_tokens(self, **options: Any) -> Iterator[tuple[list[Row], Any]]:
+        """Compute what the rows have to themselves: rows and the model's output, pass by pass."""
+        for part in cut([row.own for row in self.rows], PASS_TOKENS):
+            rows = self.rows[part]
+            longest = rows[-1].own
             cache = DynamicCache()
             for layer in self.cache.layers:
                 states = layer.states[:, part, :, : self.width]
                 cache.layers.append(GrowingLayer(states, self.width - longest))
             tokens = self.tokens[part, -longest:]
             positions = self.positions[part, -longest:]
-            yield self._forward(cache, tokens, positions, self.mask[part], **options)
+            yield rows, self._forward(cache, tokens, positions, self.mask[part], **options)
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         """Put a token (rows,) behind each row; the logits (rows, vocabulary) after it."""
@@ -136,15 +134,17 @@ class RowCache:
         for layer in self.cache.layers:
             layer.hold(layer.states[:, places], layer.get_seq_length())
 
-    def prefix(self, place: int, ids: Sequence[int]) -> Prefix:
-        """What is there of a row that goes on as `ids`, whose last token is left to compute."""
+    def give_prefix(self, place: int) -> None:
+        """Give what is read after a row the keys and values that are there."""
         row = self.rows[place]
+        ids = row.readings[0].ids  # without a stem
         columns = self.mask[place].nonzero().flatten()[: len(ids) - 1]
-        prefix = Prefix(list(ids[: len(columns)]), row.keys, delta=row.prefix.delta)
+        prefix = Prefix(ids[: len(columns)], row.keys, delta=row.prefix.delta)
         for layer in self.cache.layers:
-            chosen = columns.to(layer.states.device)
-            prefix.states.append(layer.states[:, place][:, :, chosen])
-        return prefix
+            states = layer.states[:, place]
+            prefix.states.append(states[:, :, columns.to(states.device)])
+        for reading in row.readings:
+            reading.prefix = prefix
 
     def _forward(
         self, cache: Any, tokens: Any, positions: torch.Tensor, mask: Any, **options: Any
@@ -176,18 +176,17 @@ def why_plain(model: VisionLanguageModel) -> str | None:
     """Why a model's rows share no prefixes, by its configuration; None where they do."""
     config = model.model.config.get_text_config()
     kind = str(model.model.config.model_type)
-    parameters = inspect.signature(model.model.forward).parameters
-    needs = ("attention_mask", "position_ids", "past_key_values", "logits_to_keep")
+    taken = inspect.signature(model.model.forward).parameters
+    needs = {"attention_mask", "position_ids", "past_key_values", "logits_to_keep"}
     scaling = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
-    layers = DynamicCache(config=config).layers
     reason = None
     if model.kind == "chat" and kind not in SHARING_CHATS:
         reason = "not tried for this model"
-    elif not parameters.keys() >= set(needs) or getattr(model.model, "_is_stateful", False):
+    elif not needs <= taken.keys() or getattr(model.model, "_is_stateful", False):
         reason = "its positions or cache are its own"
     elif scaling in ("dynamic", "longrope"):
         reason = f"its positions are scaled by the prompt's length ({scaling})"
-    elif any(type(layer) is not DynamicLayer for layer in layers):
+    elif any(type(layer) is not DynamicLayer for layer in DynamicCache(config=config).layers):
         reason = "it has layers with a window or a state"
     if reason is None:
         return None

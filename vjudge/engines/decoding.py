@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import LogitsProcessor
 
 from vjudge.engines.batches import Row
 from vjudge.engines.engine import Ask
@@ -29,10 +28,8 @@ class Writer(LogitsProcessor):
         self.rows = list(rows)
         self.ask = ask
         self.ended: list[int] = []  # places of the rows that the last step ended
+        self.random = [np.random.default_rng(row.seed) for row in rows]
         self.counted: torch.Tensor | None = None  # (rows, vocabulary): what the penalty counts
-        self.random = []
-        if ask.temperature > 0:
-            self.random = [np.random.default_rng(row.seed) for row in rows]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """What `generate` takes: every token but the next one is ruled out."""
@@ -42,14 +39,13 @@ class Writer(LogitsProcessor):
     def keep(self, places: list[int]) -> None:
         """Keep these rows alone, in this order."""
         self.rows = [self.rows[place] for place in places]
-        if self.random:
-            self.random = [self.random[place] for place in places]
+        self.random = [self.random[place] for place in places]
         if self.counted is not None:
             self.counted = self.counted[places]
 
     def step(self, logits: torch.Tensor) -> torch.Tensor:
         """The next token of each row from float32 logits (rows, vocabulary), changed in place."""
-        done = [row.done for row in self.rows]
+        alive = [place for place, row in enumerate(self.rows) if not row.done]
         check_finite(self.model, self.rows, logits)
         self.model.mask_non_text(logits)
         chances = self._penalized(logits)
@@ -58,33 +54,24 @@ class Writer(LogitsProcessor):
         else:
             draws = [random.random() for random in self.random]
             tokens = draw_tokens(chances, draws, self.ask.temperature, self.ask.top_p)
-        if any(done):
-            tokens[torch.tensor(done, device=tokens.device)] = min(self.ends)
         if self.counted is not None:
             self.counted.scatter_(1, tokens[:, None], True)
-        self._write(tokens.tolist(), logits)
-        self.ended = []
-        for place, row in enumerate(self.rows):
-            if row.done and not done[place]:
-                self.ended.append(place)
+        written = tokens.tolist()
+        for place in alive:
+            self._write(self.rows[place], written[place], logits[place])
+        self.ended = [place for place in alive if self.rows[place].done]
         return tokens
 
-    def _write(self, tokens: Sequence[int], logits: torch.Tensor) -> None:
-        """Put each row's token behind it; where a score begins, note the distribution."""
-        verdicts = {}
-        for place, row in enumerate(self.rows):
-            if row.done or row.scale is None:
-                continue
-            if tokens[place] in row.scale.firsts:
-                verdicts[place] = row.scale.firsts
-        note(self.rows, verdicts, logits)
-        for row, token in zip(self.rows, tokens, strict=True):
-            if row.done:
-                continue
-            row.tokens.append(token)
-            if token in self.ends:
-                row.finish = "stop"
-            row.done = row.finish == "stop" or len(row.tokens) == row.limit
+    def _write(self, row: Row, token: int, logits: torch.Tensor) -> None:
+        """Put a token behind a row; where a score begins, note the distribution."""
+        if row.done:  # its logits are not finite
+            return
+        if row.scale is not None and token in row.scale.firsts:
+            row.logprobs[len(row.tokens)] = logprobs_of(row.scale.firsts, logits)
+        row.tokens.append(token)
+        if token in self.ends:
+            row.finish = "stop"
+        row.done = row.finish == "stop" or len(row.tokens) == row.limit
 
     def _penalized(self, logits: torch.Tensor) -> torch.Tensor:
         """The logits after the repetition penalty of Keskar et al., CTRL (arXiv 1909.05858)."""
@@ -119,29 +106,20 @@ def read(model: VisionLanguageModel, rows: Sequence[Row], logits: torch.Tensor) 
     """Note the distribution of each row's scale after its stem."""
     check_finite(model, rows, logits)
     model.mask_non_text(logits)
-    reads = {}
-    for place, row in enumerate(rows):
-        if row.scale is not None and row.failure is None:
-            reads[place] = row.scale.reads(row.stem)
-    note(rows, reads, logits)
+    for row, line in zip(rows, logits, strict=True):
+        if row.failure is None and row.scale is not None:
+            row.logprobs[0] = logprobs_of(row.scale.reads(row.stem), line)
 
 
-def note(rows: Sequence[Row], reads: Mapping[int, list[int]], logits: torch.Tensor) -> None:
-    """Note log-probabilities in the whole vocabulary, before temperature, top_p and penalty.
-
-    `reads` maps a row's place to the tokens that are wanted.
-    """
-    if not reads:
-        return
-    logprobs = logits[list(reads)].log_softmax(-1).cpu()
-    for (place, tokens), line in zip(reads.items(), logprobs, strict=True):
-        row = rows[place]
-        row.logprobs[len(row.tokens)] = dict(zip(tokens, line[tokens].tolist(), strict=True))
+def logprobs_of(tokens: list[int], logits: torch.Tensor) -> dict[int, float]:
+    """Log-probabilities in the whole vocabulary, before temperature, top_p and penalty."""
+    return dict(zip(tokens, logits.log_softmax(-1)[tokens].tolist(), strict=True))
 
 
 def check_finite(model: VisionLanguageModel, rows: Sequence[Row], outputs: torch.Tensor) -> None:
-    """End rows whose outputs (rows, width) are not finite, with a failure."""
+    """End rows whose outputs (rows, width) are not finite, with a failure; they become 0."""
     broken = ~outputs.amax(-1).isfinite()
+    outputs[broken] = 0.0
     for place in broken.nonzero().flatten().tolist():
         row = rows[place]
         if not row.done:
@@ -151,26 +129,3 @@ def check_finite(model: VisionLanguageModel, rows: Sequence[Row], outputs: torch
                 f" {len(row.tokens) + 1}: its weights are damaged, or {model.dtype} overflows:"
                 " try dtype='float32'"
             )
-
-
-@torch.inference_mode()
-def generate(
-    model: VisionLanguageModel,
-    ends: Collection[int],
-    inputs: Mapping[str, Any],
-    *,
-    limit: int = 1,
-    writer: Writer | None = None,
-    **options: Any,
-) -> Any:
-    """Run the model's own `generate`: its positions, masks and cache are its own business."""
-    pad = model.tokenizer.pad_token_id
-    config = GenerationConfig(
-        max_new_tokens=limit,
-        pad_token_id=min(ends) if pad is None else int(pad),
-        eos_token_id=sorted(ends),
-        return_dict_in_generate=True,
-        **options,
-    )
-    processors = LogitsProcessorList([] if writer is None else [writer])
-    return model.model.generate(**inputs, generation_config=config, logits_processor=processors)

@@ -1,8 +1,8 @@
 """The transformers engine: a loaded model on this machine, read from top to bottom.
 
-`HFCall.compute` is the engine on one page: images, prefixes, the rows' own tokens, a token a step,
-and what is read after answers. Which rows are computed together stands in batches.py, how they
-share keys and values in cache.py, and how a token is chosen in decoding.py. Models whose cache
+`HFEngine._compute` is the engine on one page: images, prefixes, the rows' own tokens, a token a
+step, and what is read after answers. Which rows are computed together stands in batches.py, how
+they share keys and values in cache.py, and how a token is chosen in decoding.py. Models whose cache
 can't be shared so (sliding windows, states) go through transformers' `generate`.
 """
 
@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import importlib.metadata
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 import transformers
+from transformers import GenerationConfig, LogitsProcessorList
 from transformers.utils.generic import ModelOutput
 
-from vjudge.engines.batches import Plan, Prefix, Row, share
+from vjudge.engines.batches import Call, Row, share
 from vjudge.engines.cache import RowCache, prefill, why_plain
-from vjudge.engines.decoding import Writer, check_finite, generate, read
+from vjudge.engines.decoding import Writer, check_finite, read
 from vjudge.engines.engine import (
     Answer,
     Answers,
@@ -39,8 +39,6 @@ from vjudge.engines.vision import ProcessedImages, images_of
 from vjudge.models import VisionLanguageModel, settings_fingerprint, weights_fingerprint
 from vjudge.prompts import Prompt
 
-PASS_TOKENS = {"cpu": 1024}  # tokens of prompts computed at once: more bring nothing
-PASS_TOKENS_ELSEWHERE = 8192
 COMPACT_BELOW = 0.75  # rows that are done leave once no more than this share is being written
 IMAGE_INDEX = -200  # how the original code counts an image in a prompt
 SMALL = 50_000_000  # parameters
@@ -88,23 +86,26 @@ class HFEngine(Engine):
         """See `Engine.answer`; a row's draws depend on its seed alone."""
         if ask.mode == "value" and self.model.value_head is None:
             raise ValueError(f"judge {self.model.name!r} has no value head")
-        self.work = Work(threads=self.threads or 0)
-        if self.plain is not None:
-            self.work.notes.append(self.plain)
-        return HFCall(self, prompts, images, ask).answers(wanted)
+        if ask.mode == "value" and self.model.value_head is None:
+            raise ValueError(f"judge {self.model.name!r} has no value head")
+        call = Call(self, prompts, images, ask, wanted=wanted)
+        self.work = call.work
+        for batch in call.batches():
+            with using_threads(self.threads):
+                answers = self._answered(call, batch)
+            yield [answer for answer in answers if answer.index in call.wanted]
 
     def plan(self, prompts: Sequence[Prompt], images: Sources, ask: Ask) -> list[Quantity]:
         """What `answer` would take: all but the answers' length and the time, exactly."""
         verdicts, _, shown, new, total = super().plan(prompts, images, ask)
-        call = HFCall(self, prompts, images, ask)
-        call.work = Work()
+        call = Call(self, prompts, images, ask)
         n_answered = 0
         n_encoded = 0
         seen: set[str] = set()
-        for batch in call.plan.batches(None):
+        for batch in call.batches():
             rows = [row for row in batch if row.failure is None]
             n_answered += len(rows)
-            for row in call.share(rows)[0]:
+            for row in self._shared(call, rows):
                 n_encoded += len(row.keys)
                 seen.update(row.keys)
         if self.plain is None:
@@ -156,8 +157,8 @@ class HFEngine(Engine):
         is the engine's, else the family's own way. ValueError: too long a prompt, an image that
         can't be opened, an unknown mode.
         """
-        call = HFCall(self, [prompt], [images], Ask(), image_mode)
-        row = call.alone()
+        call = Call(self, [prompt], [images], Ask(), image_mode=image_mode)
+        row = alone(call)
         source = call.source
         inputs = source.inputs([row.ids], [row.keys])
         output = self.model.model(**inputs, use_cache=False)
@@ -193,10 +194,186 @@ class HFEngine(Engine):
         faults = ask.check()
         if faults:
             raise ValueError("; ".join(faults))
-        call = HFCall(self, [prompt], [images], ask, image_mode)
-        row = call.alone()
-        call.compute([row])
+        call = Call(self, [prompt], [images], ask, image_mode=image_mode)
+        row = alone(call)
+        self._compute(call, [row])
         return row.tokens
+
+    def _answered(self, call: Call, rows: Sequence[Row]) -> list[Answer]:
+        """Answer a batch; when memory is short its halves, and at last a failure that says so."""
+        started = time.perf_counter()
+        shortage = ""
+        try:
+            self._compute(call, rows)
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            shortage = str(error).splitlines()[0]
+        if shortage:  # outside of the except block, whose traceback keeps the tensors alive
+            if self.model.device.type == "cuda":
+                torch.cuda.empty_cache()
+            rows = [call.row(row.index) for row in rows]
+            if len(rows) > 1:
+                half = (len(rows) + 1) // 2
+                return [*self._answered(call, rows[:half]), *self._answered(call, rows[half:])]
+            n_tokens = len(rows[0].ids)
+            rows[0].failure = f"out of memory with one prompt of {n_tokens} tokens: {shortage}"
+        seconds = time.perf_counter() - started
+        call.work.seconds += seconds
+        return [answer_of(row, seconds / len(rows)) for row in rows]
+
+    @torch.inference_mode()
+    def _compute(self, call: Call, rows: Sequence[Row]) -> None:
+        """Compute a batch whole."""
+        # 1) encode each image once
+        rows = with_images(call, rows)
+        call.work.images = call.source.encoded
+        if not rows:
+            return
+        # 2) compute each distinct prefix once
+        passes = self._shared(call, rows)
+        if self.plain is None:
+            prefixes = {id(row.prefix): row.prefix for row in passes}
+            prefill(self.model, call.source, list(prefixes.values()))
+        # 3) write the answers
+        if call.ask.mode == "feedback":
+            if self.plain is None:
+                self._write(call, rows)
+            else:
+                self._generate_answers(call, rows)
+            passes = []
+            for row in rows:
+                call.work.new_tokens += len(row.tokens)
+                passes += row.readings
+            call.work.computed_tokens += sum(row.own for row in passes)
+        # 4) read at the verdicts' places, and behind the answers that are closed
+        if passes:
+            self._read(call, passes)
+        call.work.images = call.source.encoded
+
+    def _shared(self, call: Call, rows: Sequence[Row]) -> list[Row]:
+        """What is computed for prompts (readings where nothing is written), behind prefixes."""
+        passes: list[Row] = []
+        for row in rows:
+            passes += row.readings if row.readings else [row]
+        work = call.work
+        if self.plain is None:
+            prefixes = share(passes, self.model.non_text_token_ids)
+            work.computed_tokens += sum(len(prefix.ids) for prefix in prefixes)
+        work.at_once = max(work.at_once, len(passes))
+        work.prompt_tokens += sum(len(row.ids) for row in passes)
+        work.computed_tokens += sum(row.own for row in passes)
+        return passes
+
+    def _write(self, call: Call, rows: Sequence[Row]) -> None:
+        """Write answers behind their prefixes, a token a step, until every row is done."""
+        cache = RowCache(self.model, rows)
+        writer = Writer(self.model, self.ends, cache.rows, call.ask)
+        logits = torch.cat([output.logits[:, -1] for _, output in cache.own_tokens()])
+        tokens = writer.step(logits.float())
+        while True:
+            for place in writer.ended:
+                row = cache.rows[place]
+                self._finish(call, row)
+                if row.readings:
+                    cache.give_prefix(place)
+            alive = [place for place, row in enumerate(cache.rows) if not row.done]
+            if not alive:
+                return
+            if len(alive) <= COMPACT_BELOW * len(cache.rows):
+                cache.keep(alive)
+                writer.keep(alive)
+                tokens = tokens[alive]
+            tokens = writer.step(cache.step(tokens))
+
+    def _generate_answers(self, call: Call, rows: Sequence[Row]) -> None:
+        """Write answers by the model's own `generate`."""
+        writer = Writer(self.model, self.ends, rows, call.ask)
+        longest = max(row.limit for row in rows)
+        processors = LogitsProcessorList([writer])
+        self._generate(call, rows, max_new_tokens=longest, logits_processor=processors)
+        for row in rows:
+            self._finish(call, row)
+
+    def _generate(self, call: Call, rows: Sequence[Row], **options: Any) -> Any:
+        """The model's own `generate`, whose positions, masks and cache are its own business."""
+        pad = self.model.tokenizer.pad_token_id
+        processors = options.pop("logits_processor", None)
+        settings = GenerationConfig(
+            pad_token_id=min(self.ends) if pad is None else int(pad),
+            eos_token_id=sorted(self.ends),
+            return_dict_in_generate=True,
+            **options,
+        )
+        inputs = call.source.inputs([row.ids for row in rows], [row.keys for row in rows])
+        return self.model.model.generate(
+            **inputs, generation_config=settings, logits_processor=processors
+        )
+
+    def _finish(self, call: Call, row: Row) -> None:
+        """Decode a finished answer, and say what is to be read after it."""
+        ids = row.tokens
+        if row.finish == "stop":
+            ids = ids[:-1]
+        row.text = self.encoder.text(ids)
+        if row.failure is not None:
+            return
+        if call.ask.closes(row.index, row.text, row.finish):
+            self._close(call, row, [*row.ids, *ids])
+        elif row.scale is not None and row.logprobs:
+            # the distribution where the verdict was written
+            step = self.encoder.verdict_step(ids, list(row.logprobs), row.scale.marker)
+            if step is not None and row.scale.tokens:
+                row.score_logprobs = row.scale.logprobs({(): row.logprobs[step]})
+            elif step is not None:
+                row.read_after([*row.ids, *ids[:step]], row.scale)
+
+    def _close(self, call: Call, row: Row, ids: list[int]) -> None:
+        """Put the marker behind an answer without a verdict, and have the scale read there."""
+        closing = call.ask.closing
+        assert closing is not None
+        try:
+            marker, scale = self.encoder.closing(closing.marker, call.ask.scale(row.index))
+        except ValueError as error:
+            row.unclosed = str(error)
+            return
+        before = [*ids, *marker]
+        room = self.model.context_length - len(before)
+        if room < max(map(len, scale.stems)):
+            row.unclosed = (
+                f"the model's context holds {self.model.context_length} tokens, which leaves no"
+                " room behind the answer"
+            )
+            return
+        row.closing = True
+        row.read_after(before, scale)
+
+    def _read(self, call: Call, rows: Sequence[Row]) -> None:
+        """Read what stands after rows: distributions over scales, or values."""
+        head = self.model.value_head if call.ask.mode == "value" else None
+        for part, logits, states in self._ends_of(call, rows, hidden=head is not None):
+            if head is None:
+                read(self.model, part, logits.float())
+                continue
+            values = head(states.to(head.weight)).float()
+            check_finite(self.model, part, values)
+            for row, value in zip(part, values[:, 0].tolist(), strict=True):
+                row.value = value
+
+    def _ends_of(
+        self, call: Call, rows: Sequence[Row], *, hidden: bool
+    ) -> Iterator[tuple[Sequence[Row], torch.Tensor, Any]]:
+        """Rows with the logits and the last layer's states of their last tokens."""
+        if self.plain is not None:
+            output = self._generate(
+                call, rows, max_new_tokens=1, output_logits=True, output_hidden_states=hidden
+            )
+            yield rows, output.logits[0], output.hidden_states[0][-1][:, -1] if hidden else None
+            return
+        cache = RowCache(self.model, rows)
+        for part, output in cache.own_tokens(output_hidden_states=hidden):
+            states = output.hidden_states[-1][:, -1] if hidden else None
+            yield part, output.logits[:, -1], states
 
 
 @dataclass
@@ -218,242 +395,55 @@ class Forward(ModelOutput):
     logits: torch.Tensor | None = None
 
 
-class HFCall:
-    """One call of the engine."""
+def with_images(call: Call, rows: Sequence[Row]) -> list[Row]:
+    """The sound rows whose images can be had; the others fail."""
+    rows = [row for row in rows if row.failure is None]
+    keys = dict.fromkeys(key for row in rows for key in row.keys)
+    broken = call.source.fetch(list(keys))
+    for row in rows:
+        reasons = [broken[key] for key in row.keys if key in broken]
+        if reasons:
+            row.failure = "; ".join(reasons)
+    return [row for row in rows if row.failure is None]
 
-    def __init__(
-        self,
-        engine: HFEngine,
-        prompts: Sequence[Prompt],
-        images: Sources,
-        ask: Ask,
-        image_mode: str | None = None,
-    ) -> None:
-        self.engine = engine
-        self.model = engine.model
-        self.encoder = engine.encoder
-        self.work = engine.work
-        self.ask = ask
-        self.source: Any = images_of(engine.model, image_mode or engine.image_mode)
-        self.pass_tokens = PASS_TOKENS.get(self.model.device.type, PASS_TOKENS_ELSEWHERE)
-        # 1) plan batches by image and prefix
-        self.plan = Plan(engine, self.source, prompts, images, ask)
 
-    def answers(self, wanted: Wanted) -> Answers:
-        for batch in self.plan.batches(wanted):
-            with using_threads(self.engine.threads):
-                answers = self.answer(batch)
-            yield [answer for answer in answers if wanted is None or answer.index in wanted]
+def alone(call: Call) -> Row:
+    """A call's only prompt, with its images; ValueError where it can't be answered."""
+    row = call.row(0)
+    with_images(call, [row])
+    if row.failure is not None:
+        raise ValueError(row.failure)
+    return row
 
-    def answer(self, rows: Sequence[Row]) -> list[Answer]:
-        """Answer a batch; when memory is short its halves, and at last a failure that says so."""
-        started = time.perf_counter()
-        shortage = ""
-        try:
-            self.compute([row for row in rows if row.failure is None])
-        except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
-                raise
-            shortage = str(error).splitlines()[0]
-        if shortage:  # outside of the except block, whose traceback keeps the tensors alive
-            if self.model.device.type == "cuda":
-                torch.cuda.empty_cache()
-            rows = [self.plan.row(row.index) for row in rows]
-            if len(rows) > 1:
-                half = (len(rows) + 1) // 2
-                return [*self.answer(rows[:half]), *self.answer(rows[half:])]
-            n_tokens = len(rows[0].ids)
-            rows[0].failure = f"out of memory with one prompt of {n_tokens} tokens: {shortage}"
-        seconds = time.perf_counter() - started
-        self.work.seconds += seconds
-        return [self._answer(row, seconds / len(rows)) for row in rows]
 
-    def alone(self) -> Row:
-        """The call's only prompt, with its images; ValueError where it can't be answered."""
-        row = self.plan.row(0)
-        self._with_images([row])
-        if row.failure is not None:
-            raise ValueError(row.failure)
-        return row
-
-    @torch.inference_mode()
-    def compute(self, rows: Sequence[Row]) -> None:
-        """Compute a batch whole."""
-        # 2) encode each image once
-        rows = self._with_images(rows)
-        self.work.images = self.source.encoded
-        if not rows:
-            return
-        # 3) compute each distinct prefix once
-        passes, prefixes = self.share(rows)
-        if prefixes:
-            prefill(self.model, self.source, prefixes, self.pass_tokens)
-        # 4), 5) write the answers
-        if self.ask.mode == "feedback":
-            self._write(rows)
-            self.work.new_tokens += sum(len(row.tokens) for row in rows)
-            passes = [reading for row in rows for reading in row.readings]
-            self.work.computed_tokens += sum(row.own for row in passes)
-        # 6), 7) read at the verdicts' places, and behind the answers that are closed
-        if passes:
-            self._read(passes)
-        self.work.images = self.source.encoded
-
-    def share(self, rows: Sequence[Row]) -> tuple[list[Row], list[Prefix]]:
-        """What is computed for prompts, which are readings where nothing is written; prefixes."""
-        passes: list[Row] = []
-        for row in rows:
-            passes += row.readings if row.readings else [row]
-        prefixes: list[Prefix] = []
-        if self.engine.plain is None:
-            prefixes = share(passes, self.model.non_text_token_ids)
-        work = self.work
-        work.at_once = max(work.at_once, len(passes))
-        work.prompt_tokens += sum(len(row.ids) for row in passes)
-        work.computed_tokens += sum(row.own for row in passes)
-        work.computed_tokens += sum(len(prefix.ids) for prefix in prefixes)
-        return passes, prefixes
-
-    def _with_images(self, rows: Sequence[Row]) -> list[Row]:
-        """The rows whose images can be had; the others fail."""
-        keys = dict.fromkeys(key for row in rows for key in row.keys)
-        broken = self.source.fetch(list(keys))
-        for row in rows:
-            reasons = [broken[key] for key in row.keys if key in broken]
-            if reasons:
-                row.failure = "; ".join(reasons)
-        return [row for row in rows if row.failure is None]
-
-    def _write(self, rows: Sequence[Row]) -> None:
-        """Write the rows' answers."""
-        if self.engine.plain is not None:
-            writer = Writer(self.model, self.engine.ends, rows, self.ask)
-            self._generate(rows, writer=writer, limit=max(row.limit for row in rows))
-            for row in rows:
-                self._finish(row, lambda ids: Prefix())
-            return
-        # 4) compute the rows' own tokens
-        cache = RowCache(self.model, rows, self.pass_tokens)
-        writer = Writer(self.model, self.engine.ends, cache.rows, self.ask)
-        logits = torch.cat([output.logits[:, -1] for output in cache.own_tokens()])
-        tokens = writer.step(logits.float())
-        # 5) a token a step, until every row is done
-        while True:
-            for place in writer.ended:
-                self._finish(cache.rows[place], partial(cache.prefix, place))
-            alive = [place for place, row in enumerate(cache.rows) if not row.done]
-            if not alive:
-                return
-            if len(alive) <= COMPACT_BELOW * len(cache.rows):
-                cache.keep(alive)
-                writer.keep(alive)
-                tokens = tokens[alive]
-            tokens = writer.step(cache.step(tokens))
-
-    def _finish(self, row: Row, prefix_of: Callable[[list[int]], Prefix]) -> None:
-        """Decode a finished answer, and say what is to be read after it.
-
-        `prefix_of` makes a prefix of what is there of the prompt and its answer.
-        """
-        ids = row.tokens
-        if row.finish == "stop":
-            ids = ids[:-1]
-        row.text = self.encoder.text(ids)
-        if row.failure is not None:
-            return
-        if self.ask.closes(row.index, row.text, row.finish):
-            # 7) close an answer without a verdict: the marker is put behind it
-            self._close(row, [*row.ids, *ids], prefix_of)
-        elif row.scale is not None and row.logprobs:
-            # 6) read the distribution where the verdict was written
-            step = self.encoder.verdict_step(ids, list(row.logprobs), row.scale.marker)
-            if step is not None and row.scale.tokens:
-                row.score_logprobs = row.scale.logprobs({(): row.logprobs[step]})
-            elif step is not None:
-                before = [*row.ids, *ids[:step]]
-                row.read_after(before, row.scale, prefix_of(before))
-
-    def _close(self, row: Row, ids: list[int], prefix_of: Callable[[list[int]], Prefix]) -> None:
-        closing = self.ask.closing
-        assert closing is not None
-        try:
-            marker, scale = self.encoder.closing(closing.marker, self.ask.scale(row.index))
-        except ValueError as error:
-            row.unclosed = str(error)
-            return
-        before = [*ids, *marker]
-        room = self.model.context_length - len(before)
-        if room < max(map(len, scale.stems)):
-            row.unclosed = (
-                f"the model's context holds {self.model.context_length} tokens, which leaves no"
-                " room behind the answer"
-            )
-            return
-        row.closing = True
-        row.read_after(before, scale, prefix_of(before))
-
-    def _read(self, rows: Sequence[Row]) -> None:
-        """Read what stands after rows: distributions over scales, or values."""
-        head = self.model.value_head if self.ask.mode == "value" else None
-        hidden = head is not None
-        logits = []
-        states = []
-        if self.engine.plain is not None:
-            output = self._generate(rows, output_logits=True, output_hidden_states=hidden)
-            logits.append(output.logits[0])
-            if hidden:
-                states.append(output.hidden_states[0])
-        else:
-            cache = RowCache(self.model, rows, self.pass_tokens)
-            rows = cache.rows
-            for output in cache.own_tokens(output_hidden_states=hidden):
-                logits.append(output.logits[:, -1])
-                states.append(output.hidden_states)
-        if head is None:
-            read(self.model, rows, torch.cat(logits).float())
-            return
-        last = torch.cat([layers[-1][:, -1] for layers in states])
-        values = head(last.to(head.weight)).float()
-        check_finite(self.model, rows, values)
-        for row, value in zip(rows, values[:, 0].tolist(), strict=True):
-            row.value = value
-
-    def _generate(self, rows: Sequence[Row], **options: Any) -> Any:
-        inputs = self.source.inputs([row.ids for row in rows], [row.keys for row in rows])
-        return generate(self.model, self.engine.ends, inputs, **options)
-
-    def _answer(self, row: Row, seconds: float) -> Answer:
-        """What was written and read for a prompt."""
-        failure = row.failure
-        for reading in row.readings:
-            if reading.failure is not None:
-                failure = reading.failure
-        logprobs = row.score_logprobs
-        value = closed = None
-        if failure is not None:
-            logprobs = None
-        elif self.ask.mode == "value":
-            value = row.readings[0].value
-        elif row.readings:
-            after = {reading.stem: reading.logprobs[0] for reading in row.readings}
-            scale = row.readings[0].scale
-            assert scale is not None
-            logprobs = scale.logprobs(after)
-            if row.closing:
-                closed = max(sorted(logprobs), key=logprobs.__getitem__)  # the lowest of equals
-        return Answer(
-            row.index,
-            row.text,
-            n_prompt_tokens=len(row.ids),
-            n_new_tokens=len(row.tokens),
-            score_logprobs=logprobs,
-            finish=row.finish,
-            seconds=seconds,
-            failure=failure,
-            closed=closed,
-            unclosed=row.unclosed,
-            value=value,
-        )
+def answer_of(row: Row, seconds: float) -> Answer:
+    """What was written and read for a prompt."""
+    failure = row.failure
+    for reading in row.readings:
+        if reading.failure is not None:
+            failure = reading.failure
+    logprobs = row.score_logprobs
+    closed = None
+    if failure is not None:
+        logprobs = None
+    elif row.readings:
+        scale: Any = row.readings[0].scale
+        logprobs = scale.logprobs({one.stem: one.logprobs[0] for one in row.readings})
+        if row.closing:
+            closed = max(sorted(logprobs), key=logprobs.__getitem__)  # the lowest of equals
+    return Answer(
+        row.index,
+        row.text,
+        n_prompt_tokens=len(row.ids),
+        n_new_tokens=len(row.tokens),
+        score_logprobs=logprobs,
+        finish=row.finish,
+        seconds=seconds,
+        failure=failure,
+        closed=closed,
+        unclosed=row.unclosed,
+        value=row.value,
+    )
 
 
 def threads_for(model: VisionLanguageModel) -> int:

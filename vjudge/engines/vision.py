@@ -11,13 +11,13 @@ llava/mm_utils.py (process_anyres_image) and llava/model/llava_arch.py
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
+from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchFeature
 from transformers.image_processing_utils import select_best_resolution
 
@@ -28,15 +28,8 @@ from vjudge.prompts import Prompt, split
 
 Size = tuple[int, int]  # (width, height) in pixels, as PIL has it
 Prepared = tuple[torch.Tensor, Size, str]  # tiles (tiles, 3, side, side), size of the image, mode
-ENCODED_TOGETHER = 16  # images; fixed by the plan, as the last bits depend on who is encoded along
-TEXT_INPUTS = (
-    "input_ids",
-    "attention_mask",
-    "token_type_ids",
-    "mm_token_type_ids",
-    "text_replacement_offsets",
-)
 KINDS_OF_TOKEN = ("mm_token_type_ids", "token_type_ids")  # which tokens are an image's
+TEXT_INPUTS = ("input_ids", "attention_mask", "text_replacement_offsets", *KINDS_OF_TOKEN)
 
 
 class ImageFeatures:
@@ -58,72 +51,76 @@ class ImageFeatures:
                 f"image_mode {mode!r} is unknown to this judge; use one of {self.modes}"
             )
         self.mode = mode
-        vision = self.config.vision_config
-        self.side = int(vision.image_size)
-        self.across = self.side // vision.patch_size  # patches along a tile's side
-        aspect_ratio = getattr(self.config, "vision_aspect_ratio", None) or ""
-        stated = re.fullmatch(r"anyres_max_(\d+)", aspect_ratio)
-        self.max_tiles = int(stated[1]) if stated else None  # beyond, features are thinned out
+        self.side = int(self.config.vision_config.image_size)
+        self.across = self.side // self.config.vision_config.patch_size  # patches along a tile
         self.features: dict[str, torch.Tensor] = {}  # (tokens, hidden)
         self.encoded = 0  # how many images were encoded
         self._pictures: dict[str, tuple[Any, str]] = {}  # key -> picture, mode
-        self._together: dict[str, tuple[str, ...]] = {}  # key -> images it is encoded with
-        self._broken: dict[str, str] = {}  # key -> why it can't be opened
 
     def keys(self, pictures: Sequence[Any]) -> tuple[str, ...]:
-        """Name a prompt's pictures, equal ones alike; ValueError: one is too narrow."""
-        mode = self.mode or self.modes[0]
-        if self.mode is None and self.model.tiled and len(pictures) > 1:
-            mode = "pad"
+        """Name a prompt's pictures, equal ones alike."""
+        mode = self.mode
+        if mode is None:
+            mode = self.modes[self.model.tiled and len(pictures) > 1]
         keys = []
         for picture in pictures:
-            if self._too_narrow(picture.size, mode):
-                width, height = picture.size
-                raise ValueError(
-                    f"an image of {width} x {height} pixels is too narrow for this judge; crop it"
-                )
             key = f"{mode}:{picture.key}"
             self._pictures.setdefault(key, (picture, mode))
             keys.append(key)
         return tuple(keys)
 
-    def _too_narrow(self, size: Size, mode: str) -> bool:
-        """Whether the scaled image is huge, or its grid has no row or column of features left."""
-        if mode == "anyres":
-            return min(self._layout(size)[2]) < 1
-        edge = dict(self.processor.size).get("shortest_edge") or 0
-        return mode == "crop" and edge * edge * max(size) / min(size) > MAX_PIXELS
-
     def forget(self) -> None:
         """Let go of the pictures that were named; `keys` names them anew."""
         self._pictures.clear()
 
-    def settle(self, keys: Iterable[str]) -> None:
-        """Fix which images are encoded together, so that one that comes back has the same bits."""
-        fresh = [key for key in dict.fromkeys(keys) if key not in self._together]
-        size = 1 if self.model.tiled else ENCODED_TOGETHER
-        for start in range(0, len(fresh), size):
-            chunk = tuple(fresh[start : start + size])
-            self._together |= dict.fromkeys(chunk, chunk)
-
     def place(self, prompt: Prompt, keys: Sequence[str]) -> tuple[Prompt, list[int]]:
-        """The prompt for the encoder, and the places that each of its images takes."""
+        """The prompt for the encoder, and the places that each of its images takes.
+
+        ValueError: an image is too narrow.
+        """
         places = []
         for key in keys:
             picture, mode = self._pictures[key]
             places.append(self.n_tokens(picture.size, mode))
         return prompt, places
 
+    def n_tokens(self, size: Size, mode: str) -> int:
+        """The places that an image takes in a prompt; ValueError for one that is too narrow."""
+        n_tokens = self.model.tokens_per_image
+        narrow = False
+        if mode == "anyres":
+            _, _, (height, width) = self._layout(size)
+            n_tokens = self.across**2 + height * (width + 1)
+            narrow = height < 1 or width < 1  # no row or column of features is left
+        if mode == "crop":
+            edge = dict(self.processor.size).get("shortest_edge", 0)
+            narrow = edge**2 * max(size) / min(size) > MAX_PIXELS  # once it is scaled
+        if narrow:
+            raise ValueError(
+                f"an image of {size[0]} x {size[1]} pixels is too narrow for this judge; crop it"
+            )
+        return n_tokens
+
+    @torch.no_grad()
     def fetch(self, keys: Sequence[str]) -> dict[str, str]:
-        """Have images' features ready; returns key -> why one can't be had."""
-        kept: set[str] = set()
+        """Have images' features ready; returns key -> why one can't be had.
+
+        Those of other images are dropped: neighbouring batches share some, others hardly do.
+        """
+        self.features = {key: self.features[key] for key in keys if key in self.features}
+        broken = {}
         for key in keys:
-            if key not in self.features and key not in self._broken:
-                self._encode(self._together.get(key, (key,)))
-            kept.update(self._together.get(key, (key,)))
-        for key in self.features.keys() - kept:
-            del self.features[key]  # neighbouring batches share images, others hardly do
-        return {key: self._broken[key] for key in keys if key in self._broken}
+            if key in self.features:
+                continue
+            try:
+                prepared = self.prepare(key)
+            except (ValueError, OSError) as error:
+                broken[key] = str(error)
+                continue
+            # One at a time: the last bits depend on who is encoded along.
+            (self.features[key],) = self.encode([prepared])
+            self.encoded += 1
+        return broken
 
     def inputs(
         self, ids: Sequence[Sequence[int]], keys: Sequence[Sequence[str]]
@@ -137,15 +134,17 @@ class ImageFeatures:
         """An image as it is encoded; a huge one that is padded is reduced first."""
         picture, mode = self._pictures[key]
         processor = self.processor
-        full = image = picture.open()
+        image = picture.open()
         if mode == "pad":
             background = tuple(int(value * 255) for value in processor.image_mean)
-            image = pad_to_square(full, background)
+            image = pad_to_square(image, background)
         if not self.model.tiled:
             tiles = processor(image, return_tensors="pt")["pixel_values"]
-            return tiles, full.size, mode
+            return tiles, picture.size, mode
         # transformers' tiles of 8-bit levels, made numbers as the original does, which rounds.
-        grid = [[self.side, self.side]] if mode == "pad" else self.config.image_grid_pinpoints
+        grid = self.config.image_grid_pinpoints
+        if mode == "pad":
+            grid = [[self.side, self.side]]
         levels = processor(
             image,
             size={"height": self.side, "width": self.side},
@@ -158,65 +157,44 @@ class ImageFeatures:
             levels = levels[:1]  # the whole image stands first
         mean = torch.tensor(processor.image_mean)[:, None, None]
         std = torch.tensor(processor.image_std)[:, None, None]
-        return (levels.float() * np.float32(1 / 255) - mean) / std, full.size, mode
-
-    @torch.inference_mode()
-    def _encode(self, keys: Sequence[str]) -> None:
-        prepared: dict[str, Prepared] = {}
-        for key in keys:
-            try:
-                prepared[key] = self.prepare(key)
-            except (ValueError, OSError) as error:
-                self._broken[key] = str(error)
-        if not prepared:
-            return
-        features = self.encode(list(prepared.values()))
-        for key, feature in zip(prepared, features, strict=True):
-            self.features[key] = feature.clone()  # its own memory, so that dropping it frees it
-        self.encoded += len(prepared)
-
-    def n_tokens(self, size: Size, mode: str) -> int:
-        """The places that an image takes in a prompt."""
-        if mode != "anyres":
-            return self.model.tokens_per_image
-        height, width = self._layout(size)[2]
-        return self.across**2 + height * (width + 1)
+        return (levels.float() * np.float32(1 / 255) - mean) / std, picture.size, mode
 
     def encode(self, images: Sequence[Prepared]) -> list[torch.Tensor]:
-        """Images' features as they stand in a prompt, (tokens, hidden) each, computed together."""
+        """Images' features as they stand in a prompt, (tokens, hidden) each."""
         inner = self.model.model.model
-        pixels = torch.cat([tiles for tiles, _, _ in images])
-        pixels = pixels.to(input_device(inner.vision_tower), self.model.dtype)
-        states = inner.vision_tower(pixels, output_hidden_states=True).hidden_states
+        newline = weight_of(inner, "image_newline") if self.model.tiled else None
         layers = self.config.vision_feature_layer
         if isinstance(layers, int):
             layers = [layers]
-        chosen = torch.cat([states[layer] for layer in layers], dim=-1)
-        if self.config.vision_feature_select_strategy == "default":
-            chosen = chosen[:, 1:]  # without the class token
-        projected = inner.multi_modal_projector(chosen)
-        parts = projected.split([len(tiles) for tiles, _, _ in images])
-        packed = []
-        for part, (_, size, mode) in zip(parts, images, strict=True):
-            packed.append(self._pack(part, size, mode))
-        return packed
+        features = []
+        for tiles, size, mode in images:
+            pixels = tiles.to(input_device(inner.vision_tower), self.model.dtype)
+            states = inner.vision_tower(pixels, output_hidden_states=True).hidden_states
+            chosen = torch.cat([states[layer] for layer in layers], dim=-1)
+            if self.config.vision_feature_select_strategy == "default":
+                chosen = chosen[:, 1:]  # without the class token
+            projected = inner.multi_modal_projector(chosen)
+            whole = projected[0]
+            if newline is None:
+                features.append(whole)
+                continue
+            newline = newline.to(projected)
+            rest = newline[None]
+            if mode == "anyres":
+                rest = self._grid(projected[1:], newline, size)
+            features.append(torch.cat([whole, rest]))
+        return features
 
-    def _pack(self, projected: torch.Tensor, size: Size, mode: str) -> torch.Tensor:
+    def _grid(self, tiles: torch.Tensor, newline: torch.Tensor, size: Size) -> torch.Tensor:
         """Lay the features of a grid's tiles out as one picture, a newline after each row."""
-        if not self.model.tiled:
-            return projected[0]
-        newline = weight_of(self.model.model.model, "image_newline").to(projected)
-        if mode == "pad":
-            return torch.cat([projected[0], newline[None]])
         (down, across), crop, (height, width) = self._layout(size)
-        picture = projected[1:].view(down, across, self.across, self.across, -1)
+        picture = tiles.view(down, across, self.across, self.across, -1)
         picture = picture.permute(4, 0, 2, 1, 3).flatten(1, 2).flatten(2, 3)[crop]
         if picture.shape[1:] != (height, width):
             shape = [height, width]
             picture = torch.nn.functional.interpolate(picture[None], shape, mode="bilinear")[0]
         ends = newline[:, None, None].expand(-1, height, 1)
-        picture = torch.cat([picture, ends], dim=-1)
-        return torch.cat([projected[0], picture.flatten(1, 2).T])
+        return torch.cat([picture, ends], dim=-1).flatten(1).T
 
     def _layout(self, size: Size) -> tuple[Size, tuple[slice, ...], Size]:
         """How an image lies on its grid: tiles (down, across), features kept, (height, width).
@@ -227,6 +205,7 @@ class ImageFeatures:
         down, across = (edge // self.side for edge in best)
         height = down * self.across
         width = across * self.across
+        # 1) cut the margins
         top = left = 0
         if size[0] / size[1] > width / height:
             top = (height - int(size[1] * (width / size[0]))) // 2
@@ -235,8 +214,10 @@ class ImageFeatures:
         crop = (slice(None), slice(top, height - top), slice(left, width - left))
         height -= 2 * top
         width -= 2 * left
-        if self.max_tiles is not None:
-            times = math.sqrt(height * width / (self.max_tiles * self.across**2))
+        # 2) thin the features out beyond the most tiles
+        limit, _, most = str(getattr(self.config, "vision_aspect_ratio", "")).rpartition("_")
+        if limit == "anyres_max":
+            times = math.sqrt(height * width / (int(most) * self.across**2))
             if times > 1.1:
                 height = int(height // times)
                 width = int(width // times)
@@ -251,10 +232,9 @@ class ProcessedImages:
 
     def __init__(self, model: VisionLanguageModel, mode: str | None = None) -> None:
         if mode is not None:
-            reason = "prepares images by its own processor alone"
-            if not model.sees_images:
-                reason = "reads no images"
-            raise ValueError(f"image_mode {mode!r}: this judge {reason}")
+            raise ValueError(
+                f"image_mode {mode!r}: only LLaVA's families have modes, and this judge has none"
+            )
         self.model = model
         self.processor = model.processor
         self.encoded = 0
@@ -276,9 +256,6 @@ class ProcessedImages:
     def forget(self) -> None:
         self._pictures.clear()
         self._opened.clear()
-
-    def settle(self, keys: Iterable[str]) -> None:
-        pass
 
     def place(self, prompt: Prompt, keys: Sequence[str]) -> tuple[Prompt, None]:
         """A prompt with each image's own tokens in its place, which the processor may refuse."""
@@ -308,31 +285,18 @@ class ProcessedImages:
     ) -> dict[str, torch.Tensor]:
         padded, mask = left_padded(ids, self.model.tokenizer.pad_token_id or 0, self.model.device)
         inputs = {"input_ids": padded, "attention_mask": mask}
-        shown = []
-        for row in keys:
-            if row:
-                shown.append([self._opened[key] for key in row])
+        shown = [[self._opened[key] for key in row] for row in keys if row]
         if shown:
             outputs = self._process(shown, padding=True)
             for name, tensor in outputs.items():
                 if name not in TEXT_INPUTS:
                     inputs[name] = tensor
-            inputs |= self._token_kinds(outputs, padded, mask)
+                elif name in KINDS_OF_TOKEN and KINDS_OF_TOKEN[0] not in inputs:
+                    kinds = self.processor.create_mm_token_type_ids(padded.tolist())
+                    inputs[name] = torch.tensor(kinds).to(mask) * mask
             self.encoded += sum(map(len, shown))
         # The precision is for inputs with a fraction alone.
         return dict(BatchFeature(inputs).to(self.model.device, dtype=self.model.dtype))
-
-    def _token_kinds(
-        self, outputs: Any, ids: torch.Tensor, mask: torch.Tensor
-    ) -> dict[str, torch.Tensor]:
-        """Which tokens are an image's, where the model wants to know."""
-        if not hasattr(self.processor, "create_mm_token_type_ids"):
-            return {}
-        for name in KINDS_OF_TOKEN:
-            if name in outputs:
-                kinds = self.processor.create_mm_token_type_ids(ids.tolist())
-                return {name: torch.tensor(kinds).to(mask) * mask}
-        return {}
 
     def _process(self, images: Sequence[list[Image.Image]], **options: Any) -> Any:
         text = [self.processor.image_token * len(row) for row in images]
@@ -352,12 +316,10 @@ def left_padded(
     ids: Sequence[Sequence[int]], pad: int, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows of tokens as one tensor (rows, longest), padded on the left, and the mask."""
-    width = max(map(len, ids))
-    padded = torch.full((len(ids), width), pad)
-    mask = torch.zeros(len(ids), width, dtype=torch.long)
-    for number, row in enumerate(ids):
-        padded[number, width - len(row) :] = torch.tensor(row)
-        mask[number, width - len(row) :] = 1
+    rows = [torch.tensor(row, dtype=torch.long) for row in ids]
+    ones = [torch.ones_like(row) for row in rows]
+    padded = pad_sequence(rows, batch_first=True, padding_value=pad, padding_side="left")
+    mask = pad_sequence(ones, batch_first=True, padding_side="left")
     return padded.to(device), mask.to(device)
 
 
@@ -366,12 +328,10 @@ def embedded(
 ) -> torch.Tensor:
     """Embeddings (rows, tokens, hidden) of ids, image features in their places, in order."""
     embed = model.model.get_input_embeddings()
-    if model.image_token_id is None:
-        return embed(ids).to(ids.device)
-    is_image = ids == model.image_token_id
-    inputs = embed(ids.masked_fill(is_image, 0)).to(ids.device)
     if not features:
-        return inputs
+        return embed(ids).to(ids.device)
+    is_image: Any = ids == model.image_token_id
+    inputs = embed(ids.masked_fill(is_image, 0)).to(ids.device)
     states = torch.cat([feature.to(inputs) for feature in features])
     if len(states) != is_image.sum():
         raise ValueError(f"{len(states)} image features for {is_image.sum()} places in the prompts")
