@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vjudge import data
-from vjudge.engines.engine import Ask, Closing, is_int_at_least
+from vjudge.engines.engine import Ask, Closing
 from vjudge.images import ImageError, Pictures
 from vjudge.prompts import Prompt, Template
-from vjudge.records import Item, Pair, Rubric
+from vjudge.records import Item, Pair, Rubric, is_int_at_least
 
 if TYPE_CHECKING:
     from vjudge.prompts.families import Family

@@ -409,3 +409,8 @@ def text_of(row: Mapping[str, Any], name: str) -> str | None:
     """A cell's text; None where it is missing or blank."""
     value = row.get(name)
     return None if is_missing(value) or not str(value).strip() else str(value)
+
+
+def is_int_at_least(value: Any, least: int) -> bool:
+    """Whether an option is a whole number, `least` or more."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

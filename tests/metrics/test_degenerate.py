@@ -29,6 +29,11 @@ def choices(x, names=("a", "b", "tie")):
     return [dict(zip((1, 2, 3), names, strict=True)).get(None if v is pd.NA else v) for v in x]
 
 
+def sizes(x):
+    """Numbers without their sign, as lengths have none."""
+    return [abs(v) if isinstance(v, int | float) else v for v in x]
+
+
 def texts(x):
     return [None if not isinstance(v, str) and pd.isna(v) else str(v) for v in x]
 
@@ -61,7 +66,9 @@ CALLS = {
     ),
     "human_ceiling": lambda x, y, g: metrics.human_ceiling(ratings(x, y), groups=g, **FAST),
     "label_weights": lambda x, y, g: metrics.label_weights(x, y),
-    "length_controlled": lambda x, y, g: metrics.length_controlled(verdicts(x), x, y, groups=g),
+    "length_controlled": lambda x, y, g: metrics.length_controlled(
+        verdicts(x), sizes(x), sizes(y), groups=g
+    ),
     "lengths": lambda x, y, g: metrics.lengths(texts(x)),
     "next_labels": lambda x, y, g: metrics.next_labels(x, y, n=2),
     "overlap_baselines": lambda x, y, g: metrics.overlap_baselines(texts(x), texts(y)),

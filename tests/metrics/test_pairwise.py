@@ -35,11 +35,12 @@ def test_win_rates_by_hand():
 
 
 def test_what_is_no_verdict_is_counted_apart_and_never_a_tie():
-    table = win_rate(["a", "tie", None, np.nan, "abstain", "A", "[[A]]", ["a"], 1, pd.NA])
+    with pytest.warns(UserWarning, match="4 of 10 verdicts can't be read"):
+        table = win_rate(["a", "tie", None, np.nan, "abstain", "AA", "[[A]]", ["a"], 1, pd.NA])
     assert table.loc["win", ["n", "missing"]].tolist() == [2, 8]
     assert table["estimate"]["tie"] == 0.5 and table["estimate"]["win_of_all"] == 0.1
     assert (table.attrs["missing"], table.attrs["abstained"], table.attrs["malformed"]) == (3, 1, 4)
-    assert table.attrs["malformed_verdicts"] == {"A": 1, "[[A]]": 1, "['a']": 1, "1": 1}
+    assert table.attrs["malformed_verdicts"] == {"AA": 1, "[[A]]": 1, "['a']": 1, "1": 1}
 
 
 def test_accuracy_with_and_without_ties_by_hand():
@@ -139,7 +140,7 @@ def length_biased(n=600, bias=1.5, seed=0):
     odds = 1.5 * quality + bias * np.tanh(gap)
     verdict = np.where(rng.random(n) < 1 / (1 + np.exp(-odds)), "a", "b")
     preference = np.where(quality > 0.5, "a", np.where(quality < -0.5, "b", "tie")).astype(object)
-    return verdict, 100 + 50 * gap, np.full(n, 100.0), preference, np.arange(n) // 3
+    return verdict, 500 + 50 * gap, np.full(n, 500.0), preference, np.arange(n) // 3
 
 
 def test_the_length_controlled_rate_has_an_interval_and_finds_the_bias():
@@ -150,7 +151,7 @@ def test_the_length_controlled_rate_has_an_interval_and_finds_the_bias():
         and (table["low"] < table["high"]).all()
     )
     assert table.loc["longer_wins", "estimate"] == (verdict == np.where(a > b, "a", "b")).mean()
-    assert table.loc["length_log_odds", "low"] > 0.5 and table.attrs["p"] < 1e-6
+    assert table.loc["length_log_odds", "low"] > 0.5
     assert (
         table.loc["length_controlled_win_rate", "low"]
         < 0.5
@@ -231,12 +232,12 @@ def test_strengths_without_a_finite_maximum_are_nan():
             "players are missing.*position 1",
         ),
         (
-            lambda: win_rate(["A", "B", None]),
-            "verdicts: 2 of 3 are none of a, b, tie, .*such as 'A' at position 0",
+            lambda: win_rate(["first", "second", None]),
+            "verdicts: 2 of 3 are none of a, b, tie, .*such as 'first' at position 0",
         ),
         (
-            lambda: pairwise_accuracy(["a", "b"], ["a", "B"]),
-            "preferences: 1 of 2 are none .*'B' at position 1: write",
+            lambda: pairwise_accuracy(["a", "b"], ["a", "second"]),
+            "preferences: 1 of 2 are none .*'second' at position 1: write",
         ),
     ],
 )

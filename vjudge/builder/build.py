@@ -36,9 +36,8 @@ from vjudge.builder import faults
 from vjudge.builder.faults import Fault, check_text
 from vjudge.data import CollectionError, Problem, n_words, validate
 from vjudge.engines import Answer, Ask
-from vjudge.engines.engine import is_int_at_least
 from vjudge.images import ImageError, fingerprint, open_image
-from vjudge.records import NAN, Item, Rubric
+from vjudge.records import NAN, Item, Rubric, is_int_at_least
 from vjudge.runs import Run
 
 SPARE = 2  # criteria to brainstorm beyond those that are needed, for near duplicates

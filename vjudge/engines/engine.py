@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 from tqdm.auto import tqdm
 
 from vjudge.prompts import Prompt
+from vjudge.records import is_int_at_least
 
 Sources = Sequence[
     Sequence[Any]
@@ -241,11 +242,6 @@ def check_images(prompt: Prompt, images: Sequence[Any]) -> None:
 def say(line: str) -> None:
     """Write a line on standard error, past a progress bar."""
     tqdm.write(line, file=sys.stderr)
-
-
-def is_int_at_least(value: Any, least: int) -> bool:
-    """Whether an option is a whole number, `least` or more."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def is_number(value: Any) -> bool:

@@ -11,11 +11,12 @@ from typing import Any
 from PIL import Image
 
 from vjudge.engines.client import OPENAI, Client, Rejected, Unanswered
-from vjudge.engines.engine import Ask, check_images, is_int_at_least, say
+from vjudge.engines.engine import Ask, check_images, say
 from vjudge.engines.logprobs import LISTED
 from vjudge.engines.tokens import Scale
 from vjudge.images import data_uri
 from vjudge.prompts import IMAGE, Control, Conversation, Prompt
+from vjudge.records import is_int_at_least
 
 BLANK = data_uri(Image.new("RGB", (64, 64), "white"))  # stands for any picture
 PROBE = "Answer with the word yes.\n\n###Ünit:  1 + 1\n\n###Feedback:"  # templates change such text

@@ -32,12 +32,12 @@ from vjudge.engines.engine import (
     Sources,
     Wanted,
     Work,
-    is_int_at_least,
 )
 from vjudge.engines.tokens import Encoder, ends_of
 from vjudge.engines.vision import ProcessedImages, images_of
 from vjudge.models import VisionLanguageModel, settings_fingerprint, weights_fingerprint
 from vjudge.prompts import Prompt
+from vjudge.records import is_int_at_least
 
 COMPACT_BELOW = 0.75  # rows that are done leave once no more than this share is being written
 IMAGE_INDEX = -200  # how the original code counts an image in a prompt

@@ -26,11 +26,11 @@ from vjudge.engines.engine import (
     Engine,
     Sources,
     Wanted,
-    is_int_at_least,
     say,
 )
 from vjudge.images import Picture, Pictures
 from vjudge.prompts import Prompt, families
+from vjudge.records import is_int_at_least
 
 AHEAD = 2  # blocks a worker has at once, so that it never waits for the caller
 ATTEMPTS = 3  # times a block is computed at most, if its worker dies each time

@@ -37,13 +37,13 @@ from vjudge.engines.engine import (
     Quantity,
     Sources,
     Wanted,
-    is_int_at_least,
     say,
 )
 from vjudge.engines.handshake import BLANK, Handshake, ServerError, messages, turn
 from vjudge.engines.logprobs import Token, at_verdict, by_id, listing, read_tokens
 from vjudge.images import data_uri, picture
 from vjudge.prompts import Conversation, Prompt
+from vjudge.records import is_int_at_least
 
 AT_ONCE = 8  # requests under batch_size="auto"
 GIVE_UP = 8  # prompts in a row without an answer

@@ -106,6 +106,22 @@ def aligned(*, groups: Any = None, by_design: bool = False, **columns: Any) -> l
     return [*arrays, ~np.isnan(arrays).any(axis=0)]
 
 
+def label_text(label: Any) -> str | None:
+    """A label as text, None where it is missing; 1, 1.0 and NumPy's are one label.
+
+    pandas turns whole numbers into floats where one is missing.
+
+    >>> label_text(1.0), label_text("1"), label_text(np.int64(1)), label_text(1.5), label_text(None)
+    ('1', '1', '1', '1.5', None)
+    """
+    if is_missing(label):
+        return None
+    if isinstance(label, numbers.Real) and not isinstance(label, (bool, np.bool_)):
+        number = float(label)
+        return str(int(number)) if number.is_integer() else str(number)
+    return str(label)
+
+
 def listed(positions: Any, values: Any, *, most: int = 20) -> str:
     """Positions with their values, the first few of them, for an error message."""
     text = ", ".join(
@@ -144,23 +160,26 @@ def design_of(cell: np.ndarray, groups: Any, used: np.ndarray) -> Design:
     return Design(np.reshape(cell, -1).astype(np.int64), codes, int((~used).sum()))
 
 
+FEW_RESAMPLES = 100
 CHOICES = ("a", "b", "tie")
 # Beside these, the five answers of Arena-Hard, WildVision-Bench and their like, by who won.
 SPELLINGS = {choice: choice for choice in (*CHOICES, "abstain")}
-SPELLINGS |= {"A>>B": "a", "A>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
+SPELLINGS |= {"A": "a", "B": "b", "A>>B": "a", "A>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
 
 
 def read_verdicts(
     verdicts: Column, *, meanings: Mapping[str, str] = SPELLINGS, people: bool = False
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """Each choice or None by exact spelling, where there is one, and an account of what is no verdict.
+    """Each choice or None, by its spelling in any capitals, and an account of what is no verdict.
 
-    A judge's malformed verdict counts as one; a column in which nothing can be read, or a person's choice that can't,
-    is in another spelling, and a ValueError.
+    A judge's malformed verdicts are counted and warned of; a column in which nothing can be read, or a person's choice
+    that can't, is in another spelling, and a ValueError.
     """
     check_columns(verdicts=verdicts)
+    folded = {spelling.casefold(): word for spelling, word in meanings.items()}
     read = [
-        "missing" if is_missing(v) else meanings.get(v) if v.__hash__ else None for v in verdicts
+        "missing" if is_missing(v) else folded.get(v.casefold()) if isinstance(v, str) else None
+        for v in verdicts
     ]
     malformed = Counter(
         str(verdict)[:80] for verdict, word in zip(verdicts, read, strict=True) if word is None
@@ -171,6 +190,9 @@ def read_verdicts(
         raise ValueError(
             f"{what} are none of {', '.join(meanings)}, {first}: write them so, or as None"
         )
+    if malformed:
+        some = ", ".join(f"{n} x {text!r}" for text, n in malformed.most_common(3))
+        warn(f"{malformed.total()} of {len(read)} verdicts can't be read and count as none: {some}")
     account = {
         "missing": read.count("missing"),
         "abstained": read.count("abstain"),
@@ -193,6 +215,10 @@ def check_options(*, confidence: float = 0.95, n_resamples: int = 10_000) -> Non
     ):
         raise ValueError(
             f"n_resamples must be a whole number, such as 10_000, and not negative, not {n_resamples!r}"
+        )
+    if 0 < n_resamples < FEW_RESAMPLES:
+        warn(
+            f"n_resamples={n_resamples}: intervals of so few resamples are rough; take 1,000 or more"
         )
 
 
@@ -246,13 +272,14 @@ def tabulate(
         rows = zip(drawn, table["estimate"], methods, factors, strict=True)
         bounds = [interval(*row, n_units=units, confidence=confidence) for row in rows]
         table["low"], table["high"], left_out = np.transpose(bounds)
-        if no_width and (flat := table.index[table["low"] == table["high"]]).size:
+        narrow = np.isclose(table["low"], table["high"], rtol=0, atol=1e-12)
+        if no_width and (flat := table.index[narrow]).size:
             same = ", ".join(map(str, flat))
             warn(
                 f"{same}: all resamples give one value: an interval of no width says nothing beyond these items"
             )
         if (often := left_out[defined].max()) > 0.01:
-            where = f"undefined in {often:.0%} of the resamples (a score is constant there)"
+            where = f"undefined in {often:.0%} of the resamples ({why})"
             warn(f"a statistic is {where}: its interval leaves them out and is too narrow")
     ways = ", ".join(dict.fromkeys(METHODS[way] for way in methods))
     of = (

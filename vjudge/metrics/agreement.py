@@ -30,7 +30,7 @@ from vjudge.metrics._tables import (
     scores,
     tabulate,
 )
-from vjudge.records import is_missing
+from vjudge.records import is_int_at_least, is_missing
 
 COEFFICIENTS = {  # the scale of each one's interval
     **dict.fromkeys(
@@ -102,9 +102,7 @@ def read_ratings(ratings: Any, *, nominal: bool = False) -> tuple[Floats, list[A
             dict(enumerate(itertools.zip_longest(*rows))), index=range(len(rows)), dtype=object
         )
     if nominal:
-        words = frame.map(lambda cell: None if is_missing(cell) else str(cell)).to_numpy(
-            dtype=object
-        )
+        words = frame.map(_tables.label_text).to_numpy(dtype=object)
         codes = pd.factorize(words.T.ravel())[0].astype(float).reshape(words.T.shape).T
         return np.where(codes < 0, np.nan, codes), list(frame)
     columns = [scores(frame[name].tolist(), name=f"rater {name}") for name in frame]
@@ -239,7 +237,7 @@ def rater_table(
     counts = np.bincount(cell, minlength=len(people))
     with_both = ([~np.isnan(x + y) for x, y in pairs] or [counts < 0] for pairs in rows.values())
     n = np.array([counts[np.any(some, axis=0)].sum() for some in with_both]).repeat(len(STATISTICS))
-    functions = [[_correlation(*pair) for pair in pairs] for pairs in rows.values()]
+    functions = [[_correlation(*pair, counts) for pair in pairs] for pairs in rows.values()]
 
     def statistic(w: Weights) -> Floats:
         empty = np.full((1, len(STATISTICS), w.shape[1]), np.nan)
@@ -259,9 +257,14 @@ def rater_table(
     )
 
 
-def _correlation(x: Floats, y: Floats) -> Statistic:
-    """Pearson, Spearman and Kendall of two columns, without rows that lack one, as a function of the rows' weights."""
+def _correlation(x: Floats, y: Floats, counts: np.ndarray) -> Statistic:
+    """Pearson, Spearman and Kendall of two columns, without rows that lack one, as a function of the rows' weights.
+
+    NaN of fewer than three items: `counts` of the rows.
+    """
     rows = np.flatnonzero(~np.isnan(x) & ~np.isnan(y))
+    if counts[rows].sum() < 3:
+        return lambda weights: np.full((len(STATISTICS), weights.shape[1]), np.nan)
     table = Table(x[rows], y[rows])
     collect = summing(table.cell, rows, (len(table.counts), len(x)))
     return lambda weights: correlations(table, collect @ weights)
@@ -353,8 +356,8 @@ def calibration_curve(
     """
     _tables.check_options(confidence=confidence)
     x, y, used = aligned(judge=judge, human=human, groups=groups)
-    if bins is not None and bins < 1:
-        raise ValueError(f"bins must be at least 1, not {bins}")
+    if bins is not None and not is_int_at_least(bins, 1):
+        raise ValueError(f"bins must be a whole number from 1, or None, not {bins!r}")
     frame = pd.DataFrame({"judge": x[used], "human": y[used], "unit": group_codes(groups, used)})
     frame["bin"] = frame["judge"]
     if bins is not None and len(frame):

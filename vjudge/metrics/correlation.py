@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from vjudge.metrics import _bootstrap, _tables
 from vjudge.metrics._bootstrap import (
+    PERFECT,
     STATISTICS,
     Design,
     Floats,
@@ -38,6 +40,9 @@ from vjudge.metrics._tables import (
 from vjudge.metrics.labels import weighted_correlations
 
 LEVELS = ("item", "system", "within")
+LARGE = 20_000  # rows
+MANY_LEVELS = 100  # of a score, from which a table of its pairs is no shorter than the rows
+BLOCKS = 100
 COMPARISON = (
     "estimate_a",
     "estimate_b",
@@ -83,6 +88,8 @@ def correlate(
 
     Of 2,000 simulated samples of each kind 95 % intervals held the truth in 94 to 96.5 %; under a strong ceiling (80 %
     of both at the top, 20 to 60 items) in 87 to 94 %, and a warning says so: figures/validity_correlation_coverage.csv.
+    Pearson's of heavy tails (Student's t with 3 degrees of freedom) held it in 91 %: take a rank correlation there.
+    From 20,000 rows on with many levels or groups, intervals come from random blocks of units (`_large`).
 
     Source: `_bootstrap.interval`, "fisher": Student's on Fisher's z scale, with the bootstrap's standard error.
 
@@ -91,7 +98,12 @@ def correlate(
     """
     a, b, used = aligned(x=x, y=y, groups=groups, by_design=weights is not None)
     a, b = a[used], b[used]
-    n, why, table = len(a), _undefined(x=a, y=b), Table(a, b)
+    n, why = len(a), _undefined(x=a, y=b)
+    if weights is None and not why and _is_large(a, b, groups):
+        codes = None if groups is None else group_codes(groups, used)
+        table = _large(a, b, codes, n_resamples=n_resamples, confidence=confidence, seed=seed)
+        return table.assign(n=n, missing=int((~used).sum()))
+    table = Table(a, b)
     result = tabulate(
         lambda w: correlations(table, w) + (np.nan if why else 0),
         STATISTICS,
@@ -133,6 +145,63 @@ def correlate(
     return result
 
 
+def _is_large(x: Floats, y: Floats, groups: Groups) -> bool:
+    """Whether resampling would take minutes: many rows in groups, or of many distinct scores."""
+    if len(x) < LARGE:
+        return False
+    return groups is not None or max(len(np.unique(x)), len(np.unique(y))) > MANY_LEVELS
+
+
+def _large(
+    x: Floats, y: Floats, codes: Integers | None, *, n_resamples: int, confidence: float, seed: int
+) -> pd.DataFrame:
+    """`correlate` of many rows: SciPy's estimates, intervals from their spread over random blocks of units.
+
+    With B blocks of equally many units the standard error on Fisher's z scale is that of the blocks' values over the
+    root of B, with Student's t of B - 1 degrees of freedom.
+
+    Source: Wolter, Introduction to Variance Estimation (2007), chapter 2, the method of random groups.
+    """
+    _tables.check_options(confidence=confidence, n_resamples=n_resamples)
+    units = len(x) if codes is None else int(codes.max()) + 1
+    table = pd.DataFrame(
+        {"estimate": _by_scipy(x, y), "low": np.nan, "high": np.nan},
+        index=pd.Index(STATISTICS, name="statistic"),
+    )
+    blocks = min(BLOCKS, units // 10)
+    table.attrs["method"] = (
+        f"{confidence:.0%} intervals (Student's on Fisher's z scale) from {blocks} random blocks of"
+        f" {units:,} {'items' if codes is None else 'groups'}, seed {seed}"
+    )
+    table.attrs["off_mode"] = {}
+    for name, scores in (("x", x), ("y", y)):
+        mode = np.unique(scores, return_counts=True)[1].max()
+        table.attrs["off_mode"][name] = len(x) - int(mode)
+    if not n_resamples:
+        return table
+    if blocks < 2:
+        warn(f"intervals are undefined: {units} groups are too few for random blocks")
+        return table
+    block = np.random.default_rng(seed).permutation(units) % blocks
+    if codes is not None:
+        block = block[codes]
+    own = [_by_scipy(x[block == one], y[block == one]) for one in range(blocks)]
+    z = np.arctanh(np.clip(own, -PERFECT, PERFECT))
+    reach = stats.t.ppf((1 + confidence) / 2, blocks - 1) * z.std(axis=0, ddof=1) / np.sqrt(blocks)
+    centre = np.arctanh(np.clip(table["estimate"].to_numpy(), -PERFECT, PERFECT))
+    table["low"] = np.tanh(centre - reach)
+    table["high"] = np.tanh(centre + reach)
+    return table
+
+
+def _by_scipy(x: Floats, y: Floats) -> list[float]:
+    """Pearson, Spearman and tau-b; NaN where a score is constant."""
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return [np.nan] * 3
+    correlations = (stats.pearsonr, stats.spearmanr, stats.kendalltau)
+    return [float(correlation(x, y).statistic) for correlation in correlations]
+
+
 def _undefined(**columns: Floats) -> str:
     """Why correlations of these columns are undefined; "" where they are not."""
     if (n := len(next(iter(columns.values())))) < 3:
@@ -162,6 +231,11 @@ def correlate_levels(
     Returns:
         Rows (level, statistic), columns as `correlate`: item, over all n items; system, over the mean scores of the n
         systems; within, the plain mean of the correlations of the n systems that have one.
+
+    At the system level the mean scores are noisy, which lowers their correlation, and the systems are few: of simulated
+    collections of 5 to 20 systems by 40 to 60 questions with a true correlation of .9 the 95 % intervals held it in .76
+    to .88 (questions drawn, systems fixed), and in .57 with `groups=None` (systems drawn). `attrs["fixed"]` names what is
+    taken as given; a warning says it where the intervals of systems are shown.
 
     Source: Deutsch, Dror and Roth, TACL 9 (2021), 1132-1146, section 2; their "boot-inputs" is `groups` = the input.
 
@@ -197,6 +271,12 @@ def correlate_levels(
     table.attrs = {
         "method": "; ".join(dict.fromkeys(part.attrs["method"] for part in tables.values()))
     }
+    table.attrs["fixed"] = "systems" if groups is not None else "items of a system"
+    if "system" in levels and table.loc["system", "low"].notna().any():
+        warn(
+            "system level: intervals of so few mean scores cover less often than they say (.57 to .88 of 95 % intervals in"
+            " simulations of 5 to 20 systems): give them as a lower bound of the uncertainty"
+        )
     if {"item", "within"} <= set(levels):
         turned = np.sign(tables["item"]["estimate"]) * np.sign(tables["within"]["estimate"]) < 0
         if turned.any():

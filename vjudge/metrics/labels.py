@@ -13,6 +13,7 @@ from scipy import stats
 
 from vjudge.metrics._bootstrap import Floats, Integers, Table, correlations, summing, values
 from vjudge.metrics._tables import Column, aligned, scores, warn
+from vjudge.records import is_int_at_least
 
 MOST_STRATA = 10
 FIRST_LABELS = 4  # of every stratum, before any gets more
@@ -88,6 +89,8 @@ def next_labels(judge: Column, human: Column, *, n: int, seed: int = 0) -> pd.Da
 
     Source: Neyman, JRSS 97 (1934), 558-625, for the allocation.
     """
+    if not is_int_at_least(n, 1):
+        raise ValueError(f"n must be a whole number from 1, not {n!r}")
     x, y, _ = aligned(judge=judge, human=human, by_design=True)
     code = strata(x)
     sizes = np.bincount(code[code >= 0], minlength=1)

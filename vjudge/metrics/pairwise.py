@@ -22,6 +22,7 @@ from vjudge.metrics._tables import (
     aligned,
     check_columns,
     group_codes,
+    label_text,
     read_verdicts,
     shares,
     tabulate,
@@ -135,7 +136,8 @@ def classification(
     """Accuracy, macro-F1 and recall, precision and F1 of each class, for verdicts that are labels of any kind.
 
     Args:
-        predicted, actual: the judge's and the true label of each of n items, strings or numbers; None, NaN are missing.
+        predicted, actual: the judge's and the true label of each of n items, strings or numbers (1 and 1.0 are one
+            label); None, NaN are missing.
         groups, confidence: see `win_rate`.
 
     Returns:
@@ -149,10 +151,7 @@ def classification(
     {'accuracy': 0.75, 'accuracy_of_all': 0.75, 'macro_f1': 0.778}
     """
     check_columns(predicted=predicted, actual=actual, groups=groups)
-    texts = (
-        ["" if is_missing(label) else str(label) for label in column]
-        for column in (predicted, actual)
-    )
+    texts = ([label_text(label) or "" for label in column] for column in (predicted, actual))
     verdict, true = (np.array(column, dtype=str if column else "<U1") for column in texts)
     both = (true != "") & (verdict != "")
     right = both & (verdict == true)
@@ -257,6 +256,11 @@ def length_controlled(
     length over its standard deviation, and, where given, the known preference (1, -1, 0 for a tie). This is not
     AlpacaEval's (`attrs["note"]`); the two were seen to differ by .24 for a short model.
 
+    It describes the verdicts and is no test of bias: a preference in three steps does not hold quality equal, and where
+    longer answers are better a judge that looks at quality alone has a slope, too. In 500 simulated collections each of
+    200 pairs whose quality correlates with length at .3 and .6, the interval of such a judge's missed 0 in .07 and
+    .12 (and in far more of larger ones). `probes.length` on perturbed responses is the test.
+
     Args:
         verdicts, groups, confidence: see `win_rate`. length_a, length_b: see `lengths`; NaN where unknown.
         preferences: of each pair; those without one are left out. None: quality is held equal on average only.
@@ -264,10 +268,9 @@ def length_controlled(
     Returns:
         Rows, columns as `win_rate`: longer_wins, of decided verdicts on unequal lengths (no bias by itself, since
         longer answers may be better); win_rate (ties as half) and length_controlled_win_rate, of side a;
-        length_log_odds, of a's winning for a full advantage in length, 0 without a bias, given preferences. The last
-        two have Student's intervals by a jackknife over groups, and are NaN, with a warning, where length or preference
-        separates the verdicts; of equal lengths alone the controlled rate is the win rate. `attrs` has p (of
-        length_log_odds), overlap (the share in which the mostly shorter side is not the shorter one; below .1 a warning
+        length_log_odds, of a's winning for a full advantage in length. The last two have Student's intervals by a jackknife over groups, and are NaN, with a warning, where length or preference
+        separates the verdicts; of equal lengths alone the controlled rate is the win rate. `attrs` has overlap
+        (the share in which the mostly shorter side is not the shorter one; below .1 a warning
         says so), note, and the account of `win_rate`.
 
     Source: Singhal et al., "A Long Way to Go" (arXiv 2310.03716), for longer winners; Dubois et al., "Length-Controlled
@@ -284,7 +287,12 @@ def length_controlled(
         groups=groups,
     )
     choice, used, account = read_verdicts(verdicts)
-    gap = _tables.scores(length_a, name="length_a") - _tables.scores(length_b, name="length_b")
+    sides = {"length_a": length_a, "length_b": length_b}
+    each = [_tables.scores(lengths, name=name) for name, lengths in sides.items()]
+    for name, lengths in zip(sides, each, strict=True):
+        if (bad := np.flatnonzero(lengths < 0)).size:
+            raise ValueError(f"{name} is negative: {_tables.listed(bad, lengths)}")
+    gap = each[0] - each[1]
     used, quality = used & ~np.isnan(gap), np.zeros(len(gap))
     decided = used & (choice != "tie") & (gap != 0)
     if preferences is not None:
@@ -303,16 +311,13 @@ def length_controlled(
             f"lengths hardly overlap: {'a' if (gap > 0).mean() > 0.5 else 'b'} is longer in {1 - overlap:.0%} of the "
             "comparisons, so that the rate at equal lengths is an extrapolation"
         )
-    spread, rate, slope, p = (
-        gap.std() if len(y) else 0.0,
-        np.full(3, np.nan),
-        np.full(3, np.nan),
-        math.nan,
-    )
+    spread = gap.std() if len(y) else 0.0
+    rate = np.full(3, np.nan)
+    slope = np.full(3, np.nan)
     if spread > 0:
         columns = [np.ones(len(y)), quality, np.tanh(gap / spread)]
         design = np.column_stack([column for column in columns if column.any()])
-        rate, slope, p = _at_equal_length(y, design, group_codes(groups, used), confidence)
+        rate, slope = _at_equal_length(y, design, group_codes(groups, used), confidence)
     *own, n, missing = table.loc["win_rate"]
     if spread == 0 or np.ptp(y) == 0:  # nothing to control for
         rate = np.array(own)
@@ -325,15 +330,15 @@ def length_controlled(
     table.loc["length_log_odds"] = [*slope, n, missing]
     unit = "comparisons" if groups is None else "groups"
     method = f"{table.attrs['method']}; at equal length: {confidence:.0%} intervals by a jackknife over {unit}"
-    table.attrs |= {"method": method, "p": p, "overlap": overlap, "note": NOT_ALPACA_EVAL}
+    table.attrs |= {"method": method, "overlap": overlap, "note": NOT_ALPACA_EVAL}
     return table.astype({"n": int, "missing": int})
 
 
 def _at_equal_length(
     y: Floats, design: Floats, code: Integers, confidence: float
-) -> tuple[Floats, Floats, float]:
-    """Win rate at equal length and the last column's coefficient, each with bounds, and p of the second."""
-    nothing = np.full(3, np.nan), np.full(3, np.nan), math.nan
+) -> tuple[Floats, Floats]:
+    """Win rate at equal length and the last column's coefficient, each with bounds."""
+    nothing = np.full(3, np.nan), np.full(3, np.nan)
     n_groups, k = int(code.max(initial=-1)) + 1, design.shape[1]
     beta = _logistic(y, design)
     if n_groups < 2 or np.isnan(beta).any():
@@ -361,9 +366,8 @@ def _at_equal_length(
     spread = values[:, 1:] - values[:, 1:].mean(axis=1, keepdims=True)
     error = np.sqrt((n_groups - 1) / n_groups * (spread**2).sum(axis=1))
     reach = stats.t.ppf((1 + confidence) / 2, n_groups - 1) * error
-    p = float(2 * stats.t.sf(abs(slope) / error[1], n_groups - 1)) if error[1] > 0 else math.nan
     bounds = np.array([0, -1, 1])
-    return special.expit(rate + bounds * reach[0]), slope + bounds * reach[1], p
+    return special.expit(rate + bounds * reach[0]), slope + bounds * reach[1]
 
 
 def _logistic(y: Floats, design: Floats) -> Floats:
