@@ -437,7 +437,7 @@ def longer(folder: Path) -> Path:
 
 @real
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("quantization", [None, "4bit"], ids=["LoRA", "QLoRA"])
+@pytest.mark.parametrize("quantization", ["4bit"], ids=["QLoRA"])
 def test_published_rows_train_a_judge_that_gets_its_benchmarks_number(
     quantization: str | None, tmp_path: Path
 ) -> None:

@@ -41,7 +41,9 @@ def test_no_text_overlaps_is_cut_or_small_and_what_is_shown_is_what_is_saved(
 ):
     assert {variant[0] for variant in VARIANTS} == set(plots.VENUES)
     wrong = {}
-    for name, draw in g.FIGURES.items():
+    for number, (name, draw) in enumerate(g.FIGURES.items()):
+        if venue != "neurips" and (number + judges) % 2:
+            continue  # each figure at every second venue, all of them at one
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             fig = draw(judges, {"venue": venue, "column": column, "font": font})

@@ -12,6 +12,7 @@ import pytest
 import vjudge as vj
 from vjudge import probes
 from vjudge.probes.simulated import Planted, SimulatedJudge, Truth, collection
+from vjudge.probes.trials import judged
 
 EXACT = Planted(item=0, group=0, noise=0, whole=False)
 
@@ -100,7 +101,7 @@ def test_of_twelve_honest_judges_none_is_accused(collected, runs_of):
 
 def test_a_battery_finds_what_is_planted_and_says_how(collected):
     planted = Planted(
-        sight=0, length=0.4, injection=1, formatting=0.8, position=2, kind=1, copying=0.5
+        sight=0, length=0.8, injection=1, formatting=0.8, position=2, kind=1, copying=0.5
     )
     frame = probes.battery(SimulatedJudge(collected, planted, seed=1), collected, gold="exact")
     against = {probe for probe, _ in frame.attrs["against"]}
@@ -301,3 +302,12 @@ def test_degenerate_runs_give_nan_and_never_a_crash(collected, run, column):
         assert (rows["low"] <= rows["effect"] + 1e-12).all() and rows["p"].dropna().between(
             0, 1
         ).all()
+
+
+def test_what_is_too_small_to_count_is_never_a_failure():
+    """However sure it is: the figure draws its marker inside the grey zone."""
+    rows = pd.DataFrame(
+        {"must": "stay", "effect": [0.1, 0.3], "low": [0.05, 0.25], "high": [0.25, 0.35]}
+    )
+    rows = rows.assign(p=1e-9, margin=0.2, unit="score points", moved=0.5)
+    assert judged(rows)["reading"].tolist() == ["can't say", "moves, though it must stay"]

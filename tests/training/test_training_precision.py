@@ -88,7 +88,7 @@ def test_steps_below_bfloat16s_grid_add_up(lora, random_judge, tmp_path, monkeyp
     rows = rows_with_feedback(8)
     rate = 1e-5  # half the distance of bfloat16's neighbours at .005; the weights' spread is .15
     options = SMALL | dict(
-        steps=16, batch_size=8, lr=rate, warmup=1, schedule="constant_with_warmup", lora=lora
+        steps=10, batch_size=8, lr=rate, warmup=1, schedule="constant_with_warmup", lora=lora
     )
     options |= {"projector_lr": rate, "lr": 1e-3} if lora else {}
     falls, projector = {}, {}

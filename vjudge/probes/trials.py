@@ -54,6 +54,7 @@ COLUMNS = {
 - low, high: the 95 % interval of the effect; n, groups: rows and independent groups used; missing: rows left out
 - p: two-sided, of no effect where the score must stay, of an effect of `margin` where it must move; p_holm: corrected
 - margin: the largest effect that counts as none where the score must stay, the least loss where it must move
+  (a smaller effect is never called a failure, however sure it is)
 - verdict: "moves", "stays" or "can't say"; reading: the verdict against what must be, in words
 - moved: share of items whose score changed by half a level or more
 """
@@ -427,9 +428,13 @@ def judged(frame: pd.DataFrame) -> pd.DataFrame:
         frame["must"] == "stay",
     )
     inside = (-frame["margin"] < frame["low"]) & (frame["high"] < frame["margin"])
+    # An effect that is too small to count is never called a failure, however sure it is.
+    counts = ~(frame["effect"].abs() < frame["margin"])
     sure, lost = p_holm < LEVEL, frame["effect"] < -frame["margin"]
     said: list[Any] = [None, "stays", "moves", "stays"]
-    verdict = np.select([must.isna(), stay & inside, sure & (stay | lost), sure], said, "can't say")
+    verdict = np.select(
+        [must.isna(), stay & inside, sure & (stay & counts | lost), sure & ~stay], said, "can't say"
+    )
     verdict = pd.Series(verdict, frame.index, dtype=object)
     against = verdict + ", though it must " + must
     cases = [

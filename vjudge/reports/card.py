@@ -171,7 +171,8 @@ def report(
 
     Args:
         judge: a judge, which then grades the items and the controls; or a run; a frame of `load_verdicts`, whose
-            further judges stand beside this one; or runs by name, as `probes.Trials` has them.
+            further judges stand beside this one; runs by judge, the first of which the card is about and the others
+            stand beside it; or runs by perturbation, as `probes.Trials` has them.
         items: what was graded, or is to be; collection: what the card calls it; gold: see `probes.Trials`.
         truth: scores (of pairs: preferences) by id, whose name captions use; None for gold, else the mean of people.
         score: the judge's column: "score", "expected_score", or in a frame of verdicts the judge's name.
@@ -197,13 +198,13 @@ def report(
     plots.width(venue, "half")  # a venue that is unknown is refused before anything is graded
     items = data.load_collection(items) if isinstance(items, (str, Path)) else items
     facts = {} if manifest is None else Run(manifest).manifest
-    runs = (
-        _runs(judge, score)
-        if isinstance(judge, pd.DataFrame)
-        else judge
-        if isinstance(judge, Mapping)
-        else None
-    )
+    runs: Any = None
+    if isinstance(judge, pd.DataFrame):
+        runs = _runs(judge, score)
+    elif isinstance(judge, Mapping):
+        runs = judge
+        if ORIGINAL not in judge and COMPARED not in judge:
+            runs = _side_by_side(judge, score)
     if runs is None:
         if items is None:
             raise ValueError(
@@ -320,6 +321,24 @@ def _runs(frame: pd.DataFrame, score: str) -> dict[str, pd.DataFrame]:
         raters := [name for name in frame.attrs.get("raters", ()) if name in frame]
     ):
         run["human_scores"] = frame[raters].to_numpy().tolist()
+    return {ORIGINAL: run}
+
+
+def _side_by_side(runs: Mapping[str, Any], score: str) -> dict[str, pd.DataFrame]:
+    """Runs by judge as the first one's, with the others' scores as further columns."""
+    (name, own), *others = runs.items()
+    for judge, run in runs.items():
+        if not isinstance(run, pd.DataFrame) or not {"id", score} <= set(run):
+            raise ValueError(
+                f"{judge!r} is no run with the columns id and {score!r} of `Judge.grade`"
+            )
+        if run["id"].duplicated().any():
+            raise ValueError(f"{judge!r} has several verdicts of an item: average_samples first")
+    run = own.assign(judge=str(name))
+    for judge, other in others:
+        by_id = other.set_index(other["id"].map(str))[score]
+        run[str(judge)] = by_id.reindex(run["id"].map(str)).to_numpy()
+    run.attrs = own.attrs | {"judges": [str(judge) for judge, _ in others]}
     return {ORIGINAL: run}
 
 

@@ -24,7 +24,7 @@ from vjudge.plots.style import INK, clean, span
 
 ASSETS = files("vjudge") / "assets"
 RED, GREY = "#B3261E", "#6B6B6B"
-MARKS = {"against": "✗", "open": "?", "sound": "✓", "described": "•"}
+MARKS = {"against": "Problem:", "open": "Open:", "sound": "Passed:", "described": "Described:"}
 LOOKS: dict[str, dict[str, Any]] = {"#": {"scale": 1.9, "weight": "bold"}, "*": {"weight": "bold"},
                                     "!": {"color": RED}, "~": {"scale": 0.85, "color": GREY}}  # fmt: skip
 WIDE, TALL, MARGIN, GAP = (
