@@ -86,13 +86,13 @@ def test_many_rows_take_the_time_of_scipy(grouped):
 
 def test_intervals_of_many_rows_hold_the_truth():
     inside = 0
-    for seed in range(100):
+    for seed in range(25):
         rng = np.random.default_rng(seed)
         x = rng.normal(size=20_000)
         y = 0.6 * x + 0.8 * rng.normal(size=20_000)
         low, high = correlate(x, y, seed=seed).loc["pearson", ["low", "high"]]
         inside += low < 0.6 < high
-    assert inside >= 89  # of 100 at 95 %: P(fewer) = .004
+    assert inside >= 21  # of 25 at 95 %: P(fewer) = .007
 
 
 def test_nothing_is_said_of_sound_input():

@@ -85,8 +85,7 @@ def test_every_section_runs_or_says_why_not(name, kind, venue, running, tmp_path
     print(f"{name} on {kind} for {venue}: {len(skipped)} skipped")
 
 
-def test_the_selection_covers_every_kind_and_venue():
-    assert {kind for _, kind, _ in COVER} == set(KINDS) and {venue for *_, venue in COVER} == set(
-        VENUES
-    )
-    assert {name for name, *_ in COVER} <= set(NOTEBOOKS)
+def test_the_selection_covers_every_notebook_and_venue():
+    assert {kind for _, kind, _ in COVER} <= set(KINDS)
+    assert {venue for *_, venue in COVER} == set(VENUES)
+    assert {name for name, *_ in COVER} == set(NOTEBOOKS)
