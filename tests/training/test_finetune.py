@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import transformers
 from accelerate.commands.config.config_args import load_config_from_file
 from chatmodels import CHATS, TEXTS, make
 from PIL import Image
@@ -31,7 +32,7 @@ import vjudge as vj
 from vjudge.data import CollectionError
 from vjudge.judge import load_judge
 from vjudge.prompts import TEMPLATES
-from vjudge.training import fine_tune, finetune
+from vjudge.training import fine_tune, finetune, weights
 from vjudge.training.__main__ import main
 from vjudge.training.weights import part_of
 
@@ -233,3 +234,18 @@ def test_critic_rows_train_wherever_prompt_and_target_are_there(quantization, tm
     with pytest.raises(CollectionError) as caught:
         fine_tune(base, vj.load_collection(file), out=tmp_path / "none", **options)
     assert {problem.index for problem in caught.value.problems} == {1}
+
+
+def test_a_tower_of_another_kind_is_stored_under_names_that_load(tmp_path: Path) -> None:
+    """A LLaVA that sees through DINOv2: only CLIP's and SigLIP's towers had older names."""
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    tower = {"model_type": "dinov2", "image_size": 28, "patch_size": 14, **size}
+    text = {"model_type": "llama", "vocab_size": 64, "intermediate_size": 32, **size}
+    network = transformers.LlavaForConditionalGeneration(
+        transformers.LlavaConfig(vision_config=tower, text_config=text, image_token_index=1)
+    )
+    weights.write_checkpoint(network, tmp_path, tmp_path / "judge")
+    _, report = transformers.LlavaForConditionalGeneration.from_pretrained(
+        tmp_path / "judge", output_loading_info=True
+    )
+    assert not report["missing_keys"] and not report["unexpected_keys"]

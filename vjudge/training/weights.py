@@ -22,6 +22,7 @@ MARKS = {  # words of a weight's name -> the part of the model; all else is the 
     ),
     "tower": ("vision_tower", "visual", "vision_model"),
 }
+OLDER_TOWERS = ("clip_vision_model", "siglip_vision_model")  # others keep their weights' names
 SETTINGS = (".json", ".jinja", ".model", ".txt")  # files that training leaves as they are
 SAMPLE = 1 << 14  # weights of each tensor that are compared with those at the start
 FEW = 0.5  # a smaller share of weights that changed is hardly any
@@ -244,8 +245,10 @@ def write_checkpoint(
     `state` are the weights of all devices, None: of this one; `dtype` None keeps their precision.
     """
     state = network.state_dict() if state is None else state
+    tower = getattr(network.config, "vision_config", None)
     if network.config.model_type in ("llava", "llava_onevision"):
-        state = tower_names(state)
+        if tower.model_type in OLDER_TOWERS:
+            state = tower_names(state)
     if dtype is not None:
         for name, tensor in state.items():
             if tensor.is_floating_point():
