@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from vjudge import metrics
 from vjudge.metrics import (
     agreement,
     calibration_curve,
@@ -99,3 +100,15 @@ def test_nothing_is_said_of_sound_input():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         correlate([1, 2, 2, 4, 5, 3, 3, 1] * 5, [1, 2, 3, 4, 4, 3, 2, 2] * 5, n_resamples=200)
+
+
+def test_measures_that_need_a_scale_refuse_a_value_heads_scores() -> None:
+    run = pd.DataFrame({"score": [-3.2, 0.4, 11.0, 2.5], "gold": [1, 2, 5, 4]})
+    run.attrs["unbounded"] = True
+    with pytest.raises(ValueError, match="agreement needs scores on people's scale"):
+        metrics.agreement(run[["score", "gold"]])
+    with pytest.raises(ValueError, match="calibration_errors needs scores on people's scale"):
+        metrics.calibration_errors(run["score"], run["gold"])
+    assert (
+        metrics.correlate(run["score"], run["gold"], n_resamples=0).loc["spearman", "estimate"] == 1
+    )

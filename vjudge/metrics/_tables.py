@@ -91,6 +91,16 @@ def scores(values: Any, *, name: str, by_design: bool = False) -> np.ndarray:
     return scores
 
 
+def check_scaled(measure: str, *columns: Any) -> None:
+    """Refuse scores of a value head, which have no scale that people's scores share."""
+    for column in columns:
+        if getattr(column, "attrs", {}).get("unbounded"):
+            raise ValueError(
+                f"{measure} needs scores on people's scale, and a value head's have none:"
+                " use correlate, or compare and pairwise_accuracy"
+            )
+
+
 def positive(values: Any, used: np.ndarray, *, name: str) -> np.ndarray:
     """Numbers above 0 for the used items."""
     array = scores(values, name=name)

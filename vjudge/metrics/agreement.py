@@ -65,10 +65,13 @@ def agreement(
 
     >>> agreement([[1, 2], [2, 2], [4, 3], [5, 5]], n_resamples=0)["estimate"][["exact", "within_one"]].tolist()
     [0.5, 1.0]
+
+    ValueError: scores of a value head, which have no scale.
     """
     if level not in ("scores", "nominal"):
         raise ValueError(f'level must be "scores" or "nominal", not {level!r}')
     check_columns(ratings=ratings, groups=groups)
+    _tables.check_scaled("agreement", ratings)
     table, _ = read_ratings(ratings, nominal=level == "nominal")
     shared = (~np.isnan(table)).sum(axis=1) >= 2
     values, cell = _distinct(table[shared])
@@ -400,6 +403,7 @@ def calibration_errors(
     >>> calibration_errors([2, 3, 4, 5], [1, 2, 3, 5], n_resamples=0)["estimate"].to_dict()
     {'bias': 0.75, 'mae': 0.75}
     """
+    _tables.check_scaled("calibration_errors", judge, human)
     x, y, used = aligned(judge=judge, human=human, groups=groups)
     miss = (x - y)[used]
     both, design = np.stack([miss, np.abs(miss)]), design_of(np.arange(len(miss)), groups, used)
