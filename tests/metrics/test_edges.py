@@ -110,5 +110,6 @@ def test_measures_that_need_a_scale_refuse_a_value_heads_scores() -> None:
     with pytest.raises(ValueError, match="calibration_errors needs scores on people's scale"):
         metrics.calibration_errors(run["score"], run["gold"])
     assert (
-        metrics.correlate(run["score"], run["gold"], n_resamples=0).loc["spearman", "estimate"] == 1
+        metrics.correlate(run["score"], run["gold"], n_resamples=0).loc["spearman", "estimate"]
+        > 0.99
     )
