@@ -96,7 +96,7 @@ test: setup  ## run the tests on two cores
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 strangers: setup  ## every notebook on every kind of a stranger's data, half an hour on one core
-	@OMP_NUM_THREADS=1 VJUDGE_STRANGERS=1 $(BIN)/python -m pytest -q -s tests/strangers
+	@OMP_NUM_THREADS=1 VJUDGE_STRANGERS=1 $(BIN)/python -m pytest -q -s tests/tools/test_strangers.py
 
 lint: setup  ## ruff, its formatter, and notebooks free of volatile metadata
 	@$(BIN)/ruff check .
@@ -118,10 +118,10 @@ strip: setup
 
 # Without URL the checkout's own `origin`; the address is handed over by the environment, where no shell reads it.
 repository: setup  ## write Colab badges and install lines of URL=https://github.com/YOU/REPOSITORY into the notebooks
-	@$(BIN)/python tests/tools/repository.py $(if $(filter undefined,$(origin URL)),,--url="$$URL") $(NOTEBOOKS)
+	@$(BIN)/python tools/repository.py $(if $(filter undefined,$(origin URL)),,--url="$$URL") $(NOTEBOOKS)
 
 picture: setup  ## write figures/front.png, the picture of the front page; needs Chromium
-	@$(BIN)/python tests/tools/picture.py
+	@$(BIN)/python tools/picture.py
 
 figures: setup  ## write the paper figures of notebooks 03 and 04 to figures/
 	@mkdir -p outputs
@@ -133,25 +133,25 @@ report: setup  ## the report cards of tiny on Scenes and of LLaVA-Critic-7B's pu
 	@OMP_NUM_THREADS=1 $(BIN)/python -c "$$REPORTS"
 
 validity: setup  ## prove probes and tests on simulated judges: figures/validity*, half an hour on one core
-	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m validity --out figures
+	@PYTHONPATH=tools OMP_NUM_THREADS=1 $(BIN)/python -m validity --out figures
 
 ablations: setup  ## train a judge for each ablation and seed: figures/ablations.csv, two hours on one core
-	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m assets.ablations --out outputs/ablations --save figures
+	@PYTHONPATH=tools OMP_NUM_THREADS=1 $(BIN)/python -m assets.ablations --out outputs/ablations --save figures
 
 bench: setup  ## speed and memory in one table of ratios, an hour of processor time (VJUDGE_BENCH=0.2: on a fifth of the items)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/bench -o python_files='bench_*.py' -s
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tools/bench -o python_files='bench_*.py' -s
 
 lab: setup  ## open the notebooks in JupyterLab
 	@$(BIN)/jupyter lab notebooks
 
 tiny: setup  ## train the embedded judge from nothing into outputs/tiny-training/judge, or go on where it was cut off
-	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m assets.tiny --out outputs/tiny-training --precision bfloat16
+	@PYTHONPATH=tools OMP_NUM_THREADS=1 $(BIN)/python -m assets.tiny --out outputs/tiny-training --precision bfloat16
 
 base: setup  ## train what notebook 02 starts from into outputs/tiny-base/read, or go on where it was cut off
-	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m assets.tiny --out outputs/tiny-base --tower tiny --last read --read-steps 700
+	@PYTHONPATH=tools OMP_NUM_THREADS=1 $(BIN)/python -m assets.tiny --out outputs/tiny-base --tower tiny --last read --read-steps 700
 
 policy: setup  ## train the policy of notebook 06 into outputs/policy-training/policy, or go on where it was cut off
-	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m assets.policy --out outputs/policy-training
+	@PYTHONPATH=tools OMP_NUM_THREADS=1 $(BIN)/python -m assets.policy --out outputs/policy-training
 
 lock:  ## resolve pyproject.toml afresh into requirements.lock (Python 3.11; TORCH=x.y.z for another torch)
 	@rm -rf .venv-lock

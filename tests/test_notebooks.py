@@ -14,9 +14,9 @@ import datasets
 import nbformat
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
-from strangers.running import Kernel, kernel, lines_of
 
-from tools import repository
+import repository
+from strangers.running import Kernel, kernel, lines_of
 from vjudge.data.verdicts import SOURCES
 
 FOLDER = Path(__file__).parents[1] / "notebooks"

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 from PIL import Image
-from test_rooms import ROOMS
 
 import vjudge
+from test_rooms import ROOMS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from samples import ROWS, judge_of
-from servers import ChatServer, Reply, Request, completion
 
 import vjudge as vj
+from samples import ROWS, judge_of
+from servers import ChatServer, Reply, Request, completion
 from vjudge.benchmarks import PROTOCOLS, audit, protocols
 from vjudge.prompts import TEMPLATES
 

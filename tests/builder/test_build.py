@@ -12,9 +12,9 @@ import openai._base_client
 import pandas as pd
 import pytest
 import yaml
-from servers import ChatServer, Reply, Request
 
 import vjudge as vj
+from servers import ChatServer, Reply, Request
 from vjudge import builder, data
 from vjudge.builder import ScriptedGenerator, faults
 from vjudge.builder.build import VERSION

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import make_rows
 from PIL import Image
 
+from conftest import make_rows
 from vjudge import load_judge, preference, probes, review
 from vjudge.data import CollectionError, validate
 from vjudge.judge import Judge

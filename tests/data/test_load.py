@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pytest
-import samples
 from PIL import Image
-from samples import LEVELS, SINGLE, judge_of, lines, orig, picture, plain, png, turns
 
+import samples
+from samples import LEVELS, SINGLE, judge_of, lines, orig, picture, plain, png, turns
 from vjudge.data import (
     FEATURES,
     CollectionError,

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import samples
 from PIL import Image
-from samples import LEVELS, ROWS, judge_of, lines, orig, parquet, picture, plain, turns
 
+import samples
 import vjudge as vj
+from samples import LEVELS, ROWS, judge_of, lines, orig, parquet, picture, plain, turns
 from vjudge.data import CollectionError, canonical, fingerprint, load_collection, readable, validate
 from vjudge.data.adapters import ADAPTERS
 from vjudge.prompts import TEMPLATES, target

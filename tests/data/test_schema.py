@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from samples import LEVELS, png, row
 
+from samples import LEVELS, png, row
 from vjudge.data import (
     CollectionError,
     canonical,

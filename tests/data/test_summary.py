@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from samples import LEVELS, lines, png, row
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
+from samples import LEVELS, lines, png, row
 from vjudge import data
 from vjudge.data import CollectionError, canonical, fingerprint, load_collection, truth, validate
 from vjudge.records import Item

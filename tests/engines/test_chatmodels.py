@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from chatmodels import CHATS, make
-from conftest import make_rows
 from PIL import Image
 
+from chatmodels import CHATS, make
+from conftest import make_rows
 from vjudge.engines import Ask, HFEngine
 from vjudge.engines import cache as cache_module
 from vjudge.judge import Judge, load_judge

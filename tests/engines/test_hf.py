@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import make_rows
 from PIL import Image
 
+from conftest import make_rows
 from vjudge import models
 from vjudge.engines import Ask, HFEngine
 from vjudge.engines.batches import SHORTEST, Row, best_prefixes

@@ -31,6 +31,8 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+import vjudge as vj
 from servers import (
     ChatServer,
     Proxy,
@@ -42,8 +44,6 @@ from servers import (
     score_of,
     vicuna,
 )
-
-import vjudge as vj
 from vjudge.engines import client as client_module
 from vjudge.engines.client import Key, Unanswered, address
 from vjudge.engines.engine import Ask
@@ -813,9 +813,10 @@ def test_transformers_own_server_judges_as_the_engine_here(
     """The same checkpoint and wording behind a server and in this process: the same texts, pictures seen by both."""
     for name in ("fastapi", "uvicorn", "openai"):
         pytest.importorskip(name)
-    from conftest import PATCH, SIDE
     from transformers import AutoTokenizer, LlavaProcessor
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+    from conftest import PATCH, SIDE
 
     folder, log = Path(shutil.copytree(taught_judge, tmp_path / "judge")), tmp_path / "log"
     pixels = CLIPImageProcessorPil(

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import make_tokenizer
 from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as tokenizer_models
 from transformers import LlamaTokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer
 
+from conftest import make_tokenizer
 from vjudge import load_judge
 from vjudge.engines import Ask, Encoder
 from vjudge.engines.tokens import Scale

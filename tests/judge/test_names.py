@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chatmodels import make
 from stand_in import judge_of, pair
 
 import vjudge
+from chatmodels import make
 
 
 def test_an_import_loads_nothing_heavy() -> None:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
-from validity import correlations as populations
 
+from validity import correlations as populations
 from vjudge.metrics import (
     compare_judges,
     correlate,

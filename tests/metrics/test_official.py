@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from chatmodels import make
 from rapidfuzz.distance import Levenshtein
-from samples import ROWS, judge_of
 
 import vjudge as vj
+from chatmodels import make
+from samples import ROWS, judge_of
 from vjudge import data
 from vjudge.data import CollectionError, load_collection
 from vjudge.metrics.official import BENCHMARKS, rank_by_score

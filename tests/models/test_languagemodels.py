@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 import transformers
+
 from chatmodels import TEXTS, make
 from conftest import make_rows
-
 from vjudge import models
 from vjudge.engines import HFEngine
 from vjudge.judge import load_judge

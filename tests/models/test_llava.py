@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from originals import PATCH, SIDE, TEXT, VISION, write_llava15, write_onevision
 from PIL import Image
 from safetensors.torch import load_file
 
+from originals import PATCH, SIDE, TEXT, VISION, write_llava15, write_onevision
 from vjudge import models
 from vjudge.engines.vision import images_of
 from vjudge.images import Picture

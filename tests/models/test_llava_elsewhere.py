@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import make_rows
-from originals import write_llava15, write_onevision
 from PIL import Image
 from transformers import (
     AutoModelForImageTextToText,
@@ -22,6 +20,8 @@ from transformers.models.llava_onevision.image_processing_pil_llava_onevision im
 )
 from transformers.utils import is_torchvision_available
 
+from conftest import make_rows
+from originals import write_llava15, write_onevision
 from vjudge import models
 from vjudge.judge import Judge, load_judge
 from vjudge.prompts import question

@@ -13,10 +13,10 @@ from typing import Any
 
 import huggingface_hub
 import pytest
-from chatmodels import make
-from originals import write_llava15
 from safetensors.torch import load_file, save_file
 
+from chatmodels import make
+from originals import write_llava15
 from vjudge import models
 from vjudge.models import find as finding
 from vjudge.models import placement

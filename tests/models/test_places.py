@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from originals import write_llava15, write_onevision
 from PIL import Image
 
+from originals import write_llava15, write_onevision
 from vjudge.judge import load_judge
 from vjudge.models.placement import choose_device, choose_dtype, place
 

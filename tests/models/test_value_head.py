@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from chatmodels import make
-from conftest import make_rows
 from safetensors.torch import save_file
 
+from chatmodels import make
+from conftest import make_rows
 from vjudge import models
 from vjudge.judge import load_judge
 from vjudge.models.load import load_processor

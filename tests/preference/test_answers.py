@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 import pytest
 from PIL import Image
-from samples import Scripted
 
+from samples import Scripted
 from vjudge import load_judge, preference
 from vjudge.data import CollectionError
 from vjudge.engines import Answer

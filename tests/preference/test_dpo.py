@@ -13,10 +13,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from chatmodels import make  # noqa: E402
 from PIL import Image  # noqa: E402
 from safetensors import safe_open  # noqa: E402
 
+from chatmodels import make  # noqa: E402
 from vjudge import load_judge, models, preference  # noqa: E402
 from vjudge.data import CollectionError  # noqa: E402
 from vjudge.preference import dpo  # noqa: E402

@@ -13,7 +13,6 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from samples import judge_of  # noqa: E402
-
 from vjudge import models  # noqa: E402
 from vjudge.preference import dpo  # noqa: E402
 from vjudge.preference.dpo import run_rounds  # noqa: E402

@@ -6,9 +6,10 @@ import json
 import re
 from pathlib import Path
 
-import lab
 import nbformat
 import pytest
+
+import lab
 
 SOURCE = Path(__file__).parents[2] / "notebooks/05_review_feedback.ipynb"
 BLIND = 2  # of the tools in the notebook: after the one to browse with and the one of the matrix

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from tools import repository
+import repository
 
 URL = "https://github.com/someone/judges"
 OLD = """\

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from chatmodels import CHATS, TEXTS, make
 from PIL import Image
 from training_cases import rows_with_feedback
 
+from chatmodels import CHATS, TEXTS, make
 from vjudge.engines.vision import images_of
 from vjudge.images import picture
 from vjudge.judge import load_judge

@@ -13,13 +13,13 @@ import pytest
 import torch
 import transformers
 import yaml  # type: ignore[import-untyped]
-from conftest import make_rows
 from packaging.version import Version
 from PIL import Image
 from safetensors.torch import load_file
 from training_cases import SMALL, at_step, die, entries_of, losses_of, result_of, weights_of
 
 import vjudge as vj
+from conftest import make_rows
 from vjudge.training import fine_tune, finetune
 from vjudge.training.__main__ import main
 from vjudge.training.weights import save_weights

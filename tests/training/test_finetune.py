@@ -12,7 +12,6 @@ import pytest
 import torch
 import transformers
 from accelerate.commands.config.config_args import load_config_from_file
-from chatmodels import CHATS, TEXTS, make
 from PIL import Image
 from safetensors.torch import load_file
 from training_cases import (
@@ -29,6 +28,7 @@ from training_cases import (
 )
 
 import vjudge as vj
+from chatmodels import CHATS, TEXTS, make
 from vjudge.data import CollectionError
 from vjudge.judge import load_judge
 from vjudge.prompts import TEMPLATES

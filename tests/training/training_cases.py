@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from conftest import make_rows
 from safetensors.torch import load_file
 
+from conftest import make_rows
 from vjudge.training import finetune
 
 QUIET = [

@@ -121,7 +121,7 @@ RECIPES = {
         warmup=50,
         weight_decay=0.05,
         betas=(0.9, 0.98),
-        source="this project: the judge stage of tests/assets/tiny.py, for the embedded model",
+        source="this project: the judge stage of tools/assets/tiny.py, for the embedded model",
     ),
 }
 """The recipes by name: LLaVA's for its families and language models, Qwen2.5-VL's for chat ones."""

@@ -159,7 +159,7 @@ laptop. It knows nothing but Scenes: on photographs or free text its scores mean
 
 ## Training
 
-From nothing, on pictures of the train split, by `tests/assets/tiny.py`:
+From nothing, on pictures of the train split, by `tools/assets/tiny.py`:
 
     {command}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image, ImageChops
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 import lab  # noqa: E402
 

@@ -1,8 +1,8 @@
 """This checkout's transformers engine against that of another one, in turns, on the same prompts; texts compared.
 
     git worktree add ../before COMMIT
-    OMP_NUM_THREADS=1 python tests/bench/versus.py ../before --judge tiny --items 300 --rounds 3
-    OMP_NUM_THREADS=1 python tests/bench/versus.py ../before --judge middle --items 30 --rounds 3
+    OMP_NUM_THREADS=1 python tools/bench/versus.py ../before --judge tiny --items 300 --rounds 3
+    OMP_NUM_THREADS=1 python tools/bench/versus.py ../before --judge middle --items 30 --rounds 3
 
 Each engine runs in a process of its own on one thread; seconds are those of its processor time. "middle" has 99 million
 random parameters and 576 image tokens, all items about one picture; tiny's have 30 an image, 5 an instruction. Both
