@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from vjudge.metrics import _bootstrap
-from vjudge.metrics._bootstrap import Design, Table, correlations, interval, p_value, replicates
+from vjudge.metrics import resampling
+from vjudge.metrics.resampling import Design, Table, correlations, interval, p_value, replicates
 
 BINS = [-1.2, -0.4, 0.4, 1.2]
 
@@ -91,6 +91,6 @@ def test_p_value_counts_the_observed_one():
 
 def test_a_bar_shows_only_when_it_takes_long(capfd, monkeypatch):
     for patience, shown in ((2.0, False), (0.0, True)):
-        monkeypatch.setattr(_bootstrap, "PATIENCE", patience)
+        monkeypatch.setattr(resampling, "PATIENCE", patience)
         replicates(lambda w: w.sum(axis=0), Design(np.arange(10)), n_resamples=50, seed=0)
         assert ("resamples" in capfd.readouterr().err) == shown

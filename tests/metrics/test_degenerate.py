@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from vjudge import metrics
 from vjudge.metrics import inference, uncertainty
-from vjudge.metrics._tables import format_interval, format_number, format_p
+from vjudge.metrics.tables import format_interval, format_number, format_p
 
 FAST = {"n_resamples": 20}
 

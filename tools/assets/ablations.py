@@ -22,7 +22,7 @@ from scipy import stats
 
 from vjudge.data import canonical, length_test, lengths, load_collection
 from vjudge.judge import load_judge
-from vjudge.metrics._tables import holm
+from vjudge.metrics.tables import holm
 from vjudge.probes import blanked
 from vjudge.probes.perturbations import replaced
 from vjudge.prompts import Template

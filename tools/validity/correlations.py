@@ -15,7 +15,7 @@ from scipy import stats
 
 from validity.studies import exact
 from vjudge.metrics import compare_judges, correlate, label_weights, next_labels
-from vjudge.metrics._bootstrap import Floats, Integers, Table, correlations
+from vjudge.metrics.resampling import Floats, Integers, Table, correlations
 
 CUTS = (-1.2, -0.4, 0.4, 1.2)
 SHARED = 0.5  # of every latent variance, what the items of a group have in common

@@ -1,9 +1,9 @@
 """What a judge's scores are worth, in numbers that can be published: arrays and frames in, frames out.
 
-A pair with a missing score is left out and counted; what is undefined is NaN with a warning, never 0. `_tables.py`
-reads columns and makes rows; `_bootstrap.py` draws. To add a statistic, write it as a function of weights (how often
-each cell of the sample occurs) and hand it to `_tables.tabulate`, which gives it the interval, the counts and the
-warnings that all others have: `agreement.agreement` is an example. Plain shares go to `_tables.shares`.
+A pair with a missing score is left out and counted; what is undefined is NaN with a warning, never 0. `tables.py`
+reads columns and makes rows; `resampling.py` draws. To add a statistic, write it as a function of weights (how often
+each cell of the sample occurs) and hand it to `tables.tabulate`, which gives it the interval, the counts and the
+warnings that all others have: `agreement.agreement` is an example. Plain shares go to `tables.shares`.
 """
 
 from vjudge.metrics.agreement import (

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from vjudge.metrics import _tables
-from vjudge.metrics._bootstrap import (
+from vjudge.metrics import tables
+from vjudge.metrics.resampling import (
     STATISTICS,
     Floats,
     Statistic,
@@ -20,7 +20,7 @@ from vjudge.metrics._bootstrap import (
     correlations,
     summing,
 )
-from vjudge.metrics._tables import (
+from vjudge.metrics.tables import (
     Column,
     Groups,
     aligned,
@@ -71,7 +71,7 @@ def agreement(
     if level not in ("scores", "nominal"):
         raise ValueError(f'level must be "scores" or "nominal", not {level!r}')
     check_columns(ratings=ratings, groups=groups)
-    _tables.check_scaled("agreement", ratings)
+    tables.check_scaled("agreement", ratings)
     table, _ = read_ratings(ratings, nominal=level == "nominal")
     shared = (~np.isnan(table)).sum(axis=1) >= 2
     values, cell = _distinct(table[shared])
@@ -105,7 +105,7 @@ def read_ratings(ratings: Any, *, nominal: bool = False) -> tuple[Floats, list[A
             dict(enumerate(itertools.zip_longest(*rows))), index=range(len(rows)), dtype=object
         )
     if nominal:
-        words = frame.map(_tables.label_text).to_numpy(dtype=object)
+        words = frame.map(tables.label_text).to_numpy(dtype=object)
         codes = pd.factorize(words.T.ravel())[0].astype(float).reshape(words.T.shape).T
         return np.where(codes < 0, np.nan, codes), list(frame)
     columns = [scores(frame[name].tolist(), name=f"rater {name}") for name in frame]
@@ -357,7 +357,7 @@ def calibration_curve(
     >>> calibration_curve([1, 1, 2, 2], [1, 2, 3, 4])[["judge", "human", "n"]].values.tolist()
     [[1.0, 1.5, 2.0], [2.0, 3.5, 2.0]]
     """
-    _tables.check_options(confidence=confidence)
+    tables.check_options(confidence=confidence)
     x, y, used = aligned(judge=judge, human=human, groups=groups)
     if bins is not None and not is_int_at_least(bins, 1):
         raise ValueError(f"bins must be a whole number from 1, or None, not {bins!r}")
@@ -383,10 +383,10 @@ def calibration_curve(
     )
     table = table.reset_index(drop=True)
     if table.empty:
-        _tables.warn("there is no item with both scores")
+        tables.warn("there is no item with both scores")
     if alone := int(table["low"].isna().sum()):
         what = "of one item or group, or of one human score: give bins=, or more items"
-        _tables.warn(f"intervals are undefined in {alone} of {len(table)} bins ({what})")
+        tables.warn(f"intervals are undefined in {alone} of {len(table)} bins ({what})")
     unit = "items" if groups is None else "groups"
     method = f"{confidence:.0%} intervals by Student's t over {unit}; {len(frame)} items"
     table.attrs = {"method": method, "missing": int((~used).sum())}
@@ -403,7 +403,7 @@ def calibration_errors(
     >>> calibration_errors([2, 3, 4, 5], [1, 2, 3, 5], n_resamples=0)["estimate"].to_dict()
     {'bias': 0.75, 'mae': 0.75}
     """
-    _tables.check_scaled("calibration_errors", judge, human)
+    tables.check_scaled("calibration_errors", judge, human)
     x, y, used = aligned(judge=judge, human=human, groups=groups)
     miss = (x - y)[used]
     both, design = np.stack([miss, np.abs(miss)]), design_of(np.arange(len(miss)), groups, used)

@@ -18,7 +18,7 @@ import pandas as pd
 from rapidfuzz.distance import LCSseq
 
 from vjudge.data import summary
-from vjudge.metrics._tables import check_columns, listed
+from vjudge.metrics.tables import check_columns, listed
 from vjudge.records import is_missing
 
 Texts: TypeAlias = Sequence[str | None] | np.ndarray | pd.Series

@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from vjudge.metrics import _bootstrap, _tables
-from vjudge.metrics._bootstrap import (
+from vjudge.metrics import resampling, tables
+from vjudge.metrics.labels import weighted_correlations
+from vjudge.metrics.resampling import (
     PERFECT,
     STATISTICS,
     Design,
@@ -27,7 +28,7 @@ from vjudge.metrics._bootstrap import (
     Weights,
     correlations,
 )
-from vjudge.metrics._tables import (
+from vjudge.metrics.tables import (
     Column,
     Groups,
     aligned,
@@ -37,7 +38,6 @@ from vjudge.metrics._tables import (
     tabulate,
     warn,
 )
-from vjudge.metrics.labels import weighted_correlations
 
 LEVELS = ("item", "system", "within")
 LARGE = 20_000  # rows
@@ -91,7 +91,7 @@ def correlate(
     Pearson's of heavy tails (Student's t with 3 degrees of freedom) held it in 91 %: take a rank correlation there.
     From 20,000 rows on with many levels or groups, intervals come from random blocks of units (`_large`).
 
-    Source: `_bootstrap.interval`, "fisher": Student's on Fisher's z scale, with the bootstrap's standard error.
+    Source: `resampling.interval`, "fisher": Student's on Fisher's z scale, with the bootstrap's standard error.
 
     >>> correlate([1, 2, 2, 4, 5, 5], [1, 2, 3, 4, 4, 5], seed=0)[["estimate", "n"]].round(3).values.tolist()
     [[0.933, 6.0], [0.94, 6.0], [0.889, 6.0]]
@@ -119,7 +119,7 @@ def correlate(
     )
     if weights is not None and not why:
         check_columns(weights=np.asarray(weights), x=x)
-        worth = _tables.positive(weights, used, name="weights")[used]
+        worth = tables.positive(weights, used, name="weights")[used]
         codes = None if groups is None else group_codes(groups, used)
         bounds, result.attrs["method"] = weighted_correlations(
             a, b, worth, codes, confidence=confidence
@@ -162,7 +162,7 @@ def _large(
 
     Source: Wolter, Introduction to Variance Estimation (2007), chapter 2, the method of random groups.
     """
-    _tables.check_options(confidence=confidence, n_resamples=n_resamples)
+    tables.check_options(confidence=confidence, n_resamples=n_resamples)
     units = len(x) if codes is None else int(codes.max()) + 1
     table = pd.DataFrame(
         {"estimate": _by_scipy(x, y), "low": np.nan, "high": np.nan},
@@ -250,7 +250,7 @@ def correlate_levels(
     codes = group_codes(systems, used, name="systems")
     cells, cell = np.unique(np.column_stack([codes, a[used], b[used]]), axis=0, return_inverse=True)
     items, system = design_of(cell, groups, used), cells[:, 0].astype(np.int64)
-    by_system = _bootstrap.summing(
+    by_system = resampling.summing(
         system, np.arange(len(system)), (int(system.max(initial=-1)) + 1, len(system))
     )
     # Systems that lie each in one unit are drawn as wholes.
@@ -298,7 +298,7 @@ def _of_means(
         if items.groups is not None and whole is not None:
             times = n / (by_system @ items.counts)[:, None]
         mean_x, mean_y = (by_system @ (weights * v[:, None]) / n for v in cells.T[1:])
-        return _bootstrap.correlations_of(mean_x, mean_y, times)
+        return resampling.correlations_of(mean_x, mean_y, times)
 
     n = by_system.shape[0]
     options |= dict(n=n, width=n**2, why="fewer than two systems, or no variation")
@@ -320,7 +320,7 @@ def _within(
             result[system] = correlations(table, weights[rows])
         return np.where((by_system @ weights < 3)[:, None], np.nan, result)
 
-    sample = _bootstrap.values(own, counts[:, None])
+    sample = resampling.values(own, counts[:, None])
     undefined = np.isnan(sample).sum(axis=0)[:, 0]
 
     def statistic(weights: Weights) -> Floats:
@@ -427,7 +427,7 @@ def compare_judges(
         items); p_holm, corrected over the pairs of judges, for each statistic alone; conflict, whether p and interval
         disagree at this confidence, and nothing is proven; n and missing. `attrs` has p_floor, the least possible p.
 
-    Source: `_bootstrap.interval` ("t") and `_bootstrap.swaps`; Holm, Scandinavian Journal of Statistics 6 (1979),
+    Source: `resampling.interval` ("t") and `resampling.swaps`; Holm, Scandinavian Journal of Statistics 6 (1979),
     65-70. Coverage and level by simulation, similar judges among them: figures/validity_comparison.csv.
 
     >>> first, second = [1, 2, 3, 4, 5] * 4, [1, 3, 2, 5, 4] * 4
@@ -448,7 +448,7 @@ def compare_judges(
     }
     table = pd.concat(parts, names=["a", "b", "statistic"])
     table["p_holm"] = table.groupby(level="statistic")["p"].transform(
-        lambda p: _tables.holm(p.to_numpy())
+        lambda p: tables.holm(p.to_numpy())
     )
     excludes_0 = (table["low"] > 0) | (table["high"] < 0)
     table["conflict"] = table[["p", "low"]].notna().all(axis=1) & (
@@ -491,7 +491,7 @@ def _sides(gold: Floats, a: Floats, b: Floats, statistics: Sequence[str] = STATI
     """Two judges' correlations with gold, (2, statistics, replicates), from counts of distinct triples."""
     tables = [Table(gold, judge) for judge in (a, b)]
     pairs = [
-        (t, _bootstrap.summing(t.cell, np.arange(len(gold)), (len(t.counts), len(gold))))
+        (t, resampling.summing(t.cell, np.arange(len(gold)), (len(t.counts), len(gold))))
         for t in tables
     ]
     return lambda w: np.stack(
@@ -518,8 +518,8 @@ def _permutation(
         def change(weights: Any, sides: Any = sides) -> Any:
             return np.diff(sides(weights), axis=0)[0]
 
-        permuted = _bootstrap.swaps(change, design, n_resamples=n_resamples, seed=seed)
-        parts.append(_bootstrap.p_value(permuted, np.diff(sides(stands), axis=0)[0, :, 0]))
+        permuted = resampling.swaps(change, design, n_resamples=n_resamples, seed=seed)
+        parts.append(resampling.p_value(permuted, np.diff(sides(stands), axis=0)[0, :, 0]))
     return np.concatenate(parts)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from vjudge.metrics._bootstrap import Floats, Integers, Table, correlations, summing, values
-from vjudge.metrics._tables import Column, aligned, scores, warn
+from vjudge.metrics.resampling import Floats, Integers, Table, correlations, summing, values
+from vjudge.metrics.tables import Column, aligned, scores, warn
 from vjudge.records import is_int_at_least
 
 MOST_STRATA = 10

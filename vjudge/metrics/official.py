@@ -22,7 +22,7 @@ from rapidfuzz.distance import Levenshtein
 
 from vjudge import data, metrics
 from vjudge.data import CollectionError
-from vjudge.metrics._tables import design_of, groups_of, read_verdicts, shares, tabulate
+from vjudge.metrics.tables import design_of, groups_of, read_verdicts, shares, tabulate
 from vjudge.records import NAN, Rubric, unit_of
 
 __all__ = ["BENCHMARKS", "Benchmark", "benchmark", "rank_by_score"]

@@ -14,9 +14,9 @@ import pandas as pd
 from scipy import special, stats
 from scipy.sparse.csgraph import connected_components
 
-from vjudge.metrics import _tables
-from vjudge.metrics._bootstrap import Design, Floats, Integers, Weights, summing
-from vjudge.metrics._tables import (
+from vjudge.metrics import tables
+from vjudge.metrics.resampling import Design, Floats, Integers, Weights, summing
+from vjudge.metrics.tables import (
     Column,
     Groups,
     aligned,
@@ -288,10 +288,10 @@ def length_controlled(
     )
     choice, used, account = read_verdicts(verdicts)
     sides = {"length_a": length_a, "length_b": length_b}
-    each = [_tables.scores(lengths, name=name) for name, lengths in sides.items()]
+    each = [tables.scores(lengths, name=name) for name, lengths in sides.items()]
     for name, lengths in zip(sides, each, strict=True):
         if (bad := np.flatnonzero(lengths < 0)).size:
-            raise ValueError(f"{name} is negative: {_tables.listed(bad, lengths)}")
+            raise ValueError(f"{name} is negative: {tables.listed(bad, lengths)}")
     gap = each[0] - each[1]
     used, quality = used & ~np.isnan(gap), np.zeros(len(gap))
     decided = used & (choice != "tie") & (gap != 0)
@@ -307,7 +307,7 @@ def length_controlled(
     y, gap, quality = worth[used], gap[used], quality[used]
     overlap = float(min((gap >= 0).mean(), (gap <= 0).mean())) if len(y) else math.nan
     if overlap < LEAST_OVERLAP:
-        _tables.warn(
+        tables.warn(
             f"lengths hardly overlap: {'a' if (gap > 0).mean() > 0.5 else 'b'} is longer in {1 - overlap:.0%} of the "
             "comparisons, so that the rate at equal lengths is an extrapolation"
         )
@@ -322,7 +322,7 @@ def length_controlled(
     if spread == 0 or np.ptp(y) == 0:  # nothing to control for
         rate = np.array(own)
     if np.isnan([*rate, *slope]).any():
-        _tables.warn(
+        tables.warn(
             "length_log_odds: undefined (lengths or verdicts do not vary, length or preference separates the verdicts, "
             "in all comparisons or without one group, or there are too few groups)"
         )
@@ -425,10 +425,10 @@ def bradley_terry(
             f"the anchor {anchor!r} is none of the players: {', '.join(map(str, players[:20]))}"
         )
     if itself := int((used & (i == j)).sum()):
-        _tables.warn(f"{itself} comparisons of a player with itself are left out")
+        tables.warn(f"{itself} comparisons of a player with itself are left out")
     used, p = used & (i != j), len(players)
     worth = (
-        np.ones(len(choice)) if weights is None else _tables.positive(weights, used, name="weights")
+        np.ones(len(choice)) if weights is None else tables.positive(weights, used, name="weights")
     )
 
     # Each kind of comparison is a cell: who met whom, what came of it, and how much it counts.
@@ -452,7 +452,7 @@ def bradley_terry(
     table = tabulate(
         statistic,
         players,
-        _tables.design_of(cell, groups, used),
+        tables.design_of(cell, groups, used),
         n=np.bincount(i[used], minlength=p) + np.bincount(j[used], minlength=p),
         width=p * p,
         unit="comparisons",

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from vjudge.metrics._tables import format_number
+from vjudge.metrics.tables import format_number
 from vjudge.plots.style import MIN_TEXT, Column, clean, crowded, need, page, short, texts, width
 
 SYMBOLS = {"pearson": "$r$", "spearman": r"$\rho$", "kendall": r"$\tau$"}

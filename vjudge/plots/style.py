@@ -26,7 +26,7 @@ from matplotlib.text import Text
 from matplotlib.textpath import TextToPath
 from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
 
-from vjudge.metrics._tables import format_interval, format_p
+from vjudge.metrics.tables import format_interval, format_p
 
 Column = Literal["half", "full"]
 

@@ -34,7 +34,7 @@ from vjudge.engines.engine import Answer, Ask
 from vjudge.grading import collect
 from vjudge.images import Pictures, fingerprint, open_image
 from vjudge.judge import Judge
-from vjudge.metrics._tables import design_of, tabulate
+from vjudge.metrics.tables import design_of, tabulate
 from vjudge.prompts import Prompt
 from vjudge.records import NAN, unit_of
 from vjudge.runs import replace_file

@@ -19,8 +19,8 @@ from scipy.spatial.distance import pdist
 
 from vjudge import data
 from vjudge.data import rows_of
-from vjudge.metrics._tables import groups_of
 from vjudge.metrics.baselines import lengths
+from vjudge.metrics.tables import groups_of
 from vjudge.probes import trials as runs
 from vjudge.probes.perturbations import PERTURBATIONS, Perturbation
 from vjudge.probes.trials import (

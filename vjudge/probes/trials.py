@@ -20,9 +20,9 @@ import pandas as pd
 from scipy import special
 
 from vjudge.data import canonical
-from vjudge.metrics._bootstrap import Floats
-from vjudge.metrics._tables import group_codes, groups_of, holm, scores, shares, warn
 from vjudge.metrics.agreement import read_ratings
+from vjudge.metrics.resampling import Floats
+from vjudge.metrics.tables import group_codes, groups_of, holm, scores, shares, warn
 from vjudge.probes.perturbations import PERTURBATIONS, perturb
 from vjudge.records import NAN
 

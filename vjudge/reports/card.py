@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 import vjudge
 from vjudge import data, metrics, plots
 from vjudge.engines.engine import say
-from vjudge.metrics._tables import CHOICES, format_number, groups_of, shares
+from vjudge.metrics.tables import CHOICES, format_number, groups_of, shares
 from vjudge.probes import PERTURBATIONS, Trials, Unmet, battery
 from vjudge.probes.trials import COMPARED, ORIGINAL, mean, scored
 from vjudge.prompts import families

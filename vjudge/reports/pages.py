@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from vjudge import plots
-from vjudge.metrics._tables import format_interval, format_p
+from vjudge.metrics.tables import format_interval, format_p
 from vjudge.plots.save import latex, sentences
 from vjudge.plots.style import INK, clean, span
 

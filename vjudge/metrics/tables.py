@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from vjudge.metrics._bootstrap import (
+from vjudge.metrics.resampling import (
     Design,
     Floats,
     Integers,
@@ -259,7 +259,7 @@ def tabulate(
 ) -> pd.DataFrame:
     """Estimate several statistics of one sample, a row each: columns estimate, low, high, n, missing.
 
-    The statistic is one of `_bootstrap`, whose `interval` and `replicates` say what method, inflation and width are; n
+    The statistic is one of `resampling`, whose `interval` and `replicates` say what method, inflation and width are; n
     and missing are the design's where None; unit and why are words for a row of the sample and for what a NaN means.
     """
     check_options(confidence=confidence, n_resamples=n_resamples)
