@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 
 import matplotlib.pyplot as plt
@@ -109,6 +110,13 @@ def test_a_spreadsheet_runs_no_cell(tmp_path):
     read = pd.read_csv(plots.save_table(frame, "t", caption="A.", folder=tmp_path)["csv"])
     assert list(read.columns) == ["'=1+1", "n"] and read["n"].tolist() == frame["n"].tolist()
     assert read["'=1+1"].tolist() == ["'=HYPERLINK(1)", "+1", "'-x", "'@f", "-0.5", "a=b"]
+    notes = ["good\r=1+1", "\uff1d1+1", "  =1", "\n=1", "\r=1", "a, b", "", 'say "no"']
+    path = plots.save_table(pd.DataFrame({"note": notes}), "n", caption="A.", folder=tmp_path)[
+        "csv"
+    ]
+    with open(path, encoding="utf-8", newline="") as file:
+        written = [cell for (cell,) in csv.reader(file)][1:]
+    assert written == [notes[0], *["'" + note for note in notes[1:5]], *notes[5:]]
 
 
 def test_the_judges_table_marks_the_best_and_rules_off_people(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import re
 import warnings
@@ -16,7 +17,16 @@ from vjudge.metrics.tables import format_number
 from vjudge.plots.style import MIN_TEXT, Column, clean, crowded, need, page, short, texts, width
 
 SYMBOLS = {"pearson": "$r$", "spearman": r"$\rho$", "kendall": r"$\tau$"}
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet runs a text cell that begins with one
+FORMULA = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "＝",
+    "＋",
+    "－",
+    "＠",
+)  # a spreadsheet runs text that begins with one
 NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 
 
@@ -230,20 +240,24 @@ def _flat(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_csv(frame: pd.DataFrame, path: Path) -> None:
-    """A CSV that a spreadsheet opens as data: a text that it would run as a formula has an apostrophe before it."""
+    """Write a CSV that a spreadsheet opens as data.
+
+    Every text is quoted, so that a lone carriage return ends no row. A text that would run as a
+    formula, also after white space, gets an apostrophe before it.
+    """
     safe = _flat(frame).map(_harmless).rename(columns=_harmless)
-    safe.to_csv(path, index=False, lineterminator="\n", encoding="utf-8")
+    quoting = csv.QUOTE_NONNUMERIC
+    safe.to_csv(path, index=False, lineterminator="\n", encoding="utf-8", quoting=quoting)
 
 
 def _harmless(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     value = value.encode("utf-8", "replace").decode()  # a lone surrogate is no text
-    return (
-        "'" + value
-        if value.startswith(FORMULA) and pd.isna(pd.to_numeric(value, errors="coerce"))
-        else value
-    )
+    runs = value.lstrip().startswith(FORMULA) or value.startswith(("\t", "\r", "\n"))
+    if runs and pd.isna(pd.to_numeric(value, errors="coerce")):
+        return "'" + value
+    return value
 
 
 # Sizes of type from the largest that a table is set in to the smallest: LaTeX's command, points.
