@@ -130,7 +130,7 @@ def test_an_afternoon_with_notebook_05(home, address, tmp_path):
 
         # A filter lists what it names, and clears.
         tool.get_by_text("Filter, order, go to an item").click()
-        tool.locator("select").nth(7).select_option("by me")
+        tool.get_by_label("My vote").select_option("given")
         wait("of 1, 1 of 15 voted by me")
         press("all-items")
         wait("of 15, 1 of 15 voted by me")

@@ -1,9 +1,10 @@
-"""Reviewing judges' feedback: what a notebook shows of items, what an annotator votes, and what votes become.
+"""Reviewing judges' feedback: show items, take an annotator's votes, and export them.
 
-review.py (votes, `Review`), show.py (views by assets/review.html, exports), widget.py (the tool, the matrix)
+votes.py (votes on disk), review.py (`Review`), show.py (views by assets/review.html, exports),
+widget.py (the notebook tool, the matrix).
 """
 
-from vjudge.review.review import ANSWERS, TAGS, Review, ReviewError
+from vjudge.review.review import Review
 from vjudge.review.show import (
     collection,
     contact_sheet,
@@ -13,6 +14,7 @@ from vjudge.review.show import (
     show,
     show_case,
 )
+from vjudge.review.votes import ANSWERS, TAGS, ReviewError
 from vjudge.review.widget import Matrix as matrix
 from vjudge.review.widget import Reviewer
 

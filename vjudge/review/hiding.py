@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from vjudge.prompts.values import plain_text
 
@@ -61,3 +63,14 @@ def hide_scores(text: str, highest: int = 5) -> tuple[str, int]:
             pieces.append("[hidden]")
             count += 1
     return "".join(pieces), count
+
+
+def hidden(verdict: Mapping[str, Any], scale: tuple[int, int]) -> dict[str, Any]:
+    """A verdict without what tells its score; a failure's reason may name scores too."""
+    if not verdict:
+        return {}
+    feedback, count = hide_scores(verdict["feedback"], scale[1])
+    shown = {"feedback": feedback, "hidden": count}
+    if "failure" in verdict:
+        shown["failure"] = "[hidden]"
+    return shown

@@ -1,0 +1,192 @@
+"""Votes on disk: a folder of JSON lines, one append-only file for each annotator.
+
+The last line on a thing is the vote on it; null withdraws it. Files are merged by appending one to
+the other or by putting them side by side in one folder: a line that occurs twice counts once. A
+vote is on the disk before the call that cast it returns. A line that a crash cut short is named in
+a warning and skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from vjudge.runs import shortened
+
+ANSWERS = ("left", "right", "both good", "both bad")
+"""Which of two feedbacks is better.
+
+Source: Prometheus-Vision (arXiv 2401.06591), its human comparison of feedback.
+"""
+TAGS = (
+    "too critical",
+    "too optimistic",
+    "misread the picture",
+    "misread the response",
+    "ignored the rubric",
+    "followed the reference blindly",
+    "score contradicts feedback",
+    "invented a detail",
+    "too vague to use",
+)
+"""Error tags offered by default.
+
+Source: the first two are of Prometheus-Vision (arXiv 2401.06591), the others ours.
+"""
+VOTED = ("score", "better", "tags", "note")  # what a person votes on
+TYPES = {  # of a line's value, by its field
+    "score": int,
+    "better": str,
+    "tags": dict,
+    "note": str,
+    "reveal": bool,
+    "next_best": str,
+}
+PARTS = {"annotator", "id", "field", "value", "collection"}  # which every line has
+Vote = dict[str, Any]
+
+
+class ReviewError(RuntimeError):
+    """A review can't go on as asked; the message says why and what to do."""
+
+
+class VoteLog:
+    """The votes of all annotators in a folder, and the file of one of them.
+
+    Args:
+        folder: where the files are; made with the first vote.
+        annotator: whose votes are appended.
+        collection: the fingerprint of the collection, which every line repeats.
+        judges: whose verdicts are under review.
+
+    `path` is the annotator's file, `lines` are all votes in the order of the files.
+
+    ReviewError: a line is no vote on this collection and these judges, or the folder is a file.
+    """
+
+    def __init__(
+        self, folder: Path, *, annotator: str, collection: str, judges: Sequence[str]
+    ) -> None:
+        if folder.is_file():
+            what = "give a folder as out=, in which each annotator has a file of votes"
+            raise ReviewError(f"{folder} is a file: {what}")
+        name = re.sub(r"[^\w-]+", "_", annotator)[:60]
+        self.folder = folder
+        self.path = folder / f"{name}.jsonl"
+        self.annotator = annotator
+        self.collection = collection
+        self.judges = judges
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read all files again."""
+        self.lines: list[Vote] = []
+        self._current: dict[tuple[str, str, str], Vote] = {}  # by annotator, id and field
+        for vote in list(self._read()):
+            self._take(vote)
+
+    def get(self, annotator: str, id: str, field: str) -> Any:
+        """The value of one vote, None where there is none."""
+        vote = self._current.get((annotator, id, field))
+        return None if vote is None else vote["value"]
+
+    def current(self, *fields: str) -> list[Vote]:
+        """Everyone's votes on some fields, in the order in which they were cast."""
+        return [vote for vote in self._current.values() if vote["field"] in fields]
+
+    def append(self, **vote: Any) -> None:
+        """Add one line of this annotator and wait until the disk has it; else ReviewError."""
+        vote["annotator"] = self.annotator
+        vote["collection"] = self.collection
+        vote["time"] = datetime.now(timezone.utc).isoformat(timespec="microseconds")
+        text = json.dumps(vote, ensure_ascii=False, allow_nan=False)
+        line = text.encode("utf-8", "surrogatepass") + b"\n"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab+") as file:
+                if file.tell():
+                    file.seek(-1, os.SEEK_END)
+                    if file.read(1) != b"\n":  # the line before was cut short
+                        line = b"\n" + line
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            why = error.strerror or error
+            raise ReviewError(f"{self.path} can't be written: {why}; nothing was voted") from error
+        self._take(vote)
+
+    def undo(self) -> str:
+        """Restore what this annotator's last vote replaced, and return its item."""
+        standing: list[Vote] = []
+        for vote in self.lines:
+            if vote["annotator"] != self.annotator or vote["field"] not in VOTED:
+                continue
+            if vote.get("undo"):
+                standing = standing[:-1]
+            else:
+                standing.append(vote)
+        if not standing:
+            raise ReviewError("there is nothing to undo")
+        last = standing.pop()
+        restored = {"id": last["id"], "field": last["field"], "value": None}
+        for vote in standing:
+            if vote["id"] == last["id"] and vote["field"] == last["field"]:
+                restored = vote
+        self.append(**{**restored, "undo": True})
+        return str(last["id"])
+
+    def _take(self, vote: Vote) -> None:
+        self.lines.append(vote)
+        key = (vote["annotator"], vote["id"], vote["field"])
+        self._current.pop(key, None)  # so that votes stay in the order in which they were cast
+        if vote["value"] is not None:
+            self._current[key] = vote
+
+    def _read(self) -> Iterator[Vote]:
+        seen = set()
+        for path in sorted(self.folder.glob("*.jsonl")):
+            for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+                if not line.strip() or line in seen:
+                    continue
+                seen.add(line)
+                where = f"{path}, line {number}"
+                try:
+                    vote = json.loads(line)
+                except (ValueError, RecursionError):
+                    what = "cut short by a crash, or damaged; what it said is not counted"
+                    warnings.warn(f"{where}: {what}", RuntimeWarning, stacklevel=5)
+                    continue
+                self._check(vote, where)
+                yield vote
+
+    def _check(self, vote: Any, where: str) -> None:
+        """Raise ReviewError for a line that is no vote of this review."""
+        same = isinstance(vote, dict) and vote.keys() >= PARTS
+        if not same or vote["collection"] != self.collection:
+            what = "no vote on this collection; move it, or use another folder"
+            raise ReviewError(f"{where}: {what}")
+        field = vote["field"]
+        value: Any = vote["value"]
+        names = [vote["annotator"], vote["id"], field]
+        kind = None
+        if all(isinstance(name, str) for name in names):
+            kind = TYPES.get(field)
+        if kind is None or not isinstance(value, (kind, type(None))):
+            what = f"the {shortened(field)} {shortened(value)} is not a vote"
+            raise ReviewError(f"{where}: {what}; correct or remove it, or use another folder")
+        about: set[Any] = set()
+        if field == "tags" and value:
+            about = set(value)
+        elif field in ("better", "next_best") and value:
+            about = {value}
+        unknown = about.difference(self.judges, ANSWERS[2:])
+        if unknown:
+            what = f"a vote about {shortened(min(unknown))}, not under review"
+            raise ReviewError(f"{where}: {what}; use another folder")
