@@ -1,7 +1,7 @@
-"""Rows -> questions: how a call asks, and what its engine is given for each row.
+"""Rows -> questions: what a call asks, and how its engine is told to answer.
 
-An item is put once a sample, a pair once a sample and order, "ab" and "ba": a judge may prefer
-whichever response stands first.
+An item is asked once a sample, a pair once a sample and order, "ab" and "ba", since a judge may
+prefer whichever response stands first.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from functools import cache, lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from vjudge.prompts.families import Family
 
 ORDERS = ("ab", "ba")
-CARRIED = (
-    *("gold", "human_scores", "preference", "group", "criteria", "category"),
-    *("policy_a", "policy_b"),
-)
+# What a table says of a row beside the verdict, where the row has it.
+CARRIED = tuple("gold human_scores preference group criteria category policy_a policy_b".split())
 ONE_SIDED = 0.75  # the share of known preferences for one side from which both orders are asked
 CHANCE = 0.01  # the p-value below which that share is no accident
 GREEDY = {"samples": 1, "temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0}
@@ -55,19 +53,19 @@ class Options:
 
     def settled(self, template: Template, family: Family | None) -> Options:
         """With what the judge's family and wording decide in place of None."""
-        published: Record = {"max_new_tokens": Ask.max_new_tokens, **GREEDY}
+        published = {"max_new_tokens": Ask.max_new_tokens, **GREEDY}
         if family is not None:
             published |= family.published
         if template.compares:
             published["samples"] = 1
-        settled = asdict(self)
-        if self.mode == "score" and all(settled[name] == published[name] for name in GREEDY):
-            settled |= GREEDY  # as a whole it means what a score pass does, which draws nothing
+        changes: Record = {}
+        if self.mode == "score" and all(getattr(self, name) == published[name] for name in GREEDY):
+            changes |= GREEDY  # as a whole it means what a score pass does, which draws nothing
         if self.max_new_tokens is None:
-            settled["max_new_tokens"] = published["max_new_tokens"]
+            changes["max_new_tokens"] = published["max_new_tokens"]
         if self.unread is None:
-            settled["unread"] = template.unread
-        return Options(**settled)
+            changes["unread"] = template.unread
+        return replace(self, **changes)
 
     def ask(self, template: Template) -> Ask:
         """What the engine is told; ValueError names every unsound option with its remedy."""
@@ -188,10 +186,10 @@ class Call:
     ask: Ask
     questions: list[Question]
     images: Images
-    carried: list[Record]  # by row: what the table says of it beside the verdict
-    without_images: int  # rows
+    carried: list[Record]  # by row: the cells of `CARRIED`
     origin: Record  # of the collection
-    remarks: list[str]  # what the one line says first
+    remarks: list[str]  # what is said of the call beside what its verdicts lack
+    without_images: int = 0  # rows
 
 
 def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) -> Call:
@@ -217,35 +215,41 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
     # 3) each row once a sample and order
     questions: list[Question] = []
     carried = []
-    blind = 0
+    without_images = 0
     for place, row in enumerate(rows):
         subject: Any = (Pair if pairs else Item).from_row(row)
         questions += _questions(template, options, place, dict(row), subject)
-        own = {name: row[name] for name in CARRIED if name in row}
         criteria = getattr(subject.rubric or subject, "criteria", None)
-        carried.append(own | {"group": subject.group, "criteria": criteria})
-        blind += sees and not subject.images
-    places = [question.row for question in questions] if sees else []
+        cells = dict(row) | {"group": subject.group, "criteria": criteria}
+        carried.append({name: cells[name] for name in CARRIED if name in cells})
+        without_images += sees and not subject.images
 
     # 4) for each question its scale, its seed, and the form of its answer
-    texts = cache(template.score_texts)
-    scales = [texts(() if question.weights else question.scores) for question in questions]
+    score_texts = lru_cache(template.score_texts)
+    scales = []
     seeds = []
     schemas = []
-    if ask.mode == "feedback":
-        seeds = [question.seed(options.seed) for question in questions]
-        schemas = [template.schema(question.rubric) for question in questions]
-    ask = replace(ask, scales=scales, seeds=seeds, schemas=schemas if all(schemas) else [])
+    for question in questions:
+        scales.append(score_texts(() if question.weights else question.scores))
+        if ask.mode == "feedback":
+            seeds.append(question.seed(options.seed))
+            schemas.append(template.schema(question.rubric))
+    if not template.is_json:
+        schemas = []
+    ask = replace(ask, scales=scales, seeds=seeds, schemas=schemas)
+    places = [question.row for question in questions] if sees else []
     images = Images(rows, places, pictures)
     origin = data.origin(items)
-    return Call(judge, template, options, ask, questions, images, carried, blind, origin, remarks)
+    return Call(
+        judge, template, options, ask, questions, images, carried, origin, remarks, without_images
+    )
 
 
 def one_sided(preferences: Iterable[Any]) -> list[str]:
     """What is said where one order would not tell a judge that always takes one side."""
-    counts = Counter(choice for choice in preferences if choice in ("a", "b"))
+    counts = Counter(preferences)
     first = counts["a"]
-    decided = counts.total()
+    decided = first + counts["b"]
     if max(first, decided - first) < ONE_SIDED * decided or 0.5**decided > CHANCE:
         return []
     from scipy.stats import binomtest  # seldom needed

@@ -7,17 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from vjudge import data
-from vjudge.asking import CARRIED, ORDERS, Call, Options, Record, prepare
+from vjudge.asking import ORDERS, Call, Options, Record, prepare
 from vjudge.data.schema import CollectionError, Problem, id_of, plain
-from vjudge.grading import WORK, answered, table
+from vjudge.grading import WORK, answered, grade, table
 from vjudge.records import NAN, unit_of
 
 Row = Mapping[str, Any]
-Choices = Sequence[str | None]
 
 SWAPPED = {"a": "b", "b": "a"}
 POINTS = {"a": 1, "b": -1, "tie": 0}
@@ -27,10 +25,9 @@ KEPT = ("order", "verdict", "feedback", "raw")  # of each draw, where there are 
 
 def compare(judge: Any, pairs: Any, options: Options) -> pd.DataFrame:
     """The table of `Judge.compare`."""
+    # 1) the answers of each pair
     call = prepare(judge, pairs, options, pairs=True)
     records = answered(call)
-
-    # 1) the answers of each pair
     answers: list[list[Record]] = [[] for _ in call.carried]
     for question, record in zip(call.questions, records, strict=True):
         answers[question.row].append(record)
@@ -44,27 +41,30 @@ def compare(judge: Any, pairs: Any, options: Options) -> pd.DataFrame:
         else:
             row = said_together([turned(record) for record in own], call.options)
             changed += row.get("consistent") is False
-        rows.append({"id": own[0]["id"]} | row | carried)
+        rows.append({"id": own[0]["id"], **row, **carried})
     if judge.gives_values:
         call.remarks.append("each response was graded once: a value head knows no order")
     if changed:
         call.remarks.append(f"{changed} of {len(rows)} verdicts changed with the order")
-    names = [name for name in rows[0] if name not in CARRIED]
-    return table(call, records, rows, names)
+    return table(call, records, rows)
 
 
 def valued(first: Record, second: Record) -> Record:
     """The columns of a pair by the values of its responses."""
     verdict = None
-    failure = first["failure"]
-    if failure is None:
-        failure = second["failure"]
+    failure = first["failure"] or second["failure"]
     if failure is None:
         verdict = sign(first["score"] - second["score"])
-    row = {"verdict": verdict, "consistent": verdict is not None}
-    row |= {"score_a": first["score"], "score_b": second["score"]}
-    row |= {"verdict_ab": verdict, "verdict_ba": verdict, "failure": failure}
-    return row | {name: first[name] + second[name] for name in WORK}
+    return {
+        "verdict": verdict,
+        "consistent": verdict is not None,
+        "score_a": first["score"],
+        "score_b": second["score"],
+        "verdict_ab": verdict,
+        "verdict_ba": verdict,
+        "failure": failure,
+        **{name: first[name] + second[name] for name in WORK},
+    }
 
 
 def turned(record: Record) -> Record:
@@ -82,25 +82,27 @@ def turned(record: Record) -> Record:
 def said_together(draws: Sequence[Record], options: Options) -> Record:
     """The columns of a pair: both orders combined, or of several draws the majority."""
     # 1) the verdict of each order, and of both
-    votes = [draw["verdict"] for draw in draws]
-    by_order: Record = {}
+    by_order = {}
     for order in ORDERS:
-        own = [draw["verdict"] for draw in draws if draw["order"] == order]
-        if own:
-            by_order[f"verdict_{order}"] = majority(own)
+        votes = [draw["verdict"] for draw in draws if draw["order"] == order]
+        if votes:
+            by_order[f"verdict_{order}"] = majority(votes)
     verdict, consistent = combine(list(by_order.values()))
     row: Record = {"verdict": verdict, "consistent": consistent}
     row["probability_a"] = sum(draw["chance"] for draw in draws) / len(draws)
 
     # 2) each draw: beside one another where an order was asked once, else as votes and a list
     if options.samples > 1 or options.orders == "random":
+        votes = [draw["verdict"] for draw in draws]
         row["verdict"] = majority(votes)
         for choice in POINTS:
             row[f"votes_{choice}"] = votes.count(choice)
         row["votes_missing"] = votes.count(None)
         row["draws"] = [{name: draw[name] for name in KEPT} for draw in draws]
     else:
-        row |= {f"{name}_{draw['order']}": draw[name] for name in TEXTS for draw in draws}
+        for name in TEXTS:
+            for draw in draws:
+                row[f"{name}_{draw['order']}"] = draw[name]
     if options.orders == "random":
         del row["consistent"]
     else:
@@ -108,14 +110,14 @@ def said_together(draws: Sequence[Record], options: Options) -> Record:
 
     # 3) what is missing, and what it took
     failures = [f"{draw['order']}: {draw['failure']}" for draw in draws if draw["failure"]]
-    row["failure"] = "; ".join(failures) if failures else None
+    row["failure"] = "; ".join(failures) or None
     row["closed"] = any(draw["closed"] for draw in draws)
     for name in WORK:
         row[name] = sum(draw[name] for draw in draws)
     return row
 
 
-def majority(choices: Choices) -> str | None:
+def majority(choices: Sequence[str | None]) -> str | None:
     """The choice that has most votes, a tie where several have; what is missing does not vote.
 
     >>> majority(["a", "a", "b"]), majority(["a", "b", None]), majority(["abstain"]), majority([])
@@ -124,11 +126,11 @@ def majority(choices: Choices) -> str | None:
     votes = Counter(choice for choice in choices if choice in POINTS)
     if not votes:
         return "abstain" if "abstain" in choices else None
-    (leading, most), *others = votes.most_common(2)
-    return "tie" if others and others[0][1] == most else leading
+    leading, most = votes.most_common(1)[0]
+    return leading if list(votes.values()).count(most) == 1 else "tie"
 
 
-def combine(choices: Choices) -> tuple[str | None, bool | None]:
+def combine(choices: Sequence[str | None]) -> tuple[str | None, bool | None]:
     """What the verdicts of a pair's orders say together, and whether they agree, if there are two.
 
     A choice and a tie make that choice, a choice of each side a tie; None and an abstention stay
@@ -141,7 +143,9 @@ def combine(choices: Choices) -> tuple[str | None, bool | None]:
     """
     if None in choices:
         return None, None
-    agree = len(set(choices)) == 1 if len(choices) > 1 else None
+    agree = None
+    if len(choices) > 1:
+        agree = len(set(choices)) == 1
     if "abstain" in choices:
         return "abstain", agree
     return sign(sum(POINTS[str(choice)] for choice in choices)), agree
@@ -160,14 +164,12 @@ def sign(points: float) -> str:
 def prepared(judge: Any, items: Any, options: Options, *, by: str) -> Call:
     """The call that `Judge.grade`, `compare` or `rank` would make of rows of their kind."""
     rows: Sequence[Row] = data.rows_of(items)
-    columns = rows[0] if len(rows) else {}
-    if "responses" in columns:
+    if len(rows) and "responses" in rows[0]:
         rows = candidate_rows(rows, "scores" if judge.gives_values else by)
-        columns = rows[0]
-    return prepare(judge, rows, options, pairs="response_a" in columns)
+    return prepare(judge, rows, options, pairs=len(rows) > 0 and "response_a" in rows[0])
 
 
-def rank(judge: Any, candidates: Any, by: str, options: Mapping[str, Any]) -> pd.DataFrame:
+def rank(judge: Any, candidates: Any, by: str, options: Options) -> pd.DataFrame:
     """The table of `Judge.rank`."""
     # 1) one verdict of each candidate, or of every two
     if judge.gives_values:
@@ -175,11 +177,12 @@ def rank(judge: Any, candidates: Any, by: str, options: Mapping[str, Any]) -> pd
     rows = data.rows_of(candidates)
     parts = candidate_rows(rows, by)
     if by == "scores":
-        judged = judge.grade(parts, samples=1, **options)
-        scores = iter(judged["expected_score"].fillna(judged["score"]))
+        judged = grade(judge, parts, options)
+        given = iter(judged["expected_score"].fillna(judged["score"]))
     else:
-        judged = judge.compare(parts, orders="both", samples=1, **options)
-        verdicts = iter(judged[["verdict_ab", "verdict_ba"]].to_numpy())
+        judged = compare(judge, parts, options)
+        leads = judged[["verdict_ab", "verdict_ba"]].map(lambda choice: POINTS.get(choice, NAN))
+        given = iter(leads.to_numpy())
 
     # 2) the points that they give
     cells: list[Record] = []
@@ -187,12 +190,12 @@ def rank(judge: Any, candidates: Any, by: str, options: Mapping[str, Any]) -> pd
         points: list[list[float]] = [[] for _ in row["responses"]]
         if by == "scores":
             for own in points:
-                own.append(next(scores))
+                own.append(next(given))
         else:
             for first, second in combinations(points, 2):
-                leads = [POINTS.get(verdict, NAN) for verdict in next(verdicts)]
-                first += leads
-                second += [-lead for lead in leads]
+                lead = next(given)
+                first.extend(lead)
+                second.extend(-lead)
         cells += _cells(row, points)
 
     # 3) the ranks
@@ -208,10 +211,9 @@ def rank(judge: Any, candidates: Any, by: str, options: Mapping[str, Any]) -> pd
 def _cells(row: Row, points: Sequence[Sequence[float]]) -> Iterator[Record]:
     """A row's candidates with the mean of their points."""
     for place, own in enumerate(points):
-        known = [value for value in own if not np.isnan(value)]
+        known = pd.Series(own).dropna()
         cells = {"id": row["id"], "candidate": place, "response": row["responses"][place]}
-        cells |= {"value": np.mean(known) if known else NAN, "n": len(known)}
-        cells["missing"] = len(own) - len(known)
+        cells |= {"value": known.mean(), "n": len(known), "missing": len(own) - len(known)}
         if row.get("ranks"):
             cells["true_rank"] = row["ranks"][place]
         if "category" in row:
@@ -255,8 +257,9 @@ def parts_of(candidates: Iterable[Row], by: str) -> Iterator[Record]:
     names = ("response_a", "response_b") if by == "pairs" else ("response",)
     left_out = ("responses", "preference", "gold", "human_scores")
     for row in candidates:
-        shared = {name: row[name] for name in row if name not in left_out}
+        shared = {name: cell for name, cell in row.items() if name not in left_out}
         for places in combinations(range(len(row["responses"])), len(names)):
-            texts = [row["responses"][place] for place in places]
-            id = f"{row['id']}/{'-'.join(map(str, places))}"
-            yield shared | {"id": id} | dict(zip(names, texts, strict=True))
+            part = shared | {"id": f"{row['id']}/{'-'.join(map(str, places))}"}
+            for name, place in zip(names, places, strict=True):
+                part[name] = row["responses"][place]
+            yield part

@@ -12,9 +12,8 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 import vjudge
-from vjudge.asking import CARRIED, Call, Images, Options, Question, Record, prepare
+from vjudge.asking import Call, Images, Options, Question, Record, prepare
 from vjudge.engines.engine import Answer, Ask, Engine, say
 from vjudge.prompts.parse import parse
 from vjudge.records import NAN, Verdict
@@ -41,35 +40,30 @@ REMARKS = {  # what is said of what `attrs` count
     "without_images": "{n} {rows} have no image and were judged without",
 }
 SHOWN = 5  # reasons on a line
-READ = ("score", "expected_score", "probabilities", "probability_mass", "feedback", "raw")
 WORK = ("n_prompt_tokens", "n_new_tokens", "seconds")
-SAID = ("score", "choice", "strong", "feedback", "raw", "failure")  # of a `Verdict`
 DECODING = ("max_new_tokens", "temperature", "top_p", "repetition_penalty", "seed", "unread")
-FLOATS = (
-    *("score", "expected_score", "probability_mass", "probability_a", "seconds", "gold"),
-    *("score_a", "score_b"),
-)
-KINDS = dict.fromkeys(FLOATS, "float64") | {"closed": "bool"}
-KINDS |= dict.fromkeys(("sample", "n_prompt_tokens", "n_new_tokens"), "int64")
+FLOATS = "score expected_score probability_mass probability_a seconds gold score_a score_b".split()
+INTEGERS = ("sample", "n_prompt_tokens", "n_new_tokens")
+KINDS = dict.fromkeys(FLOATS, "float64") | dict.fromkeys(INTEGERS, "int64") | {"closed": "bool"}
 
 
 def grade(judge: Any, items: Any, options: Options) -> pd.DataFrame:
-    """The table of `Judge.grade`."""
+    """The table of `Judge.grade`: a record as its row, without what no row has."""
     call = prepare(judge, items, options)
     records = answered(call)
-    names = ["id", *READ, "failure", "closed", *WORK]
-    if call.options.samples > 1:
-        names.insert(1, "sample")
+    absent = {"asked", "order", "strong", "unclosed"}
+    if call.options.samples == 1:
+        absent.add("sample")
     for name in ("choice", "scores", "reasoning"):
-        if any(record[name] for record in records):
-            names.append(name)
+        if not any(record[name] for record in records):
+            absent.add(name)
     rows = []
     for question, record in zip(call.questions, records, strict=True):
-        row = {name: record[name] for name in names}
-        if row["probabilities"]:
+        row = {name: cell for name, cell in record.items() if name not in absent}
+        if row["probabilities"]:  # in JSON a key is a text
             row["probabilities"] = {int(n): share for n, share in row["probabilities"].items()}
         rows.append(row | call.carried[question.row])
-    return table(call, records, rows, names)
+    return table(call, records, rows)
 
 
 # -- questions -> answers -> records
@@ -89,12 +83,16 @@ def answered(call: Call) -> list[Record]:
         "template": {"name": template.name, "fingerprint": template.fingerprint()},
         "note": {"samples": call.options.samples, "origin": call.origin},
     }
+
+    def reader(answer: Answer, question: Question) -> Record:
+        return read(answer, question, mode=mode, format=template.format)
+
     return collect(
         call.judge.engine,
         call.questions,
         call.images,
         call.ask,
-        partial(read, mode=mode, format=template.format),
+        reader,
         about,
         out=call.options.out,
         progress=call.options.progress,
@@ -117,42 +115,42 @@ def collect(
 
     `reader` makes a record of an answer, `about` is the manifest without what is said here.
     """
-    done: dict[int, Record] = {}
+    # 1) the record of earlier calls
+    opened: Any = nullcontext()
     asked: list[str] = []
-    run = None
-    with ExitStack() as stack:
-        # 1) what earlier calls recorded
-        if out is not None:
-            for place, question in enumerate(questions):
-                asked.append(_asked(question, images[place], ask, place))
-            run = Run(out, keys=("asked",))
-            stack.enter_context(run.open(_manifest(engine, ask, about, asked), expected=len(asked)))
-            for place, key in enumerate(asked):
-                if (key,) in run.done:
-                    done[place] = run.done[(key,)]
-            if run.note and run.note["asked"] != _digest(sorted(asked)):
-                others = f"{len(run.done) - len(done)} kept in the record but not in this call"
-                say(f"{out}: reused {len(done)}, new {len(asked) - len(done)}, {others}")
-        missing = set(range(len(questions))) - set(done)
+    if out is not None:
+        for place, question in enumerate(questions):
+            asked.append(_asked(question, images[place], ask, place))
+        manifest = _manifest(engine, about, batch_size=ask.batch_size, asked=asked)
+        opened = Run(out, keys=("asked",)).open(manifest, expected=len(asked))
+    with opened as run:
+        done = {}
+        for place, key in enumerate(asked):
+            if (key,) in run.done:
+                done[place] = run.done[(key,)]
+        if run and run.note and run.note["asked"] != manifest["note"]["asked"]:
+            others = f"{len(run.done) - len(done)} kept in the record but not in this call"
+            say(f"{out}: reused {len(done)}, new {len(asked) - len(done)}, {others}")
 
         # 2) what the engine answers, saved batch by batch
-        bar = tqdm(total=len(questions), initial=len(done), unit=unit, disable=not progress)
-        stack.enter_context(bar)
-        failed = 0
+        wanted = set(range(len(questions))) - set(done)
         prompts = [question.prompt for question in questions]
-        for answers in engine.answer(prompts, images, ask, missing) if missing else ():
+        bar = tqdm(total=len(questions), initial=len(done), unit=unit, disable=not progress)
+        failed = 0
+        for answers in engine.answer(prompts, images, ask, wanted) if wanted else ():
             lasting = []
             for one in answers:
                 question = questions[one.index]
                 record = plain(question.key | reader(one, question))
                 done[one.index] = record
                 failed += record["failure"] is not None
-                if run is not None and not one.transient:  # the next call asks those again
+                if run and not one.transient:  # the next call asks those again
                     lasting.append({"asked": asked[one.index], **record})
-            if run is not None:
+            if run:
                 run.append(lasting)
             bar.set_postfix(failed=failed, refresh=False)
             bar.update(len(answers))
+        bar.close()
     return [done[place] for place in range(len(questions))]
 
 
@@ -161,22 +159,21 @@ def _asked(question: Question, images: Sequence[Any], ask: Ask, place: int) -> s
     prompt = (question.prompt.parts, question.prompt.system)
     keys = [getattr(image, "key", "unreadable") for image in images]
     what = (question.key, prompt, keys, ask.scale(place), ask.schema(place), question.weights)
-    return _digest([repr(what)])
+    return _digest(repr(what))
 
 
-def _digest(texts: Sequence[str]) -> str:
-    """SHA-256 (hex) of texts."""
-    return hashlib.sha256("".join(texts).encode()).hexdigest()
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _manifest(engine: Engine, ask: Ask, about: Record, asked: Sequence[str]) -> Record:
+def _manifest(engine: Engine, about: Record, *, batch_size: Any, asked: Sequence[str]) -> Record:
     """What was run; its note may differ from call to call."""
     identity = engine.identity()
     note = {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "batch_size": ask.batch_size,
+        "batch_size": batch_size,
         "questions": len(asked),
-        "asked": _digest(sorted(asked)),
+        "asked": _digest("".join(sorted(asked))),
         **about["note"],
     }
     versions = {"vjudge": vjudge.__version__, **identity["versions"]}
@@ -213,17 +210,22 @@ def read(answer: Answer, question: Question, *, mode: str, format: str) -> Recor
     elif shares:
         expected = sum(score * share for score, share in shares.items())
 
-    # 3) what is kept
-    record = {name: getattr(verdict, name) for name in SAID}
-    record |= {name: getattr(answer, name) for name in WORK}
-    return record | {
-        "scores": verdict.scores if verdict.scores else None,
+    # 3) what is kept, in the order of the table
+    return {
+        "score": verdict.score,
         "expected_score": expected,
-        "probabilities": shares if shares else None,
+        "probabilities": shares or None,
         "probability_mass": mass,
+        "feedback": verdict.feedback,
+        "raw": verdict.raw,
+        "failure": verdict.failure,
         "closed": closed,
+        **{name: getattr(answer, name) for name in WORK},
+        "choice": verdict.choice,
+        "scores": verdict.scores or None,
+        "reasoning": answer.reasoning or None,
+        "strong": verdict.strong,
         "unclosed": answer.unclosed,
-        "reasoning": answer.reasoning if answer.reasoning else None,
     }
 
 
@@ -268,15 +270,11 @@ def distribution(
 # -- records -> a table
 
 
-def table(
-    call: Call, records: Sequence[Record], rows: Sequence[Record], names: Sequence[str]
-) -> pd.DataFrame:
+def table(call: Call, records: Sequence[Record], rows: Sequence[Record]) -> pd.DataFrame:
     """Rows as a frame, with what its verdicts lack counted in `attrs` and said on one line."""
-    carried = set().union(*call.carried)
-    names = [*names, *(name for name in CARRIED if name in carried)]
-    cells = [[row.get(name) for name in names] for row in rows]
-    frame = pd.DataFrame(cells, columns=names, dtype=object)
-    frame = frame.astype({name: kind for name, kind in KINDS.items() if name in names})
+    frame = pd.DataFrame(rows, dtype=object)
+    frame = frame.where(frame.notna(), None)
+    frame = frame.astype({name: kind for name, kind in KINDS.items() if name in frame})
     frame.insert(1, "judge", call.judge.name)
     frame.attrs = account(call, records)
     remarks = call.remarks + remarks_of(frame.attrs, len(records), compares=call.template.compares)
@@ -287,20 +285,20 @@ def table(
 
 def account(call: Call, records: Sequence[Record]) -> Record:
     """What the verdicts of a call lack, counted; and what the engine computed."""
-    low = 0
+    low_mass = 0
     silent = 0
     for place, record in enumerate(records):
         if record["failure"] is None and record["choice"] != "abstain":
-            low += call.ask.scores and record["probability_mass"] < LOW_MASS
+            low_mass += call.ask.scores and record["probability_mass"] < LOW_MASS
             silent += bool(call.ask.scale(place)) and record["probabilities"] is None
     work = call.judge.engine.work
     attrs: Record = {
         "judge": call.judge.name,
         "mode": call.ask.mode,
-        "failures": _counts(records, "failure"),
-        "closed": sum(record["closed"] for record in records),
-        "unclosed": _counts(records, "unclosed"),
-        "low_mass": low,
+        "failures": dict(Counter(one["failure"] for one in records if one["failure"])),
+        "closed": sum(one["closed"] for one in records),
+        "unclosed": dict(Counter(one["unclosed"] for one in records if one["unclosed"])),
+        "low_mass": low_mass,
         "without_images": call.without_images,
         "work": asdict(work) if work else None,  # None where it computes elsewhere
     }
@@ -315,12 +313,6 @@ def account(call: Call, records: Sequence[Record]) -> Record:
     return attrs
 
 
-def _counts(records: Sequence[Record], name: str) -> dict[str, int]:
-    """How often each text stands in a column, the most frequent first."""
-    counts = Counter(record[name] for record in records if record[name])
-    return dict(counts)
-
-
 def remarks_of(attrs: Record, total: int, *, compares: bool) -> list[str]:
     """What is said of a table: what it lacks, and nothing of a whole one."""
     words = {"total": total, "verdicts": "verdicts", "rows": "items"}
@@ -329,18 +321,12 @@ def remarks_of(attrs: Record, total: int, *, compares: bool) -> list[str]:
     remarks = []
     for name, text in REMARKS.items():
         n = attrs.get(name)
-        reasons = ""
         if isinstance(n, dict):
-            reasons = _listed(n)
+            reasons = [f"{count} x {reason}" for reason, count in Counter(n).most_common(SHOWN)]
+            if len(n) > SHOWN:
+                reasons.append(f"and {len(n) - SHOWN} more reasons")
+            words["reasons"] = ", ".join(reasons)
             n = sum(n.values())
         if n:
-            remarks.append(text.format(n=n, reasons=reasons, **words))
+            remarks.append(text.format(n=n, **words))
     return remarks
-
-
-def _listed(counts: Mapping[str, int]) -> str:
-    """Reasons with their numbers, the most frequent first."""
-    listed = [f"{n} x {reason}" for reason, n in Counter(counts).most_common(SHOWN)]
-    if len(counts) > SHOWN:
-        listed.append(f"and {len(counts) - SHOWN} more reasons")
-    return ", ".join(listed)

@@ -391,18 +391,18 @@ class Judge:
         Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning:
         r_i = sum_k a_ki - sum_l a_il.
         """
-        options: dict[str, Any] = {
-            "mode": mode,
-            "temperature": temperature,
-            "top_p": top_p,
-            "repetition_penalty": repetition_penalty,
-            "seed": seed,
-            "batch_size": batch_size,
-            "max_new_tokens": max_new_tokens,
-            "unread": unread,
-            "out": out,
-            "progress": progress,
-        }
+        options = Options(
+            mode=mode,
+            temperature=temperature,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            seed=seed,
+            batch_size=batch_size,
+            max_new_tokens=max_new_tokens,
+            unread=unread,
+            out=out,
+            progress=progress,
+        )
         return comparing.rank(self, candidates, by, options)
 
     def render(self, item: Item | Pair | Mapping[str, Any], *, mode: str = "feedback") -> str:

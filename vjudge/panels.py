@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from vjudge.asking import CARRIED
-from vjudge.comparing import POINTS, majority
+from vjudge.asking import CARRIED, ORDERS
+from vjudge.comparing import POINTS, majority, sign
 from vjudge.engines.engine import say
 from vjudge.judge import Judge
 
@@ -20,6 +20,7 @@ __dir__ = __all__.copy
 
 WAYS = ("mean", "median", "majority")
 GRADED = ("score", "expected_score", "failure", "feedback", "closed")  # of each member
+NOBODY = "no member gave a verdict"
 SHARED = ("mode", "scale", "collection")  # of `attrs`
 COMPARED = ("verdict", "consistent", "probability_a", "failure", "closed")
 
@@ -76,11 +77,7 @@ class Panel:
         names = ", ".join(repr(judge.name) for judge in self.judges)
         return f"Panel({names}, combine={self.combine!r})"
 
-    def grade(
-        self,
-        items: Any,
-        **options: Any,
-    ) -> pd.DataFrame:
+    def grade(self, items: Any, **options: Any) -> pd.DataFrame:
         """Grade every response by every member.
 
         The arguments are those of `Judge.grade`; each member's run is kept in a folder of its name
@@ -102,18 +99,13 @@ class Panel:
             raise ValueError(f"the members' scores have no common scale ({listed}): {remedy}")
         runs = self._runs("grade", items, options)
         scores = column_of(runs, "score")
-        frame = self._start(runs)
         if self.combine == "majority":
-            frame["score"] = scores.mode(axis=1).mean(axis=1)
+            score = scores.mode(axis=1).mean(axis=1)
         else:
-            frame["score"] = scores.agg(self.combine, axis=1)
-        return self._joined(frame, runs, scores, GRADED)
+            score = scores.agg(self.combine, axis=1)
+        return self._joined(runs, {"score": score}, scores, GRADED)
 
-    def compare(
-        self,
-        pairs: Any,
-        **options: Any,
-    ) -> pd.DataFrame:
+    def compare(self, pairs: Any, **options: Any) -> pd.DataFrame:
         """Compare the two responses of every pair by every member.
 
         The arguments are those of `Judge.compare`; each member's run is kept in a folder of its
@@ -132,19 +124,19 @@ class Panel:
             if not judge.gives_values:
                 judge.wording_of_pairs()  # an error before the first member starts
         runs = self._runs("compare", pairs, options)
-        frame = self._start(runs)
-        for column in ("verdict", "verdict_ab", "verdict_ba"):
-            votes = column_of(runs, column)
-            if votes.shape[1] == len(runs):
-                frame[column] = votes.apply(self._choice, axis=1).astype(object)
-        if "verdict_ba" in frame:
-            agree = frame["verdict_ab"] == frame["verdict_ba"]
-            known = frame[["verdict_ab", "verdict_ba"]].notna().all(axis=1)
-            frame["consistent"] = agree.astype(object).where(known, None)
         verdicts = column_of(runs, "verdict")
+        columns = {"verdict": verdicts.apply(self._choice, axis=1).astype(object)}
+        for order in ORDERS:
+            votes = column_of(runs, f"verdict_{order}")
+            if votes.shape[1] == len(runs):
+                columns[f"verdict_{order}"] = votes.apply(self._choice, axis=1).astype(object)
+        if "verdict_ba" in columns:
+            agree = columns["verdict_ab"] == columns["verdict_ba"]
+            known = columns["verdict_ab"].notna() & columns["verdict_ba"].notna()
+            columns["consistent"] = agree.astype(object).where(known, None)
         for choice in POINTS:
-            frame[f"votes_{choice}"] = (verdicts == choice).sum(axis=1)
-        return self._joined(frame, runs, verdicts, COMPARED)
+            columns[f"votes_{choice}"] = (verdicts == choice).sum(axis=1)
+        return self._joined(runs, columns, verdicts, COMPARED)
 
     def _runs(self, call: str, rows: Any, options: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
         """Each member's run by its name."""
@@ -161,52 +153,37 @@ class Panel:
         points = choices.map(POINTS).dropna()
         if self.combine == "majority" or points.empty:
             return majority(choices.tolist())
-        lead = points.agg(self.combine)
-        if lead == 0:
-            return "tie"
-        return "a" if lead > 0 else "b"
-
-    def _start(self, runs: dict[str, pd.DataFrame]) -> pd.DataFrame:
-        """The columns that tell one row from another."""
-        first = runs[self.judges[0].name]
-        frame = first[[name for name in ("id", "sample") if name in first]].copy()
-        frame.insert(1, "judge", self.name)
-        return frame
+        return sign(points.agg(self.combine))
 
     def _joined(
         self,
-        frame: pd.DataFrame,
-        runs: dict[str, pd.DataFrame],
+        runs: Mapping[str, pd.DataFrame],
+        combined: Mapping[str, pd.Series],
         verdicts: pd.DataFrame,
         columns: Sequence[str],
     ) -> pd.DataFrame:
         """The combined columns, who is missing, each member's own, and what was given."""
-        # 1) members without a verdict are counted, and said where there are any
+        # 1) what the members say together; those without a verdict are counted and said
+        first = next(iter(runs.values()))
+        frame = first.filter(["id", "sample"]).assign(**combined)
+        frame.insert(1, "judge", self.name)
         frame["n"] = verdicts.notna().sum(axis=1)
         frame["missing"] = len(runs) - frame["n"]
         nobody = frame["n"] == 0
-        frame["failure"] = pd.Series(None, index=frame.index, dtype=object)
-        frame.loc[nobody, "failure"] = "no member gave a verdict"
+        frame["failure"] = nobody.map({True: NOBODY, False: None}).astype(object)
         fewer = int((frame["missing"] > 0).sum())
         if fewer:
             what = f"{self.name}: {fewer} of {len(frame)} rows lack a member's verdict"
             say(f"{what}, {int(nobody.sum())} of them every member's")
 
-        # 2) each member's own columns
+        # 2) each member's own columns, and what was given
         for name, run in runs.items():
             for column in columns:
                 if column in run:
                     frame[f"{column}_{name}"] = run[column]
-
-        # 3) what was given
-        first = next(iter(runs.values()))
-        for column in CARRIED:
-            if column in first:
-                frame[column] = first[column]
-        failures = {}
-        if nobody.any():
-            failures["no member gave a verdict"] = int(nobody.sum())
-        frame.attrs = {name: first.attrs[name] for name in SHARED if name in first.attrs}
-        frame.attrs |= {"judge": self.name, "failures": failures}
-        frame.attrs["members"] = {name: run.attrs for name, run in runs.items()}
+        frame = frame.join(first.filter(CARRIED))
+        shared = {name: first.attrs[name] for name in SHARED if name in first.attrs}
+        failures = {NOBODY: int(nobody.sum())} if nobody.any() else {}
+        members = {name: run.attrs for name, run in runs.items()}
+        frame.attrs = shared | {"judge": self.name, "failures": failures, "members": members}
         return frame

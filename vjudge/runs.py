@@ -26,7 +26,7 @@ VERDICTS = "verdicts.jsonl"
 DAMAGED = "damaged.jsonl"
 LOCK = "run.lock"
 FORMAT = 3  # 2: a line's checksum did not depend on its run
-PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 SHOWN = 10  # damaged lines that a warning lists
 
 _CHECKSUM = re.compile(rb', "crc": "([0-9a-f]{8})"\}\n\Z')
@@ -143,7 +143,7 @@ class Run:
         lines = [_line(verdict, self._identity) for verdict in fresh.values()]
         path = self.path / VERDICTS
         try:
-            _write(path, b"".join(lines), os.O_APPEND)
+            _write(path, b"".join(lines), "ab")
         except OSError as error:  # the next opening moves a torn end aside
             saved = f"{len(self.done)} verdicts are saved"
             remedy = "make room where the disk is full, and repeat the call to continue"
@@ -174,11 +174,9 @@ class Run:
                 raise RunError(f"{what} {'; '.join(differing)}. {remedy}")
             self.note = held.get("note", {})
             return
-        own = {LOCK, f"{MANIFEST}.new"}
-        others = sorted(name for name in os.listdir(self.path) if name not in own)
+        others = sorted(set(os.listdir(self.path)) - {LOCK, f"{MANIFEST}.new"})
         if others:
-            listed = ", ".join(others[:3])
-            what = f"{self.path} holds other files and no run ({listed})"
+            what = f"{self.path} holds other files and no run ({', '.join(others[:3])})"
             raise RunError(f"{what}; use a new or empty folder")
 
     def _complete(self, call: dict[str, Any], expected: int) -> bool:
@@ -211,7 +209,7 @@ class Run:
     def _move_aside(self, whole: list[bytes], damaged: Mapping[int, bytes]) -> None:
         """Put damaged lines into a file of their own; a kill in between leaves them in both."""
         path = self.path / VERDICTS
-        _write(self.path / DAMAGED, b"".join(damaged.values()), os.O_APPEND)
+        _write(self.path / DAMAGED, b"".join(damaged.values()), "ab")
         replace_file(path, b"".join(whole))
         listed = ", ".join(str(number) for number in list(damaged)[:SHOWN])
         if len(damaged) > SHOWN:
@@ -288,7 +286,7 @@ def replace_file(path: Path, content: str | bytes) -> None:
         content = content.encode("utf-8", "surrogatepass")
     temporary = path.with_name(f"{path.name}.new")
     temporary.unlink(missing_ok=True)
-    _write(temporary, content, os.O_TRUNC)
+    _write(temporary, content, "wb")
     os.replace(temporary, path)
     if os.name == "posix":
         folder = os.open(path.parent, os.O_RDONLY)
@@ -296,24 +294,23 @@ def replace_file(path: Path, content: str | bytes) -> None:
         os.close(folder)
 
 
-def _write(path: Path, data: bytes, flags: int) -> None:
-    """Write all of the data, in as many calls as the system needs, and wait for the disk."""
-    _refuse_link(path)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | PLAIN | flags, 0o644)
-    try:
-        view = memoryview(data)
-        while view:
-            written = os.write(descriptor, view)
-            view = view[written:]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _write(path: Path, content: bytes, mode: str) -> None:
+    """Write or append, and wait for the disk."""
+    with _open(path, mode) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _read(path: Path) -> bytes:
+    with _open(path, "rb") as file:
+        content: bytes = file.read()
+        return content
+
+
+def _open(path: Path, mode: str) -> Any:
     _refuse_link(path)
-    with open(os.open(path, os.O_RDONLY | PLAIN), "rb") as file:
-        return file.read()
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags | PLAIN, 0o644))
 
 
 def _refuse_link(path: Path) -> None:
