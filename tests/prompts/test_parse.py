@@ -383,12 +383,12 @@ FLOODS = ["9", "*", "(", " ", "[RESULT] A ", "The better response: [", "[[A", "<
 def test_floods_take_linear_time(format: str) -> None:
     start = time.process_time()
     for unit in FLOODS:  # a quadratic pattern would take minutes
-        text = unit * (200_000 // len(unit))
+        text = unit * (60_000 // len(unit))
         verdict = parse(text, scores=SCALE, format=format)
         assert (verdict.failure is None) == (
             verdict.choice is not None or not math.isnan(verdict.score)
         )
-    assert time.process_time() - start < 60
+    assert time.process_time() - start < 20
 
 
 snippets = st.sampled_from(
@@ -399,7 +399,7 @@ snippets = st.sampled_from(
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(text=st.lists(st.one_of(prose, snippets), max_size=8).map(" ".join))
 def test_every_answer_is_one_verdict_of_its_kind_or_a_failure(format: str, text: str) -> None:
     verdict = parse(text, scores=SCALE, format=format)

@@ -16,49 +16,40 @@ _KEYS = {
 }
 _FEEDBACK = ("feedback", "reasoning", "explanation", "rationale", "reason", "analysis")
 _MOST_STARTS = 50  # bounds the time on floods of opening braces
-Weights = Mapping[str, float]
-
-
-class _KeyTwice(Exception):
-    """An object holds the same key twice."""
+_TWICE = object()  # the value of a key that stands twice
 
 
 def _key(name: str) -> str:
     return re.sub(r"[\s-]", "_", name.strip().casefold())
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    cells = {_key(name): value for name, value in pairs}
-    if len(cells) < len(pairs):
-        raise _KeyTwice
+def _cells(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    cells: dict[str, Any] = {}
+    for name, value in pairs:
+        key = _key(name)
+        cells[key] = _TWICE if key in cells else value
     return cells
 
 
 def objects(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Each JSON object with its place; one that holds a key twice is empty, and the last."""
-    decoder = json.JSONDecoder(object_pairs_hook=_unique, strict=False)
-    start = text.find("{")
+    """Each JSON object of a text with its place."""
+    decoder = json.JSONDecoder(object_pairs_hook=_cells, strict=False)
+    end = 0
     for _ in range(_MOST_STARTS):
+        start = text.find("{", end)
         if start < 0:
             return
-        end = start + 1
         try:
             cells, end = decoder.raw_decode(text, start)
             yield start, end, cells
-        except _KeyTwice:
-            yield start, len(text), {}
-            return
         except (ValueError, RecursionError):
-            pass  # no JSON: look behind this brace
-        start = text.find("{", end)
+            end = start + 1  # no JSON: look behind this brace
 
 
 def verdict_in(
-    cells: Mapping[str, Any], gives: str, scale: Sequence[int], weights: Weights
+    cells: Mapping[str, Any], gives: str, scale: Sequence[int], weights: Mapping[str, float]
 ) -> Said | str | None:
     """What an object says, or why it says nothing; None where it holds no key of a verdict."""
-    if not cells:
-        return "two verdicts (a key stands twice)"
     if weights:
         return _named_scores(cells, scale, weights)
     found = [_value(cells[key], gives, scale) for key in _KEYS[gives] if key in cells]
@@ -70,6 +61,8 @@ def verdict_in(
 def _value(value: Any, gives: str, scale: Sequence[int]) -> Said | str:
     if value is None:
         return NO_VALUE
+    if value is _TWICE:
+        return "two verdicts (a key stands twice)"
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return MORE
     line = plain_text(f"{value:.9g}" if isinstance(value, float) else str(value))
@@ -77,27 +70,27 @@ def _value(value: Any, gives: str, scale: Sequence[int]) -> Said | str:
 
 
 def _named_scores(
-    cells: Mapping[str, Any], scale: Sequence[int], weights: Weights
+    cells: Mapping[str, Any], scale: Sequence[int], weights: Mapping[str, float]
 ) -> Said | str | None:
     """The score of each criterion, under "scores" or beside each other, as numbers or objects."""
     if isinstance(cells.get("scores"), dict):
         cells = cells["scores"]
-    absent = [name for name in weights if _key(name) not in cells]
-    if len(absent) == len(weights):
-        return None
-    if absent:
-        return f"no verdict marker (no score for {', '.join(absent)})"
     scores = {}
+    absent = []
     for name in weights:
-        value = cells[_key(name)]
+        value = cells.get(_key(name))
         if isinstance(value, dict):
             value = value.get("score")
         said = _value(value, "score", scale)
-        if isinstance(said, str):
+        if isinstance(said, Said) and said.score is not None:
+            scores[name] = said.score
+        elif said in (NO_VALUE, Said(choice="abstain")):
+            absent.append(name)
+        else:
             return f"{said} (criterion {name})"
-        if said.score is None:
-            return f"no verdict marker (no score for {name})"
-        scores[name] = said.score
+    if absent:
+        given = any(_key(name) in cells for name in weights)
+        return f"no verdict marker (no score for {', '.join(absent)})" if given else None
     return Said(score=weighted_mean(scores, weights), scores=scores)
 
 

@@ -1,10 +1,9 @@
 """Read the verdict out of a judge's answer, or say why there is none.
 
 A verdict stands alone: after the marker of its format there is one value of the scale, in any of
-the usual dress (`vjudge.prompts.values`), and then the end of the line. Nothing argues with
-English: whatever else stands on that line makes the verdict missing, with a reason. Thinking is
-not read, and an answer that was cut off has no verdict. All patterns take time linear in the
-answer's length.
+the usual dress (`vjudge.prompts.values`), and then the end of the line. Whatever else stands on
+that line makes the verdict missing, with a reason. Thinking is not read, and an answer that was cut
+off has no verdict. All patterns take time linear in the answer's length.
 """
 
 from __future__ import annotations
@@ -24,6 +23,38 @@ REASONS = (
     *("cut off", "ended by", "refused", "empty answer"),
 )
 """How every failure begins; details may follow."""
+
+
+class Mark(NamedTuple):
+    """Where a format puts its verdict: in the group "value" of a pattern."""
+
+    pattern: str
+    read: Callable[[str, Sequence[int]], Said | str]
+    # "after": behind a marker, to the end of the line. "label": so, and no other word than "so" or
+    # "the" may stand before the marker. "inside": between brackets, beside which nothing stands.
+    # "line": a whole line or sentence, which is prose where it is no verdict.
+    kind: str = "after"
+
+
+@dataclass(frozen=True)
+class Format:
+    """One way in which judges write a verdict."""
+
+    gives: str  # "score", or "choice" between two responses
+    marks: tuple[Mark, ...] = ()  # what they read must agree; none for JSON
+    scale: tuple[int, int] | None = None  # its own; None for the rubric's
+    opens: bool = False  # the verdict may open the answer, and an explanation follow
+    hidden: str = "think(?:ing)?|thought|reasoning"  # tags of what is not read
+
+
+class Reading(NamedTuple):
+    """What is said at one place, or as a text why nothing is."""
+
+    start: int
+    end: int
+    said: Said | str
+    prose: bool = False  # a marker without a value after it, as prose has
+    feedback: str | None = None
 
 
 def parse(
@@ -75,16 +106,14 @@ def parse(
     if rule.marks:
         readings = _read_marks(plain, rule, scale)
     else:
-        readings = _read_objects(visible, rule, scale, weights)
+        readings = _read_objects(visible, rule, scale, weights or {})
 
     # 3) the last one counts, unless something says otherwise
-    failure = _contradiction(plain, rule, readings)
-    if failure and _REFUSAL.match(plain):
-        failure = "refused"
+    said = _settle(plain, rule, readings)
     feedback = _feedback(text, readings)
-    if failure:
+    if isinstance(said, str):
+        failure = "refused" if _REFUSAL.match(plain) else said
         return Verdict(NAN, feedback, text, failure)
-    said = readings[-1].said or Said()
     score = NAN if said.score is None else said.score
     return Verdict(score, feedback, text, None, said.choice, said.scores, said.strong)
 
@@ -97,37 +126,6 @@ def _not_whole(text: str, visible: str | None, finish: str) -> str | None:
     if not text.strip():
         return "empty answer"
     return "cut off before the thinking ended" if visible is None else None
-
-
-class Reading(NamedTuple):
-    """What is said at one place, or why nothing is."""
-
-    start: int
-    end: int
-    said: Said | None
-    failure: str | None = None
-    feedback: str | None = None
-
-
-class Mark(NamedTuple):
-    """Where a format puts its verdict: after a pattern, or inside of its group "inner"."""
-
-    pattern: str
-    read: Callable[[str, Sequence[int]], Said | str]
-    label: bool = False  # that may only follow words such as "so the": not "Fluency score"
-    optional: bool = False  # what is no verdict there is prose
-
-
-@dataclass(frozen=True)
-class Format:
-    """One way in which judges write a verdict."""
-
-    gives: str  # "score", or "choice" between two responses
-    marks: tuple[Mark, ...] = ()  # the first that is found counts; none for JSON
-    scale: tuple[int, int] | None = None  # its own; None for the rubric's
-    together: bool = False  # all marks are read, and must agree
-    opens: bool = False  # the verdict may open the answer, and an explanation follow
-    hidden: str = "think(?:ing)?|thought|reasoning"  # tags of what is not read
 
 
 def _without(tag: str, text: str) -> str | None:
@@ -144,7 +142,6 @@ def _without(tag: str, text: str) -> str | None:
 
 # --- what stands at a mark
 
-_LEAD = " \n*_`\"':="
 _DENIED = re.compile(
     r"(?i)\b(?:not|\w+n't|never|neither|nor|cannot|(?:rather|other) than|instead|if|unless|might"
     r"|may|could|either|or|between|wrong to|unfair to|example|format|e\.g)\b"
@@ -152,96 +149,47 @@ _DENIED = re.compile(
 
 
 def _read_marks(plain: str, rule: Format, scale: Sequence[int]) -> list[Reading]:
-    """What is said at each place of the first mark that is found, or of all that must agree."""
-    readings: list[Reading] = []
-    for mark in rule.marks:
-        readings += _read_mark(plain, mark, scale)
-        if readings and not rule.together:
-            return readings
-    # of several forms, one that holds no verdict is prose where another does
-    sound = [reading for reading in readings if reading.said]
-    sound.sort(key=lambda reading: reading.start)
-    fullest = max((one.said for one in sound if one.said), key=_details, default=None)
-    if fullest and all(one.said and one.said[:2] == fullest[:2] for one in sound):
-        return [one._replace(said=fullest) for one in sound]
-    return sound if sound else readings
-
-
-def _details(said: Said) -> tuple[int, bool]:
-    return len(said.scores), said.strong is not None
-
-
-def _read_mark(plain: str, mark: Mark, scale: Sequence[int]) -> list[Reading]:
-    hits = list(re.finditer(mark.pattern, plain, re.IGNORECASE | re.MULTILINE))
-    if mark.label:
-        hits = [hit for hit in hits if _is_whole(_sentence_before(plain, hit.start()))]
-    stops = [hit.start() for hit in hits[1:]] + [len(plain)]
+    """What is said at each place where a mark of the format stands, in reading order."""
     readings = []
-    for position, hit in enumerate(hits):
-        stop = stops[position]
-        if "inner" in hit.groupdict():
-            end, line = _inside(plain, hit, stop)
-        else:
-            start = stop - len(plain[hit.end() : stop].lstrip(_LEAD))
-            end = _line_end(plain, start, stop)
-            line = plain[start:end]
-            if hit != hits[-1] and not _opens_with_value(line):
-                continue  # a marker inside prose; the last one binds
-        said = MORE if line is None else mark.read(line, scale)
-        if isinstance(said, Said):
-            readings.append(Reading(hit.start(), end, said))
-        elif not mark.optional:
-            readings.append(Reading(hit.start(), end, None, said))
-    return readings
+    for mark in rule.marks:
+        for hit in re.finditer(mark.pattern, plain, re.IGNORECASE | re.MULTILINE):
+            before = re.split(r"[.!?;\n]", plain[max(0, hit.start() - 100) : hit.start()])[-1]
+            if mark.kind == "label" and not values.FILLERS.fullmatch(before.strip(" *_#>`\"'([")):
+                continue  # "Fluency score", "Max score"
+            said = mark.read(hit["value"], scale)
+            if mark.kind == "line" and isinstance(said, str):
+                continue
+            end = hit.end()
+            if mark.kind == "inside":
+                line = plain[end : end + values.LONGEST].partition("\n")[0]
+                end += len(line)
+                beside = values.undress(line).strip(" .!,;:$")
+                if not hit["end"] or beside or _DENIED.search(before):
+                    said = MORE
+            prose = said == NO_VALUE
+            if mark.kind != "inside" and isinstance(said, str):
+                prose = not _opens_with_value(hit["value"])
+            readings.append(Reading(hit.start(), end, said, prose))
+    return sorted(readings, key=lambda reading: reading.start)
 
 
 def _opens_with_value(line: str) -> bool:
     """Whether a line begins with a number, or names a choice in its first words."""
     words = line.split(maxsplit=3)[:3]
-    if not words:
-        return False
-    number = values.LOOKS_LIKE["score"].search(words[0])
+    number = bool(words) and values.LOOKS_LIKE["score"].search(words[0])
     return bool(number or values.LOOKS_LIKE["choice"].search(" ".join(words)))
 
 
-def _inside(plain: str, hit: re.Match[str], stop: int) -> tuple[int, str | None]:
-    """What a mark holds, None where it has no end or more stands beside it."""
-    if "line" in hit.groupdict():  # the mark is a whole line or sentence
-        return hit.end(), hit["inner"]
-    end = _line_end(plain, hit.end(), stop)
-    beside = values.undress(plain[hit.end() : end]).strip(" .!,;:$")
-    if not hit["end"] or beside or _DENIED.search(_sentence_before(plain, hit.start())):
-        return end, None
-    return end, hit["inner"]
-
-
-def _line_end(plain: str, start: int, stop: int) -> int:
-    end = plain.find("\n", start, stop)
-    return stop if end < 0 else end
-
-
-def _sentence_before(plain: str, start: int) -> str:
-    """What stands before a place in its own sentence, at most 100 characters."""
-    return re.split(r"[.!?;\n]", plain[max(0, start - 100) : start])[-1]
-
-
-def _is_whole(before: str) -> bool:
-    """Whether a label stands for the whole: "Fluency score", "Max score" do not."""
-    return values.FILLERS.fullmatch(before.strip(" *_#>`\"'([")) is not None
-
-
 def _read_objects(
-    text: str, rule: Format, scale: Sequence[int], weights: Mapping[str, float] | None
+    text: str, rule: Format, scale: Sequence[int], weights: Mapping[str, float]
 ) -> list[Reading]:
     """What each JSON object with a verdict in it says."""
     readings = []
     for start, end, cells in jsons.objects(text):
-        said = jsons.verdict_in(cells, rule.gives, scale, weights or {})
-        feedback = jsons.feedback_in(cells)
-        if isinstance(said, str):
-            readings.append(Reading(start, end, None, said, feedback))
-        elif said is not None:
-            readings.append(Reading(start, end, said, None, feedback))
+        said = jsons.verdict_in(cells, rule.gives, scale, weights)
+        if said is not None:
+            prose = said == NO_VALUE
+            readings.append(Reading(start, end, said, prose, jsons.feedback_in(cells)))
     return readings
 
 
@@ -260,7 +208,7 @@ _TAKEN_BACK = re.compile(
     r"|(?:this|the|my) (?:score|verdict|rating|choice)\b[^.\n]{0,20}"
     r"\b(?:wrong|mistake|lower|higher|different))"
     r"|~~"
-    r"|(?:^|[.!?\n])[ *_#>(-]{0,8}(?:wait|actually|no[,.! ]|sorry|hmm+|edit:|update|oh\b"
+    r"|(?:^|[.!?\n])[ *_#>(-]{0,8}(?:wait|actually|no[,.! ]|sorry|hmm+|edit:|update|oh\b|or\b"
     r"|alternatively|instead|hold on|then again)"
 )
 _SHORT = 60  # characters; less than that is no explanation
@@ -268,12 +216,10 @@ _OVERALL = re.compile(rf"(?i)\boverall score is[\s:*_(\[]{{0,8}}({values.DIGITS}
 _SCORED = re.compile(
     rf"(?i)\b(?:scor(?:e|ed|ing)|rat(?:e|ed|ing)|grade)\b[^\n\d]{{0,30}}?({values.DIGITS})"
 )
-_FAVOURED = re.compile(
-    rf"(?i)\b({values.WHO})\b[^.\n]{{0,40}}\b(?:better|best|preferred|superior|wins|winner"
-    r"|(?:right|correct) choice)\b"
-)
-_DISFAVOURED = re.compile(
+_RANKED = re.compile(  # "A is worse"; "B is better"
     rf"(?i)\b({values.WHO}) (?:is|was) (?:\w+ )?(?:not|worse|weaker|inferior|wrong)\b"
+    rf"|\b({values.WHO})\b[^.\n]{{0,40}}\b(?:better|best|preferred|superior|wins|winner"
+    r"|(?:right|correct) choice)\b"
 )
 _REFUSAL = re.compile(
     r"(?i)\W{0,20}(?:(?:i'?m|i am) (?:very |so |really )?(?:sorry|unable to|not able to)|sorry,"
@@ -283,42 +229,50 @@ _REFUSAL = re.compile(
 )
 
 
-def _contradiction(plain: str, rule: Format, readings: Sequence[Reading]) -> str | None:
-    """Why the last place holds no verdict that stands, or None where it does."""
+def _settle(plain: str, rule: Format, readings: Sequence[Reading]) -> Said | str:
+    """What the last place says, or why that does not stand."""
     if not readings:
         return "no verdict marker"
-    said = readings[-1].said
-    if said is None:
-        return readings[-1].failure
-    for reading in readings[:-1]:
-        if reading.said not in (None, said) or reading.failure not in (None, NO_VALUE):
+    last = readings[-1].said
+    if isinstance(last, str):
+        return last
+    # 1) no other place may say something else
+    fullest = last
+    for reading in readings:
+        if reading.prose:
+            continue
+        if isinstance(reading.said, str) or reading.said[:2] != last[:2]:
             return "two verdicts"
-    if said.choice == "abstain":
-        return None
-    if rule.gives == "score" and not rule.scale:
-        for hit in _OVERALL.finditer(plain):
-            if float(hit[1]) != said.score:
-                return "two verdicts"
+        if reading.said.scores or reading.said.strong is not None:
+            fullest = reading.said
+    if last.choice == "abstain":
+        return last
+    # 2) nor may the text
     opens = rule.opens and not plain[: readings[0].start].strip(" \n*_#>`{[(")
-    return _contradiction_after(plain[readings[-1].end :], rule, said, opens)
+    other = _said_after(plain[readings[-1].end :], rule.gives, last, opens)
+    for hit in _OVERALL.finditer(plain if rule.gives == "score" and not rule.scale else ""):
+        if float(hit[1]) != last.score:
+            other = "another overall score"
+    return f"two verdicts ({other})" if other else fullest
 
 
-def _contradiction_after(tail: str, rule: Format, said: Said, opens: bool) -> str | None:
+def _said_after(tail: str, gives: str, said: Said, opens: bool) -> str | None:
     """What follows may explain a verdict, at length where it opens the answer; never replace it."""
     if _TAKEN_BACK.search(tail):
-        return "two verdicts (what follows takes it back)"
-    if not opens and (rule.gives == "score" or len(tail.strip()) < _SHORT):
-        more = values.LOOKS_LIKE[rule.gives].search(tail.replace("_", " "))
-        return "two verdicts (more values follow)" if more else None
+        return "what follows takes it back"
+    if not opens and (gives == "score" or len(tail.strip()) < _SHORT):
+        more = values.LOOKS_LIKE[gives].search(tail.replace("_", " "))
+        return "more values follow" if more else None
     if any(values.is_value(line[0]) for line in re.finditer(r"\S[^\n]*", tail)):
-        return "two verdicts (a line that follows is one)"
-    if rule.gives == "score":
-        others = any(float(hit[1]) != said.score for hit in _SCORED.finditer(tail))
-    else:
-        others = any(values.side_of(hit[1]) != said.choice for hit in _FAVOURED.finditer(tail))
-        for hit in _DISFAVOURED.finditer(tail):
-            others |= values.side_of(hit[1]) == said.choice
-    return "two verdicts (what follows names another)" if others else None
+        return "a line that follows is one"
+    others = []
+    if gives == "score":
+        others = [hit for hit in _SCORED.finditer(tail) if float(hit[1]) != said.score]
+    for hit in _RANKED.finditer(tail if gives == "choice" else ""):
+        worse, better = hit.groups()
+        if (values.side_of(better or worse) == said.choice) == bool(worse):
+            others.append(hit)
+    return "what follows names another" if others else None
 
 
 # --- the feedback: the text before the verdict, or after one that opens the answer
@@ -350,45 +304,53 @@ def _unwrap(text: str) -> str:
 
 # --- the formats
 
+_LEAD = r"[\s*_`\"':=]*"
+
+
+def _after(marker: str, value: str = r"[^\n]*") -> str:
+    """A pattern of what stands after a marker, to the end of the line."""
+    return rf"(?:{marker}){_LEAD}(?P<value>{value})"
+
+
 _COLON = r"(?=[*_]{0,3} {0,3}(?:\([^()\n]{0,30}\))?[*_ ]{0,4}[:=])"
 _CHINESE = "\u5206\u6570|\u8bc4\u5206|\u5f97\u5206|\u5206\u6578|\u8a55\u5206"
 # an echo of the prompt's "[RESULT] (an integer number between 1 and 5)" is no marker
-_RESULT = (
-    r"\[RESULT\](?!\W{0,4}an? (?:integer|number|score)\b|\W{0,2}\(A(?: or|,) B|\W{0,2}\(?write\b)"
+_RESULT = _after(
+    r"\[RESULT\](?!\W{0,4}an? (?:integer|number|score)\b|\W{0,2}\(A(?: or|,) B|\W{0,2}\(?write\b)",
+    r"(?:(?!\[RESULT\])[^\n])*",
 )
-_BRACKETS = r"\[\[\s{0,3}(?P<inner>[^\[\]\n]{1,30}?)\s{0,3}(?P<end>\]\])"
-_TAGGED = r"<{0}>(?P<inner>(?:(?!</?{0}>)[\s\S]){{0,200}})(?P<end>(?:</{0}>)?)"
-_BOX = r"\\boxed\s{0,3}\{(?P<inner>(?:[^{}\n]|\{[^{}\n]{0,60}\}){0,100})(?P<end>\}?)"
-_FIRST = r"\A\s*(?P<inner>\S[^\n]{0,199})(?P<end>(?P<line>$))"
-_LAST = r"^(?P<inner>[^\n]{1,200})(?P<end>(?P<line>\s*\Z))"
+_BRACKETS = r"\[\[\s{0,3}(?P<value>[^\[\]\n]{1,30}?)\s{0,3}(?P<end>\]\])"
+_TAGGED = r"<{0}>(?P<value>(?:(?!</?{0}>)[\s\S]){{0,200}})(?P<end>(?:</{0}>)?)"
+_BOX = r"\\boxed\s{0,3}\{(?P<value>(?:[^{}]|\{[^{}]{0,60}\}){0,100})(?P<end>\}?)"
+_FIRST = r"\A\s*(?P<value>\S[^\n]{0,199})$"
+_LAST = r"^(?P<value>[^\n]{1,200})\s*\Z"
 _IS_BETTER = (  # a line, or the first sentence of one, that says which response is better
-    r"^(?P<inner>[^\n.]{0,100}\b(?:better|equal)[^\n.]{0,60}\.?[*_ ]{0,4})"
-    r"(?P<end>(?P<line>$|(?<=\. )(?=[A-Z])))"
+    r"^(?P<value>[^\n.]{0,100}\b(?:better|equal)[^\n.]{0,60}\.?[*_ ]{0,4})(?:$|(?<=\. )(?=[A-Z]))"
 )
-_BETTER = (
-    r"(?<!neither is )(?<!not )\bthe better (?:response|answer)\b(?: is)?(?=[*_]{0,3} {0,3}[:\[])"
-)
-_BETTER_IN = (  # "The better response: [1]. It names ..."
-    r"(?<!neither is )(?<!not )\bthe better (?:response|answer)\b(?: is)?[*_ :]{1,6}\["
-    r"(?P<inner>[^\[\]\n]{1,20})"
-    r"(?P<end>(?P<line>\]\.[*_]{0,3}(?= [A-Z])))"
+_THE_BETTER = _after(
+    r"(?<!neither is )(?<!not )\bthe better (?:response|answer)\b(?: is)?(?=[*_]{0,3} {0,3}[:\[])",
+    r"\[[^\[\]\n]{1,20}\](?=\.[*_]{0,3} [A-Z])|[^\n]*",  # "[1]. It names ..."
 )
 
 _to_100 = partial(values.score, halves=True)
-_scores_of_two = Mark(_FIRST, values.two_scores, optional=True)
-_result = Mark(_RESULT, values.score)
-_final = Mark(r"\bfinal score\b", values.score, label=True)
-_total = Mark(r"\b(?:final|overall|total) (?:score|rating|grade)\b", values.score, label=True)
-_label = Mark(rf"(?:\b(?:score|rating|grade)\b|{_CHINESE}){_COLON}", values.score, label=True)
-_first = Mark(_FIRST, values.score, optional=True)
-_judged = Mark(r"\boverall judge?ment\b", values.choice)
-_stated = Mark(_IS_BETTER, values.choice, optional=True)
-_better = (Mark(_BETTER_IN, values.choice), Mark(_BETTER, values.choice), _stated)
-_signs = partial(values.sign, table=values.DEGREES | values.LETTERS)
+_two_scores = Mark(_FIRST, values.two_scores, "line")
+_second_score = Mark(_FIRST, partial(values.two_scores, of_second=True), "line")
+_final = Mark(_after(r"\bfinal score\b"), values.score, "label")
+_total = Mark(_after(r"\b(?:final|overall|total) (?:score|rating|grade)\b"), values.score, "label")
+_label = Mark(_after(rf"(?:\b(?:score|rating|grade)\b|{_CHINESE}){_COLON}"), values.score, "label")
+_first = Mark(_FIRST, values.score, "line")
+_judged = Mark(_after(r"\boverall judge?ment\b"), values.choice)
+_stated = Mark(_IS_BETTER, values.choice, "line")
+_better = (Mark(_THE_BETTER, values.choice), _stated)
+
+
+def _bracketed(table: Mapping[str, str]) -> Mark:
+    return Mark(_BRACKETS, partial(values.sign, table=table), "inside")
+
 
 FORMATS: dict[str, Format] = {
     # "... So the overall score is 4.\n[RESULT] 4", "... [RESULT] B": prometheus-eval; ties are ours
-    "prometheus": Format("score", (_result,)),
+    "prometheus": Format("score", (Mark(_RESULT, values.score),)),
     "prometheus-relative": Format("choice", (Mark(_RESULT, partial(values.choice, signs="ab")),)),
     # "... Final Score: 4": UnifiedReward (arXiv 2503.05236), pointwise
     "final-score": Format("score", (_final,)),
@@ -397,50 +359,42 @@ FORMATS: dict[str, Format] = {
         "score",
         tuple(mark._replace(read=_to_100) for mark in (_total, _label, _first)),
         (0, 100),
-        together=True,
         opens=True,
     ),
     "better-response": Format("choice", _better, opens=True),
     # "... [[A>>B]]": LLaVA-Critic-113k; WildVision; lmarena/arena-hard-auto
-    "arena": Format("choice", (Mark(_BRACKETS, partial(values.sign, table=values.DEGREES)),)),
+    "arena": Format("choice", (_bracketed(values.DEGREES),)),
     # "... [[A]]", [[C]] for a tie; "Rating: [[5]]": MT-Bench (arXiv 2306.05685); MM RewardBench
-    "mt-bench": Format("choice", (Mark(_BRACKETS, partial(values.sign, table=values.LETTERS)),)),
-    "mt-bench-score": Format("score", (Mark(_BRACKETS, _to_100),), (1, 10)),
+    "mt-bench": Format("choice", (_bracketed(values.LETTERS),)),
+    "mt-bench-score": Format("score", (Mark(_BRACKETS, _to_100, "inside"),), (1, 10)),
     # "8 6\n...", of the second form the first score is the reference's: LLaVA-Bench
-    "two-scores": Format("choice", (_scores_of_two,), (1, 10), opens=True),
-    "reference-scores": Format(
-        "score",
-        (_scores_of_two._replace(read=partial(values.two_scores, of_second=True)),),
-        (1, 10),
-        opens=True,
-    ),
+    "two-scores": Format("choice", (_two_scores,), (1, 10), opens=True),
+    "reference-scores": Format("score", (_second_score,), (1, 10), opens=True),
     # "...\nAnswer 1 is better": UnifiedReward; "Overall Judgment: Answer 2 is better.":
     # VL_RewardBench
     "unified-reward": Format("choice", (_judged, _stated), opens=True),
     "vl-rewardbench": Format("choice", (_judged,)),
     # "<think>...</think><answer>2</answer>": R1-Reward (yfzhang114/r1_reward);
     # "<answer>Answer 2 is better</answer>": UnifiedReward-Think (CodeGoat24/UnifiedReward)
-    "think-answer": Format("choice", (Mark(_TAGGED.format("answer"), values.choice),)),
+    "think-answer": Format("choice", (Mark(_TAGGED.format("answer"), values.choice, "inside"),)),
     # "<think>...</think>\\boxed{2}": LLaVA-Critic-R1 (LLaVA-VL/LLaVA-NeXT#475); of scores, ours
-    "boxed": Format("choice", (Mark(_BOX, values.choice),)),
-    "boxed-score": Format("score", (Mark(_BOX, values.score),)),
+    "boxed": Format("choice", (Mark(_BOX, values.choice, "inside"),)),
+    "boxed-score": Format("score", (Mark(_BOX, values.score, "inside"),)),
     # "<feedback>...</feedback><score>4</score>": flowaicom/Flow-Judge-v0.1
     "flow-judge": Format(
-        "score", (Mark(_TAGGED.format("score"), values.score),), hidden="feedback|think(?:ing)?"
+        "score",
+        (Mark(_TAGGED.format("score"), values.score, "inside"),),
+        hidden="feedback|think(?:ing)?",
     ),
     # "... **Score:** 2" or a first or last line that is a number: ours, for chat models
     "score": Format(
-        "score",
-        (_total, _label, _first, Mark(_LAST, values.score, optional=True)),
-        together=True,
-        opens=True,
+        "score", (_total, _label, _first, Mark(_LAST, values.score, "line")), opens=True
     ),
     # LLaVA-Critic-113k's four forms for pairs
     "llava-critic-pair": Format(
         "choice",
-        (*_better, Mark(_BRACKETS, _signs), _scores_of_two),
+        (*_better, _bracketed(values.DEGREES | values.LETTERS), _two_scores),
         (1, 10),
-        together=True,
         opens=True,
     ),
     # {"feedback": "...", "score": 4}, {"reasoning": ..., "better_response": "A"} (MMRB2)

@@ -1,7 +1,7 @@
-"""Read a line that is one value and nothing else: a score, a choice, or two scores.
+r"""Read a line that is one value and nothing else: a score, a choice, or two scores.
 
 The usual dress is taken off first (bold, brackets, quotes, boxes, tags); then the whole line has to
-match. What does not match is no value: the reader returns the reason as a text.
+match. A reader returns what the line says, or as a text why it says nothing.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def plain_text(text: str) -> str:
 
 
 def undress(line: str) -> str:
-    """The first characters of a line, in lower case, without emphasis, brackets, boxes and tags.
+    r"""The first characters of a line, in lower case, without emphasis, brackets, boxes and tags.
 
-    >>> undress(r"**Score:** $\\boxed{4}$/5")
+    >>> undress(r"**Score:** $\boxed{4}$/5")
     'score: 4 /5'
     """
     line = re.sub(r"\$([^$]*)\$", r" \1 ", line[:LONGEST])
@@ -89,8 +89,15 @@ LOOKS_LIKE = {  # a value in a line or text that is more than one
 }
 
 
-def number_of(text: str) -> float:
+def _number(text: str) -> float:
     return float(WORDS.index(text)) if text in WORDS else float(text)
+
+
+def _no_value(line: str, gives: str) -> Said | str:
+    """What a line says that is no value: an abstention, or why it says nothing."""
+    if _ABSTAINED.fullmatch(undress(line)):
+        return Said(choice="abstain")
+    return MORE if LOOKS_LIKE[gives].search(line[:LONGEST]) else NO_VALUE
 
 
 def score(line: str, scale: Sequence[int], *, halves: bool = False) -> Said | str:
@@ -99,39 +106,33 @@ def score(line: str, scale: Sequence[int], *, halves: bool = False) -> Said | st
     >>> score("**4/5**", (1, 2, 3, 4, 5)).score, score("4 or 5", (1, 2, 3, 4, 5))
     (4.0, 'more than a verdict on its line')
     """
-    bare = undress(line)
-    if _ABSTAINED.fullmatch(bare):
-        return Said(choice="abstain")
-    hit = _SCORE.fullmatch(bare)
+    hit = _SCORE.fullmatch(undress(line))
     if hit is None or len(line) > LONGEST:
-        return MORE if LOOKS_LIKE["score"].search(bare) else NO_VALUE
-    value = number_of(hit["value"])
-    on_scale = value in scale or (halves and scale[0] <= value <= scale[-1])
-    if hit["low"] and float(hit["low"]) != scale[0]:
-        on_scale = False
-    for name in ("high", "top", "best"):
-        if hit[name] and number_of(hit[name]) != scale[-1]:
-            on_scale = False
-    if hit["percent"] and scale[-1] != 100:
-        on_scale = False
-    return Said(score=value) if on_scale else f"{OFF_SCALE} of {scale[0]} to {scale[-1]}"
+        return _no_value(line, "score")
+    value = _number(hit["value"])
+    fits = value in scale or (halves and scale[0] <= value <= scale[-1])
+    ends = [(hit["low"], scale[0]), ("100" if hit["percent"] else None, scale[-1])]
+    ends += [(hit[name], scale[-1]) for name in ("high", "top", "best")]
+    for said, end in ends:
+        if said and _number(said) != end:
+            fits = False
+    return Said(score=value) if fits else f"{OFF_SCALE} of {scale[0]} to {scale[-1]}"
 
 
 def two_scores(line: str, scale: Sequence[int], *, of_second: bool = False) -> Said | str:
     """A line of two numbers: a choice by them, or `of_second` the second one."""
-    parts = re.split(r" ?[,;|] ?| (?=\d)", undress(line).rstrip(" ."))
+    bare = undress(line).rstrip(" .")
+    parts = re.split(r" ?[,;|] ?| (?=\d)", bare)
     said = [score(part, scale, halves=True) for part in parts]
     values = [one.score for one in said if isinstance(one, Said) and one.score is not None]
-    words = re.search("[a-z]", undress(line).replace("out of", ""))
-    if len(parts) != 2 or len(values) != 2 or words:
-        return MORE if LOOKS_LIKE["score"].search(line[:LONGEST]) else NO_VALUE
+    if len(parts) != 2 or len(values) != 2 or re.search("[a-z]", bare.replace("out of", "")):
+        return NO_VALUE
     first, second = values
     if of_second:
         return Said(score=second, scores=(first, second))
-    choice = "tie"
-    if first != second:
-        choice = "a" if first > second else "b"
-    return Said(choice=choice, scores=(first, second))
+    if first == second:
+        return Said(choice="tie", scores=(first, second))
+    return Said(choice="a" if first > second else "b", scores=(first, second))
 
 
 # --- choices
@@ -162,18 +163,15 @@ def side_of(who: str) -> str:
     return "a" if re.search(r"(?i)\b(?:a|1|first)\b", who) else "b"
 
 
-def choice(line: str, scale: Sequence[int], *, signs: str = "ab12") -> Said | str:
+def choice(line: str, scale: Sequence[int] = (), *, signs: str = "ab12") -> Said | str:
     """A line that is one choice; `signs` are the letters and digits that stand for one.
 
-    >>> choice("Answer 2 is better.", ()).choice, choice("A is weaker than B", ())
+    >>> choice("Answer 2 is better.").choice, choice("A is weaker than B")
     ('b', 'more than a verdict on its line')
     """
-    bare = undress(line)
-    if _ABSTAINED.fullmatch(bare):
-        return Said(choice="abstain")
-    hit = _CHOICE.fullmatch(bare)
+    hit = _CHOICE.fullmatch(undress(line))
     if hit is None or len(line) > LONGEST:
-        return MORE if LOOKS_LIKE["choice"].search(line[:LONGEST]) else NO_VALUE
+        return _no_value(line, "choice")
     if hit["tie"]:
         return Said(choice="tie")
     sign = hit["who"].split()[-1]
@@ -189,14 +187,13 @@ DEGREES = {"A>>B": "a", "A>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
 LETTERS = {"A": "a", "B": "b", "C": "tie", "TIE": "tie"}
 
 
-def sign(line: str, scale: Sequence[int], *, table: Mapping[str, str]) -> Said | str:
+def sign(line: str, scale: Sequence[int] = (), *, table: Mapping[str, str]) -> Said | str:
     """What double brackets hold: one of a table's signs."""
     bare = re.sub(r"[\s*_]", "", line.upper())
-    if _ABSTAINED.fullmatch(undress(line)):
-        return Said(choice="abstain")
     if bare in table:
         return Said(choice=table[bare], strong=">>" in bare if bare in DEGREES else None)
-    return f"{OFF_SCALE} of {', '.join(table)}" if LOOKS_LIKE["choice"].search(line) else NO_VALUE
+    said = _no_value(line, "choice")
+    return f"{OFF_SCALE} of {', '.join(table)}" if said == MORE else said
 
 
 def is_value(line: str) -> bool:
