@@ -240,8 +240,8 @@ def check_images(prompt: Prompt, images: Sequence[Any]) -> None:
 
 
 def say(line: str) -> None:
-    """Write a line on standard error, past a progress bar."""
-    tqdm.write(line, file=sys.stderr)
+    """Write a line past a progress bar: on standard error, in a notebook as plain output."""
+    tqdm.write(line, file=sys.stdout if "ipykernel" in sys.modules else sys.stderr)
 
 
 def is_number(value: Any) -> bool:
