@@ -30,6 +30,7 @@ from vjudge.review import ANSWERS, TAGS, Review, ReviewError
         ({"judge": "first", "score": (2, 4)}, [1, 2, 5]),
         ({"judge": "second", "truth": (1, 2), "score": 5}, [0]),
         ({"judge": "first", "gap": (-2, -1)}, [1]),
+        ({"judge": "first", "distance": (2, 4)}, [1]),
         ({"unparsed": True}, [3]),
         ({"text": "ABOUT 5"}, [5]),
         ({"text": ".*"}, []),

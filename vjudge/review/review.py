@@ -51,9 +51,8 @@ class Review:
         tags: the error tags offered.
         scale: lowest and highest score for items without a rubric.
 
-    `path` (the annotator's file), `judges`, `criteria`, `listed` (ids), `judge_scores` (one row an
-    item, one column a judge), `truth` (of `vj.truth`; all NaN where there is none) and the
-    arguments can be read.
+    `path` (the annotator's file), `judges`, `criteria`, `listed` (ids), `judge_scores` (items by
+    judges), `truth` (of `vj.truth`; all NaN where there is none) and the arguments can be read.
 
     ReviewError: the folder has votes on another collection or other judges. ValueError: rows are
     pairs; a run has several verdicts for an item, or items that the collection lacks.
