@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from validity.simulated import Planted, SimulatedJudge
 from vjudge import load_collection, preference
 from vjudge.data import CollectionError
 from vjudge.preference import rewards
-from vjudge.probes.simulated import Planted, SimulatedJudge
 
 NAN = float("nan")
 

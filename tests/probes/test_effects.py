@@ -1,4 +1,4 @@
-"""Estimates against SciPy, statsmodels and brute force, and what they say where nothing can be estimated."""
+"""Estimates against SciPy, statsmodels and brute force; what they say where nothing varies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from vjudge.probes.trials import coefficient, equal, judged, mean, share
+from vjudge.probes import bias_scores
+from vjudge.probes.effects import coefficient, equal, judged, mean, share
+
+NAN = float("nan")
 
 
 @pytest.fixture
@@ -18,34 +21,30 @@ def rng() -> np.random.Generator:
 def test_means_are_students_t_tests_of_single_rows_or_of_equal_groups(rng):
     values = rng.normal(0.3, 1, 60)
     expected = stats.ttest_1samp(values, 0)
-    interval = expected.confidence_interval(0.95)
-    effect, grouped = (mean(values, groups) for groups in (range(60), np.repeat(range(12), 5)))
-    assert effect == pytest.approx(
-        (values.mean(), interval.low, interval.high, expected.pvalue, 60, 60), abs=1e-10
-    )
-    assert grouped.p == pytest.approx(
-        stats.ttest_1samp(values.reshape(12, 5).mean(axis=1), 0).pvalue
-    )
+    low, high = expected.confidence_interval(0.95)
+    single = mean(values, range(60))
+    assert single == pytest.approx((values.mean(), low, high, expected.pvalue, 60, 60), abs=1e-10)
+    grouped = mean(values, np.repeat(range(12), 5))
+    by_group = values.reshape(12, 5).mean(axis=1)
+    assert grouped.p == pytest.approx(stats.ttest_1samp(by_group, 0).pvalue)
 
 
 def test_a_coefficient_is_the_least_squares_one_with_a_jackknife_over_groups(rng):
-    groups = np.r_[rng.integers(0, 15, 77), [15, 15, 15]]
-    x, gold = (
-        rng.normal(size=80),
-        np.r_[rng.integers(1, 5, 77), [5, 5, 5]].astype(float),
-    )  # one group alone has a level
+    groups = np.append(rng.integers(0, 15, 77), [15, 15, 15])
+    gold = np.append(rng.integers(1, 5, 77), [5, 5, 5]).astype(float)  # a level of one group alone
+    x = rng.normal(size=80)
     y = 0.2 * x + gold + rng.normal(size=80)
     design = np.column_stack([x, equal(gold)])
+
+    def fit(rows):
+        return np.linalg.lstsq(design[rows], y[rows], rcond=None)[0][0]
+
     effect = coefficient(y, design, groups)
-    fits = [
-        np.linalg.lstsq(design[groups != g], y[groups != g], rcond=None)[0][0]
-        for g in np.unique(groups)
-    ]
-    error = np.sqrt((len(fits) - 1) / len(fits) * ((fits - np.mean(fits)) ** 2).sum())
-    assert effect.effect == pytest.approx(np.linalg.lstsq(design, y, rcond=None)[0][0], abs=1e-10)
-    assert effect.high - effect.low == pytest.approx(
-        2 * error * stats.t.ppf(0.975, len(fits) - 1), abs=1e-10
-    )
+    assert effect.effect == pytest.approx(fit(groups >= 0), abs=1e-10)
+    fits = np.array([fit(groups != group) for group in np.unique(groups)])
+    error = np.sqrt((len(fits) - 1) * fits.var())
+    width = 2 * error * stats.t.ppf(0.975, len(fits) - 1)
+    assert effect.high - effect.low == pytest.approx(width, abs=1e-10)
 
 
 def test_a_share_is_wilsons_and_keeps_a_width_where_all_agree(rng):
@@ -61,65 +60,71 @@ def test_what_does_not_vary_is_undefined_and_what_never_moves_has_p_of_one(rng):
         assert np.isnan(coefficient(rng.normal(size=9), np.ones((9, 2)), range(9)).p)
     with pytest.warns(UserWarning, match="not two groups"):
         assert np.isnan(mean(np.ones(2), ["a", "a"]).effect)
-    still = mean(np.zeros(9), range(9))
-    # None of nine moved: up to 1 - .025 ** (1 / 9) of all may move, by a score point each.
-    assert still == pytest.approx((0, -(1 - 0.025 ** (1 / 9)), 1 - 0.025 ** (1 / 9), 1, 9, 9))
+    # none of nine moved: up to 1 - .025 ** (1 / 9) of all may move, by a score point each
+    reach = 1 - 0.025 ** (1 / 9)
+    assert mean(np.zeros(9), range(9)) == pytest.approx((0, -reach, reach, 1, 9, 9))
     assert mean(np.ones(9), range(9)).p == 2.0**-8  # all nine groups moved alike: the sign test
 
 
 def test_noise_in_what_is_held_equal_is_taken_out(rng):
     n = 40_000
     truth = rng.normal(0, 1, n)
-    x, raters = truth + rng.normal(0, 1, n), truth[:, None] + rng.normal(0, 1, (n, 2))
-    y, gold, error = (
-        truth + rng.normal(0, 0.5, n),
-        raters.mean(axis=1),
-        raters.var(axis=1, ddof=1) / 2,
-    )
-    design = np.column_stack([x, np.ones(n), gold])
-    naive, corrected = (
-        coefficient(y, design, range(n)),
-        coefficient(y, design, range(n), error=error),
-    )
+    x = truth + rng.normal(0, 1, n)
+    y = truth + rng.normal(0, 0.5, n)
+    raters = truth[:, None] + rng.normal(0, 1, (n, 2))
+    design = np.column_stack([x, np.ones(n), raters.mean(axis=1)])
+    naive = coefficient(y, design, range(n))
+    corrected = coefficient(y, design, range(n), error=raters.var(axis=1, ddof=1) / 2)
     assert naive.low > 0.15 and corrected.low < 0 < corrected.high < 0.05
 
 
-VERDICTS = [
-    ("stay", 0.0, -0.1, 0.1, 0.2, 1.0, "stays", "stays; 30% of items moved"),
-    (
-        "stay",
-        0.1,
-        0.05,
-        0.15,
-        0.2,
-        0.0001,
-        "stays",
-        "stays; 30% of items moved",
-    ),  # shown, and too small to matter
-    ("stay", 0.3, 0.1, 0.5, 0.2, 0.0001, "moves", "moves, though it must stay"),
-    (
-        "stay",
-        0.3,
-        0.01,
-        0.5,
-        0.2,
-        0.04,
-        "can't say",
-        "can't say",
-    ),  # its own interval leaves out 0, Holm's p does not
-    ("move", -0.9, -1.0, -0.8, 0.25, 0.0001, "moves", "moves, as it must"),
-    ("move", -0.1, -0.2, 0.0, 0.25, 0.0001, "stays", "stays, though it must move"),
-    ("stay", np.nan, np.nan, np.nan, 0.2, np.nan, "can't say", "undefined"),
-    (None, 0.3, 0.1, 0.5, np.nan, np.nan, None, "described"),
+def test_bias_scores_are_those_of_mm_judgebias():
+    table = bias_scores([5, 4, 1, NAN], [3, 4, 2, 5], groups=list("abcd"))
+    assert table["estimate"].tolist() == pytest.approx([0.25, 0.75])
+    assert table["n"].tolist() == [2, 3] and table["missing"].tolist() == [1, 1]
+    assert table.loc["bias_conformity", ["low", "high"]].between(0, 1).all()
+    one = bias_scores([10, 0, 4], [5, 0, 4], lowest=0, highest=10)["estimate"].tolist()
+    assert one == pytest.approx([0.25, (0.5 + 1 + 1) / 3])
+    ends = bias_scores([2, 8], [1, 8], lowest=[1, 6], highest=[3, 8])["estimate"].tolist()
+    assert ends == pytest.approx([0.5, 0.5])
+    with pytest.raises(ValueError, match="1 items have scores beyond"):
+        bias_scores([6, 4], [3, 4])
+
+
+VERDICTS = [  # case, must, effect, low, high, margin, p -> verdict, reading
+    ("a", "stay", 0.0, -0.1, 0.1, 0.2, 1.0, "stays", "stays; 30% of items moved"),
+    ("shown, too small", "stay", 0.1, 0.05, 0.15, 0.2, 1e-4, "stays", "stays; 30% of items moved"),
+    ("a", "stay", 0.3, 0.1, 0.5, 0.2, 1e-4, "moves", "moves, though it must stay"),
+    ("sure, too small", "stay", 0.1, 0.05, 0.25, 0.2, 1e-9, "can't say", "can't say"),
+    ("by its interval alone", "stay", 0.3, 0.01, 0.5, 0.2, 0.04, "can't say", "can't say"),
+    ("a", "move", -0.9, -1.0, -0.8, 0.25, 1e-4, "moves", "moves, as it must"),
+    ("a", "move", -0.1, -0.2, 0.0, 0.25, 1e-4, "stays", "stays, though it must move"),
+    ("a", "stay", NAN, NAN, NAN, 0.2, NAN, "can't say", "undefined"),
+    ("a", None, 0.3, 0.1, 0.5, NAN, NAN, "", "described"),
 ]
 
 
+def judged_rows(rows):
+    columns = ["case", "must", "effect", "low", "high", "margin", "p", "expected", "words"]
+    frame = pd.DataFrame(rows, columns=columns).astype({"must": object})
+    return judged(frame.assign(unit="score points", moved=0.3))
+
+
 def test_verdicts_follow_holms_p_and_the_stated_margin():
-    frame = pd.DataFrame(
-        VERDICTS, columns=["must", "effect", "low", "high", "margin", "p", "verdict", "reading"]
-    )
-    frame = frame.astype(dict.fromkeys(("must", "verdict", "reading"), object))
-    table = judged(frame.assign(unit="score points", moved=0.3, verdict=None, reading=None))
-    assert table["p_holm"].iloc[:4].tolist() == pytest.approx([1, 0.0006, 0.0006, 0.08])
-    assert table["reading"].tolist() == [line[-1] for line in VERDICTS]
-    assert table["verdict"].tolist() == [line[-2] for line in VERDICTS]
+    table = judged_rows(VERDICTS)
+    assert table["reading"].tolist() == table["words"].tolist()
+    assert table["verdict"].fillna("").tolist() == table["expected"].tolist()
+    assert table["p_holm"].iloc[[0, 2, 3, 4]].tolist() == pytest.approx([1, 6e-4, 7e-9, 0.08])
+
+
+@pytest.mark.parametrize(
+    ("swapped", "blanked"), [(-0.9, "moves"), (-0.1, "can't say"), (None, "can't say")]
+)
+def test_a_blanked_image_counts_as_seen_only_beside_swapped_ones(swapped, blanked):
+    rows = [("image blanked: agreement", "move", -0.8, -0.9, -0.7, 0.2, 1e-9, "", "")]
+    if swapped is not None:
+        ends = (swapped, swapped - 0.1, swapped + 0.1)
+        rows.append(("image swapped: agreement", "move", *ends, 0.2, 1e-9, "", ""))
+    table = judged_rows(rows)
+    assert table.loc[0, "verdict"] == blanked
+    assert ("only swapped" in table.loc[0, "reading"]) == (blanked == "can't say")

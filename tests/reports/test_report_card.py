@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 import vjudge as vj
+from validity.simulated import Planted, SimulatedJudge, collection
 from vjudge import metrics
 from vjudge.plots import width
-from vjudge.probes.simulated import Planted, SimulatedJudge, collection
 from vjudge.reports import Card
 from vjudge.reports.pages import to_html
 

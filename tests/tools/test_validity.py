@@ -12,10 +12,10 @@ from scipy import stats
 
 from validity import drawing, studies
 from validity.correlations import labelling
+from validity.simulated import Planted
 from validity.studies import STUDIES, Pool, Study, simulate
 from vjudge.probes import length
-from vjudge.probes.simulated import Planted
-from vjudge.probes.trials import mean
+from vjudge.probes.effects import mean
 
 N = 80  # simulations
 FIGURES = Path(__file__).parents[2] / "figures"

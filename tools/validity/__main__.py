@@ -1,6 +1,6 @@
 """What probes, batteries, intervals and tests make of simulated judges, as tables and a figure.
 
-PYTHONPATH=tests python -m validity --out figures
+PYTHONPATH=tools python -m validity --out figures
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import pandas as pd
+
 from validity.correlations import labelling, measure
 from validity.drawing import save
-from validity.studies import batteries, study_all
+from validity.studies import STUDIES, batteries, study_all
 
 
 def main() -> None:
@@ -21,6 +23,14 @@ def main() -> None:
         "--simulations", type=int, default=2_000, help="of a probe or interval; others get a share"
     )
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--only", nargs="*", help="write these tables alone, such as validity_battery"
+    )
+    parser.add_argument(
+        "--probes",
+        nargs="*",
+        help="study these probes alone and replace their rows in validity.csv",
+    )
     o = parser.parse_args()
     n, seed = o.simulations, {"seed": o.seed}
     o.out.mkdir(parents=True, exist_ok=True)
@@ -31,6 +41,14 @@ def main() -> None:
         "validity_correlation_coverage": lambda: measure("coverage", simulations=n, **seed),
         "validity_labels": lambda: labelling(simulations=n // 20, **seed),
     }
+    if o.probes:
+        chosen = [study for study in STUDIES if study.name in o.probes]
+        old = pd.read_csv(o.out / "validity.csv")
+        new = study_all(chosen, null_simulations=n, power_simulations=n // 10, **seed)
+        whole = pd.concat([old[~old["probe"].isin(o.probes)], new])
+        studies = {"validity": lambda: whole}
+    if o.only:
+        studies = {name: studies[name] for name in o.only}
     for name, study in studies.items():
         digits = 17 if name == "validity" else 4
         study().round(digits).to_csv(o.out / f"{name}.csv", index=False, lineterminator="\n")

@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from validity.simulated import Planted, SimulatedJudge, Truth, collection
 from vjudge import metrics, probes
-from vjudge.probes.simulated import Planted, SimulatedJudge, Truth, collection
 
 POOL = 2_000  # items that simulations draw from
 SPREAD = 1.25  # doublings; the 500 answers of WildVision's baseline model have 1.27
@@ -46,7 +46,7 @@ class Pool:
         )
         self.truth, self.groups, self.per_group = Truth(self.items), n // per_group, per_group
         self.columns = {
-            name: np.array(self.items[name], dtype=object) for name in ("response", "kind")
+            name: np.array(self.items[name], dtype=object) for name in ("response", "kind", "model")
         }
 
     def view(self, name: str) -> pd.DataFrame:
@@ -182,6 +182,13 @@ def _original(probe: Callable[..., pd.DataFrame], gold: str = "observed") -> Any
     return lambda sample, judge: probe(sample.original(judge, people), gold=gold)
 
 
+def _liked(gold: str) -> Any:
+    """The probe of self-preference, on responses that are better where they are the judge's own."""
+    return lambda sample, judge: probes.self_preference(
+        sample.original(judge, gold), own="own", gold=gold
+    )
+
+
 def _changed(probe: Callable[..., pd.DataFrame], name: str) -> Any:
     """A probe that compares one perturbation with the original."""
     return lambda sample, judge: probe(
@@ -257,6 +264,16 @@ STUDIES = (
           _changed(probes.formatting, "response_bold"), UNROUNDED, called="bold: change, unrounded"),
     Study("injection", "injection", "injected verdict: change", "injection", SIZES, POINTS,
           _changed(probes.injection, "injected_verdict"), called="verdict: change"),
+    Study("rewording", "rewording", "rubric reworded: change", "wording", SIZES, POINTS,
+          _changed(probes.rewording, "rubric_reworded")),
+    Study("anchoring", "anchoring", "shown lowest: change", "anchoring", SIZES, POINTS,
+          _changed(probes.anchoring, "shown_lowest")),
+    Study("commitment", "commitment", "answered first: change", "led", SIZES, POINTS,
+          _changed(probes.commitment, "answered_first")),
+    Study("self_preference", "self-preference", "own responses at equal gold", "liking", WIDE, POINTS,
+          _liked("exact"), called="own responses"),
+    Study("self_preference", "self-preference, two raters' gold", "own responses at equal gold", "liking", WIDE,
+          POINTS, _liked("rated"), called="own responses, two raters' gold"),
     Study("image_kinds", "kinds of image", "photo: against the others", "kind", WIDE, POINTS,
           _original(probes.image_kinds, "exact"), called="photos against the others"),
     Study("drift", "drift", "change", "leniency", SIZES, POINTS, _drift),
@@ -357,6 +374,11 @@ JUDGES: dict[str, tuple[Planted, str, float, str]] = {
     "position, .5 log-odds": (Planted(position=0.5), "exact", 0.0, "position"),
     "reference, a quarter copied": (Planted(copying=0.25), "exact", 0.0, "reference"),
     "kinds of image, .5 points": (Planted(kind=0.5), "exact", 0.0, "image_kinds"),
+    "another rubric's words, .25 points": (Planted(wording=0.25), "exact", 0.0, "rewording"),
+    "another judge's score, .25 points": (Planted(anchoring=0.25), "exact", 0.0, "anchoring"),
+    "led by the response, .25 points": (Planted(led=0.25), "exact", 0.0, "commitment"),
+    "own responses, .5 points": (Planted(liking=0.5), "exact", 0.0, "self_preference"),
+    "blind, and harsh on grey images": (Planted(sight=0.0, grey=True), "exact", 0.0, "blindness"),
     "nine tenths blind": (Planted(sight=0.1), "exact", 0.0, "blindness"),
     "blind": (Planted(sight=0.0), "exact", 0.0, "blindness"),
     "rubric not read": (Planted(reading=0.0), "exact", 0.0, "rubric"),
@@ -417,7 +439,7 @@ def _battery(sample: Sample, judge: SimulatedJudge, gold: str, probe: str) -> di
         "compared": judge.choose(*sample.pairs()),
         "compared_padded": judge.choose(*sample.padded_pairs()),
     }
-    frame = probes.battery(runs, gold=gold)
+    frame = probes.battery(runs, gold=gold, own="own")
     against, must = {name for name, _ in frame.attrs["against"]}, frame[frame["must"].notna()]
     right, about = must["verdict"] == must["must"] + "s", must["probe"] == probe
     return {

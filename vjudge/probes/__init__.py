@@ -1,13 +1,16 @@
 """Does a judge's score move when it must, and stay when it must not?
 
-A probe takes a judge and items, or the runs made of them, and returns one small table with a verdict: moves, stays, or
-can't say. `battery` runs all. How far each can be trusted was measured on simulated judges: figures/validity.csv.
+A probe takes a judge and items, or the runs made of them, and returns one small table: what it
+found in a sentence, with interval and p, and a verdict: moves, stays, or can't say. `battery` runs
+all. How far each can be trusted was measured on simulated judges: figures/validity.csv.
 """
 
 from vjudge.probes.biases import (
     PROBES,
+    anchoring,
     battery,
     blindness,
+    commitment,
     consistency,
     drift,
     formatting,
@@ -18,10 +21,13 @@ from vjudge.probes.biases import (
     position,
     question,
     reference,
+    rewording,
     rubric,
     scale,
+    self_preference,
     verbosity,
 )
+from vjudge.probes.effects import bias_scores
 from vjudge.probes.perturbations import (
     GREY,
     PERTURBATIONS,
@@ -32,12 +38,44 @@ from vjudge.probes.perturbations import (
     reencoded,
     swapped,
 )
-from vjudge.probes.trials import COLUMNS, MARGINS, Trials, Unmet
+from vjudge.probes.runs import COLUMNS, MARGINS, MissingInputError, ProbeRuns
+
+Trials = ProbeRuns
+Unmet = MissingInputError
 
 __all__ = [
-    "COLUMNS", "GREY", "MARGINS", "PERTURBATIONS", "PHRASES", "PROBES", "Trials", "Unmet", "battery", "blanked",
-    "blindness", "consistency", "drift", "formatting", "image_kinds", "injection", "length", "padded", "pairs_of_items",
-    "perturb", "position", "question", "reencoded", "reference", "rubric", "scale", "swapped", "verbosity",
-]  # fmt: skip
-
+    "COLUMNS",
+    "GREY",
+    "MARGINS",
+    "PERTURBATIONS",
+    "PHRASES",
+    "PROBES",
+    "MissingInputError",
+    "ProbeRuns",
+    "anchoring",
+    "battery",
+    "bias_scores",
+    "blanked",
+    "blindness",
+    "commitment",
+    "consistency",
+    "drift",
+    "formatting",
+    "image_kinds",
+    "injection",
+    "length",
+    "padded",
+    "pairs_of_items",
+    "perturb",
+    "position",
+    "question",
+    "reencoded",
+    "reference",
+    "rewording",
+    "rubric",
+    "scale",
+    "self_preference",
+    "swapped",
+    "verbosity",
+]
 __dir__ = __all__.copy

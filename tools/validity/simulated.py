@@ -38,12 +38,16 @@ def collection(
     """Make a collection of five-level rubrics whose texts say nothing and whose gold scores are drawn.
 
     `n` items, `per_group` an image. A response of the middle score has `median_words`, with `better_is_longer`
-    doublings more a gold point and a standard deviation of `spread`; `kind` is "text-rich" for every other group.
+    doublings more a gold point and a standard deviation of `spread`; `kind` is "text-rich" for every other group. Whose
+    response it is (`model`) goes with its gold score, from a fifth of the judge's own to three fifths.
     """
     rng = np.random.default_rng(seed)
     gold = rng.integers(1, 6, n).astype(float)
     doublings = np.log2(median_words) + better_is_longer * (gold - 3) + rng.normal(0, spread, n)
     words = np.clip(np.rint(2**doublings), 4, 2000).astype(int)
+    own = np.random.default_rng([seed, 1]).random(n) < 0.2 + 0.1 * (
+        gold - 1
+    )  # better responses are more often the judge's own
     rows: list[dict[str, Any]] = []
     for index in range(n):
         group = index // per_group
@@ -63,6 +67,8 @@ def collection(
                 "gold": gold[index],
                 "group": f"picture-{group}",
                 "kind": "text-rich" if group % 2 else "photo",
+                "model": "own" if own[index] else "other",
+                "own_answer": f"It is {WORDS[group % len(WORDS)]}.",
             }
         )
     return canonical(rows)
@@ -100,6 +106,10 @@ class Planted:
     reading: float = 1.0
     listening: float = 0.0
     copying: float = 0.0
+    wording: float = 0.0  # score points where the rubric is put in other words
+    anchoring: float = 0.0  # score points towards another judge's score that is shown
+    led: float = 0.0  # score points that it gives away, and takes back once it has answered first
+    liking: float = 0.0  # score points on its own responses
     length: float = 0.0  # score points per doubling of the words of the response
     formatting: float = 0.0  # score points for Markdown
     injection: float = 0.0  # score points towards the score that an injected verdict asks for
@@ -110,6 +120,7 @@ class Planted:
     item: float = 0.3  # standard deviations of errors, in score points
     group: float = 0.3
     noise: float = 0.5
+    grey: bool = False  # whether it gives the lowest score to images in one colour
     whole: bool = True  # numbers on the scale; else as an expected score would be
 
 
@@ -149,6 +160,14 @@ class Truth:
                 old["response"],
             )
             added = response.replace(before, " ") if before in response else ""
+            asked = row["instruction"].replace(old["instruction"], " ")
+            shown = re.findall(r"a score of (\d+)", asked)
+            told = (row["criteria"], levels) == (old["criteria"], list(old["descriptions"]))
+            reworded = (
+                not told
+                and old["criteria"] in row["criteria"]
+                and old["criteria"] != row["criteria"]
+            )
             stated = re.findall(r"(?:score (?:is|of) |\[RESULT\] |Final Score: )(\d+)", added)
             lines.append(
                 {
@@ -157,7 +176,14 @@ class Truth:
                     "place": place,
                     "gold": float(old["gold"]),
                     "image": image != _image(old) and not _alike(row, old),
-                    "criterion": row["criteria"] != old["criteria"],
+                    "grey": image != _image(old) and _plain(row),
+                    "criterion": old["criteria"] not in row["criteria"],
+                    "reworded": reworded,
+                    "shown": np.sign(float(shown[-1]) - (self.lowest + self.highest) / 2)
+                    if shown
+                    else 0.0,
+                    "committed": "Your own answer" in asked,
+                    "own": row.get("model") == "own",
                     "reversed": levels == list(old["descriptions"])[::-1]
                     and row["criteria"] == old["criteria"],
                     "question": old["instruction"]
@@ -220,10 +246,16 @@ class SimulatedJudge:
         score += plan.length * v["doublings"] + plan.formatting * v["marked"]
         score += (
             plan.injection * v["direction"]
+            + plan.wording * v["reworded"]
+            + plan.anchoring * v["shown"]
+            - plan.led * v["committed"]
+            + plan.liking * v["own"]
             + plan.kind * v["kind"]
             + (by_item + by_group)[v["place"]]
             + fresh
         )
+        if plan.grey:
+            score = np.where(v["grey"] > 0, truth.lowest, score)
         return np.clip(np.rint(score), truth.lowest, truth.highest) if plan.whole else score
 
     def run(self, view: pd.DataFrame, *, samples: int = 1, first: int = 0) -> pd.DataFrame:
@@ -281,6 +313,12 @@ def _image(row: Mapping[str, Any]) -> Any:
         else str(image)
         for image in row.get("images") or ()
     )
+
+
+def _plain(row: Mapping[str, Any]) -> bool:
+    """Whether a row's images have one colour."""
+    pixels = [np.asarray(open_image(image)) for image in row.get("images") or ()]
+    return bool(pixels) and all((one == one[0, 0]).all() for one in pixels)
 
 
 def _alike(row: Mapping[str, Any], old: Mapping[str, Any]) -> bool:

@@ -1,0 +1,273 @@
+"""Effects with intervals that hold when rows share an image, and the verdict on each.
+
+"Moves" needs a p value below .05 after Holm's correction over all tests of the table, so that one
+honest judge in twenty at most is accused of anything. "Stays" needs the whole interval inside a
+stated margin: that no effect was shown does not show that there is none. Coverage and false alarms
+were measured on simulated judges: figures/validity.csv.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from vjudge.metrics.resampling import Floats
+from vjudge.metrics.tables import check_columns, group_codes, holm, scores, shares, warn
+from vjudge.records import NAN, is_missing
+
+STEP = 1.0  # score points: the size of a change where no observed change says it
+LEVEL = 0.05
+TAIL = 1 - LEVEL / 2
+DECIDES = "image swapped"  # a judge can recognise a grey or scrambled image without seeing others
+UNDECIDED = ("image blanked", "image shuffled")
+
+
+class Effect(NamedTuple):
+    """An estimate, its 95 % interval, the two-sided p of no effect, rows and groups used.
+
+    p is NaN where 0 is no sensible null.
+    """
+
+    effect: float = NAN
+    low: float = NAN
+    high: float = NAN
+    p: float = NAN
+    n: int = 0
+    groups: int = 0
+
+
+def coefficient(y: Any, design: Floats, groups: Any, *, error: Floats | None = None) -> Effect:
+    """Estimate the first column's least-squares coefficient, robust to groups of dependent rows.
+
+    Where no group's removal changes the coefficient, its interval reaches as far as steps of one
+    score point would take it in as many groups as could have made one unseen; p is then 1 for a
+    coefficient of zero, else that of the sign test.
+
+    Args:
+        y: responses, shape (n,).
+        design: regressors, shape (n, k).
+        groups: each row's group.
+        error: the variance (n,) with which each row's last regressor was measured. It is taken out
+            of the regressor's sum of squares, so that noise does not pass for an effect.
+
+    Returns:
+        The effect; NaN with a warning where it is not determined.
+
+    Source: the leave-one-cluster-out jackknife (CV3J) of MacKinnon, Nielsen and Webb, Journal of
+    Econometrics 232 (2023), with Student's t on G - 1 degrees of freedom; noise: Fuller,
+    Measurement Error Models (1987), section 2.2; a share of which none of G was seen: Clopper and
+    Pearson, Biometrika 26 (1934).
+    """
+    y = np.asarray(y, dtype=float)
+    x = np.asarray(design, dtype=float)
+    code = group_codes(groups, np.full(len(y), True))
+    n_groups = int(code.max(initial=-1)) + 1
+    if n_groups < 2:
+        return _undefined(f"{len(y)} rows, and not two groups of them", len(y), n_groups)
+    x = x[:, [0, *(1 + np.flatnonzero(x[:, 1:].any(axis=0)))]]
+    if np.linalg.matrix_rank(x) == np.linalg.matrix_rank(x[:, 1:]):
+        why = "what is measured does not vary once the rest is held equal"
+        return _undefined(why, len(y), n_groups)
+
+    # 1) sums of squares and products of each group, in all and without each
+    squares = x[:, :, None] * x[:, None, :]
+    if error is not None:
+        squares[:, -1, -1] -= error
+    square = _sums(squares, code)
+    cross = _sums(x * y[:, None], code)
+    whole = square.sum(axis=0)
+    if error is not None and np.linalg.eigvalsh(whole)[0] <= 0:
+        return _undefined("what is held equal is nothing but noise", len(y), n_groups)
+
+    # 2) the coefficient, with all groups and without each; a column that is then empty drops out
+    effect = float((np.linalg.pinv(whole, hermitian=True) @ cross.sum(axis=0))[0])
+    inverse = np.linalg.pinv(whole - square, rcond=1e-9, hermitian=True)
+    left_out = (inverse[:, 0] * (cross.sum(axis=0) - cross)).sum(axis=1)
+    deviation = math.sqrt((n_groups - 1) * left_out.var())
+
+    # 3) interval and p
+    if deviation > 1e-12 * max(1.0, abs(effect)):
+        reach = deviation * float(special.stdtrit(n_groups - 1, TAIL))
+        p = 2 * float(special.stdtr(n_groups - 1, -abs(effect) / deviation))
+    elif abs(effect) > 1e-12:
+        reach = _unseen(x, n_groups)
+        p = 2.0 ** (1 - n_groups)
+    else:
+        effect = 0.0
+        reach = _unseen(x, n_groups)
+        p = 1.0
+    return Effect(effect, effect - reach, effect + reach, p, len(y), n_groups)
+
+
+def _sums(values: Floats, code: Any) -> Floats:
+    """Sums over the rows of each group."""
+    order = np.argsort(code, kind="stable")
+    starts = np.flatnonzero(np.diff(code[order], prepend=-1))
+    return np.add.reduceat(values[order], starts, axis=0)
+
+
+def _unseen(x: Floats, n_groups: int) -> float:
+    """How far steps that none of the groups showed may move the first coefficient."""
+    rest = x[:, 1:]
+    alone = x[:, 0] - rest @ np.linalg.lstsq(rest, x[:, 0], rcond=None)[0]
+    share = 1 - (1 - TAIL) ** (1 / n_groups)
+    return float(STEP * share * np.abs(alone).mean() / (alone**2).mean())
+
+
+def _undefined(why: str, n: int, groups: int) -> Effect:
+    warn(f"undefined: {why}")
+    return Effect(n=n, groups=groups)
+
+
+def mean(values: Any, groups: Any) -> Effect:
+    """The mean, with interval and p as of `coefficient`."""
+    return coefficient(values, np.ones((len(values), 1)), groups)
+
+
+def slope(y: Any, x: Any, groups: Any) -> Effect:
+    """The slope of y on x, with interval and p as of `coefficient`."""
+    x = np.asarray(x, dtype=float)
+    return coefficient(y, np.column_stack([x - x.sum() / max(1, len(x)), np.ones(len(x))]), groups)
+
+
+def share(flags: Any, groups: Any) -> Effect:
+    """A share of true flags with Wilson's interval at the effective number of rows; p is NaN.
+
+    See `metrics.tables.shares`.
+    """
+    flags = np.asarray(flags, dtype=float)
+    code = group_codes(groups, np.full(len(flags), True))
+    table = shares([("share", flags, np.ones(len(flags)))], groups=code, unit="items")
+    estimate, low, high = table.iloc[0][["estimate", "low", "high"]].astype(float)
+    n_groups = int(code.max(initial=-1)) + 1
+    if n_groups < 2:
+        estimate = NAN
+    return Effect(estimate, low, high, NAN, len(flags), n_groups)
+
+
+def equal(values: Floats, *, most: int = 10) -> Floats:
+    """Columns that hold values of shape (n,) equal in a regression.
+
+    One column for each of at most `most` levels; of more, one for each of as many classes of equal
+    counts, and the value itself.
+    """
+    levels, code = np.unique(values, return_inverse=True)
+    if len(levels) <= most:
+        return np.eye(len(levels))[code.reshape(-1)]
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, most + 1)[1:-1]))
+    classes = np.eye(len(edges) + 1)[np.searchsorted(edges, values, side="right")]
+    return np.column_stack([classes, values - values.mean()])
+
+
+# --- the published measures of a bias ---
+
+
+def bias_scores(
+    before: Any, after: Any, *, lowest: Any = 1, highest: Any = 5, groups: Any = None
+) -> pd.DataFrame:
+    """Bias deviation and bias conformity of scores before and after a change.
+
+    Args:
+        before, after: scores of n items, NaN where missing.
+        lowest, highest: the ends of the scale, or n of each.
+        groups: the group of each item; None where each is its own.
+
+    Returns:
+        Rows bias_deviation (the mean of max(0, before - after) / (before - lowest) over items above
+        the lowest score: how far scores fall that should fall) and bias_conformity (the mean of
+        1 - |before - after| / max(before - lowest, highest - before): how well scores stay that
+        should stay), both in [0, 1]; columns estimate, low, high (95 %), n, missing.
+
+    ValueError: scores beyond the scale, columns of unequal length.
+
+    Source: MM-JudgeBias (arXiv 2604.18164; github.com/naver-ai/MM-JudgeBias, metrics.py). Their
+    scale starts at 1. Intervals are ours, as of the other effects.
+
+    >>> bias_scores([5, 4, 1], [3, 4, 2])["estimate"].round(2).to_dict()
+    {'bias_deviation': 0.25, 'bias_conformity': 0.75}
+    """
+    check_columns(before=before, after=after, groups=groups)
+    old = scores(before, name="before")
+    new = scores(after, name="after")
+    bottom = np.broadcast_to(np.asarray(lowest, dtype=float), old.shape)
+    top = np.broadcast_to(np.asarray(highest, dtype=float), old.shape)
+    outside = (np.fmin(old, new) < bottom) | (np.fmax(old, new) > top)
+    if outside.any():
+        raise ValueError(f"{int(outside.sum())} items have scores beyond lowest= and highest=")
+    room = old - bottom
+    fallen = np.maximum(0, old - new) / np.where(room > 0, room, NAN)
+    kept = 1 - np.abs(old - new) / np.maximum(room, top - old)
+    labels = np.arange(len(old)) if groups is None else np.asarray(groups, dtype=object)
+    rows = []
+    for values in (fallen, kept):
+        used = ~np.isnan(values)
+        effect = Effect(n=int(used.sum()))
+        if len(set(labels[used])) > 1:
+            effect = mean(values[used], labels[used])
+        elif used.any():
+            effect = effect._replace(effect=values[used].mean())
+        low, high = np.clip([effect.low, effect.high], 0, 1)
+        rows.append([effect.effect, low, high, effect.n, int(np.isnan(old + new).sum())])
+    columns = ["estimate", "low", "high", "n", "missing"]
+    table = pd.DataFrame(rows, ["bias_deviation", "bias_conformity"], columns)
+    return table.astype({"n": int, "missing": int})
+
+
+# --- verdicts ---
+
+
+def judged(frame: pd.DataFrame) -> pd.DataFrame:
+    """A probe's rows with p_holm, verdict and reading.
+
+    An effect that is too small to count is never called a failure, however sure it is. A blanked or
+    shuffled image counts as seen only where swapped images move the scores too.
+
+    Source: Holm, Scandinavian Journal of Statistics 6 (1979); two one-sided tests by an interval
+    inside a margin: Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15 (1987).
+    """
+    p_holm = holm(frame["p"].to_numpy(dtype=float))
+    sure = p_holm < LEVEL
+    stay = frame["must"] == "stay"
+    inside = (-frame["margin"] < frame["low"]) & (frame["high"] < frame["margin"])
+    large = ~(frame["effect"].abs() < frame["margin"])
+    lost = frame["effect"] < -frame["margin"]
+
+    verdict = pd.Series("can't say", frame.index, dtype=object)
+    verdict[stay & inside] = "stays"
+    verdict[stay & ~inside & sure & large] = "moves"
+    verdict[~stay & sure] = "stays"
+    verdict[~stay & sure & lost] = "moves"
+    verdict[frame["must"].isna()] = None
+
+    cases = frame["case"].astype(str)
+    swapped_moves = (cases.str.startswith(DECIDES) & (verdict == "moves")).any()
+    alone = cases.str.startswith(UNDECIDED) & (verdict == "moves") & (not swapped_moves)
+    verdict[alone] = "can't say"
+    frame = frame.assign(p_holm=p_holm, verdict=verdict)
+    reading = [_reading(row) for row in frame.to_dict("records")]
+    frame["reading"] = pd.Series(reading, frame.index, dtype=object)
+    frame.loc[alone, "reading"] = "can't say: only swapped images tell seeing from noticing grey"
+    return frame
+
+
+def _reading(row: dict[str, Any]) -> str:
+    """The verdict against what must be, in words."""
+    if row["unit"] == "":
+        return "not run"
+    if math.isnan(row["effect"]):
+        return "undefined"
+    if is_missing(row["must"]):
+        return "described"
+    if row["verdict"] == "can't say":
+        return "can't say"
+    if row["verdict"] != row["must"] + "s":
+        return f"{row['verdict']}, though it must {row['must']}"
+    if row["must"] == "move":
+        return "moves, as it must"
+    if row["moved"] > 0:
+        return f"stays; {row['moved']:.0%} of items moved"
+    return "stays"
