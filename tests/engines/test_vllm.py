@@ -28,6 +28,7 @@ from vjudge import models
 from vjudge.data import load_collection
 from vjudge.engines.engine import Ask, Closing
 from vjudge.engines.vllm import VllmEngine
+from vjudge.images import Pictures
 from vjudge.judge import Judge, load_judge
 from vjudge.prompts import IMAGE, Prompt
 from vjudge.records import Item
@@ -271,31 +272,32 @@ def test_what_vllm_is_made_with_and_asked(judge_of: Any, random_judge: Path, row
 
 
 def test_failures_stay_in_their_own_row(
-    judge_of: Any, random_judge: Path, rows: Any, tmp_path: Path
+    judge_of: Any, random_judge: Path, rows: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     gone = tmp_path / "gone.png"
     rows[0]["images"][0].save(gone)
     judge, llm = judge_of(random_judge, max_model_len=420)
+    engine = judge.engine
     few = [dict(row) for row in rows[:6]]
     few[1]["response"] = "far too long " * 300
-    few[4]["images"] = [str(gone)]
-    engine = judge.engine
+    prompts = [judge.template.render(Item.from_row(row)) for row in few]
+    images = [row["images"] for row in few]
+    images[4] = [Pictures(keep_bytes=0)(str(gone))]  # a file that was too large to keep
+    gone.unlink()
     encode = engine._encode
 
-    def vanishes(row: Any, *args: Any) -> None:
+    def refused(row: Any, *args: Any) -> None:
         encode(row, *args)
         if row.index == 2:
             row.ids.append(999)
-        if row.index == 4:
-            row.pictures[0].data = None  # a file that was too large to keep
-            gone.unlink()
 
-    engine._encode = vanishes
-    table = judge.grade(few, max_new_tokens=3, progress=False)
-    assert "and 419 are this judge's limit" in table["failure"][1]
-    assert "gone.png" in table["failure"][4]
-    assert table["failure"][2] == "vLLM: a token that vLLM turns down"
-    assert (table.drop(index=[1, 2, 4])["n_new_tokens"] == 3).all()
+    monkeypatch.setattr(engine, "_encode", refused)
+    batches = engine.answer(prompts, images, Ask(max_new_tokens=3))
+    answers = {answer.index: answer for batch in batches for answer in batch}
+    assert "and 419 are this judge's limit" in answers[1].failure
+    assert answers[2].failure == "vLLM: a token that vLLM turns down"
+    assert "gone.png" in answers[4].failure
+    assert [answers[place].n_new_tokens for place in (0, 3, 5)] == [3, 3, 3]
     assert len(llm.requests) == 3, "the others, each once"
 
 

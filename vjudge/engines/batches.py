@@ -10,8 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import os.path
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import torch
 
 from vjudge.engines.engine import Ask, Sources, Wanted, Work, check_images
-from vjudge.engines.tokens import Scale, Stem
+from vjudge.engines.rows import Prefix, Row
 from vjudge.engines.vision import images_of
 from vjudge.images import Pictures
 from vjudge.models import VisionLanguageModel
@@ -29,60 +28,6 @@ MAX_ROWS = 320  # of a batch under "auto": more bring nothing
 PLANNED = 256  # tokens of an answer that memory is planned for: few are longer
 SHORTEST = 8  # tokens: a shorter common beginning is not worth a prefix of its own
 CPU_BATCH = 2 << 30  # bytes of a batch on a CPU
-
-
-@dataclass(eq=False)
-class Prefix:
-    """The beginning of prompts, with all their images.
-
-    `states` holds each layer's keys and values (2, heads, tokens, width); `delta` is what
-    multimodal positions add to a token's number after it.
-    """
-
-    ids: list[int] = field(default_factory=list)
-    keys: tuple[str, ...] = ()
-    states: list[torch.Tensor] = field(default_factory=list)
-    delta: int = 0
-
-
-@dataclass(eq=False)
-class Row:
-    """One prompt as tokens, and its answer while it is written.
-
-    `readings` are rows after which a distribution is read; they end in the `stem` of a score's
-    text. `logprobs` is step -> token -> log-probability.
-    """
-
-    index: int
-    ids: list[int]
-    keys: tuple[str, ...] = ()  # of its images
-    limit: int = 0  # tokens of its answer
-    seed: int = 0
-    scale: Scale | None = None
-    stem: Stem = ()
-    failure: str | None = None
-    prefix: Prefix = field(default_factory=Prefix)
-    tokens: list[int] = field(default_factory=list)
-    text: str = ""
-    finish: str = "length"
-    done: bool = False
-    logprobs: dict[int, dict[int, float]] = field(default_factory=dict)
-    score_logprobs: dict[int, float] | None = None
-    value: float | None = None
-    readings: list[Row] = field(default_factory=list)
-    closing: bool = False  # whether the readings close its answer
-    unclosed: str | None = None
-
-    @property
-    def own(self) -> int:
-        """How many tokens stand after its prefix."""
-        return len(self.ids) - len(self.prefix.ids)
-
-    def read_after(self, ids: list[int], scale: Scale) -> None:
-        """Have a scale read after `ids`."""
-        for stem in scale.stems:
-            reading = Row(self.index, [*ids, *stem], self.keys, scale=scale, stem=stem)
-            self.readings.append(reading)
 
 
 class Call:
@@ -102,8 +47,6 @@ class Call:
         image_mode: str | None = None,
     ) -> None:
         self.engine = engine
-        self.model: VisionLanguageModel = engine.model
-        self.encoder = engine.encoder
         self.source: Any = images_of(engine.model, image_mode or engine.image_mode)
         self.prompts = prompts
         self.images = images
@@ -111,6 +54,7 @@ class Call:
         self.work = Work(threads=engine.threads or 0)
         if engine.plain is not None:
             self.work.notes.append(engine.plain)
+        self.wanted = {row for row in range(len(prompts)) if wanted is None or row in wanted}
         self.pictures = Pictures()
         self.keys: dict[int, tuple[str, ...]] = {}
         self.failures: dict[int, str] = {}  # of prompts whose images can't be had
@@ -119,47 +63,54 @@ class Call:
                 self.keys[index] = self._keys_of(index)
             except (ValueError, OSError) as error:
                 self.failures[index] = str(error)
-        self.wanted = set(range(len(prompts)))
-        if wanted is not None:
-            self.wanted = {index for index in self.wanted if index in wanted}
-        if isinstance(ask.batch_size, int):
-            self.most = ask.batch_size
-            self.room: float = math.inf
-        else:
-            self.most = MAX_ROWS
-            self.room = batch_tokens(self.model)
 
     def batches(self) -> Iterator[list[Row]]:
         """The batches that hold any of the wanted prompts."""
+        most = MAX_ROWS
+        room = math.inf
+        if isinstance(self.ask.batch_size, int):
+            most = self.ask.batch_size
+        else:
+            room = batch_tokens(self.engine.model)
         order = [*self.failures, *self._order()]
-        for start in range(0, len(order), self.most):
-            block = order[start : start + self.most]
+        for start in range(0, len(order), most):
+            block = order[start : start + most]
             if self.wanted.isdisjoint(block):
                 continue
             rows = [self.row(index) for index in block]
-            for part in cut([self._planned(row) for row in rows], self.room):
+            planned = []  # tokens
+            for row in rows:
+                n_tokens = len(row.ids) + min(row.limit, PLANNED)
+                planned.append(n_tokens * max(1, len(row.readings)))
+            for part in cut(planned, room):
                 if not self.wanted.isdisjoint(block[part]):
                     yield rows[part]
 
     def row(self, index: int) -> Row:
         """One prompt as tokens."""
         ask = self.ask
+        model = self.engine.model
+        row = Row(index, seed=ask.seed(index))
         try:
             if index in self.failures:
                 raise ValueError(self.failures[index])
-            keys = self.keys[index]
-            prompt, places = self.source.place(self.prompts[index], keys)
-            ids, scale, stems = self.encoder.asked(prompt, ask, index, image_tokens=places)
-            check_length(self.model, len(ids) + len(stems[-1]))
+            row.keys = self.keys[index]
+            prompt, places = self.source.place(self.prompts[index], row.keys)
+            ids, row.scale = self.engine.encoder.asked(prompt, ask, index, image_tokens=places)
+            n_tokens = len(ids)
+            if ask.scores and row.scale is not None:
+                n_tokens += len(row.scale.stems[-1])
+            check_length(model, n_tokens)
         except (ValueError, OSError) as error:
-            return Row(index, [], failure=str(error))
-        row = Row(index, ids, keys, seed=ask.seed(index), scale=scale)
+            return Row(index, failure=str(error))
+        row.ids = ids
+        row.n_prompt_tokens = len(ids)
         if ask.mode == "feedback":
-            row.limit = min(ask.max_new_tokens, self.model.context_length - len(ids))
+            row.limit = min(ask.max_new_tokens, model.context_length - len(ids))
             return row
         row.finish = "stop"
-        if scale is not None:
-            row.read_after(ids, scale)
+        if row.scale is not None:
+            row.read_after(ids, row.scale)
         return row
 
     def _keys_of(self, index: int) -> tuple[str, ...]:
@@ -180,20 +131,16 @@ class Call:
 
         Nothing is tokenized for it.
         """
+        texts = {index: self.prompts[index].text for index in self.keys}
         longest: dict[tuple[str, ...], int] = {}
         for index, keys in self.keys.items():
-            longest[keys] = max(longest.get(keys, 0), len(self.prompts[index].text))
+            longest[keys] = max(longest.get(keys, 0), len(texts[index]))
 
         def place(index: int) -> Any:
             keys = self.keys[index]
-            return -longest[keys], keys, self.prompts[index].text, index
+            return -longest[keys], keys, texts[index], index
 
         return sorted(self.keys, key=place)
-
-    def _planned(self, row: Row) -> int:
-        """For how many tokens of a row memory is planned."""
-        n_tokens = len(row.ids) + min(row.limit, PLANNED)
-        return n_tokens * max(1, len(row.readings))
 
 
 def check_length(model: VisionLanguageModel, n_tokens: int) -> None:
@@ -207,7 +154,7 @@ def check_length(model: VisionLanguageModel, n_tokens: int) -> None:
         )
 
 
-def share(rows: Sequence[Row], non_text_token_ids: Sequence[int]) -> list[Prefix]:
+def share(rows: Sequence[Row], non_text_token_ids: Collection[int]) -> list[Prefix]:
     """Give each row its prefix: what it shares with others about its images, or nearly all."""
     prefixes = []
     for keys, group in itertools.groupby(rows, key=lambda row: row.keys):
@@ -273,10 +220,11 @@ def batch_tokens(model: VisionLanguageModel) -> int:
     heads = config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     heads = getattr(config, "num_key_value_heads", None) or heads
-    token_bytes = 2 * config.num_hidden_layers * heads * width * model.dtype.itemsize
-    token_bytes += 20 * config.hidden_size * model.dtype.itemsize  # of its activations
-    weights = [weight for weight in model.model.parameters() if weight.is_cuda]
-    room = -sum(weight.nbytes for weight in weights)
-    for device in {weight.device for weight in weights}:
-        room += int(0.8 * torch.cuda.get_device_properties(device).total_memory)
-    return max(room, CPU_BATCH) // token_bytes
+    numbers = 2 * config.num_hidden_layers * heads * width  # keys and values of a token
+    numbers += 20 * config.hidden_size  # its activations
+    room = CPU_BATCH
+    devices = {weight.device for weight in model.model.parameters() if weight.is_cuda}
+    if devices:
+        sizes = [torch.cuda.get_device_properties(device).total_memory for device in devices]
+        room = max(room, int(0.8 * sum(sizes)) - model.model.get_memory_footprint())
+    return room // (numbers * model.dtype.itemsize)

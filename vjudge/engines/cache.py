@@ -7,24 +7,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from vjudge.engines.batches import Prefix, Row, cut
+from vjudge.engines.batches import cut
+from vjudge.engines.rows import Prefix, Row
 from vjudge.engines.vision import left_padded
 from vjudge.models import VisionLanguageModel
 
 STEP = 64  # tokens by which keys and values get room
 PASS_TOKENS = 2048  # tokens of prompts computed at once: more bring nothing
-SHARING_CHATS = (
-    "qwen2_vl",
-    "qwen2_5_vl",
-    "qwen3_vl",
-    "internvl",
-    "llava_next",
-    "llava",
-    "idefics3",
-)
+SHARING_CHATS = "qwen2_vl qwen2_5_vl qwen3_vl internvl llava_next llava idefics3".split()
 """Chat models whose prefixes were shared and compared with their own `generate`."""
 
 
@@ -43,15 +37,13 @@ class GrowingLayer(DynamicLayer):
         self.states = states
         self.keys, self.values = states[:, :, :, :end]
 
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> Any:
+    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> Any:
         """Append keys and values; return all of them."""
         states = self.states
         start = self.get_seq_length()
         end = start + key_states.shape[2]
         if end > states.shape[3]:
-            states = torch.nn.functional.pad(states, (0, 0, 0, STEP))
+            states = pad(states, (0, 0, 0, STEP))
         states[0, :, :, start:end] = key_states
         states[1, :, :, start:end] = value_states
         self.hold(states, end)
@@ -122,7 +114,7 @@ class RowCache:
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         """Put a token (rows,) behind each row; the logits (rows, vocabulary) after it."""
         self.positions = self.positions[:, -1:] + 1
-        self.mask = torch.nn.functional.pad(self.mask, (0, 1), value=1)
+        self.mask = pad(self.mask, (0, 1), value=1)
         output = self._forward(self.cache, tokens[:, None], self.positions, self.mask)
         return output.logits[:, -1].float()
 
@@ -179,15 +171,15 @@ def why_plain(model: VisionLanguageModel) -> str | None:
     taken = inspect.signature(model.model.forward).parameters
     needs = {"attention_mask", "position_ids", "past_key_values", "logits_to_keep"}
     scaling = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
-    reason = None
+    kinds = {type(layer) for layer in DynamicCache(config=config).layers}
     if model.kind == "chat" and kind not in SHARING_CHATS:
         reason = "not tried for this model"
     elif not needs <= taken.keys() or getattr(model.model, "_is_stateful", False):
         reason = "its positions or cache are its own"
     elif scaling in ("dynamic", "longrope"):
         reason = f"its positions are scaled by the prompt's length ({scaling})"
-    elif any(type(layer) is not DynamicLayer for layer in DynamicCache(config=config).layers):
+    elif kinds - {DynamicLayer}:
         reason = "it has layers with a window or a state"
-    if reason is None:
+    else:
         return None
     return f"{kind}: rows share no images or prefixes here and are batched plainly: {reason}"

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from transformers import LogitsProcessor
 
-from vjudge.engines.batches import Row
 from vjudge.engines.engine import Ask
+from vjudge.engines.rows import Row
 from vjudge.models import VisionLanguageModel
 
 

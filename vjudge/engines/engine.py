@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from abc import ABC, abstractmethod
@@ -14,10 +15,9 @@ from tqdm.auto import tqdm
 from vjudge.prompts import Prompt
 from vjudge.records import is_int_at_least
 
-Sources = Sequence[
-    Sequence[Any]
-]  # the images of each prompt, as `vjudge.images.picture` takes them
+Sources = Sequence[Sequence[Any]]  # a prompt's images, as `vjudge.images.picture` takes them
 Wanted = Container[int] | None  # rows, None for all
+Texts = Mapping[int, str]  # score -> what is written after the marker, such as {1: " 1"}
 
 MODES = ("feedback", "score", "value")
 FINISHES = ("stop", "length", "abort", "error", "content_filter")
@@ -29,20 +29,11 @@ class Closing:
     """How an answer that holds no verdict is closed (`unread="close"`).
 
     The answer stays as it is, `marker` is put behind it, and the distribution over the row's scale
-    (`Ask.scales`) is read at that place. The most probable score is the verdict.
+    is read at that place. The most probable score is the verdict.
     """
 
     format: str  # of `vjudge.prompts.parse.FORMATS`: how the answer is read first
     marker: str = "\n[RESULT]"
-
-    def wants(self, text: str, scale: Mapping[int, str], finish: str) -> bool:
-        """Whether this answer holds no verdict and may be closed; a refusal is never closed."""
-        from vjudge.prompts.parse import parse
-
-        failure = parse(text, scores=tuple(scale), format=self.format).failure
-        if failure is not None and failure.startswith("refused"):
-            return False
-        return failure is not None or finish != "stop"
 
 
 @dataclass(frozen=True)
@@ -59,6 +50,9 @@ class Ask:
         schemas: one a prompt, the JSON schema that its answer has to follow; () for free text.
             Engines that can enforce a schema do; for the others the wording has to suffice.
         closing: how answers without a verdict are closed; None leaves them as they are.
+        criteria: one a prompt, the scale of each named criterion that its answer scores; empty
+            for an answer with one verdict. Such an answer has no distribution and is closed
+            criterion by criterion.
         max_new_tokens: the most tokens of an answer, at least 1; the context bounds it too.
         temperature: 0 for greedy, otherwise the divisor of the logits, above 0.
         top_p: the smallest set of tokens with at least this probability is drawn from; in (0, 1].
@@ -70,10 +64,11 @@ class Ask:
 
     mode: str = "feedback"
     marker: str = ""
-    scales: Sequence[Mapping[int, str]] = ()
+    scales: Sequence[Texts] = ()
     seeds: Sequence[int] = ()
     schemas: Sequence[Mapping[str, Any]] = ()
     closing: Closing | None = None
+    criteria: Sequence[Mapping[str, Texts]] = ()
     max_new_tokens: int = 1024
     temperature: float = 0.0
     top_p: float = 1.0
@@ -85,7 +80,7 @@ class Ask:
         """Whether it is a score pass, which writes nothing."""
         return self.mode == "score"
 
-    def scale(self, row: int) -> Mapping[int, str]:
+    def scale(self, row: int) -> Texts:
         return self.scales[row] if self.scales else {}
 
     def seed(self, row: int) -> int:
@@ -94,32 +89,54 @@ class Ask:
     def schema(self, row: int) -> Mapping[str, Any] | None:
         return self.schemas[row] if self.schemas else None
 
+    def closings(self, row: int) -> list[tuple[str, str, Texts]]:
+        """Where an answer is closed: criterion ("" for one verdict), text before it, its scale."""
+        if self.closing is None or self.mode != "feedback":
+            return []
+        criteria = self.criteria[row] if self.criteria else {}
+        if not criteria:
+            scale = self.scale(row)
+            return [("", self.closing.marker, scale)] if scale else []
+        places = []
+        before = '\n{"scores": {'
+        for name, scale in criteria.items():
+            places.append((name, f"{before}{json.dumps(name, ensure_ascii=False)}:", scale))
+            before = ", "
+        return places
+
     def closes(self, row: int, text: str, finish: str) -> bool:
-        """Whether the answer of a row is to be closed."""
-        if self.closing is None or self.mode != "feedback" or not self.scale(row):
+        """Whether an answer holds no verdict and is to be closed; a refusal never is."""
+        from vjudge.prompts.parse import parse
+
+        places = self.closings(row)
+        if self.closing is None or not places:
             return False
-        return self.closing.wants(text, self.scale(row), finish)
+        weights = {name: 1.0 for name, _, _ in places if name}
+        scores = tuple(places[0][2])
+        read = parse(text, scores=scores, format=self.closing.format, weights=weights)
+        if read.failure is None:
+            return finish != "stop"
+        return not read.failure.startswith("refused")
 
     def check(self) -> list[str]:
         """What is unsound about these options, each with its remedy; empty for sound ones."""
         faults = []
+
+        def refuse(name: str, remedy: str) -> None:
+            faults.append(f"{name}={getattr(self, name)!r}: use {remedy}")
+
         if self.mode not in MODES:
-            faults.append(f"mode={self.mode!r}: use one of {', '.join(map(repr, MODES))}")
+            refuse("mode", f"one of {', '.join(map(repr, MODES))}")
         if not is_number(self.temperature):
-            faults.append(
-                f"temperature={self.temperature!r}: use 0 for greedy decoding, or a number above 0"
-            )
+            refuse("temperature", "0 for greedy decoding, or a number above 0")
         if not is_number(self.top_p) or not 0 < self.top_p <= 1:
-            faults.append(f"top_p={self.top_p!r}: use a number in (0, 1]")
+            refuse("top_p", "a number in (0, 1]")
         if not is_number(self.repetition_penalty) or self.repetition_penalty == 0:
-            faults.append(
-                f"repetition_penalty={self.repetition_penalty!r}: use 1 for none, or a number"
-                " above 0"
-            )
+            refuse("repetition_penalty", "1 for none, or a number above 0")
         if self.batch_size != "auto" and not is_int_at_least(self.batch_size, 1):
-            faults.append(f'batch_size={self.batch_size!r}: use "auto" or a whole number from 1')
+            refuse("batch_size", '"auto" or a whole number from 1')
         if not is_int_at_least(self.max_new_tokens, 1):
-            faults.append(f"max_new_tokens={self.max_new_tokens!r}: use a whole number from 1")
+            refuse("max_new_tokens", "a whole number from 1")
         draws = (self.temperature, self.top_p, self.repetition_penalty) != (0, 1, 1)
         if draws and self.mode in ("score", "value"):
             faults.append(
@@ -147,6 +164,7 @@ class Answer:
     failure: str | None = None  # why there is no answer
     transient: bool = False  # whether asking again may bring one
     closed: int | None = None  # the score of the row's scale that it was closed with
+    closed_scores: dict[str, int] | None = None  # the same of each named criterion
     unclosed: str | None = None  # why it could not be closed, where that was wanted
     reasoning: str = ""  # what a server gave as the model's thinking, apart from the text
     value: float | None = None  # what a value head gave

@@ -20,7 +20,7 @@ import transformers
 from transformers import GenerationConfig, LogitsProcessorList
 from transformers.utils.generic import ModelOutput
 
-from vjudge.engines.batches import Call, Row, share
+from vjudge.engines.batches import Call, share
 from vjudge.engines.cache import RowCache, prefill, why_plain
 from vjudge.engines.decoding import Writer, check_finite, read
 from vjudge.engines.engine import (
@@ -33,6 +33,7 @@ from vjudge.engines.engine import (
     Wanted,
     Work,
 )
+from vjudge.engines.rows import Row
 from vjudge.engines.tokens import Encoder, ends_of
 from vjudge.engines.vision import ProcessedImages, images_of
 from vjudge.models import VisionLanguageModel, settings_fingerprint, weights_fingerprint
@@ -86,8 +87,6 @@ class HFEngine(Engine):
         """See `Engine.answer`; a row's draws depend on its seed alone."""
         if ask.mode == "value" and self.model.value_head is None:
             raise ValueError(f"judge {self.model.name!r} has no value head")
-        if ask.mode == "value" and self.model.value_head is None:
-            raise ValueError(f"judge {self.model.name!r} has no value head")
         call = Call(self, prompts, images, ask, wanted=wanted)
         self.work = call.work
         for batch in call.batches():
@@ -99,18 +98,14 @@ class HFEngine(Engine):
         """What `answer` would take: all but the answers' length and the time, exactly."""
         verdicts, _, shown, new, total = super().plan(prompts, images, ask)
         call = Call(self, prompts, images, ask)
-        n_answered = 0
-        n_encoded = 0
-        seen: set[str] = set()
+        n_lost = 0
+        encoded: list[str] = []
         for batch in call.batches():
             rows = [row for row in batch if row.failure is None]
-            n_answered += len(rows)
+            n_lost += len(batch) - len(rows)
             for row in self._shared(call, rows):
-                n_encoded += len(row.keys)
-                seen.update(row.keys)
-        if self.plain is None:
-            n_encoded = len(seen)
-        n_lost = len(prompts) - n_answered
+                encoded += row.keys
+        n_encoded = len(encoded) if self.plain else len(set(encoded))
         return [
             verdicts,
             shown,
@@ -147,11 +142,13 @@ class HFEngine(Engine):
             "versions": versions,
         }
 
+    # --- one prompt, for research and for comparison with the original code ---------------------
+
     @torch.no_grad()  # not inference mode, whose tensors can take no part in later work
     def forward(
         self, prompt: Prompt, images: Sequence[Any], *, image_mode: str | None = None
     ) -> Forward:
-        """One pass over a prompt, for research and for comparison with the original code.
+        """One pass over a prompt.
 
         `images`, one for each `IMAGE`, are what `vjudge.images.open_image` opens; `image_mode` None
         is the engine's, else the family's own way. ValueError: too long a prompt, an image that
@@ -199,6 +196,8 @@ class HFEngine(Engine):
         self._compute(call, [row])
         return row.tokens
 
+    # --- a batch --------------------------------------------------------------------------------
+
     def _answered(self, call: Call, rows: Sequence[Row]) -> list[Answer]:
         """Answer a batch; when memory is short its halves, and at last a failure that says so."""
         started = time.perf_counter()
@@ -220,7 +219,7 @@ class HFEngine(Engine):
             rows[0].failure = f"out of memory with one prompt of {n_tokens} tokens: {shortage}"
         seconds = time.perf_counter() - started
         call.work.seconds += seconds
-        return [answer_of(row, seconds / len(rows)) for row in rows]
+        return [row.answer(seconds / len(rows)) for row in rows]
 
     @torch.inference_mode()
     def _compute(self, call: Call, rows: Sequence[Row]) -> None:
@@ -231,25 +230,23 @@ class HFEngine(Engine):
         if not rows:
             return
         # 2) compute each distinct prefix once
-        passes = self._shared(call, rows)
-        if self.plain is None:
-            prefixes = {id(row.prefix): row.prefix for row in passes}
-            prefill(self.model, call.source, list(prefixes.values()))
-        # 3) write the answers
+        passes = self._prefilled(call, rows)
+        # 3) write the answers, each from its prefix on
         if call.ask.mode == "feedback":
-            if self.plain is None:
-                self._write(call, rows)
-            else:
-                self._generate_answers(call, rows)
-            passes = []
-            for row in rows:
-                call.work.new_tokens += len(row.tokens)
-                passes += row.readings
-            call.work.computed_tokens += sum(row.own for row in passes)
-        # 4) read at the verdicts' places, and behind the answers that are closed
-        if passes:
+            self._write(call, rows)
+            passes = [reading for row in rows for reading in row.readings]
+            call.work.new_tokens += sum(len(row.tokens) for row in rows)
+            call.work.computed_tokens += sum(reading.own for reading in passes)
+        # 4) read at the verdicts' places and behind answers that are closed, one criterion a round
+        while passes:
             self._read(call, passes)
+            unsettled = [row for row in rows if row.settle(self.encoder, self._context)]
+            passes = self._prefilled(call, unsettled) if unsettled else []
         call.work.images = call.source.encoded
+
+    @property
+    def _context(self) -> int:
+        return self.model.context_length
 
     def _shared(self, call: Call, rows: Sequence[Row]) -> list[Row]:
         """What is computed for prompts (readings where nothing is written), behind prefixes."""
@@ -265,16 +262,32 @@ class HFEngine(Engine):
         work.computed_tokens += sum(row.own for row in passes)
         return passes
 
+    def _prefilled(self, call: Call, rows: Sequence[Row]) -> list[Row]:
+        """`_shared` with the prefixes' keys and values computed."""
+        passes = self._shared(call, rows)
+        if self.plain is None:
+            prefixes = {id(row.prefix): row.prefix for row in passes}
+            prefill(self.model, call.source, list(prefixes.values()))
+        return passes
+
     def _write(self, call: Call, rows: Sequence[Row]) -> None:
         """Write answers behind their prefixes, a token a step, until every row is done."""
+        if self.plain is not None:
+            writer = Writer(self.model, self.ends, rows, call.ask)
+            longest = max(row.limit for row in rows)
+            self._generate(call, rows, writer, max_new_tokens=longest)
+            for row in rows:
+                row.end(self.encoder, call.ask, self.ends, self._context)
+            return
         cache = RowCache(self.model, rows)
         writer = Writer(self.model, self.ends, cache.rows, call.ask)
         logits = torch.cat([output.logits[:, -1] for _, output in cache.own_tokens()])
         tokens = writer.step(logits.float())
         while True:
+            # 1) rows that are done leave, once they are many
             for place in writer.ended:
                 row = cache.rows[place]
-                self._finish(call, row)
+                row.end(self.encoder, call.ask, self.ends, self._context)
                 if row.readings:
                     cache.give_prefix(place)
             alive = [place for place, row in enumerate(cache.rows) if not row.done]
@@ -284,21 +297,14 @@ class HFEngine(Engine):
                 cache.keep(alive)
                 writer.keep(alive)
                 tokens = tokens[alive]
+            # 2) the others get their next token
             tokens = writer.step(cache.step(tokens))
 
-    def _generate_answers(self, call: Call, rows: Sequence[Row]) -> None:
-        """Write answers by the model's own `generate`."""
-        writer = Writer(self.model, self.ends, rows, call.ask)
-        longest = max(row.limit for row in rows)
-        processors = LogitsProcessorList([writer])
-        self._generate(call, rows, max_new_tokens=longest, logits_processor=processors)
-        for row in rows:
-            self._finish(call, row)
-
-    def _generate(self, call: Call, rows: Sequence[Row], **options: Any) -> Any:
+    def _generate(
+        self, call: Call, rows: Sequence[Row], writer: Writer | None, **options: Any
+    ) -> Any:
         """The model's own `generate`, whose positions, masks and cache are its own business."""
         pad = self.model.tokenizer.pad_token_id
-        processors = options.pop("logits_processor", None)
         settings = GenerationConfig(
             pad_token_id=min(self.ends) if pad is None else int(pad),
             eos_token_id=sorted(self.ends),
@@ -306,47 +312,10 @@ class HFEngine(Engine):
             **options,
         )
         inputs = call.source.inputs([row.ids for row in rows], [row.keys for row in rows])
+        processors = LogitsProcessorList([writer] if writer else [])
         return self.model.model.generate(
             **inputs, generation_config=settings, logits_processor=processors
         )
-
-    def _finish(self, call: Call, row: Row) -> None:
-        """Decode a finished answer, and say what is to be read after it."""
-        ids = row.tokens
-        if row.finish == "stop":
-            ids = ids[:-1]
-        row.text = self.encoder.text(ids)
-        if row.failure is not None:
-            return
-        if call.ask.closes(row.index, row.text, row.finish):
-            self._close(call, row, [*row.ids, *ids])
-        elif row.scale is not None and row.logprobs:
-            # the distribution where the verdict was written
-            step = self.encoder.verdict_step(ids, list(row.logprobs), row.scale.marker)
-            if step is not None and row.scale.tokens:
-                row.score_logprobs = row.scale.logprobs({(): row.logprobs[step]})
-            elif step is not None:
-                row.read_after([*row.ids, *ids[:step]], row.scale)
-
-    def _close(self, call: Call, row: Row, ids: list[int]) -> None:
-        """Put the marker behind an answer without a verdict, and have the scale read there."""
-        closing = call.ask.closing
-        assert closing is not None
-        try:
-            marker, scale = self.encoder.closing(closing.marker, call.ask.scale(row.index))
-        except ValueError as error:
-            row.unclosed = str(error)
-            return
-        before = [*ids, *marker]
-        room = self.model.context_length - len(before)
-        if room < max(map(len, scale.stems)):
-            row.unclosed = (
-                f"the model's context holds {self.model.context_length} tokens, which leaves no"
-                " room behind the answer"
-            )
-            return
-        row.closing = True
-        row.read_after(before, scale)
 
     def _read(self, call: Call, rows: Sequence[Row]) -> None:
         """Read what stands after rows: distributions over scales, or values."""
@@ -366,7 +335,7 @@ class HFEngine(Engine):
         """Rows with the logits and the last layer's states of their last tokens."""
         if self.plain is not None:
             output = self._generate(
-                call, rows, max_new_tokens=1, output_logits=True, output_hidden_states=hidden
+                call, rows, None, max_new_tokens=1, output_logits=True, output_hidden_states=hidden
             )
             yield rows, output.logits[0], output.hidden_states[0][-1][:, -1] if hidden else None
             return
@@ -414,36 +383,6 @@ def alone(call: Call) -> Row:
     if row.failure is not None:
         raise ValueError(row.failure)
     return row
-
-
-def answer_of(row: Row, seconds: float) -> Answer:
-    """What was written and read for a prompt."""
-    failure = row.failure
-    for reading in row.readings:
-        if reading.failure is not None:
-            failure = reading.failure
-    logprobs = row.score_logprobs
-    closed = None
-    if failure is not None:
-        logprobs = None
-    elif row.readings:
-        scale: Any = row.readings[0].scale
-        logprobs = scale.logprobs({one.stem: one.logprobs[0] for one in row.readings})
-        if row.closing:
-            closed = max(sorted(logprobs), key=logprobs.__getitem__)  # the lowest of equals
-    return Answer(
-        row.index,
-        row.text,
-        n_prompt_tokens=len(row.ids),
-        n_new_tokens=len(row.tokens),
-        score_logprobs=logprobs,
-        finish=row.finish,
-        seconds=seconds,
-        failure=failure,
-        closed=closed,
-        unclosed=row.unclosed,
-        value=row.value,
-    )
 
 
 def threads_for(model: VisionLanguageModel) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenizers import AddedToken
 
-from vjudge.engines.engine import Ask
+from vjudge.engines.engine import Ask, Texts
 from vjudge.prompts import IMAGE, Control, Prompt
 
 Stem = tuple[int, ...]
@@ -29,9 +29,7 @@ class Scale:
     paths: dict[int, Stem]
 
     @classmethod
-    def read(
-        cls, marker: str, texts: Mapping[int, str], encode: Callable[[str], list[int]]
-    ) -> Scale:
+    def read(cls, marker: str, texts: Texts, encode: Callable[[str], list[int]]) -> Scale:
         """Tokenize a scale; ValueError where two scores are the same tokens."""
         written = {}
         for score, text in texts.items():
@@ -55,15 +53,15 @@ class Scale:
             return {}
         return firsts
 
-    @property
-    def stems(self) -> tuple[Stem, ...]:
+    @functools.cached_property
+    def stems(self) -> list[Stem]:
         """After which tokens to read a distribution: (), and all beginnings of several scores."""
         if self.tokens:
-            return ((),)
+            return [()]
         beginnings: set[Stem] = set()
         for path in self.paths.values():
             beginnings.update(path[:end] for end in range(len(path)))
-        return tuple(sorted(beginnings, key=lambda stem: (len(stem), stem)))
+        return sorted(beginnings, key=lambda stem: (len(stem), stem))
 
     @functools.cached_property
     def firsts(self) -> list[int]:
@@ -83,15 +81,14 @@ class Scale:
         """
         if self.tokens:
             return {score: after[()][token] for score, token in self.tokens.items()}
-        probabilities: dict[Stem, float] = {}
+        left: dict[Stem, float] = {}
         for path in sorted(self.paths.values(), key=len, reverse=True):
             logprob = sum(after[path[:place]][token] for place, token in enumerate(path))
-            longer = [p for other, p in probabilities.items() if other[: len(path)] == path]
-            probabilities[path] = math.exp(logprob) - sum(longer)
+            longer = [p for other, p in left.items() if other[: len(path)] == path]
+            left[path] = math.exp(logprob) - sum(longer)
         logprobs = {}
         for score, path in self.paths.items():
-            left = probabilities[path]
-            logprobs[score] = math.log(left) if left > 0 else -math.inf
+            logprobs[score] = math.log(left[path]) if left[path] > 0 else -math.inf
         return logprobs
 
 
@@ -167,7 +164,7 @@ class Encoder:
             ids += self.text_ids(text)
         return ids
 
-    def scale(self, marker: str, texts: Mapping[int, str]) -> Scale:
+    def scale(self, marker: str, texts: Texts) -> Scale:
         """The tokens by which each score is read after the marker (`Scale.read`)."""
         key = (marker, *texts.items())
         if key not in self._scales:
@@ -176,22 +173,22 @@ class Encoder:
 
     def asked(
         self, prompt: Prompt, ask: Ask, index: int, *, image_tokens: Sequence[int] | None = None
-    ) -> tuple[list[int], Scale | None, Sequence[Stem]]:
-        """The ids of a call's prompt, the scale of its verdict, and the stems to read it after.
+    ) -> tuple[list[int], Scale | None]:
+        """The ids of a call's prompt, and the scale of its verdict.
 
         The ids of a score pass end before the scores' own tokens.
         """
         texts = ask.scale(index)
         scale = self.scale(ask.marker, texts) if texts else None
         if not ask.scores:
-            return self.ids(prompt, image_tokens=image_tokens), scale, ((),)
+            return self.ids(prompt, image_tokens=image_tokens), scale
         if scale is None:
             raise ValueError("a score pass needs a scale: this prompt has none")
         score = min(texts)
         ids = self.ids(prompt, suffix=texts[score], image_tokens=image_tokens)
-        return _up_to(ids, scale.paths[score]), scale, scale.stems
+        return _up_to(ids, scale.paths[score]), scale
 
-    def closing(self, marker: str, texts: Mapping[int, str]) -> tuple[list[int], Scale]:
+    def closing(self, marker: str, texts: Texts) -> tuple[list[int], Scale]:
         """What is put behind an answer to close it, up to the scores' own tokens; the scale."""
         scale = self.scale(marker, texts)
         score = min(texts)
@@ -224,10 +221,11 @@ class Encoder:
         )
         return str(text)
 
-    def verdict_step(self, ids: Sequence[int], steps: Sequence[int], marker: str) -> int | None:
-        """The step of `steps`, where a score's token stands, that wrote the verdict."""
+    def verdict_step(self, ids: Sequence[int], scale: Scale) -> int | None:
+        """The step at which an answer's verdict was written; None where it holds none."""
+        steps = (step for step, token in enumerate(ids) if token in scale.firsts)
         before = ((step, self.text(ids[:step])) for step in steps)
-        return verdict_step(self.text(ids), marker, before)
+        return verdict_step(self.text(ids), scale.marker, before)
 
     def _control(self, text: str) -> int:
         if text not in self._added:

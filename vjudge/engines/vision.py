@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchFeature
 from transformers.image_processing_utils import select_best_resolution
@@ -28,12 +27,52 @@ from vjudge.prompts import Prompt, split
 
 Size = tuple[int, int]  # (width, height) in pixels, as PIL has it
 Prepared = tuple[torch.Tensor, Size, str]  # tiles (tiles, 3, side, side), size of the image, mode
+Keys = Sequence[str]
+Ids = Sequence[Sequence[int]]
+Inputs = dict[str, Any]
 KINDS_OF_TOKEN = ("mm_token_type_ids", "token_type_ids")  # which tokens are an image's
 TEXT_INPUTS = ("input_ids", "attention_mask", "text_replacement_offsets", *KINDS_OF_TOKEN)
 
 
-class ImageFeatures:
-    """A LLaVA model's images in a call: `features` by key, each encoded once.
+class CallImages:
+    """The images of a call by key; `features` holds what was fetched of the present batch's.
+
+    `keys` names images, `place` makes room for them in a prompt, `fetch` has them ready, and
+    `inputs` makes what the model takes.
+    """
+
+    def __init__(self, model: VisionLanguageModel) -> None:
+        self.model = model
+        self.encoded = 0  # how many images were encoded
+        self.features: dict[str, Any] = {}
+        self._pictures: dict[str, tuple[Any, str]] = {}  # key -> picture, mode
+
+    def fetched(self, key: str) -> Any:
+        """What `inputs` needs of an image: here the image, opened."""
+        return self._pictures[key][0].open()
+
+    def fetch(self, keys: Keys) -> dict[str, str]:
+        """Have these images ready; returns key -> why one can't be had.
+
+        Others are dropped: neighbouring batches share some images, others hardly do.
+        """
+        self.features = {key: self.features[key] for key in keys if key in self.features}
+        broken = {}
+        for key in keys:
+            try:
+                if key not in self.features:
+                    self.features[key] = self.fetched(key)
+            except (ValueError, OSError) as error:
+                broken[key] = str(error)
+        return broken
+
+    def forget(self) -> None:
+        """Let go of the pictures that were named; `keys` names them anew."""
+        self._pictures.clear()
+
+
+class ImageFeatures(CallImages):
+    """A LLaVA model's images: `features` are what the projector gives, each encoded once.
 
     LLaVA-1.5 sees one square: cut from the middle ("crop", as model_vqa.py does whatever
     image_aspect_ratio says) or padded with the mean colour ("pad", as the demo does). OneVision
@@ -42,7 +81,7 @@ class ImageFeatures:
     """
 
     def __init__(self, model: VisionLanguageModel, mode: str | None = None) -> None:
-        self.model = model
+        super().__init__(model)
         self.config = model.model.config
         self.processor = model.image_processor
         self.modes = ("anyres", "pad") if model.tiled else ("crop", "pad")
@@ -53,9 +92,6 @@ class ImageFeatures:
         self.mode = mode
         self.side = int(self.config.vision_config.image_size)
         self.across = self.side // self.config.vision_config.patch_size  # patches along a tile
-        self.features: dict[str, torch.Tensor] = {}  # (tokens, hidden)
-        self.encoded = 0  # how many images were encoded
-        self._pictures: dict[str, tuple[Any, str]] = {}  # key -> picture, mode
 
     def keys(self, pictures: Sequence[Any]) -> tuple[str, ...]:
         """Name a prompt's pictures, equal ones alike."""
@@ -69,11 +105,7 @@ class ImageFeatures:
             keys.append(key)
         return tuple(keys)
 
-    def forget(self) -> None:
-        """Let go of the pictures that were named; `keys` names them anew."""
-        self._pictures.clear()
-
-    def place(self, prompt: Prompt, keys: Sequence[str]) -> tuple[Prompt, list[int]]:
+    def place(self, prompt: Prompt, keys: Keys) -> tuple[Prompt, list[int]]:
         """The prompt for the encoder, and the places that each of its images takes.
 
         ValueError: an image is too narrow.
@@ -101,34 +133,19 @@ class ImageFeatures:
             )
         return n_tokens
 
-    @torch.no_grad()
-    def fetch(self, keys: Sequence[str]) -> dict[str, str]:
-        """Have images' features ready; returns key -> why one can't be had.
-
-        Those of other images are dropped: neighbouring batches share some, others hardly do.
-        """
-        self.features = {key: self.features[key] for key in keys if key in self.features}
-        broken = {}
-        for key in keys:
-            if key in self.features:
-                continue
-            try:
-                prepared = self.prepare(key)
-            except (ValueError, OSError) as error:
-                broken[key] = str(error)
-                continue
-            # One at a time: the last bits depend on who is encoded along.
-            (self.features[key],) = self.encode([prepared])
-            self.encoded += 1
-        return broken
-
-    def inputs(
-        self, ids: Sequence[Sequence[int]], keys: Sequence[Sequence[str]]
-    ) -> dict[str, torch.Tensor]:
+    def inputs(self, ids: Ids, keys: Sequence[Keys]) -> Inputs:
         """What the model takes for rows, padded on the left, whose images were fetched."""
         padded, mask = left_padded(ids, 0, self.model.device)
         features = [self.features[key] for row in keys for key in row]
         return {"inputs_embeds": embedded(self.model, padded, features), "attention_mask": mask}
+
+    @torch.no_grad()
+    def fetched(self, key: str) -> torch.Tensor:
+        """An image's features."""
+        # One at a time: the last bits depend on who is encoded along.
+        (features,) = self.encode([self.prepare(key)])
+        self.encoded += 1
+        return features
 
     def prepare(self, key: str) -> Prepared:
         """An image as it is encoded; a huge one that is padded is reduced first."""
@@ -162,7 +179,6 @@ class ImageFeatures:
     def encode(self, images: Sequence[Prepared]) -> list[torch.Tensor]:
         """Images' features as they stand in a prompt, (tokens, hidden) each."""
         inner = self.model.model.model
-        newline = weight_of(inner, "image_newline") if self.model.tiled else None
         layers = self.config.vision_feature_layer
         if isinstance(layers, int):
             layers = [layers]
@@ -174,15 +190,14 @@ class ImageFeatures:
             if self.config.vision_feature_select_strategy == "default":
                 chosen = chosen[:, 1:]  # without the class token
             projected = inner.multi_modal_projector(chosen)
-            whole = projected[0]
-            if newline is None:
-                features.append(whole)
-                continue
-            newline = newline.to(projected)
-            rest = newline[None]
-            if mode == "anyres":
-                rest = self._grid(projected[1:], newline, size)
-            features.append(torch.cat([whole, rest]))
+            packed = projected[0]
+            if self.model.tiled:
+                newline = weight_of(inner, "image_newline").to(projected)
+                rest = newline[None]
+                if mode == "anyres":
+                    rest = self._grid(projected[1:], newline, size)
+                packed = torch.cat([packed, rest])
+            features.append(packed)
         return features
 
     def _grid(self, tiles: torch.Tensor, newline: torch.Tensor, size: Size) -> torch.Tensor:
@@ -224,22 +239,19 @@ class ImageFeatures:
         return (down, across), crop, (height, width)
 
 
-class ProcessedImages:
-    """A chat model's images, prepared by its own processor; or none, of a text judge.
+class ProcessedImages(CallImages):
+    """A chat model's images, which its own processor prepares; or none, of a text judge.
 
-    Methods as in `ImageFeatures`; images are encoded together with the prompts that they are in.
+    `features` are the opened images: they are encoded together with the prompts they stand in.
     """
 
     def __init__(self, model: VisionLanguageModel, mode: str | None = None) -> None:
+        super().__init__(model)
         if mode is not None:
             raise ValueError(
                 f"image_mode {mode!r}: only LLaVA's families have modes, and this judge has none"
             )
-        self.model = model
         self.processor = model.processor
-        self.encoded = 0
-        self._pictures: dict[str, Any] = {}
-        self._opened: dict[str, Image.Image] = {}  # of the present batch
         self._spelling: dict[tuple[Size, ...], list[Any]] = {}  # sizes -> parts of each image
         added = model.tokenizer.added_tokens_decoder.values()
         self._controls = sorted({str(entry) for entry in added if entry.special})
@@ -250,42 +262,27 @@ class ProcessedImages:
                 "this judge reads no images: use a template whose sees_images is False"
             )
         for picture in pictures:
-            self._pictures.setdefault(picture.key, picture)
+            self._pictures.setdefault(picture.key, (picture, ""))
         return tuple(picture.key for picture in pictures)
 
-    def forget(self) -> None:
-        self._pictures.clear()
-        self._opened.clear()
-
-    def place(self, prompt: Prompt, keys: Sequence[str]) -> tuple[Prompt, None]:
+    def place(self, prompt: Prompt, keys: Keys) -> tuple[Prompt, None]:
         """A prompt with each image's own tokens in its place, which the processor may refuse."""
         if not keys:
             return prompt, None
-        sizes = tuple(self._pictures[key].size for key in keys)  # these alone decide the tokens
+        pictures = [self._pictures[key][0] for key in keys]
+        sizes = tuple(picture.size for picture in pictures)  # these alone decide the tokens
         if sizes not in self._spelling:
-            shown = [self._pictures[key].open() for key in keys]
+            shown = [picture.open() for picture in pictures]
             outputs = self._process([shown], return_text_replacement_offsets=True)
             (images,) = outputs["text_replacement_offsets"]
             written = [split(image["replacement"], self._controls) for image in images]
             self._spelling[sizes] = written
         return prompt.with_images(self._spelling[sizes]), None
 
-    def fetch(self, keys: Sequence[str]) -> dict[str, str]:
-        self._opened = {}
-        broken = {}
-        for key in keys:
-            try:
-                self._opened[key] = self._pictures[key].open()
-            except (ValueError, OSError) as error:
-                broken[key] = str(error)
-        return broken
-
-    def inputs(
-        self, ids: Sequence[Sequence[int]], keys: Sequence[Sequence[str]]
-    ) -> dict[str, torch.Tensor]:
+    def inputs(self, ids: Ids, keys: Sequence[Keys]) -> Inputs:
         padded, mask = left_padded(ids, self.model.tokenizer.pad_token_id or 0, self.model.device)
         inputs = {"input_ids": padded, "attention_mask": mask}
-        shown = [[self._opened[key] for key in row] for row in keys if row]
+        shown = [[self.features[key] for key in row] for row in keys if row]
         if shown:
             outputs = self._process(shown, padding=True)
             for name, tensor in outputs.items():
@@ -298,14 +295,12 @@ class ProcessedImages:
         # The precision is for inputs with a fraction alone.
         return dict(BatchFeature(inputs).to(self.model.device, dtype=self.model.dtype))
 
-    def _process(self, images: Sequence[list[Image.Image]], **options: Any) -> Any:
+    def _process(self, images: Sequence[list[Any]], **options: Any) -> Any:
         text = [self.processor.image_token * len(row) for row in images]
         return self.processor(images=list(images), text=text, return_tensors="pt", **options)
 
 
-def images_of(
-    model: VisionLanguageModel, mode: str | None = None
-) -> ImageFeatures | ProcessedImages:
+def images_of(model: VisionLanguageModel, mode: str | None = None) -> CallImages:
     """The images of a call, by what kind of model reads them; ValueError for an unknown mode."""
     if model.kind == "llava":
         return ImageFeatures(model, mode)
@@ -313,7 +308,7 @@ def images_of(
 
 
 def left_padded(
-    ids: Sequence[Sequence[int]], pad: int, device: torch.device
+    ids: Ids, pad: int, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows of tokens as one tensor (rows, longest), padded on the left, and the mask."""
     rows = [torch.tensor(row, dtype=torch.long) for row in ids]

@@ -1,9 +1,8 @@
 """The vLLM engine: vLLM inside this process, for GPUs and, with its CPU build, without one.
 
-Prompts go to vLLM as token ids, so that no text from data can become a control token. A block of
-prompts is answered in narrated steps: write the answers, find the verdicts, read the distributions
-there or behind the answers that are closed. Prompts with a common beginning stand one after another
-and what is read follows its own prompt, so that vLLM's prefix cache holds their keys and values.
+Prompts go to vLLM as token ids, so that no text from data can become a control token. Prompts with
+a common beginning stand one after another and what is read follows its own prompt, so that vLLM's
+prefix cache holds their keys and values.
 
 Other than in `HFEngine`, vLLM prepares the images, in the family's own way only; which prompts are
 computed together decides the last bits, and words after a near tie; log-probabilities are over all
@@ -17,7 +16,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +34,13 @@ from vjudge.engines.engine import (
     Work,
     check_images,
 )
-from vjudge.engines.tokens import Encoder, Scale, Stem, ends_of
-from vjudge.engines.vllm_rows import Row, answer_of, blocks_of
-from vjudge.images import Pictures
+from vjudge.engines.rows import Row
+from vjudge.engines.tokens import Encoder, ends_of
+from vjudge.images import Picture, Pictures
 from vjudge.models.load import base_of
 from vjudge.prompts import Prompt
 
-ROWS = 1024  # given to vLLM at once under "auto": what is lost at most when the process dies
+ROWS = 512  # given to vLLM at once under "auto": what is lost at most when the process dies
 LOGPROBS = 128  # tokens whose log-probabilities vLLM gives at most for one place
 # Models in whose prompts vLLM widens one image token to an image's places.
 ONE_TOKEN = ("llava", "llava_onevision", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
@@ -52,6 +51,7 @@ NOT_IDENTITY = (
     " max_num_batched_tokens enforce_eager enable_prefix_caching cpu_offload_gb"
     " distributed_executor_backend dtype quantization"
 ).split()
+DAMAGED = "the model's probabilities are not finite numbers: its weights are damaged"
 
 
 class VllmEngine(Engine):
@@ -105,9 +105,8 @@ class VllmEngine(Engine):
         self.ends = sorted(ends_of(self.model))
         # Rows of the output layer past the vocabulary are never written either.
         n_rows = self.model.model.config.get_text_config().vocab_size
-        self.non_text_token_ids = sorted(
-            {*self.model.non_text_token_ids, *range(self.model.vocabulary_size, n_rows)}
-        )
+        beyond = range(self.model.vocabulary_size, n_rows)
+        self.non_text_token_ids = sorted({*self.model.non_text_token_ids, *beyond})
         self.llm = vllm.LLM(
             model=str(self.model.folder), trust_remote_code=False, **self._settings()
         )
@@ -118,15 +117,15 @@ class VllmEngine(Engine):
     def _check_model(self, name: str) -> None:
         """Refuse a model whose images vLLM prepares in a way that is not known here."""
         config = self.model.model.config
-        model_type = config.model_type
-        if model_type == "llava" and config.vision_config.model_type not in TOWERS:
+        kind = config.model_type
+        if kind == "llava" and config.vision_config.model_type not in TOWERS:
             raise ValueError(
                 f"judge {name!r} has a vision tower of type {config.vision_config.model_type!r},"
                 f' and vLLM\'s LLaVA knows {", ".join(TOWERS)}; use engine="hf"'
             )
-        if self.model.sees_images and model_type not in ONE_TOKEN:
+        if self.model.sees_images and kind not in ONE_TOKEN:
             raise ValueError(
-                f"judge {name!r} has model_type {model_type!r}; known here is how vLLM takes the"
+                f"judge {name!r} has model_type {kind!r}; known here is how vLLM takes the"
                 f" images of {', '.join(ONE_TOKEN)}: serve others with `vllm serve`, and name them"
                 " openai:MODEL with base_url="
             )
@@ -169,29 +168,21 @@ class VllmEngine(Engine):
 
         `batch_size` is how many prompts vLLM is given at once.
         """
-        rows = [row for row in range(len(prompts)) if wanted is None or row in wanted]
-        faults = self._faults([prompts[row] for row in rows], ask)
-        if faults:
-            raise ValueError("; ".join(faults))
-        self.work = Work()
-        return self._answers(prompts, images, rows, ask)
-
-    def _faults(self, prompts: Sequence[Prompt], ask: Ask) -> list[str]:
-        """What vLLM would not do as it is asked."""
-        faults = []
+        indices = [row for row in range(len(prompts)) if wanted is None or row in wanted]
+        most = max((prompts[index].n_images for index in indices), default=0)
         if ask.mode == "value":
-            faults.append('vLLM gives no number of a value head here; use engine="hf"')
+            raise ValueError('vLLM gives no number of a value head here; use engine="hf"')
         if 0 < ask.temperature < 0.01:  # vLLM would take another
-            faults.append(f"temperature={ask.temperature!r}: vLLM knows 0 and numbers from 0.01")
+            raise ValueError(f"temperature={ask.temperature!r}: vLLM knows 0 and numbers from 0.01")
         if ask.repetition_penalty != 1 and self.model.kind == "llava":
-            faults.append(
+            raise ValueError(
                 f"repetition_penalty={ask.repetition_penalty!r}: vLLM counts the prompt's tokens"
                 " too, and this judge's own code the answer's alone; use engine=\"hf\""
             )
-        most = max((prompt.n_images for prompt in prompts), default=0)
         if most > self.max_images:
-            faults.append(f"some prompts hold {most} images: give load_judge max_images={most}")
-        return faults
+            raise ValueError(f"some prompts hold {most} images: give load_judge max_images={most}")
+        self.work = Work()
+        return self._answers(prompts, images, indices, ask)
 
     def identity(self) -> dict[str, Any]:
         """See `Engine.identity`; reads the weights' files the first time."""
@@ -220,167 +211,113 @@ class VllmEngine(Engine):
     ) -> Answers:
         """Answer a call's prompts, block by block."""
         pictures = Pictures()
+        shown: dict[str, Picture] = {}
         rows = []
         for index in indices:
-            row = Row(index)
+            row = Row(index, seed=ask.seed(index))
             try:
-                row.pictures = [pictures(source) for source in images[index]]
+                own = [pictures(source) for source in images[index]]
+                check_images(prompts[index], own)
+                row.keys = tuple(picture.key for picture in own)
                 self._encode(row, prompts[index], ask)
-                rows.append(row)
             except (ValueError, TypeError, OSError) as error:
                 yield [Answer(index, failure=str(error))]
-        rows.sort(key=lambda row: row.order)
+                continue
+            shown.update(zip(row.keys, own, strict=True))
+            rows.append(row)
+        # common beginnings stand one after another
+        rows.sort(key=lambda row: (row.keys, row.ids, row.index))
         size = ROWS if ask.batch_size == "auto" else int(ask.batch_size)
-        for block in blocks_of(rows, size):
-            yield self._block(block, ask)
+        for start in range(0, len(rows), size):
+            yield self._block(rows[start : start + size], shown, ask)
 
     def _encode(self, row: Row, prompt: Prompt, ask: Ask) -> None:
         """Turn a prompt into token ids; ValueError where they can't be made, or are too many."""
-        check_images(prompt, row.pictures)
-        row.ids, row.scale, _ = self.encoder.asked(prompt, ask, row.index)
-        row.n_prompt_tokens = len(row.ids)
-        if not self.model.tiled and self.model.tokens_per_image:
-            row.n_prompt_tokens += (self.model.tokens_per_image - 1) * len(row.pictures)
+        row.ids, row.scale = self.encoder.asked(prompt, ask, row.index)
+        row.n_prompt_tokens = len(row.ids)  # until vLLM has counted the images' places
         limit = min(self.model.prompt_limit, self.context_length - 1)
-        if row.n_prompt_tokens > limit:
+        if len(row.ids) > limit:
             raise ValueError(
-                f"the prompt has {row.n_prompt_tokens} tokens, and {limit} are this judge's limit,"
+                f"the prompt has {len(row.ids)} tokens, and {limit} are this judge's limit,"
                 " max_model_len among its reasons; shorten the item's texts"
             )
+        if ask.scores and row.scale is not None:
+            row.finish = "stop"
+            row.read_after(row.ids, row.scale)
 
-    def _block(self, rows: Sequence[Row], ask: Ask) -> list[Answer]:
+    def _block(self, rows: Sequence[Row], shown: Mapping[str, Picture], ask: Ask) -> list[Answer]:
         """Answer a block of prompts."""
         started = time.perf_counter()
         # 1) open each image once
-        opened = self._open(rows)
-        # 2) write the answers; a score pass reads right behind the prompts
-        if ask.scores:
-            for row in rows:
-                row.place = row.ids
-        else:
-            self._write(rows, ask, opened)
-        # 3) read the distributions that writing did not give
-        self._read(rows, opened)
+        opened: dict[str, Any] = {}
+        for row in rows:
+            for key in row.keys:
+                try:
+                    if key not in opened:
+                        opened[key] = shown[key].open()
+                except (ValueError, OSError) as error:
+                    row.failure = str(error)
+        alive = [row for row in rows if row.failure is None]
+        # 2) write the answers, and find where their verdicts are read
+        if not ask.scores:
+            self._write(alive, ask, opened)
+        # 3) read at the verdicts' places and behind answers that are closed, one criterion a round
+        while alive:
+            alive = [row for row in alive if row.failure is None and row.readings]
+            self._read(alive, opened)
+            alive = [row for row in alive if row.settle(self.encoder, self.context_length)]
         # 4) hand the answers over
         seconds = time.perf_counter() - started
         self.work.images += len(opened)
         self.work.seconds += seconds
         for row in rows:
             self.work.prompt_tokens += row.n_prompt_tokens
-            self.work.new_tokens += row.n_new_tokens
-        return [answer_of(row, seconds / len(rows)) for row in rows]
-
-    def _open(self, rows: Sequence[Row]) -> dict[str, Any]:
-        """The images of a block by their keys; a row whose image can't be opened fails."""
-        opened: dict[str, Any] = {}
-        for row in rows:
-            for picture in row.pictures:
-                try:
-                    if picture.key not in opened:
-                        opened[picture.key] = picture.open()
-                except (ValueError, OSError) as error:
-                    row.failure = str(error)
-        return opened
+            self.work.new_tokens += len(row.tokens)
+        return [row.answer(seconds / len(rows)) for row in rows]
 
     def _write(self, rows: Sequence[Row], ask: Ask, opened: Mapping[str, Any]) -> None:
-        """Write the rows' answers, and find where their verdicts are read."""
-        alive = [row for row in rows if row.failure is None]
-        requests = [self._request(row.ids, row, opened) for row in alive]
-        params = [self._writing(row, ask) for row in alive]
-        for row, output in zip(alive, self._generate(requests, params), strict=True):
+        params = [self._writing(row, ask) for row in rows]
+        outputs = self._generate(rows, params, opened)
+        for row, output in zip(rows, outputs, strict=True):
             if isinstance(output, str):
                 row.failure = output
                 continue
-            # 2a) take the answer over
             written = output.outputs[0]
-            row.words = list(written.token_ids)
+            row.tokens = list(written.token_ids)
             row.n_prompt_tokens = len(output.prompt_token_ids)
-            row.n_new_tokens = len(row.words)
             row.finish = written.finish_reason
             if row.finish not in FINISHES:
                 row.finish = "error"
-            if row.words and row.words[-1] in self.ends:
-                row.words.pop()
-            row.text = self.encoder.text(row.words)
-            steps = [_logprobs(step) for step in written.logprobs or []]
-            if not all(map(_finite, steps)):
-                row.failure = _DAMAGED
-            # 2b) close it, or find its verdict
-            elif ask.closes(row.index, row.text, row.finish):
-                self._close(row, ask)
-            elif row.scale is not None:
-                self._find(row, row.scale, steps)
-
-    def _find(self, row: Row, scale: Scale, steps: Sequence[Mapping[int, float]]) -> None:
-        """Find the verdict, whose distribution is there already where one token tells it."""
-        firsts = scale.reads(())
-        written = [step for step, token in enumerate(row.words) if token in firsts]
-        step = self.encoder.verdict_step(row.words, written, scale.marker)
-        if step is None:
-            return
-        if scale.tokens:
-            row.score_logprobs = scale.logprobs({(): steps[step]})
-        else:
-            row.place = row.ids + row.words[:step]
-
-    def _close(self, row: Row, ask: Ask) -> None:
-        """Put the marker behind an answer without a verdict, to read the distribution there."""
-        assert ask.closing is not None
-        try:
-            marker, row.scale = self.encoder.closing(ask.closing.marker, ask.scale(row.index))
-        except ValueError as error:
-            row.unclosed = str(error)
-            return
-        longest = max(map(len, row.scale.stems))
-        n_tokens = row.n_prompt_tokens + len(row.words) + len(marker) + longest
-        if n_tokens >= self.context_length:
-            row.unclosed = (
-                f"the model's context holds {self.context_length} tokens, which leaves no room"
-                " behind the answer"
-            )
-            return
-        row.closing = True
-        row.place = row.ids + row.words + marker
+            for step, entries in enumerate(written.logprobs or []):
+                row.logprobs[step] = finite_logprobs(row, entries)
+            row.end(self.encoder, ask, self.ends, self.context_length)
 
     def _read(self, rows: Sequence[Row], opened: Mapping[str, Any]) -> None:
-        """Read the distribution over the scale behind each row's `place`, a request a stem."""
-        requests = []
+        """Read the distributions over scales behind rows, a request a stem."""
+        readings = [reading for row in rows for reading in row.readings]
         params = []
-        wanted = []
-        for row in rows:
-            if row.failure is not None or row.place is None or row.scale is None:
+        for reading in readings:
+            tokens = reading.scale.reads(reading.stem)  # type: ignore[union-attr]
+            params.append(
+                self.vllm.SamplingParams(
+                    max_tokens=1,
+                    temperature=0.0,
+                    allowed_token_ids=tokens,
+                    logprobs=len(tokens),
+                    logprob_token_ids=tokens,
+                    detokenize=False,
+                )
+            )
+        outputs = self._generate(readings, params, opened)
+        for reading, output in zip(readings, outputs, strict=True):
+            if isinstance(output, str):
+                reading.failure = output
                 continue
-            for stem in row.scale.stems:
-                requests.append(self._request([*row.place, *stem], row, opened))
-                params.append(self._reading(row.scale.reads(stem)))
-            wanted.append(row)
-        outputs = self._generate(requests, params)
-        for row in wanted:
-            assert row.scale is not None
-            after: dict[Stem, dict[int, float]] = {}
-            for stem in row.scale.stems:
-                output = next(outputs)
-                if isinstance(output, str):
-                    row.failure = output
-                    continue
-                if not row.n_new_tokens:
-                    row.n_prompt_tokens = len(output.prompt_token_ids) - len(stem)
-                after[stem] = _logprobs(output.outputs[0].logprobs[0])
-                if not _finite(after[stem]):
-                    row.failure = _DAMAGED
-            if row.failure is None:
-                row.score_logprobs = row.scale.logprobs(after)
-
-    # --- what vLLM is given ---------------------------------------------------------------------
-
-    def _request(self, ids: Sequence[int], row: Row, opened: Mapping[str, Any]) -> dict[str, Any]:
-        """A prompt as vLLM takes it."""
-        request: dict[str, Any] = {"prompt_token_ids": list(ids)}
-        keys = [picture.key for picture in row.pictures]
-        if keys:
-            request["multi_modal_data"] = {"image": [opened[key] for key in keys]}
-            request["multi_modal_uuids"] = {"image": keys}
-        return request
+            reading.n_prompt_tokens = len(output.prompt_token_ids)
+            reading.logprobs[0] = finite_logprobs(reading, output.outputs[0].logprobs[0])
+        for row in rows:
+            if not row.tokens:  # a score pass
+                row.n_prompt_tokens = row.readings[0].n_prompt_tokens
 
     def _writing(self, row: Row, ask: Ask) -> Any:
         """How an answer is written: ids, no text; the scale's log-probabilities at each step."""
@@ -394,58 +331,50 @@ class VllmEngine(Engine):
             "detokenize": False,
         }
         if row.scale is not None and row.scale.tokens:
-            fields["logprob_token_ids"] = row.scale.reads(())
-            fields["logprobs"] = len(fields["logprob_token_ids"])
+            fields["logprob_token_ids"] = row.scale.firsts
+            fields["logprobs"] = len(row.scale.firsts)
         if ask.temperature:
             fields["top_p"] = ask.top_p
-            fields["seed"] = ask.seed(row.index) % 2**63
+            fields["seed"] = row.seed % 2**63
         schema = ask.schema(row.index)
         if schema is not None:
             guide = self.vllm.sampling_params.StructuredOutputsParams(json=dict(schema))
             fields["structured_outputs"] = guide
         return self.vllm.SamplingParams(**fields)
 
-    def _reading(self, tokens: list[int]) -> Any:
-        """How a distribution is read: one token is written, and these ones' probabilities kept."""
-        return self.vllm.SamplingParams(
-            max_tokens=1,
-            temperature=0.0,
-            allowed_token_ids=tokens,
-            logprobs=len(tokens),
-            logprob_token_ids=tokens,
-            detokenize=False,
-        )
-
-    def _generate(self, requests: Sequence[dict[str, Any]], params: Sequence[Any]) -> Iterator[Any]:
-        """vLLM's output for each request, or as a text why it turned the request down.
+    def _generate(
+        self, rows: Sequence[Row], params: Sequence[Any], opened: Mapping[str, Any]
+    ) -> list[Any]:
+        """vLLM's output for each row, or as a text why it turned the row down.
 
         vLLM checks all requests before it computes any, so those beside a bad one are given again.
         """
-        if not requests:
-            return
+        if not rows:
+            return []
+        requests = []
+        for row in rows:
+            request: dict[str, Any] = {"prompt_token_ids": row.ids}
+            if row.keys:
+                request["multi_modal_data"] = {"image": [opened[key] for key in row.keys]}
+                request["multi_modal_uuids"] = {"image": list(row.keys)}
+            requests.append(request)
         try:
-            outputs = self.llm.generate(requests, params, use_tqdm=False)
+            outputs: list[Any] = self.llm.generate(requests, params, use_tqdm=False)
         except self.refusals as error:  # a dead engine raises others
-            if len(requests) == 1:
-                yield f"vLLM: {error}"
-                return
-            half = len(requests) // 2
-            yield from self._generate(requests[:half], params[:half])
-            yield from self._generate(requests[half:], params[half:])
-            return
+            if len(rows) == 1:
+                return [f"vLLM: {error}"]
+            half = len(rows) // 2
+            first = self._generate(rows[:half], params[:half], opened)
+            return first + self._generate(rows[half:], params[half:], opened)
         for output in outputs:
             cached = output.num_cached_tokens or 0
             self.work.computed_tokens += len(output.prompt_token_ids) - cached
-        yield from outputs
+        return outputs
 
 
-_DAMAGED = "the model's probabilities are not finite numbers: its weights are damaged"
-
-
-def _logprobs(step: Mapping[int, Any]) -> dict[int, float]:
-    """Token -> log-probability at one place."""
-    return {token: entry.logprob for token, entry in step.items()}
-
-
-def _finite(logprobs: Mapping[int, float]) -> bool:
-    return all(map(math.isfinite, logprobs.values()))
+def finite_logprobs(row: Row, entries: Mapping[int, Any]) -> dict[int, float]:
+    """Token -> log-probability at one place; numbers that are not finite fail the row."""
+    logprobs = {token: entry.logprob for token, entry in entries.items()}
+    if not all(map(math.isfinite, logprobs.values())):
+        row.failure = DAMAGED
+    return logprobs

@@ -1,0 +1,152 @@
+"""A prompt while it is answered on this machine: what hf.py and vllm.py know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vjudge.engines.engine import Answer, Ask
+from vjudge.engines.tokens import Encoder, Scale, Stem
+
+
+@dataclass(eq=False)
+class Prefix:
+    """The beginning of prompts, with all their images.
+
+    `states` holds each layer's keys and values (2, heads, tokens, width); `delta` is what
+    multimodal positions add to a token's number after it.
+    """
+
+    ids: list[int] = field(default_factory=list)
+    keys: tuple[str, ...] = ()
+    states: list[Any] = field(default_factory=list)
+    delta: int = 0
+
+
+@dataclass(eq=False)
+class Row:
+    """One prompt as tokens, and its answer while it is written.
+
+    `readings` are rows after which a distribution is read; they end in the `stem` of a score's
+    text. `logprobs` is step -> token -> log-probability.
+    """
+
+    index: int
+    ids: list[int] = field(default_factory=list)
+    keys: tuple[str, ...] = ()  # of its images
+    n_prompt_tokens: int = 0  # each image's places included
+    limit: int = 0  # tokens of its answer
+    seed: int = 0
+    scale: Scale | None = None
+    stem: Stem = ()
+    prefix: Prefix = field(default_factory=Prefix)
+    tokens: list[int] = field(default_factory=list)  # of its answer, the one that ended it too
+    text: str = ""
+    finish: str = "length"
+    done: bool = False
+    failure: str | None = None
+    logprobs: dict[int, dict[int, float]] = field(default_factory=dict)
+    readings: list[Row] = field(default_factory=list)
+    score_logprobs: dict[int, float] | None = None
+    value: float | None = None
+    to_close: list[Any] = field(default_factory=list)  # of `Ask.closings`, what is left
+    closed: dict[str, int] = field(default_factory=dict)
+    unclosed: str | None = None
+
+    @property
+    def own(self) -> int:
+        """How many tokens stand after its prefix."""
+        return len(self.ids) - len(self.prefix.ids)
+
+    def read_after(self, ids: Sequence[int], scale: Scale) -> None:
+        """Have a scale read after `ids`, once behind each stem."""
+        self.readings = []
+        for stem in scale.stems:
+            reading = Row(self.index, [*ids, *stem], self.keys, scale=scale, stem=stem)
+            self.readings.append(reading)
+
+    def end(self, encoder: Encoder, ask: Ask, ends: Collection[int], context: int) -> None:
+        """Decode the finished answer, and say what is to be read after it."""
+        written = self.tokens
+        if written and written[-1] in ends:
+            written = written[:-1]
+        self.text = encoder.text(written)
+        if self.failure is not None:
+            return
+        if ask.closes(self.index, self.text, self.finish):
+            self.to_close = ask.closings(self.index)
+            self._close([*self.ids, *written], encoder, context)
+            return
+        step = None
+        if self.scale is not None:
+            step = encoder.verdict_step(written, self.scale)
+        if self.scale is None or step is None:
+            return
+        if self.scale.tokens:  # the distribution where the verdict was written
+            self.score_logprobs = self.scale.logprobs({(): self.logprobs[step]})
+        else:
+            self.read_after([*self.ids, *written[:step]], self.scale)
+
+    def settle(self, encoder: Encoder, context: int) -> bool:
+        """Take over what was read; whether another criterion is to be read now."""
+        for reading in self.readings:
+            self.failure = self.failure or reading.failure
+        if self.failure is not None or not self.readings:
+            return False
+        first = self.readings[0]
+        scale: Any = first.scale
+        logprobs = scale.logprobs({one.stem: one.logprobs[0] for one in self.readings})
+        self.readings = []
+        if not self.to_close:
+            self.score_logprobs = logprobs
+            return False
+        name, _, _ = self.to_close.pop(0)
+        best = max(sorted(logprobs), key=logprobs.__getitem__)  # the lowest of equals
+        self.closed[name] = best
+        if not name:
+            self.score_logprobs = logprobs
+        if self.to_close:
+            self._close([*first.ids, *scale.paths[best]], encoder, context)
+        return bool(self.readings)
+
+    def _close(self, ids: Sequence[int], encoder: Encoder, context: int) -> None:
+        """Have the next scale read behind `ids` and what closes an answer."""
+        _, before, texts = self.to_close[0]
+        try:
+            marker, scale = encoder.closing(before, texts)
+        except ValueError as error:
+            self.unclosed = str(error)
+            return
+        n_tokens = self.n_prompt_tokens + len(ids) - len(self.ids) + len(marker)
+        if n_tokens + len(scale.stems[-1]) >= context:
+            self.unclosed = (
+                f"the model's context holds {context} tokens, which leaves no room behind the"
+                " answer"
+            )
+            return
+        self.read_after([*ids, *marker], scale)
+
+    def answer(self, seconds: float) -> Answer:
+        """What was written and read."""
+        closed = self.closed
+        logprobs = self.score_logprobs
+        if self.failure is not None:
+            logprobs = None
+        if self.failure is not None or self.unclosed is not None:
+            closed = {}
+        named = {name: score for name, score in closed.items() if name}
+        return Answer(
+            self.index,
+            self.text,
+            n_prompt_tokens=self.n_prompt_tokens,
+            n_new_tokens=len(self.tokens),
+            score_logprobs=logprobs,
+            finish=self.finish,
+            seconds=seconds,
+            failure=self.failure,
+            closed=closed.get(""),
+            closed_scores=named if named else None,
+            unclosed=self.unclosed,
+            value=self.value,
+        )
