@@ -227,16 +227,18 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
     # 4) for each question its scale, its seed, and the form of its answer
     score_texts = lru_cache(template.score_texts)
     scales = []
+    named = []  # the scale of each criterion
     seeds = []
     schemas = []
     for question in questions:
         scales.append(score_texts(() if question.weights else question.scores))
+        named.append(dict.fromkeys(question.weights, score_texts(question.scores)))
         if ask.mode == "feedback":
             seeds.append(question.seed(options.seed))
             schemas.append(template.schema(question.rubric))
     if not template.is_json:
         schemas = []
-    ask = replace(ask, scales=scales, seeds=seeds, schemas=schemas)
+    ask = replace(ask, scales=scales, criteria=named, seeds=seeds, schemas=schemas)
     places = [question.row for question in questions] if sees else []
     images = Images(rows, places, pictures)
     origin = data.origin(items)

@@ -24,7 +24,7 @@ import vjudge
 from vjudge.asking import Call, Images, Options, Question, Record, prepare
 from vjudge.engines.engine import Answer, Ask, Engine, say
 from vjudge.prompts.parse import parse
-from vjudge.records import NAN, Verdict
+from vjudge.records import NAN, Verdict, weighted_mean
 from vjudge.runs import Run, plain
 
 LOW_MASS = 0.5  # below it the judge would rather have written something else than a score
@@ -201,6 +201,12 @@ def read(answer: Answer, question: Question, *, mode: str, format: str) -> Recor
             verdict = replace(verdict, failure=None, choice=choice)
         else:
             verdict = replace(verdict, failure=None, score=float(likeliest))
+
+    if verdict.failure is not None and answer.closed_scores:
+        closed = True
+        scores = {name: float(score) for name, score in answer.closed_scores.items()}
+        mean = weighted_mean(scores, question.weights)
+        verdict = replace(verdict, failure=None, score=mean, scores=scores)
 
     # 2) a distribution belongs to a verdict
     expected = NAN

@@ -173,9 +173,9 @@ def test_ten_scores_are_read_from_their_texts(kind: str) -> None:
     """After the "1" of 10 comes another token: one token can't carry the scale, and two steps can."""
     encoder, ten = make_encoder(kind), {n: f" {n}" for n in range(1, 11)}
     prompt = Prompt(("USER: ", IMAGE, "\nJudge. ASSISTANT: [RESULT]"))
-    forced, scale, stems = encoder.asked(prompt, Ask("score", "[RESULT]", [ten]), 0)
+    forced, scale = encoder.asked(prompt, Ask("score", "[RESULT]", [ten]), 0)
     one, zero = scale.paths[10]
-    assert scale.tokens == {} and scale.paths[1] == (one,) and stems == ((), (one,))
+    assert scale.tokens == {} and scale.paths[1] == (one,) and scale.stems == [(), (one,)]
     assert encoder.ids(prompt, suffix=" 10") == [*forced, one, zero]
 
 
@@ -199,8 +199,7 @@ def test_a_score_keeps_what_longer_ones_leave_of_it() -> None:
 def test_verdict_step(text: str, verdict: str | None) -> None:
     encoder = make_encoder("sentencepiece")
     ids = encoder.text_ids(text)
-    digits = {token: n for n, token in encoder.scale("[RESULT]", FIVE).tokens.items()}
-    step = encoder.verdict_step(
-        ids, [n for n, token in enumerate(ids) if token in digits], "[RESULT]"
-    )
+    scale = encoder.scale("[RESULT]", FIVE)
+    digits = {token: n for n, token in scale.tokens.items()}
+    step = encoder.verdict_step(ids, scale)
     assert (None if step is None else str(digits[ids[step]])) == verdict

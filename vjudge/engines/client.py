@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import itertools
 import json
 import os
 import re
@@ -29,6 +28,7 @@ LOOPBACK = re.compile(r"localhost|::1|127(\.[0-9]{1,3}){3}")  # hosts that are t
 KEY_NAME = "OPENAI_API_KEY"
 HOPELESS = frozenset({401, 402, 403, 404, 405, 407, *range(300, 400)})  # the next is no better
 RETRIES = 6
+NO_RETRY = {"x-should-retry": "false"}
 LONGEST_WAIT = 120.0  # seconds of a Retry-After that the client obeys; a longer one ends the call
 MOST_BYTES = 1 << 24  # of an answer
 SHOWN = 300  # characters of a server's own words in a message
@@ -76,19 +76,20 @@ class Key:
         for start in range(len(plain) - WINDOW + 1):
             if plain[start : start + WINDOW] in self._windows:
                 secret.update(range(places[start], places[start + WINDOW - 1] + 1))
-        pieces = []
-        for hidden, run in itertools.groupby(range(len(text)), secret.__contains__):
-            pieces.append("[key]" if hidden else "".join(text[place] for place in run))
-        return "".join(pieces)
+        shown = ""
+        for place, letter in enumerate(text):
+            if place not in secret:
+                shown += letter
+            elif place - 1 not in secret:
+                shown += "[key]"
+        return shown
 
     def shown(self, text: str) -> str:
         """A server's words made fit to print: short, on one line, without the key."""
         text = self.cut(text[: 8 * SHOWN])
         printable = "".join(letter if letter.isprintable() else " " for letter in text)
         line = " ".join(printable.split())
-        if len(line) > SHOWN:
-            line = line[:SHOWN] + "..."
-        return line
+        return line if len(line) <= SHOWN else f"{line[:SHOWN]}..."
 
 
 def _letters(text: str) -> str:
@@ -130,60 +131,46 @@ def address(base_url: str, variable: str | None) -> tuple[str, Key]:
     return base_url, Key(key)
 
 
-class Bounded(httpx.AsyncBaseTransport):
-    """A transport with one deadline over connection, headers and body, and a bounded body.
+class BoundedClient(httpx.AsyncClient):
+    """A client with one deadline over connection, headers and body of a try, and a bounded body.
 
     httpx bounds each read, so that a server which sends a byte now and then would hold a request
     for ever.
     """
 
-    def __init__(
-        self, timeout: float, usage: Counter[str], *, verify: bool, local: bool, keyless: bool
-    ) -> None:
-        self.timeout = timeout
+    def __init__(self, base_url: str, deadline: float, usage: Counter[str]) -> None:
+        secure = base_url.startswith("https:")  # reading the certificates takes long
+        # A proxy would be given the key of a server on this machine.
+        super().__init__(trust_env=not is_local(base_url), verify=secure, timeout=deadline)
+        self.deadline = deadline
         self.usage = usage
-        self.keyless = keyless
-        proxy = None if local else _proxy(verify)
-        self.inner = httpx.AsyncHTTPTransport(verify=verify, trust_env=not local, proxy=proxy)
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
         if not request.url.path.endswith("/tokenize"):
             self.usage["requests"] += 1
             if request.headers.get("x-stainless-retry-count", "0") != "0":
                 self.usage["repetitions"] += 1
-        if self.keyless:
-            del request.headers["Authorization"]  # the client would send its placeholder
         try:
-            return await asyncio.wait_for(self._read(request), self.timeout)
+            return await asyncio.wait_for(self._whole(request, options), self.deadline)
         except asyncio.TimeoutError:
             raise httpx.ReadTimeout("no whole answer in time", request=request) from None
 
-    async def _read(self, request: httpx.Request) -> httpx.Response:
-        response = await self.inner.handle_async_request(request)
+    async def _whole(self, request: httpx.Request, options: dict[str, Any]) -> httpx.Response:
+        response = await super().send(request, **{**options, "stream": True})
+        headers = response.headers
         body = bytearray()
         try:
-            async for chunk in response.stream:  # type: ignore[union-attr]
+            async for chunk in response.aiter_raw():
                 body += chunk
                 if len(body) > MOST_BYTES:
-                    return httpx.Response(413, headers={"x-should-retry": "false"})
+                    return httpx.Response(413, headers=NO_RETRY, request=request)
         finally:
             await response.aclose()
         if b"insufficient_quota" in body:
-            response.headers["x-should-retry"] = "false"  # no pause brings money
-        return httpx.Response(response.status_code, headers=response.headers, content=bytes(body))
-
-    async def aclose(self) -> None:
-        await self.inner.aclose()
-
-
-def _proxy(secure: bool) -> str | None:
-    """The proxy of the environment for a scheme."""
-    scheme = "https" if secure else "http"
-    for name in (f"{scheme}_proxy", "all_proxy"):
-        for variable in (name, name.upper()):
-            if os.environ.get(variable):
-                return os.environ[variable]
-    return None
+            headers.update(NO_RETRY)  # no pause brings money
+        return httpx.Response(
+            response.status_code, headers=headers, content=bytes(body), request=request
+        )
 
 
 class Client:
@@ -198,9 +185,9 @@ class Client:
         self.stopped: str | None = None
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self._run, daemon=True).start()
-        local = is_local(base_url)
-        verify = base_url.startswith("https:")  # reading the certificates takes long
-        transport = Bounded(timeout, usage, verify=verify, local=local, keyless=not key.text)
+        self.headers: dict[str, Any] = {"Accept-Encoding": "identity"}  # bytes unfold to any size
+        if not key.text:
+            self.headers["Authorization"] = openai.Omit()  # else the client sends its placeholder
         self.api = openai.AsyncOpenAI(
             base_url=base_url,
             api_key=key.text or "none",
@@ -208,8 +195,7 @@ class Client:
             project="",
             max_retries=RETRIES,
             timeout=timeout,
-            default_headers={"Accept-Encoding": "identity"},  # few bytes could unfold to any size
-            http_client=httpx.AsyncClient(transport=transport, trust_env=False),
+            http_client=BoundedClient(base_url, timeout, usage),
         )
 
     def _run(self) -> None:
@@ -247,9 +233,10 @@ class Client:
         if look:
             url = self.base_url.removesuffix("/v1") + "/tokenize"
             retries = 1
+        options: Any = {"max_retries": retries, "headers": self.headers}
         try:
             response: httpx.Response = await self.api.post(
-                url, body=dict(body), cast_to=httpx.Response, options={"max_retries": retries}
+                url, body=dict(body), cast_to=httpx.Response, options=options
             )
         except openai.APIStatusError as error:
             raise self._refused(error.response, look) from None
@@ -260,7 +247,7 @@ class Client:
             what = f"{type(cause).__name__} ({self.key.shown(str(cause))})"
             raise Unanswered(f"{what}, in each of {retries + 1} attempts") from None
         reply = _json(response.content)
-        words = self._words(response.content, reply)
+        words = self._words(response.content)
         if not isinstance(reply, dict):
             raise Unanswered(f"the server's answer is not JSON as expected: {words!r}")
         if reply.get("error"):
@@ -269,31 +256,32 @@ class Client:
 
     def _refused(self, response: httpx.Response, look: bool) -> Unanswered:
         """What a status other than success means for this request and for the call."""
-        status = f"HTTP {response.status_code}"
-        words = self._words(response.content, _json(response.content))
-        if response.status_code == 413 and not response.content:
+        code = response.status_code
+        words = self._words(response.content)
+        if code == 413 and not response.content:
             return Unanswered(f"the server's answer is larger than {MOST_BYTES} bytes")
         if response.is_redirect:
             place = self.key.shown(response.headers.get("location", "nowhere"))
             words = f"it redirects to {place}; correct base_url"
         if b"insufficient_quota" in response.content:
-            self.stop(f"the account's quota is used up ({status})")
-        elif response.status_code in HOPELESS and not look:
-            self.stop(f"{status}: {words}")
+            self.stop(f"the account's quota is used up (HTTP {code})")
+        elif code in HOPELESS and not look:
+            self.stop(f"HTTP {code}: {words}")
         wait = _seconds(response.headers.get("retry-after", ""))
         if wait > LONGEST_WAIT:
             self.stop(
-                f"the server asks to wait {wait:g} s, longer than {LONGEST_WAIT:g} s ({status})"
+                f"the server asks to wait {wait:g} s, longer than {LONGEST_WAIT:g} s (HTTP {code})"
             )
         if self.stopped:
             return Unanswered(self.stopped)
-        if response.status_code in (408, 409, 429) or response.status_code >= 500:
-            return Unanswered(f"{status}, in each of {RETRIES + 1} attempts")
-        return Rejected(f"{status}: {words}")
+        if code in (408, 409, 429) or code >= 500:
+            return Unanswered(f"HTTP {code}, in each of {RETRIES + 1} attempts")
+        return Rejected(f"HTTP {code}: {words}")
 
-    def _words(self, content: bytes, reply: Any) -> str:
+    def _words(self, content: bytes) -> str:
         """What a server says of an error, in its own words."""
         error = content[: 8 * SHOWN].decode(errors="replace")
+        reply = _json(content)
         if isinstance(reply, dict):
             error = reply.get("error", reply)
         if isinstance(error, dict):
@@ -315,7 +303,6 @@ def _seconds(after: str) -> float:
     except ValueError:
         pass
     try:
-        date = parsedate_to_datetime(after)
-        return date.timestamp() - time.time()
+        return parsedate_to_datetime(after).timestamp() - time.time()
     except (TypeError, ValueError):
         return 0.0
