@@ -18,11 +18,10 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vjudge.benchmarks import run_benchmark
+    from vjudge.benchmarks import benchmark, run_benchmark
     from vjudge.data import load_collection, load_verdicts, truth
     from vjudge.judge import Judge, load_judge, plan
     from vjudge.metrics import agreement, bradley_terry, compare_judges, correlate, win_rate
-    from vjudge.metrics.official import benchmark
     from vjudge.panels import panel
     from vjudge.records import Criterion, Item, Pair, Rubric
     from vjudge.reports import from_scores, report
@@ -45,8 +44,8 @@ __all__ = [
 __all__ += ["load_collection", "load_judge", "load_verdicts", "panel", "plan", "report", "truth"]
 __all__ += ["run_benchmark", "win_rate"]
 
-_HOMES = dict.fromkeys(__all__, "metrics") | {"benchmark": "metrics.official", "report": "reports"}
-_HOMES |= {"run_benchmark": "benchmarks", "from_scores": "reports"}
+_HOMES = dict.fromkeys(__all__, "metrics") | dict.fromkeys(("from_scores", "report"), "reports")
+_HOMES |= dict.fromkeys(("benchmark", "run_benchmark"), "benchmarks")
 _HOMES |= dict.fromkeys(("load_collection", "load_verdicts", "truth"), "data")
 _HOMES |= dict.fromkeys(("Judge", "load_judge", "plan"), "judge") | {"panel": "panels"}
 _HOMES |= dict.fromkeys(("Criterion", "Item", "Pair", "Rubric"), "records")

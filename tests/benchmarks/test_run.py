@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from typing import Any
 
+import pandas as pd
 import pytest
-from PIL import Image
 
 import vjudge as vj
-from samples import ROWS, judge_of
+from samples import ROWS, judge_of, png
 from servers import ChatServer, Reply, Request, completion
-from vjudge.benchmarks import PROTOCOLS, audit, protocols
-from vjudge.prompts import TEMPLATES
+from vjudge.benchmarks import BENCHMARKS, PROTOCOLS, audit, protocols, reread
+from vjudge.data import rows_of
+from vjudge.prompts import TEMPLATES, families
 
 needs_rows = pytest.mark.skipif(not ROWS.is_dir(), reason="the published rows are not at hand")
 pytestmark = [
@@ -22,52 +22,41 @@ pytestmark = [
 ]
 
 
-def genuine(limit: int = 35) -> list[dict[str, Any]]:
-    """VL-RewardBench's rows with a picture of ours, since theirs are not at hand."""
-    buffer = io.BytesIO()
-    Image.new("RGB", (32, 32), "teal").save(buffer, "PNG")
-    rows = vj.data.rows_of(vj.load_collection(ROWS / "vl_rewardbench.jsonl"))
-    return [{**row, "images": [buffer.getvalue()]} for row in list(rows)[:limit]]
+def genuine(file: str, limit: int = 35, **more: Any) -> list[dict[str, Any]]:
+    """Published rows with a picture of ours, since theirs are not at hand."""
+    rows = rows_of(vj.load_collection(ROWS / file))
+    return [{**row, "images": [png()], **more} for row in list(rows)[:limit]]
 
 
 @needs_rows
 def test_vl_rewardbench_as_published() -> None:
     """Ten draws an item in random order, its prompt to the letter, its reader, its decoding."""
-    rows = genuine()
+    rows = genuine("vl_rewardbench.jsonl")
+    body = TEMPLATES["vl-rewardbench"].body
     shown = {}  # the text of a pair in one order -> whether the preferred response stands first
     for row in rows:
-        texts = [row["response_a"], row["response_b"]]
-        for order in (texts, texts[::-1]):
-            pair = (row["instruction"], *order)
-            shown[pair] = (order == texts) == (row["preference"] == "a")
+        texts = {"response_a": row["response_a"], "response_b": row["response_b"]}
+        swapped = {"response_a": row["response_b"], "response_b": row["response_a"]}
+        for order in (texts, swapped):
+            text = body.format(instruction=row["instruction"], **order)
+            shown[text] = (order == texts) == (row["preference"] == "a")
     orders: Counter[bool] = Counter()
 
     def answer(request: Request) -> Reply:
         if request.is_test:
             return Reply(completion("yes"))
-        _, _, rest = request.text.partition("\n\nQuestion: ")
-        question, _, rest = rest.partition("\n\nAnswer 1: ")
-        one, _, rest = rest.partition("\n\nAnswer 2: ")
-        first = shown[question, one, rest.partition("\n\nPlease evaluate")[0]]
+        first = shown[request.text]  # to the letter
         orders[first] += 1
         return Reply(completion(f"**Overall Judgment:** Answer {1 if first else 2} is\nbetter."))
 
     with ChatServer(answer) as server:
         judge = vj.load_judge("openai:any", base_url=server.url, key_variable=None)
         table = vj.run_benchmark(judge, "vl-rewardbench", data=rows, progress=False)
+        bodies = [request.body for request in server.asked]
         short = vj.run_benchmark(judge, "vl-rewardbench", data=rows[:5], samples=1, progress=False)
-    asked = [request for request in server.asked if "Overall Judgment" in request.text][:350]
-    bodies = [request.body for request in asked]
-    assert {(body["temperature"], body["top_p"], body["max_tokens"]) for body in bodies} == {
-        (0.2, 0.2, 2048)
-    }
-    assert abs(orders[True] - orders[False]) < 60  # of 350 + 5, each order by chance
-    text = TEMPLATES["vl-rewardbench"].body.format(
-        instruction=rows[0]["instruction"],
-        response_a=rows[0]["response_a"],
-        response_b=rows[0]["response_b"],
-    )
-    assert text in {request.text for request in asked}
+    decoding = {(body["temperature"], body["top_p"], body["max_tokens"]) for body in bodies}
+    assert len(bodies) == 350 and decoding == {(0.2, 0.2, 2048)}
+    assert abs(orders[True] - orders[False]) < 60  # each order by chance
     assert table.attrs["official"] and table.attrs["deviations"] == []
     assert table["official"].any() and table.attrs["items"] == "35 of 1250"
     assert table.loc[("overall", "accuracy", "left out"), "estimate"] == 1
@@ -75,61 +64,162 @@ def test_vl_rewardbench_as_published() -> None:
     assert short.attrs["deviations"] == ["samples is 1, published is 10"]
 
 
+VL = "vl_rewardbench.jsonl"
+POLICIES = {"policy_a": "x", "policy_b": "y"}
+RESPONSE = {"response": "A shore."}
+MT = {
+    "question_id": 81,
+    "model_a": "x",
+    "model_b": "y",
+    "judge": "expert_0",
+    "turn": 2,
+    "winner": "model_b",
+}
+TURNS = [{"content": text} for text in ("Q1", "A1", "Q2", "A2")]
+MT |= {"conversation_a": TURNS, "conversation_b": TURNS}
+GENAI = {"prompt": "A cat.", "left_image": png(), "right_image": png(), "vote_type": "rightvote"}
+
+
+# benchmark, rows, judge's wordings, its answer -> deviations (the start of each), headline
+@pytest.mark.parametrize(
+    ("name", "rows", "judge", "answer", "options", "deviations", "headline"),
+    [
+        # the published judges of a benchmark by their own protocols
+        (VL, VL, "unified-reward", "Answer 1 is better.", {}, [], None),
+        (VL, VL, "unified-reward-think-qwen3vl", "Answer 1 is better.", {}, [], None),
+        (VL, VL, "r1-reward", "<answer>1</answer>", {}, ["the order is drawn"], None),
+        (VL, VL, "llava-critic", "The better response: [1].", {}, ["how LLaVA-Critic was"], None),
+        # options that are published, that no protocol decides, and that differ
+        (VL, VL, "chat", "", {"batch_size": 4, "seed": 7, "temperature": 0.2}, [], None),
+        (VL, VL, "chat", "", {"orders": "both"}, ["orders is 'both', published is 'random'"], None),
+        (
+            VL,
+            VL,
+            "unified-reward",
+            "The better response: [1].",
+            {"template": "llava-critic-pair"},
+            ["the wording is 'llava-critic-pair', published is 'unified-reward-answers'"],
+            None,
+        ),
+        # a judge whose wording shows criteria, on rows that have none; one that compares nothing
+        (
+            "multimodal-rewardbench",
+            VL,
+            "prometheus-2",
+            "[RESULT] A",
+            {},
+            ["asked in the judge's wording 'prometheus-2-relative': the bench", "5 of 5 rows have"],
+            None,
+        ),
+        (
+            "mllm-judge-pair",
+            "mllm_judge_pair.jsonl",
+            "prometheus-vision",
+            "[RESULT] 3",
+            {},
+            ["asked in the judge's", "each response is graded by itself", "5 of 5 rows have no"],
+            None,
+        ),
+        ("mllm-judge-score", "mllm_judge_score.jsonl", "chat", "4", {}, ["asked", "5 of 5"], None),
+        ("mllm-judge-batch", "mllm_judge_batch.jsonl", "llava-critic", "", {}, ["asked"], None),
+        ("llava-bench-wild", "llava_bench_wild", "chat", "8 4\nFine.", {}, [], 50),
+        ("llava-bench-coco", "llava_bench_coco", "chat", "8 4\nFine.", {}, [], 50),
+        ("wildvision", VL, "chat", "My final verdict is: [[B>>A]]", {}, [], 1),
+        ("wildvision", VL, "chat", "I can't say.", {}, [], 0),  # a tie
+        ("visit-bench", VL, "llava-critic", "", {}, ["asked"], None),
+        ("genai-bench", [GENAI], "llava-critic", "The better response: [2].", {}, ["asked"], 1),
+        ("mt-bench", [MT], "mt", "The better response: [2].", {}, ["asked"], None),
+        ("feedback-bench", "feedback_collection.jsonl", "prometheus", "[RESULT] 3", {}, [], None),
+        ("feedback-bench", "feedback_collection.jsonl", "chat", "3", {}, ["asked"], None),
+        (
+            "preference-bench",
+            "preference_collection.jsonl",
+            "prometheus-2",
+            "[RESULT] A",
+            {},
+            [],
+            None,
+        ),
+    ],
+)
 @needs_rows
-def test_a_judges_own_protocol_is_no_deviation() -> None:
-    judge = judge_of("Answer 1 is better.", pairs="unified-reward-answers")
-    judge.family = vj.prompts.families.FAMILIES["unified-reward"]
-    table = vj.run_benchmark(judge, "vl-rewardbench", data=genuine(6), progress=False)
-    assert table.attrs["protocol"] == "vl-rewardbench by unified-reward" and table.attrs["official"]
-    other = vj.run_benchmark(
-        judge, "vl-rewardbench", data=genuine(6), template="llava-critic-pair", progress=False
-    )
-    assert other.attrs["deviations"] == [
-        "the wording is 'llava-critic-pair', published is 'unified-reward-answers'"
-    ]
-    open_wording = vj.run_benchmark(
-        judge, "multimodal-rewardbench", data=genuine(6), progress=False
-    )
-    assert "the judge's wording 'unified-reward-answers'" in open_wording.attrs["deviations"][0]
-    with pytest.raises(ValueError, match="no protocol for 'vl-reward'.*vl-rewardbench"):
-        vj.run_benchmark(judge, "vl-reward", data=[])
-    with pytest.raises(ValueError, match="give its rows as data="):
-        vj.run_benchmark(judge, "mllm-judge-pair")
+def test_protocols_on_genuine_rows(
+    name: str, rows: Any, judge: str, answer: str, options: Any, deviations: Any, headline: Any
+) -> None:
+    name = name.removesuffix(".jsonl").replace("_", "-")
+    if isinstance(rows, str):
+        rows = genuine(rows, 5, **(RESPONSE if "llava-bench" in name else POLICIES))
+    family = families.FAMILIES["llava-critic" if judge == "mt" else judge]
+    asked = judge_of(answer, family.template.name)
+    asked.pairs = family.pairs
+    asked.family = family
+    table = vj.run_benchmark(asked, name, data=rows, progress=False, **options)
+    found = table.attrs["deviations"]
+    assert len(found) == len(deviations), found
+    for said, expected in zip(found, deviations, strict=True):
+        assert said.startswith(expected)
+    assert table.attrs["official"] == (not deviations) and table.attrs["source"]
+    assert headline is None or table["estimate"].iloc[0] == headline
+
+
+def test_wrong_use() -> None:
+    judge = judge_of("Answer 1 is better.")
+    for name, options, message in (
+        ("vl-reward", {"data": []}, "no protocol for 'vl-reward'.*vl-rewardbench"),
+        ("mllm-judge-pair", {}, "give its rows as data="),
+        ("vl-rewardbench", {"protocol": "by me", "data": []}, "no protocol for 'by me'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            vj.run_benchmark(judge, name, **options)
 
 
 @pytest.mark.parametrize(
-    "text, preferred, verdict",
+    ("reader", "text", "preferred", "verdict"),
     [
-        ("**Overall Judgment:**\nAnswer 2 is better.", "a", "b"),
-        ("Therefore, I think - Answer 1 is the slightly better one", "a", "a"),
-        ("overall judgment answer 2 is slightly better", "b", "b"),
-        ("Answer 2 is better.", "b", None),  # without its words
-        ("Overall Judgment: Answer 7 is better.", "b", "b"),  # upstream: not the rejected one
-        ("", "a", None),
+        (protocols.read_overall_judgment, "**Overall Judgment:**\nAnswer 2 is better.", "a", "b"),
+        (protocols.read_overall_judgment, "Therefore - Answer 1 is the slightly better", "a", "a"),
+        (protocols.read_overall_judgment, "Answer 2 is better.", "b", None),  # without its words
+        (protocols.read_overall_judgment, "Overall Judgment: Answer 7 is better.", "b", "b"),
+        (protocols.read_right_phrase, "Answer 2 is better. Answer 1 is better", "a", "a"),
+        (protocols.read_right_phrase, "", "b", "a"),
+        (protocols.read_answer_tag, "<answer>\n1\n</answer><answer>2</answer>", "b", "a"),
+        (protocols.read_answer_tag, "1 or 2", "a", "b"),
+        (protocols.read_answer_tag, "<answer>first</answer>", "a", "b"),  # counts as wrong
+        (protocols.read_answer_tag, "", "b", "a"),
+        (protocols.read_arena, "[[A>>B]] so [[A>>B]]", None, "a"),
+        (protocols.read_arena, "[[A=B]]", None, "tie"),
+        (protocols.read_arena, "[[A>>B]] or [[B>A]]", None, "a"),  # of both, the first it looks for
     ],
 )
-def test_vl_rewardbenchs_reader_to_the_letter(text: str, preferred: str, verdict: Any) -> None:
-    assert protocols.read_overall_judgment(text, preferred) == verdict
+def test_published_readers_to_the_letter(
+    reader: Any, text: str, preferred: Any, verdict: Any
+) -> None:
+    assert reader(text, preferred) == verdict
 
 
 def test_half_of_the_draws_are_no_majority() -> None:
-    draws = [{"order": "ab", "raw": f"Overall Judgment: Answer {n} is better."} for n in (1, 1)]
-    draws += [{"order": "ba", "raw": f"Overall Judgment: Answer {n} is better."} for n in (1, 1)]
-    run = vj.benchmarks.run.pd.DataFrame({"preference": ["a", "a"], "draws": [draws, draws[:3]]})
-    found = vj.benchmarks.reread(run, protocols.read_overall_judgment)
+    draws = [{"order": "ab", "raw": "Overall Judgment: Answer 1 is better."}] * 2
+    draws += [{"order": "ba", "raw": "Overall Judgment: Answer 1 is better."}] * 2
+    run = pd.DataFrame({"preference": ["a", "a"], "draws": [draws, draws[:3]]})
+    found = reread(run, protocols.read_overall_judgment)
     assert found["verdict"].tolist() == [None, "a"]
 
 
 def test_every_protocol_names_a_wording_and_a_benchmark_that_there_are() -> None:
     for rule in PROTOCOLS.values():
         assert rule.template is None or rule.template in TEMPLATES
-        assert rule.benchmark in vj.metrics.official.BENCHMARKS and rule.source
+        assert rule.benchmark in BENCHMARKS and rule.source and (rule.template or rule.unofficial)
+    assert set(BENCHMARKS) <= set(PROTOCOLS)
 
 
-def test_a_published_number_is_audited_from_its_parts() -> None:
+@pytest.mark.parametrize(
+    ("reported", "nearest"), [(0.7179, "over items"), (0.7223, "over groups"), (None, None)]
+)
+def test_a_published_number_is_audited_from_its_parts(reported: Any, nearest: Any) -> None:
     parts = {"general": (0.781, 183), "hallucination": (0.727, 749), "reasoning": (0.660, 318)}
-    table = audit(parts, reported=0.7179)
+    table = audit(parts, reported=reported)
     assert table["estimate"].round(4).tolist() == [0.7179, 0.7227]
-    assert table.attrs["nearest"] == "over items"
+    assert ((table["low"] < table["estimate"]) & (table["estimate"] < table["high"])).all()
+    assert table.attrs.get("nearest") == nearest
     with pytest.raises(ValueError, match="shares, not per cent"):
         audit({"all": (78.1, 183)})

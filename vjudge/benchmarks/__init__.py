@@ -1,14 +1,28 @@
 """Benchmarks of judges: how each is run, and the number that its paper reports.
 
-    table = vj.run_benchmark(judge, "vl-rewardbench", out="outputs/vl")
-    table.attrs["official"], table.attrs["deviations"]
+table = vj.run_benchmark(judge, "vl-rewardbench", out="outputs/vl")
+table.attrs["official"], table.attrs["deviations"]
 
-protocols.py: one `Protocol` a benchmark. run.py: `run_benchmark`, and `audit` of published numbers.
+numbers.py     what each benchmark reports, and that number from a run: `benchmark`
+protocols.py   how each is run: one `Protocol` a benchmark, and its own reader of answers
+rows.py        its rows as a judge is given them
+run.py         `run_benchmark`; `audit` of a published number from its parts
 """
 
+from vjudge.benchmarks.numbers import BENCHMARKS, Benchmark, benchmark
 from vjudge.benchmarks.protocols import PROTOCOLS, Protocol
-from vjudge.benchmarks.run import audit, reread, run_benchmark
+from vjudge.benchmarks.run import audit, rank_by_score, reread, run_benchmark
 
-__all__ = ["PROTOCOLS", "Protocol", "audit", "reread", "run_benchmark"]
+__all__ = [
+    "BENCHMARKS",
+    "PROTOCOLS",
+    "Benchmark",
+    "Protocol",
+    "audit",
+    "benchmark",
+    "rank_by_score",
+    "reread",
+    "run_benchmark",
+]
 
 __dir__ = __all__.copy

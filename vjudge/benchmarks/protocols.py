@@ -1,17 +1,19 @@
 """How each benchmark is run: its wording, draws, order and decoding, and its own reader of answers.
 
-To add one, add a `Protocol` to `PROTOCOLS`. What a benchmark's code leaves open stands in `open`.
+To add one, add a `Protocol` to `PROTOCOLS`. What a benchmark's code leaves open stands in `open`;
+what keeps every run from being official, in `unofficial`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-# What an answer says, given which of the two shown responses people prefer ("a" is the first).
-Reader = Callable[[str, str], str | None]
+# What an answer says of the two responses as shown, given which of them people prefer ("a" is the
+# first; None where they have none): "a", "b", "tie", or None where it says nothing.
+Reader = Callable[[str, str | None], str | None]
 
 
 @dataclass(frozen=True)
@@ -21,15 +23,17 @@ class Protocol:
     benchmark: str  # a key of `BENCHMARKS`
     source: str  # where it was read
     call: str = "compare"  # the method of `Judge`: "grade", "compare" or "rank"
-    template: str | None = None  # the wording; None: the judge's own, since none is published
+    template: str | None = None  # the wording; None for the judge's own
     options: Mapping[str, Any] = field(default_factory=dict)  # of the call
-    reader: Reader | None = None  # the benchmark's own; None: the wording's format
+    reader: Reader | None = None  # the benchmark's own; None for the wording's format
     collection: str = ""  # what `load_collection` loads
     n_items: int = 0  # of the whole benchmark
     open: str = ""  # what the published code leaves open
+    unofficial: str = ""  # why no run of it is official
+    own: tuple[str, ...] = ()  # families whose own wording and decoding are the published ones
 
 
-def read_overall_judgment(text: str, preferred: str) -> str | None:
+def read_overall_judgment(text: str, preferred: str | None) -> str | None:
     """VL-RewardBench's reader, to the letter: any other number than that of the rejected answer
     counts for the preferred one.
 
@@ -45,11 +49,12 @@ def read_overall_judgment(text: str, preferred: str) -> str | None:
     match = re.search(pattern, text.replace("\n", "").replace("*", ""), re.IGNORECASE)
     if match is None:
         return None
-    rejected = "b" if preferred == "a" else "a"
-    return rejected if "ab"[int(match[1]) - 1 : int(match[1])] == rejected else preferred
+    rejected = _other(preferred)
+    said = {1: "a", 2: "b"}.get(int(match[1]))
+    return rejected if said == rejected else preferred
 
 
-def read_right_phrase(text: str, preferred: str) -> str:
+def read_right_phrase(text: str, preferred: str | None) -> str | None:
     """UnifiedReward's reader, to the letter: right where the right phrase stands anywhere.
 
     >>> read_right_phrase("Answer 1 is better, or Answer 2 is better.", "b")
@@ -58,106 +63,198 @@ def read_right_phrase(text: str, preferred: str) -> str:
     Source: CodeGoat24/UnifiedReward benchmark_evaluation/LLaVA_evaluation/
     test_llava_vlrewardbench.py.
     """
-    numbers = {"a": 1, "b": 2}
-    if f"Answer {numbers[preferred]} is better" in text:
-        return preferred
-    return "b" if preferred == "a" else "a"
+    number = 1 if preferred == "a" else 2
+    return preferred if f"Answer {number} is better" in text else _other(preferred)
 
 
-_VL = {"collection": "MMInstruction/VL-RewardBench", "n_items": 1250}
-_UNIFIED = {
-    "benchmark": "vl-rewardbench",
-    "options": {"samples": 1, "orders": "random", "temperature": 0.0, "max_new_tokens": 4096},
-    "reader": read_right_phrase,
-    "open": "which orders `random.seed(0)` drew there",
-    **_VL,
-}
-_TWICE = {"orders": "both"}
-_OPEN_WORDING = "the benchmark's own wording is not part of vjudge: the judge is asked in its own"
+def read_answer_tag(text: str, preferred: str | None) -> str | None:
+    """R1-Reward's reader, to the letter: the number between the first tags, else the last 1 or 2.
+
+    A number that is not 1 is the second answer; what is no number counts as wrong.
+
+    >>> read_answer_tag("<think>2?</think><answer> 1 </answer>", "b"), read_answer_tag("So 2.", "b")
+    ('a', 'b')
+
+    Source: yfzhang114/r1_reward@3693413 inference/VL-Reward-Bench/r1_reward.py.
+    """
+    numbers = re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL)[:1]
+    if not numbers:
+        numbers = re.findall(r"[12]", text)[-1:]
+    try:
+        return "a" if float(numbers[0]) == 1 else "b"
+    except (IndexError, ValueError):
+        return _other(preferred)
+
+
+def read_arena(text: str, preferred: str | None) -> str:
+    """WildVision-Bench's reader, to the letter: an answer that can't be read is a tie.
+
+    >>> read_arena("My final verdict is [[B>>A]]", None), read_arena("Neither.", None)
+    ('b', 'tie')
+
+    Source: EvolvingLMMs-Lab/lmms-eval@01d6045 wild_vision_bench/utils.py.
+    """
+    said = set(re.findall(r"\[\[([AB<>=]+)\]\]", text))
+    if len(said) == 1:
+        text = said.pop()
+    for sign, verdict in (("A>B", "a"), ("A>>B", "a"), ("A=B", "tie"), ("B>A", "b"), ("B>>A", "b")):
+        if sign in text:
+            return verdict
+    return "tie"
+
+
+def _other(preferred: str | None) -> str | None:
+    return {"a": "b", "b": "a"}.get(str(preferred))
+
+
+_NO_WORDING = "the benchmark's own wording is not part of vjudge"
+_GPT_4 = "the judge of the published numbers, gpt-4-0314, is no longer served"
+
+_VL = Protocol(
+    "vl-rewardbench",
+    "vl-rewardbench/VL_RewardBench@9b10abd prompt.py, inference_hf.py, cal.py",
+    template="vl-rewardbench",
+    options={
+        "samples": 10,
+        "orders": "random",
+        "temperature": 0.2,
+        "top_p": 0.2,
+        "max_new_tokens": 2048,
+    },
+    reader=read_overall_judgment,
+    collection="MMInstruction/VL-RewardBench",
+    n_items=1250,
+    open="the seeds of the orders and of the decoding",
+)
+_UNIFIED = replace(
+    _VL,
+    source="CodeGoat24/UnifiedReward test_llava_vlrewardbench.py",
+    template="unified-reward-answers",
+    options={"orders": "random", "max_new_tokens": 4096},
+    reader=read_right_phrase,
+    open="which orders `random.seed(0)` drew there",
+)
+_CHECKPOINTS = f"{_UNIFIED.open}; the temperature, which is left to the checkpoint: here it is 0"
+_MLLM = Protocol(
+    "mllm-judge-pair",
+    "Dongping-Chen/MLLM-Judge@b55c3c2 scripts/api_benchmark.py; Chen et al., arXiv 2402.04788",
+    options={"orders": "one", "temperature": 0.2, "top_p": 0.4},
+    open="the most tokens of an answer",
+    unofficial=_NO_WORDING,
+)
+_LLAVA = Protocol(
+    "llava-bench-wild",
+    "haotian-liu/LLaVA@181a2f8 llava/eval/eval_gpt_review_bench.py",
+    call="grade",
+    template="llava-bench-wild",
+    options={"temperature": 0.2, "max_new_tokens": 1024},
+    collection="liuhaotian/llava-bench-in-the-wild",
+    n_items=60,
+    open=_GPT_4,
+)
 
 PROTOCOLS: dict[str, Protocol] = {
-    "vl-rewardbench": Protocol(
-        "vl-rewardbench",
-        "vl-rewardbench/VL_RewardBench@9b10abd prompt.py, inference_hf.py, cal.py",
-        template="vl-rewardbench",
-        options={
-            "samples": 10,
-            "orders": "random",
-            "temperature": 0.2,
-            "top_p": 0.2,
-            "max_new_tokens": 2048,
-        },
-        reader=read_overall_judgment,
-        open="the seeds of the orders and of the decoding",
-        **_VL,  # type: ignore[arg-type]
+    "vl-rewardbench": _VL,
+    "vl-rewardbench by unified-reward": _UNIFIED,
+    "vl-rewardbench by unified-reward-qwen": replace(
+        _UNIFIED, source="CodeGoat24/UnifiedReward test_qwen_vlrewardbench.py", open=_CHECKPOINTS
     ),
-    "vl-rewardbench by unified-reward": Protocol(
-        source="CodeGoat24/UnifiedReward test_llava_vlrewardbench.py",
-        template="unified-reward-answers",
-        **_UNIFIED,  # type: ignore[arg-type]
-    ),
-    "vl-rewardbench by unified-reward-think": Protocol(
-        source="CodeGoat24/UnifiedReward infer_cot_image_understanding.py; its evaluation as the"
-        " one beside it",
+    "vl-rewardbench by unified-reward-think": replace(
+        _UNIFIED,
+        source="CodeGoat24/UnifiedReward UnifiedReward-Think test_llava_cot_vl_rewardbench.py",
         template="unified-reward-think",
-        **_UNIFIED,  # type: ignore[arg-type]
     ),
-    "vl-rewardbench by unified-reward-think-qwen3vl": Protocol(
+    "vl-rewardbench by unified-reward-think-qwen": replace(
+        _UNIFIED,
+        source="CodeGoat24/UnifiedReward UnifiedReward-Think test_qwen25_cot_vl_rewardbench.py",
+        template="unified-reward-think",
+        open=_CHECKPOINTS,
+    ),
+    "vl-rewardbench by unified-reward-think-qwen3vl": replace(
+        _UNIFIED,
         source="CodeGoat24/UnifiedReward test_qwen3vl_vlreward_bench.py",
         template="unified-reward-think-qwen3vl",
-        **_UNIFIED,  # type: ignore[arg-type]
+        open=_CHECKPOINTS,
+    ),
+    "vl-rewardbench by r1-reward": replace(
+        _UNIFIED,
+        source="yfzhang114/r1_reward@3693413 inference/VL-Reward-Bench/r1_reward.py",
+        template="r1-reward",
+        reader=read_answer_tag,
+        open="the temperature, which is left to the checkpoint: here it is 0",
+        unofficial="the order is drawn at random; the published script always shows the better"
+        " response first, so that its number measures the place as well",
+    ),
+    "vl-rewardbench by llava-critic": replace(
+        _UNIFIED,
+        source="lmms-lab/llava-critic-7b README.md: its wording of pairs and its decoding",
+        template="llava-critic-pair",
+        reader=None,
+        open="",
+        unofficial="how LLaVA-Critic was run on this benchmark is not published: one draw in random"
+        " order is our choice",
     ),
     "multimodal-rewardbench": Protocol(
         "multimodal-rewardbench",
         "facebookresearch/multimodal_rewardbench@b4b92cd scripts/",
-        options={"orders": "one"},
-        open=_OPEN_WORDING,
+        options={"orders": "one", "max_new_tokens": 1024},
+        open="the temperature, which is left to the server",
+        unofficial=_NO_WORDING,
     ),
-    "mllm-judge-score": Protocol(
-        "mllm-judge-score",
-        "Chen et al., MLLM-as-a-Judge, arXiv 2402.04788",
+    "mllm-judge-score": replace(
+        _MLLM,
+        benchmark="mllm-judge-score",
         call="grade",
-        open=_OPEN_WORDING,
+        options={"temperature": 0.2, "top_p": 0.4},
     ),
-    "mllm-judge-pair": Protocol(
-        "mllm-judge-pair",
-        "Chen et al., MLLM-as-a-Judge, arXiv 2402.04788",
-        options={"orders": "one"},
-        open=_OPEN_WORDING,
-    ),
-    "mllm-judge-batch": Protocol(
-        "mllm-judge-batch",
-        "Chen et al., MLLM-as-a-Judge, arXiv 2402.04788",
+    "mllm-judge-pair": _MLLM,
+    "mllm-judge-batch": replace(
+        _MLLM,
+        benchmark="mllm-judge-batch",
         call="rank",
-        open=f"{_OPEN_WORDING}, two answers at a time",
+        options={"temperature": 0.2, "top_p": 0.4},
+        unofficial=f"{_NO_WORDING}; here two answers are compared at a time",
     ),
-    "llava-bench-wild": Protocol(
-        "llava-bench-wild",
-        "haotian-liu/LLaVA@181a2f8 llava/eval/eval_gpt_review_bench.py",
-        call="grade",
-        template="llava-bench-wild",
-        options={"temperature": 0.2, "max_new_tokens": 1024},
-        collection="liuhaotian/llava-bench-in-the-wild",
-        n_items=60,
-        open="the judge of the published numbers, gpt-4-0314, is no longer served",
-    ),
-    "llava-bench-coco": Protocol(
-        "llava-bench-coco",
-        "haotian-liu/LLaVA@181a2f8 llava/eval/eval_gpt_review_visual.py",
-        call="grade",
+    "llava-bench-wild": _LLAVA,
+    "llava-bench-coco": replace(
+        _LLAVA,
+        benchmark="llava-bench-coco",
+        source="haotian-liu/LLaVA@181a2f8 llava/eval/eval_gpt_review_visual.py",
         template="llava-bench-coco",
-        options={"temperature": 0.2, "max_new_tokens": 1024},
         collection="lmms-lab/llava-bench-coco",
         n_items=90,
-        open="the judge of the published numbers, gpt-4-0314, is no longer served",
+    ),
+    "wildvision": Protocol(
+        "wildvision",
+        "EvolvingLMMs-Lab/lmms-eval@01d6045 lmms_eval/tasks/wild_vision_bench/utils.py",
+        template="wildvision",
+        options={"orders": "one", "max_new_tokens": 1024},
+        reader=read_arena,
+        n_items=500,
+        open="the judge is a part of the published numbers: gpt-4o",
     ),
     "visit-bench": Protocol(
         "visit-bench",
         "mlfoundations/VisIT-Bench@45b9bf8 README.md",
-        options=_TWICE,
-        collection="mlfoundations/VisIT-Bench",
+        options={"orders": "both"},
         n_items=574,
-        open=_OPEN_WORDING,
+        open="the decoding",
+        unofficial=_NO_WORDING,
+    ),
+    "genai-bench": Protocol(
+        "genai-bench",
+        "TIGER-AI-Lab/GenAI-Bench@f0b0334 inference.py",
+        options={"orders": "one"},
+        open="the decoding",
+        unofficial=f"{_NO_WORDING}; there each picture stands at its place in the text, here they"
+        " come first, and a tie is not said to be good or bad",
+    ),
+    "mt-bench": Protocol(
+        "mt-bench",
+        "lm-sys/FastChat@0283a0b fastchat/llm_judge/",
+        options={"orders": "both"},
+        open="how persons' votes on one pair are joined: each counts",
+        unofficial=f"{_NO_WORDING}; there a choice that only one order gives is a tie",
     ),
     "perception-bench": Protocol(
         "perception-bench",
@@ -171,12 +268,14 @@ PROTOCOLS: dict[str, Protocol] = {
     ),
     "feedback-bench": Protocol(
         "feedback-bench",
-        "prometheus-eval/prometheus evaluation/benchmark/run_absolute_scoring.py",
+        "prometheus-eval/prometheus evaluation/benchmark/run_absolute_scoring.py;"
+        " prometheus-eval/prometheus-eval prometheus_eval/utils.py",
         call="grade",
-        options={"temperature": 1.0, "top_p": 0.9, "repetition_penalty": 1.03, "samples": 3},
         collection="prometheus-eval/Feedback-Bench",
         n_items=1000,
-        open="each Prometheus has a wording of its own, which its judge keeps",
+        unofficial="each Prometheus has a wording and a decoding of its own, and there are none for"
+        " other judges",
+        own=("prometheus", "prometheus-2"),
     ),
     "preference-bench": Protocol(
         "preference-bench",

@@ -151,7 +151,7 @@ class Adapter:
         ".",
     )  # where relative image paths may count from, seen from the file's folder
     repeats_ids: bool = False  # a later row of an id is told apart by "#2", "#3"
-    benchmark: str = ""  # its key in `vjudge.metrics.official.BENCHMARKS`
+    benchmark: str = ""  # its key in `vjudge.benchmarks.BENCHMARKS`
 
     def read(self, row: Row, part: str | None = None) -> dict[str, Any]:
         """The canonical cells of a row, then its other columns; `BadRow` names what is blank or cannot be read."""

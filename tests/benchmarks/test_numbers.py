@@ -15,8 +15,8 @@ import vjudge as vj
 from chatmodels import make
 from samples import ROWS, judge_of
 from vjudge import data
+from vjudge.benchmarks import BENCHMARKS, rank_by_score
 from vjudge.data import CollectionError, load_collection
-from vjudge.metrics.official import BENCHMARKS, rank_by_score
 from vjudge.records import Rubric
 
 pytestmark = [

@@ -1,0 +1,479 @@
+"""The number that a benchmark's paper reports, from a judge's run on it.
+
+    pairs = vj.load_collection("MMInstruction/VL-RewardBench")
+    vj.benchmark(judge.compare(pairs, out="outputs/vl"))
+
+Harnesses of one benchmark differ in what an unread answer counts as: left out, wrong, or a random
+guess. Each number stands under its statistic and that treatment; the official one is marked. To add
+a benchmark, add to `BENCHMARKS`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rapidfuzz.distance import Levenshtein
+
+from vjudge import data, metrics
+from vjudge.data import CollectionError
+from vjudge.metrics.tables import design_of, groups_of, read_verdicts, shares, tabulate
+from vjudge.records import NAN
+
+INDEX = ["part", "statistic", "unread"]
+FOUR = {word: word for word in ("a", "b", "tie", "both good", "both bad")}
+FOUR |= {"left": "a", "right": "b"}  # a vote of two, or of either tie
+
+Parts = Mapping[str, np.ndarray]  # the rows of each category
+Case = tuple[str, str, Any, Any]  # statistic, unread, gain and weight of each row
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What one benchmark reports."""
+
+    title: str  # as its paper calls it
+    source: str  # where the definition was read
+    note: str  # what else must stand beside the number
+    measure: str = "accuracy"  # which of `MEASURES` makes its table
+    statistics: tuple[str, ...] = ("accuracy",)  # what is reported, the headline first
+    unread: str = "left out"  # what an unread answer counts as officially
+    parts: tuple[str, ...] = ("overall", "category")  # also "macro", the plain mean over categories
+    categories: tuple[str, ...] = ()  # all of them, where a lack of some changes the macro average
+    as_published: bool = False  # whether pairs count in their published order alone
+
+
+_MLLM = Benchmark(
+    "MLLM-as-a-Judge (pair)",
+    "Chen et al., MLLM-as-a-Judge, arXiv 2402.04788",
+    "no published code says what an unread answer counts as, or how data sets are averaged: both"
+    " are given both ways",
+    statistics=("accuracy with ties", "accuracy without ties"),
+    as_published=True,
+)
+_WILD = Benchmark(
+    "LLaVA-Bench (in the wild)",
+    "haotian-liu/LLaVA@181a2f8 llava/eval/eval_gpt_review_bench.py (parse_score),"
+    " llava/eval/summarize_gpt_review.py",
+    "100 x mean(candidate) / mean(reference); upstream's judge is gpt-4-0314 at temperature 0.2",
+    measure="relative score",
+    statistics=("relative score",),
+    unread="(-1, -1)",
+    categories=("complex", "conv", "detail"),
+)
+_CORRELATED = Benchmark(
+    "Perception-Bench",
+    "Lee et al., Prometheus-Vision, arXiv 2401.06591, section 5",
+    "upstream asks again until an answer parses, which is not done here: unread answers are left"
+    " out",
+    measure="correlation",
+    statistics=("pearson", "kendall", "spearman"),
+    parts=("overall",),
+)
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "vl-rewardbench": Benchmark(
+        "VL-RewardBench",
+        "vl-rewardbench/VL_RewardBench@6f64385 cal.py (distribution_dataset)",
+        "upstream takes the majority of k answers at random order; where both orders are asked and"
+        " differ there is none. VLMEvalKit@e8e78f0 vl_rewardbench.py counts an unread answer as"
+        " wrong, lmms-eval@75571cf utils.py guesses at random",
+        parts=("overall", "macro", "category"),
+        categories=("general", "hallucination", "reasoning"),
+    ),
+    "multimodal-rewardbench": Benchmark(
+        "Multimodal RewardBench",
+        "facebookresearch/multimodal_rewardbench@b4b92cd scripts/2_get_accuracy.py",
+        "upstream draws the guess with seed 123; here it counts as the half that it is on average."
+        " Upstream's `all` is over rows. Safety holds the pairs on bias alone, as released",
+        unread="random",
+        as_published=True,
+    ),
+    "mllm-judge-score": replace(
+        _MLLM,
+        title="MLLM-as-a-Judge (score)",
+        measure="correlation",
+        statistics=("pearson",),
+        as_published=False,
+    ),
+    "mllm-judge-pair": _MLLM,
+    "mllm-judge-batch": replace(
+        _MLLM,
+        title="MLLM-as-a-Judge (batch)",
+        note=f"normalized distance, lower is better; {_MLLM.note}",
+        measure="order",
+        statistics=("levenshtein",),
+    ),
+    "llava-bench-wild": _WILD,
+    "llava-bench-coco": replace(_WILD, title="LLaVA-Bench (COCO)"),
+    "wildvision": Benchmark(
+        "WildVision-Bench",
+        "EvolvingLMMs-Lab/lmms-eval@01d6045 wild_vision_bench/utils.py (win_rates)",
+        "the share of questions on which a model (policy_b) beats the baseline, which always"
+        " stands first: a judge's liking for a place is in the number",
+        measure="wins",
+        statistics=("win rate",),
+        unread="tie",
+    ),
+    "visit-bench": Benchmark(
+        "VisIT-Bench",
+        "mlfoundations/VisIT-Bench@45b9bf8 README.md (leaderboard)",
+        "upstream's Elo runs through the battles in their order; here it is the maximum-likelihood"
+        " (Bradley-Terry) one on the same scale, centred at 1,000",
+        measure="battles",
+        statistics=("elo",),
+    ),
+    "genai-bench": Benchmark(
+        "GenAI-Bench",
+        "TIGER-AI-Lab/GenAI-Bench@f0b0334 inference.py (parse_response)",
+        "people voted left, right, both good or both bad; a judge's bare tie is right for either"
+        " tie, as upstream",
+        measure="votes",
+        unread="wrong",
+    ),
+    "mt-bench": Benchmark(
+        "MT-Bench human judgments",
+        "lm-sys/FastChat@0283a0b fastchat/llm_judge/compute_agreement.py",
+        'each person\'s vote counts; "accuracy" leaves out the ties of people and of the judge,'
+        " as upstream's agreement without ties",
+        statistics=("accuracy with ties", "accuracy"),
+        parts=("category",),
+        categories=("turn 1", "turn 2"),
+    ),
+    "perception-bench": _CORRELATED,
+    "feedback-bench": replace(
+        _CORRELATED,
+        title="Feedback-Bench",
+        source="Kim et al., Prometheus, arXiv 2310.08491, section 5",
+    ),
+    "preference-bench": Benchmark(
+        "Preference-Bench",
+        "Kim et al., Prometheus 2, arXiv 2405.01535, section 5",
+        "a judge's tie counts as unread; what the paper counts them as was not found in code:"
+        " beside wrong stand left out and random",
+        unread="wrong",
+        parts=("overall",),
+    ),
+}
+"""What each benchmark reports, by name."""
+
+
+def benchmark(
+    run: pd.DataFrame, *, name: str | None = None, n_resamples: int = 2_000, seed: int = 0
+) -> pd.DataFrame:
+    """Compute a benchmark's official number from a run, beside other treatments of unread answers.
+
+    Args:
+        run: from `Judge.compare`, `Judge.grade` or `Judge.rank` on the benchmark, or any frame with
+            their columns and the collection's (category, preference, group, gold ...); of a judge
+            that scores one response, `rank_by_score` on its pairs. Where LLaVA-Bench or VisIT-Bench
+            was graded and true scores are known, the number is Prometheus-Vision's: the correlation
+            with them.
+        name: which benchmark it is, a key of `BENCHMARKS`; None takes what the run says.
+        n_resamples, seed: of the 95 % intervals: Wilson's of shares, the bootstrap's of the others,
+            over groups.
+
+    Returns:
+        Rows (part, statistic, unread): part "overall", "macro" (the plain mean over categories) and
+        each category; unread is what an answer without a verdict counts as. Columns estimate
+        (shares in [0, 1], correlations in [-1, 1], relative scores of 100), low, high, n, missing,
+        and official (reported by the benchmark itself; first). `attrs` has benchmark, source, note
+        and method.
+
+    ValueError: the benchmark is unknown, or the run lacks a column that it needs.
+
+    >>> import pandas as pd
+    >>> import vjudge as vj
+    >>> cells = {"id": list("pqrs"), "verdict": ["a", "b", "a", None], "preference": list("aaaa")}
+    >>> run = pd.DataFrame(cells | {"group": list("pqrs")})
+    >>> run["category"] = ["general", "general", "reasoning", "hallucination"]
+    >>> table = vj.benchmark(run, name="vl-rewardbench")["estimate"].xs("overall").xs("accuracy")
+    >>> table.round(3).to_dict()
+    {'left out': 0.667, 'wrong': 0.5, 'random': 0.625}
+    """
+    # 1) which benchmark it is, and whether the run has its columns
+    spec = _spec(name, run)
+    frame = run.reset_index(drop=True)
+    if "sample" in run:
+        frame = metrics.average_samples(run).reset_index(drop=True)
+    with suppress(CollectionError):  # no row has one
+        frame["true score"] = data.truth(frame.filter(["id", "gold", "human_scores"]))
+    own = {"relative score": "scores", "battles": "verdict"}.get(spec.measure)
+    judged = own is None or (own in frame and frame[own].notna().any())
+    if not judged and {"score", "true score"} <= set(frame):
+        note = "not the benchmark's own protocol: the correlation with the collection's true scores"
+        spec = replace(_CORRELATED, title=spec.title, note=f"{note}; {_CORRELATED.note}")
+    columns, remedy, make = MEASURES[spec.measure]
+    lacking = [column for column in columns if column not in frame]
+    if lacking:
+        what = f"{spec.title} needs {', '.join(lacking)}, which the run does not have"
+        have = f"(its columns: {', '.join(map(str, frame.columns))})"
+        raise ValueError(f"{what} {have}; {remedy}, or add it from the collection")
+    parts = _parts(frame, spec)
+    frame["group"] = groups_of(frame)
+
+    # 2) its table; what is undefined there is NaN
+    options = {"confidence": 0.95, "n_resamples": n_resamples, "seed": seed}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        table = make(frame, spec, parts, options)
+    bare = int(table["low"].isna().sum())
+    if n_resamples and bare:
+        what = f"{bare} of {len(table)} rows have no interval: too few rows or groups there"
+        warnings.warn(what, stacklevel=2)
+
+    # 3) what of it the benchmark itself reports
+    official = []
+    for part, statistic, unread in table.index:
+        kind = part if part in ("overall", "macro") else "category"
+        reported = statistic in spec.statistics and unread == spec.unread
+        official.append(kind in spec.parts and reported)
+    table.attrs = {"benchmark": spec.title, "source": spec.source, "note": spec.note, **table.attrs}
+    return table.assign(official=official).sort_values("official", ascending=False, kind="stable")
+
+
+def _spec(name: str | None, run: pd.DataFrame) -> Benchmark:
+    """The benchmark of a name or a title, or of a run's collection."""
+    if not name:
+        name = run.attrs.get("collection", {}).get("benchmark")
+    for key, spec in BENCHMARKS.items():
+        if name in (key, spec.title):
+            return spec
+    what = f"there is no benchmark {name!r}"
+    if not name:
+        what = "nothing says which benchmark the run is of"
+    raise ValueError(f"{what}: give name=, one of {', '.join(BENCHMARKS)}")
+
+
+def _parts(frame: pd.DataFrame, spec: Benchmark) -> dict[str, np.ndarray]:
+    """The rows of each category; a missing category, or a missing column of them, is said."""
+    if spec.measure in ("battles", "wins"):  # their parts are the policies
+        return {}
+    categories = pd.Series(index=frame.index, dtype=object)
+    if "category" in frame:
+        categories = frame["category"]
+    names = sorted(categories.dropna().unique())
+    parts = {str(name): (categories == name).to_numpy() for name in names}
+    remarks = []
+    absent = sorted(set(spec.categories) - set(parts))
+    without = int(categories.isna().sum())
+    if not parts and "category" in spec.parts:
+        what = "is reported by category, and the run has none: add it from the collection"
+        remarks.append(f"{spec.title} {what}")
+    if parts and absent:
+        remarks.append(f"the run has no row of {', '.join(absent)}: {spec.title} has them too")
+    if parts and without:
+        what = f"{without} of {len(frame)} rows have no category"
+        remarks.append(f"{what}: they count overall alone")
+    for remark in remarks:
+        warnings.warn(remark, stacklevel=3)
+    return parts
+
+
+# -- measures: (run, benchmark, rows of each category, options) -> table
+
+Options = Mapping[str, Any]
+
+
+def _shares(
+    frame: pd.DataFrame, cases: Iterable[Case], parts: Parts, options: Options, unit: str
+) -> pd.DataFrame:
+    """Shares overall, as the mean over categories, and by category."""
+    places: dict[str, Any] = {"overall": np.ones(len(frame))}
+    if parts:
+        places["macro"] = np.stack(list(parts.values()))
+        places |= parts
+    lines = []
+    for statistic, unread, gain, weight in cases:
+        for part, rows in places.items():
+            name = (part, statistic, unread)
+            lines.append((name, rows * np.asarray(gain, float), rows * np.asarray(weight, float)))
+    return shares(
+        lines, groups=frame["group"], confidence=options["confidence"], unit=unit, index=INDEX
+    )
+
+
+def _accuracy(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
+    """Accuracy on pairs.
+
+    "without ties" leaves out people's, and a judge's tie is wrong; "accuracy" leaves out both.
+    """
+    columns = {"": "verdict"}
+    if spec.as_published and {"verdict_ab", "verdict_ba"} <= set(frame):
+        columns = {"": "verdict_ab", " in both orders": "verdict"}
+    preference, preferred, _ = read_verdicts(frame["preference"], people=True)
+    cases: list[Case] = []
+    for suffix, column in columns.items():
+        judge, read, _ = read_verdicts(frame[column])
+        right = (judge == preference).astype(float)
+        for statistic in spec.statistics:
+            counted = preferred
+            chance = 1 / 3
+            if statistic != "accuracy with ties":
+                counted = preferred & (preference != "tie")
+                chance = 1 / 2
+            chosen = read
+            if statistic == "accuracy":
+                chosen = read & (judge != "tie")
+            name = statistic + suffix
+            cases.append((name, "left out", right, counted & chosen))
+            cases.append((name, "wrong", right, counted))
+            cases.append((name, "random", np.where(chosen, right, chance), counted))
+    return _shares(frame, cases, parts, options, "pairs")
+
+
+def _votes(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
+    """Accuracy against votes of four: either response, both good, both bad."""
+    people, known, _ = read_verdicts(frame["preference"], meanings=FOUR, people=True)
+    judge, read, _ = read_verdicts(frame["verdict"], meanings=FOUR)
+    ties = ("tie", "both good", "both bad")
+    either = (judge == "tie") | (people == "tie")  # a tie that does not say of which kind
+    right = (judge == people) | (either & np.isin(judge, ties) & np.isin(people, ties))
+    cases = [("accuracy", "wrong", right, known), ("accuracy", "left out", right, known & read)]
+    return _shares(frame, cases, parts, options, "pairs")
+
+
+def _wins(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
+    """How often each model beats the baseline, which stands first."""
+    judge, read, _ = read_verdicts(frame["verdict"])
+    every = np.ones(len(frame))
+    lines = []
+    for name in frame["policy_b"].unique():
+        own = (frame["policy_b"] == name).to_numpy()
+        for unread, counted in (("tie", every), ("left out", read)):
+            lines.append(((str(name), "win rate", unread), own * (judge == "b"), own * counted))
+    return shares(lines, groups=frame["group"], unit="questions", index=INDEX)
+
+
+def _correlation(
+    frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options
+) -> pd.DataFrame:
+    """Correlation with the true scores: of all rows, within each category, the mean of these."""
+    score = frame["score"].astype(float)
+    true = frame["true score"]
+    tables = {"overall": metrics.correlate(score, true, groups=frame["group"], **options)}
+    if len(parts) > 1:
+        named = frame["category"].notna()
+        levels = metrics.correlate_levels(
+            score[named],
+            true[named],
+            systems=list(frame["category"][named]),
+            levels=["within"],
+            **options,
+        )
+        tables["macro"] = levels.xs("within")
+        for part, rows in parts.items():
+            groups = frame["group"][rows]
+            tables[part] = metrics.correlate(score[rows], true[rows], groups=groups, **options)
+    table = pd.concat({"left out": pd.concat(tables)}).reorder_levels([1, 2, 0]).rename_axis(INDEX)
+    table.attrs = {"method": tables["overall"].attrs["method"]}
+    return table
+
+
+def _relative(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
+    """100 x mean of the candidate's scores / mean of the reference's, the first of `scores`."""
+    both = np.full((len(frame), 2), NAN)
+    for place, pair in enumerate(frame["scores"]):
+        if np.size(pair) == 2:
+            both[place] = pair
+    readable = ~np.isnan(both).any(axis=1)
+    both[~readable] = -1.0
+    every = np.ones(len(frame), dtype=bool)
+    names = []
+    counted = []
+    missing = []
+    for part, rows in {"overall": every, **parts}.items():
+        for unread, kept in (("(-1, -1)", every), ("left out", readable)):
+            names.append((part, "relative score", unread))
+            counted.append(rows & kept)
+            missing.append(int((rows & ~readable).sum()))
+    counts = np.stack(counted)
+    reference = counts * both[:, 0]
+    candidate = counts * both[:, 1]
+
+    def statistic(weights: np.ndarray) -> np.ndarray:
+        below = reference @ weights
+        return np.asarray(100 * (candidate @ weights) / np.where(below > 0, below, np.nan))
+
+    return tabulate(
+        statistic,
+        names,
+        design_of(np.arange(len(frame)), frame["group"], every),
+        n=counts.sum(axis=1).tolist(),
+        missing=missing,
+        unit="reviews",
+        index=INDEX,
+        **options,
+    )
+
+
+def _order(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
+    """Levenshtein distance of the judge's order from people's, over its length."""
+    firsts = []
+    distances = []
+    for _, rows in frame.groupby("id", sort=False):
+        firsts.append(rows.index[0])
+        true = rows.sort_values("true_rank", kind="stable")["candidate"].tolist()
+        distance = NAN
+        if rows[["rank", "true_rank"]].notna().all(axis=None):
+            of_orders = [Levenshtein.distance(order, true) for order in _orders(rows)]
+            distance = float(np.mean(of_orders)) / len(true)
+        distances.append(distance)
+    apart = np.array(distances)
+    known = ~np.isnan(apart)
+    cases = [
+        ("levenshtein", "left out", np.where(known, apart, 0.0), known),
+        ("levenshtein", "wrong", np.where(known, apart, 1.0), np.ones(len(firsts))),
+    ]
+    parts = {part: rows[firsts] for part, rows in parts.items()}
+    return _shares(frame.loc[firsts], cases, parts, options, "rankings")
+
+
+def _orders(rows: pd.DataFrame) -> Iterator[list[Any]]:
+    """The orders of the candidates that ranks leave open: each tie in every order."""
+    ties = [itertools.permutations(tied["candidate"]) for _, tied in rows.groupby("rank")]
+    for order in itertools.product(*ties):
+        yield list(itertools.chain.from_iterable(order))
+
+
+def _battles(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
+    """Elo of the policies; of both orders of a battle more wins win, else it is a tie."""
+    table = metrics.bradley_terry(
+        list(frame["policy_a"]),
+        list(frame["policy_b"]),
+        frame["verdict"],
+        groups=frame["group"],
+        **options,
+    )
+    elo = table[["elo", "elo_low", "elo_high", "n"]]
+    elo = elo.set_axis(["estimate", "low", "high", "n"], axis=1)
+    elo["missing"] = int(table.attrs["missing"])
+    names = [(str(name), "elo", "left out") for name in table.index]
+    elo.index = pd.MultiIndex.from_tuples(names, names=INDEX)
+    elo.attrs = {"method": table.attrs["method"]}
+    return elo
+
+
+_COMPARE = "use Judge.compare, or rank_by_score for a judge that scores one response"
+_OWN = (
+    "grade the responses by the benchmark's own wording, template='llava-bench-wild' or"
+    " 'llava-bench-coco'"
+)
+_GRADE = "use Judge.grade on items with gold or human_scores"
+_BATTLE = ("verdict", "policy_a", "policy_b")
+MEASURES: dict[str, tuple[tuple[str, ...], str, Callable[..., pd.DataFrame]]] = {
+    "accuracy": (("verdict", "preference"), _COMPARE, _accuracy),
+    "votes": (("verdict", "preference"), _COMPARE, _votes),
+    "wins": (_BATTLE, _COMPARE, _wins),
+    "correlation": (("score", "true score"), _GRADE, _correlation),
+    "relative score": (("scores",), _OWN, _relative),
+    "order": (("candidate", "rank", "true_rank"), "use Judge.rank", _order),
+    "battles": (_BATTLE, _COMPARE, _battles),
+}
+"""By name: the columns that a run must have, the remedy where it lacks one, and the table."""
