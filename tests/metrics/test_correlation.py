@@ -1,8 +1,9 @@
-"""Correlations, their levels and tables, and judges compared: hand-derived values, SciPy, enumeration, statsmodels."""
+"""Correlations, their levels and tables, and judges compared: by hand, SciPy, enumeration."""
 
 from __future__ import annotations
 
 import itertools
+import time
 import warnings
 
 import numpy as np
@@ -21,18 +22,23 @@ from vjudge.metrics import (
     correlation_table,
     human_ceiling,
 )
-from vjudge.metrics.correlation import _matched
+from vjudge.metrics.comparison import _matched
 
 SCIPY = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}
 
 
-def estimates(x, y, **options):
-    return correlate(x, y, n_resamples=0, **options)["estimate"].tolist()
+def estimates(x, y):
+    return correlate(x, y, n_resamples=0)["estimate"].tolist()
+
+
+def hold(table, value="estimate"):
+    """Whether every interval holds its estimate."""
+    return ((table["low"] < table[value]) & (table[value] < table["high"])).all()
 
 
 def test_values_derived_by_hand():
-    # x 1 1 2 3, y 1 2 2 3: 4 concordant, none discordant, one tie in each: 4 / sqrt(5·5). Midranks 1.5 1.5 3 4 and
-    # 1 2.5 2.5 4: covariance 3.75, variances 4.5. Pearson: 2 / sqrt(2.75 · 2) = 2.0 / 2.345.
+    # x 1 1 2 3, y 1 2 2 3: 4 concordant, none discordant, one tie in each: 4 / sqrt(5·5). Midranks
+    # 1.5 1.5 3 4 and 1 2.5 2.5 4: covariance 3.75, variances 4.5. Pearson: 2 / sqrt(2.75 · 2).
     expected = [2 / np.sqrt(2.75 * 2), 3.75 / 4.5, 0.8]
     assert estimates([1, 1, 2, 3], [1, 2, 2, 3]) == pytest.approx(expected, abs=1e-15)
 
@@ -55,67 +61,104 @@ def test_equals_scipy(pairs):
 
 def test_frame_and_its_account():
     rng = np.random.default_rng(0)
-    gold, groups = rng.integers(1, 6, size=120), np.arange(120) // 4
+    gold = rng.integers(1, 6, size=120)
+    groups = np.arange(120) // 4
     score = np.where(rng.random(120) < 0.6, gold, rng.integers(1, 6, size=120)).astype(float)
     score[:7] = np.nan
-    table = correlate(score, gold, groups=groups, n_resamples=2000, seed=3)
+    table = correlate(score, gold, groups=groups, seed=3)
     assert table.index.tolist() == ["pearson", "spearman", "kendall"]
     assert table.columns.tolist() == ["estimate", "low", "high", "n", "missing"]
-    assert (table["n"] == 113).all() and (table["missing"] == 7).all()
-    assert ((table["low"] < table["estimate"]) & (table["estimate"] < table["high"])).all()
+    assert (table["n"] == 113).all() and (table["missing"] == 7).all() and hold(table)
     assert table.attrs["method"] == (
-        "95% bootstrap intervals (Student's on Fisher's z scale), 2,000 resamples of 29 groups of 113 items, seed 3"
+        "95% bootstrap intervals (Student's on Fisher's z scale), 10,000 resamples of 29 groups of"
+        " 113 items, seed 3"
     )
-    pd.testing.assert_frame_equal(
-        table, correlate(score, gold, groups=groups, n_resamples=2000, seed=3)
-    )
+    pd.testing.assert_frame_equal(table, correlate(score, gold, groups=groups, seed=3))
+    fine = correlate(rng.normal(size=120), gold)
+    assert "2,000 resamples of 120 items" in fine.attrs["method"]  # more than 100 levels
 
 
-def test_undefined_is_nan_with_a_warning():
-    with pytest.warns(UserWarning, match="x constant") as caught:
-        table = correlate([0.1 + 0.2] * 3, [1, 2, 3])
-    assert table[["estimate", "low", "high"]].isna().all(axis=None)
-    assert caught[0].filename == __file__, "a warning names the caller's line"
+def said(call):
+    """The warnings of a call."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    return caught
 
 
-@pytest.mark.parametrize(
-    ("n", "off", "warns"), [(60, 12, True), (60, 30, False), (400, 80, False), (20, 14, False)]
-)
-def test_strong_ceilings_are_named_by_their_items(n, off, warns):
-    """A warning on every run, not only on those where resamples happen to be constant."""
+def ceiling(n, off):
+    """Two scores at the top but for so many items."""
     rng = np.random.default_rng(0)
     x, y = (np.where(rng.permutation(n) < off, rng.integers(1, 5, n), 5) for _ in range(2))
     y[:3] = x[:3] = [1, 5, 3]
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        table = correlate(x, y, n_resamples=50)
-    assert any("off the most frequent score" in str(w.message) for w in caught) == warns
-    assert table.attrs["off_mode"] == {"x": n - np.bincount(x).max(), "y": n - np.bincount(y).max()}
+    return correlate(x, y, n_resamples=100)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        (
-            dict(y=["a", 2, "b"]),
-            TypeError,
-            "y has values that are not numbers: position 0: 'a', position 2: 'b'",
-        ),
-        (dict(x=[1, 2, np.inf]), ValueError, "position 2"),
-        (dict(groups=["a", None, "b"]), ValueError, "position 1: None"),
-        (dict(groups=["a", "b"]), ValueError, "x has 3, y has 3, groups has 2"),
-        (dict(confidence=95), ValueError, "between 0 and 1"),
-        (dict(n_resamples=1e4), ValueError, "whole number"),
-        (
-            dict(x=pd.Series([1, 2, 3]), y=pd.Series([1, 2, 3], index=[2, 1, 0])),
-            ValueError,
-            "different indexes",
-        ),
-    ],
-)
+FLOATS = np.random.default_rng(0).normal(size=30)
+TWICE = [1, 2, 2, 4, 5, 3, 3, 1] * 5
+WARNED = {
+    "constant": (lambda: correlate([0.1 + 0.2] * 3, [1, 2, 3]), "x constant"),
+    "few resamples": (lambda: correlate(TWICE, TWICE[::-1], n_resamples=5), "n_resamples=5: .* few"),
+    "perfect": (lambda: correlate(FLOATS, 2 * FLOATS + 1, n_resamples=200), "no width"),
+    "ceiling": (lambda: ceiling(60, 12), "off the most frequent score"),
+    "no ceiling, a third": (lambda: ceiling(60, 30), ""),
+    "no ceiling, many": (lambda: ceiling(400, 80), ""),
+    "sound": (lambda: correlate(TWICE, TWICE[::-1], n_resamples=200), ""),
+    "four systems": (
+        lambda: correlate_levels(TWICE, TWICE[::-1], systems=list("abcd") * 10, levels=["system"]),
+        "five systems, not 4",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WARNED)
+def test_what_is_not_sound_is_said(case):
+    call, message = WARNED[case]
+    if not message:
+        assert not said(call)
+        return
+    with pytest.warns(UserWarning, match=message) as caught:
+        call()
+    assert caught[0].filename == __file__, "a warning names the caller's line"
+
+
+WRONG = [
+    (dict(y=["a", 2, "b"]), TypeError, "y has .* not numbers: position 0: 'a', position 2: 'b'"),
+    (dict(x=[1, 2, np.inf]), ValueError, "position 2"),
+    (dict(groups=["a", None, "b"]), ValueError, "position 1: None"),
+    (dict(groups=["a", "b"]), ValueError, "x has 3, y has 3, groups has 2"),
+    (dict(confidence=95), ValueError, "between 0 and 1"),
+    (dict(n_resamples=1e4), ValueError, "whole number"),
+    (
+        dict(x=pd.Series([1, 2, 3]), y=pd.Series([1, 2, 3], index=[2, 1, 0])),
+        ValueError,
+        "different indexes",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error", "message"), WRONG)
 def test_bad_input_is_named(arguments, error, message):
     with pytest.raises(error, match=message):
         correlate(**{"x": [1, 2, 3], "y": [1, 2, 4], **arguments})
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_many_rows_take_the_time_of_scipy(grouped):
+    rng = np.random.default_rng(0)
+    groups = np.arange(100_000) // 2
+    common = rng.normal(size=50_000)[groups]
+    x = common + rng.normal(size=100_000)
+    y = common + rng.normal(size=100_000)
+    if grouped:
+        x = np.digitize(x, [-1, 0, 1, 2])
+        y = np.digitize(y, [-1, 0, 1, 2])
+    began = time.process_time()
+    table = correlate(x, y, groups=groups if grouped else None)
+    assert time.process_time() - began < 3  # it was 40
+    tau = stats.kendalltau(x, y).statistic
+    assert table.loc["kendall", "estimate"] == pytest.approx(tau, abs=1e-12)
+    assert "100 random blocks" in table.attrs["method"] and hold(table)
 
 
 # Levels
@@ -124,10 +167,10 @@ def test_bad_input_is_named(arguments, error, message):
 def of_systems(systems=6, items=30, seed=0):
     rng = np.random.default_rng(seed)
     system = np.repeat([f"model {s}" for s in range(systems)], items)
-    item = np.tile(np.arange(items), systems)
     skill = np.repeat(rng.normal(size=systems), items)
     gold = np.clip(np.round(3 + skill + rng.normal(size=len(system))), 1, 5)
     judge = np.clip(np.round(gold + 0.8 * rng.normal(size=len(system))), 1, 5)
+    item = np.tile(np.arange(items), systems)
     return pd.DataFrame({"system": system, "item": item, "judge": judge, "gold": gold})
 
 
@@ -144,11 +187,15 @@ def test_levels_equal_scipy_and_the_same_numbers_have_one_interval(groups):
             function(means.judge, means.gold)[0],
             np.mean(within),
         ]
-        assert table["estimate"].xs(name, level="statistic").tolist() == pytest.approx(
-            expected, abs=1e-10
-        )
-    assert (table["low"] < table["estimate"]).all() and (table["estimate"] < table["high"]).all()
+        found = table["estimate"].xs(name, level="statistic")
+        assert found.tolist() == pytest.approx(expected, abs=1e-10)
+    assert hold(table)
+    assert table.attrs["fixed"] == ("systems" if groups == "item" else "items")
     pd.testing.assert_frame_equal(correlate(rows.judge, rows.gold, **options), table.xs("item"))
+    # Fisher's interval of six systems, from the textbook
+    r, low, high = table.loc[("system", "pearson"), ["estimate", "low", "high"]]
+    half = 1.959964 / np.sqrt(6 - 3)
+    assert [low, high] == pytest.approx(np.tanh(np.arctanh(r) + np.array([-half, half])))
 
 
 def test_simpsons_paradox_is_pointed_out():
@@ -159,47 +206,22 @@ def test_simpsons_paradox_is_pointed_out():
     assert table.loc[("within", "spearman"), "estimate"] == pytest.approx(1)
 
 
-def test_width_of_the_mean_within_small_groups():
-    """The spread of the mean over 120 samples of 30 groups; drawing items gave 1.3 times as much in groups of five."""
-    means, errors = [], []
-    for seed in range(120):
-        rows = of_systems(30, 5, seed)
-        rows["judge"] = np.clip(
-            np.round(rows.gold + 1.2 * np.random.default_rng(seed).normal(size=len(rows))), 1, 5
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # some groups of five are constant
-            row = correlate_levels(
-                rows.judge, rows.gold, systems=rows.system, levels=["within"], n_resamples=100
-            )
-        low, high = np.arctanh(row[["low", "high"]].iloc[1])
-        errors.append((high - low) / 2 / stats.t.ppf(0.975, 29))
-        means.append(np.arctanh(row["estimate"].iloc[1]))
-    assert np.mean(errors) / np.std(means) == pytest.approx(1, abs=0.19)
-
-
 def test_judges_by_benchmarks():
     rng = np.random.default_rng(0)
-    truth = {
-        name: rng.integers(1, 6, n).astype(float) for name, n in (("long", 120), ("short", 40))
-    }
+    truth = {"long": rng.integers(1, 6, 120).astype(float)}
+    truth["short"] = rng.integers(1, 6, 40).astype(float)
     judges = {name: {"bad": gold + 3 * rng.normal(size=len(gold))} for name, gold in truth.items()}
     judges["long"] = {"good": truth["long"] + 0.5 * rng.normal(size=120), **judges["long"]}
     people = pd.DataFrame({f"rater {i}": truth["long"] + rng.normal(size=120) for i in range(3)})
-    options = dict(
-        groups={"long": np.arange(120) // 4},
-        ceiling={"long": human_ceiling(people, n_resamples=50)},
-    )
-    table = correlation_table(judges, truth, n_resamples=200, **options)
+    groups = np.arange(120) // 4
+    ceilings = {"long": human_ceiling(people, n_resamples=100)}
+    options = dict(groups={"long": groups}, ceiling=ceilings, n_resamples=200)
+    table = correlation_table(judges, truth, **options)
     rows = [("good", "long"), ("bad", "long"), ("people", "long"), ("bad", "short")]
     assert list(dict.fromkeys(zip(table["judge"], table["benchmark"], strict=True))) == rows
-    alone = correlate(
-        judges["long"]["good"], truth["long"], groups=np.arange(120) // 4, n_resamples=200
-    )
-    cells = table[(table["judge"] == "good") & (table["benchmark"] == "long")].set_index(
-        "statistic"
-    )[list(alone)]
-    pd.testing.assert_frame_equal(cells, alone)
+    alone = correlate(judges["long"]["good"], truth["long"], groups=groups, n_resamples=200)
+    cells = table[(table["judge"] == "good") & (table["benchmark"] == "long")]
+    pd.testing.assert_frame_equal(cells.set_index("statistic")[list(alone)], alone)
     assert table.loc[table["ceiling"], "judge"].tolist() == ["people"] * 3
     with pytest.raises(ValueError, match="bad on short: x has 3, y has 40"):
         correlation_table({**judges, "short": {"bad": [1, 2, 3]}}, truth, n_resamples=0)
@@ -226,22 +248,20 @@ def test_a_comparison_and_its_account():
     assert (table["n"] == 140).all() and (table["missing"] == 10).all()
     both = ~np.isnan(gold + a + b)
     for column, judge in (("estimate_a", a), ("estimate_b", b)):
-        np.testing.assert_allclose(
-            table[column], estimates(judge[both], gold[both]), rtol=0, atol=1e-12
-        )
-    np.testing.assert_allclose(
-        table["difference"], table["estimate_a"] - table["estimate_b"], atol=1e-15
-    )
-    assert ((table["low"] < table["difference"]) & (table["difference"] < table["high"])).all()
+        expected = estimates(judge[both], gold[both])
+        np.testing.assert_allclose(table[column], expected, rtol=0, atol=1e-12)
+    gap = table["estimate_a"] - table["estimate_b"]
+    np.testing.assert_allclose(table["difference"], gap, atol=1e-15)
+    assert hold(table, "difference")
     assert (table["p"] == table["p_holm"]).all() and table.attrs["p_floor"] == 1 / 501
     with pytest.raises(ValueError, match="two or more, each with a name of its own, not x"):
         compare_judges([1, 2, 3], {"x": [1, 2, 3]})
 
 
 def test_permutation_p_approaches_the_enumeration_of_all_swaps():
-    gold, a, b = np.array(
-        [[1, 2, 2, 3, 4, 5, 5, 3], [1, 2, 3, 3, 5, 4, 5, 2], [2, 2, 1, 5, 3, 5, 4, 4]], dtype=float
-    )
+    gold = np.array([1, 2, 2, 3, 4, 5, 5, 3], dtype=float)
+    a = np.array([1, 2, 3, 3, 5, 4, 5, 2], dtype=float)
+    b = np.array([2, 2, 1, 5, 3, 5, 4, 4], dtype=float)
     table = compare(gold, a, b, n_resamples=20_000).droplevel(["a", "b"])
     for statistic, function in SCIPY.items():
         x, y = (stats.zscore(a), stats.zscore(b)) if statistic == "pearson" else _matched(a, b)
@@ -254,30 +274,27 @@ def test_permutation_p_approaches_the_enumeration_of_all_swaps():
 
 
 def test_p_of_similar_judges_on_a_short_scale():
-    """Midranks swapped and ranked again gave .16 and .12 on such data, beside intervals that left out 0."""
+    """Midranks swapped and ranked again gave .16 and .12, beside intervals that left out 0."""
     rng = np.random.default_rng(0)
     gold = rng.integers(1, 6, 300).astype(float)
     a = np.clip(gold + rng.integers(-1, 2, 300), 1, 5)
-    b, worse = a.copy(), np.flatnonzero(a == gold)[:15]
+    b = a.copy()
+    worse = np.flatnonzero(a == gold)[:15]
     b[worse] += np.where(gold[worse] > 3, -2, 2)
-    table = compare(gold, a, b, n_resamples=9_999).droplevel(["a", "b"])
+    table = compare(gold, a, b, n_resamples=4_999).droplevel(["a", "b"])
     assert (table["p"] < 0.002).all() and (table["low"] > 0).all() and not table["conflict"].any()
 
 
-def test_level_of_similar_judges():
-    """Judges who correlate .95 with each other: 120 samples of 80 items, three standard errors above 5 % is 11 %."""
+def test_level_of_similar_judges_and_contradictions():
+    """Judges who correlate .95: of 60 samples three standard errors above 5 % are 13 %."""
     latent = ((1, 0.67, 0.67), (0.67, 1, 0.95), (0.67, 0.95, 1))
-    p = [compare(*sample(80, seed, latent), n_resamples=199)["p"] for seed in range(120)]
-    rejected = (np.array(p) <= 0.05).mean(axis=0)
-    assert (rejected <= 0.11).all() and (rejected > 0).all(), rejected  # .005 before, for ranks
-
-
-def test_p_that_contradicts_its_interval_is_flagged():
-    tables = pd.concat([compare(*sample(20, seed), n_resamples=199) for seed in range(60)])
+    draws = [compare(*sample(80, seed, latent), n_resamples=199) for seed in range(60)]
+    tables = pd.concat(draws)
+    rejected = (tables["p"] <= 0.05).groupby(level="statistic").mean()
+    assert (rejected <= 0.13).all() and (rejected > 0).any(), rejected  # .005 before, for ranks
     holds_zero = (tables["low"] <= 0) & (0 <= tables["high"])
-    assert (tables["conflict"] == ((tables["p"] <= 0.05) == holds_zero)).all() and 0 < tables[
-        "conflict"
-    ].mean() < 0.5
+    assert (tables["conflict"] == ((tables["p"] <= 0.05) == holds_zero)).all()
+    assert 0 < tables["conflict"].mean() < 0.5
 
 
 def test_many_judges_are_corrected_together():
@@ -286,11 +303,9 @@ def test_many_judges_are_corrected_together():
     gold, *columns = sample(400, latent=tuple(map(tuple, latent)))
     judges = pd.DataFrame(dict(zip(["best", "one", "other", "worst"], columns, strict=True)))
     judges.loc[:9, "worst"] = np.nan
-    table = compare_judges(gold, judges, n_resamples=999)
+    table = compare_judges(gold, judges, n_resamples=499)
     assert len(table) == 6 * 3 and table.loc[("best", "worst"), "n"].tolist() == [390] * 3
-    assert (
-        table.loc[("best", "one"), "n"].tolist() == [400] * 3
-    )  # a gap in one judge costs the others nothing
+    assert table.loc[("best", "one"), "n"].tolist() == [400] * 3  # a gap costs others nothing
     for _, rows in table.groupby(level="statistic"):
         np.testing.assert_allclose(rows["p_holm"], multipletests(rows["p"], method="holm")[1])
     told = table["p_holm"].xs("kendall", level="statistic") <= 0.05

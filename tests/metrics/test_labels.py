@@ -64,3 +64,6 @@ def test_strata_without_enough_labels_are_said():
     assert table["estimate"].notna().all() and table["low"].isna().all()
     with pytest.raises(ValueError, match="must be positive: position 1"):
         correlate([1, 2, 3], [1, 2, 2], weights=[1, 0, 2])
+    for n in (-1, 3.5, 0):
+        with pytest.raises(ValueError, match="whole number from 1"):
+            next_labels([1, 2, 3], [None] * 3, n=n)

@@ -41,6 +41,8 @@ def test_what_is_no_verdict_is_counted_apart_and_never_a_tie():
     assert table["estimate"]["tie"] == 0.5 and table["estimate"]["win_of_all"] == 0.1
     assert (table.attrs["missing"], table.attrs["abstained"], table.attrs["malformed"]) == (3, 1, 4)
     assert table.attrs["malformed_verdicts"] == {"AA": 1, "[[A]]": 1, "['a']": 1, "1": 1}
+    capitals = win_rate(["A"] * 60 + ["B"] * 20 + ["Tie"] * 20)["estimate"]
+    assert capitals[["win", "loss", "tie"]].tolist() == [0.6, 0.2, 0.2]
 
 
 def test_accuracy_with_and_without_ties_by_hand():
@@ -118,6 +120,12 @@ def test_classes_by_hand_and_by_scikit_learn():
     assert (
         (held["low"] < held["high"]) & held["estimate"].between(held["low"], held["high"])
     ).all()
+
+
+def test_a_missing_label_changes_no_other():
+    gold = pd.Series([1, 2, 3, 4] * 25)
+    table = classification(gold.where(gold.index != 7), gold)["estimate"]  # floats now
+    assert table[("all", "accuracy")] == 1.0 and table[("all", "accuracy_of_all")] == 0.99
 
 
 def test_tie_calibration_equals_mt_metrics_eval():
@@ -227,6 +235,10 @@ def test_strengths_without_a_finite_maximum_are_nan():
     [
         (lambda: pairwise_accuracy(["a"], ["a", "b"]), "verdicts has 1, preferences has 2"),
         (lambda: bradley_terry(["x"], ["y"], ["a"], anchor="z"), "anchor"),
+        (
+            lambda: length_controlled(["a", "b"], [1, -3], [2, 2]),
+            "length_a is negative: position 1: -3.0",
+        ),
         (
             lambda: bradley_terry(["x", None], ["y", "z"], ["a", "b"]),
             "players are missing.*position 1",

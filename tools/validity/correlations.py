@@ -15,7 +15,7 @@ from scipy import stats
 
 from validity.studies import exact
 from vjudge.metrics import compare_judges, correlate, label_weights, next_labels
-from vjudge.metrics.resampling import Floats, Integers, Table, correlations
+from vjudge.metrics.resampling import Floats, Integers, correlations
 
 CUTS = (-1.2, -0.4, 0.4, 1.2)
 SHARED = 0.5  # of every latent variance, what the items of a group have in common
@@ -57,7 +57,7 @@ def correlations_of(rho: float, cuts: Sequence[float] | None) -> Floats:
     cells = np.diff(np.diff(below, axis=0), axis=1)
     x, y = np.indices(cells.shape).reshape(2, -1).astype(float)
     # As counts of so large a sample that pairs of an item with itself don't matter.
-    return correlations(Table(x, y), np.maximum(cells.reshape(-1, 1), 0) * 1e12)[:, 0]
+    return correlations(x, y, np.maximum(cells.reshape(-1, 1), 0) * 1e12)[:, 0]
 
 
 def coverage(tables: pd.DataFrame) -> pd.DataFrame:

@@ -1,35 +1,33 @@
-"""What a judge's scores are worth, in numbers that can be published: arrays and frames in, frames out.
+"""What a judge's scores are worth, in numbers to publish: arrays and frames in, frames out.
 
-A pair with a missing score is left out and counted; what is undefined is NaN with a warning, never 0. `tables.py`
-reads columns and makes rows; `resampling.py` draws. To add a statistic, write it as a function of weights (how often
-each cell of the sample occurs) and hand it to `tables.tabulate`, which gives it the interval, the counts and the
-warnings that all others have: `agreement.agreement` is an example. Plain shares go to `tables.shares`.
+A pair with a missing score is left out and counted; what is undefined is NaN with a warning, never
+0. `tables.py` reads columns and makes rows; `resampling.py` draws. To add a statistic, write it as
+a function of weights (how often each cell of the sample occurs) and hand it to `tables.tabulate`,
+which gives it the interval, the counts and the warnings that all others have:
+`agreement.agreement` is an example. Plain shares go to `tables.shares`.
 """
 
-from vjudge.metrics.agreement import (
-    agreement,
-    average_samples,
+from vjudge.metrics.agreement import agreement, average_samples, human_ceiling, rater_table
+from vjudge.metrics.baselines import lengths, overlap_baselines, published
+from vjudge.metrics.calibration import (
     calibration_curve,
     calibration_errors,
-    human_ceiling,
-    rater_table,
+    conformal_intervals,
+    expected_calibration_error,
+    scaled,
+    temperature_scaling,
 )
-from vjudge.metrics.baselines import lengths, overlap_baselines, published
-from vjudge.metrics.correlation import (
-    compare_judges,
-    correlate,
-    correlate_levels,
-    correlation_table,
-)
+from vjudge.metrics.comparison import compare_judges
+from vjudge.metrics.correlation import correlate, correlate_levels, correlation_table
 from vjudge.metrics.inference import (
     alt_test,
     corrected_rate,
     corrected_rate_from_labels,
     effective_judges,
     labels_needed,
-    prediction_powered_mean,
+    severities,
 )
-from vjudge.metrics.labels import label_weights, next_labels
+from vjudge.metrics.labels import label_weights, next_labels, prediction_powered_mean
 from vjudge.metrics.pairwise import (
     bradley_terry,
     classification,
@@ -39,30 +37,15 @@ from vjudge.metrics.pairwise import (
     tie_calibrated_accuracy,
     win_rate,
 )
-from vjudge.metrics.uncertainty import (
-    conformal_intervals,
-    expected_calibration_error,
-    scaled,
-    severities,
-    temperature_scaling,
-)
 
 __all__ = [
-    "alt_test",
-    "conformal_intervals",
-    "corrected_rate",
-    "corrected_rate_from_labels",
-    "effective_judges",
-    "expected_calibration_error",
-    "labels_needed",
-    "prediction_powered_mean",
-    "scaled",
-    "severities",
-    "temperature_scaling",
-    "agreement", "average_samples", "bradley_terry", "calibration_curve", "calibration_errors", "classification",
-    "compare_judges", "correlate", "correlate_levels", "correlation_table", "feedback_preference", "human_ceiling",
-    "label_weights", "length_controlled", "lengths", "next_labels", "overlap_baselines", "pairwise_accuracy",
-    "published", "rater_table", "tie_calibrated_accuracy", "win_rate",
+    "agreement", "alt_test", "average_samples", "bradley_terry", "calibration_curve",
+    "calibration_errors", "classification", "compare_judges", "conformal_intervals", "correlate",
+    "correlate_levels", "corrected_rate", "corrected_rate_from_labels", "correlation_table",
+    "effective_judges", "expected_calibration_error", "feedback_preference", "human_ceiling",
+    "label_weights", "labels_needed", "length_controlled", "lengths", "next_labels",
+    "overlap_baselines", "pairwise_accuracy", "prediction_powered_mean", "published", "rater_table",
+    "scaled", "severities", "temperature_scaling", "tie_calibrated_accuracy", "win_rate",
 ]  # fmt: skip
 
 __dir__ = __all__.copy

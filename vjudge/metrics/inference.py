@@ -1,29 +1,23 @@
-"""What a judge's verdicts allow one to conclude: may it replace people, what is the rate after its
-errors, what do labels add to verdicts, how many labels are needed, how many judges a panel is."""
+"""What verdicts allow one to conclude: may a judge replace people, what is a rate after its errors,
+how many labels are needed, how many judges a panel is, and who is strict."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-__all__ = [
-    "alt_test",
-    "corrected_rate",
-    "corrected_rate_from_labels",
-    "effective_judges",
-    "labels_needed",
-    "prediction_powered_mean",
-]
+from vjudge.metrics.resampling import Floats
+from vjudge.metrics.tables import INTERVAL, warn
 
-LEAST_PEOPLE = 2  # other people of an item, the judge's and the person's common yardstick, and one
+LEAST_PEOPLE = 3
 LEAST_ITEMS = 30  # of a person: the test is a t test
 FALSE_DISCOVERIES = 0.05
+
 
 # --- May the judge replace people?
 
@@ -66,10 +60,8 @@ def alt_test(
 
     >>> rng = np.random.default_rng(0)
     >>> truth = rng.integers(1, 6, size=200)
-    >>> noise = rng.integers(-1, 2, size=(200, 4))
-    >>> people = pd.DataFrame(truth[:, None] + noise)
-    >>> table = alt_test(people, pd.Series(truth), measure="rmse")
-    >>> table.attrs["winning_rate"]
+    >>> people = pd.DataFrame(truth[:, None] + rng.integers(-1, 2, size=(200, 4)))
+    >>> alt_test(people, pd.Series(truth), measure="rmse").attrs["winning_rate"]
     1.0
 
     Source: Calderon, Reichart and Dror, arXiv 2501.10970, section 3.
@@ -78,43 +70,41 @@ def alt_test(
         raise ValueError(f'measure={measure!r}: use "accuracy" for categories, "rmse" for scores')
     if not 0 <= epsilon < 1:
         raise ValueError(f"epsilon={epsilon!r}: use a share of items, from 0 to below 1")
-    if people.shape[1] <= LEAST_PEOPLE:
+    if people.shape[1] < LEAST_PEOPLE:
         raise ValueError(
             f"people has {people.shape[1]} columns: the test takes three people or more"
         )
     judge = judge.reindex(people.index)
-    agreement = _share_alike if measure == "accuracy" else _negative_rmse
-    rows = []
-    ahead: dict[Hashable, pd.Series] = {}
+    closeness = _share_alike if measure == "accuracy" else _negative_rmse
+    table = pd.DataFrame(index=people.columns.rename("person"), columns=["n", "advantage", "p"])
+    ahead = pd.DataFrame(index=people.index)
     for person in people:
         others = people.drop(columns=person)
         shown = people[person].notna() & judge.notna() & others.notna().any(axis=1)
-        of_judge = agreement(others[shown], judge[shown])
-        of_person = agreement(others[shown], people.loc[shown, person])
-        ahead[person] = (of_judge >= of_person).astype(float)
-        lead = (of_person >= of_judge).astype(float) - ahead[person]
-        row = {"person": person, "n": len(lead), "advantage": np.nan, "p": np.nan}
-        if len(lead) >= LEAST_ITEMS:
-            row["advantage"] = ahead[person].mean()
-            row["p"] = _p_below(lead.to_numpy(), epsilon)
-        rows.append(row)
-    table = pd.DataFrame(rows).set_index("person")
+        of_judge = closeness(others[shown], judge[shown])
+        of_person = closeness(others[shown], people.loc[shown, person])
+        table.loc[person] = [int(shown.sum()), np.nan, np.nan]
+        if shown.sum() >= LEAST_ITEMS:
+            ahead[person] = (of_judge >= of_person).astype(float)
+            lead = (of_person >= of_judge).astype(float) - ahead[person].dropna()
+            table.loc[person, "advantage"] = ahead[person].mean()
+            table.loc[person, "p"] = _p_below(lead.to_numpy(), epsilon)
+    table = table.astype({"n": int, "advantage": float, "p": float})
+    bounds = [_wilson(row.advantage, row.n, confidence) for row in table.itertuples()]
+    table[["low", "high"]] = np.reshape(bounds, (-1, 2))
     tested = table["p"].notna()
-    wilson = [_wilson(row.advantage, row.n, confidence) for row in table.itertuples()]
-    table[["low", "high"]] = pd.DataFrame(wilson, index=table.index, columns=["low", "high"])
     table["rejected"] = False
     if tested.any():
         adjusted = stats.false_discovery_control(table.loc[tested, "p"], method="by")
         table.loc[tested, "rejected"] = adjusted <= FALSE_DISCOVERIES
     else:
-        warnings.warn(f"no person has {LEAST_ITEMS} items: the test is undefined", stacklevel=2)
-    n_tested = int(tested.sum())
-    winning_rate = table.loc[tested, "rejected"].mean() if n_tested else np.nan
+        warn(f"no person has {LEAST_ITEMS} items: the test is undefined")
+    winning_rate = float(table.loc[tested, "rejected"].mean())
     table.attrs = {
-        "winning_rate": float(winning_rate),
-        "winning_rate_interval": _wilson(winning_rate, n_tested, confidence),
+        "winning_rate": winning_rate,
+        "winning_rate_interval": _wilson(winning_rate, int(tested.sum()), confidence),
         "advantage_probability": float(table["advantage"].mean()),
-        "advantage_probability_interval": _mean_over_items(ahead, table.index[tested], confidence),
+        "advantage_probability_interval": _mean_over_items(ahead, confidence),
         "epsilon": epsilon,
         "measure": measure,
         "missing": int(judge.isna().sum()),
@@ -148,19 +138,17 @@ def _wilson(share: float, n: int, confidence: float) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
-def _mean_over_items(
-    ahead: dict[Hashable, pd.Series], persons: pd.Index, confidence: float
-) -> tuple[float, float]:
+def _mean_over_items(ahead: pd.DataFrame, confidence: float) -> tuple[float, float]:
     """The interval of the mean over persons of their share of items; persons share the items."""
-    if not len(persons):
+    ahead = ahead.dropna(how="all")
+    n_items, persons = ahead.shape
+    if not persons:
         return math.nan, math.nan
-    table = pd.DataFrame({person: ahead[person] for person in persons})
-    n_items = len(table)
     # An item's influence on the mean of shares, summed over the persons who labelled it.
-    influence = ((table - table.mean()) / table.count()).sum(axis=1) / len(persons)
+    influence = ((ahead - ahead.mean()) / ahead.count()).sum(axis=1) / persons
     error = math.sqrt((influence**2).sum() * n_items / (n_items - 1))
     half = stats.t.ppf((1 + confidence) / 2, n_items - 1) * error
-    centre = table.mean().mean()
+    centre = ahead.mean().mean()
     return float(centre - half), float(centre + half)
 
 
@@ -177,8 +165,7 @@ def corrected_rate(
     n_sensitivity: int,
     confidence: float = 0.95,
 ) -> pd.Series:
-    """The share of responses that are right, from the share that a judge with known errors calls
-    right.
+    """Correct the share of responses that a judge calls right for the judge's known errors.
 
     Args:
         rate: share of `n` items that the judge calls right.
@@ -200,11 +187,8 @@ def corrected_rate(
 
     Source: Lee et al., How to Correctly Report LLM-as-a-Judge Evaluations, arXiv 2511.21140.
     """
-    for name, share in {
-        "rate": rate,
-        "specificity": specificity,
-        "sensitivity": sensitivity,
-    }.items():
+    given = {"rate": rate, "specificity": specificity, "sensitivity": sensitivity}
+    for name, share in given.items():
         if not 0 <= share <= 1:
             raise ValueError(f"{name}={share!r}: use a share from 0 to 1")
     if min(n, n_specificity, n_sensitivity) < 1:
@@ -216,10 +200,9 @@ def corrected_rate(
         )
     estimate = (rate + specificity - 1) / (specificity + sensitivity - 1)
     if not 0 <= estimate <= 1:
-        warnings.warn(
+        warn(
             f"the corrected rate is {estimate:.3f}, outside [0, 1], and is given as the bound:"
-            " the judge's errors on these items are not those of the labelled ones",
-            stacklevel=2,
+            " the judge's errors on these items are not those of the labelled ones"
         )
     # 1) shrink each share a little, so that one of 0 or 1 has an error too
     z = stats.norm.ppf((1 + confidence) / 2)
@@ -235,13 +218,13 @@ def corrected_rate(
     # 3) move the centre by the second-order bias
     centre += 2 * z**2 * (centre * var_1 - (1 - centre) * var_0)
     bounds = np.clip([estimate, centre - half, centre + half], 0, 1)
-    return pd.Series(bounds, index=["estimate", "low", "high"])
+    return pd.Series(bounds, index=INTERVAL)
 
 
 def corrected_rate_from_labels(
     verdicts: pd.Series, labels: pd.Series, *, confidence: float = 0.95
 ) -> pd.Series:
-    """`corrected_rate`, with the judge's errors counted on the items that people labelled.
+    """Correct a rate with the judge's errors counted on the items that people labelled.
 
     Args:
         verdicts: n verdicts, 1 for right and 0 for wrong, NaN where there is none.
@@ -254,8 +237,8 @@ def corrected_rate_from_labels(
 
     >>> verdicts = pd.Series([1, 1, 0, 0, 1, 1, 0, 1, 1, 0])
     >>> labels = pd.Series([1, 1, 0, 0, 1, 0, None, None, None, None])
-    >>> corrected_rate_from_labels(verdicts, labels).round(2)["estimate"]
-    np.float64(0.4)
+    >>> float(corrected_rate_from_labels(verdicts, labels)["estimate"].round(2))
+    0.4
 
     Source: as `corrected_rate`.
     """
@@ -284,84 +267,6 @@ def corrected_rate_from_labels(
     return table
 
 
-# --- What a few labels add to many verdicts
-
-
-def prediction_powered_mean(
-    verdicts: pd.Series,
-    labels: pd.Series,
-    *,
-    groups: pd.Series | None = None,
-    confidence: float = 0.95,
-) -> pd.DataFrame:
-    """The mean of what people would say on all items, from a few labels and a verdict on each item.
-
-    It holds whatever the judge's errors are; a better judge makes the interval shorter. For a win
-    rate put 1, 0.5 and 0 for win, tie and loss; for the difference of two systems put the
-    differences of their scores on each item. The labelled items must be a random part of all.
-
-    Args:
-        verdicts: the judge's value of each of n items; NaN where there is none.
-        labels: people's value by the same index, NaN where nobody labelled.
-        groups: the unit of sampling of each item, usually its image; None: each item is its own.
-        confidence: of the intervals, by the t distribution.
-
-    Returns:
-        Rows `prediction_powered` and `labels_alone`: `estimate`, `low`, `high`, `n` (labels).
-        `attrs`: `weight` (how far the verdicts are trusted, the one of least variance),
-        `labels_saved` (further labels that the same precision would take without the judge),
-        `missing` (items without a verdict, labelled or not, which are left out).
-
-    ValueError: fewer than two labelled items, or no item without a label.
-
-    >>> rng = np.random.default_rng(1)
-    >>> truth = pd.Series(rng.integers(1, 6, size=2000).astype(float))
-    >>> verdicts = truth + rng.normal(0.5, 0.4, size=2000)
-    >>> table = prediction_powered_mean(verdicts, truth.where(truth.index < 100))
-    >>> table.loc["prediction_powered", "high"] - table.loc["prediction_powered", "low"] < 0.25
-    np.True_
-
-    Source: Angelopoulos, Duchi and Zrnic, PPI++ (arXiv 2311.01453); for judges of language models
-    Fisch et al. (arXiv 2406.04291).
-    """
-    verdicts, labels = verdicts.astype(float).align(labels.astype(float), join="left")
-    judged = verdicts.notna()
-    has_label = (judged & labels.notna()).to_numpy()
-    unlabelled = (judged & labels.isna()).to_numpy()
-    n, n_rest = int(has_label.sum()), int(unlabelled.sum())
-    if n < 2 or n_rest == 0:
-        raise ValueError(f"{n} labelled and {n_rest} unlabelled items: use at least 2 and 1")
-    f, y = verdicts.to_numpy(), labels.to_numpy()
-    units = np.arange(len(f)) if groups is None else pd.factorize(groups[verdicts.index])[0]
-    # The weight of least variance: cov(y, f) / ((1 + n / N) var(f)).
-    spread = f[judged].var(ddof=1)
-    covariance = np.cov(y[has_label], f[has_label])[0, 1]
-    weight = covariance / ((1 + n / n_rest) * spread) if spread > 0 else 0.0
-    rows = {}
-    errors = {}
-    for name, trust in {"prediction_powered": weight, "labels_alone": 0.0}.items():
-        rest = trust * f
-        estimate = (y - rest)[has_label].mean() + rest[unlabelled].mean()
-        influence = np.zeros(len(f))
-        influence[has_label] = ((y - rest)[has_label] - (y - rest)[has_label].mean()) / n
-        influence[unlabelled] = (rest[unlabelled] - rest[unlabelled].mean()) / n_rest
-        by_unit = np.bincount(units, weights=influence)
-        n_units = len(np.unique(units[has_label]))
-        errors[name] = math.sqrt((by_unit**2).sum() * n_units / max(n_units - 1, 1))
-        half = stats.t.ppf((1 + confidence) / 2, max(n_units - 1, 1)) * errors[name]
-        rows[name] = {"estimate": estimate, "low": estimate - half, "high": estimate + half, "n": n}
-    table = pd.DataFrame.from_dict(rows, orient="index")
-    ratio = (
-        errors["labels_alone"] / errors["prediction_powered"] if errors["prediction_powered"] else 1
-    )
-    table.attrs = {
-        "weight": float(weight),
-        "labels_saved": round(n * (ratio**2 - 1)),
-        "missing": int((~judged).sum()),
-    }
-    return table
-
-
 # --- How many labels are needed
 
 
@@ -375,14 +280,15 @@ def labels_needed(
     power: float = 0.8,
     alpha: float = 0.05,
 ) -> pd.DataFrame:
-    """How many items, and labels by people, show a judge's Pearson correlation with people to be
-    above a value, or above a rival's, planned from a pilot.
+    """Plan how many items, and labels by people, show a judge's correlation with people.
+
+    That is, show Pearson's r to be above a value, or above a rival's; planned from a pilot.
 
     Args:
         judge: the judge's scores of the pilot's items.
         people: their scores by the same index, items by persons (NaN where none), or one series.
         rival: the other judge's scores; with `difference`.
-        above: the correlation to be exceeded, in (-1, 1); the pilot's own is taken for the true one.
+        above: the correlation to be exceeded, in (-1, 1); the pilot's own is taken for the true.
         difference: the true difference in correlation to be found; None takes the pilot's own.
         power, alpha: of the two-sided test (Fisher's z; Steiger's for a rival).
 
@@ -407,47 +313,46 @@ def labels_needed(
     """
     if (above is None) == (rival is None):
         raise ValueError("give above=, the correlation to be exceeded, or rival=, another judge")
-    table = people.to_frame("person") if isinstance(people, pd.Series) else people
-    human = table.mean(axis=1)
-    columns = {"judge": judge, "human": human}
+    table = pd.DataFrame(people)
+    columns = {"judge": judge, "human": table.mean(axis=1)}
     if rival is not None:
         columns["rival"] = rival
     pilot = pd.DataFrame(columns).dropna()
-    if len(pilot) < 10:
-        raise ValueError(f"the pilot has {len(pilot)} items with all scores: use ten or more")
+    n = len(pilot)
+    if n < 10:
+        raise ValueError(f"the pilot has {n} items with all scores: use ten or more")
     r = pilot.corr()
-    n_raters = table.loc[pilot.index].count(axis=1).mean()
-    reliability = _reliability_of_one(table.loc[pilot.index])
+    labels = table.loc[pilot.index]
+    reliability = _reliability_of_one(labels)
+    of_pilot = _spearman_brown(reliability, labels.count(axis=1).mean())
     quantile = stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)
-    rows = []
-    for raters in range(1, 2 * table.shape[1] + 1):
-        gain = math.sqrt(
-            _spearman_brown(reliability, raters) / _spearman_brown(reliability, n_raters)
-        )
+    raters = pd.RangeIndex(1, 2 * table.shape[1] + 1, name="raters")
+    result = pd.DataFrame(
+        index=raters, columns=["correlation", "items", "low", "high"], dtype=float
+    )
+    for count in raters:
+        gain = math.sqrt(_spearman_brown(reliability, count) / of_pilot)
         own = min(r.loc["judge", "human"] * gain, 0.999)
-        goal = math.nan if above is None else above
         variance = 1.0
+        goal = above or 0.0
         if rival is not None:
             goal = min(r.loc["rival", "human"] * gain, 0.999)
             if difference is not None:
                 goal = own - difference * gain
             variance = _variance_of_z_difference(own, goal, r.loc["judge", "rival"])
+        result.loc[count, "correlation"] = own
         lead = math.atanh(own) - math.atanh(goal)
-        row = {"raters": raters, "correlation": own, "items": np.nan, "low": np.nan, "high": np.nan}
-        if lead > 0:
-            error = math.sqrt(variance / len(pilot))  # of the pilot's own lead
-            row["items"] = math.ceil(quantile**2 * variance / lead**2 + 3)
-            if difference is None:
-                row["low"] = math.ceil(quantile**2 * variance / (lead + error) ** 2 + 3)
-                if lead > error:
-                    row["high"] = math.ceil(quantile**2 * variance / (lead - error) ** 2 + 3)
-        rows.append(row)
-    result = pd.DataFrame(rows).set_index("raters")
+        error = math.sqrt(variance / n)  # of the pilot's own lead
+        leads = {"items": lead, "low": lead + error, "high": lead - error}
+        for name in ["items"] if difference is not None else leads:
+            if min(lead, leads[name]) > 0:
+                items = math.ceil(quantile**2 * variance / leads[name] ** 2 + 3)
+                result.loc[count, name] = items
     if result["items"].isna().all():
         raise ValueError("in the pilot the judge is not ahead: no number of items would show it")
-    result["labels"] = result["items"] * result.index
-    result.attrs = {"pilot": len(pilot), "reliability": reliability, "power": power, "alpha": alpha}
-    return result[["correlation", "items", "low", "high", "labels"]]
+    result["labels"] = result["items"] * raters
+    result.attrs = {"pilot": n, "reliability": reliability, "power": power, "alpha": alpha}
+    return result
 
 
 def _reliability_of_one(people: pd.DataFrame) -> float:
@@ -455,10 +360,9 @@ def _reliability_of_one(people: pd.DataFrame) -> float:
     if people.shape[1] == 1:
         return 1.0  # of one person nothing is known
     counts = people.count(axis=1)
-    several = people[counts > 1]
-    within = several.var(axis=1, ddof=1).mean()
-    between = people.mean(axis=1).var(ddof=1) - within / counts.mean()
-    return float(max(between, 1e-6) / (max(between, 1e-6) + within))
+    within = people[counts > 1].var(axis=1, ddof=1).mean()
+    between = max(people.mean(axis=1).var(ddof=1) - within / counts.mean(), 1e-6)
+    return float(between / (between + within))
 
 
 def _spearman_brown(reliability: float, raters: float) -> float:
@@ -466,8 +370,10 @@ def _spearman_brown(reliability: float, raters: float) -> float:
 
 
 def _variance_of_z_difference(own: float, other: float, between: float) -> float:
-    """n times the variance of the difference of two correlations with the same scores, on Fisher's
-    z scale; `between` is the correlation of the two judges."""
+    """n times the variance of the difference of two judges' correlations on Fisher's z scale.
+
+    `between` is the correlation of the two judges.
+    """
     mean = (own + other) / 2  # pooled, as under equality
     psi = between * (1 - 2 * mean**2) - mean**2 * (1 - 2 * mean**2 - between**2) / 2
     return 2 - 2 * psi / (1 - mean**2) ** 2
@@ -477,13 +383,9 @@ def _variance_of_z_difference(own: float, other: float, between: float) -> float
 
 
 def effective_judges(
-    errors: pd.DataFrame,
-    *,
-    confidence: float = 0.95,
-    n_resamples: int = 2000,
-    seed: int = 0,
+    errors: pd.DataFrame, *, confidence: float = 0.95, n_resamples: int = 2_000, seed: int = 0
 ) -> pd.DataFrame:
-    """The number of independent judges that a panel whose errors are correlated amounts to.
+    """Count the independent judges that a panel whose errors are correlated amounts to.
 
     Args:
         errors: items by judges: score minus truth, or 1 where a judge is wrong and 0 where right;
@@ -500,8 +402,8 @@ def effective_judges(
     >>> rng = np.random.default_rng(0)
     >>> shared = rng.normal(size=(500, 1))
     >>> errors = pd.DataFrame(shared + rng.normal(size=(500, 9)))  # correlated by one half
-    >>> round(effective_judges(errors).loc["effective_judges", "estimate"], 1)
-    np.float64(1.7)
+    >>> round(float(effective_judges(errors).loc["effective_judges", "estimate"]), 1)
+    1.7
 
     Source: Kish's effective sample size k / (1 + (k - 1) r), as for judges in arXiv 2605.29800.
     """
@@ -520,26 +422,91 @@ def effective_judges(
     draws = [_error_correlation(values)]
     for _ in range(n_resamples):
         draws.append(_error_correlation(values[rng.integers(n, size=n)]))
-    correlation = np.array(draws)
-    effective = k / (1 + (k - 1) * correlation)
-    larger = (k + 1) / (1 + k * correlation)
-    rows = {}
+    r = np.array(draws)
+    effective = k / (1 + (k - 1) * r)
+    added = (k + 1) / (1 + k * r) - effective
+    quantities = np.stack([effective, r, added])
     tails = [(1 - confidence) / 2, (1 + confidence) / 2]
-    quantities = {
-        "effective_judges": effective,
-        "error_correlation": correlation,
-        "next_judge": larger - effective,
-    }
-    for name, quantity in quantities.items():
-        low, high = np.nanquantile(quantity[1:], tails)
-        rows[name] = {"estimate": quantity[0], "low": low, "high": high}
-    table = pd.DataFrame.from_dict(rows, orient="index")
+    bounds = np.nanquantile(quantities[:, 1:], tails, axis=1)
+    names = ["effective_judges", "error_correlation", "next_judge"]
+    table = pd.DataFrame(np.column_stack([quantities[:, 0], *bounds]), names, INTERVAL)
     table.attrs = {"judges": k, "n": n, "missing": len(errors) - n}
     return table
 
 
-def _error_correlation(values: np.ndarray) -> float:
+def _error_correlation(values: Floats) -> float:
     """The mean correlation over pairs of columns."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        matrix = np.corrcoef(values, rowvar=False)
+        matrix = np.asarray(np.corrcoef(values, rowvar=False))
     return float(np.nanmean(matrix[np.triu_indices(len(matrix), 1)]))
+
+
+# --- Who is strict?
+
+
+def severities(
+    scores: pd.DataFrame,
+    *,
+    item: str = "item",
+    rater: str = "rater",
+    score: str = "score",
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """Estimate how far each rater, person or judge, scores below the mean on the same items.
+
+    A linear mixed model, score = mean - severity of the rater + quality of the item + error, with
+    the items as random effects, so that raters who saw other items are comparable.
+
+    Args:
+        scores: one row a score, with the columns `item`, `rater` and `score`.
+        confidence: of the intervals.
+
+    Returns:
+        One row a rater, the most severe first: `estimate` (score points below the mean of raters),
+        `low`, `high`, `n` (scores). `attrs`: `items`, `missing` (rows without a score, left out),
+        `item_variance`, `error_variance`.
+
+    ValueError: fewer than two raters, or no item that two raters share.
+
+    >>> rng = np.random.default_rng(0)
+    >>> quality = rng.normal(3, 1, size=100)
+    >>> rows = [(i, name, quality[i] - strict + rng.normal(0, 0.3))
+    ...         for i in range(100) for name, strict in (("kind", -0.5), ("strict", 0.5))]
+    >>> table = severities(pd.DataFrame(rows, columns=["item", "rater", "score"]))
+    >>> table["estimate"].round(1).to_dict()
+    {'strict': 0.5, 'kind': -0.5}
+
+    Source: the rater facet of many-facet measurement (Linacre 1989), as a linear mixed model.
+    """
+    import statsmodels.formula.api as smf  # slow to import
+
+    known = scores[[item, rater, score]].dropna().set_axis(["item", "rater", "score"], axis=1)
+    known["score"] = known["score"].astype(float)
+    raters = sorted(known["rater"].unique(), key=str)
+    k = len(raters)
+    if k < 2:
+        raise ValueError(f"{k} rater(s): severities compare two or more")
+    if known.groupby("item")["rater"].nunique().max() < 2:
+        raise ValueError("no item has scores of two raters: their severities can't be told apart")
+    known["code"] = known["rater"].map(dict(zip(raters, range(k), strict=True)))
+    model = smf.mixedlm("score ~ 0 + C(code)", known, groups=known["item"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a variance of 0 is at the bound, which is no fault here
+        fit = model.fit(reml=True)
+    # Severity is the mean over raters minus the rater's own mean.
+    contrast = np.full((k, k), 1 / k) - np.eye(k)
+    estimate = contrast @ fit.fe_params.to_numpy()
+    covariance = fit.cov_params().to_numpy()[:k, :k]
+    error = np.sqrt(np.diag(contrast @ covariance @ contrast.T))
+    half = stats.norm.ppf((1 + confidence) / 2) * error
+    table = pd.DataFrame({"estimate": estimate, "low": estimate - half, "high": estimate + half})
+    table.index = pd.Index(raters, name="rater")
+    table["n"] = known["rater"].value_counts()[raters].to_numpy()
+    table = table.sort_values("estimate", ascending=False)
+    table.attrs = {
+        "items": known["item"].nunique(),
+        "missing": len(scores) - len(known),
+        "item_variance": float(fit.cov_re.iloc[0, 0]),
+        "error_variance": float(fit.scale),
+    }
+    return table
