@@ -106,7 +106,7 @@ WARNED = {
     "sound": (lambda: correlate(TWICE, TWICE[::-1], n_resamples=200), ""),
     "four systems": (
         lambda: correlate_levels(TWICE, TWICE[::-1], systems=list("abcd") * 10, levels=["system"]),
-        "five systems, not 4",
+        "of 4 systems; intervals take five",
     ),
 }
 

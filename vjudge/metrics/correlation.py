@@ -286,17 +286,16 @@ def _of_means(x: Floats, y: Floats, code: Integers, *, confidence: float) -> pd.
     means = pd.DataFrame({"x": x, "y": y}).groupby(code).mean()
     means = means.round(12)  # equal means that were summed in another order still tie
     n = len(means)
-    why = _undefined(means_of_x=means["x"].to_numpy(), means_of_y=means["y"].to_numpy())
     estimate = np.full(3, np.nan)
-    if not why:
+    if means.nunique().min() > 1:
         estimate = _by_scipy(means["x"], means["y"])
     z = np.arctanh(np.clip(estimate, -PERFECT, PERFECT))
     reach = np.full(3, np.nan)
     if n > 4:
         variance = np.array([1, 1 + estimate[1] ** 2 / 2, 0.437]) / (n - np.array([3, 3, 4]))
         reach = stats.norm.ppf((1 + confidence) / 2) * np.sqrt(variance)
-    if why or n < 5:
-        warn(f"system level: undefined ({why or f'intervals take five systems, not {n}'})")
+    if np.isnan(estimate + reach).any():
+        warn(f"system level: undefined (of {n} systems; intervals take five, and variation)")
     bounds = {"estimate": estimate, "low": np.tanh(z - reach), "high": np.tanh(z + reach)}
     table = pd.DataFrame(bounds, pd.Index(STATISTICS, name="statistic")).assign(n=n)
     table.attrs["method"] = f"{confidence:.0%} intervals (Fisher's z) over {n} systems"
