@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 
 import numpy as np
@@ -12,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vjudge import metrics
-from vjudge.metrics.tables import format_interval, format_number, format_p
+from vjudge.metrics.tables import format_interval
 
 FAST = {"n_resamples": 20}
 
@@ -132,32 +131,6 @@ def test_every_public_statistic_is_here_and_has_a_source():
     for name in metrics.__all__:
         text = getattr(metrics, name).__doc__
         assert "Source:" in text and ">>>" in text, name
-
-
-def test_numbers_in_print():
-    assert [format_number(value) for value in (-0.0004, 0.714, math.nan, math.inf)] == [
-        "0.00",
-        "0.71",
-        "n/a",
-        "inf",
-    ]
-    assert (
-        format_interval(0.9991, 0.9986, 0.9995, 2) == "0.999 [0.999, 1.000]"
-    )  # .999 [1.0, 1.0] once
-    floors = [
-        (1 / 67, 1 / 67),
-        (1 / 67, 1 / 10_001),
-        (1 / 10_001, 1 / 10_001),
-        (0.00004, None),
-        (math.nan, None),
-    ]
-    assert [format_p(p, floor=floor) for p, floor in floors] == [
-        "<= .015",
-        "= .015",
-        "<= .0001",
-        "< .001",
-        "n/a",
-    ]
 
 
 @example([0.0, 0.0, -0.03125], 1, False)

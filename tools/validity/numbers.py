@@ -47,7 +47,7 @@ def just_worse() -> float:
     """How often a judge is right whom people are ahead of by exactly epsilon."""
 
     def lead(right: float) -> float:
-        people, judge = annotations(200_000, right, np.random.default_rng(0))
+        people, judge = annotations(50_000, right, np.random.default_rng(0))
         agree = people.iloc[:, 1:].to_numpy()
         of_judge = (agree == judge.to_numpy()[:, None]).mean(axis=1)
         of_person = (agree == people[[0]].to_numpy()).mean(axis=1)
@@ -118,7 +118,7 @@ def two_judges(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray
 
 @cache
 def planned() -> tuple[int, int]:
-    own, other, people = two_judges(200_000, np.random.default_rng(0))
+    own, other, people = two_judges(100_000, np.random.default_rng(0))
     pilot = (pd.Series(own), pd.DataFrame(people))
     rival = metrics.labels_needed(*pilot, rival=pd.Series(other)).loc[2, "items"]
     above = metrics.labels_needed(*pilot, above=0.75).loc[2, "items"]
@@ -163,7 +163,7 @@ def severities(rng: np.random.Generator) -> Rows:
 @cache
 def of_population(prevalence: float) -> pd.Series:
     """Agreement of two raters of a binary, each wrong in 5 %, in the population."""
-    table = metrics.agreement(binary(400_000, prevalence, np.random.default_rng(0)), n_resamples=0)
+    table = metrics.agreement(binary(100_000, prevalence, np.random.default_rng(0)), n_resamples=0)
     return table["estimate"]
 
 

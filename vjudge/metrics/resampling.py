@@ -187,7 +187,8 @@ def interval(
     imperfect = np.abs(drawn[np.abs(drawn) < PERFECT])
     if abs(estimate) >= PERFECT or not len(imperfect):
         return float(drawn.min()), float(drawn.max()), undefined
-    most = max(imperfect.max(), abs(estimate))
+    # A perfect replicate counts as half as far from 1 as the nearest other one.
+    most = (1 + max(imperfect.max(), abs(estimate))) / 2
     spread = np.arctanh(np.clip(drawn, -most, most)).std()
     low, high = np.tanh(np.arctanh(estimate) + reach * spread)
     return float(low), float(high), undefined
