@@ -31,6 +31,7 @@ RUN = (
     "05_review_feedback",
     "06_preference_learning",
     "07_build_collection",
+    "08_benchmarks",
 )
 VOLATILE = {"papermill", "execution", "widgets", "collapsed", "scrolled"}
 

@@ -282,21 +282,28 @@ Options = Mapping[str, Any]
 
 
 def _shares(
-    frame: pd.DataFrame, cases: Iterable[Case], parts: Parts, options: Options, unit: str
+    frame: pd.DataFrame, cases: Iterable[Case], places: Parts, options: Options, unit: str
 ) -> pd.DataFrame:
-    """Shares overall, as the mean over categories, and by category."""
-    places: dict[str, Any] = {"overall": np.ones(len(frame))}
-    if parts:
-        places["macro"] = np.stack(list(parts.values()))
-        places |= parts
+    """Each share at each place: where its rows are, or of several parts the plain mean."""
     lines = []
+    sizes = []
     for statistic, unread, gain, weight in cases:
         for part, rows in places.items():
             name = (part, statistic, unread)
             lines.append((name, rows * np.asarray(gain, float), rows * np.asarray(weight, float)))
-    return shares(
-        lines, groups=frame["group"], confidence=options["confidence"], unit=unit, index=INDEX
-    )
+            sizes.append(int(np.atleast_2d(rows).any(axis=0).sum()))
+    confidence = options["confidence"]
+    table = shares(lines, groups=frame["group"], confidence=confidence, unit=unit, index=INDEX)
+    table["missing"] = sizes - table["n"]
+    return table
+
+
+def _places(frame: pd.DataFrame, parts: Parts) -> Parts:
+    """All rows, the parts one by one for their mean, and each part."""
+    places = {"overall": np.ones(len(frame), dtype=bool)}
+    if parts:
+        places["macro"] = np.stack(list(parts.values()))
+    return places | parts
 
 
 def _accuracy(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
@@ -325,7 +332,7 @@ def _accuracy(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Optio
             cases.append((name, "left out", right, counted & chosen))
             cases.append((name, "wrong", right, counted))
             cases.append((name, "random", np.where(chosen, right, chance), counted))
-    return _shares(frame, cases, parts, options, "pairs")
+    return _shares(frame, cases, _places(frame, parts), options, "pairs")
 
 
 def _votes(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
@@ -336,19 +343,17 @@ def _votes(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options)
     either = (judge == "tie") | (people == "tie")  # a tie that does not say of which kind
     right = (judge == people) | (either & np.isin(judge, ties) & np.isin(people, ties))
     cases = [("accuracy", "wrong", right, known), ("accuracy", "left out", right, known & read)]
-    return _shares(frame, cases, parts, options, "pairs")
+    return _shares(frame, cases, _places(frame, parts), options, "pairs")
 
 
 def _wins(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
     """How often each model beats the baseline, which stands first."""
     judge, read, _ = read_verdicts(frame["verdict"])
-    every = np.ones(len(frame))
-    lines = []
-    for name in frame["policy_b"].unique():
-        own = (frame["policy_b"] == name).to_numpy()
-        for unread, counted in (("tie", every), ("left out", read)):
-            lines.append(((str(name), "win rate", unread), own * (judge == "b"), own * counted))
-    return shares(lines, groups=frame["group"], unit="questions", index=INDEX)
+    wins = judge == "b"
+    cases = [("win rate", "tie", wins, np.ones(len(frame))), ("win rate", "left out", wins, read)]
+    names = frame["policy_b"].astype(str)
+    models = {name: (names == name).to_numpy() for name in names.unique()}
+    return _shares(frame, cases, models, options, "questions")
 
 
 def _correlation(
@@ -432,7 +437,8 @@ def _order(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options)
         ("levenshtein", "wrong", np.where(known, apart, 1.0), np.ones(len(firsts))),
     ]
     parts = {part: rows[firsts] for part, rows in parts.items()}
-    return _shares(frame.loc[firsts], cases, parts, options, "rankings")
+    first_rows = frame.loc[firsts]
+    return _shares(first_rows, cases, _places(first_rows, parts), options, "rankings")
 
 
 def _orders(rows: pd.DataFrame) -> Iterator[list[Any]]:

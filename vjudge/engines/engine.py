@@ -259,7 +259,8 @@ def check_images(prompt: Prompt, images: Sequence[Any]) -> None:
 
 def say(line: str) -> None:
     """Write a line past a progress bar: on standard error, in a notebook as plain output."""
-    tqdm.write(line, file=sys.stdout if "ipykernel" in sys.modules else sys.stderr)
+    in_notebook = type(sys.stdout).__module__.startswith("ipykernel")
+    tqdm.write(line, file=sys.stdout if in_notebook else sys.stderr)
 
 
 def is_number(value: Any) -> bool:
