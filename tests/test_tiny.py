@@ -96,7 +96,7 @@ def test_the_distribution_is_the_verdicts(run):
     np.testing.assert_allclose(mean, known["expected_score"], atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["tiny", "tiny-base", "policy"])
+@pytest.mark.parametrize("name", ["tiny", "tiny-base", "tiny-policy"])
 def test_vllm_finds_the_weights_of_what_is_shipped(name):
     with safe_open(
         str(resources.files("vjudge") / "assets" / name / "model.safetensors"), "pt"

@@ -65,22 +65,22 @@ class Picture:
         content, self._name = _content(source)
         self.source = source
         self.data: bytes | None = None  # of a file, while they are held
-        if isinstance(content, Image.Image):
-            image = _decode(content, self._name)
-            self.size = image.size
-            self.key = f"pixels:{fingerprint(image)}"
-        else:
+        if isinstance(content, bytes):
             self.data = content
             self.size = _checked_size(content, self._name)
             self.key = _file_key(content)
+        else:
+            image = _decode(content, self._name)
+            self.size = image.size
+            self.key = f"pixels:{fingerprint(image)}"
 
     def open(self) -> Image.Image:
         """The image as `open_image` gives it; ImageError where its file has changed since."""
-        if self.data is not None:
-            return _decode(self.data, self._name)
-        content, _ = _content(self.source)
-        if isinstance(content, bytes) and _file_key(content) != self.key:
-            raise ImageError(f"{self._name} has changed since it was first read; start again")
+        content: Any = self.data
+        if content is None:
+            content, _ = _content(self.source)
+            if isinstance(content, bytes) and _file_key(content) != self.key:
+                raise ImageError(f"{self._name} has changed since it was first read; start again")
         return _decode(content, self._name)
 
 
@@ -95,14 +95,12 @@ class Pictures:
         self._pictures: dict[str, Picture] = {}
 
     def __call__(self, source: Any) -> Picture:
-        if isinstance(source, Picture):
-            return source
         path = _unwrap(source)
         if not isinstance(path, str) or path.startswith("data:"):
-            return Picture(source)
+            return picture(source)
         if path not in self._pictures:
             one = Picture(source)
-            size = len(one.data) if one.data is not None else 0
+            size = len(one.data or b"")
             if size <= self._room:
                 self._room -= size
             else:
@@ -177,9 +175,7 @@ def _unwrap(source: Any) -> Any:
 
 def _name_of(source: Any) -> str:
     """A source's name in an error message."""
-    place = source.get("path") if isinstance(source, Mapping) else source
-    if isinstance(place, os.PathLike):
-        place = os.fspath(place)
+    place = _unwrap(source.get("path") if isinstance(source, Mapping) else source)
     if not isinstance(place, str):
         return "the image"
     if place.startswith("data:"):
@@ -191,21 +187,19 @@ def _content(source: Any) -> tuple[bytes | Image.Image, str]:
     """The bytes of the file behind a source, or the image that it is; and its name."""
     inner = _unwrap(source)
     name = _name_of(source)
-    if isinstance(inner, Image.Image):
-        return inner, name
     if isinstance(inner, np.ndarray):
-        return Image.fromarray(_eight_bits(inner)), name
-    if isinstance(inner, bytes | bytearray | memoryview):
+        inner = Image.fromarray(_eight_bits(inner))
+    elif isinstance(inner, bytes | bytearray | memoryview):
         _check_length(name, len(inner))
-        return bytes(inner), name
-    if not isinstance(inner, str):
+        inner = bytes(inner)
+    elif isinstance(inner, str):
+        inner = image_bytes(inner) if inner.startswith("data:") else _read_file(inner, name)
+    elif not isinstance(inner, Image.Image):
         kind = type(inner).__name__
         raise ImageError(
             f"an image cannot be a {kind}; give a path, bytes, a data URI or a PIL image"
         )
-    if inner.startswith("data:"):
-        return image_bytes(inner), name
-    return _read_file(inner, name), name
+    return inner, name
 
 
 def _read_file(path: str, name: str) -> bytes:
@@ -282,11 +276,11 @@ def _checked_size(content: bytes, name: str) -> tuple[int, int]:
     with _named(name, "is damaged"):
         _open(content, name).verify()
         image = _open(content, name)
+        width, height = image.size
         # Pillow gives the size of a TIFF as it is opened, and decodes a PNG to look for a tag.
-        tagged = image.format != "TIFF"
+        tagged = image.format not in ("TIFF", "PNG")
         if image.format == "PNG":
             tagged = any(mark in content for mark in PNG_EXIF)
-        width, height = image.size
         if tagged and image.getexif().get(ORIENTATION, 1) >= 5:  # turned by a quarter
             return height, width
         return width, height
@@ -328,15 +322,14 @@ def _eight_bits(array: np.ndarray) -> np.ndarray:
         )
     if array.dtype == np.uint8:
         return array
-    low, high = array.min(), array.max()
-    kind = array.dtype.kind
-    if kind in "bf" and 0 <= low and high <= 1:
+    low = array.min()
+    high = array.max()
+    if array.dtype.kind in "bf" and 0 <= low and high <= 1:
         return np.rint(array * 255).astype(np.uint8)
     # Whole numbers up to 255 may be of either scale, unless all are 0 or stored in 16 bits.
     wide = array.dtype.str[1:] == "u2" or high == 0 or high > 255
-    if kind in "iu" and 0 <= low and high <= 65535 and wide:
-        values = array.astype(np.uint16)
-        return (values // 257 + (values % 257 > 128)).astype(np.uint8)
+    if array.dtype.kind in "iu" and 0 <= low and high <= 65535 and wide:
+        return np.rint(array / 257).astype(np.uint8)
     raise ImageError(
         f"an image of {array.dtype} values from {low} to {high} has no certain scale; use 8 bits,"
         " 16, or floats in 0-1"

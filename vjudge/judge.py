@@ -140,7 +140,7 @@ def _fitted(
     model = engine.model
     if wording is None:
         wording = families.recorded(model.path)
-    family = families.find(name_or_path)
+    family = families.find(name_or_path) or families.find(model.path)
     if family is None and model.value_head is not None:
         family = families.FAMILIES["skywork-vl-reward"]  # the conversation itself is valued
     if family is None and wording is None:

@@ -38,12 +38,10 @@ def as_score(value: Any) -> float:
     """
     if is_missing(value) or (isinstance(value, str) and not value.strip()):
         return NAN
-    score = NAN
-    if not isinstance(value, bool):
-        try:
-            score = float(value)
-        except (TypeError, ValueError, OverflowError):
-            pass
+    try:
+        score = NAN if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        score = NAN
     if not math.isfinite(score):
         raise ValueError(f"{brief(value)} is not a number")
     return score
@@ -103,21 +101,17 @@ class Rubric:
         )
         if faults:
             raise ValueError("; ".join(f"{name}: {what}" for name, what in faults))
-        descriptions = self.descriptions
-        if isinstance(descriptions, Mapping):
-            anchors = anchors_of(descriptions)
-            object.__setattr__(self, "descriptions", anchors)
-            object.__setattr__(self, "lowest", min(anchors))
-        else:
-            object.__setattr__(self, "descriptions", tuple(descriptions))
+        descriptions: Any = tuple(self.descriptions)
+        if isinstance(self.descriptions, Mapping):
+            descriptions = anchors_of(self.descriptions)
+            object.__setattr__(self, "lowest", min(descriptions))
+        object.__setattr__(self, "descriptions", descriptions)
         object.__setattr__(self, "named", tuple(self.named))
 
     @property
     def levels(self) -> list[tuple[int, str]]:
         """The scores that are described, each with its description, lowest first."""
-        if isinstance(self.descriptions, Mapping):
-            return list(self.descriptions.items())
-        return list(enumerate(self.descriptions, start=self.lowest))
+        return list(_levels(self.descriptions, self.lowest).items())
 
     @property
     def highest(self) -> int:
@@ -136,14 +130,12 @@ class Rubric:
     @property
     def bounds(self) -> tuple[float, float]:
         """The lowest and the highest weighted mean that named criteria can get."""
-        ends = {True: float(self.lowest), False: float(self.highest)}
-        worst = {name: ends[weight > 0] for name, weight in self.weights.items()}
-        best = {name: ends[weight <= 0] for name, weight in self.weights.items()}
-        return self.combine(worst), self.combine(best)
-
-    def combine(self, scores: Mapping[str, float]) -> float:
-        """The weighted mean of the named criteria's scores."""
-        return weighted_mean(scores, self.weights)
+        worst: dict[str, float] = {}
+        best: dict[str, float] = {}
+        for name, weight in self.weights.items():
+            ends = sorted((self.lowest, self.highest), reverse=weight < 0)
+            worst[name], best[name] = ends
+        return weighted_mean(worst, self.weights), weighted_mean(best, self.weights)
 
     def as_row(self) -> dict[str, Any]:
         """The cells of a row from which `Item.from_row` builds this rubric."""
@@ -156,7 +148,7 @@ class Rubric:
 def weighted_mean(scores: Mapping[str, float], weights: Mapping[str, float]) -> float:
     """Mean of scores by name, sum(w * s) / sum(|w|); weights may be negative."""
     total = sum(weight * scores[name] for name, weight in weights.items())
-    return total / sum(abs(weight) for weight in weights.values())
+    return total / sum(map(abs, weights.values()))
 
 
 def anchors_of(descriptions: Mapping[Any, str | None]) -> dict[int, str]:
@@ -167,13 +159,22 @@ def anchors_of(descriptions: Mapping[Any, str | None]) -> dict[int, str]:
     """
     anchors = {}
     for key, text in descriptions.items():
-        if text is None:  # a column of mappings has every row's keys
-            continue
-        score = as_score(key)
-        if score != math.floor(score):
-            raise ValueError(f"{brief(key)} is not a whole number")
-        anchors[int(score)] = text
+        if text is not None:  # a column of mappings has every row's keys
+            anchors[_whole(as_score(key), key)] = text
     return dict(sorted(anchors.items()))
+
+
+def _whole(score: float, said: Any) -> int:
+    if score % 1 != 0:
+        raise ValueError(f"{brief(said)} is not a whole number")
+    return int(score)
+
+
+def _levels(descriptions: Any, lowest: int = 1) -> dict[int, str]:
+    """Descriptions by score, from a list or from anchors."""
+    if isinstance(descriptions, Mapping):
+        return anchors_of(descriptions)
+    return dict(enumerate(descriptions, start=lowest))
 
 
 def criteria_of(value: Any) -> tuple[str, tuple[Criterion, ...]]:
@@ -187,22 +188,23 @@ def criteria_of(value: Any) -> tuple[str, tuple[Criterion, ...]]:
     """
     if is_missing(value) or isinstance(value, str):
         return value or "", ()
-    entries = value
+    named = []
     if isinstance(value, Mapping):
-        cells = [(name, text) for name, text in value.items() if text is not None]
-        entries = [{"name": name, "criteria": text} for name, text in cells]
-    named = [_criterion(entry) for entry in entries]
+        for name, text in value.items():
+            if text is not None:
+                named.append(_criterion({"name": name, "criteria": text}))
+    else:
+        named = [_criterion(cells) for cells in value]
     return "\n".join(f"{one.name}: {one.description}" for one in named), tuple(named)
 
 
 def _criterion(cells: Any) -> Criterion:
     if not isinstance(cells, Mapping):
         raise ValueError(f"{brief(cells)} is not an object with a name and criteria")
-    name: Any = cells.get("name")
-    text: Any = cells.get("criteria")
-    for cell in (name, text):
-        if not isinstance(cell, str) or not cell.strip():
-            raise ValueError(f"{brief(cells)} has no name, or no text as its criteria")
+    name = text_of(cells, "name")
+    text = text_of(cells, "criteria")
+    if name is None or text is None:
+        raise ValueError(f"{brief(cells)} has no name, or no text as its criteria")
     weight = as_score(cells.get("weight"))
     return Criterion(name, text, 1.0 if math.isnan(weight) else weight)
 
@@ -211,40 +213,35 @@ def rubric_faults(
     criteria: Any, descriptions: Any, *, lowest: int = 1, named: Iterable[Criterion] = ()
 ) -> list[tuple[str, str]]:
     """What keeps criteria and level descriptions from being a rubric: (field, what is wrong)."""
-    faults = _criteria_faults(criteria, list(named))
-    if isinstance(descriptions, str) or not isinstance(descriptions, Sequence | Mapping):
-        what = "is not a list of texts, one for each score, nor a mapping of scores to texts"
-        return [*faults, ("descriptions", what)]
-    levels = dict(enumerate(descriptions, start=lowest))
-    if isinstance(descriptions, Mapping):
-        try:
-            levels = anchors_of(descriptions)
-        except ValueError as error:
-            return [*faults, ("descriptions", str(error))]
-    if len(levels) < 2:
-        what = f"has {len(levels)} level(s) where at least two are needed"
-        faults.append(("descriptions", what))
-    first_with: dict[str, int] = {}
-    for score, text in levels.items():
-        if not isinstance(text, str) or not text.strip():
-            faults.append(("descriptions", f"the level for score {score} is missing or blank"))
-            continue
-        earlier = first_with.setdefault(" ".join(text.split()), score)
-        if earlier != score:
-            what = f"the levels for scores {earlier} and {score} are the same text"
-            faults.append(("descriptions", what))
-    return faults
-
-
-def _criteria_faults(criteria: Any, named: list[Criterion]) -> list[tuple[str, str]]:
     faults = []
     if not isinstance(criteria, str) or not criteria.strip():
         faults.append(("criteria", "is missing or blank"))
-    names = {criterion.name.strip().casefold() for criterion in named}
-    if len(names) < len(named):
+    weights = [criterion.weight for criterion in named]
+    if len({criterion.name.strip().casefold() for criterion in named}) < len(weights):
         faults.append(("criteria", "a name stands twice"))
-    if named and not any(criterion.weight for criterion in named):
+    if weights and not any(weights):
         faults.append(("criteria", "all weights are 0"))
+    return faults + [("descriptions", what) for what in _level_faults(descriptions, lowest)]
+
+
+def _level_faults(descriptions: Any, lowest: int) -> list[str]:
+    if isinstance(descriptions, str) or not isinstance(descriptions, Sequence | Mapping):
+        return ["is not a list of texts, one for each score, nor a mapping of scores to texts"]
+    try:
+        levels = _levels(descriptions, lowest)
+    except ValueError as error:
+        return [str(error)]
+    faults = []
+    if len(levels) < 2:
+        faults.append(f"has {len(levels)} level(s) where at least two are needed")
+    first_with: dict[str, int] = {}
+    for score, text in levels.items():
+        if not isinstance(text, str) or not text.strip():
+            faults.append(f"the level for score {score} is missing or blank")
+            continue
+        earlier = first_with.setdefault(" ".join(text.split()), score)
+        if earlier != score:
+            faults.append(f"the levels for scores {earlier} and {score} are the same text")
     return faults
 
 
@@ -348,22 +345,16 @@ def lowest_of(row: Mapping[str, Any]) -> int:
         ValueError: it is no whole number.
     """
     lowest = as_score(row.get("lowest"))
-    if math.isnan(lowest):
-        return 1
-    if lowest % 1 > 0:
-        raise ValueError(f"{lowest:g} is not a whole number")
-    return int(lowest)
+    return 1 if math.isnan(lowest) else _whole(lowest, row["lowest"])
 
 
 def row_levels(row: Mapping[str, Any]) -> dict[int, str]:
     """The descriptions of a canonical row by their scores, lowest first; empty without any."""
     descriptions = row.get("descriptions")
-    if isinstance(descriptions, Mapping):
-        return anchors_of(descriptions)
     anchors = _list(row.get("anchors"))
     if anchors:
         return dict(zip(anchors, _list(descriptions), strict=True))
-    return dict(enumerate(_list(descriptions), start=lowest_of(row)))
+    return {} if is_missing(descriptions) else _levels(descriptions, lowest_of(row))
 
 
 def unit_of(row: Mapping[str, Any]) -> str:
@@ -389,16 +380,17 @@ def _shared(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rubric_of(row: Mapping[str, Any]) -> Rubric | None:
     """A row's rubric; None where the row describes no level."""
-    named_cells = row.get("named_criteria")
-    criteria, named = criteria_of(named_cells or row.get("criteria"))
+    criteria, named = criteria_of(row.get("named_criteria") or row.get("criteria"))
     descriptions: Any = row.get("descriptions")
     if is_missing(descriptions) or not len(descriptions):
         if named:
             raise ValueError("descriptions: named criteria need a scale: describe its ends")
         return None
-    if isinstance(descriptions, Mapping) or row.get("anchors"):
-        return Rubric(criteria, row_levels(row), named=named)
-    return Rubric(criteria, _list(descriptions), lowest_of(row), named)
+    if row.get("anchors"):
+        descriptions = row_levels(row)
+    elif not isinstance(descriptions, Mapping):
+        descriptions = _list(descriptions)
+    return Rubric(criteria, descriptions, lowest_of(row), named)
 
 
 def _list(value: Any) -> tuple[Any, ...]:

@@ -37,50 +37,38 @@ def test_a_language_model_judges_as_generate_does_and_is_told_of_images(
     assert not any("<image>" in text for text in texts)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    no_words = list(range(len(tokenizer), model.config.vocab_size)) or None
+    options = {"do_sample": False, "max_new_tokens": 12, "suppress_tokens": no_words}
 
-    def generated(text: str, penalty: float) -> str:
+    def generated(text: str) -> str:
         inputs = tokenizer(text, return_tensors="pt")
-        silent = list(range(len(tokenizer), model.config.vocab_size)) or None
-        greedy = {
-            "do_sample": False,
-            "max_new_tokens": 12,
-            "suppress_tokens": silent,
-            "repetition_penalty": penalty,
-        }
-        ids = model.generate(**inputs, **greedy)[0, inputs["input_ids"].shape[1] :].tolist()
-        return str(
-            judge.engine.encoder.text([token for token in ids if token != tokenizer.eos_token_id])
-        )
+        ids = model.generate(**inputs, **options, repetition_penalty=1.3)
+        answer = ids[0, inputs["input_ids"].shape[1] :].tolist()
+        words = [token for token in answer if token != tokenizer.eos_token_id]
+        return str(judge.engine.encoder.text(words))
 
-    frame = judge.grade(rows, max_new_tokens=12, progress=False)
+    frame = judge.grade(rows, max_new_tokens=12, repetition_penalty=1.3, progress=False)
     assert list(frame["n_prompt_tokens"]) == [len(tokenizer(text).input_ids) for text in texts]
-    assert list(frame["raw"]) == [generated(text, 1.0) for text in texts]
-    penalized = judge.grade(rows, max_new_tokens=12, repetition_penalty=1.3, progress=False)
-    assert list(penalized["raw"]) == [generated(text, 1.3) for text in texts] != list(frame["raw"])
-    scored = judge.grade(rows, mode="score", progress=False)
+    assert list(frame["raw"]) == [generated(text) for text in texts]
+    scored = judge.grade(rows[:1], mode="score", progress=False).iloc[0]
     forced = tokenizer(judge.render(rows[0], mode="score") + " ", return_tensors="pt")
     with torch.no_grad():
-        direct = model(**forced).logits[0, -1, : len(tokenizer)].log_softmax(-1)
-    digits = [float(direct[tokenizer.convert_tokens_to_ids(str(n))].exp()) for n in range(1, 6)]
-    assert scored["probability_mass"][0] == pytest.approx(sum(digits), abs=1e-6)
-    assert list(scored["probabilities"][0].values()) == pytest.approx(
-        [p / sum(digits) for p in digits], abs=1e-5
-    )
+        logits = model(**forced).logits[0, -1, : len(tokenizer)]
+    digits = logits.softmax(-1)[tokenizer.convert_tokens_to_ids(list("12345"))]
+    assert scored["probability_mass"] == pytest.approx(float(digits.sum()), abs=1e-6)
+    expected = (digits / digits.sum()).tolist()
+    assert list(scored["probabilities"].values()) == pytest.approx(expected, abs=1e-5)
 
 
 def test_prometheus_decodes_as_published(tmp_path: Path) -> None:
     judge: Any = load_judge(make("llama", tmp_path / "prometheus-7b-v1.0"), device="cpu")
-    published = {
-        "temperature": 1.0,
-        "top_p": 0.9,
-        "max_new_tokens": 256,
-        "samples": 3,
-        "repetition_penalty": 1.03,
+    published = judge.family.published
+    assert published == {
+        **{"temperature": 1.0, "top_p": 0.9, "samples": 3},
+        **{"max_new_tokens": 256, "repetition_penalty": 1.03},
     }
-    assert judge.family.published == published
-    frame = judge.grade(
-        make_rows(2), **published | {"max_new_tokens": 4}, progress=False, out=tmp_path / "run"
-    )
+    options = published | {"max_new_tokens": 4, "progress": False, "out": tmp_path / "run"}
+    frame = judge.grade(make_rows(2), **options)
     assert list(frame["sample"]) == [0, 1, 2] * 2
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["decoding"]["repetition_penalty"] == 1.03

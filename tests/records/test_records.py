@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vjudge as vj
-from vjudge.records import Criterion, Item, Pair, Rubric, as_score, is_missing
+from vjudge.records import Criterion, Item, Pair, Rubric, as_score, is_missing, weighted_mean
 
 LEVELS = ("bad", "poor", "fair", "good", "best")
 ANCHORS = {"0": "None is true.", "50": "Half is true.", "100": "All is true."}
@@ -60,7 +60,7 @@ def test_a_rubric_of_anchors_spans_their_whole_scale() -> None:
 def test_named_criteria_are_combined_by_their_weights() -> None:
     rubric = Item.from_row(row(criteria=NAMED)).rubric
     assert rubric is not None and rubric.weights == {"Accuracy": 3.0, "Errors": -1.0}
-    assert rubric.combine({"Accuracy": 5, "Errors": 2}) == (3 * 5 - 2) / 4
+    assert weighted_mean({"Accuracy": 5, "Errors": 2}, rubric.weights) == (3 * 5 - 2) / 4
     assert rubric.bounds == ((3 * 1 - 5) / 4, (3 * 5 - 1) / 4)
     assert "Accuracy: Are the facts right?\nErrors:" in rubric.criteria
     assert rubric == Item.from_row(row(**rubric.as_row())).rubric

@@ -42,7 +42,7 @@ STOPS_EARLY, REPEATS = (
     0.1,
 )  # share of answers that make fewer than four claims, or one claim twice
 STEPS = 1_000
-FOLDER = Path(models.__file__).parents[1] / "assets" / "policy"
+FOLDER = Path(models.__file__).parents[1] / "assets" / "tiny-policy"
 
 
 class Answers:

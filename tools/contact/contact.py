@@ -1,41 +1,74 @@
 """How real models that were not trained to judge obey zero-shot wordings.
 
-    python tools/contact/contact.py MODELS --out tools/contact/RESULTS.md
+    python tools/contact/contact.py MODELS --out table.md
 
-MODELS holds transformers folders of chat models. Each grades the same items of Scenes once for each
-wording: those of `wordings/` here, and the package's own "chat" and "chat-json". An answer is read,
-closed (`unread="close"`: its feedback stays, and the most probable score at the verdict's place
-counts), or missing with a reason.
+MODELS holds transformers folders of chat models. Each judges the same items of Scenes once for each
+wording: those of `wordings/` here, and the package's own. An answer is read, closed
+(`unread="close"`: its feedback stays, and the most probable verdict at its place counts), or missing
+with a reason. "copied" counts verdicts that stand in the wording's example.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 from collections import Counter
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 import vjudge as vj
-from vjudge.prompts import MESSAGES, TEMPLATES, Template
+from vjudge.prompts import TEMPLATES, Template
 from vjudge.prompts.parse import parse
+from vjudge.records import Item, Pair
 
 WORDINGS = Path(__file__).parent / "wordings"
-MARKERS = {  # how each wording's answers are read: marker, format
+MARKERS = {  # how the answers of each wording here are read: marker, format
     "rules": ("[RESULT]", "prometheus"),
     "result": ("[RESULT]", "prometheus"),
     "score": ("Score:", "score"),
     "final-score": ("Final Score:", "final-score"),
-    "sentence": ("Final Score:", "final-score"),
+    "example": ("The final score is", "score"),
+    "varied": ("The final score is", "score"),
+    "placeholder": ("The final score is", "score"),
+    "range": ("The final score is", "score"),
+    "ends": ("The final score is", "score"),
 }
-PACKAGE = ("chat", "chat-json")
+ONE = ("chat", "chat-json")
+PAIRS = ("example-relative", "chat-relative")
+EXAMPLES = {  # the verdicts that a wording shows; a middle score where nothing stands here
+    **{"chat": (2, 4), "placeholder": (), "range": (1, 5), "ends": (1, 5), "rules": (1, 5)},
+    **{"example-relative": ("b",), "chat-relative": ("a", "b")},
+}
+
+
+class Varied(Template):
+    """A wording whose example has another score for each item."""
+
+    def _texts(self, item: Item | Pair) -> dict[str, Any]:
+        return super()._texts(item) | {"example": varied_score(item)}
+
+
+def varied_score(item: Any) -> int:
+    digest = hashlib.sha256(str(item.id).encode()).hexdigest()
+    return int(digest, 16) % 5 + 1
 
 
 def template_of(name: str) -> Template:
     """A wording of the package, or one of those that are tried here."""
-    if name in PACKAGE:
+    if name in TEMPLATES:
         return TEMPLATES[name]
+    file = WORDINGS / ("example.txt" if name == "varied" else f"{name}.txt")
+    body = file.read_text(encoding="utf-8")
+    if name in PAIRS:
+        return replace(TEMPLATES["chat-relative"], name=name, body=body)
     marker, format = MARKERS[name]
-    body = (WORDINGS / f"{name}.txt").read_text(encoding="utf-8")
-    return Template(name, "ours", MESSAGES, body, marker=marker, format=format, unread="close")
+    tried = replace(TEMPLATES["chat"], name=name, body=body, marker=marker, format=format)
+    if name != "varied":
+        return tried
+    return Varied(**{field.name: getattr(tried, field.name) for field in fields(tried)})
 
 
 def chat_models(folder: Path) -> list[Path]:
@@ -48,27 +81,61 @@ def listed(counts: Counter) -> str:
     return ", ".join(f"{count} x {name}" for name, count in counts.items())
 
 
-def measure(model: Path, name: str, n: int, seed: int, most: int) -> dict[str, object]:
-    """One row of the table: what became of each answer, and which scores were given."""
-    items = vj.load_collection("scenes", split="test").shuffle(seed=seed).select(range(n))
-    template = template_of(name)
+def pairs_of(items: Any, n: int) -> list[dict]:
+    """The worst and the best response to one question, of n questions."""
+    table = pd.DataFrame([dict(row) for row in items]).sort_values("gold", kind="stable")
+    pairs = []
+    for _, rows in table.groupby(["group", "instruction"], sort=False):
+        worst, best = rows.iloc[0], rows.iloc[-1]
+        if best["gold"] - worst["gold"] >= 2 and len(pairs) < n:
+            shared = {name: worst[name] for name in ("id", "images", "instruction", "criteria")}
+            both = {"response_a": worst["response"], "response_b": best["response"]}
+            pairs.append(shared | both)
+    return pairs
+
+
+def answers_of(model: Path, template: Template, n: int, seed: int, most: int) -> pd.DataFrame:
+    """One row an answer: raw, closed and what was given in the end."""
     judge = vj.load_judge(model, device="cpu", template=template)
-    run = judge.grade(items, max_new_tokens=most, progress=False)
-    closed = run["closed"].fillna(False).astype(bool)
-    missing = run["score"].isna()
-    unread = Counter()
-    for answer in run[closed | missing].itertuples():
-        verdict = parse(answer.raw, scores=range(1, 6), format=template.format)
-        reason = verdict.failure if verdict.failure else "cut off"
-        unread[reason.partition(":")[0]] += 1
+    items = vj.load_collection("scenes", split="test").shuffle(seed=seed)
+    if not template.compares:
+        items = items.select(range(n))
+        run = judge.grade(items, max_new_tokens=most, progress=False)
+        return run[["raw", "closed"]].assign(given=run["score"], id=run["id"])
+    run = judge.compare(pairs_of(items, n // 2), max_new_tokens=most, progress=False)
+    parts = []
+    for order in ("ab", "ba"):
+        part = run[[f"raw_{order}", f"verdict_{order}", "id"]].set_axis(["raw", "given", "id"], axis=1)
+        if order == "ba":  # as it was written: the first response is a
+            part["given"] = part["given"].replace({"a": "b", "b": "a"})
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)
+
+
+def measure(model: Path, name: str, n: int, seed: int, most: int) -> dict[str, object]:
+    """One row of the table: what became of each answer, and which verdicts were given."""
+    template = template_of(name)
+    answers = answers_of(model, template, n, seed, most)
+    unread: Counter = Counter()
+    for answer in answers["raw"]:
+        verdict = parse(answer, scores=range(1, 6), format=template.format)
+        if verdict.failure:
+            unread[verdict.failure.partition(":")[0]] += 1
+    given = answers["given"].dropna()
+    shown = [EXAMPLES.get(name, (3,))] * len(answers)
+    if name == "varied":
+        shown = [(varied_score(row),) for row in answers.itertuples()]
+    copied = sum(given.get(place) in shown[place] for place in range(len(answers)))
+    kinds = given if template.compares else given.sort_values().map("{:g}".format)
     return {
         "model": model.name,
         "wording": name,
-        "read": int((~closed & ~missing).sum()),
-        "closed": int(closed.sum()),
-        "missing": int(missing.sum()),
+        "read": len(answers) - unread.total(),
+        "closed": len(given) - (len(answers) - unread.total()),
+        "missing": len(answers) - len(given),
+        "copied": copied,
+        "verdicts": listed(Counter(kinds)),
         "why not read": listed(unread),
-        "scores": listed(Counter(run["score"].dropna().sort_values().map("{:g}".format))),
     }
 
 
@@ -83,7 +150,8 @@ def markdown(rows: list[dict[str, object]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("models", type=Path)
-    parser.add_argument("--wordings", nargs="*", default=[*MARKERS, *PACKAGE])
+    parser.add_argument("--wordings", nargs="*", default=[*MARKERS, *ONE, *PAIRS])
+    parser.add_argument("--only", nargs="*", help="names of models; all of the folder by default")
     parser.add_argument("--n", type=int, default=24)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--max-new-tokens", type=int, default=200)
@@ -91,6 +159,8 @@ def main() -> None:
     given = parser.parse_args()
     rows = []
     for model in chat_models(given.models):
+        if given.only and model.name not in given.only:
+            continue
         for name in given.wordings:
             rows.append(measure(model, name, given.n, given.seed, given.max_new_tokens))
             print(rows[-1], flush=True)

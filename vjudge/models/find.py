@@ -13,7 +13,6 @@ import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,8 +28,9 @@ from transformers.models.auto.modeling_auto import (
 from vjudge.prompts.families import FAMILIES
 from vjudge.records import brief
 
-# Short name -> folder of the assets.
-EMBEDDED = {"tiny": "tiny", "tiny-base": "tiny-base", "tiny-policy": "policy"}
+ASSETS = Path(__file__).parents[1] / "assets"
+EMBEDDED = sorted(file.parent.name for file in ASSETS.glob("*/config.json"))
+"""The checkpoints in this package, each by the name of its folder."""
 SUPPORTED = (
     "LLaVA-1.5 or -OneVision in either layout, a chat model that reads images, or a causal"
     " language model"
@@ -130,8 +130,7 @@ def locate(name_or_path: str | Path, *, revision: str | None = None) -> Path:
 def folder_of(name_or_path: str | Path) -> Path:
     """The folder that a short name or a path means; of a training's `out`, the judge in it."""
     if str(name_or_path) in EMBEDDED:
-        assets = resources.files("vjudge").joinpath("assets", EMBEDDED[str(name_or_path)])
-        return Path(str(assets))
+        return ASSETS / str(name_or_path)
     folder = Path(name_or_path).expanduser()
     for place in (folder, folder / "judge"):
         if (place / "config.json").is_file() or (place / ADAPTERS).is_file():
@@ -142,8 +141,7 @@ def folder_of(name_or_path: str | Path) -> Path:
 def _hub_id(name: str) -> str:
     short = ", ".join(repr(each) for each in EMBEDDED)
     if name in FAMILIES:
-        ids = [repr(id) for id in FAMILIES[name].ids if id not in EMBEDDED]
-        which = ", ".join(ids) if ids else "any folder or hub id"
+        which = ", ".join(repr(id) for id in FAMILIES[name].ids) or "any folder or hub id"
         raise ValueError(
             f"{name!r} is a family of judges; load one of them: {which}; or one of {short}"
         )
@@ -173,25 +171,27 @@ def kind_of(config: Mapping[str, Any], name: str) -> str:
         return "original"
     model_type = str(config.get("model_type"))
     vision = config.get("vision_config")
-    if model_type in LLAVA_TOWERS:
-        towers = LLAVA_TOWERS[model_type]
-        if not vision or (isinstance(vision, Mapping) and _type_of(vision, towers[0]) in towers):
+    towers = LLAVA_TOWERS.get(model_type, ())
+    if towers:
+        tower: Any = towers[0]  # where nothing is said
+        if isinstance(vision, Mapping):
+            tower = vision.get("model_type", tower)
+        if tower in towers:
             return "llava"
     if model_type in IMAGE_MODELS and (vision or model_type not in TEXT_MODELS):
-        _check_chat(model_type, name)
-        return "chat"
-    if model_type in TEXT_MODELS:
+        # captioning models such as BLIP-2 don't take an image at its place in a text
+        if getattr(transformers, IMAGE_MODELS[model_type]).main_input_name == "input_ids":
+            return "chat"
+        fault = "which reads no chat with images in it"
+    elif model_type in TEXT_MODELS:
         return "text"
-    reason = f"which transformers {transformers.__version__} does not know as a generating model"
-    if config.get("auto_map"):
-        reason += " without code of its own, which is not run here: let a server run it"
+    else:
+        fault = f"which transformers {transformers.__version__} does not know"
+        if config.get("auto_map"):
+            fault += " without code of its own, which is not run here: let a server run it"
     raise ValueError(
-        f"judge {name!r} has model_type {model_type!r}, {reason}; supported is {SUPPORTED}"
+        f"judge {name!r} has model_type {model_type!r}, {fault}; supported is {SUPPORTED}"
     )
-
-
-def _type_of(vision: Mapping[str, Any], default: str) -> str:
-    return str(vision.get("model_type", default))
 
 
 def decoder_of(config: Mapping[str, Any]) -> str | None:
@@ -220,32 +220,18 @@ def _check_original(config: Mapping[str, Any], name: str) -> None:
         raise ValueError(f"judge {name!r} is an original LLaVA checkpoint, not supported: {listed}")
 
 
-def _check_chat(model_type: str, name: str) -> None:
-    """Refuse captioning models such as BLIP-2, which don't take an image at its place in a text."""
-    network = getattr(transformers, IMAGE_MODELS[model_type])
-    if network.main_input_name != "input_ids":
-        raise ValueError(
-            f"judge {name!r} has model_type {model_type!r}, which reads no chat with images in it;"
-            f" supported is {SUPPORTED}"
-        )
-
-
-def check_numbers(file: Path, settings: Any) -> None:
+def check_numbers(file: Path, value: Any, key: str = "") -> None:
     """Refuse numbers, at any depth, that no model or preprocessing can be built with.
 
     Raises:
         ValueError: names the file, the field and what it may be.
     """
-    for key, value in settings.items():
-        _check_number(file, str(key), value)
-
-
-def _check_number(file: Path, key: str, value: Any) -> None:
     if isinstance(value, Mapping):
-        check_numbers(file, value)
+        for name, inner in value.items():
+            check_numbers(file, inner, str(name))
     elif isinstance(value, list):
-        for each in value:
-            _check_number(file, key, each)
+        for inner in value:
+            check_numbers(file, inner, key)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         for pattern, least, most in LIMITS:
             if re.fullmatch(pattern, key) is None:
@@ -315,8 +301,9 @@ def weight_bytes(name_or_path: str | Path, *, revision: str | None = None) -> in
     folder = folder_of(name_or_path)
     if folder.is_dir():
         return sum(file.stat().st_size for file in weight_files(folder))
-    hub = huggingface_hub.HfApi()
-    listed: Any = hub.model_info(str(name_or_path), revision=revision, files_metadata=True)
+    listed: Any = huggingface_hub.HfApi().model_info(
+        str(name_or_path), revision=revision, files_metadata=True
+    )
     for pattern in WEIGHTS:
         sizes = [file.size for file in listed.siblings if fnmatch(file.rfilename, pattern)]
         if sizes:
@@ -326,25 +313,27 @@ def weight_bytes(name_or_path: str | Path, *, revision: str | None = None) -> in
 
 def weights_fingerprint(*folders: Path) -> str:
     """The SHA-256 over weight files, in the order of their names; each is read once a process."""
-    files = []
+    whole = hashlib.sha256()
     for folder in folders:
-        files.extend(weight_files(folder))
-    return _fingerprint(files)
+        for file in weight_files(folder):
+            _add_file(whole, file)
+    return whole.hexdigest()
 
 
 def settings_fingerprint(*folders: Path) -> str:
     """The SHA-256 over what else decides a checkpoint's outputs: settings, tokenizer, images."""
-    files = [folder / name for folder in folders for name in sorted((*SETTINGS, ADAPTERS))]
-    return _fingerprint([file for file in files if file.is_file()])
-
-
-def _fingerprint(files: Sequence[Path]) -> str:
     whole = hashlib.sha256()
-    for file in files:
-        state = file.stat()
-        digest = _digest(file.resolve(), state.st_mtime_ns, state.st_size)
-        whole.update(f"{file.name}\0{digest}\n".encode())
+    for folder in folders:
+        for name in sorted((*SETTINGS, ADAPTERS)):
+            if (folder / name).is_file():
+                _add_file(whole, folder / name)
     return whole.hexdigest()
+
+
+def _add_file(whole: Any, file: Path) -> None:
+    state = file.stat()
+    digest = _digest(file.resolve(), state.st_mtime_ns, state.st_size)
+    whole.update(f"{file.name}\0{digest}\n".encode())
 
 
 @functools.cache
@@ -376,7 +365,12 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     tensors: dict[str, torch.Tensor] = {}
     for file in weight_files(folder):
         try:
-            part = _read_file(file)
+            if file.suffix == ".safetensors":
+                part = load_file(file)
+            else:
+                mapped = zipfile.is_zipfile(file)  # before torch 1.6 a file was no archive
+                part = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
+            part = {name: value for name, value in part.items() if hasattr(value, "dtype")}
         except Exception as error:  # of any kind: libraries don't check a file before they use it
             reason = reason_of(error)
             raise ValueError(f"{file} can't be read ({reason}); download it again") from error
@@ -390,15 +384,6 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     if not tensors:
         raise ValueError(f"{folder} holds no weights (safetensors or pytorch_model*.bin)")
     return tensors
-
-
-def _read_file(file: Path) -> dict[str, torch.Tensor]:
-    if file.suffix == ".safetensors":
-        return load_file(file)
-    # Before torch 1.6 a file was no archive; such a one can't be mapped.
-    mapped = zipfile.is_zipfile(file)
-    content = torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
-    return {name: value for name, value in content.items() if isinstance(value, torch.Tensor)}
 
 
 def reason_of(error: Exception) -> str:

@@ -88,12 +88,10 @@ class VisionLanguageModel:
     def context_length(self) -> int:
         """The most tokens, image tokens included, that a prompt and its answer have together."""
         config = self.model.config.get_text_config()
-        length = getattr(config, "max_position_embeddings", None)
-        if length is None:
-            return UNBOUNDED
+        length = getattr(config, "max_position_embeddings", UNBOUNDED)
         rope = getattr(config, "rope_parameters", None)
         if rope and rope.get("rope_type") in STRETCHED:
-            return int(length * rope["factor"])
+            length *= rope["factor"]
         return int(length)
 
     @property
@@ -146,12 +144,9 @@ class VisionLanguageModel:
     @functools.cached_property
     def non_text_token_ids(self) -> tuple[int, ...]:
         """Vocabulary entries that stand for images, videos and sound: no words of an answer."""
-        tokens = set()
-        for kind in ("image", "video", "audio"):
-            token = getattr(self.model.config, f"{kind}_token_id", None)
-            if token is not None:
-                tokens.add(token)
-        return tuple(sorted(tokens))
+        names = [f"{kind}_token_id" for kind in ("image", "video", "audio")]
+        tokens = {getattr(self.model.config, name, None) for name in names}
+        return tuple(sorted(token for token in tokens if token is not None))
 
     def mask_non_text(self, logits: torch.Tensor) -> None:
         """Set to -inf, in place, what is no word in logits of shape (rows, vocabulary)."""

@@ -56,25 +56,24 @@ def place(
     options: dict[str, Any] = {}
     if attention != "auto":
         options["attn_implementation"] = attention
-    if device_map is not None:
-        options["device_map"] = device_map
-    elif quantization or (chosen.type != "cpu" and _installed("accelerate")):
-        # Each weight goes straight to its device, not by way of the CPU's memory.
-        options["device_map"] = {"": chosen}
     if quantization is not None:
         options["quantization_config"] = _quantized(quantization, precision)
+    if device_map is not None:
+        options["device_map"] = device_map
+    elif quantization or (chosen.type != "cpu" and importlib.util.find_spec("accelerate")):
+        # Each weight goes straight to its device, not by way of the CPU's memory.
+        options["device_map"] = {"": chosen}
     return Placement(chosen, precision, quantization, options)
 
 
 def _quantized(quantization: str, precision: torch.dtype) -> BitsAndBytesConfig:
     if quantization not in QUANTIZED_BYTES:
         raise ValueError(f'quantization {quantization!r} is unknown; use None, "8bit" or "4bit"')
-    lacking = [name for name in ("accelerate", "bitsandbytes") if not _installed(name)]
-    if lacking:
-        packages = " and ".join(lacking)
-        raise ValueError(
-            f"quantization={quantization!r} needs {packages}: pip install 'vjudge[gpu]'"
-        )
+    for package in ("accelerate", "bitsandbytes"):
+        if importlib.util.find_spec(package) is None:
+            raise ValueError(
+                f"quantization={quantization!r} needs {package}: pip install 'vjudge[gpu]'"
+            )
     if quantization == "8bit":
         return BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=UNQUANTIZED)
     return BitsAndBytesConfig(
@@ -86,16 +85,11 @@ def _quantized(quantization: str, precision: torch.dtype) -> BitsAndBytesConfig:
     )
 
 
-def _installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
-
-
 def choose_device(device: str | torch.device = "auto") -> torch.device:
     """CUDA, else Apple's MPS, else the CPU, unless told; ValueError where that is absent."""
     if str(device) == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+        device = "mps" if torch.backends.mps.is_available() else "cpu"
+        return torch.device("cuda" if torch.cuda.is_available() else device)
     try:
         return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError) as error:
@@ -108,10 +102,8 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
 def choose_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
     """bfloat16 on a GPU that has it, float16 on other GPUs (said), float32 on a CPU."""
     if dtype == "auto":
-        if device.type == "cpu":
-            return torch.float32
-        if device.type == "mps":
-            return torch.float16
+        if device.type in ("cpu", "mps"):
+            return torch.float32 if device.type == "cpu" else torch.float16
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return torch.bfloat16
         warnings.warn("this GPU has no bfloat16: computing in float16 instead", stacklevel=2)
@@ -138,40 +130,29 @@ def check_fit(
     device = placed.device
     if placed.options.get("device_map", {"": device}) != {"": device}:
         return
-    needed = loaded_bytes(weight_bytes(name_or_path, revision=revision), found, placed)
+    needed: float = weight_bytes(name_or_path, revision=revision)
+    if "quantization_config" not in found.settings:  # else stored quantised, and loaded so
+        stored = found.settings.get("dtype", found.settings.get("torch_dtype"))
+        each = QUANTIZED_BYTES.get(str(placed.quantization), placed.dtype.itemsize)
+        needed *= each / DTYPES.get(str(stored), torch.float32).itemsize
     free = free_bytes(device)
-    if needed <= free:
-        return
-    precision = placed.quantization
-    if precision is None:
-        precision = str(placed.dtype).removeprefix("torch.")
-    raise ValueError(
-        f"judge {str(name_or_path)!r} does not fit: its weights take {needed / GIB:.1f} GiB in"
-        f" {precision}, and {free / GIB:.1f} GiB are free on {device}. Less take dtype='bfloat16',"
-        " quantization='8bit' or '4bit'; more have many GPUs, device_map='auto', or a server,"
-        " load_judge('openai:MODEL', base_url=...). check_memory=False loads it all the same"
-    )
-
-
-def loaded_bytes(stored: int, found: Found, placed: Placement) -> float:
-    """The bytes of weight files once they are loaded as placed."""
-    settings = found.settings
-    if "quantization_config" in settings:  # stored quantised, and loaded so
-        return stored
-    dtype = settings.get("dtype", settings.get("torch_dtype"))
-    weights = stored / DTYPES.get(str(dtype), torch.float32).itemsize
-    if placed.quantization is not None:
-        return weights * QUANTIZED_BYTES[placed.quantization]
-    return weights * placed.dtype.itemsize
+    if needed > free:
+        precision = placed.quantization or str(placed.dtype).removeprefix("torch.")
+        raise ValueError(
+            f"judge {str(name_or_path)!r} does not fit: its weights take {needed / GIB:.1f} GiB in"
+            f" {precision}, and {free / GIB:.1f} GiB are free on {device}. Less take"
+            " dtype='bfloat16', quantization='8bit' or '4bit'; more have many GPUs,"
+            " device_map='auto', or a server, load_judge('openai:MODEL', base_url=...)."
+            " check_memory=False loads it all the same"
+        )
 
 
 def free_bytes(device: torch.device) -> int:
     """Free memory of a device; on a GPU, what torch holds and does not use counts as free."""
     if device.type != "cuda":
         return int(psutil.virtual_memory().available)
-    free, _ = torch.cuda.mem_get_info(device)
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return free + unused
+    return torch.cuda.mem_get_info(device)[0] + unused
 
 
 def input_device(module: torch.nn.Module) -> torch.device:

@@ -12,7 +12,8 @@ from vjudge.prompts.conversation import MESSAGES, Conversation
 from vjudge.prompts.template import Template
 from vjudge.prompts.wordings import TEMPLATES
 
-RECORD = "judge.json"  # in a checkpoint's folder: the wording it was fine-tuned on
+RECORD = "judge.json"  # in a checkpoint's folder: its family, or the wording it was trained on
+_UNREADABLE = "can't be read: give load_judge a template="
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,10 @@ def register(
 
 def _faults(family: Family) -> list[str]:
     """What keeps a family from being registered."""
-    owners = _owners()
     faults = []
     for id in family.ids:
-        owner = owners.get(id.lower())
-        if owner and owner.name != family.name:
+        owner = _by_id().get(id.lower(), family)
+        if owner.name != family.name:
             faults.append(f"id {id!r} belongs to family {owner.name!r}")
     if family.template.compares:
         faults.append(
@@ -93,8 +93,8 @@ def _faults(family: Family) -> list[str]:
     return faults
 
 
-def _owners() -> dict[str, Family]:
-    """The family of each hub id, in lower case."""
+def _by_id() -> dict[str, Family]:
+    """Families by the ids of their checkpoints, in lower case."""
     owners = {}
     for family in FAMILIES.values():
         for id in family.ids:
@@ -114,9 +114,10 @@ def wording(template: Template | str) -> Template:
 
 
 def find(name_or_path: str | Path) -> Family | None:
-    """Find the family of a judge by hub id, else by the name of its folder; None for none.
+    """Find the family of a judge by hub id, by the name of its folder, or by what stands in there.
 
-    A checkpoint that merely has a known judge's architecture is not taken for it.
+    A folder's judge.json may name the family. A checkpoint that merely has a known judge's
+    architecture is not taken for it.
 
     >>> find("lmms-lab/llava-critic-7b").name, find("lmms-lab/LLaVA-Critic-R1-7B").name
     ('llava-critic', 'llava-critic-r1')
@@ -124,27 +125,20 @@ def find(name_or_path: str | Path) -> Family | None:
     True
     """
     name = str(name_or_path).removeprefix("openai:").replace("\\", "/").rstrip("/").lower()
-    owners = _owners()
-    if name in owners:
-        return owners[name]
-    by_last = {id.rpartition("/")[2]: family for id, family in owners.items()}
-    for part in _folder_names(name):
-        if part in by_last:
-            return by_last[part]
-        family = _by_stem(part)
-        if family:
-            return family
-    return None
-
-
-def _folder_names(name: str) -> list[str]:
-    """The last part of a path, and the model's where the hub's cache holds it.
-
-    The cache writes models--lmms-lab--llava-critic-7b/snapshots/...
-    """
+    by_id = _by_id()
+    if name in by_id:
+        return by_id[name]
+    # 1) the folder's name, and the model's where the hub's cache holds it, which writes
+    # models--lmms-lab--llava-critic-7b/snapshots/...
+    by_folder = {id.rpartition("/")[2]: family for id, family in by_id.items()}
     parts = name.split("/")
     cached = [part.rpartition("--")[2] for part in parts if part.startswith("models--")]
-    return [parts[-1], *cached]
+    for part in (parts[-1], *cached):
+        family = by_folder.get(part) or _by_stem(part)
+        if family:
+            return family
+    # 2) its record
+    return FAMILIES.get(str(_read_record(Path(name_or_path)).get("family")))
 
 
 def _by_stem(part: str) -> Family | None:
@@ -177,19 +171,26 @@ def recorded(folder: Path) -> Template | None:
 
     None where nothing is said; ValueError where it can't be read or is unknown here.
     """
-    path = folder / RECORD
-    if not path.is_file():
-        return None
+    kept = _read_record(folder).get("template")
     try:
-        kept = json.loads(path.read_bytes()).get("template")
         if isinstance(kept, dict):
             words = kept["conversation"]
             words["controls"] = tuple(words["controls"])
             scale = tuple(kept["scale"]) if kept["scale"] else None
             return Template(**kept | {"conversation": Conversation(**words), "scale": scale})
         return wording(kept) if kept else None
-    except (ValueError, RecursionError, AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} can't be read ({error}): give load_judge a template=") from error
+    except (ValueError, AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder / RECORD} {_UNREADABLE} ({error})") from error
+
+
+def _read_record(folder: Path) -> dict[str, Any]:
+    file = folder / RECORD
+    if not file.is_file():
+        return {}
+    try:
+        return dict(json.loads(file.read_bytes()))
+    except (ValueError, RecursionError, TypeError) as error:
+        raise ValueError(f"{file} {_UNREADABLE} ({error})") from error
 
 
 # --- the judges, each with the decoding that its authors published
@@ -205,8 +206,6 @@ register(
         "kaist-ai/prometheus-vision-13b-v1.0",
         "prometheus-eval/prometheus-vision-7b-v1.0",
         "prometheus-eval/prometheus-vision-13b-v1.0",
-        "tiny",
-        "tiny-base",
     ],
     stems=["prometheus-vision"],
     published=_SAMPLED,  # Source: kaistAI/prometheus-vision llava/eval/model_vqa.py

@@ -16,7 +16,7 @@ from vjudge.records import Item, Pair, Rubric
 
 FIELDS = frozenset(
     "instruction criteria levels lowest highest reference_answer reference_clause reference_section"
-    " context look form example".split()
+    " context look form example low high".split()
 )
 """What a wording may show beside its responses."""
 NEEDS = {
@@ -36,7 +36,8 @@ class Template:
     Fields of the body: {instruction}, and {response} or {response_a} and {response_b}; where the
     wording has them {criteria}, {levels}, {lowest}, {highest}, {reference_clause},
     {reference_section}, {reference_answer}, {context}, {look} (a word on checking the image),
-    {example} (a score in the middle of the scale) and {form} (the JSON object that is asked for).
+    {low}, {example} and {high} (scores at a quarter, a half and three quarters of the scale) and
+    {form} (the JSON object that is asked for).
 
     ValueError: the body can't be filled, or its answers can't be read.
 
@@ -211,6 +212,7 @@ class Template:
             lowest = rubric.lowest
             highest = rubric.highest
         example = "B" if self.compares else (lowest + highest) // 2
+        quarter = round((highest - lowest) / 4)
         texts: dict[str, Any] = {
             "instruction": self._unseen(len(item.images)) + item.instruction,
             "lowest": lowest,
@@ -218,6 +220,8 @@ class Template:
             "criteria": _criteria(item),
             "levels": "\n".join(_level_lines(rubric)),
             "example": example,
+            "low": lowest + quarter,
+            "high": highest - quarter,
             "form": json.dumps(self._form(rubric, example), ensure_ascii=False),
             "look": "",
             "reference_answer": "",
