@@ -50,6 +50,7 @@ def texts(fig: Figure) -> list[Text]:
 
 def crowded(fig: Figure) -> list[tuple[str, ...]]:
     """Pairs of texts that overlap, and single ones that reach beyond the figure's edge."""
+    fig.draw_without_rendering()
     visible = texts(fig)
     boxes = np.array([text.get_window_extent().extents for text in visible]).reshape(-1, 4)
     slack = 0.014 * fig.dpi

@@ -176,8 +176,9 @@ def battery_effects(table: pd.DataFrame, **options: Any) -> Figure:
     """What each case of a battery did to the scores: a forest with a panel for each unit.
 
     Args:
-        table: of one judge, as `probes.battery` returns it. The caption names the cases that are
-            not drawn: descriptions, undefined ones, and those that changed no score.
+        table: as `probes.battery` returns it; of several judges, one below the other. The caption
+            names the cases that are not drawn: descriptions, undefined ones, and those that changed
+            no score.
     """
     need(table, "probe", "case", "must", "effect", "low", "high", "unit")
     cases = table.rename(columns={"effect": "estimate"})
@@ -190,9 +191,10 @@ def battery_effects(table: pd.DataFrame, **options: Any) -> Figure:
         raise ValueError("no case must move or stay and has an effect: there is nothing to draw")
     lines = cases[drawn]
     lines = lines.assign(panel=lines["unit"].replace(UNITS) + lines["must"].map(MUST))
-    twice = lines.duplicated(["panel", "line"], keep=False)
+    by = "judge" if "judge" in lines and lines["judge"].nunique() > 1 else None
+    twice = lines.duplicated(["panel", "line", *([by] if by else [])], keep=False)
     lines["line"] = lines["line"].where(~twice, lines["probe"] + ": " + lines["line"])
-    fig = forest(lines, rows="line", panel="panel", **options)
+    fig = forest(lines, rows="line", panel="panel", by=by, **options)
     rest = cases.loc[~drawn, "line"].unique()
     if len(rest):
         fig.set_label(
