@@ -1,4 +1,4 @@
-"""Rounds of preference learning on a small random policy: to the end, to the bit, on from where they were cut off."""
+"""Rounds of preference learning on a small random policy: to the bit, on from a cut."""
 
 from __future__ import annotations
 
@@ -19,19 +19,16 @@ from vjudge.preference.dpo import run_rounds  # noqa: E402
 from vjudge.runs import RunError  # noqa: E402
 
 DRAWS = {"samples": 3, "temperature": 1.0, "max_new_tokens": 8, "progress": False}
-TRAINING = {
-    "learning_rate": 1e-3,
-    "per_device_train_batch_size": 2,
-    "gradient_accumulation_steps": 1,
-}
-TRAINING |= {"save_strategy": "steps", "save_steps": 1}
+TRAINING = {"learning_rate": 1e-3, "per_device_train_batch_size": 2, "save_strategy": "steps"}
+TRAINING |= {"gradient_accumulation_steps": 1, "save_steps": 1}
+KEPT = ("verdicts.jsonl", "pairs.json", "dpo.json", "model.safetensors")
 
 
-def judge(stop_after: int = 999) -> Any:
-    """A judge that scores a response by its length, notes the prompts, and stops after so many verdicts."""
+def judge(left: int = 999) -> Any:
+    """Scores a response by its length, notes the prompts, and stops after so many verdicts."""
 
     def write(text: str) -> str:
-        if len(by.prompts) == stop_after:
+        if len(by.prompts) == left:
             raise KeyboardInterrupt
         by.prompts.append(text)
         return f"Long enough. [RESULT] {len(text) % 5 + 1}"
@@ -43,14 +40,11 @@ def judge(stop_after: int = 999) -> Any:
 
 @pytest.fixture(scope="module")
 def call(rows: list[dict[str, Any]], random_judge: Path) -> Callable[..., Any]:
-    asked = [
-        {name: value for name, value in row.items() if name not in ("response", "gold")}
-        for row in rows[:6]
-    ]
+    asked = [row | {"response": None, "gold": None} for row in rows[:6]]
 
-    def run(out: Path, *, by: Any = None, n: int = 2, **options: Any) -> Any:
+    def run(out: Path, *, by: Any = None, **options: Any) -> Any:
         options = {"draws": DRAWS, "rewards": {"progress": False}, "training": TRAINING, **options}
-        return run_rounds(random_judge, asked, by or judge(), out, rounds=n, **options)
+        return run_rounds(random_judge, asked, by or judge(), out, rounds=2, **options)
 
     return run
 
@@ -62,27 +56,23 @@ def whole(call: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, li
 
 
 def state(out: Path) -> dict[str, bytes]:
-    """What a later call must leave as it is."""
-    kept = ("verdicts.jsonl", "pairs.json", "dpo.json", "model.safetensors")
-    files = [
-        path
-        for path in out.glob("round-*/**/*")
-        if path.name in kept and "checkpoints" not in path.parts
-    ]
-    files = [
-        path for path in files if not path.with_name("checkpoints").exists()
-    ]  # else it is a training to go on
-    return {str(path.relative_to(out)): path.read_bytes() for path in files}
+    """The files that a later call must leave as they are."""
+    files = {}
+    for path in out.glob("round-*/**/*"):
+        unfinished = path.with_name("checkpoints").exists() or "checkpoints" in path.parts
+        if path.name in KEPT and not unfinished:
+            files[str(path.relative_to(out))] = path.read_bytes()
+    return files
 
 
 def result(rounds: list[Any]) -> list[Any]:
     """What rounds come to, to the bit."""
-    tables = [
-        (each.rewards.to_csv(), each.pairs.drop(columns="images").to_csv()) for each in rounds
-    ]
-    weights = [models.weights_fingerprint(each.policy) for each in rounds]
-    losses = [[entry["loss"] for entry in each.record["log"]] for each in rounds]
-    return [tables, weights, losses]
+    found = []
+    for each in rounds:
+        tables = (each.rewards.to_csv(), each.pairs.drop(columns="images").to_csv())
+        losses = [entry["loss"] for entry in each.record["log"]]
+        found.append((tables, models.weights_fingerprint(each.policy), losses))
+    return found
 
 
 def stop(*_: Any, **__: Any) -> None:
@@ -93,55 +83,42 @@ def test_each_round_starts_from_the_last_ones_policy_and_draws_anew(
     whole: Any, random_judge: Path
 ) -> None:
     out, (first, second) = whole
-    assert second.policy == out / "round-2/policy"
-    starts = [models.weights_fingerprint(random_judge), models.weights_fingerprint(first.policy)]
-    assert [each.record["identity"]["start"] for each in (first, second)] == starts
-    assert [each.record["identity"]["settings"]["seed"] for each in (first, second)] == [0, 1]
-    assert [row["responses"] for row in first.candidates] != [
-        row["responses"] for row in second.candidates
-    ]
+    for number, (each, start) in enumerate(((first, random_judge), (second, first.policy))):
+        identity = each.record["identity"]
+        assert identity["start"] == models.weights_fingerprint(start)
+        assert identity["settings"]["seed"] == number
+    drawn = [[row["responses"] for row in each.candidates] for each in (first, second)]
+    assert drawn[0] != drawn[1]
     assert len(first.pairs) > 1 and (first.pairs["margin"] > 0).all()
-    assert second.record["log"][0]["loss"] == pytest.approx(0.6931, abs=1e-3)  # its own reference
+    assert second.record["log"][0]["loss"] == pytest.approx(0.6931, abs=1e-3), "its own reference"
     stored = json.loads((out / "round-1/pairs.json").read_text(encoding="utf-8"))
     assert [pair["id"] for pair in stored["pairs"]] == first.pairs["id"].tolist()
     assert stored["account"] == first.pairs.attrs
 
 
-def test_rounds_cut_off_anywhere_go_on_and_end_the_same_and_a_finished_call_does_nothing(
+def test_rounds_cut_off_anywhere_go_on_and_end_the_same(
     whole: Any, call: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    out, made, asked = tmp_path / "cut", whole[1], []
-    verdicts = sum(
-        len(row["responses"])
-        for each in made
-        for row in each.candidates
-        if len(row["responses"]) > 1
-    )
-
-    def cut(stop_after: int = 999, at: str = "") -> None:
-        by, before = judge(stop_after=stop_after), state(out)
+    out = tmp_path / "cut"
+    asked = 0
+    # among verdicts; before training; at its end, without the policy; in the second round
+    for left, at in ((5, ""), (999, "train"), (999, "weights.write_checkpoint"), (3, "")):
+        by = judge(left)
+        before = state(out)
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             if at:
                 patch.setattr(f"vjudge.preference.dpo.{at}", stop)
             call(out, by=by)
-        asked.append(len(by.prompts))
-        assert all(
-            state(out)[name].startswith(data) for name, data in before.items()
-        )  # what was there, there is
-
-    cut(stop_after=5)  # among verdicts
-    cut(at="train")  # between pairs and training
-    cut(
-        at="weights.write_checkpoint"
-    )  # at the end of training: the policy is not there, its checkpoints are
-    assert {path.name for path in (out / "round-1/policy").iterdir()} == {"dpo.json", "checkpoints"}
-    cut(stop_after=3)  # in the second round, among verdicts
+        asked += len(by.prompts)
+        now = state(out)
+        assert all(now[name].startswith(data) for name, data in before.items())
     by = judge()
-    assert result(call(out, by=by)) == result(made)
-    assert sum(asked) + len(by.prompts) == verdicts
-    before, by = state(out), judge()
+    assert result(call(out, by=by)) == result(whole[1])
+    n_verdicts = sum(len(each.rewards) for each in whole[1])
+    assert asked + len(by.prompts) == n_verdicts, "none twice"
+    before = state(out)
     monkeypatch.setattr(dpo, "Trainer", lambda **_: pytest.fail("trained again"))
-    assert result(call(out, by=by)) == result(made) and state(out) == before and not by.prompts
+    assert result(call(out, by=judge(0))) == result(whole[1]) and state(out) == before
 
 
 @pytest.mark.parametrize(
@@ -155,7 +132,7 @@ def test_rounds_cut_off_anywhere_go_on_and_end_the_same_and_a_finished_call_does
 def test_a_folder_of_another_call_is_refused_and_left_as_it_is(
     whole: Any, call: Any, change: dict[str, Any], message: str
 ) -> None:
-    out, before = whole[0], state(whole[0])
+    before = state(whole[0])
     with pytest.raises((RunError, ValueError), match=message):
-        call(out, **change)
-    assert state(out) == before
+        call(whole[0], **change)
+    assert state(whole[0]) == before

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from training_cases import rows_with_feedback
+from training_cases import pairs_with_feedback, rows_with_feedback
 
-from chatmodels import CHATS, TEXTS, make
+from chatmodels import CHATS, TEXTS
 from vjudge.engines.vision import images_of
 from vjudge.images import picture
 from vjudge.judge import load_judge
@@ -29,15 +29,11 @@ MODELS |= {"random": "prometheus-vision", "onevision": "llava-critic-rubric"}
 
 
 @pytest.fixture(scope="module")
-def judge_of(random_judge, tmp_path_factory):
+def judge_of(base_of):
     """A judge of each architecture, and its examples of some rows."""
-    made = {}
 
     def judge(kind, template, rows):
-        if kind not in made:
-            new = tmp_path_factory.mktemp("kinds") / kind
-            made[kind] = random_judge if kind == "random" else make(kind, new)
-        judge = load_judge(made[kind], template=template, device="cpu")
+        judge = load_judge(base_of(kind), template=template, device="cpu")
         return judge, Examples(rows, judge.engine.model, judge.template)
 
     return judge
@@ -141,7 +137,7 @@ def test_the_loss_is_the_models_own_and_shared_images_are_opened_once(judge_of):
     hook.remove()
 
 
-TARGETS = {  # wording -> its answer to a pair whose first response is the better one
+PAIRS = {  # wording -> its answer to a pair whose first response is the better one
     "prometheus-2-relative": "So. [RESULT] A",
     "llava-critic-pair": "The first response is better.\nSo.",
     "llava-critic-r1-pair": "<think>So.</think>\\boxed{1}",
@@ -165,11 +161,12 @@ SCORES = {  # wording, shape -> its answer of score 4
 }
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", PAIRS)
 def test_a_pairs_answer_is_the_wordings_own_and_is_read_back(name):
     template = TEMPLATES[name]
-    row = rows_with_feedback(1)[0] | {"response_a": "a", "response_b": "b", "feedback": "So."}
-    assert prompt_and_target(row | {"preference": "a"}, template)[1] == TARGETS[name]
+    (row,) = pairs_with_feedback(1)
+    row["feedback"] = "So."
+    assert prompt_and_target(row, template)[1] == PAIRS[name]
     for preference in "ab":
         row["preference"] = preference
         for feedback, shape in (("So.", "feedback"), (None, "score")):

@@ -21,6 +21,7 @@ from training_cases import (
     die,
     entries_of,
     losses_of,
+    pairs_with_feedback,
     result_of,
     rows_with_feedback,
     spoil,
@@ -28,34 +29,34 @@ from training_cases import (
 )
 
 import vjudge as vj
-from chatmodels import CHATS, TEXTS, make
+from chatmodels import CHATS, TEXTS
 from vjudge.data import CollectionError
 from vjudge.judge import load_judge
 from vjudge.prompts import TEMPLATES
-from vjudge.training import fine_tune, finetune, weights
+from vjudge.training import fine_tune, trainer, weights
 from vjudge.training.__main__ import main
 from vjudge.training.weights import part_of
 
 pytestmark = QUIET
-WAYS = [(kind, {"lora": {"r": 4}}) for kind in (*CHATS, "onevision", "llama", "mistral", "mixtral")]
+WAYS = [(kind, {"lora": {"r": 4}}) for kind in (*CHATS, "onevision", "llama", "mixtral")]
 WAYS += [("qwen3_vl", {}), ("internvl", {"freeze": []}), ("bloom", {})]
 WAYS += [("qwen3_vl", {"lora": {"r": 4, "merge": False}}), ("gemma3", {"precision": "bfloat16"})]
 
 
 @pytest.mark.parametrize(("kind", "way"), WAYS, ids=str)
-def test_every_architecture_trains_loads_and_grades(kind, way, tmp_path):
-    base, rows = make(kind, tmp_path / "base"), rows_with_feedback(6)
+def test_every_architecture_trains_loads_and_grades(kind, way, base_of, tmp_path):
+    rows = rows_with_feedback(5)
     wording = TEXTS.get(kind, "chat")
     options = SMALL | {"steps": 2, "template": wording, "lr": 1e-2} | way
-    folder = fine_tune(base, rows, out=tmp_path / "out", **options)
+    folder = fine_tune(base_of(kind), rows, out=tmp_path / "out", **options)
     assert len(losses_of(tmp_path / "out")) == 2 and result_of(tmp_path / "out")["changed"] > 0.5
     judge = load_judge(folder, device="cpu")
     assert judge.template.name == wording
-    run = judge.grade(rows[:2], mode="score", progress=False)
-    before = load_judge(base, device="cpu", template=wording)
-    untrained = before.grade(rows[:2], mode="score", progress=False)
+    run = judge.grade(rows[:1], mode="score", progress=False)
     assert run["failure"].isna().all()
-    assert not np.allclose(run["expected_score"], untrained["expected_score"], atol=1e-3)
+    trained, untrained = (load_judge(path, device="cpu") for path in (folder, base_of(kind)))
+    logits = [one.forward("Is it?", []).logits for one in (trained, untrained)]
+    assert not torch.allclose(*logits, atol=1e-3)
 
 
 def test_one_batch_is_learned_by_heart(random_judge, tmp_path):
@@ -74,52 +75,48 @@ def test_one_batch_is_learned_by_heart(random_judge, tmp_path):
     assert (result["loss_first"], result["loss_last"]) == (losses[0], losses[-1])
 
 
-@pytest.mark.parametrize("kind", ["qwen2_vl", "onevision"])
-@pytest.mark.parametrize("wording", ["llava-critic-pair", "r1-reward"])
-def test_pair_wordings_train_from_preferences_and_are_loaded(kind, wording, tmp_path):
-    rows = rows_with_feedback(6)
-    for number, row in enumerate(rows):
-        row |= {"response_a": "one", "response_b": "two", "preference": "ab"[number % 2]}
-        row |= {"feedback": None}
-        del row["response"]
-    base = make(kind, tmp_path / "base")
-    options = SMALL | dict(template=wording, shape="score", steps=2, lora=True)
-    folder = fine_tune(base, rows, out=tmp_path / "out", **options)
+@pytest.mark.parametrize(
+    ("kind", "wording"),
+    [("qwen2_vl", "r1-reward"), ("onevision", "llava-critic-pair"), ("llava", "chat-relative")],
+)
+def test_pair_wordings_train_from_preferences_and_are_loaded(kind, wording, base_of, tmp_path):
+    rows = pairs_with_feedback(2)
+    options = SMALL | dict(template=wording, steps=2, batch_size=2, lr=1e-2)
+    folder = fine_tune(base_of(kind), rows, out=tmp_path / "out", **options)
+    losses = losses_of(tmp_path / "out")
     judge = load_judge(folder, device="cpu")
-    assert judge.pairs.name == wording
-    assert len(judge.compare(rows[:2], max_new_tokens=4, progress=False)) == 2
+    assert losses[1] < losses[0] and judge.pairs.name == wording
+    run = judge.compare(rows[:1], orders="one", max_new_tokens=4, progress=False)
+    assert len(run) == 1
 
 
-def test_a_wording_of_ones_own_is_stored_with_the_judge(tmp_path):
+def test_a_wording_of_ones_own_is_stored_with_the_judge(base_of, tmp_path):
     own = replace(TEMPLATES["chat"], name="mine", body="Mine.\n" + TEMPLATES["chat"].body)
-    base, rows = make("qwen2_vl", tmp_path / "base"), rows_with_feedback(4)
-    folder = fine_tune(base, rows, out=tmp_path / "out", template=own, steps=1, **SMALL)
-    judge, asked = (load_judge(path, device="cpu") for path in (folder, base))
+    rows = rows_with_feedback(5)
+    folder = fine_tune(base_of("qwen2_vl"), rows, out=tmp_path, template=own, steps=1, **SMALL)
+    judge, asked = (load_judge(path, device="cpu") for path in (folder, base_of("qwen2_vl")))
+    model = asked.engine.model
+    bound = own.bind(model.processor, image_token=model.image_token)
     assert judge.template.name == "mine"
-    assert judge.render(rows[0]) == replace(asked, template=own.bind(
-        asked.engine.model.processor, image_token=asked.engine.model.image_token
-    )).render(rows[0])  # fmt: skip
+    assert judge.render(rows[0]) == replace(asked, template=bound).render(rows[0])
 
 
 def test_a_training_that_teaches_nothing_ends_with_a_line_that_says_so(random_judge, tmp_path):
-    options = SMALL | dict(recipe="prometheus-vision", batch_size=40, max_length=500)
-    options |= dict(
-        gradient_checkpointing=False, warmup=0.03, lr=2e-5, template="prometheus-vision"
-    )
+    options = SMALL | dict(recipe="prometheus-vision", batch_size=20, max_length=500, lr=2e-5)
+    options |= dict(gradient_checkpointing=False, warmup=0.03, template="prometheus-vision")
     with pytest.warns(UserWarning, match="nothing was learned that shows: the loss was") as caught:
-        fine_tune(random_judge, rows_with_feedback(40), out=tmp_path, **options)
+        fine_tune(random_judge, rows_with_feedback(20), out=tmp_path, **options)
     (message,) = (str(w.message) for w in caught if "nothing" in str(w.message))
     assert "the weights hardly moved: 0.0% of them changed" in message and "\n" not in message
     assert "nothing was learned that shows" in (tmp_path / "judge/README.md").read_text()
 
 
 def test_a_killed_training_resumes_to_the_same_weights_and_log(random_judge, tmp_path):
-    rows, held_out = rows_with_feedback(18), rows_with_feedback(3)
+    rows, held_out = rows_with_feedback(15), rows_with_feedback(3)
     for row in held_out:
         row |= {"images": [Image.new("RGB", (30, 30), "purple")], "instruction": "Another?"}
-    options = SMALL | dict(
-        steps=7, checkpoint_every=2, evaluate_every=3, rows_at_once=2, validation=held_out
-    )
+    options = SMALL | dict(steps=7, checkpoint_every=2, evaluate_every=3, rows_at_once=2)
+    options["validation"] = held_out
     seen: list[dict] = []
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     made = fine_tune(random_judge, rows, out=whole, on_log=seen.append, **options)
@@ -139,32 +136,37 @@ def test_a_killed_training_resumes_to_the_same_weights_and_log(random_judge, tmp
     assert done == resumed, "done is done, however it is logged"
 
 
-@pytest.mark.parametrize("freeze", [["tower"], ["tower", "decoder"], []], ids=str)
-@pytest.mark.parametrize("kind", ["random", "qwen3_vl", "idefics3"])
-def test_frozen_parts_stay_as_they_are(kind, freeze, random_judge, tmp_path):
-    base = random_judge if kind == "random" else make(kind, tmp_path / "base")
+@pytest.mark.parametrize(
+    ("kind", "freeze"),
+    [
+        ("random", ["tower"]),
+        ("random", ["tower", "decoder"]),
+        ("qwen3_vl", ["tower", "decoder"]),
+        ("idefics3", []),
+    ],
+)
+def test_frozen_parts_stay_as_they_are(kind, freeze, base_of, tmp_path):
     options = SMALL | dict(freeze=freeze, steps=2, lr=1e-2)
-    folder = fine_tune(base, rows_with_feedback(8), out=tmp_path / "out", **options)
-    before, after = weights_of(base), weights_of(folder)
+    folder = fine_tune(base_of(kind), rows_with_feedback(5), out=tmp_path, **options)
+    before, after = weights_of(base_of(kind)), weights_of(folder)
     changed = {part_of(name) for name in before if not torch.equal(before[name], after[name])}
     assert changed == {"tower", "projector", "decoder"} - set(freeze)
 
 
 @pytest.mark.parametrize("kind", ["random", "qwen2_5_vl"])
-def test_accumulated_passes_are_one_batch(kind, random_judge, tmp_path):
-    """The loss of each step is the same however its rows are divided, though rows differ in length."""
-    base = random_judge if kind == "random" else make(kind, tmp_path / "base")
-    rows = rows_with_feedback(12)
+def test_accumulated_passes_are_one_batch(kind, base_of, tmp_path):
+    """The loss of a step is the same however its rows are divided, though they differ in length."""
+    rows = rows_with_feedback(10)
     for number, row in enumerate(rows):
         row["feedback"] += " It is plain." * (number % 3)
     for at_once in (4, 1):
-        options = SMALL | dict(steps=4, rows_at_once=at_once, gradient_checkpointing=at_once == 1)
-        fine_tune(base, rows, out=tmp_path / str(at_once), **options)
+        options = SMALL | dict(steps=3, rows_at_once=at_once, gradient_checkpointing=at_once == 1)
+        fine_tune(base_of(kind), rows, out=tmp_path / str(at_once), **options)
     assert losses_of(tmp_path / "4") == pytest.approx(losses_of(tmp_path / "1"), rel=1e-4)
 
 
 def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(random_judge, tmp_path):
-    rows, options = rows_with_feedback(12), SMALL | dict(steps=6, checkpoint_every=2, out=tmp_path)
+    rows, options = rows_with_feedback(10), SMALL | dict(steps=6, checkpoint_every=2, out=tmp_path)
     message = "step 6: the gradient's norm is nan; the call continues from the last checkpoint"
     with pytest.raises(FloatingPointError, match=message), at_step(5, spoil):
         fine_tune(random_judge, rows, **options)
@@ -173,9 +175,9 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(rando
 
 
 def test_the_best_weights_are_kept(random_judge, tmp_path, monkeypatch):
-    rows, worth = rows_with_feedback(8), iter([0.1, 0.9, 0.3, 0.2])
+    rows, worth = rows_with_feedback(10), iter([0.1, 0.9, 0.3, 0.2])
     row = pd.DataFrame({"low": 0.0, "high": 1.0}, index=["pearson"])
-    monkeypatch.setattr(finetune, "correlate", lambda *_, **__: row.assign(estimate=next(worth)))
+    monkeypatch.setattr(trainer, "correlate", lambda *_, **__: row.assign(estimate=next(worth)))
     options = SMALL | dict(steps=6, evaluate_every=2, checkpoint_every=2, shape="score")
     options |= dict(validation=rows[:2], allow=["leakage"])
     stored = weights_of(fine_tune(random_judge, rows, out=tmp_path, **options))
@@ -195,8 +197,8 @@ def test_files_of_settings_say_what_they_lack_and_accelerate_reads_the_launch_on
 
 CRITIC = [  # a wording of LLaVA-Critic-113k, and one that nobody lists
     (
-        "[Question]\nWhat is it?\n\n[Assistant 1]\nA dog.\n[End of Assistant 1]\n\n[Assistant 2]\nA cat.\n"
-        "[End of Assistant 2]\n\nAssume assistant 1 always receive a score of 10.",
+        "[Question]\nWhat is it?\n\n[Assistant 1]\nA dog.\n[End of Assistant 1]\n\n"
+        "[Assistant 2]\nA cat.\n[End of Assistant 2]\n\nAssume assistant 1 always receive 10.",
         "10 3\nThe second names another animal.",
     ),
     ("Judge the second of these captions: <one> a dog <two> a cat", "It is off. Three of ten."),
@@ -204,7 +206,7 @@ CRITIC = [  # a wording of LLaVA-Critic-113k, and one that nobody lists
 
 
 @pytest.mark.parametrize("quantization", [None, "4bit"], ids=["LoRA", "QLoRA"])
-def test_critic_rows_train_wherever_prompt_and_target_are_there(quantization, tmp_path):
+def test_critic_rows_train_wherever_prompt_and_target_are_there(quantization, base_of, tmp_path):
     """Instruction and response can't be read out of each, and training needs neither."""
     if quantization:
         pytest.importorskip("bitsandbytes")
@@ -213,9 +215,8 @@ def test_critic_rows_train_wherever_prompt_and_target_are_there(quantization, tm
         image = f"{number}.png"
         Image.effect_noise((40, 36), 60 + number).convert("RGB").save(tmp_path / image)
         turns = [{"from": "human", "value": f"<image>\n{prompt}"}, {"from": "gpt", "value": answer}]
-        stored.append(
-            {"id": f"row-{number}", "source": "x", "image": image, "conversations": turns}
-        )
+        row = {"id": f"row-{number}", "source": "x", "image": image, "conversations": turns}
+        stored.append(row)
     file = tmp_path / "critic.json"
     file.write_text(json.dumps(stored))
     items = vj.load_collection(file)
@@ -223,8 +224,7 @@ def test_critic_rows_train_wherever_prompt_and_target_are_there(quantization, tm
     options = SMALL | dict(recipe="llava-critic", lr=1e-2, batch_size=2, steps=3, warmup=1)
     options |= dict(template="llava-critic", lora={"r": 4}, quantization=quantization)
     options |= dict(freeze=["tower"], allow=["length", "scores"])
-    base = make("onevision", tmp_path / "base")
-    folder = fine_tune(base, items, out=tmp_path / "out", **options)
+    folder = fine_tune(base_of("onevision"), items, out=tmp_path / "out", **options)
     losses = losses_of(tmp_path / "out")
     assert len(losses) == 3 and losses[-1] < losses[0]
     rows = [row for row in items if row.get("response") and row.get("instruction")]
@@ -232,7 +232,7 @@ def test_critic_rows_train_wherever_prompt_and_target_are_there(quantization, tm
     stored[1]["conversations"][1]["value"] = " "
     file.write_text(json.dumps(stored))
     with pytest.raises(CollectionError) as caught:
-        fine_tune(base, vj.load_collection(file), out=tmp_path / "none", **options)
+        fine_tune(base_of("onevision"), vj.load_collection(file), out=tmp_path / "no", **options)
     assert {problem.index for problem in caught.value.problems} == {1}
 
 
@@ -241,11 +241,8 @@ def test_a_tower_of_another_kind_is_stored_under_names_that_load(tmp_path: Path)
     size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     tower = {"model_type": "dinov2", "image_size": 28, "patch_size": 14, **size}
     text = {"model_type": "llama", "vocab_size": 64, "intermediate_size": 32, **size}
-    network = transformers.LlavaForConditionalGeneration(
-        transformers.LlavaConfig(vision_config=tower, text_config=text, image_token_index=1)
-    )
-    weights.write_checkpoint(network, tmp_path, tmp_path / "judge")
-    _, report = transformers.LlavaForConditionalGeneration.from_pretrained(
-        tmp_path / "judge", output_loading_info=True
-    )
+    kind = transformers.LlavaForConditionalGeneration
+    config = transformers.LlavaConfig(vision_config=tower, text_config=text, image_token_index=1)
+    weights.write_checkpoint(kind(config), tmp_path, tmp_path / "judge")
+    _, report = kind.from_pretrained(tmp_path / "judge", output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"]

@@ -30,6 +30,16 @@ def rows_with_feedback(n=20):
     return rows
 
 
+def pairs_with_feedback(n=2):
+    """Pairs whose first and second response are better in turn."""
+    rows = rows_with_feedback(n)
+    for number, row in enumerate(rows):
+        del row["response"]
+        row |= {"response_a": "one thing", "response_b": "two things"}
+        row |= {"preference": "ab"[number % 2], "feedback": f"Because of {number}."}
+    return rows
+
+
 def weights_of(folder):
     return load_file(folder / "model.safetensors")
 

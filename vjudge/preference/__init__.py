@@ -1,7 +1,7 @@
 """Preference learning: a judge's scores become preferences, and a policy learns from them.
 
-    policy = vjudge.load_judge("my-vlm")                        # any model, asked without a judge's wording
-    candidates = preference.draw(policy, questions)             # 5 answers each, temperature 0.7, top_p 0.9
+    policy = vjudge.load_judge("my-vlm")                        # any model
+    candidates = preference.draw(policy, questions)             # 5 answers each
     rewards = preference.reward(judge, candidates, by="pairs")  # r_i = sum_k a_ki - sum_l a_il
     pairs = preference.make_pairs(candidates, rewards)          # best against worst
     preference.train("my-vlm", pairs, "outputs/round-1")        # DPO
@@ -12,9 +12,9 @@ A name brings its module when it is first used: `import vjudge.preference` loads
 from vjudge import lazy
 
 _NAMES = {
+    "candidates": "DRAWS draw prompt_of respond",
     "dpo": "PUBLISHED run_rounds train",
-    "rewards": "DRAWS best_of_n draw make_pairs mean_of prompt_of repetition respond reward scene_questions true_score"
-    " write_llava_next",
+    "rewards": "best_of_n make_pairs repetition reward write_llava_next",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOMES)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import json
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +23,12 @@ import transformers
 import vjudge
 from vjudge import data, models
 from vjudge.comparing import check_rows
+from vjudge.engines.engine import say
 from vjudge.engines.vision import left_padded
 from vjudge.judge import load_judge
 from vjudge.models import placement
-from vjudge.preference.rewards import checked, draw, make_pairs, reward
+from vjudge.preference.candidates import draw
+from vjudge.preference.rewards import checked, make_pairs, reward
 from vjudge.runs import plain, replace_file
 from vjudge.training import weights
 from vjudge.training.collate import CPU, Coder, encode_pictures
@@ -244,7 +245,7 @@ def _store(
     moved = weights.movement(before, network.state_dict())
     still = weights.movement_line(moved)
     if still:
-        print(f"{out.name}: {still}", file=sys.stderr)
+        say(f"{out.name}: {still}")
     weights.write_checkpoint(network, model.folder, out)
     packages = (vjudge, torch, transformers, trl, peft)
     record |= {

@@ -1,9 +1,10 @@
 """Fine-tuning: a base and a rubric collection become a judge.
 
-    folder = vjudge.training.fine_tune("liuhaotian/llava-v1.5-7b", items, out="outputs/mine", lora=True)
+    folder = vjudge.training.fine_tune("liuhaotian/llava-v1.5-7b", items, out="mine", lora=True)
     judge = vjudge.load_judge(folder)
 
-`launch/` has configurations for accelerate: DDP, FSDP, DeepSpeed. Needs `pip install 'vjudge[train]'`.
+`launch/` has configurations for accelerate: DDP, FSDP, DeepSpeed. It needs
+`pip install 'vjudge[train]'`.
 """
 
 from vjudge import lazy

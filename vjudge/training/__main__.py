@@ -1,11 +1,14 @@
-"""`python -m vjudge.training CONFIG`: fine-tune by a file, also under `torchrun` or `accelerate launch`.
+"""`python -m vjudge.training CONFIG`: fine-tune by a file, also under torchrun and accelerate.
 
-CONFIG is YAML or JSON with the arguments of `fine_tune`; a collection is a name, or arguments of `load_collection`:
+CONFIG is YAML or JSON with the arguments of `fine_tune`; a collection is a name, or arguments of
+`load_collection`:
 
-    {base: liuhaotian/llava-v1.5-7b, items: {name: kaist-ai/Perception-Collection, split: train}, out: outputs/mine}
+    base: liuhaotian/llava-v1.5-7b
+    items: {name: kaist-ai/Perception-Collection, split: train}
+    out: outputs/mine
 """
 
-import argparse
+import sys
 from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
@@ -20,17 +23,16 @@ def main(config: str | Path) -> None:
         raise SystemExit(
             f"{config} must give at least base, items and out, in lines such as 'base: tiny'"
         )
-    for name in {"items", "validation"} & settings.keys():
-        options = settings[name] if isinstance(settings[name], dict) else {"name": settings[name]}
-        settings[name] = load_collection(options.pop("name"), **options)
+    for name in ("items", "validation"):
+        if name in settings:
+            options = settings[name]
+            if not isinstance(options, dict):
+                options = {"name": options}
+            settings[name] = load_collection(options.pop("name"), **options)
     fine_tune(**settings)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        "python -m vjudge.training", description="Fine-tune a judge by a file."
-    )
-    parser.add_argument(
-        "config", help="YAML or JSON with the arguments of vjudge.training.fine_tune"
-    )
-    main(parser.parse_args().config)
+    if len(sys.argv) != 2:
+        raise SystemExit("usage: python -m vjudge.training CONFIG")
+    main(sys.argv[1])

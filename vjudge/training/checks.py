@@ -25,7 +25,7 @@ SCORE_LIMIT = 3.0  # how many times as frequent as the rarest score the most fre
 
 
 def survey(items: Any, examples: Examples) -> tuple[list[int], int]:
-    """The tokens of every row, and of the longest answer: each row is encoded once, before work.
+    """Encode each row once: the tokens of every row, and of the longest answer.
 
     CollectionError: every row that can't be trained on, or whose image can't be decoded.
     """
@@ -42,10 +42,10 @@ def survey(items: Any, examples: Examples) -> tuple[list[int], int]:
             field, _, rest = str(error).partition(": ")
             what, _, remedy = rest.partition("; ")
             problems.append(Problem(index, str(row.get("id")), field, what, remedy))
-            continue
-        lengths.append(len(example.ids))
-        answer = len(example.ids) - example.labels.count(IGNORED)
-        longest_answer = max(longest_answer, answer)
+        else:
+            lengths.append(len(example.ids))
+            answer = len(example.ids) - example.labels.count(IGNORED)
+            longest_answer = max(longest_answer, answer)
     if problems:
         problems.sort(key=lambda problem: problem.index)
         raise CollectionError.of_rows(problems, len(examples.rows))
@@ -92,17 +92,21 @@ def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float
 
     CollectionError: a figure beyond its limit.
     """
-    gold, auc = _pairs_by_length(items) if _compares(items) else _items_by_length(items)
-    tally = gold.value_counts().sort_index()
+    if "response_a" in data.rows_of(items).columns:
+        verdicts, auc = _pairs_by_length(items)
+    else:
+        verdicts, auc = _items_by_length(items)
+    tally = verdicts.value_counts().sort_index()
     ratio = math.nan
-    if len(tally):
-        ratio = float(tally.max() / tally.min()) if len(tally) > 1 else math.inf
+    if len(tally) == 1:
+        ratio = math.inf
+    elif len(tally):
+        ratio = float(tally.max() / tally.min())
     faults = []
     if "length" not in allow and abs(auc - 0.5) > LENGTH_LIMIT:
         faults.append(
             f"length: the better response is the longer one with probability {auc:.2f} (limit 0.5"
-            f" +- {LENGTH_LIMIT}): match the lengths, see vjudge.metrics.length_test, or go on with"
-            " allow=['length']"
+            f" +- {LENGTH_LIMIT}): match the lengths, or go on with allow=['length']"
         )
     if "scores" not in allow and ratio > SCORE_LIMIT:
         counts = ", ".join(f"{score}: {n}" for score, n in tally.items())
@@ -114,10 +118,6 @@ def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float
     if faults:
         raise CollectionError("the collection is unfit for training:\n  " + "\n  ".join(faults))
     return {"auc": auc, "ratio": ratio}
-
-
-def _compares(items: Any) -> bool:
-    return "response_a" in data.rows_of(items).columns
 
 
 def _pairs_by_length(items: Any) -> tuple[pd.Series, float]:

@@ -10,6 +10,7 @@ import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -111,14 +112,7 @@ def _verdict(item: Any) -> Any:
 def _target(template: Template, feedback: str, verdict: Any, shape: str) -> str:
     """The text of an answer in a wording's own form."""
     if template.is_json:
-        form = {"feedback": feedback, "score": verdict}
-        if template.compares:
-            form = {"feedback": feedback, "choice": verdict.upper()}
-        if shape == "score-first":
-            form = dict(reversed(form.items()))
-        elif shape == "score":
-            del form["feedback"]
-        return json.dumps(form, ensure_ascii=False)
+        return _json_target(template, feedback, verdict, shape)
     known = OWN.get(template.name, TARGETS.get(template.format))
     if known is None:
         raise ValueError(
@@ -127,15 +121,29 @@ def _target(template: Template, feedback: str, verdict: Any, shape: str) -> str:
         )
     if template.format == "prometheus" and shape == "feedback":
         return prompts.target(feedback, verdict)
-    number, ordinal = PLACES.get(verdict, ("", ""))
-    shown = verdict.upper() if template.compares else verdict
+    words = {"verdict": verdict}
+    if template.compares:
+        number, ordinal = PLACES[verdict]
+        words = {"verdict": verdict.upper(), "number": number, "ordinal": ordinal}
     before = known[0].format(feedback=feedback)
-    said = known[1].format(verdict=shown, number=number, ordinal=ordinal)
+    said = known[1].format(**words)
     if shape == "score":
         return said.strip()
-    if shape == "score-first" and template.format not in OPENING:
+    if template.format in OPENING:
+        return said + before
+    if shape == "score-first":
         return f"{said}\n{before.strip()}"
-    return said + before if template.format in OPENING else before + said
+    return before + said
+
+
+def _json_target(template: Template, feedback: str, verdict: Any, shape: str) -> str:
+    said = {"choice": verdict.upper()} if template.compares else {"score": verdict}
+    form = {"feedback": feedback} | said
+    if shape == "score":
+        form = said
+    elif shape == "score-first":
+        form = said | {"feedback": feedback}
+    return json.dumps(form, ensure_ascii=False)
 
 
 class Example(NamedTuple):
@@ -168,8 +176,7 @@ class Coder:
         self, prompt: Prompt, images: Sequence[Any], answers: Sequence[str]
     ) -> tuple[list[int], list[list[int]]]:
         """The ids of a prompt with its images' places, and of each answer with its end."""
-        self.source.forget()
-        keys = self.source.keys([picture(image) for image in images])
+        (keys,) = self._keys([images])
         prompt, places = self.source.place(prompt, keys)
         replies = [self.conversation.reply + answer for answer in answers]
         start, encoded = self.encoder.answered(prompt, replies, image_tokens=places)
@@ -182,11 +189,8 @@ class Coder:
 
         A LLaVA gets `shown`, the key of each image in order, and `pictures`, each prepared once.
         """
-        self.source.forget()
-        keys = []
-        for row in images:
-            keys.append(self.source.keys([picture(image) for image in row]))
-        shown = [key for row in keys for key in row]
+        keys = self._keys(images)
+        shown = list(chain.from_iterable(keys))
         if self.model.kind == "chat":
             self.source.fetch(shown)
             return self.source.inputs(sequences, keys)
@@ -198,6 +202,11 @@ class Coder:
             batch["shown"] = shown
             batch["pictures"] = {key: self.source.prepare(key) for key in dict.fromkeys(shown)}
         return batch
+
+    def _keys(self, images: Sequence[Sequence[Any]]) -> list[list[str]]:
+        """The keys of each row's images, which the source knows until the next call."""
+        self.source.forget()
+        return [self.source.keys(list(map(picture, row))) for row in images]
 
 
 def end_of(tokenizer: Any, conversation: Conversation) -> int:
@@ -239,7 +248,7 @@ def encode_pictures(model: VisionLanguageModel) -> Any:
         features = {}
         for key, (tiles, size, mode) in pictures.items():
             (features[key],) = source.encode([(tiles, tuple(size), mode)])
-        shown = [features[key] for key in options.pop("shown")]
+        shown = list(map(features.__getitem__, options.pop("shown")))
         options["inputs_embeds"] = embedded(judge, options.pop("input_ids"), shown)
         return (), options
 

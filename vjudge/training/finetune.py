@@ -6,7 +6,6 @@ import json
 import math
 import os
 import shutil
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -16,12 +15,11 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, Trainer, TrainingArguments
+from transformers import AutoConfig, TrainingArguments
 
 import vjudge
 from vjudge import data
 from vjudge.judge import load_judge
-from vjudge.metrics import correlate
 from vjudge.models import locate
 from vjudge.models.find import find
 from vjudge.models.placement import choose_device, choose_dtype
@@ -29,13 +27,11 @@ from vjudge.prompts import Template, families
 from vjudge.runs import replace_file
 from vjudge.training import weights
 from vjudge.training.checks import check_balance, check_leakage, survey
-from vjudge.training.collate import Examples, answer_loss, encode_pictures, training_order
+from vjudge.training.collate import Examples, training_order
 from vjudge.training.recipes import Recipe, recipe_of
+from vjudge.training.trainer import JudgeTrainer
 
 MANIFEST = "manifest.json"
-LOG = "training_log.jsonl"
-BEST = "best.safetensors"
-FALL = 0.98  # a loss that ends above this share of the one at the start did not fall
 FREE = ("checkpoint_every", "log_every", "workers", "allow", "source")  # no weight depends on them
 COMPARED = (  # their tokens, labels and loss are compared with their own processors' and classes'
     *("llava", "llava_onevision", "llava_next", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"),
@@ -322,154 +318,6 @@ def _is_done(out: Path, settings: dict[str, Any], *, main: bool) -> bool:
         versions = {module.__name__: module.__version__ for module in (vjudge, torch, transformers)}
         replace_file(file, json.dumps({"settings": settings, "versions": versions}, indent=2))
     return (out / "judge" / "README.md").is_file()
-
-
-class JudgeTrainer(weights.OwnCheckpoints, Trainer):
-    """transformers' Trainer on `Examples` in a given order; `grade` gives a validation run."""
-
-    model: Any
-    grade: Callable[[], Any] | None = None
-
-    def __init__(
-        self,
-        network: Any,
-        arguments: TrainingArguments,
-        examples: Examples,
-        order: list[int],
-        recipe: Recipe,
-        dtype: str,
-        on_log: Callable[[dict[str, Any]], None] | None,
-    ) -> None:
-        super().__init__(
-            network,
-            arguments,
-            data_collator=examples.collate,
-            train_dataset=order,
-            compute_loss_func=answer_loss,
-        )
-        self.remove_callback(transformers.PrinterCallback)  # the log has its own place
-        self.recipe = recipe
-        self.dtype = getattr(torch, dtype)
-        self.out = Path(str(arguments.output_dir)).parent
-        self.on_log = on_log
-        self.began = time.monotonic()
-
-    def go_on(self, model: Any) -> None:
-        """Train from the last checkpoint, else from the start, and take the best weights."""
-        last = weights.last_checkpoint(Path(str(self.args.output_dir)))
-        self.args.distributed_state.wait_for_everyone()  # all look before one writes a checkpoint
-        if self.grade is not None:
-            self.args.eval_strategy = transformers.IntervalStrategy.STEPS
-            self.args.eval_on_start = last is None
-        hook = encode_pictures(model)
-        self.train(resume_from_checkpoint=last)
-        hook.remove()
-        best = self.out / BEST
-        if best.is_file():
-            weights.load_weights(self.model, best)
-        self.model.eval()
-
-    def whole_state(self) -> dict[str, Any]:
-        """The network's weights, of all processes where they are spread."""
-        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
-            return self.accelerator.get_state_dict(self.model_wrapped)
-        return self.model.state_dict()
-
-    def result(self, before: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
-        """What the training came to; `lesson` is a sentence where it taught nothing that shows."""
-        moved = weights.movement(before, state)
-        return {"steps": self.state.global_step, **outcome(self.state.log_history, moved)}
-
-    def compute_loss_context_manager(self) -> Any:
-        """Products in the recipe's precision, also where accelerate has no autocast for it."""
-        enabled = self.dtype != torch.float32
-        return torch.autocast(self.args.device.type, self.dtype, enabled=enabled)
-
-    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """AdamW with transformers' choice of what decays, and each part's own rate."""
-        if self.optimizer is not None:
-            return self.optimizer
-        trained: Any = model or self.model
-        decaying = set(self.get_decay_parameter_names(trained))
-        rates = {"projector": self.recipe.projector_lr, "tower": self.recipe.tower_lr}
-        groups: dict[tuple[float, float], list[Any]] = {}
-        for name, weight in trained.named_parameters():
-            if weight.requires_grad:
-                rate = rates.get(weights.part_of(name)) or self.recipe.lr
-                decay = self.recipe.weight_decay if name in decaying else 0.0
-                groups.setdefault((rate, decay), []).append(weight)
-        kind, options = self.get_optimizer_cls_and_kwargs(self.args, trained)
-        sets = []
-        for (rate, decay), params in groups.items():
-            sets.append({"params": params, "lr": rate, "weight_decay": decay})
-        self.optimizer = kind(sets, **options)
-        return self.optimizer
-
-    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
-        """The norm over all processes; one that is no number ends the training before a step."""
-        norm = super()._get_grad_norm(model, grad_norm)
-        scaled = self.accelerator.scaler is not None  # a scaler skips the step
-        if norm is not None and not scaled and not math.isfinite(norm):
-            raise FloatingPointError(
-                f"step {self.state.global_step + 1}: the gradient's norm is {float(norm)}; the call"
-                " continues from the last checkpoint. Lower lr, raise warmup, or use another"
-                " precision"
-            )
-        return norm
-
-    def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
-        """Grade the validation sample, log how it went, and keep the best weights so far.
-
-        They have the greatest correlation (-1 where it is undefined) times share of readable
-        verdicts.
-        """
-        if self.is_world_process_zero() and self.grade is not None:
-            self.model.eval()
-            with warnings.catch_warnings(), self.compute_loss_context_manager():
-                warnings.simplefilter("ignore")  # that verdicts can't be read is what `parsed` says
-                run = self.grade()
-                table = correlate(run["score"], run["gold"], groups=run["group"], n_resamples=1_000)
-            self.model.train()
-            entry = table.loc["pearson", ["estimate", "low", "high"]].astype(float)
-            pearson = entry.pop("estimate")
-            parsed = float(run["score"].notna().mean())
-            merit = (-1.0 if math.isnan(pearson) else pearson) * parsed
-            if self.state.best_metric is None or merit > self.state.best_metric:
-                self.state.best_metric = merit
-                weights.save_weights(self.model, self.out / BEST)
-            self.log({"pearson": pearson, **entry, "parsed": parsed, "n": len(run)})
-        self.control.should_evaluate = False
-        self.accelerator.wait_for_everyone()
-        return {}
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """To transformers' record, and losses and evaluations to the log file and `on_log`."""
-        seconds = round(time.monotonic() - self.began, 3)
-        super().log({**logs, "seconds": seconds}, start_time)
-        history = self.state.log_history
-        history[-1].pop("epoch", None)  # of the order, which is all epochs
-        entries = [entry for entry in history if "loss" in entry or "parsed" in entry]
-        if self.is_world_process_zero() and entries and entries[-1] is history[-1]:
-            lines = [json.dumps(entry) + "\n" for entry in entries]
-            replace_file(self.out / LOG, "".join(lines))
-            if self.on_log is not None:
-                self.on_log(entries[-1])
-
-
-def outcome(log: Sequence[Mapping[str, Any]], moved: Mapping[str, float]) -> dict[str, Any]:
-    """loss_first, loss_last, changed, relative, and lesson: a sentence where none shows."""
-    losses = [entry["loss"] for entry in log if "loss" in entry]
-    tenth = max(1, len(losses) // 10)
-    first = sum(losses[:tenth]) / tenth
-    last = sum(losses[-tenth:]) / tenth
-    faults = []
-    if last >= FALL * first:
-        faults.append(f"the loss was {first:.3f} first, {last:.3f} last, {len(losses)} logged")
-    still = weights.movement_line(moved)
-    if still:
-        faults.append(still)
-    lesson = f"nothing was learned that shows: {'; '.join(faults)}" if faults else None
-    return {"loss_first": losses[0], "loss_last": losses[-1], **moved, "lesson": lesson}
 
 
 def _store(

@@ -88,12 +88,11 @@ def _projectors(network: nn.Module) -> list[str]:
     """The names of the modules that are a projector, each of a list by itself."""
     names = []
     for name, module in network.named_modules():
-        if name.rpartition(".")[2] not in MARKS["projector"]:
-            continue
-        if isinstance(module, nn.ModuleList):
-            names += [f"{name}.{place}" for place in range(len(module))]
-        else:
-            names.append(name)
+        if name.rpartition(".")[2] in MARKS["projector"]:
+            if isinstance(module, nn.ModuleList):
+                names += [f"{name}.{place}" for place in range(len(module))]
+            else:
+                names.append(name)
     return names
 
 
@@ -143,8 +142,9 @@ def save_weights(
     for name, weight in network.named_parameters():
         if weight.requires_grad:
             name = name.replace("_fsdp_wrapped_module.", "")  # what FSDP wraps
-            tensor = weight if state is None else state[name]
-            weights[name] = tensor.detach().contiguous().cpu()
+            if state is not None:
+                weight = state[name]
+            weights[name] = weight.detach().contiguous().cpu()
     save_file(weights, file.with_suffix(".part"), {"format": "pt"})
     file.with_suffix(".part").replace(file)
 
@@ -188,7 +188,9 @@ def movement(
         changed += n * float((new != old).float().mean())
         squares += n * float((new - old).square().mean())
         start += n * float(old.square().mean())
-    relative = math.sqrt(squares / start) if start else math.inf
+    relative = math.inf
+    if start:
+        relative = math.sqrt(squares / start)
     return {"changed": changed / count, "relative": relative}
 
 
@@ -222,8 +224,9 @@ def merged(adapters: Any, base: str | Path, aside: Path, *, dtype: torch.dtype) 
 def save_adapters(adapters: Any, base: str | Path, folder: Path) -> None:
     """Write adapters alone, which name their base for `load_judge`."""
     local = Path(base).expanduser()
-    name = str(local.resolve()) if local.is_dir() else str(base)
-    adapters.peft_config["default"].base_model_name_or_path = name
+    if local.is_dir():
+        base = local.resolve()
+    adapters.peft_config["default"].base_model_name_or_path = str(base)
     adapters.save_pretrained(folder)
 
 
@@ -233,7 +236,9 @@ def tower_names(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     old = "vision_tower.vision_model."
     named = {}
     for name, tensor in state.items():
-        named[name if old in name else name.replace(new, old, 1)] = tensor
+        if old not in name:
+            name = name.replace(new, old, 1)
+        named[name] = tensor
     return named
 
 
@@ -244,7 +249,8 @@ def write_checkpoint(
 
     `state` are the weights of all devices, None: of this one; `dtype` None keeps their precision.
     """
-    state = network.state_dict() if state is None else state
+    if state is None:
+        state = network.state_dict()
     tower = getattr(network.config, "vision_config", None)
     if network.config.model_type in ("llava", "llava_onevision"):
         if tower.model_type in OLDER_TOWERS:

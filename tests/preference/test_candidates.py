@@ -1,0 +1,107 @@
+"""A policy's answers: what is drawn, what an interruption leaves, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from samples import Scripted
+from vjudge import preference
+from vjudge.data import CollectionError
+from vjudge.engines import Answer
+from vjudge.judge import Judge
+from vjudge.preference import respond
+from vjudge.prompts import TEMPLATES
+from vjudge.runs import RunError
+
+DRAWS: dict[str, Any] = {"samples": 4, "temperature": 0.7, "progress": False}
+WORDS = ("one", "two words", "three whole words")
+
+
+class Seeded(Scripted):
+    """Answers depend on a row's seed alone; after `left` of them it breaks."""
+
+    def __init__(self, texts: tuple[str, ...], left: int) -> None:
+        super().__init__(str)
+        self.texts = texts
+        self.left = left
+        self.n_asked = 0
+
+    def answer(
+        self, prompts: Any, images: Any, ask: Any, wanted: Any = None
+    ) -> Iterator[list[Answer]]:
+        assert ask.scales == () and ask.marker == ""
+        for (answer,) in super().answer(prompts, images, ask, wanted):
+            if self.n_asked == self.left:
+                raise KeyboardInterrupt
+            self.n_asked += 1
+            text = self.texts[ask.seed(answer.index) % len(self.texts)]
+            yield [replace(answer, text=f" {text} ")]
+
+
+def policy(*, texts: tuple[str, ...] = WORDS, left: int = 99) -> Judge:
+    engine: Any = Seeded(texts, left)
+    return Judge("scripted", template=TEMPLATES["prometheus-vision"], engine=engine)
+
+
+def questions(n: int, **more: Any) -> list[dict[str, Any]]:
+    shared = {"images": [Image.new("RGB", (8, 8), "teal")], "criteria": "True?"}
+    shared |= {"response": "an old one", "gold": 2.0, **more}
+    return [{"id": f"q{i}", "instruction": f"What is {i}?", **shared} for i in range(n)]
+
+
+def test_candidates_are_the_published_draws_by_seed_question_and_number_alone() -> None:
+    assert preference.DRAWS == {"samples": 5, "temperature": 0.7, "top_p": 0.9}
+    asked = questions(6, true_scores=[1.0, 5.0])
+    rows = preference.draw(policy(), asked, progress=False)
+    for row in rows:
+        assert sum(row["times"]) == 5 and len(set(row["responses"])) == len(row["responses"])
+    assert not {"response", "gold", "true_scores"} & set(rows[0]) and rows[0]["criteria"] == "True?"
+    part = preference.draw(policy(), asked[3:], progress=False)
+    assert [row["responses"] for row in rows[3:]] == [row["responses"] for row in part]
+    other = preference.draw(policy(), asked, seed=1, progress=False)
+    assert [row["times"] for row in other] != [row["times"] for row in rows]
+
+
+def test_an_interrupted_drawing_continues_and_ends_the_same(tmp_path: Path) -> None:
+    whole = respond(policy(), questions(4), **DRAWS)
+    with pytest.raises(KeyboardInterrupt):
+        respond(policy(left=7), questions(4), **DRAWS, out=tmp_path / "run")
+    rest: Any = policy()
+    continued = respond(rest, questions(4), **DRAWS, out=tmp_path / "run")
+    pd.testing.assert_frame_equal(continued, whole)
+    assert rest.engine.n_asked == 9
+    with pytest.raises(RunError, match="seed: 0 -> 1"):
+        respond(policy(), questions(4), **DRAWS, seed=1, out=tmp_path / "run")
+
+
+def test_blank_answers_fail_with_a_reason_and_make_no_candidate(capsys: Any) -> None:
+    answers = respond(policy(texts=("", "something")), questions(8), **DRAWS)
+    blank = answers["response"].isna()
+    assert 0 < blank.sum() < 32 and set(answers["failure"].dropna()) == {"the answer is blank"}
+    assert f"{blank.sum()} x the answer is blank" in capsys.readouterr().err
+    rows = preference.draw(policy(texts=("", "something")), questions(8), **DRAWS)
+    assert all(row["responses"] in (["something"], []) for row in rows)
+    with pytest.raises(ValueError, match="none of 8 questions has two distinct responses"):
+        preference.reward(None, rows)
+
+
+def test_bad_questions_are_all_named_and_instructions_are_plain_text() -> None:
+    rows = questions(4)
+    rows[1]["instruction"] = " "
+    rows[3]["id"] = "q0"
+    with pytest.raises(CollectionError) as caught:
+        respond(policy(), rows, progress=False)
+    found = [(problem.index, problem.field) for problem in caught.value.problems]
+    assert found == [(1, "instruction"), (3, "id")]
+    with pytest.raises(ValueError, match="samples=2 of greedy decoding"):
+        respond(policy(), questions(1), samples=2)
+    (row,) = questions(1, instruction="Is <image> or </s> there?")
+    prompt = preference.prompt_of(policy(), row)
+    assert prompt.n_images == 1 and "<image> or </s>" in prompt.parts[-1]
