@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,22 @@ ROWS = Path(__file__).parents[2] / "shared" / "data" / "rows"
 LEVELS = ["none", "few", "half", "most", "all"]
 
 
+Write = Callable[[Any, Any, int], Any]
+
+
 class Scripted(Engine):
-    """An engine that answers each prompt as a function says."""
+    """An engine whose answers a function writes: a text, or an answer's fields.
+
+    It gets the prompt's text; or, as `write`, the prompt, the call's `Ask` and the prompt's place.
+    """
 
     name = "scripted"
 
-    def __init__(self, answer: Callable[[str], str]) -> None:
-        self.says = answer
+    def __init__(
+        self, answer: Callable[[str], str] | None = None, write: Write | None = None
+    ) -> None:
+        self.write: Write = write if write else lambda prompt, ask, place: answer(prompt.text)  # type: ignore[misc]
+        self.asked = 0
 
     def identity(self) -> dict[str, Any]:
         return {"engine": self.name, "weights": "none", "versions": {}}
@@ -35,20 +45,37 @@ class Scripted(Engine):
     def answer(
         self, prompts: Any, images: Any, ask: Any, wanted: Any = None
     ) -> Iterator[list[Answer]]:
-        for index in sorted(wanted):
+        for index in sorted(range(len(prompts)) if wanted is None else wanted):
             assert len(images[index]) == prompts[index].n_images
-            yield [Answer(index, text=self.says(prompts[index].text), finish="stop")]
+            said = self.write(prompts[index], ask, index)
+            self.asked += 1
+            if isinstance(said, str):
+                said = {"text": said}
+            yield [Answer(index, **{"finish": "stop", "n_new_tokens": 3} | said)]
 
 
 def judge_of(
-    answer: Callable[[str], str] | str,
+    answer: Callable[[str], str] | str = "",
     template: str = "llava-critic",
     pairs: str = "llava-critic-pair",
 ) -> Judge:
+    """A judge that writes one text, or what a function makes of a prompt's text."""
     says = answer if callable(answer) else lambda _: answer
     return Judge(
         "scripted", template=TEMPLATES[template], pairs=TEMPLATES[pairs], engine=Scripted(says)
     )  # type: ignore[arg-type]
+
+
+def scripted(write: Write, name: str = "scripted") -> Judge:
+    """A judge of items with a rubric and of pairs whose answers `write` makes."""
+    pairs = replace(TEMPLATES["prometheus-2-relative"], sees_images=True).as_messages()
+    template = TEMPLATES["prometheus-vision"]
+    return Judge(name, template=template, pairs=pairs, engine=Scripted(write=write))
+
+
+def pair(id: str, a: str = "one", b: str = "two", **more: Any) -> dict[str, Any]:
+    shared = {"images": [], "instruction": "Say it.", "criteria": "Said?"}
+    return {"id": id, "response_a": a, "response_b": b, **shared, **more}
 
 
 def png(colour: Any = "red") -> bytes:

@@ -1,8 +1,9 @@
-"""Every way of giving a picture ends in the same verdicts; without one, an error; each file is read once a call."""
+"""Every way of giving a picture ends in the same verdicts; without one, an error; a file is read once a call."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ import pandas as pd
 import pytest
 
 import vjudge as vj
+from samples import lines
 from vjudge import images
 from vjudge.data import CollectionError
 from vjudge.images import open_image
 from vjudge.records import Item
 
-QUIET: dict[str, Any] = {"progress": False, "max_new_tokens": 60}
+QUIET: dict[str, Any] = {"mode": "score", "progress": False}
+Rows = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -25,80 +28,92 @@ def judge() -> vj.Judge:
     return vj.load_judge("tiny", device="cpu")
 
 
-def _plain(row: Any) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in ("path", "images")}
-
-
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Rows of three pictures, whose files lie in a folder."""
-    folder, rows = tmp_path_factory.mktemp("pictures"), []
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Rows:
+    """Rows of three pictures, whose files lie in a folder, under `image_path`."""
+    folder = tmp_path_factory.mktemp("pictures")
+    rows = []
     for row in list(vj.load_collection("scenes", split="test", limit=30))[::5]:
         path = folder / f"{row['group']}.png"
-        open_image(row["images"][0]).save(path)
-        rows.append({**_plain(row), "path": str(path)})
+        open_image(row.pop("images")[0]).save(path)
+        rows.append({**row, "image_path": str(path)})
     return rows
 
 
 @pytest.fixture(scope="module")
-def expected(judge: vj.Judge, rows: Any) -> list[float]:
-    frame = judge.grade([{**_plain(row), "images": [row["path"]]} for row in rows], **QUIET)
-    assert frame["score"].tolist() == frame["gold"].tolist()
+def expected(judge: vj.Judge, rows: Rows) -> list[float]:
+    frame = judge.grade(rows, **QUIET)
+    assert frame["expected_score"].nunique() == len(rows), "pictures and texts tell"
+    blank = [{**row, "image_path": np.zeros((9, 9, 3), np.uint8)} for row in rows]
+    assert (judge.grade(blank, **QUIET)["expected_score"] != frame["expected_score"]).all()
     return frame["expected_score"].tolist()
 
 
-GIVEN = {
-    "image_path": ("image_path", lambda path: path),
-    "img, a Path": ("img", Path),
-    "image, a dict": ("image", lambda path: {"bytes": Path(path).read_bytes(), "path": None}),
-    "images, an array": ("images", lambda path: [np.asarray(open_image(path))]),
-    "image, a PIL image": ("image", open_image),
+def given(name: str, make: Callable[[str], Any]) -> Callable[[Rows, Path], Any]:
+    """The rows with what is made of each picture's path under this name."""
+
+    def change(rows: Rows, folder: Path) -> Any:
+        changed = []
+        for row in rows:
+            cells = dict(row)
+            cells[name] = make(cells.pop("image_path"))
+            changed.append(cells)
+        return changed
+
+    return change
+
+
+def typed(rows: Rows, folder: Path) -> Any:
+    flat = datasets.Dataset.from_list(given("image", str)(rows, folder))
+    return flat.cast_column("image", datasets.Image())
+
+
+def parquet(rows: Rows, folder: Path) -> Path:
+    datasets.Dataset.from_list(rows).to_parquet(str(folder / "rows.parquet"))
+    return folder / "rows.parquet"
+
+
+FORMS: dict[str, Callable[[Rows, Path], Any]] = {
+    "a frame": lambda rows, folder: pd.DataFrame(rows),
+    "img, a Path": given("img", Path),
+    "image, a dict": given("image", lambda path: {"bytes": Path(path).read_bytes(), "path": None}),
+    "images, an array": given("images", lambda path: [np.asarray(open_image(path))]),
+    "image, a PIL image": given("image", open_image),
+    "a typed dataset": typed,
+    "items": lambda rows, folder: [
+        Item.from_row({**row, "images": [row["image_path"]]} | {"image_path": None}) for row in rows
+    ],
+    "a parquet file": parquet,
+    "a loaded file": lambda rows, folder: vj.load_collection(parquet(rows, folder)),
+    "a file of lines": lambda rows, folder: str(lines(folder / "rows.jsonl", *rows)),
 }
 
 
-@pytest.mark.parametrize("how", GIVEN)
-def test_every_way_of_giving_a_picture(how: str, judge: vj.Judge, rows: Any, expected: Any) -> None:
-    name, given = GIVEN[how]
-    items = [{**_plain(row), name: given(row["path"])} for row in rows]
-    for collection in (items, pd.DataFrame(items)):
-        assert judge.grade(collection, **QUIET)["expected_score"].tolist() == pytest.approx(
-            expected, abs=1e-5
-        )
-
-
-def test_datasets_files_and_items(
-    judge: vj.Judge, rows: Any, expected: Any, tmp_path: Path
+@pytest.mark.parametrize("form", FORMS)
+def test_every_way_of_giving_a_picture(
+    form: str, judge: vj.Judge, rows: Rows, expected: Any, tmp_path: Path
 ) -> None:
-    flat = [{**_plain(row), "image_path": row["path"]} for row in rows]
-    typed = datasets.Dataset.from_list([{**_plain(row), "image": row["path"]} for row in rows])
-    datasets.Dataset.from_list(flat).to_parquet(str(tmp_path / "rows.parquet"))
-    datasets.Dataset.from_list(flat).to_json(str(tmp_path / "rows.jsonl"))
-    items = [Item.from_row({**row, "images": [row["image_path"]]}) for row in flat]
-    forms = [
-        typed.cast_column("image", datasets.Image()),
-        items,
-        vj.load_collection(tmp_path / "rows.parquet"),
-    ]
-    for form in (*forms, tmp_path / "rows.parquet", str(tmp_path / "rows.jsonl")):
-        assert judge.grade(form, **QUIET)["expected_score"].tolist() == pytest.approx(
-            expected, abs=1e-5
-        )
+    frame = judge.grade(FORMS[form](rows, tmp_path), **QUIET)
+    assert frame["expected_score"].tolist() == pytest.approx(expected, abs=1e-5)
 
 
-def test_rows_among_which_no_column_names_a_picture_are_refused(judge: vj.Judge, rows: Any) -> None:
-    blind = [{**_plain(row), "photo_of": "x", "responses": ["one", "two"]} for row in rows]
+def test_rows_among_which_no_column_names_a_picture_are_refused(
+    judge: vj.Judge, rows: Rows
+) -> None:
+    blind = given("photo_of", lambda path: "x")(rows, Path())
+    blind = [{**row, "responses": ["one", "two"]} for row in blind]
     for items in (blind, pd.DataFrame(blind)):
         with pytest.raises(CollectionError, match="no column names one .*photo_of"):
             judge.grade(items, **QUIET)
     with pytest.raises(CollectionError, match="no column names one"):
         judge.rank(blind, by="scores", **QUIET)
-    meant, score = [{**row, "images": []} for row in blind], {"mode": "score", "progress": False}
-    assert judge.grade(meant, **score).attrs["without_images"] == len(rows)  # type: ignore[arg-type]
-    assert judge.rank(meant, by="scores", **score).attrs["without_images"] == 2 * len(rows)  # type: ignore[arg-type]
+    meant = [{**row, "images": []} for row in blind]
+    assert judge.grade(meant, **QUIET).attrs["without_images"] == len(rows)
+    assert judge.rank(meant, by="scores", **QUIET).attrs["without_images"] == 2 * len(rows)
 
 
 def test_a_file_is_read_once_a_call(
-    judge: vj.Judge, rows: Any, tmp_path: Path, monkeypatch: Any
+    judge: vj.Judge, rows: Rows, tmp_path: Path, monkeypatch: Any
 ) -> None:
     """With a run's folder, too: validation, fingerprint and engine share what was read."""
     opened: list[str] = []
@@ -111,8 +126,7 @@ def test_a_file_is_read_once_a_call(
 
     monkeypatch.setattr("builtins.open", counting)
     monkeypatch.setattr("io.open", counting)
-    assert images.open_image(rows[0]["path"]) and opened  # it counts
+    assert images.open_image(rows[0]["image_path"]) and opened  # it counts
     opened.clear()
-    items = [{**_plain(row), "images": [row["path"]]} for row in rows]
-    judge.grade(items, mode="score", out=tmp_path, progress=False)
-    assert sorted(opened) == sorted({row["path"] for row in rows})
+    judge.grade(rows, out=tmp_path, **QUIET)
+    assert sorted(opened) == sorted({row["image_path"] for row in rows})

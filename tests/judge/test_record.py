@@ -1,29 +1,39 @@
-"""The record of a run: a collection that grew reuses what is there, and a line belongs to its run."""
+"""The record of a run: what is there is reused, a line belongs to its run, no kill changes the table."""
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import random
+import select
 import shutil
+import signal
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from stand_in import QUIET, judge_of, pair
 
+from samples import pair, scripted
 from vjudge.judge import Judge
 from vjudge.runs import Run, RunError
 
+QUIET: dict[str, Any] = {"progress": False}
 
-def grader(name: str = "scripted") -> Judge:
-    """A judge whose score depends on what it is shown alone."""
 
-    def write(prompt: Any, ask: Any, place: int) -> tuple[str, Any]:
-        score = 1 + len(prompt.text) % 5
+def grader(name: str = "scripted", *, slow: float = 0.0) -> Judge:
+    """A judge whose score depends on what it is shown and on its seed alone."""
+
+    def write(prompt: Any, ask: Any, place: int) -> dict[str, Any]:
+        time.sleep(slow)
+        score = 1 + (len(prompt.text) + (ask.seed(place) if ask.temperature else 0)) % 5
         logprobs = {n: math.log(0.9 if n == score else 0.02) for n in ask.scale(place)}
-        return f"So. [RESULT] {score}", logprobs
+        return {"text": f"So. [RESULT] {score}", "score_logprobs": logprobs}
 
-    return judge_of(write, name)
+    return scripted(write, name)
 
 
 @pytest.mark.parametrize(
@@ -36,11 +46,7 @@ def grader(name: str = "scripted") -> Judge:
         (lambda rows: [{**rows[0], "response": "other"}, *rows[1:6]], 1, "reused 5, new 1, 1 kept"),
         (lambda rows: [{**rows[0], "images": rows[-1]["images"]}, *rows[1:6]], 1, "new 1, 1 kept"),
         (lambda rows: [{**row, "gold": 3.0} for row in rows[:6]], 0, ""),
-        (
-            lambda rows: [{**row, "descriptions": list("ab")} for row in rows[:6]],
-            6,
-            "new 6, 6 kept",
-        ),
+        (lambda rows: [{**row, "descriptions": ["a", "b"]} for row in rows[:6]], 6, "6 kept"),
     ],
 )
 def test_a_changed_collection_reuses_what_is_there(
@@ -50,30 +56,25 @@ def test_a_changed_collection_reuses_what_is_there(
     changed = change(rows)
     grader().grade(rows[:6], out=tmp_path, **QUIET)
     capsys.readouterr()
-    judge = grader()
-    frame = judge.grade(changed, out=tmp_path, **QUIET)
-    assert judge.engine.asked == asked  # type: ignore[attr-defined]
-    assert said in capsys.readouterr().err
-    pd.testing.assert_frame_equal(frame, grader().grade(changed, **QUIET))
-    again = grader()
-    again.grade(changed, out=tmp_path, **QUIET)
-    assert again.engine.asked == 0  # type: ignore[attr-defined]
-    assert "reused" not in capsys.readouterr().err
+    for again, expected, line in ((False, asked, said), (True, 0, "")):
+        judge = grader()
+        frame = judge.grade(changed, out=tmp_path, **QUIET)
+        assert judge.engine.asked == expected  # type: ignore[attr-defined]
+        shown = capsys.readouterr().err
+        assert line in shown and not (again and "reused" in shown)
+        pd.testing.assert_frame_equal(frame, grader().grade(changed, **QUIET))
 
 
 def test_more_samples_reuse_the_first(rows: Any, tmp_path: Path) -> None:
     options: dict[str, Any] = {"temperature": 1.0, "out": tmp_path, **QUIET}
     judge = grader()
-    judge.grade(rows[:4], samples=2, **options)
-    judge.grade(rows[:4], samples=3, **options)
-    assert judge.engine.asked == 12  # type: ignore[attr-defined]
-    pairs = [pair("1"), pair("2")]
-    assert len(judge.grade(rows[:4], samples=3, **options)) == 12
+    for samples in (2, 3, 3):
+        frame = judge.grade(rows[:4], samples=samples, **options)
+    assert len(frame) == judge.engine.asked == 12  # type: ignore[attr-defined]
     with pytest.raises(RunError, match="template.name"):
-        judge.compare(pairs, samples=2, **options)
+        judge.compare([pair("1"), pair("2")], samples=2, **options)
 
 
-@pytest.mark.filterwarnings("ignore:.*damaged lines:RuntimeWarning")
 def test_lines_copied_from_another_judges_folder_are_never_taken_over(
     rows: Any, tmp_path: Path
 ) -> None:
@@ -84,6 +85,49 @@ def test_lines_copied_from_another_judges_folder_are_never_taken_over(
     judge = grader("mine")
     with pytest.warns(RuntimeWarning, match="4 damaged lines .*copied from another run.*moved to"):
         judge.grade(rows[:4], out=mine, **QUIET)
-    assert judge.engine.asked == 4  # type: ignore[attr-defined]
-    assert len(Run(mine).verdicts()) == 4
+    assert judge.engine.asked == len(Run(mine).verdicts()) == 4  # type: ignore[attr-defined]
     assert len((mine / "damaged.jsonl").read_bytes().splitlines()) == 4
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL on Windows")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*damaged lines:RuntimeWarning")
+def test_a_hundred_kills_give_the_same_table(rows: Any, tmp_path: Path) -> None:
+    """Nothing that was reported as saved is lost or asked again."""
+    options: dict[str, Any] = {"samples": 26, "temperature": 1.0, **QUIET}
+    rows = rows[:5]
+    unbroken = grader().grade(rows, **options)
+    reported: list[tuple[str, int]] = []
+    append = Run.append
+    draw = random.Random(0)
+    kills = 0
+    while True:
+        here, there = os.pipe()
+
+        def reporting(self: Run, verdicts: Any, pipe: int = there) -> None:
+            append(self, verdicts)
+            saved = [[verdict["id"], verdict["sample"]] for verdict in verdicts]
+            os.write(pipe, json.dumps(saved).encode() + b"\n")
+
+        child = os.fork()
+        if not child:
+            Run.append = reporting  # type: ignore[method-assign]
+            grader(slow=0.001).grade(rows, out=tmp_path, **options)
+            os._exit(0)
+        os.close(there)
+        select.select([here], [], [])  # the first verdict of this child, or its end
+        time.sleep(draw.choice([0.0, draw.uniform(0.0, 0.003)]))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        with open(here, encoding="utf-8") as pipe:
+            for line in pipe:
+                reported += [(id, sample) for id, sample in json.loads(line)]
+        if status == 0:
+            break
+        kills += 1
+    assert kills >= 50 and len(reported) == len(set(reported))
+    final = grader().grade(rows, out=tmp_path, **options)
+    pd.testing.assert_frame_equal(final, unbroken)
+    written = [(line["id"], line["sample"]) for line in Run(tmp_path).verdicts()]
+    assert set(reported) <= set(written) and len(written) == len(set(written)) == len(unbroken)
+    assert len(list(tmp_path.iterdir())) <= 4
