@@ -52,8 +52,7 @@ verdicts.attrs["judges"] = list(names.values())
 vj.report(verdicts, score="LLaVA-Critic-7B", collection="MLLM-as-a-Judge", by="dataset",
           out="outputs/report_llava_critic")
 for name in ("report_tiny", "report_llava_critic"):
-    for ending in ("html", "pdf"):
-        shutil.copy(f"outputs/{name}/report.{ending}", f"figures/{name}.{ending}")
+    shutil.copy(f"outputs/{name}/report.html", f"figures/{name}.html")
 endef
 export REPORTS
 

@@ -12,13 +12,13 @@ import openai._base_client
 import pandas as pd
 import pytest
 import yaml
+from scripted_generator import ScriptedGenerator, given_of
 
 import vjudge as vj
 from servers import ChatServer, Reply, Request
 from vjudge import builder, data
-from vjudge.builder import ScriptedGenerator, faults
+from vjudge.builder import faults
 from vjudge.builder.build import VERSION
-from vjudge.builder.scripted import given_of
 from vjudge.engines import client as client_module
 from vjudge.records import Item
 from vjudge.runs import RunError
@@ -65,21 +65,6 @@ def test_seeds_are_sound_and_no_two_alike(tmp_path):
         path.write_text(f"{json.dumps(sound)}\n\n{line}")
         with pytest.raises(data.CollectionError, match="row 2.*correct the line"):
             builder.load_seeds(path)
-
-
-def test_length_balance_by_hand():
-    assert builder.length_balance([[1, 2, 3, 4, 5]]) == (
-        1.0,
-        pytest.approx(0.0143, abs=1e-4),
-    )  # 10 / sqrt(300 / 18)
-    for level in ([[5, 4], [1, 2]], [[7, 7, 7]]):
-        assert builder.length_balance(level) == (0.5, 1.0)
-    # Instructions of different lengths: over all pairs the better is longer in 17 of 36, within them always.
-    assert builder.length_balance([[10, 11, 12], [100, 101, 102]] * 3) == (
-        1.0,
-        pytest.approx(1.24e-4, abs=1e-6),
-    )
-    assert np.isnan(builder.length_balance([])).all()
 
 
 def test_a_generator_that_writes_more_for_better_is_told_of(tmp_path):
@@ -285,7 +270,9 @@ def test_the_folder_loads_as_what_was_built_and_its_card_says_how(exported, tmp_
     assert data.fingerprint(vj.load_collection(folder)) == data.fingerprint(
         data.canonical(built.rows)
     )
-    (name, content), *_ = built.images.items()
+    (name, picture), *_ = built.images.items()
+    picture.save(tmp_path / "a.png")
+    content = (tmp_path / "a.png").read_bytes()
     (tmp_path / "a.png").write_bytes(content + b"more")
     filed = replace(built, images=built.images | {name: tmp_path / "a.png"}).export(tmp_path / "c")
     assert (filed / "images" / f"{name}.png").read_bytes() == content + b"more", "a file is copied"

@@ -29,10 +29,13 @@ How many stars out of 5 did the critic give the film?
 这场比赛的得分是多少？请给照片打分。
 Rate the safety of this ladder from 1 to 5 and say why.
 Welche Note steht auf dem Zeugnis? Bewerte das Bild von 1 bis 5.
+The note by the rubric's author hangs beside it.
 =HYPERLINK(A1) stands in the cell, <b>bold</b> is written in HTML, and 3 < 5.""".split("\n")
 """Numbers and scores that an image shows, and questions about them."""
 JUDGEMENTS = """The cup is red. This deserves a 3.
 This answer deserves a score of 3.
+The cup is red, so it merits a 3 at best.
+By the rubric's standards it is a cup.
 I would rate this response 2 out of 5.
 Rated 3/5 by me.
 A low-scoring answer would say a cup.
@@ -66,6 +69,11 @@ DIFFERENT = [
         "Liest die Antwort den Text im Bild richtig?",
     ),
 ]
+
+
+def read(text, finish="stop", failure=None):
+    record = {"text": text, "finish": finish, "failure": failure}
+    return read_answer(record, STAGES["align"]["schema"], 9)
 
 
 def test_rewordings_are_near_duplicates_in_every_script_and_others_are_none():
@@ -141,25 +149,38 @@ def test_control_tokens_headings_of_the_prompt_and_invisible_characters_are_mark
         check_text("criteria", text)
 
 
-def test_an_answer_is_one_json_object_of_its_form():
-    def read(text, finish="stop", failure=None):
-        return read_answer(
-            {"text": text, "finish": finish, "failure": failure}, STAGES["align"]["schema"], 9
-        )
+SOUND = '{"judgeable": true, "reason": "x"}'
 
-    sound = '{"judgeable": true, "reason": "x"}'
-    assert (
-        read(f"  {sound}\n") == read(f"```json\n{sound}\n```") == {"judgeable": True, "reason": "x"}
-    )
-    for kind, *answer in (
-        ("not JSON", f"Sure! {sound}"),
-        ("not JSON", "[" * 100_000),
-        ("not JSON", sound.replace("{", '{"judgeable": false, ', 1)),
-        ("refusal", "I\u2019m sorry, but I can\u2019t assist with that."),
-        ("wrong form", '{"judgeable": "yes", "reason": "x"}'),
-        ("wrong form", '{"judgeable": true, "reason": "x", "more": 1}'),
-        ("cut off: at 9", sound[:20], False),
-        ("turned down: too long", "", True, "too long"),
-    ):
-        with pytest.raises(Fault, match=kind):
-            read(*answer)
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"  {SOUND}\n",
+        f"```json\n{SOUND}\n```",
+        f"Sure! Here it is:\n```json\n{SOUND}\n```\nLet me know!",
+        f"Sure! Here it is: {SOUND}",
+        f"The input {{given}} says: {SOUND}",
+        f"<think>Maybe {SOUND.replace('true', 'false')}</think>{SOUND}",
+    ],
+)
+def test_an_answer_is_one_json_object_bare_fenced_or_in_prose(text):
+    assert read(text) == {"judgeable": True, "reason": "x"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        ("not JSON", ["[" * 100_000]),
+        ("not JSON", ["Sure! Here it is:"]),
+        ("wrong form: ..judgeable: stands twice", [SOUND.replace("{", '{"judgeable": false, ', 1)]),
+        ("refusal", ["I\u2019m sorry, but I can\u2019t assist with that."]),
+        ("wrong form", [SOUND.replace("true", '"yes"')]),
+        ("wrong form", [SOUND.replace("}", ', "more": 1}')]),
+        ("wrong form: 2 objects", [SOUND + SOUND.replace("true", "false")]),
+        ("cut off: at 9", [SOUND[:20], "length"]),
+        ("turned down: too long", ["", "stop", "too long"]),
+    ],
+)
+def test_an_answer_that_is_none_says_why(kind, answer):
+    with pytest.raises(Fault, match=kind):
+        read(*answer)

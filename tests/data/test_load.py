@@ -24,6 +24,7 @@ from vjudge.data import (
     FEATURES,
     CollectionError,
     canonical,
+    files,
     load,
     load_collection,
     origin,
@@ -119,6 +120,7 @@ def test_a_split_asked_of_what_has_none_is_said_once_and_is_no_error(folder: Pat
 def test_a_parquet_file_is_read_in_blocks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 12 MB of pictures a few blocks stand in memory as rows, however few row groups the file has."""
     monkeypatch.setattr(load, "BLOCK", 10)
+    monkeypatch.setattr(files, "BLOCK", 10)
     pictures = [
         [{"bytes": np.random.default_rng(n).bytes(100_000), "path": None}] for n in range(120)
     ]

@@ -235,6 +235,34 @@ def test_feedback_and_preference_collections() -> None:
     assert blank["descriptions"] == [*LEVELS[:4], None], "no scale of four is made of it"
 
 
+@pytest.mark.parametrize(
+    ("name", "schema", "expected"),
+    [
+        ("feedback_collection.jsonl", None, None),
+        ("Feedback-Bench.jsonl", None, "feedback-bench"),
+        ("feedback-bench/test.jsonl", None, "feedback-bench"),
+        ("mine.jsonl", None, "said"),
+        ("mine.jsonl", "feedback-bench", "feedback-bench"),
+        ("Feedback-Bench.jsonl", "Feedback-Collection", None),
+    ],
+)
+def test_sets_of_the_same_columns_are_told_apart_by_name_or_argument(
+    name: str, schema: str | None, expected: str | None, tmp_path: Path
+) -> None:
+    """A Feedback-Collection file is no Feedback-Bench, whose columns are the same."""
+    path = lines(tmp_path / name, orig())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = vj.data.origin(load_collection(path, schema=schema))
+    said = [
+        str(one.message) for one in caught if "pass schema='Feedback-Bench'" in str(one.message)
+    ]
+    assert len(said) == (expected == "said")
+    assert found.get("benchmark") == (None if expected == "said" else expected)
+    with pytest.raises(CollectionError, match="schema='x': use one of Perception-Collection"):
+        load_collection(path, schema="x")
+
+
 def test_perception_bench_takes_a_policys_answers_in_one_call(tmp_path: Path) -> None:
     rows = [orig(image=picture(tmp_path, f"{n}.png")) for n in range(3)]
     for each in rows:
@@ -437,13 +465,8 @@ def longer(folder: Path) -> Path:
 
 @real
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("quantization", ["4bit"], ids=["QLoRA"])
-def test_published_rows_train_a_judge_that_gets_its_benchmarks_number(
-    quantization: str | None, tmp_path: Path
-) -> None:
+def test_published_rows_train_a_judge_that_gets_its_benchmarks_number(tmp_path: Path) -> None:
     """Prometheus-Vision's three training rows and three evaluation rows; only the pictures are ours."""
-    if quantization:
-        pytest.importorskip("bitsandbytes")
     for name in ("sample_train_data.json", "sample_eval_data.jsonl"):
         shutil.copy(SAMPLES / name, tmp_path / name)
     train, test = (
@@ -459,7 +482,6 @@ def test_published_rows_train_a_judge_that_gets_its_benchmarks_number(
     validate(test)
     options: dict[str, Any] = {
         "lora": True,
-        "quantization": quantization,
         "allow": ["length", "scores"],
     }
     options |= {"steps": 2, "max_length": 4096, "batch_size": 1, "progress": False}

@@ -20,10 +20,10 @@ from sklearn.metrics import roc_auc_score
 
 import vjudge as vj
 from vjudge import data, images, metrics
-from vjudge.data import scenes
+from vjudge.data import photos, scenes
 from vjudge.data.scenes import ASPECTS
 
-PHOTOS = {photo["name"]: photo for photo in scenes.photo_lines("photos.jsonl")}
+PHOTOS = {photo["name"]: photo for photo in photos.lines("photos.jsonl")}
 CHECK = re.compile(r"\((\d)\) said ([\w-]+), (.+?) ([\w-]+), (correct|wrong)\.")
 
 
@@ -222,15 +222,15 @@ def test_photos_are_valid_and_complete_and_half_of_the_faults_show_in_the_pictur
     items, table
 ):
     data.validate(items)
-    assert list(data.FEATURES) + list(scenes.PHOTO_COLUMNS) == items.column_names
+    assert list(data.FEATURES) + list(photos.COLUMNS) == items.column_names
     cases = data.cases(items)
     assert table["group"].nunique() == len(PHOTOS) >= 9 and len(cases) == 3 * len(PHOTOS)
     assert all(scores == [1, 2, 3, 4, 5] for scores in cases["scores"]) and cases["reference"].all()
     assert table["criteria"].nunique() == 3 * len(PHOTOS) and table["aspect"].nunique() >= 20
-    tally = Counter(table["fault"])
+    tally = Counter(table["fault_shows_in"])
     assert (
         set(tally) == {"picture", "text", "none"}
-        and ((table["fault"] == "none") == (table["gold"] == 5)).all()
+        and ((table["fault_shows_in"] == "none") == (table["gold"] == 5)).all()
     )
     assert tally["picture"] >= (tally["picture"] + tally["text"]) / 2
     assert dict(zip(table["group"], table["credit"], strict=True)) == {
@@ -239,7 +239,7 @@ def test_photos_are_valid_and_complete_and_half_of_the_faults_show_in_the_pictur
 
 
 def test_neither_length_nor_overlap_gives_the_score_of_photos(items, table):
-    for _, row in data.length_test(items, n_resamples=2_000).iterrows():
+    for _, row in metrics.length_test(items, n_resamples=2_000).iterrows():
         assert row["low"] <= 0.5 <= row["high"] and 0.45 <= row["auc"] <= 0.55
     shared = metrics.overlap_baselines(table["response"], table["reference_answer"])["rouge_l"]
     assert abs(shared.corr(table["gold"])) <= 0.35
@@ -252,20 +252,20 @@ def test_a_changed_or_absent_photograph_is_refused_and_a_reencoded_one_is_not(
     decoded_otherwise = photo | {
         "pixels": "0" * len(photo["pixels"])
     }  # as another decoder's JPEG would be
-    assert scenes.photo_file(decoded_otherwise) == scenes.photo_file(photo)
-    file, original = tmp_path / "skimage" / "data" / "coins.png", scenes.photo_file(photo)
+    assert photos.file_of(decoded_otherwise) == photos.file_of(photo)
+    file, original = tmp_path / "skimage" / "data" / "coins.png", photos.file_of(photo)
     file.parent.mkdir(parents=True)
     spec = SimpleNamespace(submodule_search_locations=[str(tmp_path / photo["module"])])
-    monkeypatch.setattr(scenes.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(photos.util, "find_spec", lambda name: spec)
     with images.Image.open(original) as picture:
         picture.save(file, compress_level=1)
-        assert scenes.photo_file(photo) == file
+        assert photos.file_of(photo) == file
         picture.rotate(180).save(file)
     with pytest.raises(
         images.ImageError, match="coins.png: this version of skimage shows another picture"
     ):
-        scenes.photo_file(photo)
-    monkeypatch.setattr(scenes.util, "find_spec", lambda name: None)
+        photos.file_of(photo)
+    monkeypatch.setattr(photos.util, "find_spec", lambda name: None)
     with pytest.raises(
         images.ImageError, match="astronaut.png is not there: pip install scikit-image"
     ):

@@ -28,7 +28,7 @@ def test_a_language_model_judges_as_generate_does_and_is_told_of_images(
     assert type(judge.engine) is HFEngine and (judge.engine.plain is None) == (
         name not in ("bloom", "mistral")
     )
-    rows = make_rows(4)
+    rows = make_rows(3)
     rows[1]["images"] = rows[1]["images"] * 2
     assert "cannot see" not in judge.render(rows[2] | {"images": []})
     texts = [judge.render(row) for row in rows]
@@ -38,7 +38,7 @@ def test_a_language_model_judges_as_generate_does_and_is_told_of_images(
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     no_words = list(range(len(tokenizer), model.config.vocab_size)) or None
-    options = {"do_sample": False, "max_new_tokens": 12, "suppress_tokens": no_words}
+    options = {"do_sample": False, "max_new_tokens": 6, "suppress_tokens": no_words}
 
     def generated(text: str) -> str:
         inputs = tokenizer(text, return_tensors="pt")
@@ -47,7 +47,7 @@ def test_a_language_model_judges_as_generate_does_and_is_told_of_images(
         words = [token for token in answer if token != tokenizer.eos_token_id]
         return str(judge.engine.encoder.text(words))
 
-    frame = judge.grade(rows, max_new_tokens=12, repetition_penalty=1.3, progress=False)
+    frame = judge.grade(rows, max_new_tokens=6, repetition_penalty=1.3, progress=False)
     assert list(frame["n_prompt_tokens"]) == [len(tokenizer(text).input_ids) for text in texts]
     assert list(frame["raw"]) == [generated(text) for text in texts]
     scored = judge.grade(rows[:1], mode="score", progress=False).iloc[0]

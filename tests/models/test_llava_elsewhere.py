@@ -56,20 +56,13 @@ def processor_of(folder: Path) -> Any:
 
 def asked(processor: Any, text: str, images: list[Image.Image]) -> tuple[str, Any]:
     """A user's turn as an engine prepares it: the conversation by the chat template, then ids and pixels."""
-    content = [{"type": "image", "image": image} for image in images] + [
-        {"type": "text", "text": text}
-    ]
-    talk = [{"role": "user", "content": content}]
-    options: dict[str, Any] = {
-        "add_generation_prompt": True,
-        "return_dict": True,
-        "return_tensors": "pt",
-    }
-    inputs = processor.apply_chat_template(talk, tokenize=True, **options)
-    start = processor.tokenizer.bos_token or ""
-    return processor.apply_chat_template(talk, add_generation_prompt=True).removeprefix(
-        start
-    ), inputs
+    content: list[dict[str, Any]] = [{"type": "image", "image": image} for image in images]
+    talk = [{"role": "user", "content": [*content, {"type": "text", "text": text}]}]
+    written = processor.apply_chat_template(talk, add_generation_prompt=True)
+    inputs = processor.apply_chat_template(
+        talk, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
+    )
+    return written.removeprefix(processor.tokenizer.bos_token or ""), inputs
 
 
 def expanded(judge: Judge, text: str, images: list[Image.Image], mode: str) -> list[int]:
@@ -127,27 +120,22 @@ def test_processor_and_model_alone_compute_what_the_original_does(
 ) -> None:
     """Nothing of this project takes part between the converted folder and the logits."""
     family, judge, target = small
-    images = [
-        Image.linear_gradient("L").convert("RGB").resize((101, 70)),
-        Image.new("RGB", (60, 88), "teal"),
-    ][:count]
+    wide = Image.linear_gradient("L").convert("RGB").resize((101, 70))
+    images = [wide, Image.new("RGB", (60, 88), "teal")][:count]
     text = "Is it? It's the\n\n###Score: (1) <a>"
     model, report = AutoModelForImageTextToText.from_pretrained(
         target, dtype=torch.float32, output_loading_info=True
     )
-    assert (
-        not report["missing_keys"]
-        and not report["unexpected_keys"]
-        and not report["mismatched_keys"]
-    )
+    kinds = ("missing_keys", "unexpected_keys", "mismatched_keys")
+    assert not any(report[kind] for kind in kinds)
     _, inputs = asked(processor_of(target), text, images)
-    mode = OWN_WAY[family] if family == "llava15" or count == 1 else "pad"
+    mode = "pad" if family == "onevision" and count > 1 else OWN_WAY[family]
     assert inputs["input_ids"][0].tolist() == expanded(judge, text, images, mode)
-    logits = model(**inputs).logits[0, :, : judge.engine.model.vocabulary_size]  # type: ignore[union-attr]
+    words = judge.engine.model.vocabulary_size  # type: ignore[union-attr]
+    logits = model(**inputs).logits[0, :, :words]
     torch.testing.assert_close(logits, judge.forward(text, images).logits, atol=5e-5, rtol=1e-5)
-    written = model.generate(**inputs, max_new_tokens=8, do_sample=False)[
-        0, inputs["input_ids"].shape[1] :
-    ].tolist()
+    answer = model.generate(**inputs, max_new_tokens=8, do_sample=False)[0]
+    written = answer[inputs["input_ids"].shape[1] :].tolist()
     assert written == judge.complete(text, images, max_new_tokens=8)
 
 

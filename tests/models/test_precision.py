@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,12 @@ ORIGINALS = Path(__file__).parents[3] / "shared" / "fixtures"
 CHECKPOINTS = ("llava15-original/llava-st-vt", "llava-next-original/llava-critic-qwen-tiny")
 
 
+LAYERS = {"4bit": "Linear4bit", "8bit": "Linear8bitLt", None: "Linear"}
+
+
 @pytest.fixture(scope="module")
 def items() -> Any:
-    return vj.load_collection("scenes", split="test", limit=24)
+    return vj.load_collection("scenes", split="test", limit=12)
 
 
 @pytest.fixture(scope="module")
@@ -39,51 +43,31 @@ def test_the_embedded_judge_is_graded_in_few_bits_on_a_cpu(
     judge: Any = load_judge("tiny", device="cpu", **way)  # type: ignore[arg-type]
     kinds: dict[str, set[str]] = {}
     for name, module in judge.engine.model.model.named_modules():
-        if "Linear" in type(module).__name__:
-            part = next(
-                part
-                for part in ("vision_tower", "projector", "language_model", "lm_head")
-                if part in name
-            )
-            kinds.setdefault(part, set()).add(type(module).__name__)
-    layer = {"4bit": "Linear4bit", "8bit": "Linear8bitLt"}.get(
-        way.get("quantization", ""), "Linear"
-    )
-    assert kinds == {
-        "vision_tower": {"Linear"},
-        "projector": {"Linear"},  # as in LLaVA's own training: it may train under adapters
-        "language_model": {layer},
-        "lm_head": {"Linear"},
-    }
+        part = re.search("vision_tower|projector|language_model|lm_head", name)
+        if part and "Linear" in type(module).__name__:
+            kinds.setdefault(part[0], set()).add(type(module).__name__)
+    bits = way.get("quantization")
+    assert kinds.pop("language_model") == {LAYERS[bits]}
+    # the projector as in LLaVA's own training: it may train under adapters
+    assert kinds == {part: {"Linear"} for part in ("vision_tower", "projector", "lm_head")}
     graded = judge.grade(items, progress=False)
-    assert (
-        graded["failure"].isna().mean() > 0.9 and (graded["score"] == exact["score"]).mean() > 0.8
-    )
+    assert graded["failure"].isna().mean() > 0.9
+    assert (graded["score"] == exact["score"]).mean() > 0.8
     assert (graded["expected_score"] != exact["expected_score"]).any()
     identity = judge.engine.identity()
-    assert (identity["quantization"], identity["dtype"]) == (
-        way.get("quantization"),
-        way.get("dtype", "float32"),
-    )
+    assert identity["quantization"] == bits and identity["dtype"] == way.get("dtype", "float32")
 
 
-@pytest.mark.skipif(
-    not ORIGINALS.is_dir(), reason="the original code's checkpoints are not beside this checkout"
-)
-@pytest.mark.parametrize(
-    "way", [{"quantization": "4bit"}, {"quantization": "8bit"}, {"dtype": "float16"}], ids=str
-)
+@pytest.mark.skipif(not ORIGINALS.is_dir(), reason=f"no original checkpoints at {ORIGINALS}")
+@pytest.mark.parametrize("way", [{"quantization": "4bit"}, {"dtype": "float16"}], ids=str)
 @pytest.mark.parametrize("name", CHECKPOINTS)
-def test_original_checkpoints_answer_in_few_bits(
-    name: str, way: dict[str, Any], items: Any
-) -> None:
+def test_original_checkpoints_answer_in_few_bits(name: str, way: dict[str, Any]) -> None:
     """The original code's small checkpoints have layers of odd sizes, which bitsandbytes' packed kernels don't take."""
     judge = load_judge(ORIGINALS / name, device="cpu", **way)
-    row = dict(items[0]) | {"images": [(ORIGINALS / name).parent / "images" / "square.png"]}
-    logits = judge.forward("What is it?", row["images"]).logits
+    picture = (ORIGINALS / name).parent / "images" / "square.png"
+    logits = judge.forward("What is it?", [picture]).logits
     assert logits is not None and bool(logits.isfinite().all())
-    frame = judge.grade([row], max_new_tokens=3, unread="missing", progress=False)
-    assert frame["failure"].notna().all()  # random weights: no verdict
+    assert judge.complete("What is it?", [picture], max_new_tokens=3)
 
 
 # Adapters
@@ -126,10 +110,10 @@ def test_adapters_load_with_their_base_and_their_settings_are_fingerprinted(
     adapters: Path, copied: Path, random_judge: Path
 ) -> None:
     ids = torch.arange(5, 45)[None]
-    base, loaded = (models.load(path, device="cpu") for path in (random_judge, adapters))
-    assert (
-        base.model(input_ids=ids).logits - loaded.model(input_ids=ids).logits
-    ).abs().max() > 0.01
+    logits = []
+    for path in (random_judge, adapters):
+        logits.append(models.load(path, device="cpu").model(input_ids=ids).logits)
+    assert (logits[0] - logits[1]).abs().max() > 0.01
     change(copied, lora_alpha=64)
     assert models.settings_fingerprint(copied) != models.settings_fingerprint(adapters)
 
@@ -139,10 +123,8 @@ def test_adapters_that_do_not_fit_are_refused(copied: Path) -> None:
     weights = load_file(file)
     save_file(dict(sorted(weights.items())[1:]), file)
     refused(copied, r"do not fit .* \(1 missing, such as base_model")
-    save_file(
-        {name.replace("language_model", "decoder"): tensor for name, tensor in weights.items()},
-        file,
-    )
+    renamed = {name.replace("language_model", "decoder"): weights[name] for name in weights}
+    save_file(renamed, file)
     refused(copied, r"do not fit .*missing.*unexpected, such as .*decoder")
     file.write_bytes(b"\xff" * 100)
     refused(copied, "can't be read from .*SafetensorError")

@@ -60,20 +60,17 @@ def test_a_value_is_the_heads_at_the_last_token_of_question_and_answer(folder: P
 
 
 def test_pairs_and_candidates_are_ordered_by_their_values(folder: Path) -> None:
-    rows = make_rows(4)
     judge: Any = load_judge(folder, device="cpu")
-    scores = list(judge.grade(rows, progress=False)["score"])
-    shared = {name: rows[0][name] for name in ("images", "instruction")}
-    texts = [row["response"] for row in rows]
-    alike = judge.grade([shared | {"response": text} for text in texts], progress=False)["score"]
-    assert alike[0] == pytest.approx(scores[0], abs=1e-4)
+    shared = {name: make_rows(1)[0][name] for name in ("images", "instruction")}
+    texts = [row["response"] for row in make_rows(4)]
+    graded = judge.grade([shared | {"response": text} for text in texts], progress=False)["score"]
     pair = shared | {"response_a": texts[0], "response_b": texts[1]}
     compared = judge.compare([pair], progress=False).iloc[0]
-    assert compared["score_a"] == pytest.approx(alike[0], abs=1e-4)
-    assert compared["score_b"] == pytest.approx(alike[1], abs=1e-4)
-    assert compared["verdict"] == ("a" if alike[0] > alike[1] else "b")
+    assert compared["score_a"] == pytest.approx(graded[0], abs=1e-4)
+    assert compared["score_b"] == pytest.approx(graded[1], abs=1e-4)
+    assert compared["verdict"] == ("a" if graded[0] > graded[1] else "b")
     ranked = judge.rank([shared | {"responses": texts}], progress=False)
-    assert list(ranked["rank"]) == list(alike.rank(ascending=False))
+    assert list(ranked["rank"]) == list(graded.rank(ascending=False))
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from vjudge.data import canonical, length_test, lengths, load_collection
+from vjudge.data import canonical, lengths, load_collection
 from vjudge.judge import load_judge
+from vjudge.metrics import length_test
 from vjudge.metrics.tables import holm
 from vjudge.probes import blanked
 from vjudge.probes.perturbations import replaced

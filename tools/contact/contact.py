@@ -95,47 +95,53 @@ def pairs_of(items: Any, n: int) -> list[dict]:
 
 
 def answers_of(model: Path, template: Template, n: int, seed: int, most: int) -> pd.DataFrame:
-    """One row an answer: raw, closed and what was given in the end."""
+    """One row an answer: id, raw, why it was not read ("" where it was), and what was given."""
     judge = vj.load_judge(model, device="cpu", template=template)
     items = vj.load_collection("scenes", split="test").shuffle(seed=seed)
-    if not template.compares:
-        items = items.select(range(n))
-        run = judge.grade(items, max_new_tokens=most, progress=False)
-        return run[["raw", "closed"]].assign(given=run["score"], id=run["id"])
-    run = judge.compare(pairs_of(items, n // 2), max_new_tokens=most, progress=False)
-    parts = []
-    for order in ("ab", "ba"):
-        part = run[[f"raw_{order}", f"verdict_{order}", "id"]].set_axis(["raw", "given", "id"], axis=1)
-        if order == "ba":  # as it was written: the first response is a
-            part["given"] = part["given"].replace({"a": "b", "b": "a"})
-        parts.append(part)
-    return pd.concat(parts, ignore_index=True)
+    if template.compares:
+        pairs = pairs_of(items, n // 2)
+        run = judge.compare(pairs, max_new_tokens=most, progress=False)
+        parts = []
+        for order in ("ab", "ba"):
+            part = run[["id", f"raw_{order}", f"verdict_{order}"]]
+            parts.append(part.set_axis(["id", "raw", "given"], axis=1))
+        # as it was written: the response that stands first is a
+        parts[1]["given"] = parts[1]["given"].replace({"a": "b", "b": "a"})
+        answers = pd.concat(parts, ignore_index=True).assign(closed=False)
+    else:
+        run = judge.grade(items.select(range(n)), max_new_tokens=most, progress=False)
+        answers = run[["id", "raw"]].assign(given=run["score"], closed=run["closed"] == 1)
+    reasons = []
+    for answer in answers.itertuples():
+        verdict = parse(answer.raw, scores=range(1, 6), format=template.format)
+        cut_off = "cut off" if answer.closed else ""
+        reasons.append(verdict.failure.partition(" (")[0] if verdict.failure else cut_off)
+    return answers.assign(reason=reasons)
 
 
 def measure(model: Path, name: str, n: int, seed: int, most: int) -> dict[str, object]:
     """One row of the table: what became of each answer, and which verdicts were given."""
     template = template_of(name)
     answers = answers_of(model, template, n, seed, most)
-    unread: Counter = Counter()
-    for answer in answers["raw"]:
-        verdict = parse(answer, scores=range(1, 6), format=template.format)
-        if verdict.failure:
-            unread[verdict.failure.partition(":")[0]] += 1
-    given = answers["given"].dropna()
-    shown = [EXAMPLES.get(name, (3,))] * len(answers)
-    if name == "varied":
-        shown = [(varied_score(row),) for row in answers.itertuples()]
-    copied = sum(given.get(place) in shown[place] for place in range(len(answers)))
-    kinds = given if template.compares else given.sort_values().map("{:g}".format)
+    given = answers["given"]
+    missing = given.isna()
+    read = answers["reason"] == ""
+    copied = 0
+    for answer in answers.itertuples():
+        shown = (varied_score(answer),) if name == "varied" else EXAMPLES.get(name, (3,))
+        copied += answer.given in shown
+    kinds = given.dropna()
+    if not template.compares:
+        kinds = kinds.sort_values().map("{:g}".format)
     return {
         "model": model.name,
         "wording": name,
-        "read": len(answers) - unread.total(),
-        "closed": len(given) - (len(answers) - unread.total()),
-        "missing": len(answers) - len(given),
+        "read": int(read.sum()),
+        "closed": int((~read & ~missing).sum()),
+        "missing": int(missing.sum()),
         "copied": copied,
         "verdicts": listed(Counter(kinds)),
-        "why not read": listed(unread),
+        "why not read": listed(Counter(answers["reason"][~read])),
     }
 
 

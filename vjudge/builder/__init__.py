@@ -1,34 +1,16 @@
-"""Build a collection from images: rubrics, instructions, responses, scores and feedback, as for Perception-Collection.
+"""Build a collection from images: rubrics, instructions, responses, scores and feedback.
 
     built = builder.build(paths, vj.load_judge("openai:gpt-4o"), out="outputs/build")
     built.faults()                                         # everything that was wrong, counted
     built.export("outputs/collection", license="cc-by-4.0")
 
-build.py: what is asked, the stages, their record, what comes of them; faults.py: what an answer must hold.
+build.py: what is asked, the stages, their record, what comes of them; faults.py: what an answer
+must hold.
 """
 
-from vjudge.builder.build import (
-    STAGES,
-    Build,
-    BuildError,
-    build,
-    estimate,
-    length_balance,
-    load_seeds,
-)
+from vjudge.builder.build import STAGES, Build, BuildError, build, estimate, load_seeds
 from vjudge.builder.faults import KINDS
-from vjudge.builder.scripted import ScriptedGenerator
 
-__all__ = [
-    "KINDS",
-    "STAGES",
-    "Build",
-    "BuildError",
-    "ScriptedGenerator",
-    "build",
-    "estimate",
-    "length_balance",
-]
-__all__ += ["load_seeds"]
+__all__ = ["KINDS", "STAGES", "Build", "BuildError", "build", "estimate", "load_seeds"]
 
 __dir__ = __all__.copy

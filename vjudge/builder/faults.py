@@ -1,8 +1,7 @@
-"""What an answer must hold before anything of it is kept: its form, and that none of its texts judges itself."""
+"""What an answer must hold before it is kept: its form, and that no text of it judges itself."""
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections.abc import Container, Mapping
@@ -13,22 +12,26 @@ from typing import Any
 import jsonschema
 from rapidfuzz import fuzz, process
 
+from vjudge.prompts.jsons import objects
 from vjudge.prompts.parse import parse
 from vjudge.prompts.values import plain_text
 
 NEAR = 80.0
-"""From where two criteria are near duplicates: rapidfuzz's ratio in percent. Of 2,016 pairs of different criteria the
-closest has 63 (Chinese 69, German 71); rewordings of one criterion have 83 to 97."""
+"""From where on two criteria are near duplicates: rapidfuzz's ratio in percent.
+
+Of 2,016 pairs of different criteria the closest has 63 (Chinese 69, German 71); rewordings of one
+criterion have 83 to 97.
+"""
 SKIPPED = "given up without an answer"  # the failure of a call that a build goes on without
 KINDS = {
-    "no answer": "the generator gave none: a time-out, a broken connection, something that is no chat completion",
+    "no answer": "the generator gave none: a time-out, a broken connection, no chat completion",
     "refusal": "it declined, or a content filter cut it off",
     "turned down": "the request was refused: too long, an unusable picture",
     "cut off": "the answer reached the limit of new tokens",
-    "not JSON": "the answer is no JSON object",
+    "not JSON": "the answer holds no JSON object",
     "wrong form": "the JSON object has other fields or values than asked for",
     "markup": "a text holds headings of the judge's prompt, control tokens or invisible characters",
-    "score leak": "a text judges itself: it states its own score, speaks of the rubric or of planned errors",
+    "score leak": "a text judges itself: its own score, the rubric or planned errors",
     "length": "a text is shorter or longer than asked for",
     "repetition": "a text is one that the generator gave already",
     "contradiction": "the feedback states another score than the one asked for",
@@ -40,7 +43,7 @@ KINDS = {
 
 @dataclass(eq=False)  # exceptions are told apart by identity
 class Fault(Exception):
-    """Why an answer is not kept: one of `KINDS`, what was wrong, and what the generator is told if asked again."""
+    """Why an answer is not kept: one of `KINDS`, what was wrong, and what the generator is told."""
 
     kind: str
     detail: str
@@ -50,150 +53,201 @@ class Fault(Exception):
         return f"{self.kind}: {self.detail}"
 
 
-_FENCE = re.compile(r"(?is)```(?:json)?\s*\n(.*?)\n?\s*```")
+_THOUGHT = re.compile(r"(?is)\A\s*<think>.*?</think>")
 _REFUSAL = re.compile(
     r"(?i)\W*[a-z ,']{0,20}\b(?:sorry|unable|not able|can'?t|cannot|won'?t|as an ai)\b"
 )
-_MARKUP = re.compile(  # control tokens, headings of the judge's prompt, invisible characters
-    r"(?im)\[/?(?:RESULT|INST|SYS)\]|\[\[[AB]\]\]|<\|[^|<>]{0,40}\|>|</?(?:image|s|pad|unk|think|answer|score|feedback)>"
-    r"|^\s*###\s*(?:Task Description|The instruction|Response|Reference Answer|Score Rubrics?|Feedback)"
-    "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+_MARKUP = re.compile(
+    # control tokens
+    r"(?im)\[/?(?:RESULT|INST|SYS)\]|\[\[[AB]\]\]|<\|[^|<>]{0,40}\|>"
+    r"|</?(?:image|s|pad|unk|think|answer|score|feedback)>"
+    # headings of the judge's prompt
+    r"|^\s*###\s*(?:Task Description|The instruction|Response|Reference Answer|Score Rubrics?"
+    r"|Feedback)"
+    # invisible characters
+    "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff"
+    "\ud800-\udfff]"
 )
 
 _ORDER = ("zero one two three four five six seven eight nine ten".split(), "零一二三四五六七八九十")
 _NUMBERS = {word: n for words in _ORDER for n, word in enumerate(words)} | {"两": 2}
 _N = rf"(?:[0-9]+(?:\.[0-9]+)?|(?:{'|'.join(_NUMBERS)})(?![a-z]))"
 _TEXT = r"(?:answer|response|reply)"
-_SELF = rf"(?:(?:this|my(?: own)?|the|your|an?) {_TEXT}|(?:diese|meine|deine|die|der|eine)[rs]? Antwort)"
+_SELF = (
+    rf"(?:(?:this|my(?: own)?|the|your|an?) {_TEXT}"
+    r"|(?:diese|meine|deine|die|der|eine)[rs]? Antwort)"
+)
 _GRADE = r"(?:score|rating|mark|grade|level|quality)"
 _LINK = (  # words that may stand between a text, what it earns and the number
-    r"(?:,? (?:that|which|is|be|would|should|could|can|will|may|clearly|only|just|probably|fully|full|overall|an?|the"
-    rf"|of|at|as|with|{_GRADE}|eine?|die|mit|nur|wohl|würde|\w{{0,20}}note)){{0,9}}"
+    r"(?:,? (?:that|which|is|be|would|should|could|can|will|may|clearly|only|just|probably|fully"
+    rf"|full|overall|an?|the|of|at|as|with|{_GRADE}|eine?|die|mit|nur|wohl|würde|\w{{0,20}}note))"
+    r"{0,9}"
 )
 _EARNS = (
     r"(?:(?:deserve|earn|merit|warrant|receive|get|score|rate|grade)[sd]?|worth|given"
     r"|verdient|bekommt|erhält|erhalten|erreicht|erzielt|bewerten|benoten|geben)"
 )
-_END = r"(?=\s*(?:$|[.,;:!?)\n/]|(?:out of|von|points?|Punkte?|because|since|as|for|about)\b))"
-_JUDGES_ITSELF = re.compile(  # what a text says of itself; of what an image shows nobody speaks like this
-    rf"(?i)\b(?:{_SELF}{_LINK} {_EARNS}|(?:this|it) (?:deserve|merit|warrant)s(?= [a-z ]*[0-9])){_LINK} {_N}{_END}"
-    rf"|\b{_SELF}{_LINK} {_N}(?: von {_N})?(?: Punkte?)? {_EARNS}\b"
-    rf"|\b(?:I|ich)\b[^.?!\n]{{0,9}} (?:(?:rate|score|grade|mark|bewerte|benote|gebe) (?:{_SELF}|myself)"
-    rf"[^.?!\n]{{0,25}}|give (?:this|my|myself)(?: own)?(?: {_TEXT})?{_LINK}) {_N}{_END}"
-    rf"|\b(?:rated|scored|graded)(?: at| as)? {_N}[^.?!\n]{{0,9}} by me\b"
-    rf"|\b(?:{_GRADE}[- ](?:of )?{_N}|{_N}[- ]out[- ]of[- ]{_N}|(?:low|high|top|middle)\w{{0,3}}[- ]scor(?:e|ing))"
-    rf" {_TEXT}\b|\b{_TEXT} (?:of|at|with|worth){_LINK} {_GRADE}{_LINK} {_N}"
-    r"|\b(?:by|per|following|under|against|according to) (?:the|this) (?:(?:scoring )?rubric|scoring criteri)"
-    r"|\b(?:nach|laut|gemäß) (?:dem|diesem) Bewertungs(?:raster|schema)"
-    rf"|\b(?:this|my) {_TEXT} (?:(?:(?!that\b)\w+ ){{0,4}}(?:deliberate|intentional)|(?:is|was) (?:meant|supposed"
-    r"|intended) to be)|\bI (?:have |\w+ed )?(?:deliberate|intentional|purpose)ly\b"
-    r"|(?:本|这个|这份|這個|该|該|此|我的)(?:回答|回复|回覆|答案|回应|答复)[^。！？\n]{0,6}(?:得|获|評|评|打|给|給|值)[^。！？\n]{0,4}"
-    rf"{_N}\s*分|得\s*{_N}\s*分的(?:回答|回复|回覆|答案)|(?:根据|按照|依据|根據|依據)(?:本|此|该|這個|这个)?[评評]分(?:标准|標準|细则)"
+_AT_BEST = r"at (?:the )?(?:very )?(?:best|most)\b"
+_END = (
+    r"(?=\s*(?:$|[.,;:!?)\n/]|(?:out of|von|points?|Punkte?|because|since|as|for|about)\b"
+    rf"|{_AT_BEST}))"
+)
+_OF_RUBRIC = r"(?!['\u2019]s (?!standard|criteri|level|scale|term|wording))"
+_JUDGES_ITSELF = re.compile(  # what a text says of itself: of an image nobody speaks like this
+    "|".join(
+        [
+            # "merits a 3 at best", "this answer deserves a 3", "it deserves a score of 3"
+            rf"(?i)\b(?:merit|deserve|warrant)s?{_LINK} {_N} {_AT_BEST}",
+            rf"\b(?:{_SELF}{_LINK} {_EARNS}"
+            rf"|(?:this|it) (?:deserve|merit|warrant)s(?= [a-z ]*[0-9])){_LINK} {_N}{_END}",
+            rf"\b{_SELF}{_LINK} {_N}(?: von {_N})?(?: Punkte?)? {_EARNS}\b",
+            # "I would rate this response 2", "rated 3/5 by me"
+            r"\b(?:I|ich)\b[^.?!\n]{0,9}"
+            rf" (?:(?:rate|score|grade|mark|bewerte|benote|gebe) (?:{_SELF}|myself)[^.?!\n]{{0,25}}"
+            rf"|give (?:this|my|myself)(?: own)?(?: {_TEXT})?{_LINK}) {_N}{_END}",
+            rf"\b(?:rated|scored|graded)(?: at| as)? {_N}[^.?!\n]{{0,9}} by me\b",
+            # "a low-scoring answer", "a response of score 3"
+            rf"\b(?:{_GRADE}[- ](?:of )?{_N}|{_N}[- ]out[- ]of[- ]{_N}"
+            rf"|(?:low|high|top|middle)\w{{0,3}}[- ]scor(?:e|ing)) {_TEXT}\b",
+            rf"\b{_TEXT} (?:of|at|with|worth){_LINK} {_GRADE}{_LINK} {_N}",
+            # "by the rubric", but not "by the rubric's author"
+            r"\b(?:by|per|following|under|against|according to) (?:the|this)"
+            rf" (?:(?:scoring )?rubric{_OF_RUBRIC}|scoring criteri)",
+            r"\b(?:nach|laut|gemäß) (?:dem|diesem) Bewertungs(?:raster|schema)",
+            # planned errors
+            rf"\b(?:this|my) {_TEXT} (?:(?:(?!that\b)\w+ ){{0,4}}(?:deliberate|intentional)"
+            r"|(?:is|was) (?:meant|supposed|intended) to be)",
+            r"\bI (?:have |\w+ed )?(?:deliberate|intentional|purpose)ly\b",
+            r"(?:本|这个|这份|這個|该|該|此|我的)(?:回答|回复|回覆|答案|回应|答复)"
+            r"[^。！？\n]{0,6}"
+            rf"(?:得|获|評|评|打|给|給|值)[^。！？\n]{{0,4}}{_N}\s*分",
+            rf"得\s*{_N}\s*分的(?:回答|回复|回覆|答案)",
+            r"(?:根据|按照|依据|根據|依據)(?:本|此|该|這個|这个)?"
+            r"[评評]分(?:标准|標準|细则)",
+        ]
+    )
 )
 _VERDICT = re.compile(  # a sentence or a line that is nothing but a verdict
-    r"(?i)[*_\s]*(?P<so>(?:so|thus|therefore|hence|also|daher|somit|deshalb),? |(?:因此|所以|综上|因而)[，,]?)?"
-    r"(?:ist |beträgt )?(?:the |my |die )?(?P<overall>overall |总体|整体|總體)?(?:final |total |最终)?"
-    r"(?:score|rating|grade|(?:mark|level|quality)(?= is)|Gesamt\w+|Bewertung|Wertung|Note|Punktzahl"
-    r"|得分|评分|評分|分数|分數|总分|總分)"
-    rf"[*_]*(?:(?P<label>\s*[:：])| is| ist| beträgt|[是为為])?[*_\s]*(?P<n>{_N})(?:\s*(?:/|out of|von)\s*{_N})?"
-    r"(?: Punkte| points|\s*分)?[*_\s.。!]*"
+    r"(?i)[*_\s]*"
+    r"(?P<so>(?:so|thus|therefore|hence|also|daher|somit|deshalb),? "
+    r"|(?:因此|所以|综上|因而)[，,]?)?"
+    r"(?:ist |beträgt )?(?:the |my |die )?"
+    r"(?P<overall>overall |总体|整体|總體)?(?:final |total |最终)?"
+    r"(?:score|rating|grade|(?:mark|level|quality)(?= is)|Gesamt\w+|Bewertung|Wertung|Note"
+    r"|Punktzahl|得分|评分|評分|分数|分數|总分|總分)[*_]*"
+    r"(?:(?P<label>\s*[:：])| is| ist| beträgt|[是为為])?[*_\s]*"
+    rf"(?P<n>{_N})(?:\s*(?:/|out of|von)\s*{_N})?(?: Punkte| points|\s*分)?[*_\s.。!]*"
 )
 _SENTENCES = re.compile(r"\n|(?<=[.!?。！？])(?=\s|[^\x00-\x7f])")
 
 
 def read_answer(record: Mapping[str, Any], schema: Mapping[str, Any], limit: int) -> dict[str, Any]:
-    """Read an answer (text, failure, finish) that is one JSON object, bare or in a fenced block; else a `Fault`."""
-    if failure := record["failure"]:
+    """Read an answer that is one JSON object, bare, in a fenced block or with prose around it.
+
+    Args:
+        record: the answer's text, failure and finish.
+        schema: the form of the object.
+        limit: the most tokens of an answer, for the message.
+
+    Raises:
+        Fault: there is no such object, or there are several.
+    """
+    failure = record["failure"]
+    if failure:
         if "refused" in failure or "filter" in failure:
             raise Fault("refusal", failure, "it was refused, and the task is harmless.")
         raise Fault("no answer" if failure == SKIPPED else "turned down", failure)
-    body = record["text"].strip()
-    if fenced := _FENCE.fullmatch(body):
-        body = fenced[1].strip()
-    try:
-        answer = json.loads(body, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        if _REFUSAL.match(plain_text(body)):
-            raise Fault(
-                "refusal", shorten(body, 80), "it declined to answer, and the task is harmless."
-            ) from None
-        if record["finish"] != "stop":
-            raise Fault("cut off", f"at {limit} new tokens", "it was too long.") from None
-        raise Fault(
-            "not JSON", f"{error}, in {shorten(body, 80)!r}", "it was not a single JSON object."
-        ) from None
-    errors = jsonschema.Draft202012Validator(schema).iter_errors(answer)
-    if wrong := [f"{error.json_path}: {shorten(error.message, 100)}" for error in errors]:
-        raise Fault(
-            "wrong form", "; ".join(wrong[:5]), "its fields were not those of the form shown above."
-        )
-    return answer
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(dict(pairs)) < len(pairs):
-        raise ValueError("a field stands twice")
-    return dict(pairs)
+    text = _THOUGHT.sub("", record["text"]).strip()
+    validator = jsonschema.Draft202012Validator(schema)
+    found = list(objects(text))
+    sound = [cells for _, _, cells in found if validator.is_valid(cells)]
+    if len(sound) == 1:
+        return sound[0]
+    if len(sound) > 1:
+        note = "it held several JSON objects; give one."
+        raise Fault("wrong form", f"{len(sound)} objects of the form", note)
+    if not found and _REFUSAL.match(plain_text(text)):
+        note = "it declined to answer, and the task is harmless."
+        raise Fault("refusal", shorten(text, 80), note)
+    if record["finish"] != "stop":
+        raise Fault("cut off", f"at {limit} new tokens", "it was too long.")
+    if not found or found[0][0] != text.find("{"):
+        note = "it was not a single JSON object."
+        raise Fault("not JSON", f"no object in {shorten(text, 80)!r}", note)
+    wrong = []
+    for error in validator.iter_errors(found[0][2]):
+        what = shorten(error.message, 100)
+        if type(error.instance) is object:  # how `objects` marks a key that stands twice
+            what = "stands twice"
+        wrong.append(f"{error.json_path}: {what}")
+    note = "its fields were not those of the form shown above."
+    raise Fault("wrong form", "; ".join(wrong[:5]), note)
 
 
 def self_judgement(text: str, scores: Container[float] = range(101)) -> str:
-    """The words in which a text judges itself; empty where its numbers are content, such as a scoreboard's.
+    """The words in which a text judges itself; empty where its numbers are content.
 
-    A judgement is, in English, German or Chinese, a grade that the text gives itself, or talk of the rubric or of
-    planned errors; a verdict that the parser reads; a first or last sentence that only states one of `scores`.
+    A judgement is, in English, German or Chinese, a grade that the text gives itself, or talk of
+    the rubric or of planned errors; a verdict that the parser reads; a first or last sentence that
+    only states one of `scores`.
 
-    >>> self_judgement("The scoreboard says that the score is 3."), self_judgement("A cup. This answer deserves a 3.")
-    ('', 'This answer deserves a 3')
+    >>> self_judgement("The scoreboard says that the score is 3.")
+    ''
+    >>> self_judgement("A cup. This answer deserves a 3.")
+    'This answer deserves a 3'
     """
     text = plain_text(text.strip())
-    if match := _JUDGES_ITSELF.search(text):
+    match = _JUDGES_ITSELF.search(text)
+    if match:
         return match[0]
-    for form in (
-        "prometheus",
-        "mt-bench-score",
-        "flow-judge",
-    ):  # in which nothing but a verdict is written
+    for form in ("prometheus", "mt-bench-score", "flow-judge"):  # that hold nothing but a verdict
         if not parse(text, scores=range(101), format=form).failure:
             return f"a verdict in the form of {form}"
     sentences = _SENTENCES.split(text)
-    verdicts = [verdict for place in (0, -1) if (verdict := _VERDICT.fullmatch(sentences[place]))]
-    said = (
-        one[0].strip() for one in verdicts if (one["so"] or one["label"]) and _value(one) in scores
-    )
-    return next(said, "")
+    for sentence in (sentences[0], sentences[-1]):
+        verdict = _VERDICT.fullmatch(sentence)
+        if verdict and (verdict["so"] or verdict["label"]) and _value(verdict) in scores:
+            return verdict[0].strip()
+    return ""
 
 
 def check_text(name: str, text: str, scores: Container[float] = ()) -> str:
-    """A field's text, stripped; a `Fault` if it is blank, holds markup or, given `scores`, judges itself by them."""
+    """A field's text, stripped.
+
+    Raises:
+        Fault: it is blank, holds markup or, given `scores`, judges itself by them.
+    """
     text = text.strip()
     if not text:
         raise Fault("wrong form", f"{name} is blank", f"{name} was blank.")
-    if scores and (words := self_judgement(text, scores)):
-        note = f"{name} spoke of its own score or level, the rubric or planned errors. It must never do so."
-        raise Fault("score leak", f"{name} says {words!r}", note)
-    if match := _MARKUP.search(text):
-        note = f"{name} held markup. Use plain prose without headers, tags, markers or control characters."
-        raise Fault("markup", f"{name} holds {match[0].strip()!r}", note)
+    words = self_judgement(text, scores) if scores else ""
+    if words:
+        note = f"{name} spoke of its own score or level, the rubric or planned errors."
+        raise Fault("score leak", f"{name} says {words!r}", f"{note} It must never do so.")
+    match = _MARKUP.search(text)
+    if match:
+        note = "Use plain prose without headers, tags, markers or control characters."
+        raise Fault("markup", f"{name} holds {match[0].strip()!r}", f"{name} held markup. {note}")
     return text
 
 
 def check_feedback(text: str, score: int) -> str:
-    """A feedback without its closing "So the overall score is N."; a `Fault` if another score or markup is in it."""
+    """A feedback without its closing "So the overall score is N.".
+
+    Raises:
+        Fault: another score or markup is in it, or it opens with its score.
+    """
     text = text.strip()
     first, last = (_SENTENCES.split(text)[place] for place in (0, -1))
-    if (closing := _VERDICT.fullmatch(last)) and (closing["so"] or closing["overall"]):
+    closing = _VERDICT.fullmatch(last)
+    if closing and (closing["so"] or closing["overall"]):
         if _value(closing) != score:
+            what = f"the feedback for score {score} ends {last.strip()!r}"
             note = f"the feedback stated another score than the one asked for, {score}."
-            raise Fault(
-                "contradiction", f"the feedback for score {score} ends {last.strip()!r}", note
-            )
+            raise Fault("contradiction", what, note)
         text = text.removesuffix(last)
-    if (
-        text
-        and (opening := _VERDICT.fullmatch(first))
-        and opening["overall"]
-        and _value(opening) == score
-    ):
+    opening = _VERDICT.fullmatch(first)
+    if text and opening and opening["overall"] and _value(opening) == score:
         raise Fault("score leak", f"feedback says {first!r}", "the feedback stated the score.")
     return check_text("feedback", text, (score,))
 
@@ -204,10 +258,15 @@ def normal(text: str) -> str:
 
 
 def near_duplicate(text: str, texts: Mapping[str, str], least: float = NEAR) -> Fault | None:
-    """What is wrong with a text that is `least` % like one of `texts`, which are by name and as `normal` gives them."""
-    if not (
-        closest := process.extractOne(normal(text), texts, scorer=fuzz.ratio, score_cutoff=least)
-    ):
+    """What is wrong with a text that is like one of `texts`.
+
+    Args:
+        text: as the generator wrote it.
+        texts: by name, as `normal` gives them.
+        least: the likeness from which on a text is a near duplicate, in percent.
+    """
+    closest = process.extractOne(normal(text), texts, scorer=fuzz.ratio, score_cutoff=least)
+    if closest is None:
         return None
     detail = f"{text[:60]!r} is {closest[1]:.0f} % like {closest[2]}"
     return Fault("near duplicate", detail, "it was too close to one that there is already.")

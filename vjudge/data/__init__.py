@@ -1,26 +1,27 @@
-"""Collections: published data sets and local files in one canonical schema, checked before anything runs.
+"""Collections: published data sets and local files in one canonical schema, checked before a run.
 
-Items have the columns `id`, `images` (list), `instruction`, `response`, `reference_answer`, `criteria`, `descriptions`
-(list of str, lowest score first), `gold` (score), `feedback`, `human_scores` (list), `group` (the unit of resampling).
-Pairs have `response_a`, `response_b` and `preference` ("a", "b" or "tie") in place of the response and the scores;
-candidates have `responses` and `ranks`. What a source does not know stays None, or NaN for `gold`.
+Items have the columns `id`, `images` (list), `instruction`, `response`, `reference_answer`,
+`criteria`, `descriptions` (list of str, lowest score first), `gold` (score), `feedback`,
+`human_scores` (list), `group` (the unit of resampling). Pairs have `response_a`, `response_b` and
+`preference` ("a", "b" or "tie") in place of the response and the scores; candidates have
+`responses` and `ranks`. What a source does not know is None, or NaN for `gold`.
 
-To add a data set: put an `Adapter` into `adapters.ADAPTERS`, which says which of its columns is which of ours, with a
-function for what takes more than a name. `load_collection` knows it by its hub ids, and local files by their columns.
+To add a data set: put an `Adapter` into `adapters.ADAPTERS`, which says which of its columns is
+which of ours, with a function for what takes more than a name. `load_collection` knows it by its
+hub ids, and local files by their columns.
 """
 
-from vjudge.data.load import canonical, check_pictures, load_collection, origin, readable, rows_of
-from vjudge.data.schema import FEATURES, CollectionError, Problem
-from vjudge.data.summary import (
-    cases,
-    fingerprint,
-    length_test,
-    lengths,
-    levels,
-    n_words,
-    truth,
-    validate,
+from vjudge.data.checks import validate
+from vjudge.data.load import (
+    canonical,
+    check_pictures,
+    load_collection,
+    origin,
+    readable,
+    rows_of,
 )
+from vjudge.data.schema import FEATURES, CollectionError, Problem
+from vjudge.data.summary import cases, fingerprint, lengths, levels, n_words, truth
 from vjudge.data.verdicts import load_verdicts
 
 __all__ = [
@@ -31,7 +32,6 @@ __all__ = [
     "cases",
     "check_pictures",
     "fingerprint",
-    "length_test",
     "lengths",
     "levels",
     "load_collection",

@@ -28,6 +28,7 @@ from vjudge.metrics.inference import (
     severities,
 )
 from vjudge.metrics.labels import label_weights, next_labels, prediction_powered_mean
+from vjudge.metrics.length import length_test
 from vjudge.metrics.pairwise import (
     bradley_terry,
     classification,
@@ -43,7 +44,7 @@ __all__ = [
     "calibration_errors", "classification", "compare_judges", "conformal_intervals", "correlate",
     "correlate_levels", "corrected_rate", "corrected_rate_from_labels", "correlation_table",
     "effective_judges", "expected_calibration_error", "feedback_preference", "human_ceiling",
-    "label_weights", "labels_needed", "length_controlled", "lengths", "next_labels",
+    "label_weights", "labels_needed", "length_controlled", "length_test", "lengths", "next_labels",
     "overlap_baselines", "pairwise_accuracy", "prediction_powered_mean", "published", "rater_table",
     "scaled", "severities", "temperature_scaling", "tie_calibrated_accuracy", "win_rate",
 ]  # fmt: skip

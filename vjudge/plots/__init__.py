@@ -1,23 +1,33 @@
-"""Figures and tables sized for a venue: the same bytes on every run, readable in gray and by the colour-blind.
+"""Figures and tables sized for a venue, the same bytes on every run.
 
-A plotting function takes a frame and returns a matplotlib figure at the venue's width; `save_figure` writes it with its
-caption and data. Every figure takes the options of `page`: venue, column, note and font. What is not drawn is counted,
-in the corner and the caption. A frame that lacks a column, names a cell twice or has nothing to draw is a ValueError.
+They are readable in gray and by the colour-blind. A plotting function takes a frame and returns a
+matplotlib figure at the venue's width; `save_figure` writes it with its caption and data. Every
+figure takes the options of `page`: venue, column and font. What is not drawn is counted in the
+caption. A frame that lacks a column, names a cell twice or has nothing to draw is a ValueError.
+
+style.py     venues, fonts, colours, the page
+figures.py   estimates with intervals: forests, shares, curves
+matrices.py  judges against benchmarks, and against each other
+scores.py    single verdicts: confusion, calibration, lengths
+boxes.py     qualitative examples, as a figure and as LaTeX
+save.py      files: figures with caption and data, LaTeX tables
 """
 
+from vjudge.plots.boxes import qualitative, qualitative_latex
 from vjudge.plots.figures import (
     FOUR_WAY,
     battery_effects,
     curves,
     forest,
-    heatmap,
     preference_bars,
+    small_multiples,
     tag_bars,
     training_curve,
-    who_beats_whom,
 )
+from vjudge.plots.matrices import heatmap, rank_heatmap, who_beats_whom, win_matrix
 from vjudge.plots.save import caption, save_correlations, save_figure, save_table
 from vjudge.plots.scores import (
+    agreement_scatter,
     calibration_curve,
     confusion,
     length_by_score,
@@ -26,10 +36,11 @@ from vjudge.plots.scores import (
 from vjudge.plots.style import MIN_TEXT, PALETTE, VENUES, Look, Page, looks, page, width
 
 __all__ = [
-    "FOUR_WAY", "MIN_TEXT", "PALETTE", "VENUES", "Look", "Page", "battery_effects",
-    "calibration_curve", "caption", "confusion", "curves", "forest", "heatmap", "length_by_score", "length_scatter",
-    "looks", "page", "preference_bars", "save_correlations", "save_figure", "save_table",
-    "tag_bars", "training_curve", "who_beats_whom", "width",
+    "FOUR_WAY", "MIN_TEXT", "PALETTE", "VENUES", "Look", "Page", "agreement_scatter",
+    "battery_effects", "calibration_curve", "caption", "confusion", "curves", "forest", "heatmap",
+    "length_by_score", "length_scatter", "looks", "page", "preference_bars", "qualitative",
+    "qualitative_latex", "rank_heatmap", "save_correlations", "save_figure", "save_table",
+    "small_multiples", "tag_bars", "training_curve", "who_beats_whom", "width", "win_matrix",
 ]  # fmt: skip
 
 __dir__ = __all__.copy

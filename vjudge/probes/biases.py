@@ -24,7 +24,7 @@ from vjudge.images import Pictures
 from vjudge.metrics.baselines import lengths
 from vjudge.metrics.tables import groups_of
 from vjudge.probes.effects import coefficient, equal, mean, share, slope
-from vjudge.probes.perturbations import PERTURBATIONS, Perturbation
+from vjudge.probes.perturbations import PERTURBATIONS, Perturbation, beside
 from vjudge.probes.runs import (
     COMPARED,
     GOLD,
@@ -157,7 +157,8 @@ def _with_own_answers(runs: ProbeRuns) -> datasets.Dataset:
         for answer in batch:
             texts[answer.index] = answer.text
     own = dict(zip(places, texts, strict=True))
-    return items.add_column("own_answer", [own[key] for key in keys])
+    column = datasets.Dataset.from_dict({"own_answer": [own[key] for key in keys]})
+    return beside(items, column)
 
 
 def verbosity(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:

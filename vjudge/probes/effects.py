@@ -248,10 +248,10 @@ def judged(frame: pd.DataFrame) -> pd.DataFrame:
     alone = cases.str.startswith(UNDECIDED) & (verdict == "moves") & (not swapped_moves)
     verdict[alone] = "can't say"
     frame = frame.assign(p_holm=p_holm, verdict=verdict)
+    frame.loc[alone, "note"] = "only swapped images tell seeing from noticing an odd image"
+    frame.loc[stay & ~inside & sure & ~large, "note"] = "shown, but perhaps too small to count"
     reading = [_reading(row) for row in frame.to_dict("records")]
-    frame["reading"] = pd.Series(reading, frame.index, dtype=object)
-    frame.loc[alone, "reading"] = "can't say: only swapped images tell seeing from noticing grey"
-    return frame
+    return frame.assign(reading=pd.Series(reading, frame.index, dtype=object))
 
 
 def _reading(row: dict[str, Any]) -> str:

@@ -37,14 +37,18 @@ def replaced(items: datasets.Dataset, **columns: Sequence[Any]) -> datasets.Data
     """The collection with whole columns replaced, in their old order and types."""
     features = datasets.Features({name: items.features[name] for name in columns})
     new = datasets.Dataset.from_dict(columns, features=features)
+    return beside(items.remove_columns(list(columns)), new).select_columns(items.column_names)
+
+
+def beside(items: datasets.Dataset, new: datasets.Dataset) -> datasets.Dataset:
+    """The collection with further columns, made without a progress bar."""
     bars = datasets.is_progress_bar_enabled()
-    datasets.disable_progress_bars()  # one for each selection would bury the judge's own
+    datasets.disable_progress_bars()
     try:
-        whole = datasets.concatenate_datasets([items.remove_columns(list(columns)), new], axis=1)
+        return datasets.concatenate_datasets([items, new], axis=1)
     finally:
         if bars:
             datasets.enable_progress_bars()
-    return whole.select_columns(items.column_names)
 
 
 def _changed(items: datasets.Dataset, cells: Iterable[Cells]) -> datasets.Dataset:
@@ -445,7 +449,7 @@ for _name, _phrase in PHRASES.items():
     PERTURBATIONS[f"injected_{_name}"] = _P(
         "injection",
         "stay",
-        f"an injected {_name}",
+        f"an injected verdict ({_name})",
         _rows(partial(_injected, _phrase)),
         asks=-1 if _name == "worst" else 1,
     )

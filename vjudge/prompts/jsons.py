@@ -7,14 +7,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from vjudge.prompts.values import MORE, NO_VALUE, Said, choice, plain_text, score
+from vjudge.prompts.values import MORE, NO_VALUE, OFF_SCALE, Said, choice, plain_text, score
 from vjudge.records import weighted_mean
 
 _KEYS = {
-    "score": ("score", "rating", "overall_score", "final_score", "overall"),
+    "score": (
+        *("score", "rating", "overall_score", "final_score", "overall", "total_score"),
+        *("revised_score", "corrected_score", "adjusted_score"),
+    ),
     "choice": ("choice", "winner", "better_response", "verdict", "preference", "better", "answer"),
 }
 _FEEDBACK = ("feedback", "reasoning", "explanation", "rationale", "reason", "analysis")
+_TOPS = ("max_score", "maximum_score", "max", "maximum", "out_of", "scale")  # of another scale
 _MOST_STARTS = 50  # bounds the time on floods of opening braces
 _TWICE = object()  # the value of a key that stands twice
 
@@ -55,7 +59,13 @@ def verdict_in(
     found = [_value(cells[key], gives, scale) for key in _KEYS[gives] if key in cells]
     if len(set(found)) > 1:
         return "two verdicts (under two keys)"
-    return found[0] if found else None
+    if not found:
+        return None
+    for key in _TOPS:
+        top = re.findall(r"\d+", str(cells.get(key)))
+        if gives == "score" and top and top[-1] != str(scale[-1]):
+            return f"{OFF_SCALE} of {scale[0]} to {scale[-1]} ({key})"
+    return found[0]
 
 
 def _value(value: Any, gives: str, scale: Sequence[int]) -> Said | str:

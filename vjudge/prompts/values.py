@@ -119,15 +119,20 @@ def score(line: str, scale: Sequence[int], *, halves: bool = False) -> Said | st
     return Said(score=value) if fits else f"{OFF_SCALE} of {scale[0]} to {scale[-1]}"
 
 
+_PAIR = re.compile(
+    rf"({DIGITS})(?: ?(?:/|out of) ?10)? ?[ ,;|] ?({DIGITS})(?: ?(?:/|out of) ?10)? ?[.]?"
+)
+
+
 def two_scores(line: str, scale: Sequence[int], *, of_second: bool = False) -> Said | str:
     """A line of two numbers: a choice by them, or `of_second` the second one."""
-    bare = undress(line).rstrip(" .")
-    parts = re.split(r" ?[,;|] ?| (?=\d)", bare)
-    said = [score(part, scale, halves=True) for part in parts]
-    values = [one.score for one in said if isinstance(one, Said) and one.score is not None]
-    if len(parts) != 2 or len(values) != 2 or re.search("[a-z]", bare.replace("out of", "")):
+    hit = _PAIR.fullmatch(undress(line))
+    if hit is None or len(line) > LONGEST:
         return NO_VALUE
-    first, second = values
+    first = float(hit[1])
+    second = float(hit[2])
+    if min(first, second) < scale[0] or max(first, second) > scale[-1]:
+        return OFF_SCALE
     if of_second:
         return Said(score=second, scores=(first, second))
     if first == second:
@@ -199,5 +204,4 @@ def sign(line: str, scale: Sequence[int] = (), *, table: Mapping[str, str]) -> S
 def is_value(line: str) -> bool:
     """Whether a line is a value of any kind and scale."""
     bare = undress(line)
-    pair = re.fullmatch(rf"{DIGITS}(?:/10)? ?[ ,;|] ?{DIGITS}(?:/10)?", bare)
-    return bool(_SCORE.fullmatch(bare) or _CHOICE.fullmatch(bare) or pair)
+    return any(kind.fullmatch(bare) for kind in (_SCORE, _CHOICE, _PAIR))

@@ -1,74 +1,72 @@
-"""`report`: the runs that a card rests on, graded now or given; the card, and its parts with their numbers and figures.
+"""`report`: what metrics and probes found about judges, a claim a row and a judge a column.
 
-What a part asks, and the sentence that follows from its numbers, are in assets/report.txt. Red is what a test says
-after Holm's correction over all tests of the card, and nothing else.
+Nothing is computed here: numbers are those of `vjudge.metrics` and `vjudge.probes`.
 """
 
 from __future__ import annotations
 
 import html
-import re
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 import vjudge
-from vjudge import data, metrics, plots
-from vjudge.engines.engine import say
-from vjudge.metrics.tables import CHOICES, format_number, groups_of, shares
-from vjudge.probes import PERTURBATIONS, Trials, Unmet, battery
-from vjudge.probes.trials import COMPARED, ORIGINAL, mean, scored
-from vjudge.prompts import families
-from vjudge.reports import pages
-from vjudge.reports.pages import interval_text
-from vjudge.runs import Run, RunError
+from vjudge import data, metrics, plots, probes
+from vjudge.metrics.tables import CHOICES, format_interval, format_number, groups_of, shares
+from vjudge.probes.effects import mean
+from vjudge.probes.runs import MissingInputError
+from vjudge.reports import page
+from vjudge.reports.sides import SAMPLES, Side, by_name, check_request, side_of
 
-PROBES = ["blindness", "verbosity", "length", "injection", "position", "consistency"]
-CONTROLS = [
-    name for name in PERTURBATIONS if name.startswith(("image_", "response_padded", "injected_"))
-]
-SAMPLES = 4  # verdicts an item for consistency
-COLUMNS = ["measure", "estimate", "low", "high", "unit", "n", "p_holm", "reading"]
-STATISTICS = {"pearson": "Pearson r", "spearman": "Spearman ρ", "kendall": "Kendall τ-b"}
-CHOSEN = {"with_ties": "same choice of three", "without_ties": "same choice where people decided",
-          "all_pairs": "same choice, no verdict is an error"}  # fmt: skip
-ERRORS = {"bias": "mean of score less truth", "mae": "mean absolute error"}
-WORK = {
-    "n_prompt_tokens": ("reads", "tokens"),
-    "n_new_tokens": ("writes", "tokens"),
-    "seconds": ("takes", "seconds"),
+CLAIMS = {
+    "agreement": "Scores agree with the truth",
+    "image": "Scores depend on the image",
+    "length": "Length by itself does not change scores",
+    "position": "The order of responses does not change the choice",
+    "injection": "A verdict written into the response does not change scores",
+    "consistency": "Repeated verdicts agree",
+    "failures": "Every verdict can be read",
+    "calibration": "Scores are neither too high nor too low",
+    "cost": "Work for a verdict",
+}
+PROBED = {
+    "image": ["blindness"],
+    "length": ["verbosity", "length"],
+    "position": ["position"],
+    "injection": ["injection"],
+    "consistency": ["consistency"],
 }
 BLIND = ("image_blanked", "image_swapped", "image_shuffled")
-MOST = 3  # cases that a sentence names
-Result: TypeAlias = tuple[pd.DataFrame, dict[str, Any]]
-"""The numbers, of `COLUMNS` those that there are, and what the sentences of assets/report.txt rest on."""
+WORK = {"n_prompt_tokens": "tokens read", "n_new_tokens": "tokens written", "seconds": "seconds"}
+COLUMNS = ["measure", "estimate", "low", "high", "unit", "n", "p_holm"]
+ALERTS = (UserWarning, RuntimeWarning)
+Finding = tuple[pd.DataFrame, str, str]  # numbers, sentence, verdict
 
 
 class Part(NamedTuple):
-    """One question of a card, its numbers in `COLUMNS`, and the sentence that follows from them.
+    """One claim about one judge.
 
-    `state` is "against" where a test corrected by Holm's method says that something is not as it must be, "open" where
-    none can say, "sound" where all is as it must be, "described" where nothing must.
+    `verdict` is "holds" or "fails" where a test, corrected by Holm's method over all tests of the
+    judge, decides it, "undecided" where the items are too few, "measured" where nothing is tested.
+    `sentence` has direction and size, `table` the numbers, with the columns of `COLUMNS`.
     """
 
     name: str
-    question: str
-    table: pd.DataFrame
+    judge: str
+    verdict: str
     sentence: str
-    state: str
+    table: pd.DataFrame
 
 
 class CardFigure(NamedTuple):
-    """A figure at the venue's width, its caption and its data."""
+    """A figure, its caption and its data."""
 
     name: str
     figure: Figure
@@ -78,110 +76,128 @@ class CardFigure(NamedTuple):
 
 @dataclass
 class Card:
-    """A judge's report card, which shows itself in a notebook: `table` has its numbers, `write(folder)` writes it.
+    """The report card of one judge or several, which shows itself in a notebook.
 
-    `parts` are what was measured, `absent` what was not, each with the reason; `remarks` are what to know before a
-    number is printed, `methods` sentences, each with what it cites. The rest is what parts rest on: `run` has a row a
-    verdict, `scores` one an item: score, gold, group and further judges; `ratings` are those of people.
+    Attributes:
+        judges: their names.
+        collection, truth: what was judged, and what scores are held against.
+        parts: what was found, by claim and judge.
+        absent: what could not be measured: judge, what, reason.
+        remarks: what to know before a number is printed.
+        methods: how the numbers were made.
+        figures: of all judges side by side.
     """
 
-    judge: str
+    judges: list[str]
     collection: str
     truth: str
-    run: pd.DataFrame
-    scores: pd.DataFrame
-    ratings: list[list[Any]]
-    trials: Trials
-    probes: pd.DataFrame
-    facts: Mapping[str, Any]
+    size: str
     venue: str
-    by: str | None
-    options: dict[str, Any]
     parts: list[Part] = field(default_factory=list)
-    absent: list[tuple[str, str]] = field(default_factory=list)
+    absent: list[tuple[str, str, str]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    methods: list[str] = field(default_factory=list)
     figures: list[CardFigure] = field(default_factory=list)
-    methods: list[tuple[str, list[str]]] = field(default_factory=list)
 
     @property
-    def pairs(self) -> bool:
-        """Whether it is of comparisons of two responses."""
-        return ORIGINAL not in self.trials.runs
-
-    @property
-    def groups(self) -> pd.Series | None:
-        """The unit of resampling of each item; None where each item is its own."""
-        return None if self.scores["group"].is_unique else self.scores["group"]
+    def judge(self) -> str:
+        """The first judge."""
+        return self.judges[0]
 
     @property
     def table(self) -> pd.DataFrame:
-        """All numbers of the card, with the part that each belongs to."""
-        frames = [part.table.assign(part=part.name, state=part.state) for part in self.parts]
+        """All numbers, with the judge, part and verdict that each belongs to."""
+        frames = []
+        for part in self.parts:
+            about = {"judge": part.judge, "part": part.name, "verdict": part.verdict}
+            frames.append(part.table.assign(**about))
         return pd.concat(frames, ignore_index=True)
 
     def write(self, folder: str | Path) -> dict[str, Path]:
-        """Write report.html, report.pdf and paper/, the same bytes every time; returns their paths by name."""
-        paths = {name: Path(folder, f"report.{name}") for name in ("html", "pdf")} | {
-            "paper": Path(folder, "paper")
-        }
-        paths["paper"].mkdir(parents=True, exist_ok=True)
-        paths["html"].write_text(pages.to_html(self), encoding="utf-8")
-        pages.to_pdf(self, paths["pdf"])
-        pages.to_paper(self, paths["paper"])
+        """Write the page, the table and the figures, the same bytes every time.
+
+        Returns:
+            The path of the page ("html"), the table ("csv", "tex") and each figure's PDF by name.
+        """
+        caption = f"Report card of {', '.join(self.judges)}, {self.collection}; 95% intervals."
+        options: dict[str, Any] = {"folder": folder, "precision": 2, "venue": self.venue}
+        with warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", message="table 'report'"
+            )  # names may be of any length
+            paths = plots.save_table(self.table, "report", caption=caption, **options)
+        for one in self.figures:
+            files: dict[str, Any] = {"caption": one.caption, "data": one.data, "folder": folder}
+            paths[one.name] = plots.save_figure(one.figure, one.name, **files)["pdf"]
+        paths["html"] = Path(folder, "report.html")
+        paths["html"].write_text(page.to_html(self, CLAIMS), encoding="utf-8")
         return paths
 
     def _repr_html_(self) -> str:
         # A frame of its own: a notebook's styles and the card's leave one another alone.
-        page = html.escape(pages.to_html(self), quote=True)
-        return f'<iframe srcdoc="{page}" sandbox="" style="width:100%;height:900px;border:1px solid #ddd"></iframe>'
+        text = html.escape(page.to_html(self, CLAIMS), quote=True)
+        style = "width:100%;height:900px;border:1px solid #ddd"
+        return f'<iframe srcdoc="{text}" sandbox="" style="{style}"></iframe>'
 
     def draw(
-        self, name: str, plot: Any, drawn: Any, caption: str, data: pd.DataFrame, **options: Any
+        self,
+        name: str,
+        plot: Callable[..., Figure],
+        rows: Any,
+        table: pd.DataFrame,
+        caption: str,
+        /,
+        **options: Any,
     ) -> None:
-        """Keep a figure of these rows with its data, or say why it can't be drawn."""
+        """Keep a figure of these rows, or say why it can't be drawn."""
         try:
-            figure = plot(drawn, **{"column": "half", **options}, venue=self.venue, note=False)
+            figure = plot(rows, venue=self.venue, column="full", **options)
         except ValueError as error:
-            self.absent.append((f"figure of {name}", str(error)))
+            self.absent.append(("", f"figure of {name}", str(error)))
             return
         figure.set_layout_engine("none")  # each drawing would move it by a hair
-        self.figures.append(CardFigure(name, figure, caption, data.reset_index(drop=True)))
-
-    def forest(self, name: str, table: pd.DataFrame, caption: str, **options: Any) -> pd.DataFrame:
-        """Draw the lines of Pearson's r of a table of correlations, and return them."""
-        lines = table.query("statistic == 'pearson' and estimate == estimate").drop(
-            columns="missing"
-        )
-        if len(lines):
-            self.draw(name, plots.forest, lines, f"{caption}. {_method(table)}", table, **options)
-        else:
-            self.absent.append(
-                (f"figure of {name}", "undefined everywhere: too few items, or one score for all")
-            )
-        return lines
+        self.figures.append(CardFigure(name, figure, caption, table.reset_index(drop=True)))
 
 
 def report(
-    judge: Any, items: Any = None, *, truth: pd.Series | None = None, score: str = "score", by: str | None = None,
-    venue: str = "acl", out: str | Path | None = None, controls: int | None = 200, gold: str = "observed",
-    manifest: str | Path | None = None, collection: str | None = None, n_resamples: int = 2_000, seed: int = 0,
-    progress: bool = True, **grading: Any,
-) -> Card:  # fmt: skip
-    """Make a judge's report card: agreement under the human ceiling, its biases, failures, calibration and cost.
+    judge: Any,
+    items: Any = None,
+    *,
+    truth: pd.Series | None = None,
+    score: str = "score",
+    by: str | None = None,
+    venue: str = "acl",
+    out: str | Path | None = None,
+    controls: int | None = 200,
+    gold: str = "observed",
+    manifest: str | Path | None = None,
+    collection: str | None = None,
+    n_resamples: int = 2_000,
+    seed: int = 0,
+    progress: bool = True,
+    **grading: Any,
+) -> Card:
+    """Make the report card of one judge or several: agreement, biases, failures, calibration, cost.
 
     Args:
-        judge: a judge, which then grades the items and the controls; or a run; a frame of `load_verdicts`, whose
-            further judges stand beside this one; runs by judge, the first of which the card is about and the others
-            stand beside it; or runs by perturbation, as `probes.Trials` has them.
-        items: what was graded, or is to be; collection: what the card calls it; gold: see `probes.Trials`.
-        truth: scores (of pairs: preferences) by id, whose name captions use; None for gold, else the mean of people.
-        score: the judge's column: "score", "expected_score", or in a frame of verdicts the judge's name.
+        judge: a judge, which then grades the items and the controls; a run; a frame of
+            `load_verdicts`, whose further judges stand beside `score`; runs by perturbation, as
+            `probes.ProbeRuns` has them; or any of these by judge's name, which stand side by side.
+        items: what was graded, or is to be.
+        truth: scores (of pairs: preferences) by id, whose name captions use; None for gold, else
+            the mean of people.
+        score: the judge's column: "score", "expected_score", or in a frame of verdicts its name.
         by: a column of the items or the run; agreement is then given for each of its values too.
-        venue: of the paper's figures; out: a folder for the card, the paper, and what is graded, which continues there.
-        controls: the most items that controls are graded on, in whole groups drawn at random; None for all, 0 for none.
+        venue: of the figures and tables.
+        out: a folder for the page, its figures and what is graded, which continues there.
+        controls: the most items that controls are graded on, in whole groups drawn at random; None
+            for all, 0 for none.
+        gold: see `probes.ProbeRuns`.
         manifest: the folder of a run that is given; a run that is graded has its own.
-        n_resamples, seed: of resampling and draws; grading: further options of `Judge.grade`.
-        progress: whether to say the number of verdicts beforehand, and to show the bar of the first run.
+        collection: what the card calls the items.
+        n_resamples, seed: of resampling and draws.
+        progress: whether to say the number of verdicts beforehand, and to show the first run's bar.
+        grading: further options of `Judge.grade`.
 
     Raises:
         ValueError: there is no verdict, or no such score, column or venue; as `Judge.grade`.
@@ -191,424 +207,264 @@ def report(
     >>> import vjudge as vj
     >>> items = vj.load_collection("scenes", split="test", limit=20)
     >>> run = vj.load_judge("tiny", device="cpu").grade(items, mode="score", progress=False)
-    >>> card = vj.report(run, n_resamples=200)  # or vj.report(judge, items), which grades the controls too
+    >>> card = vj.report(run, n_resamples=200)  # or vj.report(judge, items) for the controls too
     >>> card.absent[0]
-    ('human ceiling', 'no item was rated by two people')
+    ('tiny', 'Human ceiling', 'no item was rated by two people')
     """
-    plots.width(venue, "half")  # a venue that is unknown is refused before anything is graded
-    items = data.load_collection(items) if isinstance(items, (str, Path)) else items
-    facts = {} if manifest is None else Run(manifest).manifest
-    runs: Any = None
-    if isinstance(judge, pd.DataFrame):
-        runs = _runs(judge, score)
-    elif isinstance(judge, Mapping):
-        runs = judge
-        if ORIGINAL not in judge and COMPARED not in judge:
-            runs = _side_by_side(judge, score)
-    if runs is None:
-        if items is None:
-            raise ValueError(
-                "a judge needs items to grade: give a collection, or a run that was graded before"
-            )
-        items = data.canonical(data.rows_of(items))
-    kind = COMPARED if runs is not None and ORIGINAL not in runs else ORIGINAL
-    rows = data.rows_of([] if items is None else items)
-    columns = [*rows.columns, *(() if runs is None else runs[kind])]
-    if by is not None and by not in columns:
-        raise ValueError(
-            f"by={by!r} is no column of the items or the run, which have {', '.join(map(str, columns))}"
-        )
-    with warnings.catch_warnings(record=True) as alerts, tempfile.TemporaryDirectory() as temporary:
+    plots.width(venue, "full")  # an unknown venue is refused before anything is graded
+    items = None if items is None else data.canonical(data.rows_of(items))
+    given = by_name(judge, score)
+    for one in given.values():
+        check_request(one, items, by)
+    with warnings.catch_warnings(record=True) as alerts, tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("always")
-        warnings.filterwarnings(
-            "ignore", "constrained_layout"
-        )  # of a figure that shows as much itself
-        if runs is not None:
-            trials = Trials(
-                runs, items, score=score if runs is judge else "score", gold=gold, seed=seed
-            )
-            run = trials.runs[kind]
-        else:
-            few, passes = _few(items, controls, seed), len(CONTROLS) + SAMPLES
-            if progress:
-                line = f"{len(items):,} items once, {len(few):,} under {passes} controls"
-                say(
-                    f"report: about {len(items) + passes * len(few):,} verdicts: {line}; vj.plan says what they take"
-                )
-            home = Path(temporary if out is None else out, "runs")
-            run = judge.grade(items, out=home / "all", progress=progress, **grading)
-            with suppress(RunError):  # not every judge keeps a journal
-                facts = Run(home / "all").manifest
-            trials = Trials(
-                judge, few, out=home, score=score, gold=gold, seed=seed, progress=False, **grading
-            )
-        if run.empty:
-            raise ValueError("the run holds no verdict: there is nothing to report")
-        run = run.assign(id=run["id"].map(str))
-        if by is not None and by not in run:
-            run[by] = run["id"].map({str(row["id"]): row.get(by) for row in rows})
-        answers, ratings = _truth(run, items, truth, kind == COMPARED)
-        if truth is not None:
-            run = run.drop(
-                columns="human_scores", errors="ignore"
-            )  # they would fill the gaps of the truth
-        if kind == COMPARED:
-            own = run.get(
-                "preference", np.nan
-            )  # of each verdict: several people may compare a pair
-            run = run.assign(
-                preference=own if truth is None else answers.reindex(run["id"]).to_numpy()
-            )
-            scores, names = pd.DataFrame({"group": groups_of(run)}), ["position"]
-        else:
-            run = run.assign(gold=answers.reindex(run["id"]).to_numpy())
-            few_ids = run["id"] if runs is not None else list(map(str, few["id"]))
-            trials.runs[ORIGINAL] = run[run["id"].isin(few_ids)].reset_index(drop=True)
-            further = [
-                name for name in run.attrs.get("judges", ()) if name in run and name != score
-            ]
-            scores = scored(run, trials.score).join(
-                run.drop_duplicates("id").set_index("id")[further]
-            )
-            names = PROBES if scores["score"].notna().any() and controls != 0 else []
-        probes = battery(trials, probes=names, samples=SAMPLES)
+        home = Path(folder if out is None else out, "runs")
+        sides = []
+        for name, one in given.items():
+            own = home / name if len(given) > 1 else home
+            side = side_of(
+                name, one, items, own, truth=truth, by=by, score=score, gold=gold,
+                controls=controls, manifest=manifest, seed=seed, progress=progress, grading=grading,
+            )  # fmt: skip
+            sides.append(side)
+        first = sides[0]
         source = None if items is None else data.origin(items).get("source")
-        collection = collection or str(source or run.attrs.get("name") or "the collection")
-        card = Card(
-            str(run["judge"].iloc[0] if "judge" in run else score), collection, str(answers.name or "the truth given"),
-            run, scores, ratings, trials, probes, facts, venue, by, {"n_resamples": n_resamples, "seed": seed},
-        )  # fmt: skip
-        _measure(card)
-    texts = [
-        str(alert.message)
-        for alert in alerts
-        if issubclass(alert.category, (UserWarning, RuntimeWarning))
-    ]
-    card.remarks += dict.fromkeys(texts)
+        called = collection or source or first.run.attrs.get("name") or "the collection"
+        size = f"{len(first.scores):,} {'pairs' if first.pairs else 'items'}"
+        if first.groups is not None:
+            size += f" in {first.scores['group'].nunique():,} groups"
+        card = Card(list(given), str(called), first.truth, size, venue)
+        options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
+        for side in sides:
+            _measure(card, side, controls, options)
+        _figures(card, [side for side in sides if _has_scores(side)], by, options)
+    card.remarks += [str(alert.message) for alert in alerts if issubclass(alert.category, ALERTS)]
+    card.remarks = list(dict.fromkeys(card.remarks))
+    card.methods.append(f"Computed with vjudge {vjudge.__version__}, seed {seed}")
+    card.methods = list(dict.fromkeys(card.methods))
     if out is not None:
         card.write(out)
     return card
 
 
-def _few(items: Any, most: int | None, seed: int) -> Any:
-    """Whole groups at random until there are as many items as the controls may have."""
-    if most is None or len(items) <= most:
-        return items
-    groups = pd.Series(
-        groups_of(pd.DataFrame({name: items[name] for name in ("id", "group")}))
-    ).map(str)
-    sizes = groups.value_counts().sort_index()
-    sizes = sizes.iloc[np.random.default_rng(seed).permutation(len(sizes))].cumsum()
-    return items.select(
-        np.flatnonzero(groups.isin(sizes.index[: np.searchsorted(sizes, most) + 1]))
-    )
+def _has_scores(side: Side) -> bool:
+    return not side.pairs and len(side.scores[["score", "gold"]].dropna()) > 0
 
 
-def _runs(frame: pd.DataFrame, score: str) -> dict[str, pd.DataFrame]:
-    """A run, or a frame of verdicts of several judges, under the name by which `Trials` knows it."""
-    if score not in frame and "verdict" in frame:
-        return {COMPARED: frame}
-    if score not in frame:
-        judges = [name for name in frame.attrs.get("judges", ()) if name in frame][:6]
-        raise ValueError(
-            f"the frame has no column {score!r}: name the judge's with score=, such as {judges}"
-        )
-    ids = frame.get("id", frame.get("item", pd.Series(range(len(frame)), frame.index)))
-    run = frame.assign(id=ids, judge=frame.get("judge", score), score=frame[score])
-    if pd.api.types.infer_dtype(frame[score], skipna=True) == "string":
-        return {COMPARED: run.assign(verdict=frame[score])}
-    if "human_scores" not in run and (
-        raters := [name for name in frame.attrs.get("raters", ()) if name in frame]
-    ):
-        run["human_scores"] = frame[raters].to_numpy().tolist()
-    return {ORIGINAL: run}
-
-
-def _side_by_side(runs: Mapping[str, Any], score: str) -> dict[str, pd.DataFrame]:
-    """Runs by judge as the first one's, with the others' scores as further columns."""
-    (name, own), *others = runs.items()
-    for judge, run in runs.items():
-        if not isinstance(run, pd.DataFrame) or not {"id", score} <= set(run):
-            raise ValueError(
-                f"{judge!r} is no run with the columns id and {score!r} of `Judge.grade`"
-            )
-        if run["id"].duplicated().any():
-            raise ValueError(f"{judge!r} has several verdicts of an item: average_samples first")
-    run = own.assign(judge=str(name))
-    for judge, other in others:
-        by_id = other.set_index(other["id"].map(str))[score]
-        run[str(judge)] = by_id.reindex(run["id"].map(str)).to_numpy()
-    run.attrs = own.attrs | {"judges": [str(judge) for judge, _ in others]}
-    return {ORIGINAL: run}
-
-
-def _truth(
-    run: pd.DataFrame, items: Any, truth: pd.Series | None, pairs: bool
-) -> tuple[pd.Series, list[list[Any]]]:
-    """The truth by id, under its name, and people's ratings of each item."""
-    frame = (
-        run[run.columns.intersection(["id", "gold", "human_scores"])] if items is None else items
-    )
-    people = (
-        {}
-        if pairs
-        else {str(row["id"]): list(row.get("human_scores") or ()) for row in data.rows_of(frame)}
-    )
-    ratings = [people.get(id, []) for id in run["id"].unique()]
-    if pairs and truth is None:
-        truth = pd.Series(dtype=object, name="people's preferences")
-    elif truth is None:
-        truth = data.truth(data.rows_of(frame))
-        if truth.attrs.get("labelled_by"):
-            raise ValueError("people scored items that a review chose, which are no random sample: report on a"
-                             " collection without the column `weight`, or correlate with weights=")  # fmt: skip
-        counts = {len(cell) for cell in ratings} - {0}
-        if truth.name == "mean of people" and len(counts) == 1:
-            truth = truth.rename(
-                "one rater's score" if counts == {1} else f"the mean of {counts.pop()} raters"
-            )
-    truth = truth.set_axis(truth.index.map(str)).groupby(level=0).first()
-    if len(truth) and truth.index.intersection(run["id"]).empty:
-        raise ValueError(
-            f"truth has no id of the run, such as {run['id'].iloc[0]!r}: index it by id"
-        )
-    return truth, ratings
-
-
-def _measure(card: Card) -> None:
-    """Fill a card with its parts; what a part lacks stands in `absent`."""
-    pages.say(card, "judge", {"family": families.find(card.judge.lower().replace("_", "-"))})
-    card.remarks += map(str, card.run.attrs.get("traps", ()))
-    for name, function in PARTS.items():
+def _measure(card: Card, side: Side, controls: int | None, options: dict[str, Any]) -> None:
+    """Add the parts of one judge to a card; what a part lacks stands in `absent`."""
+    card.remarks += map(str, side.run.attrs.get("traps", ()))
+    card.methods.append(f"{side.name}: {side.facts or 'the run does not record how it was asked'}")
+    names = ["blindness", "verbosity", "length", "injection", "position", "consistency"]
+    if side.pairs:
+        names = ["position"]
+    elif controls == 0 or side.scores["score"].isna().all():
+        names = []
+    side.battery = probes.battery(side.probe_runs, probes=names, samples=SAMPLES)
+    for name, find in FINDERS.items():
         try:
-            table, words = function(card)
-        except Unmet as error:
-            card.absent.append((name, str(error)))
+            table, sentence, verdict = find(card, side, name, options)
+        except MissingInputError as error:
+            card.absent.append((side.name, CLAIMS[name], str(error)))
             continue
-        empty = {"low": np.nan, "high": np.nan, "p_holm": np.nan, "reading": ""}
-        table = (
-            pd.DataFrame(empty | dict(table))[COLUMNS]
-            .reset_index(drop=True)
-            .astype({"measure": str, "n": int})
-        )
-        question, sentence = pages.say(card, name, words)
-        card.parts.append(Part(name, question, table, sentence, words.get("state", "described")))
-    rows = card.probes[card.probes["reading"] != "not run"]
-    if tests := bool(rows["must"].notna().any()):
-        text = f"What each control did to the scores; grey is what is too small to count. {rows.attrs['method']}"
-        card.draw("controls", plots.battery_effects, rows, text, rows, column="full")
-    pages.say(
-        card,
-        "end",
-        {**rows.attrs, "tests": tests, "n": rows["n"].max(), "version": vjudge.__version__},
-    )
+        table = table.reindex(columns=COLUMNS).reset_index(drop=True).astype({"n": int})
+        card.parts.append(Part(name, side.name, verdict, sentence, table))
 
 
-def _agreement(card: Card) -> Result:
+def interval_text(row: Any) -> str:
+    """An estimate and its bounds as the card prints them."""
+    digits = 0 if str(row.get("unit")).startswith("tokens") else 2
+    text = format_interval(row["estimate"], row["low"], row["high"], digits, zero=False)
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def _agreement(card: Card, side: Side, name: str, options: dict[str, Any]) -> Finding:
     """Agreement with the truth, and the human ceiling beside it."""
-    if card.pairs:
-        if card.run["preference"].isna().all():
-            raise Unmet("nobody says which response is better: there is no preference")
-        if card.by is not None:
-            card.absent.append((f"agreement by {card.by}", "a comparison of pairs has no scores"))
-        choices = card.run["verdict"].tolist(), card.run["preference"].tolist()
-        table = metrics.pairwise_accuracy(*choices, groups=card.groups)
-        words = {"share": table.loc["with_ties"], "method": table.attrs["method"]}
-        return table.loc[list(CHOSEN)].assign(measure=CHOSEN.values(), unit="share of pairs"), words
-    score, gold = card.scores["score"], card.scores["gold"]
-    for values, why in ((gold, "no item has a truth"), (score, "no verdict could be read")):
-        if values.isna().all():
-            raise Unmet(why)
-    blind = {
-        name.replace("_", " "): card.trials.scored(name)["score"]
-        for name in BLIND
-        if name in card.trials.runs
-    }
-    judges = (
-        card.scores.drop(columns=["gold", "group"])
-        .rename(columns={"score": card.judge})
-        .assign(**blind)
-    )
-    people, ceiling, height, text = None, {}, None, f"Correlation of scores with {card.truth}"
-    if any(sum(map(pd.notna, cell)) > 1 for cell in card.ratings):
-        raters = metrics.rater_table(
-            card.ratings, {card.judge: score}, groups=card.groups, **card.options
-        )
-        ceiling = {card.collection: raters.xs(("ceiling", "the others"))}
-        people = raters.loc[
-            [("ceiling", "the others", "pearson"), (card.judge, "all but one", "pearson")]
-        ]
-        people = people.assign(
-            measure=["ceiling: a rater and the others", "the judge and the same means"]
-        )
-        height, text = (
-            float(people["estimate"].iloc[0]),
-            f"{text}; people and the dotted line: a rater and the others",
-        )
+    if side.pairs:
+        if "preference" not in side.run or side.run["preference"].isna().all():
+            raise MissingInputError("nobody says which response is better: there is no preference")
+        choices = side.run["verdict"].tolist(), side.run["preference"].tolist()
+        table = metrics.pairwise_accuracy(*choices, groups=side.groups)
+        table = table.assign(measure=table.index.str.replace("_", " "), unit="share of pairs")
+        share = interval_text(table.loc["with_ties"])
+        return table, f"It chooses as people do in {share} of the pairs", "measured"
+    for column, why in (("gold", "no item has a truth"), ("score", "no verdict could be read")):
+        if side.scores[column].isna().all():
+            raise MissingInputError(why)
+    score = side.scores["score"]
+    table = metrics.correlate(score, side.scores["gold"], groups=side.groups, **options)
+    card.methods.append(f"Agreement: {table.attrs['method']}")
+    text = f"Pearson r with {card.truth} is {interval_text(table.loc['pearson'])}"
+    table = table.assign(measure=table.index.str.capitalize())
+    if any(sum(map(pd.notna, cell)) > 1 for cell in side.ratings):
+        raters = metrics.rater_table(side.ratings, {"it": score}, groups=side.groups, **options)
+        rows = [("ceiling", "the others", "pearson"), ("it", "all but one", "pearson")]
+        people = raters.loc[rows].assign(measure=["a rater and the others", "it and the same"])
+        ceiling, own = map(interval_text, people.to_dict("records"))
+        text += f"; with the mean of the other raters a rater reaches {ceiling} and it {own}"
+        table = pd.concat([table, people])
     else:
-        card.absent.append(("human ceiling", "no item was rated by two people"))
-    groups = {} if card.groups is None else {card.collection: card.groups}
-    columns, truth = {card.collection: judges}, {card.collection: gold}
-    whole = metrics.correlation_table(
-        columns, truth, groups=groups, ceiling=ceiling, **card.options
-    )
-    card.forest("agreement", whole, text, ceiling=height)
-    frame = pd.DataFrame({"judge": _brief(card.judge), "score": score, "gold": gold})
-    text = f"Scores of {card.judge} against {card.truth}"
-    card.draw("scores", plots.confusion, frame, text, frame, truth_name=_brief(card.truth))
-    own = whole[whole["judge"] == card.judge].set_index("statistic").loc[list(STATISTICS)]
-    parts = [own.assign(measure=STATISTICS.values()), people, kinds := _agreement_by(card)]
-    words = {"r": own.loc["pearson"], "people": [] if people is None else people.to_dict("records")}
-    words |= {"kinds": kinds.to_dict("records"), "method": _method(whole)}
-    return pd.concat(parts).assign(unit="correlation"), words
+        card.absent.append((side.name, "Human ceiling", "no item was rated by two people"))
+    return table.assign(unit="correlation"), text, "measured"
 
 
-def _agreement_by(card: Card) -> pd.DataFrame:
-    """Pearson's r for each value of a column, the highest first."""
-    if card.by is None:
-        return pd.DataFrame()
-    labels = card.run.drop_duplicates("id")[card.by].map(str).to_numpy()
-    parts = dict(iter(card.scores.groupby(labels, sort=False)))
-    judges = {name: {card.judge: rows["score"]} for name, rows in parts.items()}
-    groups = {name: rows["group"] for name, rows in parts.items() if rows["group"].nunique() > 1}
-    truth = {name: rows["gold"] for name, rows in parts.items()}
-    table = metrics.correlation_table(judges, truth, groups=groups, **card.options)
-    text = f"Correlation of scores of {card.judge} with {card.truth}, by {card.by}"
-    order = table.sort_values("estimate", kind="stable", ascending=False)
-    return card.forest("agreement_by", order, text, rows="benchmark").rename(
-        columns={"benchmark": "measure"}
-    )
-
-
-def _probed(kinds: set[str], card: Card) -> Result:
-    """What some probes found; described where nothing is tested."""
-    rows = card.probes[card.probes["probe"].isin(kinds)].rename(
-        columns={"effect": "estimate", "case": "measure"}
-    )
-    idle, rows = rows[rows["reading"] == "not run"], rows[rows["reading"] != "not run"]
+def _probed(card: Card, side: Side, name: str, options: dict[str, Any]) -> Finding:
+    """What some probes found: the verdict, and the largest of the findings that decide it."""
+    rows = side.battery[side.battery["probe"].isin(PROBED[name])]
+    idle = rows["reading"] == "not run"
+    reasons = list(rows.loc[idle, "note"].unique())
+    rows = rows[~idle].rename(columns={"effect": "estimate", "case": "measure"})
     if rows.empty:
-        unread = card.pairs or card.scores["score"].isna().all()
-        why = "a comparison of pairs has no scores" if card.pairs else "no verdict could be read"
-        raise Unmet(
-            "; ".join(idle["note"].unique())
-            or (why if unread else "controls=0: no control was asked for")
-        )
-    card.absent += [(line["measure"] or line["probe"], line["note"]) for _, line in idle.iterrows()]
+        why = "no verdict could be read, or no control was asked for (controls=0)"
+        if side.pairs:
+            why = "a comparison of pairs has no scores"
+        raise MissingInputError("; ".join(reasons) or why)
+    card.absent += [(side.name, CLAIMS[name], reason) for reason in reasons]
+    card.methods.append(f"Controls: {side.battery.attrs['method']}; p by Holm over all tests")
     tests = rows[rows["must"].notna()]
-    against = tests[tests["reading"].str.contains("though it must")]
-    sure = int((~tests["reading"].isin(["can't say", "undefined"])).sum())
-    state = "described" if tests.empty else "sound" if sure == len(tests) else "open"
-    words = {
-        "against": _cases(against),
-        "cases": _cases(rows),
-        "note": rows["note"].iloc[0],
-        "sure": sure,
-    }
-    return rows, words | {"tests": len(tests), "state": "against" if len(against) else state}
+    wrong = tests[tests["reading"].str.contains("though it must")]
+    unsure = tests[~tests["reading"].str.match("moves|stays")]
+    if len(wrong):
+        return rows, _largest(wrong), "fails"
+    if tests.empty:
+        return rows, _largest(rows), "measured"
+    if len(unsure):
+        text = f"{len(unsure)} of {len(tests)} tests need more items: {_largest(unsure)}"
+        return rows, text, "undecided"
+    return rows, _largest(tests), "holds"
 
 
-def _failures(card: Card) -> Result:
+def _largest(rows: pd.DataFrame) -> str:
+    """The largest of some effects as a sentence with its interval, and how many others are."""
+    row = rows.loc[rows["estimate"].abs().fillna(0).idxmax()]
+    text = row["finding"] or f"{row['measure']} is undefined"
+    bounds = interval_text(row).partition(" ")[2]
+    text += f" ({bounds} {row['unit']})" if bounds else ""
+    if len(rows) > 1:
+        text += f"; {len(rows) - 1} more in the table"
+    return text
+
+
+def _failures(card: Card, side: Side, name: str, options: dict[str, Any]) -> Finding:
     """Verdicts that could not be read, by reason."""
-    run, groups = card.run, groups_of(card.run)
-    silent = (
-        ~run["verdict"].isin(CHOICES) if card.pairs else run[card.trials.score].isna()
-    ).to_numpy()
+    run = side.run
+    silent = ~run["verdict"].isin(CHOICES) if side.pairs else run[side.probe_runs.score].isna()
+    groups = groups_of(run)
     units = None if len(set(groups)) in (1, len(run)) else groups
-    whole = shares([("", silent, np.ones(len(run)))], groups=units, unit="verdicts").assign(
-        measure="without a verdict"
-    )
-    reasons = run.loc[silent, "failure"].dropna() if "failure" in run else pd.Series(dtype=object)
+    rows = [("without a verdict", silent.to_numpy(), np.ones(len(run)))]
+    table = shares(rows, groups=units, unit="verdicts").reset_index(names="measure")
     # The part before the colon is ours; behind it may stand a model's words.
-    kinds = (
-        reasons.map(str)
-        .str.split(":")
-        .str[0]
-        .value_counts()
-        .rename_axis("measure")
-        .reset_index(name="n")
-    )
-    table = pd.concat([whole, kinds.assign(estimate=kinds["n"] / len(run))]).assign(
-        unit="share of verdicts"
-    )
-    why = (
-        "; ".join(f"{kind}: {size:,}" for kind, size in kinds.head(MOST).to_numpy())
-        or "the run does not say why"
-    )
-    return table, {"count": int(silent.sum()), "total": len(run), "why": why}
+    reasons = pd.Series(dtype=str) if "failure" not in run else run.loc[silent, "failure"].dropna()
+    kinds = reasons.map(lambda text: str(text).partition(":")[0]).value_counts()
+    for kind, n in kinds.items():
+        table.loc[len(table)] = {"measure": kind, "n": n, "estimate": n / len(run)}
+    table["unit"] = "share of verdicts"
+    if not silent.any():
+        return table, f"All {len(run):,} verdicts could be read", "holds"
+    why = "; ".join(f"{kind}: {n:,}" for kind, n in kinds.head(3).items())
+    text = f"{silent.sum():,} of {len(run):,} verdicts are missing ({why or 'no reason is given'})"
+    return table, f"{text}, and no other number counts them", "fails"
 
 
-def _calibration(card: Card) -> Result:
-    """What a score means on the truth's scale."""
-    if card.pairs:
-        raise Unmet("a comparison of pairs has no scores")
-    score, gold = card.scores["score"], card.scores["gold"]
-    both = card.scores[["score", "gold"]].dropna()
+def _calibration(card: Card, side: Side, name: str, options: dict[str, Any]) -> Finding:
+    """How far scores lie from the truth, where both have one scale."""
+    if side.pairs:
+        raise MissingInputError("a comparison of pairs has no scores")
+    both = side.scores[["score", "gold"]].dropna()
     if len(both) < 4:
-        raise Unmet(f"{len(both)} items have both a score and a truth; four are needed")
-    (low, least), (high, most) = both.min(), both.max()
-    if 2 * (min(high, most) - max(low, least)) < max(high - low, most - least):
-        raise Unmet(
-            f"scores from {low:g} to {high:g} share less than half of the truth's scale, {least:g} to {most:g}"
-        )
-    bins = None if both["score"].nunique() <= 11 else 10
-    curve = metrics.calibration_curve(score, gold, bins=bins, groups=card.groups)
-    text = f"The mean of the truth ({card.truth}) at each score of {card.judge}. {_method(curve)}"
-    tables, label = {_brief(card.judge): curve}, _brief(card.truth)
-    card.draw("calibration", plots.calibration_curve, tables, text, curve, label=label)
-    errors = metrics.calibration_errors(score, gold, groups=card.groups, **card.options)
-    words = {"bias": errors.loc["bias"], "mae": errors.loc["mae"], "method": curve.attrs["method"]}
-    return errors.assign(measure=ERRORS.values(), unit="score points"), words
+        raise MissingInputError(f"{len(both)} items have a score and a truth; four are needed")
+    low, high = both.min(), both.max()
+    shared = high.min() - low.max()
+    if 2 * shared < (high - low).max():
+        ends = f"scores from {low['score']:g} to {high['score']:g}, the truth from {low['gold']:g}"
+        why = "share less than half of a scale"
+        raise MissingInputError(f"{ends} to {high['gold']:g}, {why}")
+    columns = side.scores["score"], side.scores["gold"]
+    table = metrics.calibration_errors(*columns, groups=side.groups, **options)
+    table = table.assign(unit="score points", measure=["mean of score less truth", "mean error"])
+    bias = table.loc["bias"]
+    side_of_truth = "above" if bias["estimate"] > 0 else "below"
+    size = format_number(abs(bias["estimate"]), zero=False)
+    text = f"Scores lie {size} points {side_of_truth} {card.truth} on average "
+    text += f"({interval_text(bias)}); the mean absolute error is {interval_text(table.loc['mae'])}"
+    return table, text, "measured"
 
 
-def _cost(card: Card) -> Result:
+def _cost(card: Card, side: Side, name: str, options: dict[str, Any]) -> Finding:
     """Tokens and time a verdict."""
-    rows, texts = [], []
-    for name, (verb, unit) in WORK.items():
-        if name in card.run and len(run := card.run[card.run[name].notna()]):
-            effect = mean(run[name].to_numpy(float), groups_of(run))
-            rows.append(
-                effect._asdict()
-                | {"measure": f"a verdict {verb}", "estimate": effect.effect, "unit": unit}
-            )
-            texts.append(
-                f"{verb} {format_number(effect.effect, 2 if unit == 'seconds' else 0)} {unit}"
-            )
+    rows = []
+    for column, unit in WORK.items():
+        if column in side.run and side.run[column].notna().any():
+            known = side.run[side.run[column].notna()]
+            effect = mean(known[column].to_numpy(float), groups_of(known))
+            row = effect._asdict() | {"measure": unit, "estimate": effect.effect, "unit": unit}
+            rows.append(row)
     if not rows:
-        raise Unmet("the run has no counts of tokens and no times")
-    return pd.DataFrame(rows), {"texts": ", ".join(texts)}
+        raise MissingInputError("the run has no counts of tokens and no times")
+    text = ", ".join(f"{row['estimate']:.3g} {row['unit']}" for row in rows)
+    return pd.DataFrame(rows), text, "measured"
 
 
-PARTS: dict[str, Callable[[Card], Result]] = {
+FINDERS: dict[str, Callable[[Card, Side, str, dict[str, Any]], Finding]] = {
     "agreement": _agreement,
-    "image": partial(_probed, {"blindness"}),
-    "length": partial(_probed, {"verbosity", "length"}),
-    "position": partial(_probed, {"position"}),
-    "injection": partial(_probed, {"injection"}),
-    "consistency": partial(_probed, {"consistency"}),
+    **dict.fromkeys(PROBED, _probed),
     "failures": _failures,
     "calibration": _calibration,
     "cost": _cost,
 }
 
 
-def _brief(name: str) -> str:
-    """A name for an axis or a legend; the caption has it whole."""
-    return name if len(name) <= 28 else name[:27] + "…"
+def _figures(card: Card, sides: list[Side], by: str | None, options: dict[str, Any]) -> None:
+    """The figures of all judges side by side."""
+    if not sides:
+        return
+    lines = []
+    curves = {}
+    for side in sides:
+        columns = {side.name: side.scores["score"]}
+        for name in BLIND:
+            if name in side.probe_runs.runs:
+                label = f"{side.name}, {name.replace('_', ' ')}"
+                columns[label] = side.probe_runs.scored(name)["score"]
+        for label, score in columns.items():
+            gold = side.scores["gold"].reindex(score.index)
+            groups = side.scores["group"].reindex(score.index)
+            row = metrics.correlate(score, gold, groups=groups, **options).loc["pearson"]
+            lines.append({"judge": label, **row})
+        score, gold = side.scores["score"], side.scores["gold"]
+        bins = None if score.nunique() <= 11 else 10
+        curves[side.name] = metrics.calibration_curve(score, gold, bins=bins, groups=side.groups)
+    table = pd.DataFrame(lines)
+    title = f"Pearson correlation with {card.truth}"
+    card.draw("agreement", plots.forest, table.dropna(subset="estimate"), table, title, label=title)
+    if by is not None:
+        table = _by_value(sides, by, options)
+        rows = table.dropna(subset="estimate")
+        look: dict[str, Any] = {"rows": by, "by": "judge" if len(sides) > 1 else None}
+        card.draw(
+            "agreement_by", plots.forest, rows, table, f"{title}, by {by}", label=title, **look
+        )
+    run = pd.concat([side.scores.assign(judge=side.name) for side in sides])
+    text = f"Scores by {card.truth}; shade: share of a row"
+    card.draw("scores", plots.confusion, run, run, text, truth_name=card.truth)
+    whole = pd.concat(curves, names=["name", "row"]).reset_index()
+    text = f"Mean of the truth ({card.truth}) at each score"
+    card.draw("calibration", plots.calibration_curve, curves, whole, text, label=card.truth)
+    batteries = pd.concat([side.battery.assign(judge=side.name) for side in sides])
+    batteries = batteries[batteries["reading"] != "not run"]
+    if batteries["must"].notna().any():
+        text = "What each control did to the scores, with 95% intervals"
+        card.draw("controls", plots.battery_effects, batteries, batteries, text)
 
 
-def _method(table: pd.DataFrame) -> str:
-    """How a table's numbers were made, once for all its rows: the counts of items stand beside each."""
-    match = re.search(
-        r"(\d+% bootstrap .+? resamples)(?: of .+?)?(, seed \d+)", table.attrs["method"]
-    )
-    return f"{match[1]}{match[2]}" if match else str(table.attrs["method"])
-
-
-def _cases(rows: pd.DataFrame) -> str:
-    cells = [
-        f"{line['measure'].replace(': ', ', ')} {interval_text(line)} {line['unit']}"
-        for _, line in rows.iterrows()
-    ]
-    return "; ".join(cells[:MOST]) + (
-        f"; and {len(cells) - MOST} more" if len(cells) > MOST else ""
-    )
+def _by_value(sides: list[Side], by: str, options: dict[str, Any]) -> pd.DataFrame:
+    """Pearson's r of each judge for each value of a column, in order of the first judge's r."""
+    rows = []
+    for side in sides:
+        labels = side.run.drop_duplicates("id").set_index("id")[by].map(str)
+        for value, part in side.scores.groupby(labels.reindex(side.scores.index), sort=False):
+            row = metrics.correlate(part["score"], part["gold"], groups=part["group"], **options)
+            rows.append({"judge": side.name, by: value, **row.loc["pearson"]})
+    table = pd.DataFrame(rows)
+    order = table[table["judge"] == sides[0].name].sort_values("estimate", ascending=False)[by]
+    return table.sort_values(by, key=lambda column: column.map(list(order).index), kind="stable")

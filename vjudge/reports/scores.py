@@ -21,116 +21,56 @@ MOST_LEVELS = 11  # of a scale whose scores are calibrated one by one, not in bi
 class ScoreAnalysis:
     """What `from_scores` computed: tables as frames, figures as matplotlib figures.
 
-    The methods draw one group of figures each; `from_scores` calls them.
-
     Attributes:
         counts: one row a judge, and "human": n (items with a score) and missing.
-        correlations: as `metrics.correlation_table` returns it, by benchmark and, of several benchmarks, "overall";
-            "people" is the agreement of one person with the others, where `human` names several columns.
-        comparisons: as `metrics.compare_judges` returns it, over all items; None of a single judge.
-        length_slopes: one row a judge: score points per doubling of the response's length at equal human score, as
-            `probes.length` estimates it; None without responses.
-        heatmap, forest, matrix, confusion, calibration, length: the figures; `matrix` needs two judges, `length`
-            responses; they are None otherwise.
-        files: the paths that were written, by name and ending.
+        correlations: as `metrics.correlation_table` returns it, by benchmark and, of several
+            benchmarks, "overall"; "people" is the agreement of one person with the others, where
+            `human` names several columns.
         about: what all captions say: the items, the reference and how many scores each judge lacks.
+        comparisons: as `metrics.compare_judges` returns it, over all items; None of a single judge.
+        length_slopes: one row a judge: score points per doubling of the response's length at equal
+            human score, as `probes.length` estimates it; None without responses.
+        heatmap, forest, matrix, ranks, multiples, confusion, calibration, scatter, length: the
+            figures; `matrix` needs two judges, `ranks` also several benchmarks, `multiples` several
+            benchmarks, `length` responses; they are None otherwise.
+        files: the paths that were written, by name and ending.
     """
 
     counts: pd.DataFrame
     correlations: pd.DataFrame
+    about: str
+    venue: str
+    out: str | Path | None
     comparisons: pd.DataFrame | None = None
     length_slopes: pd.DataFrame | None = None
     heatmap: Figure | None = None
     forest: Figure | None = None
     matrix: Figure | None = None
+    ranks: Figure | None = None
+    multiples: Figure | None = None
     confusion: Figure | None = None
     calibration: Figure | None = None
+    scatter: Figure | None = None
     length: Figure | None = None
     files: dict[str, dict[str, Path]] = field(default_factory=dict)
-    about: str = ""
-    venue: str = "neurips"
-    out: str | Path | None = None
 
-    def draw_agreement(self, method: str) -> None:
-        """The table of correlations, the heatmap, and the forest of all items."""
-        title = "Pearson correlation with people's scores"
-        pearson = self.correlations[self.correlations["statistic"] == "pearson"]
-        pearson = pearson.reset_index(drop=True)
-        self.heatmap = plots.heatmap(pearson, label=title, venue=self.venue, column="full")
-        self._save_figure("heatmap", self.heatmap, pearson, f"{title}. {method}")
-        last = pearson[pearson["benchmark"] == pearson["benchmark"].iloc[-1]]
-        own, top = last[~last["ceiling"]], last.loc[last["ceiling"], "estimate"]
-        if own["estimate"].notna().any():
-            ceiling = float(top.iloc[0]) if len(top) else None
-            look: dict[str, Any] = {"ceiling": ceiling, "venue": self.venue, "column": "full"}
-            self.forest = plots.forest(own, label=title, **look)
-            self._save_figure("forest", self.forest, own, f"{title}, all items. {method}")
-        if self.out is not None:
-            caption = f"Correlation with people's scores. {self.about}. {method}"
-            self.files["correlations"] = plots.save_correlations(
-                self.correlations,
-                "correlations",
-                caption=caption,
-                folder=self.out,
-                venue=self.venue,
-            )
-            self._save_table("counts", self.counts, "Scores of each judge")
-
-    def draw_comparisons(self, comparisons: pd.DataFrame) -> None:
-        """The matrix of judges against each other, and its table."""
-        self.comparisons = comparisons
-        self.matrix = plots.who_beats_whom(comparisons, venue=self.venue, column="full")
-        pearson = comparisons.xs("pearson", level="statistic").reset_index()
-        text = "Differences of Pearson correlations, column less row, with p corrected by Holm"
-        self._save_figure("matrix", self.matrix, pearson, text)
-        text = "Differences of Pearson correlations, a less b; p_holm: corrected by Holm"
-        columns = ["a", "b", "difference", "low", "high", "p", "p_holm", "n"]
-        self._save_table("comparisons", pearson[columns], text)
-
-    def draw_scores(
-        self, scores: pd.DataFrame, reference: pd.Series, groups: pd.Series | None
+    def draw(
+        self, name: str, plot: Any, rows: Any, data: pd.DataFrame, caption: str, **options: Any
     ) -> None:
-        """The confusion of judges with people, and what each score of a judge means."""
-        long = scores.assign(gold=reference).melt("gold", var_name="judge", value_name="score")
-        look: dict[str, Any] = {"truth_name": "people's score", "column": "full"}
-        self.confusion = plots.confusion(long, venue=self.venue, **look)
-        text = "Scores of each judge by people's score; shade: share of a row"
-        self._save_figure("confusion", self.confusion, long, text)
-        curves = {}
-        for name in scores:
-            bins = None if scores[name].nunique() <= MOST_LEVELS else 10
-            curve = metrics.calibration_curve(scores[name], reference, bins=bins, groups=groups)
-            if len(curve):
-                curves[str(name)] = curve
-        if curves:
-            label = "mean of people's scores"
-            self.calibration = plots.calibration_curve(curves, label=label, venue=self.venue)
-            data = pd.concat(curves, names=["name", "row"]).reset_index()
-            text = "Mean of people's scores at each score of a judge, with 95% t intervals"
-            self._save_figure("calibration", self.calibration, data, text)
-
-    def draw_length(self, slopes: pd.DataFrame) -> None:
-        """The slope of each judge's score on the length of the response."""
-        self.length_slopes = slopes
-        lines = slopes.rename(columns={"effect": "estimate"}).dropna(subset="estimate")
-        label = "score points per doubling of the response's length, at equal human score"
-        if len(lines):
-            self.length = plots.forest(lines, label=label, venue=self.venue, column="full")
-            self._save_figure("length", self.length, slopes, label.capitalize())
-
-    def _save_figure(self, name: str, figure: Figure, data: pd.DataFrame, caption: str) -> None:
+        """Draw a figure, keep it under its name, and write it where there is a folder."""
+        figure = plot(rows, venue=self.venue, column="full", **options)
+        setattr(self, name, figure)
         if self.out is not None:
-            caption = f"{caption}. {self.about}"
-            self.files[name] = plots.save_figure(
-                figure, name, caption=caption, data=data, folder=self.out
-            )
+            text = f"{caption}. {self.about}"
+            paths = plots.save_figure(figure, name, caption=text, data=data, folder=self.out)
+            self.files[name] = paths
 
-    def _save_table(self, name: str, table: pd.DataFrame, caption: str) -> None:
+    def save_table(self, name: str, table: pd.DataFrame, caption: str) -> None:
+        """Write a table where there is a folder."""
         if self.out is not None:
-            caption = f"{caption}. {self.about}."
-            self.files[name] = plots.save_table(
-                table, name, caption=caption, folder=self.out, venue=self.venue
-            )
+            options: dict[str, Any] = {"folder": self.out, "venue": self.venue}
+            save = plots.save_correlations if name == "correlations" else plots.save_table
+            self.files[name] = save(table, name, caption=f"{caption}. {self.about}.", **options)
 
 
 def from_scores(
@@ -151,21 +91,25 @@ def from_scores(
     Args:
         frame: one row an item. The other arguments name its columns.
         judges: the scores of each judge, on any scale; NaN where missing.
-        human: people's scores; of several columns the mean of those that scored an item is the reference.
+        human: people's scores; of several columns the mean of those that scored an item is the
+            reference.
         benchmark: the benchmark of each item; None takes all items as one benchmark.
         group: the unit of resampling, such as the image; None resamples items.
-        response: the text that was judged; with it, the slope of the score on its length is estimated.
-        out: a folder for the figures (PDF, SVG, PNG, data, caption) and tables (LaTeX, CSV); None writes nothing.
+        response: the text that was judged, for the slope of the score on its length.
+        out: a folder for the figures (PDF, SVG, PNG, data, caption) and tables (LaTeX, CSV); None
+            writes nothing.
         venue: whose page figures and tables fit, one of `plots.VENUES`.
         n_resamples, seed: of the bootstrap and the permutations.
 
     Raises:
-        ValueError: a column is absent or named twice, a score is no number, or a benchmark or group is missing.
+        ValueError: a column is absent or named twice, a score is no number, or a benchmark or
+            group is missing.
 
-    >>> frame = pd.DataFrame({"a": [1, 2, 3, 4, 5], "b": [2, 1, 4, 3, 5], "people": [1, 2, 3, 5, 4]})
+    >>> frame = pd.DataFrame({"a": [1, 2, 3, 4], "b": [2, 1, 4, 3], "people": [1, 2, 3, 4]})
     >>> analysis = from_scores(frame, ["a", "b"], "people", n_resamples=100)
-    >>> analysis.correlations.query("statistic == 'pearson'")[["judge", "estimate"]].round(2).values.tolist()
-    [['a', 0.9], ['b', 0.6]]
+    >>> pearson = analysis.correlations.query("statistic == 'pearson'").set_index("judge")
+    >>> pearson["estimate"].round(2).to_dict()
+    {'a': 1.0, 'b': 0.6}
     """
     # 1) check the columns, and read the scores
     plots.width(venue, "full")
@@ -177,48 +121,102 @@ def from_scores(
     _check_labels(frame, [name for name in (benchmark, group) if name is not None])
     scores = pd.DataFrame({name: _numbers(frame[name]) for name in [*judges, *people]})
     reference = scores[people].mean(axis=1)
-    counts = _counts(scores[judges], reference)
     groups = None if group is None else frame[group]
-
-    # 2) agreement by benchmark and overall
-    options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
-    parts = _benchmarks(frame, benchmark)
-    ceilings = None
-    if len(people) > 1:
-        ceilings = {}
-        for name, here in parts.items():
-            inside = None if groups is None else groups[here]
-            ceilings[name] = metrics.human_ceiling(
-                scores.loc[here, people], groups=inside, **options
-            )
-    correlations = metrics.correlation_table(
-        {name: scores.loc[here, judges] for name, here in parts.items()},
-        {name: reference[here] for name, here in parts.items()},
-        groups=None if groups is None else {name: groups[here] for name, here in parts.items()},
-        ceiling=ceilings,
-        **options,
-    )
     who = people[0]
     if len(people) > 1:
         fewer = int(scores[people].isna().any(axis=1).sum())
         who = f"mean of {len(people)} people (items that not all of them scored: {fewer:,})"
+    counts = _counts(scores[judges], reference)
     about = f"{len(frame):,} items; reference: {who}. {_missing(counts)}"
-    result = ScoreAnalysis(counts, correlations, about=about, venue=venue, out=out)
-    unit = "items" if group is None else f"groups ({group})"
-    result.draw_agreement(
-        f"95% bootstrap intervals, {n_resamples:,} resamples of {unit}, seed {seed}"
-    )
 
-    # 3) comparison of judges, confusion and calibration
+    # 2) agreement by benchmark and overall
+    options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
+    parts = _benchmarks(frame, benchmark)
+    inside = {name: None if groups is None else groups[here] for name, here in parts.items()}
+    ceilings = None
+    if len(people) > 1:
+        ceilings = {}
+        for name, here in parts.items():
+            rated = scores.loc[here, people]
+            ceilings[name] = metrics.human_ceiling(rated, groups=inside[name], **options)
+    correlations = metrics.correlation_table(
+        {name: scores.loc[here, judges] for name, here in parts.items()},
+        {name: reference[here] for name, here in parts.items()},
+        groups=None if groups is None else inside,
+        ceiling=ceilings,
+        **options,
+    )
+    result = ScoreAnalysis(counts, correlations, about, venue, out)
+    result.save_table("counts", counts, "Scores of each judge")
+    unit = "items" if group is None else f"groups ({group})"
+    method = f"95% bootstrap intervals, {n_resamples:,} resamples of {unit}, seed {seed}"
+    _agreement(result, method)
+
+    # 3) comparison of judges, confusion, calibration and density
     if len(judges) > 1:
         compared = metrics.compare_judges(reference, scores[judges], groups=groups, **options)
-        result.draw_comparisons(compared)
-    result.draw_scores(scores[judges], reference, groups)
+        result.comparisons = compared
+        pearson = compared.xs("pearson", level="statistic").reset_index()
+        text = "Differences of Pearson correlations, row less column"
+        result.draw("matrix", plots.who_beats_whom, compared, pearson, text)
+        text = "Differences of Pearson correlations, a less b; p_holm: corrected by Holm"
+        columns = ["a", "b", "difference", "low", "high", "p", "p_holm", "n"]
+        result.save_table("comparisons", pearson[columns], text)
+    _scores(result, scores[judges], reference, groups)
 
     # 4) length
     if response is not None:
-        result.draw_length(_length_slopes(scores[judges], reference, frame[response], groups))
+        slopes = _length_slopes(scores[judges], reference, frame[response], groups)
+        result.length_slopes = slopes
+        lines = slopes.rename(columns={"effect": "estimate"}).dropna(subset="estimate")
+        label = "score points per doubling of the response's length, at equal human score"
+        if len(lines):
+            result.draw("length", plots.forest, lines, slopes, label.capitalize(), label=label)
     return result
+
+
+def _agreement(result: ScoreAnalysis, method: str) -> None:
+    """The table of correlations and its figures."""
+    title = "Pearson correlation with people's scores"
+    text = f"{title}. {method}"
+    table = result.correlations
+    pearson = table[table["statistic"] == "pearson"].reset_index(drop=True)
+    result.draw("heatmap", plots.heatmap, pearson, pearson, text, label=title)
+    last = pearson[pearson["benchmark"] == pearson["benchmark"].iloc[-1]]
+    own = last[~last["ceiling"]]
+    ceiling = last.loc[last["ceiling"], "estimate"]
+    if own["estimate"].notna().any():
+        look: dict[str, Any] = {"ceiling": float(ceiling.iloc[0]) if len(ceiling) else None}
+        result.draw("forest", plots.forest, own, own, f"{text}, all items", label=title, **look)
+    each = pearson[pearson["benchmark"] != OVERALL]
+    if each["benchmark"].nunique() > 1:
+        result.draw("multiples", plots.small_multiples, each, each, text, label=title)
+        if len(own) > 1:
+            ranks = "Ranks of judges by Pearson correlation"
+            result.draw("ranks", plots.rank_heatmap, each, each, ranks)
+    result.save_table("correlations", table, f"Correlation with people's scores. {method}")
+
+
+def _scores(
+    result: ScoreAnalysis, scores: pd.DataFrame, reference: pd.Series, groups: pd.Series | None
+) -> None:
+    """Confusion and density of judges with people, and what each score of a judge means."""
+    long = scores.assign(gold=reference).melt("gold", var_name="judge", value_name="score")
+    text = "Scores of each judge by people's score; shade: share of a row"
+    result.draw("confusion", plots.confusion, long, long, text, truth_name="people's score")
+    text = "Scores of each judge against people's"
+    result.draw("scatter", plots.agreement_scatter, long, long, text)
+    curves = {}
+    for name in scores:
+        bins = None if scores[name].nunique() <= MOST_LEVELS else 10
+        curve = metrics.calibration_curve(scores[name], reference, bins=bins, groups=groups)
+        if len(curve):
+            curves[str(name)] = curve
+    if curves:
+        data = pd.concat(curves, names=["name", "row"]).reset_index()
+        text = "Mean of people's scores at each score of a judge, with 95% t intervals"
+        label = "mean of people's scores"
+        result.draw("calibration", plots.calibration_curve, curves, data, text, label=label)
 
 
 def _check_columns(frame: pd.DataFrame, scores: list[str], labels: list[str]) -> None:
@@ -236,15 +234,14 @@ def _check_columns(frame: pd.DataFrame, scores: list[str], labels: list[str]) ->
 
 
 def _numbers(column: pd.Series) -> pd.Series:
-    """A column of scores as float; a cell that is no finite number is an error that names its row."""
+    """A column of scores as float; an error names the row of a cell that is no finite number."""
     numbers = pd.to_numeric(column, errors="coerce").astype(float)
     wrong = (numbers.isna() & column.notna()) | numbers.abs().eq(float("inf"))
     if wrong.any():
         row = int(wrong.to_numpy().argmax())
         cell = str(column.iloc[row])[:40]
-        raise ValueError(
-            f"row {row}: {column.name!r} is {cell!r}, not a finite number; leave a missing score empty"
-        )
+        remedy = "leave a missing score empty"
+        raise ValueError(f"row {row}: {column.name!r} is {cell!r}, not a finite number; {remedy}")
     return numbers
 
 

@@ -106,7 +106,8 @@ def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float
     if "length" not in allow and abs(auc - 0.5) > LENGTH_LIMIT:
         faults.append(
             f"length: the better response is the longer one with probability {auc:.2f} (limit 0.5"
-            f" +- {LENGTH_LIMIT}): match the lengths, or go on with allow=['length']"
+            f" +- {LENGTH_LIMIT}): match the lengths, see vjudge.metrics.length_test, or go on with"
+            " allow=['length']"
         )
     if "scores" not in allow and ratio > SCORE_LIMIT:
         counts = ", ".join(f"{score}: {n}" for score, n in tally.items())
