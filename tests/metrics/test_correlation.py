@@ -98,7 +98,10 @@ FLOATS = np.random.default_rng(0).normal(size=30)
 TWICE = [1, 2, 2, 4, 5, 3, 3, 1] * 5
 WARNED = {
     "constant": (lambda: correlate([0.1 + 0.2] * 3, [1, 2, 3]), "x constant"),
-    "few resamples": (lambda: correlate(TWICE, TWICE[::-1], n_resamples=5), "n_resamples=5: .* few"),
+    "few resamples": (
+        lambda: correlate(TWICE, TWICE[::-1], n_resamples=5),
+        "n_resamples=5: .* few",
+    ),
     "perfect": (lambda: correlate(FLOATS, 2 * FLOATS + 1, n_resamples=200), "no width"),
     "ceiling": (lambda: ceiling(60, 12), "off the most frequent score"),
     "no ceiling, a third": (lambda: ceiling(60, 30), ""),

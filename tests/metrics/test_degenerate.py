@@ -1,7 +1,8 @@
-"""Every public function of `vjudge.metrics` on degenerate input: NaN with a warning, or an error; numbers in print."""
+"""Every public function of `vjudge.metrics` on degenerate input: NaN with a warning, or an error."""
 
 from __future__ import annotations
 
+import inspect
 import warnings
 
 import numpy as np
@@ -13,18 +14,20 @@ from hypothesis import strategies as st
 from vjudge import metrics
 from vjudge.metrics.tables import format_interval
 
-FAST = {"n_resamples": 20}
+
+def verdicts(x, names=("a", "b", "tie"), others=True):
+    """Scores as verdicts; what is no choice stays as it is, or is missing of people."""
+    words = dict(zip((1, 2, 3), names, strict=True))
+    read = [None if v is pd.NA else words.get(v, v if others else None) for v in x]
+    return [pd.NA if v is pd.NA else word for v, word in zip(x, read, strict=True)]
 
 
-def verdicts(x):
-    """Scores as verdicts, so that one table of input serves both kinds of function."""
-    names = {1: "a", 2: "b", 3: "tie"}
-    return [v if v is pd.NA else names.get(v, v) for v in x]
+def people(x):
+    return verdicts(x, others=False)
 
 
-def choices(x, names=("a", "b", "tie")):
-    """People's: those scores that are a choice."""
-    return [dict(zip((1, 2, 3), names, strict=True)).get(None if v is pd.NA else v) for v in x]
+def texts(x):
+    return [None if not isinstance(v, str) and pd.isna(v) else str(v) for v in x]
 
 
 def sizes(x):
@@ -32,52 +35,34 @@ def sizes(x):
     return [abs(v) if isinstance(v, int | float) else v for v in x]
 
 
-def texts(x):
-    return [None if not isinstance(v, str) and pd.isna(v) else str(v) for v in x]
-
-
 def ratings(x, y):
     return list(zip(x, y, strict=True))
 
 
 FEEDBACK = ("left", "right", "both good")
-# Name -> a call with two columns of scores and a group of each.
-CALLS = {
-    "agreement": lambda x, y, g: metrics.agreement(ratings(x, y), groups=g, **FAST),
-    "average_samples": lambda x, y, g: metrics.average_samples(
-        pd.DataFrame({"id": list(g), "score": list(x)})
-    ),
-    "bradley_terry": lambda x, y, g: metrics.bradley_terry(g, list(g)[::-1], verdicts(x), **FAST),
-    "calibration_curve": lambda x, y, g: metrics.calibration_curve(x, y, groups=g),
-    "calibration_errors": lambda x, y, g: metrics.calibration_errors(x, y, groups=g, **FAST),
-    "classification": lambda x, y, g: metrics.classification(verdicts(x), verdicts(y), groups=g),
-    "compare_judges": lambda x, y, g: metrics.compare_judges(
-        y, {"x": x, "y": list(x)[::-1]}, groups=g, **FAST
-    ),
-    "correlate": lambda x, y, g: metrics.correlate(x, y, groups=g, **FAST),
-    "correlate_levels": lambda x, y, g: metrics.correlate_levels(x, y, systems=g, **FAST),
-    "correlation_table": lambda x, y, g: metrics.correlation_table(
-        {"b": {"x": x}}, {"b": y}, groups={"b": g}, **FAST
-    ),
-    "feedback_preference": lambda x, y, g: metrics.feedback_preference(
-        choices(x, FEEDBACK), groups=g
-    ),
-    "human_ceiling": lambda x, y, g: metrics.human_ceiling(ratings(x, y), groups=g, **FAST),
-    "label_weights": lambda x, y, g: metrics.label_weights(x, y),
-    "length_controlled": lambda x, y, g: metrics.length_controlled(
-        verdicts(x), sizes(x), sizes(y), groups=g
-    ),
-    "lengths": lambda x, y, g: metrics.lengths(texts(x)),
-    "next_labels": lambda x, y, g: metrics.next_labels(x, y, n=2),
-    "overlap_baselines": lambda x, y, g: metrics.overlap_baselines(texts(x), texts(y)),
-    "pairwise_accuracy": lambda x, y, g: metrics.pairwise_accuracy(
-        verdicts(x), choices(y), groups=g
-    ),
-    "rater_table": lambda x, y, g: metrics.rater_table(ratings(x, y), x, groups=g, **FAST),
-    "tie_calibrated_accuracy": lambda x, y, g: metrics.tie_calibrated_accuracy(
-        x, y, within=g, **FAST
-    ),
-    "win_rate": lambda x, y, g: metrics.win_rate(verdicts(x), groups=g),
+# Of two columns of scores and a group of each, what a function takes.
+TAKES = {
+    "agreement": lambda x, y, g: (ratings(x, y),),
+    "average_samples": lambda x, y, g: (pd.DataFrame({"id": list(g), "score": list(x)}),),
+    "bradley_terry": lambda x, y, g: (g, list(g)[::-1], verdicts(x)),
+    "calibration_curve": lambda x, y, g: (x, y),
+    "calibration_errors": lambda x, y, g: (x, y),
+    "classification": lambda x, y, g: (verdicts(x), verdicts(y)),
+    "compare_judges": lambda x, y, g: (y, {"x": x, "y": list(x)[::-1]}),
+    "correlate": lambda x, y, g: (x, y),
+    "correlate_levels": lambda x, y, g: (x, y),
+    "correlation_table": lambda x, y, g: ({"b": {"x": x}}, {"b": y}),
+    "feedback_preference": lambda x, y, g: (verdicts(x, FEEDBACK, others=False),),
+    "human_ceiling": lambda x, y, g: (ratings(x, y),),
+    "label_weights": lambda x, y, g: (x, y),
+    "length_controlled": lambda x, y, g: (verdicts(x), sizes(x), sizes(y)),
+    "lengths": lambda x, y, g: (texts(x),),
+    "next_labels": lambda x, y, g: (x, y),
+    "overlap_baselines": lambda x, y, g: (texts(x), texts(y)),
+    "pairwise_accuracy": lambda x, y, g: (verdicts(x), people(y)),
+    "rater_table": lambda x, y, g: (ratings(x, y), x),
+    "tie_calibrated_accuracy": lambda x, y, g: (x, y),
+    "win_rate": lambda x, y, g: (verdicts(x),),
 }
 ELSEWHERE = """published alt_test conformal_intervals corrected_rate corrected_rate_from_labels
 effective_judges expected_calibration_error labels_needed prediction_powered_mean scaled severities
@@ -102,32 +87,41 @@ CASES = {
 }
 
 
+def call(name, x, y, group):
+    function = getattr(metrics, name)
+    parameters = inspect.signature(function).parameters
+    options = {"n": 2, "groups": group, "systems": group, "within": group}
+    if name == "correlation_table":
+        options["groups"] = {"b": group}
+    options = {name: value for name, value in options.items() if name in parameters}
+    if "options" in parameters or "n_resamples" in parameters:
+        options["n_resamples"] = 20
+    return function(*TAKES[name](x, y, group), **options)
+
+
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", TAKES)
 def test_undefined_is_nan_with_a_warning(name, case):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            result = CALLS[name](*CASES[case])
+            result = call(name, *CASES[case])
         except (TypeError, ValueError) as error:
             assert len(str(error)) > 20 and case in ("nothing", "all missing", "one"), error
             return
-    assert all(issubclass(warning.category, UserWarning) for warning in caught), (
-        "those that say something to a user"
-    )
+    # Warnings say something to a user.
+    assert all(issubclass(warning.category, UserWarning) for warning in caught)
     if name in NO_ESTIMATE:
         return
-    table = result.to_frame() if isinstance(result, pd.Series) else result
+    table = pd.DataFrame(result)
     assert not np.isinf(table.select_dtypes("number").to_numpy(dtype=float)).any()
-    columns = [
-        column for column in ("estimate", "low", "high", "difference", "judge") if column in table
-    ]
+    columns = table.columns.intersection(["estimate", "low", "high", "difference", "judge"])
     if table[columns].isna().any(axis=None):
         assert caught, f"NaN without a warning:\n{table}"
 
 
-def test_every_public_statistic_is_here_and_has_a_source():
-    assert set(metrics.__all__) == {*CALLS, *ELSEWHERE.split()}
+def test_every_public_statistic_is_here_and_has_a_source_and_an_example():
+    assert set(metrics.__all__) == {*TAKES, *ELSEWHERE.split()}
     for name in metrics.__all__:
         text = getattr(metrics, name).__doc__
         assert "Source:" in text and ">>>" in text, name

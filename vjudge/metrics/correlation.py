@@ -99,7 +99,8 @@ def correlate(
     b = b[used]
     n = len(a)
     why = _undefined(x=a, y=b)
-    is_fine = max(len(np.unique(a)), len(np.unique(b))) > MANY_LEVELS
+    counts = {name: np.unique(v, return_counts=True)[1] for name, v in (("x", a), ("y", b))}
+    is_fine = max(map(len, counts.values())) > MANY_LEVELS
     if n_resamples is None:
         n_resamples = FEWER_RESAMPLES if is_fine else RESAMPLES
     codes = None if groups is None else group_codes(groups, used)
@@ -126,15 +127,15 @@ def correlate(
             worth = positive(weights, used, name="weights")[used]
             bounds, method = weighted_correlations(a, b, worth, codes, confidence=confidence)
         else:
-            bounds, method = _by_blocks(a, b, codes, confidence=confidence, seed=seed)
-        if n_resamples == 0 and weights is None:
-            bounds[:, 1:] = np.nan
+            blocks = BLOCKS if n_resamples else 0
+            bounds, method = _by_blocks(a, b, codes, blocks, confidence=confidence, seed=seed)
         table = pd.DataFrame(bounds, pd.Index(STATISTICS, name="statistic"), INTERVAL)
         table = table.assign(n=n, missing=int((~used).sum()))
         table.attrs["method"] = method
-    table.attrs["off_mode"] = {"x": _off_mode(a), "y": _off_mode(b)}
+    off_mode = {name: n - int(own.max(initial=0)) for name, own in counts.items()}
+    table.attrs["off_mode"] = off_mode
     if not why and n_resamples:
-        _warn_of_ceiling(n, table.attrs["off_mode"])
+        _warn_of_ceiling(n, off_mode)
     return table
 
 
@@ -145,11 +146,6 @@ def _undefined(**columns: Floats) -> str:
         return f"{n} complete items, at least 3 are needed"
     constant = [name for name, column in columns.items() if np.ptp(column) == 0]
     return f"{' and '.join(constant)} constant" if constant else ""
-
-
-def _off_mode(column: Floats) -> int:
-    """How many scores differ from the most frequent one."""
-    return len(column) - int(np.unique(column, return_counts=True)[1].max(initial=0))
 
 
 def _warn_of_ceiling(n: int, off_mode: Mapping[str, int]) -> None:
@@ -165,7 +161,7 @@ def _warn_of_ceiling(n: int, off_mode: Mapping[str, int]) -> None:
 
 
 def _by_blocks(
-    x: Floats, y: Floats, codes: Integers | None, *, confidence: float, seed: int
+    x: Floats, y: Floats, codes: Integers | None, most: int, *, confidence: float, seed: int
 ) -> tuple[Floats, str]:
     """Estimate, low, high of many rows, shape (3, 3), and the method, from random blocks of units.
 
@@ -175,7 +171,7 @@ def _by_blocks(
     Source: Wolter, Introduction to Variance Estimation (2007), chapter 2, random groups.
     """
     units = len(x) if codes is None else int(codes.max()) + 1
-    blocks = min(BLOCKS, units // 10)
+    blocks = min(most, units // 10)
     kind = "items" if codes is None else "groups"
     method = (
         f"{confidence:.0%} intervals (Student's on Fisher's z scale) from {blocks} random blocks of"
@@ -183,7 +179,8 @@ def _by_blocks(
     )
     estimate = _by_scipy(x, y)
     if blocks < 2:
-        warn(f"intervals are undefined: {units} groups are too few for random blocks")
+        if most:
+            warn(f"intervals are undefined: {units} groups are too few for random blocks")
         return np.column_stack([estimate, np.full((3, 2), np.nan)]), method
     block = np.random.default_rng(seed).permutation(units) % blocks
     if codes is not None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 import warnings
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from vjudge.metrics.resampling import Floats
+from vjudge.metrics.resampling import Design, Floats, Weights, correlations, replicates, values
 from vjudge.metrics.tables import INTERVAL, warn
 
 LEAST_PEOPLE = 3
@@ -243,8 +244,8 @@ def corrected_rate_from_labels(
     Source: as `corrected_rate`.
     """
     verdicts, labels = verdicts.align(labels, join="left")
-    for name, values in {"verdicts": verdicts, "labels": labels}.items():
-        if not values.dropna().isin([0, 1]).all():
+    for name, column in {"verdicts": verdicts, "labels": labels}.items():
+        if not column.dropna().isin([0, 1]).all():
             raise ValueError(f"{name} holds other values than 0 and 1")
     judged = verdicts.dropna().astype(float)
     known = labels[judged.index].dropna().astype(float)
@@ -417,28 +418,26 @@ def effective_judges(
             f"the errors of {', '.join(map(str, constant))} are all the same: their correlation"
             " with others is undefined"
         )
-    values = complete.to_numpy()
-    rng = np.random.default_rng(seed)
-    draws = [_error_correlation(values)]
-    for _ in range(n_resamples):
-        draws.append(_error_correlation(values[rng.integers(n, size=n)]))
-    r = np.array(draws)
-    effective = k / (1 + (k - 1) * r)
-    added = (k + 1) / (1 + k * r) - effective
-    quantities = np.stack([effective, r, added])
+    columns = complete.to_numpy().T
+
+    def statistic(weights: Weights) -> Floats:
+        """What the panel amounts to, the mean correlation, and what one more judge adds."""
+        pairs = []
+        for x, y in combinations(columns, 2):
+            pairs.append(correlations(x, y, weights, statistics=["pearson"])[0])
+        r = np.nanmean(pairs, axis=0)
+        effective = k / (1 + (k - 1) * r)
+        return np.stack([effective, r, (k + 1) / (1 + k * r) - effective])
+
+    design = Design(np.arange(n))
+    drawn = replicates(statistic, design, n_resamples=n_resamples, seed=seed)
     tails = [(1 - confidence) / 2, (1 + confidence) / 2]
-    bounds = np.nanquantile(quantities[:, 1:], tails, axis=1)
     names = ["effective_judges", "error_correlation", "next_judge"]
-    table = pd.DataFrame(np.column_stack([quantities[:, 0], *bounds]), names, INTERVAL)
+    table = pd.DataFrame(index=names, columns=INTERVAL, dtype=float)
+    table["estimate"] = values(statistic, np.ones((n, 1)))[:, 0]
+    table["low"], table["high"] = np.nanquantile(drawn, tails, axis=1)
     table.attrs = {"judges": k, "n": n, "missing": len(errors) - n}
     return table
-
-
-def _error_correlation(values: Floats) -> float:
-    """The mean correlation over pairs of columns."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        matrix = np.asarray(np.corrcoef(values, rowvar=False))
-    return float(np.nanmean(matrix[np.triu_indices(len(matrix), 1)]))
 
 
 # --- Who is strict?
