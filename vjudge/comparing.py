@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from vjudge import data
@@ -28,23 +29,19 @@ def compare(judge: Any, pairs: Any, options: Options) -> pd.DataFrame:
     # 1) the answers of each pair
     call = prepare(judge, pairs, options, pairs=True)
     records = answered(call)
-    answers: list[list[Record]] = [[] for _ in call.carried]
+    answers: dict[int, list[Record]] = {}
     for question, record in zip(call.questions, records, strict=True):
-        answers[question.row].append(record)
+        answers.setdefault(question.row, []).append(record)
 
     # 2) what they say together
     rows = []
-    changed = 0
-    for own, carried in zip(answers, call.carried, strict=True):
-        if judge.gives_values:
-            row = valued(*own)
-        else:
-            row = said_together([turned(record) for record in own], call.options)
-            changed += row.get("consistent") is False
-        rows.append({"id": own[0]["id"], **row, **carried})
+    for place, own in answers.items():
+        said = valued(*own) if judge.gives_values else said_together(own, call.options)
+        rows.append({"id": own[0]["id"], **said, **call.carried[place]})
+    changed = sum(row.get("consistent") is False for row in rows)
     if judge.gives_values:
         call.remarks.append("each response was graded once: a value head knows no order")
-    if changed:
+    elif changed:
         call.remarks.append(f"{changed} of {len(rows)} verdicts changed with the order")
     return table(call, records, rows)
 
@@ -79,9 +76,10 @@ def turned(record: Record) -> Record:
     return record | {"verdict": verdict, "chance": chance}
 
 
-def said_together(draws: Sequence[Record], options: Options) -> Record:
+def said_together(records: Sequence[Record], options: Options) -> Record:
     """The columns of a pair: both orders combined, or of several draws the majority."""
     # 1) the verdict of each order, and of both
+    draws = [turned(record) for record in records]
     by_order = {}
     for order in ORDERS:
         votes = [draw["verdict"] for draw in draws if draw["order"] == order]
@@ -171,54 +169,45 @@ def prepared(judge: Any, items: Any, options: Options, *, by: str) -> Call:
 
 def rank(judge: Any, candidates: Any, by: str, options: Options) -> pd.DataFrame:
     """The table of `Judge.rank`."""
-    # 1) one verdict of each candidate, or of every two
+    # 1) one verdict of each candidate, or of every two, and the points that it gives
     if judge.gives_values:
         by = "scores"
     rows = data.rows_of(candidates)
     parts = candidate_rows(rows, by)
+    points: dict[str, list[float]] = {}
     if by == "scores":
         judged = grade(judge, parts, options)
-        given = iter(judged["expected_score"].fillna(judged["score"]))
+        values = judged["expected_score"].fillna(judged["score"])
+        for id, value in zip(judged["id"], values, strict=True):
+            points[id] = [value]
     else:
         judged = compare(judge, parts, options)
-        leads = judged[["verdict_ab", "verdict_ba"]].map(lambda choice: POINTS.get(choice, NAN))
-        given = iter(leads.to_numpy())
+        for id, *verdicts in judged[["id", "verdict_ab", "verdict_ba"]].to_numpy():
+            owner, _, places = id.rpartition("/")
+            first, second = places.split("-")
+            leads = [POINTS.get(verdict, NAN) for verdict in verdicts]
+            points.setdefault(f"{owner}/{first}", []).extend(leads)
+            points.setdefault(f"{owner}/{second}", []).extend(-lead for lead in leads)
 
-    # 2) the points that they give
-    cells: list[Record] = []
+    # 2) their mean, and the ranks
+    cells = []
     for row in rows:
-        points: list[list[float]] = [[] for _ in row["responses"]]
-        if by == "scores":
-            for own in points:
-                own.append(next(given))
-        else:
-            for first, second in combinations(points, 2):
-                lead = next(given)
-                first.extend(lead)
-                second.extend(-lead)
-        cells += _cells(row, points)
-
-    # 3) the ranks
+        for place, response in enumerate(row["responses"]):
+            own = np.array(points[f"{row['id']}/{place}"], dtype=float)
+            known = own[~np.isnan(own)]
+            cell = {"id": row["id"], "judge": judge.name, "candidate": place, "response": response}
+            cell["value"] = known.mean() if len(known) else NAN
+            cell |= {"rank": NAN, "best": False, "n": len(known), "missing": len(own) - len(known)}
+            if row.get("ranks"):
+                cell["true_rank"] = row["ranks"][place]
+            if "category" in row:
+                cell["category"] = row["category"]
+            cells.append(cell | {"group": unit_of(row)})
     frame = pd.DataFrame(cells)
-    ranks = frame.groupby("id")["value"].rank(method="min", ascending=False)
-    frame.insert(1, "judge", judge.name)
-    frame.insert(5, "rank", ranks)
-    frame.insert(6, "best", ranks == 1)
+    frame["rank"] = frame.groupby("id")["value"].rank(method="min", ascending=False)
+    frame["best"] = frame["rank"] == 1
     frame.attrs = judged.attrs
     return frame
-
-
-def _cells(row: Row, points: Sequence[Sequence[float]]) -> Iterator[Record]:
-    """A row's candidates with the mean of their points."""
-    for place, own in enumerate(points):
-        known = pd.Series(own).dropna()
-        cells = {"id": row["id"], "candidate": place, "response": row["responses"][place]}
-        cells |= {"value": known.mean(), "n": len(known), "missing": len(own) - len(known)}
-        if row.get("ranks"):
-            cells["true_rank"] = row["ranks"][place]
-        if "category" in row:
-            cells["category"] = row["category"]
-        yield cells | {"group": unit_of(row)}
 
 
 def candidate_rows(rows: Sequence[Row], by: str) -> Sequence[Row]:

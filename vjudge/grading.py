@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,16 +84,12 @@ def answered(call: Call) -> list[Record]:
         "template": {"name": template.name, "fingerprint": template.fingerprint()},
         "note": {"samples": call.options.samples, "origin": call.origin},
     }
-
-    def reader(answer: Answer, question: Question) -> Record:
-        return read(answer, question, mode=mode, format=template.format)
-
     return collect(
         call.judge.engine,
         call.questions,
         call.images,
         call.ask,
-        reader,
+        partial(read, mode=mode, format=template.format),
         about,
         out=call.options.out,
         progress=call.options.progress,
@@ -137,20 +134,20 @@ def collect(
         prompts = [question.prompt for question in questions]
         bar = tqdm(total=len(questions), initial=len(done), unit=unit, disable=not progress)
         failed = 0
-        for answers in engine.answer(prompts, images, ask, wanted) if wanted else ():
-            lasting = []
-            for one in answers:
-                question = questions[one.index]
-                record = plain(question.key | reader(one, question))
-                done[one.index] = record
-                failed += record["failure"] is not None
-                if run and not one.transient:  # the next call asks those again
-                    lasting.append({"asked": asked[one.index], **record})
-            if run:
-                run.append(lasting)
-            bar.set_postfix(failed=failed, refresh=False)
-            bar.update(len(answers))
-        bar.close()
+        with bar:
+            for answers in engine.answer(prompts, images, ask, wanted) if wanted else ():
+                lasting = []
+                for one in answers:
+                    question = questions[one.index]
+                    record = plain(question.key | reader(one, question))
+                    done[one.index] = record
+                    failed += record["failure"] is not None
+                    if run and not one.transient:  # the next call asks those again
+                        lasting.append({"asked": asked[one.index], **record})
+                if run:
+                    run.append(lasting)
+                bar.set_postfix(failed=failed, refresh=False)
+                bar.update(len(answers))
     return [done[place] for place in range(len(questions))]
 
 
@@ -189,24 +186,21 @@ def read(answer: Answer, question: Question, *, mode: str, format: str) -> Recor
     verdict = verdict_of(answer, question, mode=mode, format=format)
 
     # 1) without a verdict: the most probable one where a score was forced or the answer closed
-    closed = verdict.failure is not None and answer.closed is not None
+    closed = verdict.failure is not None and (answer.closed, answer.closed_scores) != (None, None)
     likeliest = answer.closed
     if mode == "score" and shares and answer.failure is None:
         likeliest = max(shares, key=shares.__getitem__)  # the lowest of equals
-    if verdict.failure is not None and likeliest is not None:
-        if question.order:
-            choice = "b" if likeliest else "a"
-            if shares and shares[0] == shares[1]:
-                choice = "tie"
-            verdict = replace(verdict, failure=None, choice=choice)
-        else:
-            verdict = replace(verdict, failure=None, score=float(likeliest))
-
-    if verdict.failure is not None and answer.closed_scores:
-        closed = True
+    if closed and answer.closed_scores:
         scores = {name: float(score) for name, score in answer.closed_scores.items()}
         mean = weighted_mean(scores, question.weights)
         verdict = replace(verdict, failure=None, score=mean, scores=scores)
+    elif verdict.failure is not None and likeliest is not None and question.order:
+        choice = "b" if likeliest else "a"
+        if shares and shares[0] == shares[1]:
+            choice = "tie"
+        verdict = replace(verdict, failure=None, choice=choice)
+    elif verdict.failure is not None and likeliest is not None:
+        verdict = replace(verdict, failure=None, score=float(likeliest))
 
     # 2) a distribution belongs to a verdict
     expected = NAN

@@ -300,10 +300,10 @@ def _shares(
 
 def _places(frame: pd.DataFrame, parts: Parts) -> Parts:
     """All rows, the parts one by one for their mean, and each part."""
-    places = {"overall": np.ones(len(frame), dtype=bool)}
+    places: dict[str, np.ndarray] = {"overall": np.ones(len(frame), dtype=bool)}
     if parts:
         places["macro"] = np.stack(list(parts.values()))
-    return places | parts
+    return {**places, **parts}
 
 
 def _accuracy(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
