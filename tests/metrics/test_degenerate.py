@@ -65,8 +65,8 @@ TAKES = {
     "win_rate": lambda x, y, g: (verdicts(x),),
 }
 ELSEWHERE = """published alt_test conformal_intervals corrected_rate corrected_rate_from_labels
-effective_judges expected_calibration_error labels_needed prediction_powered_mean scaled severities
-temperature_scaling"""  # of other arguments: test_inference.py and test_baselines.py
+effective_judges expected_calibration_error labels_needed length_test prediction_powered_mean scaled
+severities temperature_scaling"""  # of other arguments: in files of their own
 # A score for each text or item, missing where it has none; a choice of items.
 NO_ESTIMATE = {"average_samples", "lengths", "next_labels", "overlap_baselines"}
 

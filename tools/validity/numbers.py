@@ -72,7 +72,7 @@ def alt_test(rng: np.random.Generator) -> Rows:
 
 
 def corrected_rate(rng: np.random.Generator) -> Rows:
-    for rate, labels in ((0.3, 150), (0.3, 40), (0.9, 150)):
+    for rate, labels in ((0.3, 150), (0.3, 80), (0.9, 200)):
         is_right = rng.random(1000) < rate
         verdict = np.where(is_right, rng.random(1000) < 0.9, rng.random(1000) < 0.3)
         known = pd.Series(is_right.astype(float)).where(np.arange(1000) < labels)

@@ -122,9 +122,9 @@ def read_ratings(ratings: Any, *, nominal: bool = False) -> tuple[Floats, list[A
         columns = dict(enumerate(zip_longest(*rows)))
         frame = pd.DataFrame(columns, index=range(len(rows)), dtype=object)
     if nominal:
-        words = frame.map(label_text).to_numpy(dtype=object)
-        codes = pd.factorize(words.T.ravel())[0].astype(float).reshape(words.T.shape).T
-        return np.where(codes < 0, np.nan, codes), list(frame)
+        words = frame.map(label_text).to_numpy(dtype=object).T
+        codes = pd.factorize(words.ravel())[0].astype(float).reshape(words.shape)
+        return np.where(codes < 0, np.nan, codes).T, list(frame)
     table = np.empty(frame.shape)
     for place, name in enumerate(frame):
         table[:, place] = scores(frame[name].tolist(), name=f"rater {name}")
@@ -163,15 +163,21 @@ def _alphas(ratings: Floats, weights: Weights) -> Floats:
     value = levels - (levels.mean() if len(levels) else 0.0)
     around = _within(tally, size, value[:, None])[:, 0]
     total = value**2 @ counts - (value @ counts) ** 2 / n
-    parts = [unequal @ scaled, (_within(tally, size, rank) * scaled).sum(axis=0), around @ scaled]
-    wholes = [(n - (counts**2).sum(axis=0) / n) / 2, (counts * rank**2).sum(axis=0), total]
-    result = [1 - (n - 1) / n * p / _positive(w) for p, w in zip(parts, wholes, strict=True)]
+    of_labels = _alpha(unequal @ scaled, (n - (counts**2).sum(axis=0) / n) / 2, n)
+    by_rank = (_within(tally, size, rank) * scaled).sum(axis=0)
+    ordinal = _alpha(by_rank, (counts * rank**2).sum(axis=0), n)
+    interval = _alpha(around @ scaled, total, n)
     # ICC(1,1), with the mean size of an item for unequal ones
     items = weights.sum(axis=0)
     inner = around @ weights / (n - items)
     outer = (total - around @ weights) / (items - 1)
     raters = (n - size**2 @ weights / n) / (items - 1)
-    return np.stack([*result, (outer - inner) / _positive(outer + (raters - 1) * inner)])
+    icc = (outer - inner) / _positive(outer + (raters - 1) * inner)
+    return np.stack([of_labels, ordinal, interval, icc])
+
+
+def _alpha(inner: Floats, total: Floats, n: Floats) -> Floats:
+    return 1 - (n - 1) / n * inner / _positive(total)
 
 
 def _within(tally: Floats, size: Floats, value: Floats) -> Floats:
@@ -220,8 +226,9 @@ def _gwets(ratings: Floats, weights: Weights) -> Floats:
     share = weights / weights.sum(axis=0)
     prevalence = (tally / size[:, None]).T @ share
     spread = (prevalence * (1 - prevalence)).sum(axis=0) / (q * (q - 1))
+    gap = (levels[:, None] - levels) / np.ptp(levels)
     result = []
-    for alike in (np.eye(q), 1 - (levels[:, None] - levels) ** 2 / np.ptp(levels) ** 2):
+    for alike in (np.eye(q), 1 - gap**2):
         agreeing = (tally * (tally @ alike - 1)).sum(axis=1) / (size * (size - 1))
         chance = alike.sum() * spread
         result.append((agreeing @ share - chance) / (1 - chance))
@@ -293,10 +300,10 @@ def rater_table(
         n.append(counts[both].sum())
 
     def statistic(weights: Weights) -> Floats:
-        parts = [np.full((len(STATISTICS), weights.shape[1]), np.nan)] * len(functions)
-        for place, own in enumerate(functions.values()):
+        parts = np.full((len(functions), len(STATISTICS), weights.shape[1]), np.nan)
+        for part, own in zip(parts, functions.values(), strict=True):
             if own:
-                parts[place] = np.mean([function(weights) for function in own], axis=0)
+                part[:] = np.mean([function(weights) for function in own], axis=0)
         return np.concatenate(parts)
 
     of_each = np.repeat(n, len(STATISTICS))

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import optimize, special, stats
 
+from vjudge.metrics.resampling import student
 from vjudge.metrics.tables import (
     INTERVAL,
     Column,
@@ -71,7 +72,7 @@ def calibration_curve(
     totals = frame.groupby(["bin", "unit"])["deviation"].sum()
     units = totals.groupby("bin").size()
     error = np.sqrt((totals**2).groupby("bin").sum() * units / (units - 1)) / n
-    half = stats.t.ppf((1 + confidence) / 2, units - 1) * error
+    half = student(confidence, units - 1) * error
     half = half.where(by_bin["human"].nunique() > 1)
     table["low"] = table["human"] - half
     table["high"] = table["human"] + half
@@ -231,7 +232,7 @@ def temperature_scaling(
         if float(truth[item]) not in given:
             raise ValueError(f"item {item!r}: its truth {truth[item]:g} is none of {list(given)}")
         logs[row, : len(given)] = np.log(np.maximum(list(given.values()), 1e-30))
-        own[row] = math.log(max(given[float(truth[item])], 1e-30))
+        own[row] = logs[row, list(given).index(float(truth[item]))]
 
     def log_loss(log_temperature: float) -> float:
         t = math.exp(log_temperature)
@@ -327,11 +328,11 @@ def conformal_intervals(
     others = np.full(n, ordered[place_without - 1])
     others[distance <= ordered[place_without - 1]] = ordered[place_without]
     inside = distance <= others
-    members = {"all": np.ones(n)}
+    rows = [("all", inside, np.ones(n))]
     if by is not None:
         labels = by[inside.index]
-        members |= {name: (labels == name).to_numpy() for name in sorted(labels.dropna().unique())}
-    rows = [(name, inside.to_numpy() & (own > 0), own) for name, own in members.items()]
+        for name in sorted(labels.dropna().unique()):
+            rows.append((name, inside & (labels == name), labels == name))
     coverage = shares(rows, groups=None, unit="items").rename(columns={"estimate": "share"})
     table.attrs = {"confidence": confidence, "n": n, "coverage": coverage.drop(columns="missing")}
     return table

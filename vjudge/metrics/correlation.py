@@ -22,9 +22,11 @@ from vjudge.metrics.resampling import (
     Floats,
     Integers,
     Weights,
+    by_code,
     correlations,
     distinct,
-    summing,
+    on_fisher_scale,
+    student,
     values,
 )
 from vjudge.metrics.tables import (
@@ -99,8 +101,9 @@ def correlate(
     b = b[used]
     n = len(a)
     why = _undefined(x=a, y=b)
-    counts = {name: np.unique(v, return_counts=True)[1] for name, v in (("x", a), ("y", b))}
-    is_fine = max(map(len, counts.values())) > MANY_LEVELS
+    of_x = np.unique(a, return_counts=True)[1]
+    of_y = np.unique(b, return_counts=True)[1]
+    is_fine = max(len(of_x), len(of_y)) > MANY_LEVELS
     if n_resamples is None:
         n_resamples = FEWER_RESAMPLES if is_fine else RESAMPLES
     codes = None if groups is None else group_codes(groups, used)
@@ -132,7 +135,7 @@ def correlate(
         table = pd.DataFrame(bounds, pd.Index(STATISTICS, name="statistic"), INTERVAL)
         table = table.assign(n=n, missing=int((~used).sum()))
         table.attrs["method"] = method
-    off_mode = {name: n - int(own.max(initial=0)) for name, own in counts.items()}
+    off_mode = {"x": n - int(of_x.max(initial=0)), "y": n - int(of_y.max(initial=0))}
     table.attrs["off_mode"] = off_mode
     if not why and n_resamples:
         _warn_of_ceiling(n, off_mode)
@@ -188,10 +191,9 @@ def _by_blocks(
     order = np.argsort(block, kind="stable")
     ends = np.cumsum(np.bincount(block, minlength=blocks))[:-1]
     own = [_by_scipy(x[rows], y[rows]) for rows in np.split(order, ends)]
-    error = np.arctanh(np.clip(own, -PERFECT, PERFECT)).std(axis=0, ddof=1) / np.sqrt(blocks)
-    reach = stats.t.ppf((1 + confidence) / 2, blocks - 1) * error
-    z = np.arctanh(np.clip(estimate, -PERFECT, PERFECT))
-    return np.column_stack([estimate, np.tanh(z - reach), np.tanh(z + reach)]), method
+    spread = np.arctanh(np.clip(own, -PERFECT, PERFECT)).std(axis=0, ddof=1)
+    reach = student(confidence, blocks - 1) * spread / np.sqrt(blocks)
+    return on_fisher_scale(estimate, reach), method
 
 
 def _by_scipy(x: Floats, y: Floats) -> Floats:
@@ -286,15 +288,14 @@ def _of_means(x: Floats, y: Floats, code: Integers, *, confidence: float) -> pd.
     estimate = np.full(3, np.nan)
     if means.nunique().min() > 1:
         estimate = _by_scipy(means["x"], means["y"])
-    z = np.arctanh(np.clip(estimate, -PERFECT, PERFECT))
     reach = np.full(3, np.nan)
     if n > 4:
-        variance = np.array([1, 1 + estimate[1] ** 2 / 2, 0.437]) / (n - np.array([3, 3, 4]))
-        reach = stats.norm.ppf((1 + confidence) / 2) * np.sqrt(variance)
+        factors = np.array([1, 1 + estimate[1] ** 2 / 2, 0.437])
+        reach = student(confidence) * np.sqrt(factors / (n - np.array([3, 3, 4])))
     if np.isnan(estimate + reach).any():
         warn(f"system level: undefined (of {n} systems; intervals take five, and variation)")
-    bounds = {"estimate": estimate, "low": np.tanh(z - reach), "high": np.tanh(z + reach)}
-    table = pd.DataFrame(bounds, pd.Index(STATISTICS, name="statistic")).assign(n=n)
+    bounds = on_fisher_scale(estimate, reach)
+    table = pd.DataFrame(bounds, pd.Index(STATISTICS, name="statistic"), INTERVAL).assign(n=n)
     table.attrs["method"] = f"{confidence:.0%} intervals (Fisher's z) over {n} systems"
     return table
 
@@ -308,23 +309,18 @@ def _whole_systems(code: Integers, items: Design) -> Design | None:
     return Design(pairs[:, 0], pairs[:, 1])
 
 
-def _by_system(cells: Floats) -> Any:
-    """The matrix that sums weights of the cells by system."""
-    system = cells[:, 0].astype(np.int64)
-    return summing(system, np.arange(len(system)), (int(system.max(initial=-1)) + 1, len(system)))
-
-
 def _within(cells: Floats, items: Design, whole: Design | None, **options: Any) -> pd.DataFrame:
     """The mean of the systems' own correlations."""
-    by_system = _by_system(cells)
+    by_system = by_code(cells[:, 0].astype(np.int64))
     n = by_system.shape[0]
-    places = [slice(*ends) for ends in pairwise(np.searchsorted(cells[:, 0], np.arange(n + 1)))]
+    starts = np.searchsorted(cells[:, 0], np.arange(n + 1))
 
     def own(weights: Weights) -> Floats:
         """Correlations of each system, shape (systems, 3, replicates), NaN where it has none."""
         result = np.empty((n, 3, weights.shape[1]))
-        for system, rows in enumerate(places):
-            result[system] = correlations(cells[rows, 1], cells[rows, 2], weights[rows])
+        for system, (start, end) in enumerate(pairwise(starts)):
+            _, own_x, own_y = cells[start:end].T
+            result[system] = correlations(own_x, own_y, weights[start:end])
         return np.where((by_system @ weights < 3)[:, None], np.nan, result)
 
     sample = values(own, items.counts[:, None])

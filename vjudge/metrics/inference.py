@@ -12,7 +12,15 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from vjudge.metrics.resampling import Design, Floats, Weights, correlations, replicates, values
+from vjudge.metrics.resampling import (
+    Design,
+    Floats,
+    Weights,
+    correlations,
+    replicates,
+    student,
+    values,
+)
 from vjudge.metrics.tables import INTERVAL, warn
 
 LEAST_PEOPLE = 3
@@ -148,7 +156,7 @@ def _mean_over_items(ahead: pd.DataFrame, confidence: float) -> tuple[float, flo
     # An item's influence on the mean of shares, summed over the persons who labelled it.
     influence = ((ahead - ahead.mean()) / ahead.count()).sum(axis=1) / persons
     error = math.sqrt((influence**2).sum() * n_items / (n_items - 1))
-    half = stats.t.ppf((1 + confidence) / 2, n_items - 1) * error
+    half = student(confidence, n_items - 1) * error
     centre = ahead.mean().mean()
     return float(centre - half), float(centre + half)
 
@@ -206,7 +214,7 @@ def corrected_rate(
             " the judge's errors on these items are not those of the labelled ones"
         )
     # 1) shrink each share a little, so that one of 0 or 1 has an error too
-    z = stats.norm.ppf((1 + confidence) / 2)
+    z = student(confidence)
     p = (n * rate + z**2 / 2) / (n + z**2)
     q0 = (n_specificity * specificity + 1) / (n_specificity + 2)
     q1 = (n_sensitivity * sensitivity + 1) / (n_sensitivity + 2)
@@ -497,7 +505,7 @@ def severities(
     estimate = contrast @ fit.fe_params.to_numpy()
     covariance = fit.cov_params().to_numpy()[:k, :k]
     error = np.sqrt(np.diag(contrast @ covariance @ contrast.T))
-    half = stats.norm.ppf((1 + confidence) / 2) * error
+    half = student(confidence) * error
     table = pd.DataFrame({"estimate": estimate, "low": estimate - half, "high": estimate + half})
     table.index = pd.Index(raters, name="rater")
     table["n"] = known["rater"].value_counts()[raters].to_numpy()

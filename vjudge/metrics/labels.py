@@ -12,9 +12,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
-from vjudge.metrics.resampling import Floats, Integers, correlations, values
+from vjudge.metrics.resampling import (
+    Floats,
+    Integers,
+    correlations,
+    on_fisher_scale,
+    student,
+    values,
+)
 from vjudge.metrics.tables import INTERVAL, Column, aligned, positive, scores, warn
 from vjudge.records import is_int_at_least
 
@@ -82,18 +88,19 @@ def prediction_powered_mean(
     if groups is not None:
         units = pd.factorize(groups[verdicts.index])[0][judged]
     # 2) trust verdicts as far as it takes most off the variance
-    centred = (f - share @ f) * known
-    trust = share @ (centred * (y - share @ y)) * n / (n - 1) / max(f.var(ddof=1), 1e-300)
+    covariance = share @ ((f - share @ f) * (y - share @ y)) * n / (n - 1)
+    trust = covariance / max(f.var(ddof=1), 1e-300)
     # 3) both means, each with the variance of its sum over units
     n_units = len(np.unique(units[known]))
     rows = {}
     errors = []
     for name, weight in {"prediction_powered": trust, "labels_alone": 0.0}.items():
-        mean = share @ (y - weight * f)
-        influence = share * (y - weight * f - mean) + weight * (f - f.mean()) / len(f)
-        variance = (np.bincount(units, influence) ** 2).sum() * n_units / max(n_units - 1, 1)
-        errors.append(math.sqrt(variance))
-        half = stats.t.ppf((1 + confidence) / 2, max(n_units - 1, 1)) * errors[-1]
+        rest = y - weight * f
+        mean = share @ rest
+        influence = share * (rest - mean) + weight * (f - f.mean()) / len(f)
+        by_unit = np.bincount(units, influence)
+        errors.append(math.sqrt(by_unit @ by_unit * n_units / max(n_units - 1, 1)))
+        half = student(confidence, max(n_units - 1, 1)) * errors[-1]
         estimate = mean + weight * f.mean()
         rows[name] = [estimate, estimate - half, estimate + half, n]
     table = pd.DataFrame.from_dict(rows, orient="index", columns=[*INTERVAL, "n"])
@@ -223,9 +230,9 @@ def _influence_variance(x: Floats, y: Floats, code: Integers, sizes: Integers) -
     """
     both = (code >= 0) & ~np.isnan(y)
     r = EXPECTED_R
-    if both.sum() > 2 and np.ptp(x[both]) > 0 and np.ptp(y[both]) > 0:
-        r = float(np.clip(np.corrcoef(x[both], y[both])[0, 1], -MOST_R, MOST_R))
-    centre = np.array([x[code == s].mean() for s in range(len(sizes))])
+    if both.sum() > 2 and min(np.ptp(x[both]), np.ptp(y[both])) > 0:
+        r = np.clip(np.corrcoef(x[both], y[both])[0, 1], -MOST_R, MOST_R)
+    centre = np.bincount(code[code >= 0], x[code >= 0]) / sizes
     squares = (centre - np.average(centre, weights=sizes)) ** 2
     spread = np.average(squares, weights=sizes)
     z2 = squares / spread if spread > 0 else np.ones(len(sizes))
@@ -283,13 +290,12 @@ def weighted_correlations(
             f" {len(levels)} different weights"
         )
     with np.errstate(invalid="ignore", divide="ignore"):
-        half = stats.t.ppf((1 + confidence) / 2, freedom) * np.sqrt(variance) / (1 - estimate**2)
-        bounds = np.tanh(np.arctanh(estimate) + half * np.array([[-1], [1]]))
-    bounds = np.where(np.isfinite(variance) & (variance > 0), bounds, np.nan)
-    if np.isnan(bounds).any():
+        reach = student(confidence, freedom) * np.sqrt(variance) / (1 - estimate**2)
+    reach = np.where(np.isfinite(variance) & (variance > 0), reach, np.nan)
+    if np.isnan(reach).any():
         warn(
             "intervals are undefined: a single label stands for many items, or without one there is"
             " no variation"
         )
     method = f"{confidence:.0%} Student's intervals on Fisher's z scale, by {how}"
-    return np.stack([estimate, *bounds], axis=1), method
+    return on_fisher_scale(estimate, reach), method

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import special, stats
+from scipy import special
 from scipy.sparse.csgraph import connected_components
 
-from vjudge.metrics.resampling import Design, Floats, Integers, Weights, distinct, summing
+from vjudge.metrics.resampling import Design, Floats, Integers, Weights, by_code, distinct, student
 from vjudge.metrics.tables import (
     Column,
     Groups,
@@ -403,7 +403,7 @@ def _at_equal_length(
     reach = []
     for influence in (of_rate, of_fit[:, -1]):
         variance = (np.bincount(codes, influence) ** 2).sum() * groups / (groups - 1)
-        reach.append(stats.t.ppf((1 + confidence) / 2, groups - 1) * math.sqrt(variance))
+        reach.append(student(confidence, groups - 1) * math.sqrt(variance))
     around = np.array([0, -1, 1])
     bounds = special.expit(special.logit(rate) + around * reach[0])
     return bounds, fit.params[-1] + around * reach[1]
@@ -454,7 +454,8 @@ def bradley_terry(
     check_columns(first=first, second=second, verdicts=verdicts, weights=weights, groups=groups)
     choice, used, account = read_verdicts(verdicts)
     names = [*first, *second]
-    i, j = np.split(group_codes(names, np.ones(len(names), dtype=bool), name="players"), 2)
+    every = np.ones(len(names), dtype=bool)
+    i, j = np.split(group_codes(names, every, name="players"), 2)
     players = list(dict.fromkeys(names))
     p = len(players)
     if anchor is not None and anchor not in players:
@@ -471,12 +472,12 @@ def bradley_terry(
     points = (choice == "a") + (choice == "tie") / 2
     cells, cell = distinct(np.column_stack([i, j, points, worth])[used])
     a, b = cells[:, :2].astype(np.int64).T
-    kinds = np.arange(len(cells))
-    forth = summing(a * p + b, kinds, (p * p, len(cells))) * (cells[:, 3] * cells[:, 2])
-    back = summing(b * p + a, kinds, (p * p, len(cells))) * (cells[:, 3] * (1 - cells[:, 2]))
+    half, times = cells[:, 2:].T
+    first_wins = by_code(a * p + b, p * p) * (half * times)
+    second_wins = by_code(b * p + a, p * p) * ((1 - half) * times)
 
     def statistic(w: Weights) -> Floats:
-        won = forth @ w + back @ w
+        won = first_wins @ w + second_wins @ w
         strength = _strengths(np.moveaxis(won.reshape(p, p, -1), -1, 0))
         if anchor is not None:
             strength = strength - strength[:, [players.index(anchor)]]
@@ -523,7 +524,8 @@ def _strengths(won: Floats) -> Floats:
         spread = met * chance * (1 - chance)
         hessian = 1 / p - spread  # strengths matter up to a constant: 1 / p holds their sum
         hessian[:, index, index] += spread.sum(axis=2)
-        step = np.linalg.solve(hessian, (points - (met * chance).sum(axis=2))[..., None])[..., 0]
+        slope = points - (met * chance).sum(axis=2)
+        step = np.linalg.solve(hessian, slope[..., None])[..., 0]
         size = np.abs(step).max(axis=1, keepdims=True)
         theta += step * np.minimum(1, 2 / np.maximum(size, 1e-300))  # at most two logits at a time
         if size.max() < 1e-11:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,6 +35,24 @@ PERFECT = 1 - 1e-9  # a correlation beyond this has no Fisher z to speak of
 def summing(rows: Integers, columns: Integers, shape: tuple[int, int]) -> sparse.csr_array:
     """How often each (row, column) occurs: a matrix that sums weights of the columns by row."""
     return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
+
+
+def by_code(code: Integers, n: int | None = None) -> sparse.csr_array:
+    """A matrix that sums weights by code, 0 to n - 1, the highest code by default."""
+    if n is None:
+        n = int(code.max(initial=-1)) + 1
+    return summing(code, np.arange(len(code)), (n, len(code)))
+
+
+def student(confidence: float, freedom: Any = np.inf) -> Any:
+    """Student's two-sided quantile; of infinite freedom the normal one."""
+    return stats.t.ppf((1 + confidence) / 2, freedom)
+
+
+def on_fisher_scale(estimate: Floats, reach: Floats) -> Floats:
+    """Estimates with bounds so far from them on Fisher's z scale, shape (n, 3)."""
+    z = np.arctanh(np.clip(estimate, -PERFECT, PERFECT))
+    return np.column_stack([estimate, np.tanh(z - reach), np.tanh(z + reach)])
 
 
 def distinct(rows: Floats) -> tuple[Floats, Integers]:
@@ -99,7 +118,8 @@ def replicates(
             return members @ rng.multinomial(units, np.full(units, 1 / units), size=size).T
         if 4 * k < n:
             return rng.multinomial(n, counts / n, size=size).T
-        cells = design.cell[rng.integers(n, size=(size, n))] + np.arange(size)[:, None] * k
+        cells = design.cell[rng.integers(n, size=(size, n))]
+        cells += np.arange(size)[:, None] * k  # so that one count serves all replicates
         return np.bincount(cells.ravel(), minlength=size * k).reshape(size, k).T
 
     return _in_blocks(statistic, draw, n_resamples, held)
@@ -172,25 +192,24 @@ def interval(
         low, high, undefined = interval(*on_z, n_units=n_units, confidence=confidence)
         low, high = (low + 1) / 2, (high + 1) / 2
         if low == high:  # every resample agrees
-            q2 = stats.t.ppf((1 + confidence) / 2, n_units - 1) ** 2
+            q2 = student(confidence, n_units - 1) ** 2
             low, high = constant_share(estimate, n_units, q2)
         return low, high, undefined
     drawn = replicates[~np.isnan(replicates)]
     undefined = 1 - len(drawn) / len(replicates)
     if undefined > 0.5 or not np.isfinite(estimate):
         return np.nan, np.nan, undefined
-    quantile = stats.t.ppf([(1 - confidence) / 2, (1 + confidence) / 2], n_units - 1)
-    reach = quantile * np.sqrt(n_units / (n_units - 1) / inflation)
+    reach = student(confidence, n_units - 1) * np.sqrt(n_units / (n_units - 1) / inflation)
     if method == "t":
-        low, high = estimate + reach * drawn.std()
-        return float(low), float(high), undefined
+        half = float(reach * drawn.std())
+        return estimate - half, estimate + half, undefined
     imperfect = np.abs(drawn[np.abs(drawn) < PERFECT])
     if abs(estimate) >= PERFECT or not len(imperfect):
         return float(drawn.min()), float(drawn.max()), undefined
     # A perfect replicate counts as half as far from 1 as the nearest other one.
     most = (1 + max(imperfect.max(), abs(estimate))) / 2
     spread = np.arctanh(np.clip(drawn, -most, most)).std()
-    low, high = np.tanh(np.arctanh(estimate) + reach * spread)
+    _, low, high = on_fisher_scale(np.array([estimate]), reach * spread)[0]
     return float(low), float(high), undefined
 
 
@@ -207,10 +226,11 @@ def p_value(permuted: Floats, observed: Floats | float) -> Floats:
 
     Source: Phipson and Smyth, Statistical Applications in Genetics and Molecular Biology 9 (2010).
     """
-    value = np.asarray(observed, dtype=float)
-    nearer = (np.abs(permuted) < np.abs(value)[..., None] - 1e-12).sum(axis=-1)
+    distance = np.abs(np.asarray(observed, dtype=float))
+    nearer = np.abs(permuted) < distance[..., None] - 1e-12
     n = permuted.shape[-1]
-    return np.where(np.isnan(value), np.nan, (n - nearer + 1) / (n + 1))
+    p = (n - nearer.sum(axis=-1) + 1) / (n + 1)
+    return np.where(np.isnan(distance), np.nan, p)
 
 
 # --- Correlations of weighted pairs
@@ -228,8 +248,8 @@ def correlations(
     x_code = pd.factorize(x, sort=True)[0]
     y_code = pd.factorize(y, sort=True)[0]
     n = w.sum(axis=0)
-    x_margin = _margin(x_code, w)
-    y_margin = _margin(y_code, w)
+    x_margin = by_code(x_code) @ w  # the weight of each level
+    y_margin = by_code(y_code) @ w
     # Twice the number of pairs of observations that differ in a variable.
     x_untied = n**2 - np.einsum("kr,kr->r", x_margin, x_margin)
     y_untied = n**2 - np.einsum("kr,kr->r", y_margin, y_margin)
@@ -246,11 +266,6 @@ def correlations(
     return np.clip(result, -1, 1)  # only rounding goes beyond 1
 
 
-def _margin(code: Integers, w: Floats) -> Floats:
-    """The weight of each level of one variable."""
-    return summing(code, np.arange(len(code)), (int(code.max(initial=-1)) + 1, len(code))) @ w
-
-
 def _pearson(x: Floats, y: Floats, w: Floats) -> Floats:
     """Pearson's r from the moments of scores about their mean, the largest of them 1."""
     total = w.sum(axis=1)
@@ -259,8 +274,8 @@ def _pearson(x: Floats, y: Floats, w: Floats) -> Floats:
         centred = score - score @ total / max(total.sum(), 1e-300)
         sides.append(centred / max(np.abs(centred).max(initial=0), 1e-300))
     a, b = sides
-    moments = np.stack([a, b, a * a, b * b, a * b]) @ w / w.sum(axis=0)
-    mean_a, mean_b, square_a, square_b, product = moments
+    terms = np.stack([a, b, a * a, b * b, a * b])
+    mean_a, mean_b, square_a, square_b, product = terms @ w / w.sum(axis=0)
     spread = np.sqrt((square_a - mean_a**2) * (square_b - mean_b**2))
     return (product - mean_a * mean_b) / spread
 

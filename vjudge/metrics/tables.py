@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 
 from vjudge.metrics.resampling import (
     Design,
@@ -27,6 +26,7 @@ from vjudge.metrics.resampling import (
     constant_share,
     interval,
     replicates,
+    student,
     values,
 )
 from vjudge.records import is_int_at_least, is_missing
@@ -406,11 +406,11 @@ def _share(
     influence = ((gain - each[:, None] * weight) / total[:, None]).mean(axis=0)
     by_unit = np.bincount(codes, weights=influence)
     variance = float(by_unit @ by_unit)
-    tail = (1 + confidence) / 2
-    q2 = float(stats.norm.ppf(tail)) ** 2
+    freedom = math.inf
     if grouped:
         variance *= units / (units - 1)
-        q2 = float(stats.t.ppf(tail, units - 1)) ** 2
+        freedom = units - 1
+    q2 = float(student(confidence, freedom)) ** 2
     # 2) Wilson's interval at the number of cases that has this variance
     if variance < 1e-20:
         inverse = [1 / len(np.unique(codes[row > 0])) for row in weight]
