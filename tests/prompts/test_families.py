@@ -46,6 +46,11 @@ def test_found_by_name(name: str, expected: str | None) -> None:
     assert (family.name if family else None) == expected
 
 
+def test_a_folder_may_name_its_family_itself(tmp_path: Path) -> None:
+    (tmp_path / "judge.json").write_text('{"family": "llava-critic"}')
+    assert find(tmp_path) is families.FAMILIES["llava-critic"] and recorded(tmp_path) is None
+
+
 def test_the_rooms_readme_adds_a_judge_in_ten_lines() -> None:
     readme = Path(prompts.__file__).parent / "README.md"
     assert doctest.testfile(str(readme), module_relative=False).attempted == 5

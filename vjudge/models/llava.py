@@ -171,31 +171,28 @@ def _generation_settings(original: Original) -> dict[str, Any]:
             generation[name] = original.settings[name]
     for name in ("repetition_penalty", "attn_implementation"):
         generation.pop(name, None)
-    config = original.config
-    words = config.image_token_index
-    generation["suppress_tokens"] = list(range(words, config.text_config.vocab_size))
+    words = original.config.image_token_index
+    generation["suppress_tokens"] = list(range(words, original.config.text_config.vocab_size))
     return generation
 
 
 def _processor_settings(original: Original) -> dict[str, Any]:
     config = original.config
-    patch = config.vision_config.patch_size
+    vision = config.vision_config
     settings: dict[str, Any] = {
         "vision_feature_select_strategy": config.vision_feature_select_strategy,
         "image_token": original.tokenizer.convert_ids_to_tokens(config.image_token_index),
     }
-    if original.tiled:
-        return settings | {
-            "processor_class": "LlavaOnevisionProcessor",
-            "num_image_tokens": (config.vision_config.image_size // patch) ** 2,
-            "vision_aspect_ratio": config.vision_aspect_ratio,
-            "video_token": "<video>",
-        }
-    return settings | {
-        "processor_class": "LlavaProcessor",
-        "patch_size": patch,
-        "num_additional_image_tokens": 1,
-    }
+    if not original.tiled:
+        settings["processor_class"] = "LlavaProcessor"
+        settings["patch_size"] = vision.patch_size
+        settings["num_additional_image_tokens"] = 1
+        return settings
+    settings["processor_class"] = "LlavaOnevisionProcessor"
+    settings["num_image_tokens"] = (vision.image_size // vision.patch_size) ** 2
+    settings["vision_aspect_ratio"] = config.vision_aspect_ratio
+    settings["video_token"] = "<video>"
+    return settings
 
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ multimodal_encoder).
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import warnings
@@ -59,6 +60,7 @@ class Original:
         self.settings = read_json(folder / "config.json")
         # Images are cut into tiles by LLaVA-NeXT and OneVision.
         self.tiled = decoder_of(self.settings) == "qwen2"
+        self.tied = bool(self.settings.get("tie_word_embeddings", False))
         self.tower_folder = self._find_tower()
         self.origins = (folder, self.tower_folder)  # of its weights and settings
         self.tower_config = self._read_tower_config()
@@ -112,20 +114,11 @@ class Original:
         LLaVA-1.5 reads its tower from `mm_vision_tower` last, LLaVA-OneVision first, and puts the
         checkpoint's own over it.
         """
-        tower = {}
-        for key, tensor in self.weights.items():
-            if key.startswith(OWN_TOWER):
-                tower[key.removeprefix(OWN_TOWER)] = tensor
+        tower = _inside(self.weights, OWN_TOWER)
         if not (tower and self.tiled):
             tower = self._stored_tower(tower)
         # transformers 5 saves a tower by itself without the prefix that the hub's files have.
-        if not any(key.startswith("vision_model.") for key in tower):
-            return tower
-        inner = {}
-        for key, tensor in tower.items():
-            if key.startswith("vision_model."):
-                inner[key.removeprefix("vision_model.")] = tensor
-        return inner
+        return _inside(tower, "vision_model.") or tower
 
     def _stored_tower(self, own: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The tower of `mm_vision_tower`; the checkpoint's own where that can't be had."""
@@ -201,14 +194,13 @@ class Original:
         """
         entries = len(self.tokenizer)
         words = entries - 2 if self.tiled else entries - 1
-        tied = bool(self.settings.get("tie_word_embeddings", False))
         shared: dict[str, Any] = {
             "vision_config": self.tower_config,
             "text_config": self._text_settings(64 * math.ceil(entries / 64)),
             "image_token_index": words,
             "projector_hidden_act": "gelu",
             "vision_feature_layer": self.layer,
-            "tie_word_embeddings": tied,
+            "tie_word_embeddings": self.tied,
         }
         if self.tiled:
             return LlavaOnevisionConfig(
@@ -237,7 +229,7 @@ class Original:
         theta = self.settings.get("rope_theta")
         rope["rope_theta"] = 1e4 if theta is None else float(theta)
         text["rope_parameters"] = rope
-        text["tie_word_embeddings"] = bool(self.settings.get("tie_word_embeddings", False))
+        text["tie_word_embeddings"] = self.tied
         return text
 
     @property
@@ -246,17 +238,14 @@ class Original:
         size = self.tower_config.image_size
         text = str(self.settings.get("image_grid_pinpoints"))
         corners = re.findall(r"\b(\d{1,2})\s*x\s*(\d{1,2})\b", text)  # (width, height) in tiles
-        grid = []
+        listed = re.findall(r"\b(\d{1,6})\s*,\s*(\d{1,6})\b", text)
+        grid = [[int(height), int(width)] for width, height in listed]
         if corners:
             left, top = map(int, corners[0])
             right, bottom = map(int, corners[-1])
-            for width in range(left, right + 1):
-                for height in range(top, bottom + 1):
-                    grid.append([height * size, width * size])
-        else:
-            for width, height in re.findall(r"\b(\d{1,6})\s*,\s*(\d{1,6})\b", text):
-                grid.append([int(height), int(width)])
-        edges = [edge for resolution in grid for edge in resolution]
+            tiles = itertools.product(range(left, right + 1), range(top, bottom + 1))
+            grid = [[height * size, width * size] for width, height in tiles]
+        edges = list(itertools.chain(*grid))
         if not edges or any(edge < size or edge % size for edge in edges):
             raise ValueError(
                 f"judge {self.name!r}: image_grid_pinpoints in its config.json is no list of"
@@ -289,7 +278,7 @@ class Original:
         for key, tensor in self.tower_weights.items():
             if self._in_tower(key):
                 tensors[f"vision_tower.vision_model.{key}"] = tensor
-        if self.config.tie_word_embeddings:
+        if self.tied:
             tensors.pop(VOCABULARY_WEIGHTS[1], None)
         rows = self.config.text_config.vocab_size
         for name in VOCABULARY_WEIGHTS:
@@ -305,6 +294,15 @@ class Original:
         if layer and int(layer[1]) >= self.tower_config.num_hidden_layers:
             return False
         return not key.startswith("head.") and not key.endswith("position_ids")
+
+
+def _inside(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    """The tensors whose names begin so, by the rest of their names."""
+    inner = {}
+    for key, tensor in tensors.items():
+        if key.startswith(prefix):
+            inner[key.removeprefix(prefix)] = tensor
+    return inner
 
 
 def _new_name(key: str) -> str:

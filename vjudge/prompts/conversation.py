@@ -20,8 +20,7 @@ class _Mark(Enum):
     IMAGE = "<image>"
     TEXT = "vjudge-stands-in-for-text"
 
-    @property
-    def spelled(self) -> str:
+    def __str__(self) -> str:
         return str(self.value)
 
 
@@ -36,8 +35,7 @@ class Control:
     text: str
     times: int = 1
 
-    @property
-    def spelled(self) -> str:
+    def __str__(self) -> str:
         return self.text * self.times
 
 
@@ -54,10 +52,7 @@ class Prompt:
     @property
     def text(self) -> str:
         """The prompt for a reader, with "<image>" for an image; not for tokenizing."""
-        text = ""
-        for part in self.parts:
-            text += part if isinstance(part, str) else part.spelled
-        return text
+        return "".join(map(str, self.parts))
 
     @property
     def n_images(self) -> int:
@@ -138,7 +133,7 @@ def split(text: str, controls: Sequence[str], image_token: str = "") -> tuple[An
             parts.append(Control(piece))
         else:
             parts.append(piece)
-    return tuple(parts)
+    return _merge(parts)
 
 
 @dataclass(frozen=True)
@@ -267,15 +262,14 @@ def question(conversation: Conversation, text: str, *, n_images: int) -> Prompt:
 
     Without such a mark the images come first. ValueError: another number of marks than images.
     """
-    pieces = text.split(IMAGE.value)
-    n_marks = len(pieces) - 1
-    if n_marks == 0:
+    first, *others = text.split(IMAGE.value)
+    if not others:
         return conversation.wrap(text, n_images)
-    if n_marks != n_images:
+    if len(others) != n_images:
         raise ValueError(
-            f"the question has {n_marks} <image> mark(s) and there are {n_images} image(s)"
+            f"the question has {len(others)} <image> mark(s) and there are {n_images} image(s)"
         )
-    parts: list[Any] = [pieces[0]]
-    for piece in pieces[1:]:
+    parts: list[Any] = [first]
+    for piece in others:
         parts += [IMAGE, piece]
     return conversation.ask(parts)

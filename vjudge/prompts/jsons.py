@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vjudge.prompts.values import MORE, NO_VALUE, OFF_SCALE, Said, choice, plain_text, score
+from vjudge.prompts.values import (
+    MORE,
+    NO_VALUE,
+    OFF_SCALE,
+    Reading,
+    Said,
+    choice,
+    plain_text,
+    score,
+)
 from vjudge.records import weighted_mean
 
 _KEYS = {
@@ -17,7 +26,7 @@ _KEYS = {
     ),
     "choice": ("choice", "winner", "better_response", "verdict", "preference", "better", "answer"),
 }
-_FEEDBACK = ("feedback", "reasoning", "explanation", "rationale", "reason", "analysis")
+_FEEDBACK_KEYS = ("feedback", "reasoning", "explanation", "rationale", "reason", "analysis")
 _TOPS = ("max_score", "maximum_score", "max", "maximum", "out_of", "scale")  # of another scale
 _MOST_STARTS = 50  # bounds the time on floods of opening braces
 _TWICE = object()  # the value of a key that stands twice
@@ -35,32 +44,35 @@ def _cells(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return cells
 
 
-def objects(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Each JSON object of a text with its place."""
+def read(
+    text: str, gives: str, scale: Sequence[int], weights: Mapping[str, float]
+) -> list[Reading]:
+    """What each JSON object with a verdict in it says."""
     decoder = json.JSONDecoder(object_pairs_hook=_cells, strict=False)
+    readings = []
     end = 0
     for _ in range(_MOST_STARTS):
         start = text.find("{", end)
         if start < 0:
-            return
+            break
         try:
             cells, end = decoder.raw_decode(text, start)
-            yield start, end, cells
         except (ValueError, RecursionError):
             end = start + 1  # no JSON: look behind this brace
+            continue
+        said = _named(cells, scale, weights) if weights else _said(cells, gives, scale)
+        if said is not None:
+            readings.append(Reading(start, end, said, said == NO_VALUE, _feedback(cells)))
+    return readings
 
 
-def verdict_in(
-    cells: Mapping[str, Any], gives: str, scale: Sequence[int], weights: Mapping[str, float]
-) -> Said | str | None:
+def _said(cells: Mapping[str, Any], gives: str, scale: Sequence[int]) -> Said | str | None:
     """What an object says, or why it says nothing; None where it holds no key of a verdict."""
-    if weights:
-        return _named_scores(cells, scale, weights)
     found = [_value(cells[key], gives, scale) for key in _KEYS[gives] if key in cells]
-    if len(set(found)) > 1:
-        return "two verdicts (under two keys)"
     if not found:
         return None
+    if len(set(found)) > 1:
+        return "two verdicts (under two keys)"
     for key in _TOPS:
         top = re.findall(r"\d+", str(cells.get(key)))
         if gives == "score" and top and top[-1] != str(scale[-1]):
@@ -79,7 +91,7 @@ def _value(value: Any, gives: str, scale: Sequence[int]) -> Said | str:
     return score(line, scale) if gives == "score" else choice(line, scale)
 
 
-def _named_scores(
+def _named(
     cells: Mapping[str, Any], scale: Sequence[int], weights: Mapping[str, float]
 ) -> Said | str | None:
     """The score of each criterion, under "scores" or beside each other, as numbers or objects."""
@@ -104,9 +116,9 @@ def _named_scores(
     return Said(score=weighted_mean(scores, weights), scores=scores)
 
 
-def feedback_in(cells: Mapping[str, Any]) -> str | None:
+def _feedback(cells: Mapping[str, Any]) -> str | None:
     """The feedback that an object holds."""
-    for key in _FEEDBACK:
+    for key in _FEEDBACK_KEYS:
         value = cells.get(key)
         if isinstance(value, str):
             return value.strip()

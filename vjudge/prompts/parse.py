@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from vjudge.prompts import jsons, values
-from vjudge.prompts.values import MORE, NO_VALUE, Said, plain_text
+from vjudge.prompts.values import MORE, NO_VALUE, Reading, Said, plain_text
 from vjudge.records import NAN, Verdict
 
 REASONS = (
@@ -45,16 +45,6 @@ class Format:
     scale: tuple[int, int] | None = None  # its own; None for the rubric's
     opens: bool = False  # the verdict may open the answer, and an explanation follow
     hidden: str = "think(?:ing)?|thought|reasoning"  # tags of what is not read
-
-
-class Reading(NamedTuple):
-    """What is said at one place, or as a text why nothing is."""
-
-    start: int
-    end: int
-    said: Said | str
-    prose: bool = False  # a marker without a value after it, as prose has
-    feedback: str | None = None
 
 
 def parse(
@@ -106,7 +96,7 @@ def parse(
     if rule.marks:
         readings = _read_marks(plain, rule, scale)
     else:
-        readings = _read_objects(visible, rule, scale, weights or {})
+        readings = jsons.read(visible, rule.gives, scale, weights or {})
 
     # 3) the last one counts, unless something says otherwise
     said = _settle(plain, rule, readings)
@@ -168,29 +158,9 @@ def _read_marks(plain: str, rule: Format, scale: Sequence[int]) -> list[Reading]
                     said = MORE
             prose = said == NO_VALUE
             if mark.kind != "inside" and isinstance(said, str):
-                prose = not _opens_with_value(hit["value"])
+                prose = not values.OPENS_WITH_VALUE.match(hit["value"])
             readings.append(Reading(hit.start(), end, said, prose))
     return sorted(readings, key=lambda reading: reading.start)
-
-
-def _opens_with_value(line: str) -> bool:
-    """Whether a line begins with a number, or names a choice in its first words."""
-    words = line.split(maxsplit=3)[:3]
-    number = bool(words) and values.LOOKS_LIKE["score"].search(words[0])
-    return bool(number or values.LOOKS_LIKE["choice"].search(" ".join(words)))
-
-
-def _read_objects(
-    text: str, rule: Format, scale: Sequence[int], weights: Mapping[str, float]
-) -> list[Reading]:
-    """What each JSON object with a verdict in it says."""
-    readings = []
-    for start, end, cells in jsons.objects(text):
-        said = jsons.verdict_in(cells, rule.gives, scale, weights)
-        if said is not None:
-            prose = said == NO_VALUE
-            readings.append(Reading(start, end, said, prose, jsons.feedback_in(cells)))
-    return readings
 
 
 # --- whether something says otherwise

@@ -69,12 +69,13 @@ class Template:
             raise ValueError(
                 f"template {self.name!r}: its body can't be read ({error}); {_BRACES}"
             ) from error
-        fields = {field for _, field, _, _ in parts if field is not None}
+        fields = {field for _, field, _, _ in parts} - {None}
         faults = []
-        for field in sorted(fields - judged - FIELDS):
-            faults.append(f"its body has the unknown field {{{field}}}; {_BRACES}")
-        for field in sorted(judged - fields):
-            faults.append(f"its body lacks {{{field}}}")
+        for field in sorted(fields ^ judged):  # type: ignore[type-var]
+            if field in judged:
+                faults.append(f"its body lacks {{{field}}}")
+            elif field not in FIELDS:
+                faults.append(f"its body has the unknown field {{{field}}}; {_BRACES}")
         formats = [name for name, rule in FORMATS.items() if rule.gives == self.gives]
         if self.gives != "value" and self.format not in formats:
             known = ", ".join(formats)
@@ -207,6 +208,7 @@ class Template:
     def _texts(self, item: Item | Pair) -> dict[str, Any]:
         """What stands in the body's fields."""
         rubric = item.rubric
+        levels = rubric.levels if rubric else []
         lowest, highest = self.scale if self.scale else (1, 5)
         if rubric:
             lowest = rubric.lowest
@@ -218,7 +220,7 @@ class Template:
             "lowest": lowest,
             "highest": highest,
             "criteria": _criteria(item),
-            "levels": "\n".join(_level_lines(rubric)),
+            "levels": "\n".join(f"Score {score}: {text}" for score, text in levels),
             "example": example,
             "low": lowest + quarter,
             "high": highest - quarter,
@@ -263,9 +265,7 @@ class Template:
         ValueError: the checkpoint has no chat template, and no conversation was given.
         """
         inner = getattr(tokenizer, "tokenizer", tokenizer)
-        source = getattr(tokenizer, "chat_template", None)
-        if not source:
-            source = getattr(inner, "chat_template", None)
+        source = getattr(tokenizer, "chat_template", None) or inner.chat_template
         if isinstance(source, dict):
             source = source.get("default")
         if not source and otherwise is not None:
@@ -315,13 +315,6 @@ def _criteria(item: Item | Pair) -> str:
     if isinstance(item, Pair) and item.criteria:
         return item.criteria
     return rubric.criteria if rubric else ""
-
-
-def _level_lines(rubric: Rubric | None) -> list[str]:
-    """One line for each level of the scale that is described."""
-    if rubric is None:
-        return []
-    return [f"Score {score}: {description}" for score, description in rubric.levels]
 
 
 def _json_object(properties: dict[str, Any]) -> dict[str, Any]:

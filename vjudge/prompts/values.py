@@ -25,6 +25,16 @@ class Said(NamedTuple):
     strong: bool | None = None
 
 
+class Reading(NamedTuple):
+    """What is said at one place of an answer, or as a text why nothing is."""
+
+    start: int
+    end: int
+    said: Said | str
+    prose: bool = False  # a marker without a value after it, as prose has
+    feedback: str | None = None
+
+
 # --- plain signs: one for each kind of dash, quote, bracket and space, so that places stay
 
 _SIGNS = {
@@ -83,10 +93,16 @@ _ABSTAINED = re.compile(
     r"(?:n/?a|not applicable|abstain(?:ed|s)?|(?:i )?(?:cannot|can ?t|unable to) (?:be )?"
     r"(?:judged?|decided?|determined?|tell|evaluated?)) ?[.!]?"
 )
+_ANY_NUMBER = rf"(?:\d|(?i:\b(?:{'|'.join(WORDS[2:])})\b))"
+_ANY_CHOICE = r"\b(?:[AB12]|(?i:first|second|tie|tied|draw|equal\w{0,2}))\b"
 LOOKS_LIKE = {  # a value in a line or text that is more than one
-    "score": re.compile(rf"(?i)\d|\b(?:{'|'.join(WORDS[2:])})\b"),
-    "choice": re.compile(r"\b(?:[AB12]|(?i:first|second|tie|tied|draw|equal\w{0,2}))\b"),
+    "score": re.compile(_ANY_NUMBER),
+    "choice": re.compile(_ANY_CHOICE),
 }
+# a number in the first word, or a choice in the first three
+OPENS_WITH_VALUE = re.compile(
+    rf"\s*(?:(?:(?!{_ANY_NUMBER})\S)*{_ANY_NUMBER}|(?:\S+\s+){{0,2}}(?:(?!{_ANY_CHOICE})\S)*{_ANY_CHOICE})"
+)
 
 
 def _number(text: str) -> float:
