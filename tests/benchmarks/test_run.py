@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -13,7 +14,7 @@ from samples import ROWS, judge_of, png
 from servers import ChatServer, Reply, Request, completion
 from vjudge.benchmarks import BENCHMARKS, PROTOCOLS, audit, protocols, reread
 from vjudge.data import rows_of
-from vjudge.prompts import TEMPLATES, families
+from vjudge.prompts import TEMPLATES, VICUNA_V1, families
 
 needs_rows = pytest.mark.skipif(not ROWS.is_dir(), reason="the published rows are not at hand")
 pytestmark = [
@@ -92,6 +93,7 @@ GENAI = {"prompt": "A cat.", "left_image": png(), "right_image": png(), "vote_ty
         # options that are published, that no protocol decides, and that differ
         (VL, VL, "chat", "", {"batch_size": 4, "seed": 7, "temperature": 0.2}, [], None),
         (VL, VL, "chat", "", {"orders": "both"}, ["orders is 'both', published is 'random'"], None),
+        ("VL-RewardBench", VL, "skywork-vl-reward", "", {}, ["a value head is asked"], None),
         (
             VL,
             VL,
@@ -151,6 +153,8 @@ def test_protocols_on_genuine_rows(
         rows = genuine(rows, 5, **(RESPONSE if "llava-bench" in name else POLICIES))
     family = families.FAMILIES["llava-critic" if judge == "mt" else judge]
     asked = judge_of(answer, family.template.name)
+    if asked.gives_values:  # in a checkpoint's own words
+        asked.template = replace(asked.template, conversation=VICUNA_V1)
     asked.pairs = family.pairs
     asked.family = family
     table = vj.run_benchmark(asked, name, data=rows, progress=False, **options)
@@ -159,15 +163,16 @@ def test_protocols_on_genuine_rows(
     for said, expected in zip(found, deviations, strict=True):
         assert said.startswith(expected)
     assert table.attrs["official"] == (not deviations) and table.attrs["source"]
+    assert name != "vl-rewardbench" or answer or table.attrs["unread_draws"] > 0
     assert headline is None or table["estimate"].iloc[0] == headline
 
 
 def test_wrong_use() -> None:
     judge = judge_of("Answer 1 is better.")
     for name, options, message in (
-        ("vl-reward", {"data": []}, "no protocol for 'vl-reward'.*vl-rewardbench"),
+        ("vl-reward", {"data": []}, "no benchmark 'vl-reward'.*vl-rewardbench"),
         ("mllm-judge-pair", {}, "give its rows as data="),
-        ("vl-rewardbench", {"protocol": "by me", "data": []}, "no protocol for 'by me'"),
+        ("vl-rewardbench", {"protocol": "by me", "data": []}, "no protocol 'by me'"),
     ):
         with pytest.raises(ValueError, match=message):
             vj.run_benchmark(judge, name, **options)

@@ -198,7 +198,7 @@ def benchmark(
     {'left out': 0.667, 'wrong': 0.5, 'random': 0.625}
     """
     # 1) which benchmark it is, and whether the run has its columns
-    spec = _spec(name, run)
+    spec = BENCHMARKS[key_of(name or run.attrs.get("collection", {}).get("benchmark"))]
     frame = run.reset_index(drop=True)
     if "sample" in run:
         frame = metrics.average_samples(run).reset_index(drop=True)
@@ -238,13 +238,12 @@ def benchmark(
     return table.assign(official=official).sort_values("official", ascending=False, kind="stable")
 
 
-def _spec(name: str | None, run: pd.DataFrame) -> Benchmark:
-    """The benchmark of a name or a title, or of a run's collection."""
-    if not name:
-        name = run.attrs.get("collection", {}).get("benchmark")
+def key_of(name: str | None) -> str:
+    """The key of a benchmark in `BENCHMARKS`, by its key or its title in any capitals."""
+    folded = (name or "").casefold()
     for key, spec in BENCHMARKS.items():
-        if name in (key, spec.title):
-            return spec
+        if folded in (key, spec.title.casefold()):
+            return key
     what = f"there is no benchmark {name!r}"
     if not name:
         what = "nothing says which benchmark the run is of"

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from vjudge.asking import GREEDY, Options
-from vjudge.benchmarks.numbers import benchmark
+from vjudge.benchmarks.numbers import benchmark, key_of
 from vjudge.benchmarks.protocols import PROTOCOLS, Protocol, Reader
 from vjudge.benchmarks.rows import published_rows, with_rubric
 from vjudge.comparing import SWAPPED, parts_of, sign
@@ -37,7 +37,7 @@ def run_benchmark(
 
     Args:
         judge: from `load_judge`.
-        name: of the benchmark, a key of `BENCHMARKS`, such as "vl-rewardbench".
+        name: of the benchmark, a key of `BENCHMARKS` such as "vl-rewardbench", or its title.
         data: rows, or a file of them; None loads the set from the hub. Where the judge's wording
             shows criteria and rows have none, they get `rows.GENERAL`.
         out: a folder that records every verdict; the same call continues there.
@@ -51,7 +51,8 @@ def run_benchmark(
         The benchmark's number as `benchmark` gives it. `attrs["official"]` is True only where a
         published protocol was followed; `attrs["deviations"]` lists in words what was not;
         `attrs["protocol"]`, `attrs["open"]` (what the published code leaves open),
-        `attrs["items"]` and `attrs["failures"]` say the rest.
+        `attrs["items"]`, `attrs["failures"]` and `attrs["unread_draws"]` (answers that the
+        benchmark's own reader could not read) say the rest.
 
     ValueError: an unknown benchmark, protocol or option; CollectionError: bad rows.
 
@@ -95,20 +96,21 @@ def run_benchmark(
         "items": f"{len(rows)} of {rule.n_items}" if rule.n_items else str(len(rows)),
         "source": rule.source,
         "failures": dict(run.attrs.get("failures", {})),
+        "unread_draws": run.attrs.get("unread_draws", 0),
     }
     return table
 
 
 def protocol_of(name: str, judge: Any, protocol: str | None = None) -> str:
     """The protocol of a benchmark for a judge; ValueError where there is none of that name."""
-    keys = [protocol]
+    key = key_of(name)
     if protocol is None:
-        keys = [f"{name} by {_family(judge)}", name]
-    for key in keys:
-        if key in PROTOCOLS:
-            return key
-    known = ", ".join(PROTOCOLS)
-    raise ValueError(f"there is no protocol for {protocol or name!r}: use one of {known}")
+        own = f"{key} by {_family(judge)}"
+        return own if own in PROTOCOLS else key
+    if protocol not in PROTOCOLS:
+        known = ", ".join(PROTOCOLS)
+        raise ValueError(f"there is no protocol {protocol!r}: use one of {known}")
+    return protocol
 
 
 def _family(judge: Any) -> str:
