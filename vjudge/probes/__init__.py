@@ -40,9 +40,6 @@ from vjudge.probes.perturbations import (
 )
 from vjudge.probes.runs import COLUMNS, MARGINS, MissingInputError, ProbeRuns
 
-Trials = ProbeRuns
-Unmet = MissingInputError
-
 __all__ = [
     "COLUMNS",
     "GREY",
