@@ -81,10 +81,8 @@ def test_the_published_samples() -> None:
 def test_limit_and_splits(folder: Path) -> None:
     rows = [row(str(i)) for i in range(5)]
     lines(folder / "test.jsonl", *rows)
-    assert (
-        load_collection(folder, limit=2)["id"][:] == ["0", "1"]
-        and len(load_collection(folder, limit=0)) == 0
-    )
+    assert load_collection(folder, limit=2)["id"][:] == ["0", "1"]
+    assert len(load_collection(folder, limit=0)) == 0
     lines(folder / "train.jsonl", *rows[:1])
     assert len(load_collection(folder, split="test")) == 5
     parts = {name: load_collection(folder / f"{name}.jsonl") for name in ("test", "train")}
@@ -95,11 +93,7 @@ def test_limit_and_splits(folder: Path) -> None:
         (folder / "saved", None, "has several splits, and split= names none; it has: test, train"),
         (folder, "train", "has no split 'train'; it has: test"),  # never the test rows for it
         (folder / "pictures", None, "holds no .jsonl, .json, .csv, .tsv, .parquet file"),
-        (
-            "scene",
-            None,
-            "unknown collection 'scene'.*'scenes' looks like it.*kaist-ai/Perception-Coll.*data.canonical",
-        ),
+        ("scene", None, "unknown collection 'scene'.*'scenes' looks like it.*data.canonical"),
     ]:
         with pytest.raises(CollectionError, match=message):
             load_collection(path, split=split)
@@ -139,46 +133,29 @@ def test_a_parquet_file_is_read_in_blocks(folder: Path, monkeypatch: pytest.Monk
 def test_rows_that_cannot_be_read_are_all_named(folder: Path) -> None:
     rows = [row(gold="four"), row(), [1], row("x", response=3), {"id": "y"}]
     with pytest.raises(
-        CollectionError, match=r"row 0 \(id 'a'\), gold: 'four' is not a number; give a num"
-    ) as error:
+        CollectionError, match=r"row 0 .id 'a'., gold: 'four' is not a number"
+    ) as no:
         load_collection(lines(folder / "bad.jsonl", *rows))
-    problems = [(problem.index, problem.id, problem.field) for problem in error.value.problems]
-    assert problems == [
-        (0, "a", "gold"),
-        (2, None, "row"),
-        (3, "x", "response"),
-        (4, "y", "instruction"),
-    ]
-    assert canonical([row("a", note=1), row("b", note="x"), row("c")])["note"][:] == [
-        "1",
-        "x",
-        None,
-    ]  # of mixed types
-    for name, content in [
-        ("a.jsonl", b'{"id": \n'),
-        ("a.json", b"[1,"),
-        ("c.parquet", b"PAR"),
-        ("e.csv", b"id\n\xf6\n"),
-    ]:
+    problems = [(problem.index, problem.id, problem.field) for problem in no.value.problems]
+    fields = ["gold", "row", "response", "instruction"]
+    assert problems == list(zip((0, 2, 3, 4), ("a", None, "x", "y"), fields, strict=True))
+    mixed = canonical([row("a", note=1), row("b", note="x"), row("c")])
+    assert mixed["note"][:] == ["1", "x", None]
+    files = {"a.jsonl": b'{"id": \n', "a.json": b"[1,", "c.parquet": b"PAR", "e.csv": b"id\n\xf6\n"}
+    for name, content in files.items():
         (folder / name).write_bytes(content)
         with pytest.raises(CollectionError, match=name):
             load_collection(folder / name)
 
 
-def test_a_tab_separated_file_with_pictures_in_base64_is_read_as_benchmark_tools_write_it(
-    folder: Path,
-) -> None:
-    cells = {
-        "index": 7,
-        "image": base64.b64encode(png()).decode(),
-        "question": "What?",
-        "prediction": "B.",
-    }
+def test_a_tab_separated_file_with_pictures_in_base64_is_read(folder: Path) -> None:
+    """As benchmark tools write it; columns that are nearly right are suggested."""
+    picture = base64.b64encode(png()).decode()
+    cells = {"index": 7, "image": picture, "question": "What?", "prediction": "B."}
     table = pd.DataFrame([cells])
     table.to_csv(folder / "bench.tsv", sep="\t", index=False)
-    with pytest.raises(
-        CollectionError, match="`question` looks like it(.|\n)*response; `prediction` looks like it"
-    ):
+    hints = "`question` looks like it(.|\n)*response; `prediction` looks like it"
+    with pytest.raises(CollectionError, match=hints):
         load_collection(folder / "bench.tsv")
     table.columns = ["index", "image", "instruction", "response"]
     table.to_csv(folder / "bench.tsv", sep="\t", index=False)
@@ -240,22 +217,6 @@ def test_a_hostile_value_in_a_file_is_named(folder: Path) -> None:
         for name in ("a.jsonl", "a.json"):
             with pytest.raises(CollectionError, match=what):
                 load_collection(folder / name)
-
-
-def test_a_missing_picture_stays_missing_and_an_empty_list_empty(folder: Path) -> None:
-    cells = [["pictures/red.png"], [], None]
-    items = load_collection(
-        lines(folder / "a.jsonl", *[row(str(n), images=cell) for n, cell in enumerate(cells)])
-    )
-    assert [len(each["images"]) if each["images"] is not None else None for each in items] == [
-        1,
-        0,
-        None,
-    ]
-    with pytest.raises(
-        CollectionError, match="row 2 .id '2'., images: is missing; name it, or give an empty list"
-    ):
-        validate(items)
 
 
 def test_image_files_of_a_data_set_are_passed_on_without_a_copy() -> None:
@@ -323,6 +284,7 @@ def test_the_commit_is_resolved_fetched_and_recorded(
         (NAME, None, {"split": "train", "revision": "sha-of-v1", "streaming": True})
     ]
     assert origin(items) == {
+        "schema": "Perception-Collection",
         "source": NAME,
         "split": "train",
         "revision": "v1",

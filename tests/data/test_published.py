@@ -258,6 +258,8 @@ def test_sets_of_the_same_columns_are_told_apart_by_name_or_argument(
         str(one.message) for one in caught if "pass schema='Feedback-Bench'" in str(one.message)
     ]
     assert len(said) == (expected == "said")
+    named = "Feedback-Bench" if expected == "feedback-bench" else "Feedback-Collection"
+    assert found["schema"] == named
     assert found.get("benchmark") == (None if expected == "said" else expected)
     with pytest.raises(CollectionError, match="schema='x': use one of Perception-Collection"):
         load_collection(path, schema="x")

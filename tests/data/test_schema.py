@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from samples import LEVELS, png, row
+from samples import LEVELS, plain, png, row
 from vjudge.data import (
     CollectionError,
     canonical,
@@ -155,6 +155,12 @@ def test_an_empty_list_is_said_a_missing_cell_is_not_and_the_picture_is_the_grou
         None,
     ]
     assert "images" not in rows_of([row()])[0]
+    stored = canonical([row(str(n), images=cell) for n, cell in enumerate([["a.png"], [], None])])
+    assert [each["images"] and len(each["images"]) for each in plain(stored)] == [1, [], None]
+    with pytest.raises(
+        CollectionError, match="row 2 .id '2'., images: is missing; name it, or give"
+    ):
+        validate(stored.remove_columns("images").add_column("images", [[png()], [], None]))
     made = rows_of([row(image=str(picture)), row(image=png()), row(image="a.png", group="g")])
     groups = [each.get("group") for each in made]
     assert groups[0] == str(picture) and len(groups[1]) == 16 and groups[2] == "g"

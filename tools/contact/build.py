@@ -4,7 +4,8 @@
 
 MODEL is the folder of a chat model. One that reads no images is told in words what each picture of
 Scenes shows, in the image's place. The table counts, for each stage, the calls that were made, the
-answers to them, the answers that were kept and what was wrong with the others.
+answers to them, the answers that were kept and what was wrong with the others. After so many
+minutes no more is asked: what is left counts as "no answer".
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import vjudge as vj
 from vjudge import builder
 from vjudge.builder.build import SYSTEM
 from vjudge.data import scenes
-from vjudge.engines import Engine
+from vjudge.engines import Answer, Engine
 from vjudge.images import fingerprint, open_image
 from vjudge.prompts import TEMPLATES
 
@@ -42,7 +43,8 @@ class Told(Engine):
 
     template = TEMPLATES["prometheus-vision"].as_messages()  # parts and images, no words of its own
 
-    def __init__(self, model: Path, n_images: int) -> None:
+    def __init__(self, model: Path, n_images: int, minutes: float) -> None:
+        self.end = time.monotonic() + 60 * minutes
         self.judge = vj.load_judge(model, device="cpu")
         self.engine = self
         self.name = model.name
@@ -63,7 +65,11 @@ class Told(Engine):
         for prompt, pictures in zip(prompts, images, strict=True):
             words = self.words[fingerprint(open_image(pictures[0]))]
             told.append(talk.wrap(words + prompt.text.removeprefix("<image>").strip(), 0))
-        return self.judge.engine.answer(told, [[] for _ in told], ask, wanted)
+        for row in sorted(wanted):
+            if time.monotonic() > self.end:
+                yield [Answer(row, failure="out of time", transient=True)]
+                continue
+            yield from self.judge.engine.answer(told, [[] for _ in told], ask, {row})
 
 
 def table_of(built: builder.Build) -> pd.DataFrame:
@@ -97,11 +103,13 @@ def main() -> None:
     parser.add_argument("--tries", type=int, default=2)
     parser.add_argument("--tolerance", type=float, default=0.15)
     parser.add_argument("--max-new-tokens", type=int, default=400)
+    parser.add_argument("--minutes", type=float, default=20)
     options = vars(parser.parse_args())
     start = time.monotonic()
-    generator = Told(options.pop("model"), options.pop("images"))
+    generator = Told(options.pop("model"), options.pop("images"), options.pop("minutes"))
+    options |= {"progress": False, "skip_unanswered": True}
     try:
-        built = builder.build(generator.images, generator, progress=False, **options)
+        built = builder.build(generator.images, generator, **options)
         print(
             f"{built.n_rubrics} rubrics, {built.n_cases} instructions with every response,", end=" "
         )

@@ -66,10 +66,12 @@ def validate(
             if first != index:
                 what = "is missing" if first is None else f"is the same as row {first}'s"
                 faults.append(("id", what, "give every row its own id"))
+            pair = ("response_a" in row or "response_b" in row) if pairs is None else pairs
+            shown = (() if pair else RUBRIC) if needs is None else needs
             own = itertools.chain(
-                _text_faults(row, rows.columns, pairs, needs),
+                _text_faults(row, rows.columns, pair, shown, by_call=pairs is not None),
                 _image_faults(row, pictures),
-                _rubric_faults(row, rows.columns, pairs, needs),
+                _rubric_faults(row, rows.columns, pair, shown),
             )
             faults += [fault for fault in own if fault[0] not in unreadable]
             if row.get("images") is None:
@@ -82,34 +84,22 @@ def validate(
         raise CollectionError.of_rows(problems, len(rows))
 
 
-def _is_pair(row: Row, pairs: bool | None) -> bool:
-    return ("response_a" in row or "response_b" in row) if pairs is None else pairs
-
-
-def _needed(row: Row, pairs: bool | None, needs: Collection[str] | None) -> Collection[str]:
-    if needs is not None:
-        return needs
-    return () if _is_pair(row, pairs) else RUBRIC
-
-
 def _text_faults(
-    row: Row, columns: Sequence[str], pairs: bool | None, needs: Collection[str] | None
+    row: Row, columns: Sequence[str], pair: bool, needs: Collection[str], *, by_call: bool
 ) -> Iterator[Fault]:
     """Missing texts, and a preference that is none."""
-    pair = _is_pair(row, pairs)
     texts = ("instruction", "response_a", "response_b") if pair else ("instruction", "response")
     for field in texts:
         if field not in row:
+            others = [name for name in _CALLS if name in row and name not in texts]
             remedy = suggestion(field, columns)
-            if pairs is not None:
-                others = [name for name in _CALLS if name in row and name not in texts]
-                if others:
-                    remedy = f"these rows are for `{_CALLS[others[0]]}`"
+            if others and by_call:
+                remedy = f"these rows are for `{_CALLS[others[0]]}`"
             yield field, f"there is no column {field}", remedy
         elif text_of(row, field) is None:
             why = f" ({row['fault']})" if isinstance(row.get("fault"), str) else ""
             yield field, f"is missing or blank{why}", _FILL
-    for field in sorted(set(_needed(row, pairs, needs)) - RUBRIC):
+    for field in sorted(set(needs) - RUBRIC):
         if text_of(row, field) is None:
             yield field, "is missing, and the judge's wording shows it", _FILL
     preference = row.get("preference")
@@ -127,7 +117,7 @@ def _image_faults(row: Row, pictures: Callable[[Any], Any]) -> Iterator[Fault]:
 
 
 def _rubric_faults(
-    row: Row, columns: Sequence[str], pairs: bool | None, needs: Collection[str] | None
+    row: Row, columns: Sequence[str], pair: bool, needs: Collection[str]
 ) -> Iterator[Fault]:
     """What keeps the rubric from being one, and scores that lie off it."""
     levels = row.get("descriptions") or None
@@ -144,15 +134,14 @@ def _rubric_faults(
     faults = rubric_faults(criteria, levels, lowest=lowest, named=named)
     if levels is None:  # no rubric: a fault only where the judge is shown one
         what = "is missing, and the judge's wording shows it"
-        needed = _needed(row, pairs, needs)
-        faults = [(field, what) for field, _ in faults if field in needed]
+        faults = [(field, what) for field, _ in faults if field in needs]
     for field, what in faults:
         remedy = "write one text for each score, all different"
         if field == "criteria":
             remedy = "fill it in"
         hint = suggestion(field, columns) if field not in row else ""
         yield field, what, hint if "`" in hint else remedy
-    if levels is None or faults or _is_pair(row, pairs):
+    if levels is None or faults or pair:
         return
     for field in ("gold", "human_scores"):
         yield from _scale_faults(field, row.get(field), lowest, max(described))

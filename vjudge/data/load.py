@@ -204,7 +204,7 @@ def origin(items: datasets.Dataset) -> Cells:
         facts = json.loads(items.info.description or "")
     except (AttributeError, json.JSONDecodeError):
         return {}
-    return facts if isinstance(facts, dict) and {"source", "benchmark"} & facts.keys() else {}
+    return facts if isinstance(facts, dict) and {"source", "schema"} & facts.keys() else {}
 
 
 def _record(items: datasets.Dataset, **facts: Any) -> datasets.Dataset:
@@ -331,8 +331,9 @@ def _collect(
         # LLaVA-Bench's two sets have the same columns: a row says which it is of.
         named = [row["benchmark"] for row in collector.table if "benchmark" in row]
         benchmark = named[0] if named else adapter.benchmark
+        _record(items, schema=adapter.name)
         if benchmark:
-            _record(items, schema=adapter.name, benchmark=benchmark)
+            _record(items, benchmark=benchmark)
     return items
 
 

@@ -230,12 +230,10 @@ def canonical_row(row: Any) -> Reading:
         cell, fault = _read_cell(str(name), column, row[name])
         if fault:
             faults.append(fault)
-        if column != "images":
-            cells[name] = cell
-        elif not fault:
-            pictured[str(name)] = cell
+        if column == "images":
+            pictured[str(name)] = [] if fault else cell
         else:
-            cells["images"] = []
+            cells[name] = cell
     if not faults:
         _flatten_rubric(cells)
     if pictured:
@@ -308,18 +306,19 @@ def _add_pictures(cells: Cells, pictured: Cells) -> list[Fault]:
     """Put the pictures, and the group that they name, into a row's cells."""
     given = {name: pictures for name, pictures in pictured.items() if pictures}
     pictures: list[Any] | None = None
+    faults = []
     for name, others in (given or pictured).items():
         if not pictures:
-            pictures = others if others is not None else pictures
+            pictures = pictures if others is None else others
         elif len(others) != len(pictures) or not all(map(_same, pictures, others)):
             what = f"this row's columns `{next(iter(given))}` and `{name}` name different pictures"
-            return [("images", what, "keep one of the columns")]
+            faults.append(("images", what, "keep one of the columns"))
     cells["images"] = pictures
     if is_missing(cells.get("group")) or cells["group"] == "":
         keys = [_key(picture) for picture in pictures or ()]
         if any(keys):
             cells["group"] = " ".join(filter(None, keys))
-    return []
+    return faults
 
 
 def _same(one: Any, other: Any) -> bool:

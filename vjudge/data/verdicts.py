@@ -162,9 +162,10 @@ def _tifa160(files: Files) -> pd.DataFrame:
     for judge in ("mplug", "instructblip", "pali17b"):
         answers = pd.read_csv(files[f"vqa_answers_release/{judge}_dsg.csv"])
         answers = answers[answers["dsg_prompt_split"] == "tifa160"]
-        rows = answers.groupby(answers["item_id"] + ":" + answers["t2i_model"])
-        frame[f"dsg_{judge}"] = rows.apply(_with_dependencies)
-        frame[f"dsg_{judge}_nodep"] = rows["answer"].apply(lambda said: (said == "yes").mean())
+        items = answers["item_id"] + ":" + answers["t2i_model"]
+        said = (answers["answer"] == "yes").set_axis(items)
+        frame[f"dsg_{judge}"] = _with_dependencies(answers, said).groupby(level=0).mean()
+        frame[f"dsg_{judge}_nodep"] = said.groupby(level=0).mean()
         judges += [f"dsg_{judge}", f"dsg_{judge}_nodep"]
     own = files.get("human_annotations/human_annotations_with_scores.json")
     if own:
@@ -187,17 +188,18 @@ def _tifa_own(file: io.BytesIO) -> pd.DataFrame:
     return pd.DataFrame(rows["human_scores"].tolist(), rows.index, names).join(scores)
 
 
-def _with_dependencies(answers: pd.DataFrame) -> float:
-    """The share of yes, a no passing on to the questions that depend on it.
+def _with_dependencies(answers: pd.DataFrame, said: pd.Series) -> pd.Series:
+    """Whether each answer is yes, a no passing on to the questions that depend on it.
 
     Source: j-min/DSG README.md.
     """
-    yes = dict(zip(answers["question_id"], answers["answer"] == "yes", strict=True))
+    places = list(zip(said.index, answers["question_id"], strict=True))
+    yes = dict(zip(places, said, strict=True))
     counts = []
-    for id, above in zip(yes, answers["dependency_id"], strict=True):
-        parts = [part for part in str(above).split(",") if part.strip().isdigit()]
-        counts.append(yes[id] and all(yes.get(int(part), True) for part in parts))
-    return float(np.mean(counts))
+    for (item, id), above in zip(places, answers["dependency_id"], strict=True):
+        parts = [int(part) for part in str(above).split(",") if part.strip().isdigit()]
+        counts.append(yes[item, id] and all(yes.get((item, part), True) for part in parts))
+    return pd.Series(counts, index=said.index)
 
 
 _VOTES = {
