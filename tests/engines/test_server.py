@@ -268,9 +268,9 @@ def test_the_distribution_by_hand(
 # --- a server that shows its tokens -----------------------------------------------------------------------------------
 
 
-def wordy(request: Request, tokenizer: Tokenizer) -> Reply:
+def wordy(request: Request, tokenizer: Tokenizer, end: str = "[RESULT]") -> Reply:
     """A judge whose distribution after the marker is known: .3 on 1 and .1 on the other digits, listed by token."""
-    if not tokenizer.text(request.body).endswith("[RESULT]"):
+    if not tokenizer.text(request.body).endswith(end):
         return Reply(completion("It is so. [RESULT] 4", alternatives={" 4": 0.6, " 1": 0.2}))
     odds = {tokenizer.ids(f" {n}")[0]: math.log(0.3 if n == 1 else 0.1) for n in SCALE}
     ids = request.body["logprob_token_ids"]
@@ -384,18 +384,74 @@ def test_score_mode_reads_the_scores_tokens(rows: Any) -> None:
     ) == (1, 5, True)
 
 
-def test_scores_of_several_tokens(rows: Any) -> None:
-    """From 1 to 10: graded without a distribution, with one beside rows of 1 to 5; score mode is refused."""
+def several(request: Request, tokenizer: Tokenizer) -> Reply:
+    """A judge that writes 10 of 10: behind the marker .6 on 1 and .1 on 2 to 5, behind " 1" .25 on 0."""
+    if "continue_final_message" not in request.body:
+        return Reply(completion("It is so. [RESULT] 10"))
+    chances = dict.fromkeys([" 2", " 3", " 4", " 5"], 0.1) | {" 1": 0.6}
+    if tokenizer.text(request.body).endswith("[RESULT] 1"):
+        chances = {"0": 0.25}
+    odds = {tokenizer.ids(text)[0]: math.log(chance) for text, chance in chances.items()}
+    ids = request.body["logprob_token_ids"]
+    entries = [{"token": f"token_id:{id}", "logprob": odds.get(id, -50.0)} for id in ids]
+    reply = completion(" 1")
+    reply["choices"][0]["logprobs"] = {"content": [entries[0] | {"top_logprobs": entries}]}
+    return Reply(reply)
+
+
+@pytest.mark.parametrize("mode", ["feedback", "score"])
+def test_scores_of_several_tokens_are_read_token_by_token(rows: Any, mode: str) -> None:
+    """From 1 to 10, by hand: 10 has .6 x .25 = .15, and 1 the .45 that are left; the rest .1 or none."""
     ten = {**rows[0], "descriptions": [f"Level {n}." for n in range(10)], "gold": 3.0}
-    with showing(Tokenizer(vicuna)) as server:
-        one = ask(server, template="prometheus-vision")
-        with pytest.raises(ValueError, match="no single token of this server"):
-            grade(one, [ten, rows[1]], mode="score")
-        frame = grade(one, [ten, rows[1]])
-    assert list(frame["score"]) == [4, 4] and list(frame["expected_score"].isna()) == [True, False]
+    tokenizer = Tokenizer(partial(vicuna, bos="<s>"))
+    with ChatServer(lambda request: several(request, tokenizer), tokenizer=tokenizer) as server:
+        frame = grade(ask(server, template="prometheus-vision"), [ten], mode=mode)
+    assert frame["score"][0] == (10 if mode == "feedback" else 1) and frame["failure"].isna().all()
+    shares = {1: 0.45, 10: 0.15} | dict.fromkeys(range(2, 6), 0.1) | dict.fromkeys(range(6, 10), 0.0)
+    assert frame["probabilities"][0] == pytest.approx(shares, abs=1e-9)
+    places = [tokenizer.text(request.body)[-11:] for request in server.asked[-2:]]
+    assert [place.endswith(" 1") for place in places] == [False, True]
+
+
+def test_scores_of_several_tokens_that_no_server_tells_apart(rows: Any, capsys: Any) -> None:
+    """Without its tokens there is no distribution, and one line says so; 1 to 5 beside it has one."""
+    ten = {**rows[0], "descriptions": [f"Level {n}." for n in range(10)], "gold": 3.0}
     with ChatServer(judge) as server:
-        frame = grade(ask(server), [ten])
-    assert frame["score"].notna().all() and frame["expected_score"].isna().all()
+        frame = grade(ask(server), [ten, rows[1]])
+    assert frame["score"].notna().all() and list(frame["expected_score"].isna()) == [True, False]
+    assert "1 answers without a distribution, since a level" in capsys.readouterr().err
+
+
+def test_several_criteria_are_closed(rows: Any) -> None:
+    """By one schema for all, or one after another where the server continues an answer."""
+    named = [{"name": "right", "criteria": "Is it right?", "weight": 3.0}]
+    named += [{"name": "rude", "criteria": "Is it rude?", "weight": -1.0}]
+    row = {name: cell for name, cell in rows[0].items() if name not in ("gold", "human_scores")}
+    row |= {"criteria": named}
+
+    def by_schema(request: Request) -> Reply:
+        form = request.body.get("response_format", {}).get("json_schema", {}).get("schema", {})
+        if "feedback" in form.get("properties", {"feedback": 0}):
+            return Reply(completion("It is fair."))
+        return Reply(completion(json.dumps({"right": "4", "rude": "2"})))
+
+    with ChatServer(by_schema) as server:
+        frame = grade(ask(server, template="chat-json"), [row], unread="close")
+    assert frame["scores"][0] == {"right": 4, "rude": 2} and frame["closed"][0]
+    assert frame["score"][0] == (3 * 4 - 2) / 4
+    tokenizer = Tokenizer(chatml)
+
+    def by_continuing(request: Request) -> Reply:
+        if "continue_final_message" not in request.body:
+            return Reply(completion("It is fair."))
+        return wordy(request, tokenizer, end=":")
+
+    with ChatServer(by_continuing, tokenizer=tokenizer) as server:
+        frame = grade(ask(server, template="chat-json"), [row], unread="close")
+    assert frame["scores"][0] == {"right": 1, "rude": 1} and frame["score"][0] == (3 - 1) / 4
+    begun = [request.body["messages"][-1]["content"] for request in server.asked[-2:]]
+    assert begun[0] == 'It is fair.\n{"scores": {"right":'
+    assert begun[1] == begun[0] + ' 1, "rude":'
 
 
 # --- a server that misbehaves -----------------------------------------------------------------------------------------
@@ -676,7 +732,7 @@ def test_any_reply_is_read_or_refused(body: Any) -> None:
     call: Any = ServerCall.__new__(ServerCall)
     usage: Counter[str] = Counter()
     call.engine = SimpleNamespace(model="judge-1", usage=usage)
-    call.server = SimpleNamespace(tokens={tuple(SCALE.items()): {}})
+    call.server = SimpleNamespace(tokens=lambda row: [])
     call.key = Key(KEY)
     call.ask = Ask(marker="[RESULT]", scales=[SCALE])
     replies = [

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from PIL import Image
 
 from vjudge.engines.client import OPENAI, Client, Rejected, Unanswered
-from vjudge.engines.engine import Ask, check_images, say
+from vjudge.engines.engine import Ask, Texts, check_images, say
 from vjudge.engines.logprobs import LISTED
-from vjudge.engines.tokens import Scale
+from vjudge.engines.tokens import Scale, Stem
 from vjudge.images import data_uri
 from vjudge.prompts import IMAGE, Control, Conversation, Prompt
 from vjudge.records import is_int_at_least
@@ -26,17 +26,27 @@ class ServerError(RuntimeError):
     """The server can't be used as asked; the message says why and what to do."""
 
 
+@dataclass(frozen=True)
+class ServedScale:
+    """A scale in a server's own tokens, and the text that each of its stems is read behind."""
+
+    scale: Scale
+    behind: dict[Stem, str]  # begins with the marker
+
+    @property
+    def begun(self) -> str:
+        """How an answer begins that goes on with a score's own tokens."""
+        return self.behind[()]
+
+
 class Handshake:
     """What a call found out about its server, as far as the options need it.
 
     Attributes:
         context: tokens of the model's context; 0 where the server shows no tokens.
-        tokens: of each scale whose distribution can be read, score -> token; the mapping is empty
-            where the server shows no tokens.
-        begun: how an answer begins in a score pass.
         sent: fields of each request.
-        closings: of each scale, what is put behind an answer to read the scale there.
-        continues: whether the server continues an answer token for token, so that it can be closed.
+        continues: whether the server continues an answer token for token, so that distributions
+            can be read behind it.
     """
 
     def __init__(
@@ -53,19 +63,45 @@ class Handshake:
         self.conversation = conversation
         self.ask = ask
         self.context = 0
-        self.begun = ""
-        self.tokens: dict[Any, Mapping[int, int]] = {}
-        self.closings: dict[Any, str] = {}
         self.probes = list(dict.fromkeys(map(probe, prompts)))
+        self._known: dict[str, list[int]] = {}  # text -> tokens
         self._look()
+        # 1) the scales in the server's tokens
+        self._scales: dict[Any, ServedScale | None] = {}
+        places = [(ask.marker, ask.scale(row)) for row in rows]
         for row in rows:
-            scale = tuple(ask.scale(row).items())
-            if scale and scale not in self.tokens:
-                tokens = self._scale_tokens(dict(scale))
-                if tokens is not None:
-                    self.tokens[scale] = tokens
-        self.sent = self._fields()
-        self.continues = self._continues()
+            for _, before, texts in ask.closings(row):
+                places.append((before, texts))
+        for marker, texts in places:
+            key = (marker, *texts.items())
+            if self.context and texts and key not in self._scales:
+                self._scales[key] = self._served(marker, texts)
+        # 2) the judge's own prompts, and answers that are continued
+        begun = self._begun(rows)
+        self.sent = self._fields(begun)
+        self.continues = bool(begun) or self._continues()
+
+    def scale(self, marker: str, texts: Texts) -> ServedScale | None:
+        """A scale behind a marker; None where its distribution can't be read token by token."""
+        return self._scales.get((marker, *texts.items()))
+
+    def tokens(self, row: int) -> list[int] | None:
+        """The tokens to ask log-probabilities of while an answer is written.
+
+        Empty where the server shows none, and the scores are known by their texts. None where one
+        place can't tell the scores apart.
+        """
+        texts = self.ask.scale(row)
+        if not texts:
+            return None
+        if self.context:
+            served = self.scale(self.ask.marker, texts)
+            return served.scale.firsts if served and served.scale.tokens else None
+        own = [text.strip() for text in texts.values()]
+        for text in own:  # the first token may not tell "1" from "10"
+            if sum(other.startswith(text) for other in own) > 1:
+                return None
+        return []
 
     def post(self, body: Mapping[str, Any], *, look: bool = False) -> dict[str, Any]:
         """`Client.post` from outside of its loop."""
@@ -89,40 +125,39 @@ class Handshake:
         if not self.context and self.conversation is not None:
             say(f"{lack}whether its prompt is the judge's own, token for token, is not checked")
 
-    def _scale_tokens(self, texts: Mapping[int, str]) -> Mapping[int, int] | None:
-        """Each score's token after the marker; None where no distribution can be read."""
-        if not self.context:  # the first token may not tell "1" from "10"
-            own = [text.strip() for text in texts.values()]
-            for text in own:
-                if sum(other.startswith(text) for other in own) > 1:
-                    return None
-            return {}
-        scale = Scale.read(self.ask.marker, texts, self._encoded)
-        tokens = scale.tokens if len(scale.tokens) <= LISTED else {}
-        if not self.ask.scores:
-            if tokens and self.ask.closing is not None:
-                begun = self._begun(self.ask.closing.marker, texts, scale)
-                if begun is not None:
-                    self.closings[tuple(texts.items())] = begun
-            return tokens or None
-        begun = self._begun(self.ask.marker, texts, scale)
-        if not tokens or begun is None or self.begun not in ("", begun):
-            raise ValueError(
-                f'no single token of this server tells {sorted(texts)} apart; use mode="feedback"'
-            )
-        self.begun = begun
-        return tokens
-
-    def _begun(self, marker: str, texts: Mapping[int, str], scale: Scale) -> str | None:
-        """The marker, and what stands between it and the scores' tokens, such as a blank."""
+    def _served(self, marker: str, texts: Texts) -> ServedScale | None:
+        """A scale in the server's tokens; None where no text leads to one of its stems."""
+        scale = Scale.read(marker, texts, self._encoded)
+        if any(len(scale.reads(stem)) > LISTED for stem in scale.stems):
+            return None
         score, text = next(iter(texts.items()))
         before = self._encoded(f".\n{marker}{text}")[: -len(scale.paths[score])]
-        for end in range(len(text)):
-            if self._encoded(f".\n{marker}{text[:end]}") == before:
-                return marker + text[:end]
-        return None
+        beginnings = {}
+        for text in texts.values():
+            for end in range(len(text)):
+                behind = marker + text[:end]
+                beginnings[tuple(self._encoded(f".\n{behind}"))] = behind
+        found = {stem: beginnings.get((*before, *stem)) for stem in scale.stems}
+        behind_stems = {stem: text for stem, text in found.items() if text is not None}
+        return ServedScale(scale, behind_stems) if len(behind_stems) == len(found) else None
 
-    def _fields(self) -> dict[str, Any]:
+    def _begun(self, rows: Sequence[int]) -> str:
+        """How every answer of a score pass begins; ValueError where a scale can't be read."""
+        if not self.ask.scores:
+            return ""
+        begun = ""
+        for row in rows:
+            texts = self.ask.scale(row)
+            served = self.scale(self.ask.marker, texts)
+            if served is None:
+                raise ValueError(
+                    f"the tokens of this server don't tell {sorted(texts)} apart; use"
+                    ' mode="feedback"'
+                )
+            begun = served.begun
+        return begun
+
+    def _fields(self, begun: str) -> dict[str, Any]:
         """The fields by which the server writes the judge's own prompts; ServerError: none do."""
         ask = self.ask
         sampled = ask.temperature > 0
@@ -139,15 +174,15 @@ class Handshake:
         if not self.context or limit < self.context:
             name = "max_completion_tokens" if self.client.base_url == OPENAI else "max_tokens"
             sent[name] = limit
-        if not self.context or not (ask.scores or self.conversation):
+        if not self.context or not (begun or self.conversation):
             return sent
         faults: dict[str, None] = {}
         for way in ({}, {"add_special_tokens": True}):  # a template may leave the first token out
-            differences = [self._difference(way, probe, self.begun) for probe in self.probes]
+            differences = [self._difference(way, probe, begun) for probe in self.probes]
             if not any(differences):
                 return sent | way
             faults |= dict.fromkeys(filter(None, differences))
-        end = " and the beginning of an answer after it" if ask.scores else ""
+        end = " and the beginning of an answer after it" if begun else ""
         raise ServerError(
             f"{self.client.base_url} can't be made to write the judge's own prompt{end}:"
             f" {'; '.join(faults)}. Start it with the judge's own chat template (--chat-template);"
@@ -155,10 +190,11 @@ class Handshake:
         )
 
     def _continues(self) -> bool:
-        if not self.context or self.ask.closing is None:
+        long = [one for one in self._scales.values() if one and not one.scale.tokens]
+        if not self.context or not (long or self.ask.closing):
             return False
         way = {name: self.sent[name] for name in ("add_special_tokens",) if name in self.sent}
-        begun = f"It is so.{self.ask.closing.marker}"
+        begun = f"It is so.\n{self.ask.marker}"
         return not any(self._difference(way, probe, begun) for probe in self.probes)
 
     def _difference(self, way: Mapping[str, Any], prompt: Prompt, begun: str) -> str:
@@ -212,9 +248,10 @@ class Handshake:
 
     def _encoded(self, text: str) -> list[int]:
         """The tokens of a text, without those that the tokenizer adds by itself."""
-        if not text:
-            return []
-        return self._tokenized({"prompt": text, "add_special_tokens": False})
+        if text and text not in self._known:
+            request = {"prompt": text, "add_special_tokens": False}
+            self._known[text] = self._tokenized(request)
+        return self._known.get(text, [])
 
     def _tokenized(self, request: Mapping[str, Any]) -> list[int]:
         """The server's tokens of a request's prompt; Rejected where it shows none."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from vjudge.engines.engine import Texts
 from vjudge.engines.tokens import verdict_step
 
 LISTED = 20  # tokens at each place whose log-probabilities are requested; many allow no more
@@ -13,20 +14,14 @@ LISTED = 20  # tokens at each place whose log-probabilities are requested; many 
 Token = tuple[str, dict[str, float]]  # its text or "token_id:5" -> log-probabilities, its own too
 
 
-def listing(tokens: Mapping[int, int], *, as_ids: bool) -> dict[str, Any]:
+def listing(tokens: Collection[int], *, as_ids: bool) -> dict[str, Any]:
     """The fields that ask for log-probabilities, of these tokens among others."""
     body: dict[str, Any] = {"logprobs": True, "top_logprobs": LISTED}
     if tokens:
-        body["logprob_token_ids"] = sorted(tokens.values())
+        body["logprob_token_ids"] = sorted(tokens)
     if as_ids:
         body["return_tokens_as_token_ids"] = True
     return body
-
-
-def by_id(token: Token, tokens: Mapping[int, int]) -> dict[int, float]:
-    """Each score's log-probability, by the ids of the scores' tokens."""
-    odds = token[1]
-    return {score: odds.get(f"token_id:{id}", -math.inf) for score, id in tokens.items()}
 
 
 def read_tokens(choice: Mapping[str, Any]) -> list[Token]:
@@ -48,7 +43,7 @@ def read_tokens(choice: Mapping[str, Any]) -> list[Token]:
 
 
 def at_verdict(
-    text: str, tokens: Sequence[Token], marker: str, texts: Mapping[int, str]
+    text: str, tokens: Sequence[Token], marker: str, texts: Texts
 ) -> dict[int, float] | None:
     """The scores' log-probabilities at the verdict: the scale's first token after the last marker.
 

@@ -8,7 +8,9 @@ compared; it has no score mode.
 Not as on this machine: the server's tokenizer may read "</s>" inside a response as a control token;
 where a server can't be asked for the scores' tokens, a score outside the most probable ones counts
 as probability 0 (the closing line counts such verdicts); a scale whose levels are several tokens
-has no distribution; and no run records a prompt without an answer: the same call asks again.
+has a distribution only where the server continues an answer, which takes a request for each
+beginning of several levels (the closing line counts those without); and no run records a prompt
+without an answer: the same call asks again.
 
 Source: platform.openai.com/docs/api-reference/chat; docs.vllm.ai, "OpenAI-Compatible Server".
 """
@@ -39,8 +41,15 @@ from vjudge.engines.engine import (
     Wanted,
     say,
 )
-from vjudge.engines.handshake import BLANK, Handshake, ServerError, messages, turn
-from vjudge.engines.logprobs import Token, at_verdict, by_id, listing, read_tokens
+from vjudge.engines.handshake import (
+    BLANK,
+    Handshake,
+    ServedScale,
+    ServerError,
+    messages,
+    turn,
+)
+from vjudge.engines.logprobs import at_verdict, listing, read_tokens
 from vjudge.images import data_uri, picture
 from vjudge.prompts import Conversation, Prompt
 from vjudge.records import is_int_at_least
@@ -50,6 +59,8 @@ GIVE_UP = 8  # prompts in a row without an answer
 CLOSE = "Give your verdict on the answer above as JSON and nothing else."
 UNCOUNTED = "answers without a token count, which are missing from the counts and the price"
 SILENT = "the server gave no log-probabilities with its answer"
+IMPROBABLE = "no score of the scale is among the most probable tokens"
+UNREAD = "answers without a distribution, since a level takes several tokens of this server"
 OFF_LIST = "answers with a score outside the most probable tokens, counted as 0"
 UNFORMED = "answers in free text, since the server refuses a schema (response_format)"
 
@@ -154,6 +165,10 @@ class ServerEngine(Engine):
         return (tokens["prompt tokens"] * prompt + tokens["new tokens"] * new) / 1e6
 
 
+class Unread(Exception):
+    """A distribution can't be read; the reason becomes the answer's."""
+
+
 class ServerCall:
     """One call, asked as the server's `/tokenize` and one short request show that it can be."""
 
@@ -176,8 +191,8 @@ class ServerCall:
             self.server = Handshake(
                 self.client, engine.model, engine.conversation, ask, rows, prompts
             )
-            scaled = (row for row in rows if tuple(ask.scale(row).items()) in self.server.tokens)
-            self._try(next(scaled, rows[0]))
+            scaled = (row for row in rows if self.server.tokens(row) is not None)
+            self.client.submit(self._try(next(scaled, rows[0]))).result()
         except Unanswered as error:
             self.client.close()
             raise ServerError(
@@ -188,21 +203,27 @@ class ServerCall:
             self.client.close()
             raise
 
-    def _try(self, row: int) -> None:
+    async def _try(self, row: int) -> None:
         """Send a short request with the call's options; without a schema where it is refused."""
         prompt = self.server.probes[-1]
         uris = [BLANK] * prompt.n_images
+        if self.ask.scores:
+            try:
+                await self._asked(row, prompt, uris)
+            except Unread as error:
+                if str(error) == SILENT:
+                    raise ServerError(
+                        f'{self.engine!r}: {SILENT}, and score mode needs them; use mode="feedback"'
+                    ) from None
+            return
         try:
-            reply = self.server.post(self._request(prompt, uris, row))
+            reply = await self.client.post(self._request(prompt, uris, row))
         except Rejected:
             if not self.formed:
                 raise
             self.formed = False
-            reply = self.server.post(self._request(prompt, uris, row))
-        if self.read(reply, row).failure == SILENT:
-            raise ServerError(
-                f'{self.engine!r}: {SILENT}, and score mode needs them; use mode="feedback"'
-            )
+            reply = await self.client.post(self._request(prompt, uris, row))
+        self.read(reply, row)
 
     # --- asking
 
@@ -251,6 +272,7 @@ class ServerCall:
             )
 
     async def _answer(self, row: int, prompt: Prompt, sources: Sequence[Any]) -> Answer:
+        """The answer to a row, whatever happens."""
         started = time.perf_counter()
         engine = self.engine
         client = self.client
@@ -259,14 +281,42 @@ class ServerCall:
         try:
             if client.stopped:
                 raise Unanswered(f"not asked: {client.stopped}")
-            uris = self._shown(sources)
-            answer = self.read(await client.post(self._request(prompt, uris, row)), row)
-            if answer.failure is None and self.ask.closes(row, answer.text, answer.finish):
-                answer = await self._closed(answer, prompt, uris)
-        except (Unanswered, ValueError, OSError) as error:  # the last two: a picture is broken
-            passing = isinstance(error, Unanswered) and not isinstance(error, Rejected)
-            return Answer(row, failure=str(error), transient=passing)
+            answer = await self._asked(row, prompt, self._shown(sources))
+        except Unanswered as error:
+            return Answer(row, failure=str(error), transient=not isinstance(error, Rejected))
+        except (Unread, ValueError, OSError) as error:  # the last two: a picture is broken
+            return Answer(row, failure=str(error))
         return replace(answer, seconds=time.perf_counter() - started)
+
+    async def _asked(self, row: int, prompt: Prompt, uris: Sequence[str]) -> Answer:
+        """Ask, and read or close what was answered."""
+        texts = self.ask.scale(row)
+        served = self.server.scale(self.ask.marker, texts)
+        # 1) a score pass reads the distribution behind the beginning of an answer
+        if self.ask.scores and served is not None:
+            scores, n_prompt, n_new = await self._distribution(prompt, uris, "", served)
+            return Answer(row, "", n_prompt, n_new, scores, "stop")
+        # 2) write the answer
+        answer = self.read(await self.client.post(self._request(prompt, uris, row)), row)
+        if answer.failure is not None:
+            return answer
+        # 3) close it, where it holds no verdict
+        if self.ask.closes(row, answer.text, answer.finish):
+            return await self._closed(answer, prompt, uris)
+        # 4) read the distribution of a scale of several tokens at the verdict's place
+        before, marker, after = answer.text.rpartition(self.ask.marker)
+        if not texts or not marker or self.server.tokens(row) is not None:
+            return answer
+        written = any(after.startswith(text) for text in texts.values())
+        if served is None or not self.server.continues or not written:
+            self.engine.usage[UNREAD] += 1
+            return answer
+        try:
+            scores, _, _ = await self._distribution(prompt, uris, self._begun(before), served)
+        except (Unread, Rejected):
+            self.engine.usage[UNREAD] += 1
+            return answer
+        return replace(answer, score_logprobs=scores)
 
     def _shown(self, sources: Sequence[Any]) -> list[str]:
         """A prompt's pictures as data URIs; neighbours share them."""
@@ -279,12 +329,12 @@ class ServerCall:
 
     def _request(self, prompt: Prompt, uris: Sequence[str], row: int) -> dict[str, Any]:
         """A request for a row, by its prompt or one that stands for it."""
-        body = {**messages(prompt, uris, self.server.begun), **self.server.sent}
+        body = {**messages(prompt, uris), **self.server.sent}
         if self.ask.temperature > 0:
             body["seed"] = self.ask.seed(row) % 2**31
-        tokens = self.server.tokens.get(tuple(self.ask.scale(row).items()))
+        tokens = self.server.tokens(row)
         if tokens is not None:
-            body |= listing(tokens, as_ids=self.ask.scores)
+            body |= listing(tokens, as_ids=False)
         schema = self.ask.schema(row)
         if schema and self.formed:
             body["response_format"] = _form(schema)
@@ -296,59 +346,104 @@ class ServerCall:
         body = {**body, **self.engine.fields}
         return {name: value for name, value in body.items() if value is not None}
 
+    def _begun(self, text: str) -> str:
+        """An answer's text without the blank that the conversation writes before it."""
+        if self.engine.conversation is None:
+            return text
+        return text.removeprefix(self.engine.conversation.reply)
+
+    async def _distribution(
+        self, prompt: Prompt, uris: Sequence[str], begun: str, served: ServedScale
+    ) -> tuple[dict[int, float], int, int]:
+        """A scale's log-probabilities behind the beginning of an answer; tokens of both kinds.
+
+        Unread: no log-probabilities came, or none of the scale.
+        """
+        after = {}
+        n_new = 0
+        n_prompt = 0
+        for stem, text in served.behind.items():
+            tokens = served.scale.reads(stem)
+            body = messages(prompt, uris, begun + text) | self.server.sent
+            body |= {"max_tokens": 1, "temperature": 0.0, **listing(tokens, as_ids=True)}
+            reply = await self.client.post(self._with_fields(body))
+            self._check_model(reply)
+            counts = self._count(reply)
+            n_prompt = n_prompt or counts[0]
+            n_new += counts[1]
+            try:
+                written = read_tokens(reply["choices"][0])
+            except (KeyError, IndexError, TypeError):
+                written = []
+            if not written:
+                raise Unread(SILENT)
+            odds = written[0][1]
+            after[stem] = {token: odds.get(f"token_id:{token}", -math.inf) for token in tokens}
+        scores = served.scale.logprobs(after)
+        if max(scores.values()) == -math.inf:
+            raise Unread(IMPROBABLE)
+        if -math.inf in scores.values():
+            self.engine.usage[OFF_LIST] += 1
+        return scores, n_prompt, n_new
+
+    # --- closing an answer without a verdict
+
     async def _closed(self, answer: Answer, prompt: Prompt, uris: Sequence[str]) -> Answer:
-        """The answer with a verdict that it did not hold, or why it could not be had."""
-        scale = self.ask.scale(answer.index)
-        marker = self.server.closings.get(tuple(scale.items()))
+        """The answer with the verdicts that it did not hold, or why they could not be had."""
         try:
-            if self.server.continues and marker is not None:
-                return await self._continued(answer, prompt, uris, marker)
+            if self.server.continues:
+                return await self._continued(answer, prompt, uris)
         except Rejected:
             pass  # such as an answer that fills the context: ask by a schema
-        words = [text.strip() for text in scale.values()]
-        verdict = {"type": "string", "enum": words}
-        form = {"type": "object", "properties": {"verdict": verdict}, "required": ["verdict"]}
+        except Unread as error:
+            return replace(answer, unclosed=str(error))
+        places = self.ask.closings(answer.index)
+        properties = {}
+        for name, _, texts in places:
+            words = [text.strip(' "') for text in texts.values()]
+            properties[name or "verdict"] = {"type": "string", "enum": words}
+        form = {"type": "object", "properties": properties, "required": list(properties)}
         body = messages(prompt, uris)
         body["messages"].append({"role": "assistant", "content": answer.text})
         body["messages"].append({"role": "user", "content": CLOSE})
         sent = {**self.server.sent, "temperature": 0.0, "response_format": _form(form)}
+        closed = {}
         try:
             reply = await self.client.post(self._with_fields({**body, **sent}))
+            self._check_model(reply)
             self._count(reply)
-            said = json.loads(reply["choices"][0]["message"]["content"])["verdict"]
-            score = list(scale)[words.index(str(said).strip())]
+            said = json.loads(reply["choices"][0]["message"]["content"])
+            for name, _, texts in places:
+                key = name or "verdict"
+                place = properties[key]["enum"].index(str(said[key]).strip())
+                closed[name] = list(texts)[place]
         except Rejected as error:
             return replace(answer, unclosed=f"the server takes no schema to close by ({error})")
         except (KeyError, IndexError, TypeError, ValueError):
             return replace(answer, unclosed="the server did not keep to the schema of a verdict")
-        return replace(answer, closed=score)
+        return _with_closed(answer, closed)
 
-    async def _continued(
-        self, answer: Answer, prompt: Prompt, uris: Sequence[str], marker: str
-    ) -> Answer:
-        """Put the marker behind the answer, and read the distribution there."""
-        tokens = self.server.tokens[tuple(self.ask.scale(answer.index).items())]
-        text = answer.text
-        if self.engine.conversation is not None:  # which writes the blank before an answer itself
-            text = text.removeprefix(self.engine.conversation.reply)
-        body = messages(prompt, uris, text + marker) | self.server.sent
-        body |= {"max_tokens": 1, "temperature": 0.0, **listing(tokens, as_ids=True)}
-        reply = await self.client.post(self._with_fields(body))
-        self._count(reply)
-        written = read_tokens(reply["choices"][0])
-        if not written:
-            return replace(answer, unclosed=SILENT)
-        scores = by_id(written[0], tokens)
-        best = max(scores, key=scores.__getitem__)
-        if scores[best] == -math.inf:
-            return replace(answer, unclosed="no score of the scale is among the probable tokens")
-        return replace(answer, closed=best, score_logprobs=scores)
+    async def _continued(self, answer: Answer, prompt: Prompt, uris: Sequence[str]) -> Answer:
+        """Put the marker of each verdict behind the answer, and read the distribution there."""
+        begun = self._begun(answer.text)
+        closed = {}
+        scores: dict[int, float] = {}
+        for name, before, texts in self.ask.closings(answer.index):
+            served = self.server.scale(before, texts)
+            if served is None:
+                raise Rejected("the scale can't be read behind an answer")
+            scores, _, _ = await self._distribution(prompt, uris, begun, served)
+            closed[name] = max(sorted(scores), key=scores.__getitem__)  # the lowest of equals
+            begun += before + texts[closed[name]]
+        if "" in closed:
+            answer = replace(answer, score_logprobs=scores)
+        return _with_closed(answer, closed)
 
     # --- reading
 
     def read(self, reply: Mapping[str, Any], row: int) -> Answer:
         """What the reply to a row says; Unanswered where it is no completion."""
-        self._check_model(reply.get("model"))
+        self._check_model(reply)
         try:
             choice = reply["choices"][0]
             message = choice["message"]
@@ -373,21 +468,25 @@ class ServerCall:
         sound = text.encode("utf-8", "backslashreplace").decode()
         if sound != text:
             failure = "the answer is no text: it holds half of a character (a lone surrogate)"
-        answer = Answer(
+        scores = None
+        if failure is None and self.server.tokens(row) is not None:
+            scores = at_verdict(sound, read_tokens(choice), self.ask.marker, self.ask.scale(row))
+        if scores and -math.inf in scores.values():
+            self.engine.usage[OFF_LIST] += 1
+        return Answer(
             row,
             sound,
             n_prompt,
             n_new,
+            scores,
             finish=finish if finish in FINISHES else "stop",
             failure=failure,
             reasoning=self.key.cut(thinking) if isinstance(thinking, str) else "",
         )
-        if failure is None:
-            return self._scored(answer, read_tokens(choice))
-        return answer
 
-    def _check_model(self, said: Any) -> None:
+    def _check_model(self, reply: Mapping[str, Any]) -> None:
         """Unanswered where another model answered than was asked."""
+        said = reply.get("model")
         asked = self.engine.model
         if not isinstance(said, str) or said in (asked, f"{asked}@main"):
             return
@@ -408,25 +507,10 @@ class ServerCall:
         self.engine.usage["new tokens"] += counts[1]
         return counts[0], counts[1]
 
-    def _scored(self, answer: Answer, written: Sequence[Token]) -> Answer:
-        """The answer with the distribution over its row's scale, where one is read."""
-        scale = self.ask.scale(answer.index)
-        tokens = self.server.tokens.get(tuple(scale.items()))
-        if tokens is None:
-            return answer
-        if not self.ask.scores:
-            scores = at_verdict(answer.text, written, self.ask.marker, scale)
-        elif not written:
-            return replace(answer, failure=SILENT)
-        else:
-            scores = by_id(written[0], tokens)
-            if max(scores.values()) == -math.inf:
-                what = f"it wrote {answer.text[:40]!r}"
-                failure = f"no score of the scale among the most probable tokens; {what}"
-                return replace(answer, failure=failure)
-        if scores and -math.inf in scores.values():
-            self.engine.usage[OFF_LIST] += 1
-        return replace(answer, score_logprobs=scores)
+
+def _with_closed(answer: Answer, closed: Mapping[str, int]) -> Answer:
+    named = {name: score for name, score in closed.items() if name}
+    return replace(answer, closed=closed.get(""), closed_scores=named if named else None)
 
 
 def _form(schema: Mapping[str, Any]) -> dict[str, Any]:
