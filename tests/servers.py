@@ -172,6 +172,17 @@ def completion(
     return {"choices": [choice], "usage": {"prompt_tokens": 100, "completion_tokens": 10}}
 
 
+def listed(request: Request, tokenizer: Tokenizer, chances: Mapping[str, float]) -> dict[str, Any]:
+    """A completion of one token, with the log-probabilities of the tokens that were asked for."""
+    odds = {tokenizer.ids(text)[0]: math.log(chance) for text, chance in chances.items()}
+    entries = []
+    for token in request.body["logprob_token_ids"]:
+        entries.append({"token": f"token_id:{token}", "logprob": odds.get(token, -50.0)})
+    reply = completion(" 1")
+    reply["choices"][0]["logprobs"] = {"content": [entries[0] | {"top_logprobs": entries}]}
+    return reply
+
+
 class Tokenizer:
     """What vLLM shows of its prompts, with words, signs and single digits for tokens.
 

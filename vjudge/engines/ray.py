@@ -84,7 +84,9 @@ class RayEngine(Engine):
             num_cpus=1, num_gpus=gpus, max_restarts=-1, max_task_retries=ATTEMPTS - 1
         )(Worker)
         loaded = partial(load, place, engine=worker_engine, **options)
-        known = _families()
+        known = []  # families, as they travel to another process
+        for family in families.FAMILIES.values():
+            known.append(replace(family, published=dict(family.published)))
         self.workers = [actor.remote(loaded, known) for _ in range(count)]
         # 4) ask the first that is ready what the judge is
         first, _ = self.ray.wait([worker.describe.remote() for worker in self.workers])
@@ -143,10 +145,10 @@ class RayEngine(Engine):
 
     def _read(self, places: Sequence[int], result: Any) -> list[Answer]:
         """The answers of a block, by the places in it that are wanted."""
-        errors = self.ray.exceptions
+        known = self.ray.exceptions
         try:
             identity, answers = self._get(result)
-        except (errors.RayActorError, errors.OutOfMemoryError, errors.ObjectLostError) as error:
+        except (known.RayActorError, known.OutOfMemoryError, known.ObjectLostError) as error:
             reason = f"the worker died each time it computed this block ({type(error).__name__})"
             return [Answer(place, failure=reason, transient=True) for place in places]
         if identity != self._identity:
@@ -229,21 +231,14 @@ def _check_room(workers: int | None, gpus: float | None, n_cpus: int, n_gpus: in
     return count
 
 
-def _families() -> list[families.Family]:
-    """All families, as they travel to another process."""
-    known = []
-    for family in families.FAMILIES.values():
-        known.append(replace(family, published=dict(family.published)))
-    return known
-
-
 def blocks_of(images: Sources, size: int) -> list[list[int]]:
     """Cut rows into blocks of at most `size`, the rows of a first image one after another."""
     pictures = Pictures()
     groups: dict[str, list[int]] = {}
     for row, sources in enumerate(images):
-        first = whole(sources[0], pictures) if sources else None
-        key = first.key if isinstance(first, Picture) else ""
+        key = ""
+        if sources:
+            key = getattr(whole(sources[0], pictures), "key", "")
         groups.setdefault(key, []).append(row)
     rows = [row for group in groups.values() for row in group]
     return [rows[start : start + size] for start in range(0, len(rows), size)]
@@ -263,16 +258,14 @@ def parcel_of(
         sources = []
         for source in images[row]:
             image = whole(source, pictures)
-            key = image.key if isinstance(image, Picture) else repr(image)
-            sources.append(once.setdefault(key, image))
+            sources.append(once.setdefault(getattr(image, "key", repr(image)), image))
         shown.append(sources)
-    own = replace(
-        ask,
-        scales=[ask.scale(row) for row in block],
-        seeds=[ask.seed(row) for row in block],
-        schemas=[ask.schemas[row] for row in block] if ask.schemas else (),
-    )
-    return {"prompts": [prompts[row] for row in block], "images": shown, "ask": own}
+    own: dict[str, Any] = {"seeds": [ask.seed(row) for row in block]}
+    for name in ("scales", "schemas", "criteria"):
+        every = getattr(ask, name)
+        own[name] = [every[row] for row in block] if every else ()
+    asked = [prompts[row] for row in block]
+    return {"prompts": asked, "images": shown, "ask": replace(ask, **own)}
 
 
 def whole(source: Any, pictures: Pictures) -> Any:
