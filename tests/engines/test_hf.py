@@ -184,6 +184,27 @@ def test_an_answer_without_a_verdict_is_closed(
 
 
 @PATHS
+def test_named_criteria_are_closed_one_after_another(
+    engine: HFEngine, mixed: Any, monkeypatch: Any, plain: Any
+) -> None:
+    """As a JSON object goes on: each score stands before the next criterion is read."""
+    monkeypatch.setattr(engine, "plain", plain)
+    criteria = {"right": FIVE, "né": TEN}
+    how = ask(scale={}, criteria=[criteria] * 14, closing=Closing("json"), max_new_tokens=5)
+    for answer, prompt, shown in zip(answers(engine.answer(*mixed, how)), *mixed, strict=True):
+        more = written(engine, prompt, shown, 5)
+        more = more[:-1] if answer.finish == "stop" else more
+        closed = {}
+        for name, before in (("right", '\n{"scores": {"right":'), ("né", ', "né":')):
+            marker, scale = engine.encoder.closing(before, criteria[name])
+            chances = distribution(engine, prompt, shown, [*more, *marker], scale)
+            closed[name] = max(chances, key=chances.get)
+            more = [*more, *marker, *scale.paths[closed[name]]]
+        assert answer.closed_scores == closed
+        assert (answer.closed, answer.unclosed, answer.score_logprobs) == (None, None, None)
+
+
+@PATHS
 def test_a_value_is_the_heads_at_the_last_token(
     engine: HFEngine, mixed: Any, monkeypatch: Any, plain: Any
 ) -> None:

@@ -287,7 +287,7 @@ def test_the_prompt_is_the_judges_own_token_for_token(
     if mode == "score":
         share = {1: 0.3 / 0.7, **dict.fromkeys(range(2, 6), 0.1 / 0.7)}
         assert all(shares == pytest.approx(share) for shares in frame["probabilities"])
-        user, begun = asked[1].body["messages"]
+        *_, user, begun = asked[1].body["messages"]
         assert begun["content"] == "[RESULT]" and asked[1].body["max_tokens"] == 1
         assert not str(user["content"]).endswith("[RESULT]'}]")
 

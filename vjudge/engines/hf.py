@@ -320,7 +320,20 @@ class HFEngine(Engine):
     def _read(self, call: Call, rows: Sequence[Row]) -> None:
         """Read what stands after rows: distributions over scales, or values."""
         head = self.model.value_head if call.ask.mode == "value" else None
-        for part, logits, states in self._ends_of(call, rows, hidden=head is not None):
+        hidden = head is not None
+        passes: Any = []  # rows with the logits and the last layer's states of their last tokens
+        if self.plain is None:
+            cache = RowCache(self.model, rows)
+            for part, output in cache.own_tokens(output_hidden_states=hidden):
+                states = output.hidden_states[-1][:, -1] if hidden else None
+                passes.append((part, output.logits[:, -1], states))
+        else:
+            output = self._generate(
+                call, rows, None, max_new_tokens=1, output_logits=True, output_hidden_states=hidden
+            )
+            states = output.hidden_states[0][-1][:, -1] if hidden else None
+            passes = [(rows, output.logits[0], states)]
+        for part, logits, states in passes:
             if head is None:
                 read(self.model, part, logits.float())
                 continue
@@ -328,21 +341,6 @@ class HFEngine(Engine):
             check_finite(self.model, part, values)
             for row, value in zip(part, values[:, 0].tolist(), strict=True):
                 row.value = value
-
-    def _ends_of(
-        self, call: Call, rows: Sequence[Row], *, hidden: bool
-    ) -> Iterator[tuple[Sequence[Row], torch.Tensor, Any]]:
-        """Rows with the logits and the last layer's states of their last tokens."""
-        if self.plain is not None:
-            output = self._generate(
-                call, rows, None, max_new_tokens=1, output_logits=True, output_hidden_states=hidden
-            )
-            yield rows, output.logits[0], output.hidden_states[0][-1][:, -1] if hidden else None
-            return
-        cache = RowCache(self.model, rows)
-        for part, output in cache.own_tokens(output_hidden_states=hidden):
-            states = output.hidden_states[-1][:, -1] if hidden else None
-            yield part, output.logits[:, -1], states
 
 
 @dataclass
