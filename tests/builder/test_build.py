@@ -201,6 +201,9 @@ def test_a_generator_that_does_not_answer_stops_the_build_and_its_refusals_are_c
 
         def answer(request: Request) -> Reply:
             task = "" if request.is_test else request.text[request.text.index("Task: ") :]
+            if task:  # the server is asked to hold the generator to the stage's schema
+                form = request.body["response_format"]["json_schema"]["schema"]
+                assert form == builder.STAGES[given_of(task)[0]]["schema"]
             text = (
                 scripted.reply(task, vj.images.image_bytes(request.pictures[0])) if task else "yes"
             )

@@ -172,7 +172,7 @@ def test_an_answer_is_one_json_object_bare_fenced_or_in_prose(text):
     [
         ("not JSON", ["[" * 100_000]),
         ("not JSON", ["Sure! Here it is:"]),
-        ("wrong form: ..judgeable: stands twice", [SOUND.replace("{", '{"judgeable": false, ', 1)]),
+        ("not JSON", [SOUND.replace("{", '{"judgeable": false, ', 1)]),
         ("refusal", ["I\u2019m sorry, but I can\u2019t assist with that."]),
         ("wrong form", [SOUND.replace("true", '"yes"')]),
         ("wrong form", [SOUND.replace("}", ', "more": 1}')]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Container, Mapping
@@ -12,7 +13,6 @@ from typing import Any
 import jsonschema
 from rapidfuzz import fuzz, process
 
-from vjudge.prompts.jsons import objects
 from vjudge.prompts.parse import parse
 from vjudge.prompts.values import plain_text
 
@@ -53,6 +53,7 @@ class Fault(Exception):
         return f"{self.kind}: {self.detail}"
 
 
+_MAX_STARTS = 50  # bounds the time on floods of opening braces
 _THOUGHT = re.compile(r"(?is)\A\s*<think>.*?</think>")
 _REFUSAL = re.compile(
     r"(?i)\W*[a-z ,']{0,20}\b(?:sorry|unable|not able|can'?t|cannot|won'?t|as an ai)\b"
@@ -159,8 +160,8 @@ def read_answer(record: Mapping[str, Any], schema: Mapping[str, Any], limit: int
         raise Fault("no answer" if failure == SKIPPED else "turned down", failure)
     text = _THOUGHT.sub("", record["text"]).strip()
     validator = jsonschema.Draft202012Validator(schema)
-    found = list(objects(text))
-    sound = [cells for _, _, cells in found if validator.is_valid(cells)]
+    found = _objects(text)
+    sound = [cells for _, cells in found if validator.is_valid(cells)]
     if len(sound) == 1:
         return sound[0]
     if len(sound) > 1:
@@ -175,13 +176,33 @@ def read_answer(record: Mapping[str, Any], schema: Mapping[str, Any], limit: int
         note = "it was not a single JSON object."
         raise Fault("not JSON", f"no object in {shorten(text, 80)!r}", note)
     wrong = []
-    for error in validator.iter_errors(found[0][2]):
-        what = shorten(error.message, 100)
-        if type(error.instance) is object:  # how `objects` marks a key that stands twice
-            what = "stands twice"
-        wrong.append(f"{error.json_path}: {what}")
+    for error in validator.iter_errors(found[0][1]):
+        wrong.append(f"{error.json_path}: {shorten(error.message, 100)}")
     note = "its fields were not those of the form shown above."
     raise Fault("wrong form", "; ".join(wrong[:5]), note)
+
+
+def _objects(text: str) -> list[tuple[int, dict[str, Any]]]:
+    """Each JSON object of a text with its place."""
+    decoder = json.JSONDecoder(object_pairs_hook=_unique, strict=False)
+    found = []
+    end = 0
+    for _ in range(_MAX_STARTS):
+        start = text.find("{", end)
+        if start < 0:
+            break
+        try:
+            cells, end = decoder.raw_decode(text, start)
+            found.append((start, cells))
+        except (ValueError, RecursionError):
+            end = start + 1  # no JSON: look behind this brace
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a key stands twice")
+    return dict(pairs)
 
 
 def self_judgement(text: str, scores: Container[float] = range(101)) -> str:
