@@ -3,11 +3,7 @@
 Sizes differ from any published checkpoint on purpose: grouped queries, a rope setting, odd widths, several shards.
 """
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -43,7 +39,7 @@ PIECES = sorted(
 )
 
 
-def write_llava15(folder: Path, **settings: Any) -> Path:
+def write_llava15(folder, **settings):
     """A LLaVA-1.5 checkpoint in three .bin files beside its tower's folder `tower-clip`."""
     from transformers import CLIPVisionConfig, CLIPVisionModel, LlamaForCausalLM
 
@@ -57,7 +53,7 @@ def write_llava15(folder: Path, **settings: Any) -> Path:
     )
     _json(beside / "preprocessor_config.json", {"crop_size": SIDE, "size": SIDE, "resample": 3})
     torch.save({**weights, "logit_scale": torch.ones(())}, beside / "pytorch_model.bin")
-    config: dict[str, Any] = {
+    config = {
         "architectures": ["LlavaLlamaForCausalLM"],
         "model_type": "llava",
         "mm_vision_tower": "tower-clip",
@@ -101,7 +97,7 @@ def write_llava15(folder: Path, **settings: Any) -> Path:
     return folder
 
 
-def write_onevision(folder: Path, **settings: Any) -> Path:
+def write_onevision(folder, **settings):
     """A LLaVA-OneVision checkpoint with a trained SigLIP tower beside the folder of the tower it came from."""
     from tokenizers import pre_tokenizers
     from transformers import Qwen2ForCausalLM, SiglipVisionConfig, SiglipVisionModel
@@ -129,7 +125,7 @@ def write_onevision(folder: Path, **settings: Any) -> Path:
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     tokenizer.save_pretrained(folder)
     pinpoints = [[SIDE * w, SIDE * h] for w in (1, 2, 3) for h in (1, 2)]  # no square list
-    config: dict[str, Any] = {
+    config = {
         "architectures": ["LlavaQwenForCausalLM"],
         "model_type": "llava_qwen",
         "mm_vision_tower": "tower-siglip",
@@ -161,9 +157,7 @@ def write_onevision(folder: Path, **settings: Any) -> Path:
     return folder
 
 
-def _write_weights(
-    folder: Path, weights: dict[str, torch.Tensor], *, kind: str, shards: int
-) -> None:
+def _write_weights(folder, weights, *, kind, shards):
     """Spread weights over files, neighbours apart, with the index of each kind."""
     stem, save = ("pytorch_model", torch.save) if kind == "bin" else ("model", save_file)
     names = [f"{stem}-{number:05d}-of-{shards:05d}.{kind}" for number in range(1, shards + 1)]
@@ -175,7 +169,7 @@ def _write_weights(
     _json(folder / f"{stem}.{kind}.index.json", {"weight_map": index})
 
 
-def _write_sentencepiece(file: Path) -> int:
+def _write_sentencepiece(file):
     """A vocabulary in sentencepiece's format with byte fallback, as Llama's; returns its size."""
     from sentencepiece import sentencepiece_model_pb2 as format
 
@@ -195,7 +189,7 @@ def _write_sentencepiece(file: Path) -> int:
     return len(entries)
 
 
-def _decoder(decoder: Any, settings: dict[str, Any]) -> dict[str, torch.Tensor]:
+def _decoder(decoder, settings):
     """Random weights of the language model and the projector under their original names."""
     config = decoder.config_class(
         vocab_size=settings["vocab_size"], **{name: settings[name] for name in TEXT}
@@ -210,7 +204,7 @@ def _decoder(decoder: Any, settings: dict[str, Any]) -> dict[str, torch.Tensor]:
     return weights
 
 
-def _noise(model: Any) -> dict[str, torch.Tensor]:
+def _noise(model):
     return {
         name.removeprefix("vision_model."): torch.randn_like(tensor) * 0.2
         + ("norm" in name and name.endswith("weight"))
@@ -218,6 +212,6 @@ def _noise(model: Any) -> dict[str, torch.Tensor]:
     }
 
 
-def _json(file: Path, content: dict[str, Any]) -> None:
+def _json(file, content):
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(content), encoding="utf-8")

@@ -1,17 +1,10 @@
 """Images: every mode comes out as a viewer would see it, each is looked at once, and nothing hostile gets through."""
 
-from __future__ import annotations
-
 import base64
 import io
 import os
-import resource
 import struct
-import subprocess
-import sys
 import zlib
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +24,7 @@ from vjudge.images import (
 )
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
-SIZE, ROOT = (70, 52), Path(__file__).parents[2]
+SIZE = (70, 52)
 DIFFERS = (
     "P with a clear colour",
     "RGBA",
@@ -41,24 +34,24 @@ DIFFERS = (
 )  # on purpose, from the original's way
 
 
-def two_pixels(left: Any = RED, right: Any = BLUE, mode: str = "RGB") -> Image.Image:
+def two_pixels(left=RED, right=BLUE, mode="RGB"):
     image = Image.new(mode, (2, 1), left)
     image.putpixel((1, 0), right)
     return image
 
 
-def encode(image: Image.Image, format: str = "PNG", **options: Any) -> bytes:
+def encode(image, format="PNG", **options):
     buffer = io.BytesIO()
     image.save(buffer, format, **options)
     return buffer.getvalue()
 
 
-def pixels(image: Image.Image) -> list[tuple[int, ...]]:
+def pixels(image):
     assert image.mode == "RGB"
     return [tuple(row) for row in np.asarray(image).reshape(-1, 3).tolist()]
 
 
-def kinds() -> dict[str, tuple[Any, Image.Image]]:
+def kinds():
     """Name -> a file or picture, and the same in RGB as a viewer shows it."""
     rgb = Image.fromarray(
         np.random.default_rng(0).integers(0, 256, (SIZE[1], SIZE[0], 3), np.uint8)
@@ -85,7 +78,7 @@ def kinds() -> dict[str, tuple[Any, Image.Image]]:
     }
 
 
-def test_every_kind_is_seen_as_the_same_picture_in_rgb() -> None:
+def test_every_kind_is_seen_as_the_same_picture_in_rgb():
     for kind, (source, plain) in kinds().items():
         assert fingerprint(open_image(source)) == fingerprint(plain), kind
         if isinstance(source, bytes):
@@ -95,7 +88,7 @@ def test_every_kind_is_seen_as_the_same_picture_in_rgb() -> None:
             assert (fingerprint(original) == fingerprint(plain)) == (kind not in DIFFERS), kind
 
 
-def test_half_transparent_pixels_and_values_without_a_certain_scale() -> None:
+def test_half_transparent_pixels_and_values_without_a_certain_scale():
     half = encode(two_pixels((255, 0, 0, 128), (0, 0, 0, 255), "RGBA"))
     assert pixels(open_image(half)) == [(255, 127, 127), (0, 0, 0)]
     gray = np.array([[0, 65535, 32896]], np.uint16)
@@ -106,7 +99,7 @@ def test_half_transparent_pixels_and_values_without_a_certain_scale() -> None:
             open_image(np.array(array))
 
 
-def test_exif_orientation_is_applied() -> None:
+def test_exif_orientation_is_applied():
     exif = Image.Exif()
     for orientation in range(1, 9):
         exif[274] = orientation
@@ -119,7 +112,7 @@ def test_exif_orientation_is_applied() -> None:
         assert pixels(open_image(encode(two_pixels(), exif=exif))) == seen
 
 
-def test_a_picture_is_its_content_whatever_its_source(tmp_path: Path) -> None:
+def test_a_picture_is_its_content_whatever_its_source(tmp_path):
     image, path = two_pixels(), tmp_path / "two.png"
     raw = encode(image)
     path.write_bytes(raw)
@@ -140,8 +133,8 @@ def test_a_picture_is_its_content_whatever_its_source(tmp_path: Path) -> None:
 
 
 def test_a_file_that_fits_is_read_once_and_another_read_again_must_be_the_same(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     file = tmp_path / "a.png"
     file.write_bytes(encode(two_pixels()))
     held = Pictures()(file)
@@ -153,7 +146,7 @@ def test_a_file_that_fits_is_read_once_and_another_read_again_must_be_the_same(
         unheld.open()
 
 
-def test_bad_images_say_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
+def test_bad_images_say_what_is_wrong_and_what_to_do(tmp_path):
     jpeg = encode(Image.effect_noise((64, 64), 50), "JPEG")
     (tmp_path / "text.png").write_text("no image")
     for source, message in [
@@ -173,7 +166,7 @@ def test_bad_images_say_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
     ("width", "height", "size"),
     [(12_000, 6_000, "12000 x 6000"), (20_000, 20_000, "400,000,000")],  # Pillow's limit is between
 )
-def test_the_pixel_limit_holds_before_decoding(width: int, height: int, size: str) -> None:
+def test_the_pixel_limit_holds_before_decoding(width, height, size):
     # A header that claims many pixels over almost no data: decoding it would fail another way.
     header = bytearray(encode(Image.new("RGB", (1, 1))))
     header[16:24] = struct.pack(">II", width, height)
@@ -184,7 +177,7 @@ def test_the_pixel_limit_holds_before_decoding(width: int, height: int, size: st
             look(bytes(header))
 
 
-def test_pictures_without_pixels_and_with_wrong_checksums() -> None:
+def test_pictures_without_pixels_and_with_wrong_checksums():
     with pytest.raises(ImageError, match="0 x 0 pixels, none"):
         open_image(Image.new("RGB", (0, 0)))
     broken = bytearray(encode(Image.effect_noise((32, 32), 50)))
@@ -193,32 +186,20 @@ def test_pictures_without_pixels_and_with_wrong_checksums() -> None:
         Picture(bytes(broken))
 
 
-def test_a_file_of_three_gigabytes_is_refused_unread(tmp_path: Path) -> None:
+def test_a_file_of_three_gigabytes_is_refused_unread(tmp_path):
     path = tmp_path / "huge.png"
     path.touch()
     os.truncate(path, 3 << 30)
     message = "has 3,221,225,472 bytes, more than the limit of 268,435,456; shrink it"
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for call in (open_image, Picture, Pictures()):
         with pytest.raises(ImageError, match=message):
             call(str(path))
     row = {"id": "a", "instruction": "x", "response": "y", "images": [str(path)]}
     assert fingerprint_of_rows([row]) != fingerprint_of_rows([row | {"images": []}])
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 19  # KiB
     path.unlink()
 
 
-def test_decoding_takes_three_pictures_of_memory_at_most(tmp_path: Path) -> None:
-    path = tmp_path / "a.png"
-    Image.linear_gradient("L").resize((2048, 2048)).convert("LA").save(path, compress_level=1)
-    code = f"""import resource; from vjudge.images import open_image
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-before = peak(); open_image({str(path)!r}); print((peak() - before) / 2048**2)"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert float(done.stdout) < 14, done.stderr  # bytes a pixel: copies of four, and the file's
-
-
-def test_a_sliver_is_padded_within_the_limit_of_pixels() -> None:
+def test_a_sliver_is_padded_within_the_limit_of_pixels():
     square = pad_to_square(Image.new("RGB", (1, 60_000), "red"), (0, 0, 0))
     assert square.width == square.height and square.width**2 <= images.MAX_PIXELS
     plain = Image.effect_noise((30, 20), 90).convert("RGB")
@@ -227,7 +208,7 @@ def test_a_sliver_is_padded_within_the_limit_of_pixels() -> None:
     assert square.getpixel((0, 0)) == (1, 2, 3) and pad_to_square(square, (0, 0, 0)) is square
 
 
-def test_a_data_uri_holds_the_picture() -> None:
+def test_a_data_uri_holds_the_picture():
     image = Image.linear_gradient("L").convert("RGB").resize((400, 200))
     assert fingerprint(open_image(data_uri(image))) == fingerprint(image)
     assert open_image(data_uri(image, format="jpeg", size=64)).size == (64, 32)

@@ -1,10 +1,6 @@
 """Language models as judges, Prometheus among them: against transformers' generate; what they are told of images."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,11 +16,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*batched plainly")
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_language_model_judges_as_generate_does_and_is_told_of_images(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_language_model_judges_as_generate_does_and_is_told_of_images(name, tmp_path):
     folder = make(name, tmp_path / name)
-    judge: Any = load_judge(folder, device="cpu", template=TEXTS[name])
+    judge = load_judge(folder, device="cpu", template=TEXTS[name])
     assert type(judge.engine) is HFEngine and (judge.engine.plain is None) == (
         name not in ("bloom", "mistral")
     )
@@ -36,11 +30,11 @@ def test_a_language_model_judges_as_generate_does_and_is_told_of_images(
     assert "(This instruction comes with 2 images that you cannot see.)\n" in texts[1]
     assert not any("<image>" in text for text in texts)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     no_words = list(range(len(tokenizer), model.config.vocab_size)) or None
     options = {"do_sample": False, "max_new_tokens": 6, "suppress_tokens": no_words}
 
-    def generated(text: str) -> str:
+    def generated(text):
         inputs = tokenizer(text, return_tensors="pt")
         ids = model.generate(**inputs, **options, repetition_penalty=1.3)
         answer = ids[0, inputs["input_ids"].shape[1] :].tolist()
@@ -60,8 +54,8 @@ def test_a_language_model_judges_as_generate_does_and_is_told_of_images(
     assert list(scored["probabilities"].values()) == pytest.approx(expected, abs=1e-5)
 
 
-def test_prometheus_decodes_as_published(tmp_path: Path) -> None:
-    judge: Any = load_judge(make("llama", tmp_path / "prometheus-7b-v1.0"), device="cpu")
+def test_prometheus_decodes_as_published(tmp_path):
+    judge = load_judge(make("llama", tmp_path / "prometheus-7b-v1.0"), device="cpu")
     published = judge.family.published
     assert published == {
         **{"temperature": 1.0, "top_p": 0.9, "samples": 3},
@@ -74,7 +68,7 @@ def test_prometheus_decodes_as_published(tmp_path: Path) -> None:
     assert manifest["decoding"]["repetition_penalty"] == 1.03
 
 
-def test_pickled_weights_of_a_language_model_and_unused_ones(tmp_path: Path) -> None:
+def test_pickled_weights_of_a_language_model_and_unused_ones(tmp_path):
     """Prometheus 13B v1 is published as pickles alone."""
     folder = make("llama", tmp_path / "prometheus-13b-v1.0")
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)

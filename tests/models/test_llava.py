@@ -1,8 +1,6 @@
 """Original LLaVA checkpoints: equal to the original code on its golden outputs, and to plain decoders and towers on
 checkpoints of other shapes that the tests write themselves."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os
@@ -10,7 +8,6 @@ import pickle
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,19 +32,19 @@ needs_fixtures = pytest.mark.skipif(
 )
 
 
-def cases(root: Path) -> list[dict[str, Any]]:
+def cases(root):
     return json.loads((root / "golden.json").read_text())["cases"] if root.is_dir() else []
 
 
 @functools.cache
-def golden(root: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def golden(root):
     return json.loads((root / "golden.json").read_text()), dict(np.load(root / "golden.npz"))
 
 
 original_judge = functools.cache(functools.partial(load_judge, device="cpu", dtype="float32"))
 
 
-def compare(judge: Any, root: Path, case: dict[str, Any]) -> None:
+def compare(judge, root, case):
     """Everything that the golden file holds of one case."""
     facts, arrays = golden(root)
     names = case.get("images") or [case["image"]]
@@ -58,7 +55,7 @@ def compare(judge: Any, root: Path, case: dict[str, Any]) -> None:
     assert prompt.text == facts["prompts"][case["prompt"]]["prompt"]
     out = judge.forward(text, images, image_mode=mode)
 
-    def close(value: Any, name: str, limit: float = 5e-5) -> None:
+    def close(value, name, limit=5e-5):
         assert value.shape == arrays[name].shape and np.abs(value - arrays[name]).max() < limit, (
             name
         )
@@ -95,13 +92,13 @@ def compare(judge: Any, root: Path, case: dict[str, Any]) -> None:
 @needs_fixtures
 @pytest.mark.parametrize("case", cases(LLAVA15), ids=lambda case: case["id"])
 @pytest.mark.parametrize("layout", ["llava-bin-vt", "llava-st-vt", "llava-bin-novt"])
-def test_llava15_equals_the_original(layout: str, case: dict[str, Any]) -> None:
+def test_llava15_equals_the_original(layout, case):
     compare(original_judge(LLAVA15 / layout), LLAVA15, case)
 
 
 @needs_fixtures
 @pytest.mark.parametrize("case", cases(CRITIC), ids=lambda case: case["id"])
-def test_onevision_equals_the_original(case: dict[str, Any]) -> None:
+def test_onevision_equals_the_original(case):
     compare(original_judge(CRITIC / "llava-critic-qwen-tiny"), CRITIC, case)
 
 
@@ -109,31 +106,31 @@ def test_onevision_equals_the_original(case: dict[str, Any]) -> None:
 
 
 @pytest.fixture(scope="session")
-def llava15(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def llava15(tmp_path_factory):
     return write_llava15(tmp_path_factory.mktemp("llava15") / "judge")
 
 
 @pytest.fixture(scope="session")
-def onevision(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def onevision(tmp_path_factory):
     return write_onevision(tmp_path_factory.mktemp("onevision") / "judge")
 
 
 @pytest.fixture
-def picture() -> Image.Image:
+def picture():
     return Image.fromarray(np.random.default_rng(0).integers(0, 256, (70, 101, 3), dtype=np.uint8))
 
 
-def stored(folder: Path) -> dict[str, torch.Tensor]:
+def stored(folder):
     return {key: tensor.float() for key, tensor in read_tensors(folder).items()}
 
 
-def project(weights: dict[str, torch.Tensor], states: torch.Tensor) -> torch.Tensor:
+def project(weights, states):
     inner = states @ weights["model.mm_projector.0.weight"].T + weights["model.mm_projector.0.bias"]
     inner = torch.nn.functional.gelu(inner)
     return inner @ weights["model.mm_projector.2.weight"].T + weights["model.mm_projector.2.bias"]
 
 
-def load_tower(tower: Any, weights: dict[str, torch.Tensor]) -> Any:
+def load_tower(tower, weights):
     own = {}
     for key, tensor in weights.items():
         if "vision_model." in key:
@@ -143,9 +140,7 @@ def load_tower(tower: Any, weights: dict[str, torch.Tensor]) -> Any:
     return tower.eval()
 
 
-def decoded(
-    decoder: Any, weights: dict[str, torch.Tensor], ids: torch.Tensor, features: torch.Tensor
-) -> torch.Tensor:
+def decoded(decoder, weights, ids, features):
     """Logits of the language model alone, whose own names are the original's, with features in the image's place."""
     theta = 5e5 if decoder is transformers.Qwen2ForCausalLM else 1e4
     rope = {"rope_type": "default", "rope_theta": theta}
@@ -159,7 +154,7 @@ def decoded(
 
 @torch.no_grad()
 @pytest.mark.parametrize("layer", [-2, 2])
-def test_llava15_of_another_shape(tmp_path: Path, picture: Image.Image, layer: int) -> None:
+def test_llava15_of_another_shape(tmp_path, picture, layer):
     """Features by layer, counted from either end, the input included, without the class token."""
     rope = {"rope_scaling": {"type": "dynamic", "factor": 2.0}}  # stretches the context alone
     folder = write_llava15(tmp_path / "judge", mm_vision_select_layer=layer, **rope)
@@ -181,7 +176,7 @@ def test_llava15_of_another_shape(tmp_path: Path, picture: Image.Image, layer: i
 
 
 @torch.no_grad()
-def test_onevision_of_another_shape(onevision: Path, picture: Image.Image) -> None:
+def test_onevision_of_another_shape(onevision, picture):
     judge, weights = load_judge(onevision, device="cpu"), stored(onevision)
     out = judge.forward("<image> is it?", [picture.resize((84, 20))])
     config = transformers.SiglipVisionConfig(
@@ -203,9 +198,7 @@ def test_onevision_of_another_shape(onevision: Path, picture: Image.Image) -> No
     )  # the nine spare rows are no words
 
 
-def test_a_grid_that_is_wider_than_high_is_read_as_the_original_reads_it(
-    tmp_path: Path, onevision: Path
-) -> None:
+def test_a_grid_that_is_wider_than_high_is_read_as_the_original_reads_it(tmp_path, onevision):
     """The original lists (width, height), or the corners in tiles; transformers lists (height, width)."""
     corners = write_onevision(tmp_path / "judge", image_grid_pinpoints="(1x1),...,(3x2)")
     listed, model = (models.load(folder, device="cpu") for folder in (onevision, corners))
@@ -218,7 +211,7 @@ def test_a_grid_that_is_wider_than_high_is_read_as_the_original_reads_it(
     assert source.prepare(key)[0].shape[0] == 1 + 3 * 1
 
 
-def test_whose_tower_weights_count(tmp_path: Path) -> None:
+def test_whose_tower_weights_count(tmp_path):
     """LLaVA-1.5 takes its tower from `mm_vision_tower`; LLaVA-OneVision's own wins where it was trained."""
     for write, wins in ((write_llava15, False), (write_onevision, True)):
         folder = write(tmp_path / write.__name__ / "judge")
@@ -232,10 +225,8 @@ def test_whose_tower_weights_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", ["llava15", "onevision"])
-def test_a_converted_folder_is_whole(
-    family: str, tmp_path: Path, picture: Image.Image, request: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder: Path = request.getfixturevalue(family)
+def test_a_converted_folder_is_whole(family, tmp_path, picture, request, monkeypatch):
+    folder = request.getfixturevalue(family)
     monkeypatch.setattr(llava, "SHARD_BYTES", 60_000)
     target = models.convert(folder, tmp_path / "new" / "judge")
     assert [path.name for path in target.parent.iterdir()] == ["judge"], "nothing half-written"
@@ -261,14 +252,12 @@ def test_a_converted_folder_is_whole(
 class Spy:
     """A pickle of it would run code when read."""
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return os.mkdir, ("touched",)
 
 
 @pytest.mark.parametrize(("where", "save"), [("judge", torch.save), ("tower-clip", pickle.dump)])
-def test_a_pickle_that_would_run_code(
-    tmp_path: Path, where: str, save: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pickle_that_would_run_code(tmp_path, where, save, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = write_llava15(tmp_path / "judge")
     victim = sorted((tmp_path / where).glob("pytorch_model*.bin"))[-1]
@@ -280,13 +269,13 @@ def test_a_pickle_that_would_run_code(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["judge", "tower-clip"]
 
 
-def test_broken_weights(tmp_path: Path) -> None:
+def test_broken_weights(tmp_path):
     folder = write_llava15(tmp_path / "judge")
     shard = sorted(folder.glob("*.bin"))[0]
     whole = shard.read_bytes()
     copy = folder / "pytorch_model-copy.bin"
 
-    def refused(message: str) -> None:
+    def refused(message):
         with pytest.raises(ValueError, match=message):
             models.convert(folder, tmp_path / "converted")
         assert not (tmp_path / "converted").exists()
@@ -312,9 +301,7 @@ def test_broken_weights(tmp_path: Path) -> None:
         (write_onevision, {"image_grid_pinpoints": "print(1)"}, "no list of resolutions"),
     ],
 )
-def test_kinds_that_do_not_fit(
-    tmp_path: Path, write: Any, settings: dict[str, Any], reason: str
-) -> None:
+def test_kinds_that_do_not_fit(tmp_path, write, settings, reason):
     if write is write_onevision:
         write_llava15(tmp_path / "other")  # with a tower of CLIP beside
     folder = write(tmp_path / "judge", **settings)
@@ -326,15 +313,13 @@ def test_kinds_that_do_not_fit(
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     """The folder of converted checkpoints in a cache of the test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "vjudge" / "converted"
 
 
-def test_an_original_is_converted_once_and_named_in_the_fingerprint(
-    llava15: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_original_is_converted_once_and_named_in_the_fingerprint(llava15, home, monkeypatch):
     with ThreadPoolExecutor(2) as pool:
         pool.submit(llava.converted, llava.Original(llava15, name="judge"))
         target = pool.submit(llava.converted, llava.Original(llava15, name="judge")).result()
@@ -350,9 +335,7 @@ def test_an_original_is_converted_once_and_named_in_the_fingerprint(
     models.load(llava15, device="cpu")
 
 
-def test_a_full_disk_and_a_cache_that_cannot_be_written_are_said(
-    llava15: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_and_a_cache_that_cannot_be_written_are_said(llava15, home, monkeypatch):
     home.parent.mkdir(parents=True)
     home.touch()
     with pytest.raises(ValueError, match="can't be written .*set XDG_CACHE_HOME"):

@@ -1,10 +1,7 @@
 """A converted folder in other hands: transformers' processors and models read it as this project reads the original."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,7 +20,7 @@ from transformers.utils import is_torchvision_available
 from conftest import make_rows
 from originals import write_llava15, write_onevision
 from vjudge import models
-from vjudge.judge import Judge, load_judge
+from vjudge.judge import load_judge
 from vjudge.prompts import question
 from vjudge.records import Item
 
@@ -39,10 +36,10 @@ ROUNDED = "edge"  # the fixture's image whose margin transformers rounds otherwi
 class WithoutVideo(LlavaOnevisionProcessor):
     """AutoProcessor's class, without the video processor that needs torchvision and that no judge uses."""
 
-    def check_argument_for_proper_class(self, *_: Any) -> None: ...
+    def check_argument_for_proper_class(self, *_): ...
 
 
-def processor_of(folder: Path) -> Any:
+def processor_of(folder):
     """What AutoProcessor makes of a converted folder, PIL-based."""
     settings = json.loads((folder / "processor_config.json").read_text())
     if settings.pop("processor_class") == "LlavaProcessor" or is_torchvision_available():
@@ -54,9 +51,9 @@ def processor_of(folder: Path) -> Any:
     )
 
 
-def asked(processor: Any, text: str, images: list[Image.Image]) -> tuple[str, Any]:
+def asked(processor, text, images):
     """A user's turn as an engine prepares it: the conversation by the chat template, then ids and pixels."""
-    content: list[dict[str, Any]] = [{"type": "image", "image": image} for image in images]
+    content = [{"type": "image", "image": image} for image in images]
     talk = [{"role": "user", "content": [*content, {"type": "text", "text": text}]}]
     written = processor.apply_chat_template(talk, add_generation_prompt=True)
     inputs = processor.apply_chat_template(
@@ -65,20 +62,18 @@ def asked(processor: Any, text: str, images: list[Image.Image]) -> tuple[str, An
     return written.removeprefix(processor.tokenizer.bos_token or ""), inputs
 
 
-def expanded(judge: Judge, text: str, images: list[Image.Image], mode: str) -> list[int]:
+def expanded(judge, text, images, mode):
     """The ids of the same turn here, image places included."""
-    engine: Any = judge.engine
+    engine = judge.engine
     per_image = [
         len(judge.forward("x", [image], image_mode=mode).image_features) for image in images
-    ]  # type: ignore[arg-type]
+    ]
     prompt = question(judge.template.conversation, text, n_images=len(images))
     return list(engine.encoder.ids(prompt, image_tokens=per_image))
 
 
 @pytest.fixture(scope="module", params=["llava15", "onevision"])
-def small(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, Judge, Path]:
+def small(request, tmp_path_factory):
     root, family = tmp_path_factory.mktemp("elsewhere"), request.param
     folder = (write_llava15 if family == "llava15" else write_onevision)(root / "judge")
     return family, load_judge(folder, device="cpu"), models.convert(folder, root / "converted")
@@ -86,9 +81,7 @@ def small(
 
 @pytest.mark.skipif(not FIXTURES.is_dir(), reason=f"no golden outputs at {FIXTURES}")
 @pytest.mark.parametrize("family", PUBLISHED)
-def test_the_processor_gives_our_ids_and_pixels_for_every_fixture(
-    family: str, tmp_path: Path
-) -> None:
+def test_the_processor_gives_our_ids_and_pixels_for_every_fixture(family, tmp_path):
     folder, mode = FIXTURES / PUBLISHED[family], OWN_WAY[family]
     judge, processor = (
         load_judge(folder, device="cpu"),
@@ -105,7 +98,7 @@ def test_the_processor_gives_our_ids_and_pixels_for_every_fixture(
         written, inputs = asked(processor, text, [image])
         assert written == facts["prompts"][case["prompt"]]["prompt"]
         out = judge.forward(text, [image], image_mode=mode)
-        pixels = inputs["pixel_values"].reshape(out.pixel_values.shape)  # type: ignore[union-attr]
+        pixels = inputs["pixel_values"].reshape(out.pixel_values.shape)
         assert (pixels - out.pixel_values).abs().max() < 1e-6
         if name != ROUNDED:
             assert inputs["input_ids"][0].tolist() == expanded(judge, text, [image], mode)
@@ -115,9 +108,7 @@ def test_the_processor_gives_our_ids_and_pixels_for_every_fixture(
 
 @torch.no_grad()
 @pytest.mark.parametrize("count", [1, 2])
-def test_processor_and_model_alone_compute_what_the_original_does(
-    small: tuple[str, Judge, Path], count: int
-) -> None:
+def test_processor_and_model_alone_compute_what_the_original_does(small, count):
     """Nothing of this project takes part between the converted folder and the logits."""
     family, judge, target = small
     wide = Image.linear_gradient("L").convert("RGB").resize((101, 70))
@@ -131,7 +122,7 @@ def test_processor_and_model_alone_compute_what_the_original_does(
     _, inputs = asked(processor_of(target), text, images)
     mode = "pad" if family == "onevision" and count > 1 else OWN_WAY[family]
     assert inputs["input_ids"][0].tolist() == expanded(judge, text, images, mode)
-    words = judge.engine.model.vocabulary_size  # type: ignore[union-attr]
+    words = judge.engine.model.vocabulary_size
     logits = model(**inputs).logits[0, :, :words]
     torch.testing.assert_close(logits, judge.forward(text, images).logits, atol=5e-5, rtol=1e-5)
     answer = model.generate(**inputs, max_new_tokens=8, do_sample=False)[0]
@@ -139,7 +130,7 @@ def test_processor_and_model_alone_compute_what_the_original_does(
     assert written == judge.complete(text, images, max_new_tokens=8)
 
 
-def test_a_served_prompt_is_the_judges_own_token_for_token(small: tuple[str, Judge, Path]) -> None:
+def test_a_served_prompt_is_the_judges_own_token_for_token(small):
     """Chat endpoints add no special tokens to what a template writes: it has the beginning-of-text token, once."""
     family, judge, target = small
     tokenizer = AutoTokenizer.from_pretrained(target)
@@ -148,5 +139,5 @@ def test_a_served_prompt_is_the_judges_own_token_for_token(small: tuple[str, Jud
     written = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     served = tokenizer(written, add_special_tokens=False).input_ids
     assert served == judge.engine.encoder.ids(judge.template.render(item), image_tokens=[1])
-    image = judge.engine.model.image_token_id  # type: ignore[union-attr]
+    image = judge.engine.model.image_token_id
     assert served.count(image) == 1 and served.count(1) == (family == "llava15") == (served[0] == 1)

@@ -1,7 +1,5 @@
 """Finding a judge; refusing in bounded time what would load wrong or hang; knowing weights by their content."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json
@@ -10,7 +8,6 @@ import shutil
 from fnmatch import fnmatch
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import huggingface_hub
 import pytest
@@ -24,17 +21,17 @@ from vjudge.models import placement
 
 
 @pytest.fixture
-def folder(random_judge: Path, tmp_path: Path) -> Path:
+def folder(random_judge, tmp_path):
     """A copy of the random judge that a test may damage."""
     return Path(shutil.copytree(random_judge, tmp_path / "judge"))
 
 
-def edit(file: Path, **changes: Any) -> None:
+def edit(file, **changes):
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
 @pytest.mark.parametrize("name", ["large", "a/b/c", "/no/such/folder", "two words/x"])
-def test_unknown_name_says_what_exists(name: str) -> None:
+def test_unknown_name_says_what_exists(name):
     with pytest.raises(
         ValueError, match=r"no judge .* one of 'tiny', .*'tiny-policy', nor a folder, nor a hub id"
     ):
@@ -42,12 +39,12 @@ def test_unknown_name_says_what_exists(name: str) -> None:
 
 
 def test_without_a_connection_the_hub_is_asked_once_and_its_cache_is_looked_at(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """huggingface_hub by itself tries for half a minute, at every file."""
-    probes: list[float] = []
+    probes = []
 
-    def head(url: str, timeout: float) -> None:
+    def head(url, timeout):
         probes.append(timeout)
         raise OSError("name or service not known")
 
@@ -60,7 +57,7 @@ def test_without_a_connection_the_hub_is_asked_once_and_its_cache_is_looked_at(
     assert 1 <= len(probes) <= 2 and max(probes) <= 10
 
 
-def test_names_of_families_and_what_a_training_wrote(folder: Path) -> None:
+def test_names_of_families_and_what_a_training_wrote(folder):
     with pytest.raises(
         ValueError, match="is a family of judges; .*'kaist-ai/prometheus-vision-13b-v1.0'.*'tiny'"
     ):
@@ -71,14 +68,12 @@ def test_names_of_families_and_what_a_training_wrote(folder: Path) -> None:
     assert models.locate(out) == out / "judge" == models.load(out, device="cpu").path
 
 
-def test_a_hub_checkpoint_is_checked_before_its_weights_are_fetched(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_checkpoint_is_checked_before_its_weights_are_fetched(folder, tmp_path, monkeypatch):
     copy = tmp_path / "snapshot"
     copy.mkdir()
-    fetched: list[list[str]] = []
+    fetched = []
 
-    def snapshot(name: str, revision: str | None, allow_patterns: list[str], **_: Any) -> str:
+    def snapshot(name, revision, allow_patterns, **_):
         assert (name, revision) == ("some/judge", "abc")
         fetched.append([])
         for file in sorted(folder.iterdir()):
@@ -117,12 +112,12 @@ def test_a_hub_checkpoint_is_checked_before_its_weights_are_fetched(
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_remedies(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    way: dict[str, Any],
-    free: int,
-    message: str | None,
-) -> None:
+    tmp_path,
+    monkeypatch,
+    way,
+    free,
+    message,
+):
     (tmp_path / "config.json").write_text('{"model_type": "llama", "dtype": "bfloat16"}')
     (tmp_path / "model.safetensors").touch()
     os.truncate(tmp_path / "model.safetensors", 5 * 10**9)
@@ -134,7 +129,7 @@ def test_what_does_not_fit_is_refused_with_its_remedies(
         placement.check_fit(tmp_path, finding.find(tmp_path), placement.place(**options))
 
 
-def test_weights_that_fit_only_in_part(folder: Path) -> None:
+def test_weights_that_fit_only_in_part(folder):
     """transformers would fill the gap with random numbers and say so in a warning."""
     file = folder / "model.safetensors"
     weights = load_file(file)
@@ -152,9 +147,7 @@ def test_weights_that_fit_only_in_part(folder: Path) -> None:
             models.load(folder, device="cpu")
 
 
-def test_fingerprint_follows_the_content(
-    folder: Path, random_judge: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fingerprint_follows_the_content(folder, random_judge, monkeypatch):
     weights = models.weights_fingerprint(folder)
     settings = models.settings_fingerprint(folder)
     assert weights == models.weights_fingerprint(random_judge), "the same bytes elsewhere"
@@ -185,9 +178,7 @@ def test_fingerprint_follows_the_content(
         ("processor_config.json", "image_seq_length", float("nan")),
     ],
 )
-def test_numbers_that_nothing_can_be_built_with(
-    folder: Path, file: str, field: str, value: float
-) -> None:
+def test_numbers_that_nothing_can_be_built_with(folder, file, field, value):
     path = folder / file
     settings = json.loads(path.read_text()) if path.exists() else {}
     outer, _, last = field.rpartition(".")
@@ -198,7 +189,7 @@ def test_numbers_that_nothing_can_be_built_with(
         models.load(folder, device="cpu")
 
 
-def test_numbers_of_an_originals_tower(tmp_path: Path) -> None:
+def test_numbers_of_an_originals_tower(tmp_path):
     original = write_llava15(tmp_path / "original")
     edit(tmp_path / "tower-clip" / "config.json", vision_config={"num_hidden_layers": 10_000_000})
     with pytest.raises(ValueError, match="num_hidden_layers = 10,000,000"):
@@ -206,7 +197,7 @@ def test_numbers_of_an_originals_tower(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"[" * 100_000, b"[1]", b"\xff", None])
-def test_files_that_are_damaged_or_missing(folder: Path, content: bytes | None) -> None:
+def test_files_that_are_damaged_or_missing(folder, content):
     for name in ("config.json", "model.safetensors", "preprocessor_config.json"):
         file = folder / name
         whole = file.read_bytes()
@@ -226,15 +217,13 @@ def test_files_that_are_damaged_or_missing(folder: Path, content: bytes | None) 
         ("blip-2", "'blip-2', which reads no chat with images in it"),
     ],
 )
-def test_settings_of_the_wrong_kind(folder: Path, kind: str, message: str) -> None:
+def test_settings_of_the_wrong_kind(folder, kind, message):
     edit(folder / "config.json", model_type=kind)
     with pytest.raises(ValueError, match=message):
         models.load(folder, device="cpu")
 
 
-def test_smolvlm_needs_no_torchvision_and_names_what_it_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_smolvlm_needs_no_torchvision_and_names_what_it_needs(tmp_path, monkeypatch):
     folder = make("idefics3", tmp_path / "smolvlm")  # the same network under an older name
     edit(folder / "config.json", model_type="smolvlm")
     edit(folder / "processor_config.json", processor_class="SmolVLMProcessor")

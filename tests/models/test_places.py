@@ -1,10 +1,7 @@
 """Where a model computes. Nothing here has a GPU: what needs one is tested by the arguments that reach transformers."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,11 +15,11 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
+def gpu(monkeypatch):
     """Make torch claim a GPU, and Python claim packages."""
     real = importlib.util.find_spec
 
-    def pretend(*packages: str, bfloat16: bool = True) -> None:
+    def pretend(*packages, bfloat16=True):
         absent = {"accelerate", "bitsandbytes"} - {*packages}
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bfloat16)
@@ -34,20 +31,20 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture(scope="module", params=[write_llava15, write_onevision])
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    write: Any = request.param
+def folder(request, tmp_path_factory):
+    write = request.param
     return Path(write(tmp_path_factory.mktemp("placed") / "judge"))
 
 
-def test_attention_reaches_every_part_of_the_model(folder: Path) -> None:
-    judge: Any = load_judge(folder, device="cpu", attention="eager")
+def test_attention_reaches_every_part_of_the_model(folder):
+    judge = load_judge(folder, device="cpu", attention="eager")
     config = judge.engine.model.model.config
     parts = (config.text_config, config.vision_config)
     assert {part._attn_implementation for part in parts} == {"eager"}
     assert judge.engine.identity()["attention"] == "eager"
 
 
-def test_automatic_device_and_precision(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_automatic_device_and_precision(gpu, monkeypatch):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     assert choose_device() == CPU and choose_dtype("auto", CPU) == torch.float32
     gpu()
@@ -57,7 +54,7 @@ def test_automatic_device_and_precision(gpu: Any, monkeypatch: pytest.MonkeyPatc
         assert choose_dtype("auto", GPU) == torch.float16
 
 
-def test_quantised_loading_asks_for_the_original_authors_settings(gpu: Any) -> None:
+def test_quantised_loading_asks_for_the_original_authors_settings(gpu):
     gpu("accelerate", "bitsandbytes")
     eight = place(quantization="8bit").options
     four = place(quantization="4bit", device_map="auto").options
@@ -68,7 +65,7 @@ def test_quantised_loading_asks_for_the_original_authors_settings(gpu: Any) -> N
     assert (config.bnb_4bit_quant_type, config.bnb_4bit_compute_dtype) == ("nf4", torch.bfloat16)
 
 
-def test_what_cannot_run_says_what_helps_and_weights_go_straight_to_a_gpu(gpu: Any) -> None:
+def test_what_cannot_run_says_what_helps_and_weights_go_straight_to_a_gpu(gpu):
     gpu()
     with pytest.raises(ValueError, match=r"needs accelerate: pip install 'vjudge\[gpu\]'"):
         place(quantization="8bit")
@@ -88,17 +85,17 @@ def test_what_cannot_run_says_what_helps_and_weights_go_straight_to_a_gpu(gpu: A
         ({"device": "cpu", "device_map": "auto"}, "exclude each other"),
     ],
 )
-def test_options_at_odds(options: dict[str, Any], message: str) -> None:
+def test_options_at_odds(options, message):
     with pytest.raises(ValueError, match=message):
         place(**options)
 
 
-def test_a_spread_model_answers_as_one_on_one_device(folder: Path) -> None:
+def test_a_spread_model_answers_as_one_on_one_device(folder):
     """accelerate hands every weight that waits elsewhere, here on a disk, to the CPU when its layer is reached."""
     pytest.importorskip("accelerate")
     picture = Image.linear_gradient("L").convert("RGB").resize((101, 70))
     places = {"model": "disk", "lm_head": "cpu"}
-    spread: Any = load_judge(folder, device_map=places, dtype="float32")
+    spread = load_judge(folder, device_map=places, dtype="float32")
     assert spread.engine.model.device == CPU
     assert any(tensor.device.type == "meta" for tensor in spread.engine.model.model.parameters())
     judges = (spread, load_judge(folder, device="cpu"))

@@ -1,12 +1,9 @@
 """Low precision on a CPU: 4-bit and 8-bit weights by bitsandbytes, bfloat16 and float16, and the adapters on a base."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -24,24 +21,22 @@ LAYERS = {"4bit": "Linear4bit", "8bit": "Linear8bitLt", None: "Linear"}
 
 
 @pytest.fixture(scope="module")
-def items() -> Any:
+def items():
     return vj.load_collection("scenes", split="test", limit=12)
 
 
 @pytest.fixture(scope="module")
-def exact(items: Any) -> Any:
+def exact(items):
     return load_judge("tiny", device="cpu").grade(items, progress=False)
 
 
 @pytest.mark.parametrize(
     "way", [{"quantization": "4bit"}, {"quantization": "8bit"}, {"dtype": "bfloat16"}], ids=str
 )
-def test_the_embedded_judge_is_graded_in_few_bits_on_a_cpu(
-    way: dict[str, str], items: Any, exact: Any
-) -> None:
+def test_the_embedded_judge_is_graded_in_few_bits_on_a_cpu(way, items, exact):
     pytest.importorskip("bitsandbytes")
-    judge: Any = load_judge("tiny", device="cpu", **way)  # type: ignore[arg-type]
-    kinds: dict[str, set[str]] = {}
+    judge = load_judge("tiny", device="cpu", **way)
+    kinds = {}
     for name, module in judge.engine.model.model.named_modules():
         part = re.search("vision_tower|projector|language_model|lm_head", name)
         if part and "Linear" in type(module).__name__:
@@ -61,7 +56,7 @@ def test_the_embedded_judge_is_graded_in_few_bits_on_a_cpu(
 @pytest.mark.skipif(not ORIGINALS.is_dir(), reason=f"no original checkpoints at {ORIGINALS}")
 @pytest.mark.parametrize("way", [{"quantization": "4bit"}, {"dtype": "float16"}], ids=str)
 @pytest.mark.parametrize("name", CHECKPOINTS)
-def test_original_checkpoints_answer_in_few_bits(name: str, way: dict[str, Any]) -> None:
+def test_original_checkpoints_answer_in_few_bits(name, way):
     """The original code's small checkpoints have layers of odd sizes, which bitsandbytes' packed kernels don't take."""
     judge = load_judge(ORIGINALS / name, device="cpu", **way)
     picture = (ORIGINALS / name).parent / "images" / "square.png"
@@ -74,7 +69,7 @@ def test_original_checkpoints_answer_in_few_bits(name: str, way: dict[str, Any])
 
 
 @pytest.fixture(scope="module")
-def adapters(random_judge: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def adapters(random_judge, tmp_path_factory):
     """A folder of adapters on the random judge, with weights that change its answers."""
     peft = pytest.importorskip("peft")
     folder = tmp_path_factory.mktemp("adapters") / "adapters"
@@ -92,23 +87,23 @@ def adapters(random_judge: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture
-def copied(adapters: Path, tmp_path: Path) -> Path:
+def copied(adapters, tmp_path):
     return Path(shutil.copytree(adapters, tmp_path / "adapters"))
 
 
-def change(folder: Path, **settings: Any) -> None:
+def change(folder, **settings):
     file = folder / "adapter_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | settings))
 
 
-def refused(folder: Path, reason: str) -> None:
+def refused(folder, reason):
     with pytest.raises(ValueError, match=reason):
         models.load(folder, device="cpu")
 
 
 def test_adapters_load_with_their_base_and_their_settings_are_fingerprinted(
-    adapters: Path, copied: Path, random_judge: Path
-) -> None:
+    adapters, copied, random_judge
+):
     ids = torch.arange(5, 45)[None]
     logits = []
     for path in (random_judge, adapters):
@@ -118,7 +113,7 @@ def test_adapters_load_with_their_base_and_their_settings_are_fingerprinted(
     assert models.settings_fingerprint(copied) != models.settings_fingerprint(adapters)
 
 
-def test_adapters_that_do_not_fit_are_refused(copied: Path) -> None:
+def test_adapters_that_do_not_fit_are_refused(copied):
     file = copied / "adapter_model.safetensors"
     weights = load_file(file)
     save_file(dict(sorted(weights.items())[1:]), file)
@@ -133,7 +128,7 @@ def test_adapters_that_do_not_fit_are_refused(copied: Path) -> None:
     refused(copied, "can't be read from .*adapter_model.safetensors")
 
 
-def test_adapters_whose_settings_cannot_be_used(copied: Path) -> None:
+def test_adapters_whose_settings_cannot_be_used(copied):
     change(copied, target_modules="(")
     refused(copied, "can't be read from .*unterminated")
     change(copied, base_model_name_or_path=str(copied))

@@ -1,10 +1,5 @@
 """A judge with a value head, from its folder to the table, on a small Qwen2.5-VL of random weights."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 import transformers
@@ -24,13 +19,13 @@ HEAD = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     path = make("qwen2_5_vl", tmp_path_factory.mktemp("values") / "Skywork-VL-Reward-7B")
     save_file(HEAD, path / "value_head.safetensors")
     return path
 
 
-def value_by_hand(folder: Path, row: dict[str, Any], text: str) -> float:
+def value_by_hand(folder, row, text):
     """The head over the last hidden state at the last token of question and answer, in float32.
 
     Source: huggingface/trl trl/models/modeling_value_head.py (0.19.1: `v_head(hidden_states[-1])`), and
@@ -46,9 +41,9 @@ def value_by_hand(folder: Path, row: dict[str, Any], text: str) -> float:
     return float(states[0, -1] @ weight[0] + bias[0])
 
 
-def test_a_value_is_the_heads_at_the_last_token_of_question_and_answer(folder: Path) -> None:
+def test_a_value_is_the_heads_at_the_last_token_of_question_and_answer(folder):
     rows = make_rows(4)
-    judge: Any = load_judge(folder, device="cpu")
+    judge = load_judge(folder, device="cpu")
     assert judge.gives_values and judge.engine.model.value_head.weight.dtype == torch.float32
     frame = judge.grade(rows, progress=False)
     assert frame.attrs["unbounded"] and frame["failure"].isna().all()
@@ -59,8 +54,8 @@ def test_a_value_is_the_heads_at_the_last_token_of_question_and_answer(folder: P
     assert frame["score"].nunique() == 4 and frame["score"].abs().max() > 0
 
 
-def test_pairs_and_candidates_are_ordered_by_their_values(folder: Path) -> None:
-    judge: Any = load_judge(folder, device="cpu")
+def test_pairs_and_candidates_are_ordered_by_their_values(folder):
+    judge = load_judge(folder, device="cpu")
     shared = {name: make_rows(1)[0][name] for name in ("images", "instruction")}
     texts = [row["response"] for row in make_rows(4)]
     graded = judge.grade([shared | {"response": text} for text in texts], progress=False)["score"]
@@ -83,9 +78,7 @@ def test_pairs_and_candidates_are_ordered_by_their_values(folder: Path) -> None:
         (None, "can't be read .*download it again"),
     ],
 )
-def test_a_malformed_head_is_named(
-    folder: Path, head: dict[str, torch.Tensor] | None, message: str
-) -> None:
+def test_a_malformed_head_is_named(folder, head, message):
     file = folder / "value_head.safetensors"
     whole = file.read_bytes()
     if head is None:
@@ -97,7 +90,7 @@ def test_a_malformed_head_is_named(
     file.write_bytes(whole)
 
 
-def test_a_judge_for_values_without_a_head_is_refused(tmp_path: Path) -> None:
+def test_a_judge_for_values_without_a_head_is_refused(tmp_path):
     bare = make("qwen2_5_vl", tmp_path / "Skywork-VL-Reward-7B")
     with pytest.raises(ValueError, match="value head"):
         load_judge(bare, device="cpu").grade(make_rows(1), progress=False)

@@ -1,11 +1,8 @@
 """Families: every registered judge is found by its id, its folder or its config, and one's own takes five lines."""
 
-from __future__ import annotations
-
 import doctest
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +12,7 @@ from vjudge.prompts.families import find, recorded, register
 
 
 @pytest.fixture(autouse=True)
-def unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+def unchanged(monkeypatch):
     """Leave the registry as it was."""
     monkeypatch.setattr(families, "FAMILIES", dict(families.FAMILIES))
 
@@ -41,28 +38,28 @@ def unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
         ("llava-hf/llava-onevision-qwen2-7b-ov-hf", None),
     ],
 )
-def test_found_by_name(name: str, expected: str | None) -> None:
+def test_found_by_name(name, expected):
     family = find(name)
     assert (family.name if family else None) == expected
 
 
-def test_a_folder_may_name_its_family_itself(tmp_path: Path) -> None:
+def test_a_folder_may_name_its_family_itself(tmp_path):
     (tmp_path / "judge.json").write_text('{"family": "llava-critic"}')
     assert find(tmp_path) is families.FAMILIES["llava-critic"] and recorded(tmp_path) is None
 
 
-def test_the_rooms_readme_adds_a_judge_in_ten_lines() -> None:
+def test_the_rooms_readme_adds_a_judge_in_ten_lines():
     readme = Path(prompts.__file__).parent / "README.md"
     assert doctest.testfile(str(readme), module_relative=False).attempted == 5
 
 
-def test_an_architecture_alone_makes_no_judge(random_judge: Path, tmp_path: Path) -> None:
+def test_an_architecture_alone_makes_no_judge(random_judge, tmp_path):
     judge = load_judge(shutil.copytree(random_judge, tmp_path / "some-llava"), device="cpu")
     assert (judge.template.name, judge.pairs and judge.pairs.name) == ("chat", "chat-relative")
     assert judge.template.conversation is prompts.VICUNA_V1, "it brings no chat template"
 
 
-def test_ones_own_family_in_five_lines(random_judge: Path, tmp_path: Path, rows: Any) -> None:
+def test_ones_own_family_in_five_lines(random_judge, tmp_path, rows):
     body = "Q: {instruction}\nA: {response}\n{criteria}\n{levels}\nGive feedback, then [RESULT] and a score."
     register(
         "mine",
@@ -76,7 +73,7 @@ def test_ones_own_family_in_five_lines(random_judge: Path, tmp_path: Path, rows:
     )
 
 
-def test_a_family_that_does_not_fit_is_refused_with_all_that_is_wrong() -> None:
+def test_a_family_that_does_not_fit_is_refused_with_all_that_is_wrong():
     with pytest.raises(ValueError) as caught:
         register("chat", template="chat-relative", pairs="chat", ids=["lmms-lab/LLaVA-critic-7b"])
     for part in (
@@ -92,7 +89,7 @@ def test_a_family_that_does_not_fit_is_refused_with_all_that_is_wrong() -> None:
     assert register("chat", template="chat", replace=True).pairs is None
 
 
-def test_load_judge_takes_the_familys_wordings(random_judge: Path) -> None:
+def test_load_judge_takes_the_familys_wordings(random_judge):
     judge = load_judge(random_judge, device="cpu")  # its folder is named so
     assert judge.family is families.FAMILIES["prometheus-vision"]
     assert judge.template is TEMPLATES["prometheus-vision"]
@@ -116,15 +113,13 @@ def test_load_judge_takes_the_familys_wordings(random_judge: Path) -> None:
         ("{response} {response_a}", {}, "unknown field {response}; .*its body lacks {response_b}"),
     ],
 )
-def test_a_wording_of_ones_own_that_can_not_be_filled(
-    body: str, options: dict[str, str], said: str
-) -> None:
+def test_a_wording_of_ones_own_that_can_not_be_filled(body, options, said):
     with pytest.raises(ValueError, match=said):
-        prompts.Template("mine", "my paper", prompts.VICUNA_V1, body, **options)  # type: ignore[arg-type]
+        prompts.Template("mine", "my paper", prompts.VICUNA_V1, body, **options)
 
 
 @pytest.mark.parametrize("record", ["{", "[" * 100_000, '{"template": "nope"}', "\udcff"])
-def test_a_record_that_can_not_be_read_is_named(tmp_path: Path, record: str) -> None:
+def test_a_record_that_can_not_be_read_is_named(tmp_path, record):
     (tmp_path / "judge.json").write_bytes(record.encode(errors="surrogateescape"))
     with pytest.raises(ValueError, match=r"judge.json .*give load_judge a template="):
         recorded(tmp_path)

@@ -1,7 +1,5 @@
 """Parsing: a verdict that stands alone is read in any dress; everything else is missing, with a reason."""
 
-from __future__ import annotations
-
 import math
 import re
 import time
@@ -241,12 +239,12 @@ I can't assist with that. => refused
 """
 
 
-def _unescaped(text: str) -> str:
+def _unescaped(text):
     text = re.sub(r"\\([ux])([0-9a-f]{4}|[0-9a-f]{2})", lambda code: chr(int(code[2], 16)), text)
     return text.replace("\\n", "\n")
 
 
-def _cases() -> list[tuple[str, str, str]]:
+def _cases():
     cases = []
     format = ""
     for row in ANSWERS.strip("\n").splitlines():
@@ -261,7 +259,7 @@ def _cases() -> list[tuple[str, str, str]]:
 CASES = _cases()
 
 
-def check(format: str, text: str, expected: str) -> None:
+def check(format, text, expected):
     verdict = parse(text, scores=SCALE, format=format)
     assert verdict.raw == text
     if expected == "-":
@@ -273,12 +271,12 @@ def check(format: str, text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(("format", "text", "expected"), CASES)
-def test_read_as_a_person_reads_it(format: str, text: str, expected: str) -> None:
+def test_read_as_a_person_reads_it(format, text, expected):
     check(format, text, expected)
 
 
 @pytest.mark.parametrize("format", MARKERS)
-def test_a_number_is_read_in_any_dress_and_only_alone(format: str) -> None:
+def test_a_number_is_read_in_any_dress_and_only_alone(format):
     for table, expected in ((DRESSED, "4"), (UNREADABLE, "-")):
         for cell in table.replace("\n", " ").split(" ¦ "):
             value = _unescaped(cell).strip(" ")
@@ -289,7 +287,7 @@ def test_a_number_is_read_in_any_dress_and_only_alone(format: str) -> None:
             check(format, MARKERS[format].format(value), expected)
 
 
-def test_every_format_has_answers_and_fits_its_templates() -> None:
+def test_every_format_has_answers_and_fits_its_templates():
     assert {format for format, *_ in CASES} == FORMATS.keys()
     for template in TEMPLATES.values():
         assert template.gives in ("value", FORMATS[template.format].gives)
@@ -305,7 +303,7 @@ def test_every_format_has_answers_and_fits_its_templates() -> None:
         ("error", "ended by error"),
     ],
 )
-def test_an_answer_that_did_not_stop_by_itself_has_no_verdict(finish: str, failure: str) -> None:
+def test_an_answer_that_did_not_stop_by_itself_has_no_verdict(finish, failure):
     verdict = parse("Good. Final Score: 4", scores=SCALE, format="final-score", finish=finish)
     assert verdict.failure == failure and math.isnan(verdict.score)
 
@@ -320,12 +318,12 @@ def test_an_answer_that_did_not_stop_by_itself_has_no_verdict(finish: str, failu
         ("json", '{"feedback": "Good.\\nYes.", "score": 4}', "Good.\nYes."),
     ],
 )
-def test_the_feedback_is_found(format: str, text: str, feedback: str) -> None:
+def test_the_feedback_is_found(format, text, feedback):
     verdict = parse(text, scores=SCALE, format=format)
     assert verdict.failure is None and verdict.feedback == feedback
 
 
-def test_wrong_use_is_refused() -> None:
+def test_wrong_use_is_refused():
     with pytest.raises(
         ValueError, match="unknown verdict format 'xml'; one of: arena, .*prometheus"
     ):
@@ -336,7 +334,7 @@ def test_wrong_use_is_refused() -> None:
         parse("x", scores=SCALE, weights={"a": 1.0})
 
 
-def test_scores_keep_their_own_scale_and_say_it() -> None:
+def test_scores_keep_their_own_scale_and_say_it():
     assert parse("[RESULT] 7/10", scores=range(1, 11)).score == 7
     assert parse("[RESULT] 1 (1-5)", scores=(0, 1, 2)).failure
     assert parse("[RESULT] -1", scores=(-2, -1, 0)).score == -1
@@ -355,7 +353,7 @@ def test_scores_keep_their_own_scale_and_say_it() -> None:
         ('{"accuracy": 7, "errors": 2}', "not on the scale of 1 to 5 (criterion Accuracy)"),
     ],
 )
-def test_several_criteria_are_read_by_name(answer: str, expected: float | str) -> None:
+def test_several_criteria_are_read_by_name(answer, expected):
     weights = {"Accuracy": 3.0, "Errors": -1.0}
     verdict = parse(answer, scores=SCALE, format="json", weights=weights)
     if isinstance(expected, str):
@@ -372,7 +370,7 @@ prose = st.text(max_size=200).filter(
 
 @settings(deadline=None)  # a busy machine is no failure
 @given(prose, st.sampled_from(SCALE))
-def test_a_training_target_reads_back(feedback: str, score: int) -> None:
+def test_a_training_target_reads_back(feedback, score):
     answer = target(feedback, score)
     verdict = parse(answer, scores=SCALE)
     assert verdict.score == score
@@ -386,7 +384,7 @@ FLOODS = ["9", "*", "(", " ", "[RESULT] A ", "The better response: [", "[[A", "<
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_floods_take_linear_time(format: str) -> None:
+def test_floods_take_linear_time(format):
     start = time.process_time()
     for unit in FLOODS:  # a quadratic pattern would take minutes
         text = unit * (60_000 // len(unit))
@@ -407,7 +405,7 @@ snippets = st.sampled_from(
 @pytest.mark.parametrize("format", FORMATS)
 @settings(deadline=None, max_examples=30)
 @given(text=st.lists(st.one_of(prose, snippets), max_size=8).map(" ".join))
-def test_every_answer_is_one_verdict_of_its_kind_or_a_failure(format: str, text: str) -> None:
+def test_every_answer_is_one_verdict_of_its_kind_or_a_failure(format, text):
     verdict = parse(text, scores=SCALE, format=format)
     rule = FORMATS[format]
     assert verdict.raw == text
@@ -419,7 +417,7 @@ def test_every_answer_is_one_verdict_of_its_kind_or_a_failure(format: str, text:
             assert f"{verdict.score:g}" in text
 
 
-def test_a_marker_in_the_middle_of_prose_is_no_verdict() -> None:
+def test_a_marker_in_the_middle_of_prose_is_no_verdict():
     """What the embedded judge writes of a grey picture; the last marker binds."""
     text = "(4) said star, top square[RESULT] wrong. Four wrong. So the overall score is 1.\n[RESULT] 1"
     assert parse(text, scores=range(1, 6)).score == 1

@@ -2,19 +2,16 @@
 
 # ruff: noqa: E501
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from jsonschema import ValidationError, validate
 
 from vjudge import prompts
-from vjudge.prompts import TEMPLATES, Control, Prompt, Template
+from vjudge.prompts import TEMPLATES, Control
 from vjudge.records import Criterion, Item, Pair, Rubric
 
 SHARED = Path(__file__).parents[3] / "shared"
@@ -44,7 +41,7 @@ PAIR = Pair(
 )
 
 
-def subject(template: Template, **changes: Any) -> Item | Pair:
+def subject(template, **changes):
     """What a template judges, with other texts."""
     if not template.compares:
         return replace(ITEM, **changes)
@@ -53,7 +50,7 @@ def subject(template: Template, **changes: Any) -> Item | Pair:
     return replace(PAIR, **changes)
 
 
-def test_each_wording_to_the_letter() -> None:
+def test_each_wording_to_the_letter():
     """By one digest of all prompts; the texts were typed from the sources that the templates name."""
     prompts = {
         name: template.render(subject(template))
@@ -71,7 +68,7 @@ def test_each_wording_to_the_letter() -> None:
 
 
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason=f"the published samples are not at {SAMPLES}")
-def test_the_published_samples_byte_for_byte() -> None:
+def test_the_published_samples_byte_for_byte():
     rows = [
         json.loads(line)
         for line in (SAMPLES / "sample_eval_data.jsonl").read_text("utf-8").splitlines()
@@ -93,7 +90,7 @@ def test_the_published_samples_byte_for_byte() -> None:
         assert prompt.text == f"{SYSTEM} USER: <image>\n{row['instruction']} ASSISTANT:"
 
 
-def test_the_original_codes_prompt_byte_for_byte() -> None:
+def test_the_original_codes_prompt_byte_for_byte():
     if not FIXTURES.is_file():
         pytest.skip(f"the original code's outputs are not at {FIXTURES}")
     golden = json.loads(FIXTURES.read_text("utf-8"))["prompts"]["prometheus"]["prompt"]
@@ -110,7 +107,7 @@ def test_the_original_codes_prompt_byte_for_byte() -> None:
     assert TEMPLATES["prometheus-vision-readme"].render(item).text == golden
 
 
-def test_chatml_byte_for_byte_and_token_for_token() -> None:
+def test_chatml_byte_for_byte_and_token_for_token():
     if not CRITIC.is_dir():
         pytest.skip(f"the original code's outputs are not at {CRITIC}")
     golden = json.loads((CRITIC / "golden.json").read_text("utf-8"))["prompts"]
@@ -142,7 +139,7 @@ FILLED = {  # the names of the texts in the files of `JUDGES`
 }
 THOUGHT = "<think>\n1. Clarity: Answer 1 (9/10) - ...; Answer 2 (7/10) - ...\nTotal score:\nAnswer 1: 9+8=17\nAnswer 2: 7+7=14\n</think>\n"
 # wording, its file, the first characters of its prompt's SHA-256, an answer in its form, the verdict
-PUBLISHED: list[tuple[str, str, str, str, Any]] = [
+PUBLISHED = [
     (
         "unified-reward",
         "unified-reward-points.txt",
@@ -200,7 +197,7 @@ PUBLISHED: list[tuple[str, str, str, str, Any]] = [
 
 
 @pytest.mark.parametrize(("name", "file", "digest", "answer", "verdict"), PUBLISHED)
-def test_todays_judges(name: str, file: str, digest: str, answer: str, verdict: Any) -> None:
+def test_todays_judges(name, file, digest, answer, verdict):
     """Each prompt to the letter, and an answer in its form is read."""
     template = TEMPLATES[name]
     judged = subject(template)
@@ -215,7 +212,7 @@ def test_todays_judges(name: str, file: str, digest: str, answer: str, verdict: 
         assert prompt == template.conversation.wrap(text, 1)
 
 
-def test_llava_critic_r1s_published_words_stand_behind_the_question() -> None:
+def test_llava_critic_r1s_published_words_stand_behind_the_question():
     suffix = "\\boxed{}."
     for name in ("llava-critic-r1", "llava-critic-r1-pair"):
         text = TEMPLATES[name].render(subject(TEMPLATES[name])).text
@@ -225,7 +222,7 @@ def test_llava_critic_r1s_published_words_stand_behind_the_question() -> None:
         assert text.endswith(suffix) and text.count(suffix) == 1
 
 
-def test_a_value_heads_response_is_the_assistants_turn() -> None:
+def test_a_value_heads_response_is_the_assistants_turn():
     template = TEMPLATES["skywork-vl-reward"]
     assert (template.gives, template.closing, template.scores()) == ("value", None, ())
     prompt = replace(template, conversation=prompts.QWEN_1_5).render(ITEM)
@@ -244,7 +241,7 @@ SEVERAL = replace(
 )
 
 
-def test_wordings_of_json_form_say_it_and_have_its_schema() -> None:
+def test_wordings_of_json_form_say_it_and_have_its_schema():
     one, pairs = TEMPLATES["chat-json"], TEMPLATES["chat-json-pairs"]
     form = one.render(ITEM).text.rpartition("for example: ")[2]
     assert json.loads(form)["score"] == 3 and one.forced == '{"score":' == one.closing.strip()
@@ -267,7 +264,7 @@ def test_wordings_of_json_form_say_it_and_have_its_schema() -> None:
         TEMPLATES["chat"].render(replace(ITEM, rubric=SEVERAL))
 
 
-def test_zero_shot_wordings_end_with_an_example_and_published_ones_are_never_closed() -> None:
+def test_zero_shot_wordings_end_with_an_example_and_published_ones_are_never_closed():
     for name, template in TEMPLATES.items():
         assert (template.unread == "close") == name.startswith("chat")
         if template.unread == "close" and not template.is_json:
@@ -280,9 +277,9 @@ def test_zero_shot_wordings_end_with_an_example_and_published_ones_are_never_clo
             assert verdict.failure is None
 
 
-def spell(tokenizer: Any, prompt: Prompt) -> list[int]:
+def spell(tokenizer, prompt):
     """Token ids by the rule that engines obey: text without special tokens, -200 for an image, controls by name."""
-    ids: list[int] = []
+    ids = []
     for part in prompt.parts:
         if isinstance(part, str):
             ids += tokenizer.encode(part, add_special_tokens=False, split_special_tokens=True)
@@ -293,7 +290,7 @@ def spell(tokenizer: Any, prompt: Prompt) -> list[int]:
     return ids
 
 
-def test_without_a_reference_answer_nothing_mentions_one() -> None:
+def test_without_a_reference_answer_nothing_mentions_one():
     for template in (
         template for template in TEMPLATES.values() if "{reference_section}" in template.body
     ):

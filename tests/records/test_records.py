@@ -1,7 +1,5 @@
 """Records: canonical rows in, sound objects out, and a clear refusal otherwise."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -19,7 +17,7 @@ NAMED = [
 ]
 
 
-def row(**changes: object) -> dict[str, object]:
+def row(**changes):
     base = {"id": "a", "instruction": "Describe.", "response": "A cat."}
     return {**base, "criteria": "Is it right?", "descriptions": list(LEVELS), **changes}
 
@@ -42,14 +40,14 @@ def row(**changes: object) -> dict[str, object]:
         ({"criteria": NAMED, "descriptions": None}, "named criteria need a scale"),
     ],
 )
-def test_an_unsound_rubric_is_refused(changes: dict[str, object], message: str) -> None:
+def test_an_unsound_rubric_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         Item.from_row(row(**changes))
     with pytest.raises(ValueError, match="is not a list of texts"):
         Rubric("Right?", "no yes")
 
 
-def test_a_rubric_of_anchors_spans_their_whole_scale() -> None:
+def test_a_rubric_of_anchors_spans_their_whole_scale():
     rubric = Item.from_row(row(descriptions=ANCHORS | {"7": None})).rubric
     assert rubric is not None and rubric.scores == tuple(range(101))
     assert (rubric.lowest, rubric.highest) == (0, 100)
@@ -57,7 +55,7 @@ def test_a_rubric_of_anchors_spans_their_whole_scale() -> None:
     assert rubric == Item.from_row(row(**rubric.as_row())).rubric and hash(rubric)
 
 
-def test_named_criteria_are_combined_by_their_weights() -> None:
+def test_named_criteria_are_combined_by_their_weights():
     rubric = Item.from_row(row(criteria=NAMED)).rubric
     assert rubric is not None and rubric.weights == {"Accuracy": 3.0, "Errors": -1.0}
     assert weighted_mean({"Accuracy": 5, "Errors": 2}, rubric.weights) == (3 * 5 - 2) / 4
@@ -68,7 +66,7 @@ def test_named_criteria_are_combined_by_their_weights() -> None:
     assert by_name is not None and by_name.named == (Criterion("Clarity", "Is it clear?"),)
 
 
-def test_anchors_and_named_criteria_come_through_a_file(tmp_path) -> None:
+def test_anchors_and_named_criteria_come_through_a_file(tmp_path):
     rows = [row(gold=70, descriptions=ANCHORS), row(id="b", criteria=NAMED), row(id="c", gold=5)]
     path = tmp_path / "own.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
@@ -83,7 +81,7 @@ def test_anchors_and_named_criteria_come_through_a_file(tmp_path) -> None:
     assert anchored != vj.data.fingerprint([row(descriptions=list(ANCHORS))])
 
 
-def test_a_rubric_is_optional() -> None:
+def test_a_rubric_is_optional():
     for none in (None, []):
         item = Item.from_row(row(gold=85, descriptions=none))
         assert item.rubric is None and item.gold == 85
@@ -91,7 +89,7 @@ def test_a_rubric_is_optional() -> None:
         Item.from_row({"id": "a", "instruction": "Describe."})
 
 
-def test_a_full_row_comes_through_unchanged() -> None:
+def test_a_full_row_comes_through_unchanged():
     item = Item.from_row(
         row(id=7, gold="4", human_scores=[4, None, "5"], lowest=0, reference_answer=" A cat. ")
     )
@@ -100,14 +98,14 @@ def test_a_full_row_comes_through_unchanged() -> None:
     assert item.rubric is not None and item.rubric.scores == (0, 1, 2, 3, 4)
 
 
-def test_a_row_whose_pictures_stand_elsewhere_is_not_taken_for_one_without() -> None:
+def test_a_row_whose_pictures_stand_elsewhere_is_not_taken_for_one_without():
     message = "image_path: the column of pictures is called images; .*rows_of renames it"
     with pytest.raises(ValueError, match=message):
         Item.from_row(row(image_path="a.png"))
     assert Item.from_row(row(images=[], image_path="a.png")).images == ()
 
 
-def test_missing_and_scores() -> None:
+def test_missing_and_scores():
     assert all(is_missing(value) for value in (None, float("nan"), np.float32("nan")))
     assert not any(is_missing(value) for value in ("", 0, [], "nan", False))
     assert as_score("4") == as_score(4) == as_score(4.0) == 4
@@ -117,7 +115,7 @@ def test_missing_and_scores() -> None:
             as_score(bad)
 
 
-def test_pairs() -> None:
+def test_pairs():
     base = {"id": 1, "instruction": "Describe.", "response_a": "x", "response_b": "y"}
     pair = Pair.from_row({**base, "criteria": "Right?", "preference": "tie"})
     assert (pair.rubric, pair.preference, pair.criteria) == (None, "tie", "Right?")
