@@ -254,18 +254,8 @@ def _fetch(
     with suppress(Exception):  # of many kinds; where there is no copy here, the next call says why
         commit = huggingface_hub.HfApi().dataset_info(name, revision=revision).sha
     at = commit or revision
-    folder = None
     try:
-        if adapter.files:
-            folder = Path(huggingface_hub.snapshot_download(name, repo_type="dataset", revision=at))
-            rows: Any = files.joined(folder, adapter.files)[:limit]
-        elif limit is None:
-            rows = datasets.load_dataset(name, part, split=of, revision=at, streaming=False)
-        else:
-            stream = datasets.load_dataset(name, part, split=of, revision=at, streaming=True)
-            if stream.features:
-                stream = stream.decode(False)
-            rows = list(stream.take(limit))
+        rows, folder = _download(name, adapter, of, at, limit)
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         terms = f"https://huggingface.co/datasets/{name}"
@@ -276,6 +266,26 @@ def _fetch(
     _check_columns(rows, adapter, f"{name!r} at {at or 'its newest commit'}")
     items = _collect(rows, folder, adapter=adapter)
     return _record(items, source=name, split=part or of, revision=revision, commit=commit)
+
+
+def _download(
+    name: str, adapter: Adapter, split: str, commit: str | None, limit: int | None
+) -> tuple[Any, Path | None]:
+    """The rows, and the folder that its image paths count from where the set comes as files."""
+    import huggingface_hub
+
+    if adapter.files:
+        folder = huggingface_hub.snapshot_download(name, repo_type="dataset", revision=commit)
+        return files.joined(Path(folder), adapter.files)[:limit], Path(folder)
+    part = adapter.part or None
+    if limit is None:
+        return datasets.load_dataset(
+            name, part, split=split, revision=commit, streaming=False
+        ), None
+    stream = datasets.load_dataset(name, part, split=split, revision=commit, streaming=True)
+    if stream.features:
+        stream = stream.decode(False)
+    return list(stream.take(limit)), None
 
 
 def _check_columns(rows: Any, adapter: Adapter, where: str) -> None:
@@ -452,7 +462,7 @@ class _Collector:
         if not self.table:
             return datasets.Dataset.from_dict({name: [] for name in kind}, kind)
         known = datasets.Features({name: type for name, type in kind.items() if name != "images"})
-        columns = {name: [row.get(name) for row in self.table] for name in known}
+        columns = {name: self._column(name) for name in known}
         blocks = [datasets.Dataset.from_dict(columns, known)]
         if image_files is None:
             blocks.append(datasets.concatenate_datasets(self.images))
@@ -461,8 +471,11 @@ class _Collector:
         names = dict.fromkeys(itertools.chain.from_iterable(self.table))
         further = [name for name in names if name not in kind]
         for name in further:
-            blocks.append(_further(name, [row.get(name) for row in self.table]))
+            blocks.append(_further(name, self._column(name)))
         return datasets.concatenate_datasets(blocks, axis=1).select_columns([*kind, *further])
+
+    def _column(self, name: str) -> list[Any]:
+        return [row.get(name) for row in self.table]
 
 
 def _typed(cells: Cells) -> Cells:

@@ -44,16 +44,16 @@ def length_test(items: Any, *, n_resamples: int = 10_000, seed: int = 0) -> pd.D
     """
     table = data.lengths(items)
     used = table.dropna(subset=["gold", "words"])
+    case = np.zeros(len(table), dtype=int)
+    for number, rows in enumerate(data.cases(items)["rows"]):
+        case[rows] = number
     tests = pd.DataFrame(index=pd.Index(["words", "characters"], name="unit"))
-    columns = ["auc", "low", "high", "within", "p"]
-    rows_of_cases = data.cases(items)["rows"]
     for unit in tests.index:
+        tests.loc[unit, ["auc", "low", "high"]] = _auc_interval(used, unit, n_resamples, seed)
         blocks = []
-        for rows in rows_of_cases:
-            block = used[used.index.isin(rows)].sort_values("gold")
+        for _, block in used.groupby(case[used.index]):
             blocks.append(list(zip(block["gold"], block[unit], strict=True)))
-        found = (*_auc_interval(used, unit, n_resamples, seed), *within_blocks(blocks))
-        tests.loc[unit, columns] = found
+        tests.loc[unit, ["within", "p"]] = within_blocks(blocks)
     return tests.assign(n=len(used), missing=len(table) - len(used))
 
 
