@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pandas as pd
 from PIL import Image
 
@@ -33,18 +32,14 @@ class Scripted(Engine):
 
     name = "scripted"
 
-    def __init__(
-        self, answer: Callable[[str], str] | None = None, write: Write | None = None
-    ) -> None:
-        self.write: Write = write if write else lambda prompt, ask, place: answer(prompt.text)  # type: ignore[misc]
+    def __init__(self, answer=None, write=None):
+        self.write = write if write else lambda prompt, ask, place: answer(prompt.text)
         self.asked = 0
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self):
         return {"engine": self.name, "weights": "none", "versions": {}}
 
-    def answer(
-        self, prompts: Any, images: Any, ask: Any, wanted: Any = None
-    ) -> Iterator[list[Answer]]:
+    def answer(self, prompts, images, ask, wanted=None):
         for index in sorted(range(len(prompts)) if wanted is None else wanted):
             assert len(images[index]) == prompts[index].n_images
             said = self.write(prompts[index], ask, index)
@@ -55,36 +50,36 @@ class Scripted(Engine):
 
 
 def judge_of(
-    answer: Callable[[str], str] | str = "",
-    template: str = "llava-critic",
-    pairs: str = "llava-critic-pair",
-) -> Judge:
+    answer="",
+    template="llava-critic",
+    pairs="llava-critic-pair",
+):
     """A judge that writes one text, or what a function makes of a prompt's text."""
     says = answer if callable(answer) else lambda _: answer
     return Judge(
         "scripted", template=TEMPLATES[template], pairs=TEMPLATES[pairs], engine=Scripted(says)
-    )  # type: ignore[arg-type]
+    )
 
 
-def scripted(write: Write, name: str = "scripted") -> Judge:
+def scripted(write, name="scripted"):
     """A judge of items with a rubric and of pairs whose answers `write` makes."""
     pairs = replace(TEMPLATES["prometheus-2-relative"], sees_images=True).as_messages()
     template = TEMPLATES["prometheus-vision"]
     return Judge(name, template=template, pairs=pairs, engine=Scripted(write=write))
 
 
-def pair(id: str, a: str = "one", b: str = "two", **more: Any) -> dict[str, Any]:
+def pair(id, a="one", b="two", **more):
     shared = {"images": [], "instruction": "Say it.", "criteria": "Said?"}
     return {"id": id, "response_a": a, "response_b": b, **shared, **more}
 
 
-def png(colour: Any = "red") -> bytes:
+def png(colour="red"):
     buffer = io.BytesIO()
     Image.new("RGB", (4, 4), colour).save(buffer, "PNG")
     return buffer.getvalue()
 
 
-def row(id: Any = "a", **changes: Any) -> dict[str, Any]:
+def row(id="a", **changes):
     """An item with a rubric, without a word of pictures."""
     base = {
         "id": id,
@@ -96,28 +91,28 @@ def row(id: Any = "a", **changes: Any) -> dict[str, Any]:
     return {**base, **changes}
 
 
-def picture(folder: Path, name: str, colour: str = "red") -> str:
+def picture(folder, name, colour="red"):
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(png(colour))
     return name
 
 
-def lines(path: Path, *rows: dict[str, Any]) -> Path:
+def lines(path, *rows):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     return path
 
 
-def parquet(path: Path, *rows: dict[str, Any]) -> Path:
+def parquet(path, *rows):
     pd.DataFrame(list(rows)).to_parquet(path)
     return path
 
 
-def plain(items: datasets.Dataset) -> list[dict[str, Any]]:
+def plain(items):
     return items.with_format("arrow")[:].to_pylist()
 
 
-def orig(**changes: Any) -> dict[str, Any]:
+def orig(**changes):
     levels = {f"orig_score{score}_description": text for score, text in enumerate(LEVELS, start=1)}
     base = {
         "instruction": "###Task Description: the whole prompt",
@@ -132,7 +127,7 @@ def orig(**changes: Any) -> dict[str, Any]:
     return {**base, **levels, **changes}
 
 
-def turns(prompt: str, answer: str, **more: Any) -> dict[str, Any]:
+def turns(prompt, answer, **more):
     talk = [{"from": "human", "value": f"<image>\n{prompt}"}, {"from": "gpt", "value": answer}]
     return {
         "id": "7",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import lzma
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,28 +22,28 @@ pytestmark = [
     pytest.mark.skipif(not ROWS.is_dir(), reason="the published rows are not at hand"),
     pytest.mark.filterwarnings("ignore:.* rows have no interval"),
 ]
-QUIET: dict[str, Any] = {"progress": False}
+QUIET = {"progress": False}
 RAW = ROWS.parent / "raw" / "genai_bench" / "results" / "image_edition"
 
 
-def unpictured(items: Any) -> list[dict[str, Any]]:
+def unpictured(items):
     """Rows whose pictures are not at hand."""
     return [{**row, "images": []} for row in data.rows_of(items)]
 
 
-def frame_of(items: Any, *names: str) -> pd.DataFrame:
+def frame_of(items, *names):
     return pd.DataFrame({name: list(items[name]) for name in ("id", "category", *names)})
 
 
 @pytest.fixture(scope="module")
-def labels() -> Any:
+def labels():
     """VL-RewardBench's 1,250 real labels on texts of ours."""
     lines = (ROWS / "vl_rewardbench_labels.jsonl").read_text("utf-8").splitlines()
     texts = {"query": "What?", "response": ["One.", "Two."], "image": None}
     return data.canonical([{**json.loads(line), **texts} for line in lines])
 
 
-def test_an_order_that_is_kept_would_give_vl_rewardbench_away(labels: Any, capsys: Any) -> None:
+def test_an_order_that_is_kept_would_give_vl_rewardbench_away(labels, capsys):
     """1,245 of its 1,250 rows prefer the first response: a judge that always says so is no good one."""
     judge = judge_of("The better response: [1].")
     run = judge.compare(labels, orders="one", **QUIET)
@@ -57,7 +55,7 @@ def test_an_order_that_is_kept_would_give_vl_rewardbench_away(labels: Any, capsy
     assert table["overall", "accuracy", "random"] == 0.5
 
 
-def test_vl_rewardbench_counts_unread_answers_in_three_ways(labels: Any) -> None:
+def test_vl_rewardbench_counts_unread_answers_in_three_ways(labels):
     """One answer in seven is unread, one in three wrong; by hand, from the real ids' categories."""
     run = frame_of(labels, "preference", "group")
     place = np.arange(len(run))
@@ -92,7 +90,7 @@ def test_vl_rewardbench_counts_unread_answers_in_three_ways(labels: Any) -> None
             vj.benchmark(frame, name="vl-rewardbench")
 
 
-def test_multimodal_rewardbench_guesses_and_keeps_the_published_order() -> None:
+def test_multimodal_rewardbench_guesses_and_keeps_the_published_order():
     texts = {"Text": "What?", "Image": None, "Output1": "One.", "Output2": "Two."}
     rows = []
     for n in range(12):
@@ -110,7 +108,7 @@ def test_multimodal_rewardbench_guesses_and_keeps_the_published_order() -> None:
     assert table["accuracy in both orders", "wrong"] == 0
 
 
-def test_mllm_judge_scores_and_pairs() -> None:
+def test_mllm_judge_scores_and_pairs():
     """Pearson with people, accuracy with and without ties, on the real rows."""
     scores = load_collection(ROWS / "mllm_judge_score.jsonl")
     graded = frame_of(scores, "gold", "group")
@@ -127,7 +125,7 @@ def test_mllm_judge_scores_and_pairs() -> None:
     assert table["accuracy without ties", "left out"] == 0
 
 
-def test_mllm_judge_batch_is_the_distance_of_two_orders() -> None:
+def test_mllm_judge_batch_is_the_distance_of_two_orders():
     batch = load_collection(ROWS / "mllm_judge_batch.jsonl")
     right = frame_of(batch, "ranks").explode("ranks", ignore_index=True)
     right = right.assign(true_rank=right.pop("ranks").astype(float))
@@ -154,7 +152,7 @@ def test_mllm_judge_batch_is_the_distance_of_two_orders() -> None:
 
 
 @pytest.mark.parametrize("kind", ["wild", "coco"])
-def test_llava_bench_is_the_relative_score_by_its_own_protocol(kind: str) -> None:
+def test_llava_bench_is_the_relative_score_by_its_own_protocol(kind):
     """Two scores from the wording's own form; one unreadable review counts as (-1, -1)."""
     questions = list(data.rows_of(load_collection(ROWS / f"llava_bench_{kind}")))[:30]
     items = [{**row, "response": "A shore."} for row in questions]
@@ -172,7 +170,7 @@ def test_llava_bench_is_the_relative_score_by_its_own_protocol(kind: str) -> Non
     assert {row["category"] for row in items} <= set(table.index.get_level_values("part"))
 
 
-def test_a_judge_takes_a_benchmarks_protocol_by_its_name(tmp_path: Path) -> None:
+def test_a_judge_takes_a_benchmarks_protocol_by_its_name(tmp_path):
     """A judge of LLaVA-Critic's build keeps each protocol's own system message, in its own conversation."""
     folder = make("onevision", tmp_path / "onevision")
     item = {"id": "i", "images": [], "instruction": "Q?", "response": "R"}
@@ -193,7 +191,7 @@ def test_a_judge_takes_a_benchmarks_protocol_by_its_name(tmp_path: Path) -> None
         judge.grade([{**item, "context": ""}], **QUIET)
 
 
-def test_prometheus_benchmarks_correlate_with_the_true_scores() -> None:
+def test_prometheus_benchmarks_correlate_with_the_true_scores():
     cells = {"score": [1, 2, 3, 4, 5, np.nan], "gold": [2, 1, 3, 5, 4, 5]}
     frame = pd.DataFrame({"id": list("pqrstu"), **cells})
     for name in ("perception-bench", "feedback-bench", "llava-bench-wild", "visit-bench"):
@@ -206,7 +204,7 @@ def test_prometheus_benchmarks_correlate_with_the_true_scores() -> None:
         vj.benchmark(frame.drop(columns="gold"), name="perception-bench")
 
 
-def test_battles_are_elo_and_wins_against_a_baseline_are_a_share() -> None:
+def test_battles_are_elo_and_wins_against_a_baseline_are_a_share():
     cells = {"verdict": list("aaabab"), "policy_a": list("xxyyzz"), "policy_b": list("yzzxxy")}
     frame = pd.DataFrame({"id": range(6), **cells})
     elo = vj.benchmark(frame, name="visit-bench", n_resamples=0)["estimate"].droplevel([1, 2])
@@ -222,7 +220,7 @@ VOTES |= dict.fromkeys(("bothbad_vote", "[[A=B=Bad]]"), "both bad")
 
 
 @pytest.mark.parametrize(("judge", "published"), [("gpt4o", 0.5354), ("qwenVL", 0.1491)])
-def test_genai_bench_gives_the_published_accuracy(judge: str, published: float) -> None:
+def test_genai_bench_gives_the_published_accuracy(judge, published):
     with lzma.open(RAW / judge / "pairwise.jsonl.xz", "rt", encoding="utf-8") as file:
         run = pd.DataFrame(map(json.loads, file)).rename(columns={"idx": "id"})
     for name, column in (("preference", "human_vote"), ("verdict", "model_vote")):
@@ -232,7 +230,7 @@ def test_genai_bench_gives_the_published_accuracy(judge: str, published: float) 
     assert table["estimate"].iloc[0].round(4) == published == run["correct"].mean().round(4)
 
 
-def test_an_absolute_judge_answers_pairs_and_its_ties_are_no_choice() -> None:
+def test_an_absolute_judge_answers_pairs_and_its_ties_are_no_choice():
     pairs = [pair(str(n), category="general", preference="a") for n in range(4)]
     scores = iter(["5", "3", "4", "4", "2", "3", "none", "3"])
     judge = judge_of(lambda _: f"So. [RESULT] {next(scores)}", template="prometheus-vision")

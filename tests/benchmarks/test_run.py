@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 import pytest
 
 import vjudge as vj
 from samples import ROWS, judge_of, png
-from servers import ChatServer, Reply, Request, completion
+from servers import ChatServer, Reply, completion
 from vjudge.benchmarks import BENCHMARKS, PROTOCOLS, audit, protocols, reread
 from vjudge.data import rows_of
 from vjudge.prompts import TEMPLATES, VICUNA_V1, families
@@ -23,14 +22,14 @@ pytestmark = [
 ]
 
 
-def genuine(file: str, limit: int = 35, **more: Any) -> list[dict[str, Any]]:
+def genuine(file, limit=35, **more):
     """Published rows with a picture of ours, since theirs are not at hand."""
     rows = rows_of(vj.load_collection(ROWS / file))
     return [{**row, "images": [png()], **more} for row in list(rows)[:limit]]
 
 
 @needs_rows
-def test_vl_rewardbench_as_published() -> None:
+def test_vl_rewardbench_as_published():
     """Ten draws an item in random order, its prompt to the letter, its reader, its decoding."""
     rows = genuine("vl_rewardbench.jsonl")
     body = TEMPLATES["vl-rewardbench"].body
@@ -41,9 +40,9 @@ def test_vl_rewardbench_as_published() -> None:
         for order in (texts, swapped):
             text = body.format(instruction=row["instruction"], **order)
             shown[text] = (order == texts) == (row["preference"] == "a")
-    orders: Counter[bool] = Counter()
+    orders = Counter()
 
-    def answer(request: Request) -> Reply:
+    def answer(request):
         if request.is_test:
             return Reply(completion("yes"))
         first = shown[request.text]  # to the letter
@@ -145,9 +144,7 @@ GENAI = {"prompt": "A cat.", "left_image": png(), "right_image": png(), "vote_ty
     ],
 )
 @needs_rows
-def test_protocols_on_genuine_rows(
-    name: str, rows: Any, judge: str, answer: str, options: Any, deviations: Any, headline: Any
-) -> None:
+def test_protocols_on_genuine_rows(name, rows, judge, answer, options, deviations, headline):
     name = name.removesuffix(".jsonl").replace("_", "-")
     if isinstance(rows, str):
         rows = genuine(rows, 5, **(RESPONSE if "llava-bench" in name else POLICIES))
@@ -167,7 +164,7 @@ def test_protocols_on_genuine_rows(
     assert headline is None or table["estimate"].iloc[0] == headline
 
 
-def test_wrong_use() -> None:
+def test_wrong_use():
     judge = judge_of("Answer 1 is better.")
     for name, options, message in (
         ("vl-reward", {"data": []}, "no benchmark 'vl-reward'.*vl-rewardbench"),
@@ -196,13 +193,11 @@ def test_wrong_use() -> None:
         (protocols.read_arena, "[[A>>B]] or [[B>A]]", None, "a"),  # of both, the first it looks for
     ],
 )
-def test_published_readers_to_the_letter(
-    reader: Any, text: str, preferred: Any, verdict: Any
-) -> None:
+def test_published_readers_to_the_letter(reader, text, preferred, verdict):
     assert reader(text, preferred) == verdict
 
 
-def test_half_of_the_draws_are_no_majority() -> None:
+def test_half_of_the_draws_are_no_majority():
     draws = [{"order": "ab", "raw": "Overall Judgment: Answer 1 is better."}] * 2
     draws += [{"order": "ba", "raw": "Overall Judgment: Answer 1 is better."}] * 2
     run = pd.DataFrame({"preference": ["a", "a"], "draws": [draws, draws[:3]]})
@@ -210,7 +205,7 @@ def test_half_of_the_draws_are_no_majority() -> None:
     assert found["verdict"].tolist() == [None, "a"]
 
 
-def test_every_protocol_names_a_wording_and_a_benchmark_that_there_are() -> None:
+def test_every_protocol_names_a_wording_and_a_benchmark_that_there_are():
     for rule in PROTOCOLS.values():
         assert rule.template is None or rule.template in TEMPLATES
         assert rule.benchmark in BENCHMARKS and rule.source and (rule.template or rule.unofficial)
@@ -220,7 +215,7 @@ def test_every_protocol_names_a_wording_and_a_benchmark_that_there_are() -> None
 @pytest.mark.parametrize(
     ("reported", "nearest"), [(0.7179, "over items"), (0.7223, "over groups"), (None, None)]
 )
-def test_a_published_number_is_audited_from_its_parts(reported: Any, nearest: Any) -> None:
+def test_a_published_number_is_audited_from_its_parts(reported, nearest):
     parts = {"general": (0.781, 183), "hallucination": (0.727, 749), "reasoning": (0.660, 318)}
     table = audit(parts, reported=reported)
     assert table["estimate"].round(4).tolist() == [0.7179, 0.7227]

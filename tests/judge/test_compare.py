@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -17,7 +14,7 @@ from vjudge.data import CollectionError
 from vjudge.judge import Judge, majority
 from vjudge.prompts import TEMPLATES
 
-QUIET: dict[str, Any] = {"progress": False}
+QUIET = {"progress": False}
 PAIRS = [
     pair("1", "long answer", "short", preference="a", group="g"),
     pair("2", "brief", "much longer", preference="a", group="g"),
@@ -25,10 +22,10 @@ PAIRS = [
 ]
 
 
-def comparing(choose: Callable[[str, str], str]) -> Judge:
+def comparing(choose):
     """A judge whose text follows from the two responses; its choice has .9 as A and .8 as B."""
 
-    def write(prompt: Any, ask: Any, index: int) -> dict[str, Any]:
+    def write(prompt, ask, index):
         first, rest = prompt.text.split("###Response A:\n")[1].split("\n\n###Response B:\n")
         text = choose(first, rest.split("\n\n###")[0])
         sure = {"A": 0.1, "B": 0.8}.get(text.rpartition("[RESULT] ")[2])
@@ -38,16 +35,16 @@ def comparing(choose: Callable[[str, str], str]) -> Judge:
     return scripted(write)
 
 
-def longer(first: str, second: str) -> str:
+def longer(first, second):
     choice = "tie" if len(first) == len(second) else "A" if len(first) > len(second) else "B"
     return f"Length decides. [RESULT] {choice}"
 
 
-def first_place(first: str, second: str) -> str:
+def first_place(first, second):
     return "The first. [RESULT] A"
 
 
-def unsure(first: str, second: str) -> str:
+def unsure(first, second):
     if "long" in first:
         return "Hm."
     return "[RESULT] abstain" if "brief" in (first, second) else longer(first, second)
@@ -76,8 +73,8 @@ def unsure(first: str, second: str) -> str:
     ],
 )
 def test_orders_and_what_they_say_together(
-    choose: Any, verdicts: Any, in_ab: Any, in_ba: Any, consistent: Any, said: str, capsys: Any
-) -> None:
+    choose, verdicts, in_ab, in_ba, consistent, said, capsys
+):
     frame = comparing(choose).compare(PAIRS, **QUIET)
     assert frame["verdict"].tolist() == verdicts and frame["consistent"].tolist() == consistent
     assert frame["verdict_ab"].tolist() == in_ab and frame["verdict_ba"].tolist() == in_ba
@@ -92,7 +89,7 @@ def test_orders_and_what_they_say_together(
         assert math.isnan(frame["probability_a"][2])
 
 
-def test_battles_carry_their_policies_to_the_benchmarks_own_number() -> None:
+def test_battles_carry_their_policies_to_the_benchmarks_own_number():
     sides = [("x", "y"), ("y", "x"), ("x", "z")]
     battles = [
         {**one, "policy_a": a, "policy_b": b} for one, (a, b) in zip(PAIRS, sides, strict=True)
@@ -103,17 +100,17 @@ def test_battles_carry_their_policies_to_the_benchmarks_own_number() -> None:
     assert set(table.index.get_level_values("part")) == {"x", "y", "z"}
 
 
-def test_an_interrupted_comparison_continues(tmp_path: Path) -> None:
+def test_an_interrupted_comparison_continues(tmp_path):
     whole = comparing(longer).compare(PAIRS, out=tmp_path, **QUIET)
     record = tmp_path / "verdicts.jsonl"
     record.write_bytes(b"".join(record.read_bytes().splitlines(keepends=True)[:3]))
     judge = comparing(longer)
     frame = judge.compare(PAIRS, out=tmp_path, **QUIET)
-    assert judge.engine.asked == 3  # type: ignore[attr-defined]
+    assert judge.engine.asked == 3
     pd.testing.assert_frame_equal(frame, whole)
     assert frame.attrs == whole.attrs
     other = judge.compare([PAIRS[0], pair("2", "x", "much longer")], out=tmp_path, **QUIET)
-    assert judge.engine.asked == 5 and list(other["verdict"]) == ["a", "b"]  # type: ignore[attr-defined]
+    assert judge.engine.asked == 5 and list(other["verdict"]) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -125,9 +122,9 @@ def test_an_interrupted_comparison_continues(tmp_path: Path) -> None:
         ("random", 1, 1, []),
     ],
 )
-def test_votes(orders: str, samples: int, n: int, columns: list[str], tmp_path: Path) -> None:
+def test_votes(orders, samples, n, columns, tmp_path):
     """k draws a pair, each a vote, the order of each draw kept, also in a continued record."""
-    options: dict[str, Any] = {"orders": orders, "samples": samples, "temperature": 1.0, **QUIET}
+    options = {"orders": orders, "samples": samples, "temperature": 1.0, **QUIET}
     pairs = [{**one, "preference": None} for one in PAIRS]
     frame = comparing(longer).compare(pairs, **options)
     assert list(frame["verdict"]) == ["a", "b", "tie"] and frame["failure"].isna().all()
@@ -147,7 +144,7 @@ def test_votes(orders: str, samples: int, n: int, columns: list[str], tmp_path: 
     pd.testing.assert_frame_equal(first, frame[:1])
 
 
-def test_missing_votes_are_counted_and_equal_ones_are_a_tie() -> None:
+def test_missing_votes_are_counted_and_equal_ones_are_a_tie():
     said = iter(["A", "?", "A", "B"])
     judge = scripted(lambda prompt, ask, place: f"So. [RESULT] {next(said)}")
     row = judge.compare([pair("x")], orders="one", samples=4, temperature=1.0, **QUIET).iloc[0]
@@ -156,7 +153,7 @@ def test_missing_votes_are_counted_and_equal_ones_are_a_tie() -> None:
     assert [majority(each) for each in (["a", "b"], ["a", None], [None])] == ["tie", "a", None]
 
 
-CRITIC: dict[str, Any] = {
+CRITIC = {
     "template": TEMPLATES["llava-critic"],
     "pairs": TEMPLATES["llava-critic-pair"],
 }
@@ -184,9 +181,7 @@ FEW = [{"id": "1", "responses": ["a", "b"]}, {"id": "2", "responses": ["a"]}]
         ),
     ],
 )
-def test_wrong_use(
-    call: str, rows: Any, options: Any, error: Any, message: str, words: dict[str, Any]
-) -> None:
+def test_wrong_use(call, rows, options, error, message, words):
     judge = replace(comparing(longer), **words)
     with pytest.raises(error, match=message):
         getattr(judge, call)(rows, **options)
@@ -194,7 +189,7 @@ def test_wrong_use(
         Judge("x", template=CRITIC["pairs"], engine=judge.engine)
 
 
-def test_best_of_n_by_pairs() -> None:
+def test_best_of_n_by_pairs():
     shared = {"images": [], "instruction": "Say.", "criteria": "Said?"}
     rows = [
         {"id": "x", "responses": ["aa", "aaaa", "a", "bb"], **shared},
@@ -212,10 +207,10 @@ def test_best_of_n_by_pairs() -> None:
     assert biased["value"].tolist() == [0] * 6  # both orders cancel a position bias
 
 
-def test_best_of_n_by_scores(rows: Any) -> None:
+def test_best_of_n_by_scores(rows):
     """The value is the expected score where there is one, else the score; a failure is missing."""
 
-    def write(prompt: Any, ask: Any, place: int) -> dict[str, Any]:
+    def write(prompt, ask, place):
         even = dict.fromkeys(ask.scale(place), math.log(0.2))
         logprobs = even if place == 0 else None
         return {"text": f"So. [RESULT] {(3, 5, 'x')[place]}", "score_logprobs": logprobs}
@@ -227,7 +222,7 @@ def test_best_of_n_by_scores(rows: Any) -> None:
     assert frame["best"].tolist() == [False, True, False]
 
 
-def test_a_real_model_in_one_pass_each_order() -> None:
+def test_a_real_model_in_one_pass_each_order():
     """What the pass says is what the judge finds more probable: by hand, order by order."""
     real = vj.load_judge("tiny", device="cpu", template="prometheus-2-relative")
     rows = list(vj.load_collection("scenes", split="test", limit=4))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,33 +14,33 @@ from samples import scripted
 from vjudge.data import CollectionError
 from vjudge.runs import Run, RunError
 
-QUIET: dict[str, Any] = {"progress": False, "max_new_tokens": 60}
+QUIET = {"progress": False, "max_new_tokens": 60}
 COLUMNS = "id judge score expected_score probabilities probability_mass feedback raw failure closed"
 COLUMNS += " n_prompt_tokens n_new_tokens seconds gold human_scores group criteria"
 
 
 @pytest.fixture(scope="module")
-def judge() -> vj.Judge:
+def judge():
     return vj.load_judge("tiny", device="cpu")
 
 
 @pytest.fixture(scope="module")
-def items() -> list[dict[str, Any]]:
+def items():
     return [dict(row) for row in vj.load_collection("scenes", split="test", limit=10)]
 
 
 @pytest.fixture(scope="module")
-def graded(judge: vj.Judge, items: Any) -> pd.DataFrame:
+def graded(judge, items):
     return judge.grade(items, **QUIET)
 
 
-def same(one: pd.DataFrame, other: pd.DataFrame) -> None:
+def same(one, other):
     """Two tables are the same to the bit, timings aside."""
     one, other = one.drop(columns="seconds"), other.drop(columns="seconds")
     pd.testing.assert_frame_equal(one, other, check_exact=True)
 
 
-def test_a_row_is_whole(graded: pd.DataFrame, items: Any) -> None:
+def test_a_row_is_whole(graded, items):
     assert list(graded.columns) == COLUMNS.split()
     assert graded["id"].tolist() == [item["id"] for item in items]
     assert graded["failure"].isna().all() and (graded["score"] == graded["gold"]).mean() > 0.8
@@ -58,7 +56,7 @@ def test_a_row_is_whole(graded: pd.DataFrame, items: Any) -> None:
         assert graded[name].tolist() == [item[name] for item in items]
 
 
-def test_score_mode_on_rubrics_of_several_scales(judge: vj.Judge, items: Any) -> None:
+def test_score_mode_on_rubrics_of_several_scales(judge, items):
     """Each verdict is normalised over its own scale, and is its mode."""
     scales = [{"descriptions": list("abc")}, {"descriptions": list("ab"), "lowest": 0}, {}]
     few = [{**item, "gold": None, **scale} for item, scale in zip(items, scales, strict=False)]
@@ -72,9 +70,7 @@ def test_score_mode_on_rubrics_of_several_scales(judge: vj.Judge, items: Any) ->
         assert (row["raw"], row["n_new_tokens"], row["failure"]) == ("", 0, None)
 
 
-def test_a_rubric_of_ten_levels_keeps_its_neighbours(
-    judge: vj.Judge, items: Any, graded: Any
-) -> None:
+def test_a_rubric_of_ten_levels_keeps_its_neighbours(judge, items, graded):
     ten = {**items[-1], "descriptions": [f"Level {n}." for n in range(1, 11)], "gold": None}
     mixed = judge.grade([*items[:-1], ten], **QUIET)
     kept = ["score", "raw", "failure"]
@@ -85,13 +81,13 @@ def test_a_rubric_of_ten_levels_keeps_its_neighbours(
     assert mixed.attrs["without_distribution"] == silent
 
 
-def test_samples_are_seeded_by_item_and_number(judge: vj.Judge, items: Any) -> None:
+def test_samples_are_seeded_by_item_and_number(judge, items):
     """Nothing draws from the global generators: not loading, not a call that samples."""
     torch.manual_seed(1)
     np.random.seed(1)  # noqa: NPY002
     random.seed(1)
     before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
-    options: dict[str, Any] = {"samples": 3, "temperature": 2.0, **QUIET}
+    options = {"samples": 3, "temperature": 2.0, **QUIET}
     frame = vj.load_judge("tiny", device="cpu").grade(items[:4], **options)
     assert list(frame.columns[:3]) == ["id", "judge", "sample"]
     assert frame["sample"].tolist() == [0, 1, 2] * 4 and frame["raw"].nunique() > 4
@@ -104,7 +100,7 @@ def test_samples_are_seeded_by_item_and_number(judge: vj.Judge, items: Any) -> N
     assert random.getstate() == before[2]
 
 
-def test_an_answer_that_is_cut_off_has_no_score(judge: vj.Judge, items: Any, capsys: Any) -> None:
+def test_an_answer_that_is_cut_off_has_no_score(judge, items, capsys):
     frame = judge.grade(items[:3], max_new_tokens=8, progress=False)
     assert frame[["score", "expected_score", "probability_mass"]].isna().all(axis=None)
     assert frame["probabilities"].tolist() == [None] * 3 and frame["raw"].str.len().gt(0).all()
@@ -114,9 +110,7 @@ def test_an_answer_that_is_cut_off_has_no_score(judge: vj.Judge, items: Any, cap
     assert capsys.readouterr().err == line
 
 
-def test_a_run_is_recorded_continued_and_refused_to_another(
-    judge: vj.Judge, items: Any, graded: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_a_run_is_recorded_continued_and_refused_to_another(judge, items, graded, tmp_path):
     same(judge.grade(items, out=tmp_path, **QUIET), graded)
     decoding = {"max_new_tokens": 60, "temperature": 0.0, "top_p": 1.0, "seed": 0}
     decoding |= {"repetition_penalty": 1.0, "unread": "missing"}
@@ -133,7 +127,7 @@ def test_a_run_is_recorded_continued_and_refused_to_another(
             other.grade(items, out=tmp_path, **QUIET | options)
 
 
-def test_bad_rows_and_options_are_all_named_before_any_work(items: Any, tmp_path: Path) -> None:
+def test_bad_rows_and_options_are_all_named_before_any_work(items, tmp_path):
     judge = scripted(lambda prompt, ask, place: pytest.fail("asked"))
     bad = [dict(row) for row in items[:5]]
     bad[1]["response"] = " "
@@ -146,19 +140,19 @@ def test_bad_rows_and_options_are_all_named_before_any_work(items: Any, tmp_path
     assert not (tmp_path / "run").exists()
     wrong = r"top_p=2.0.*samples=0: use a whole number from 1; seed=0.5"
     with pytest.raises(ValueError, match=wrong):
-        judge.grade(items[:2], top_p=2.0, samples=0, seed=0.5)  # type: ignore[arg-type]
+        judge.grade(items[:2], top_p=2.0, samples=0, seed=0.5)
 
 
-def test_weights_that_are_no_numbers_give_no_verdict(items: Any) -> None:
+def test_weights_that_are_no_numbers_give_no_verdict(items):
     judge = vj.load_judge("tiny", device="cpu")
     with torch.no_grad():
-        judge.engine.model.model.lm_head.weight[3, 0] = float("nan")  # type: ignore[attr-defined]
+        judge.engine.model.model.lm_head.weight[3, 0] = float("nan")
     for mode in ("score", "feedback"):
         frame = judge.grade(items[:2], mode=mode, **QUIET)
         assert frame["score"].isna().all() and frame["failure"].str.contains("finite").all()
 
 
-def test_a_plan_is_what_the_run_computes(judge: vj.Judge) -> None:
+def test_a_plan_is_what_the_run_computes(judge):
     """Counts are equal to the run's, and less than without sharing; what is not known says why."""
     items = vj.load_collection("scenes", split="test", limit=20)
     run = judge.grade(items, max_new_tokens=4, progress=False)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -16,20 +14,20 @@ from vjudge.grading import LOW_MASS
 from vjudge.judge import Judge
 from vjudge.prompts import TEMPLATES
 
-QUIET: dict[str, Any] = {"progress": False}
+QUIET = {"progress": False}
 
 
-def forced(logprob: Any) -> Judge:
+def forced(logprob):
     """A judge with these log-probabilities by place, beside a feedback that says 4."""
 
-    def write(prompt: Any, ask: Any, place: int) -> dict[str, Any]:
+    def write(prompt, ask, place):
         logprobs = dict.fromkeys(ask.scale(place), logprob(place))
         return {"text": "" if ask.scores else "Fine. [RESULT] 4", "score_logprobs": logprobs}
 
     return scripted(write)
 
 
-def test_verdicts_with_little_probability_are_counted_and_said(rows: Any, capsys: Any) -> None:
+def test_verdicts_with_little_probability_are_counted_and_said(rows, capsys):
     """Five scores with a tenth of LOW_MASS each in two rows, with nearly all of it in others."""
     judge = forced(lambda place: math.log(LOW_MASS / 10 if place < 2 else 0.19))
     frame = judge.grade(rows[:5], mode="score", **QUIET)
@@ -43,7 +41,7 @@ def test_verdicts_with_little_probability_are_counted_and_said(rows: Any, capsys
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_numbers_that_are_none_are_no_verdict(rows: Any, bad: float) -> None:
+def test_numbers_that_are_none_are_no_verdict(rows, bad):
     judge = forced(lambda place: bad)
     frame = judge.grade(rows[:3], mode="score", **QUIET)
     assert frame[["score", "expected_score"]].isna().all(axis=None)
@@ -61,9 +59,7 @@ def test_numbers_that_are_none_are_no_verdict(rows: Any, bad: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["prometheus-vision", "prometheus", "llava-critic"])
-def test_a_score_pass_takes_the_published_decoding_as_a_whole_and_no_other(
-    name: str, rows: Any
-) -> None:
+def test_a_score_pass_takes_the_published_decoding_as_a_whole_and_no_other(name, rows):
     judge = forced(lambda place: -1.0)
     judge.family = vj.prompts.families.FAMILIES[name]
     published = dict(judge.family.published)
@@ -72,15 +68,15 @@ def test_a_score_pass_takes_the_published_decoding_as_a_whole_and_no_other(
     pd.testing.assert_frame_equal(taken, plain)
     published.pop("samples", None)
     judge.compare([pair("x")], mode="score", **published, **QUIET)
-    others: Any = ({"top_p": 0.8}, {"repetition_penalty": 1.5}, {"samples": 7, "temperature": 1.0})
+    others = ({"top_p": 0.8}, {"repetition_penalty": 1.5}, {"samples": 7, "temperature": 1.0})
     for options in others:
         with pytest.raises(ValueError, match="draws nothing"):
             judge.grade(rows[:2], mode="score", **options, **QUIET)
 
 
-def unread(prompt: Any, ask: Any, place: int) -> dict[str, Any]:
+def unread(prompt, ask, place):
     """No verdict, closed where it is told to; the second row can't be closed."""
-    answer: dict[str, Any] = {"text": "It is fine."}
+    answer = {"text": "It is fine."}
     if ask.closing is None:
         return answer
     if place == 1:
@@ -92,7 +88,7 @@ def unread(prompt: Any, ask: Any, place: int) -> dict[str, Any]:
     return answer | {"closed": last, "score_logprobs": logprobs}
 
 
-def test_an_answer_without_a_verdict_is_closed_where_that_is_wanted(rows: Any, capsys: Any) -> None:
+def test_an_answer_without_a_verdict_is_closed_where_that_is_wanted(rows, capsys):
     chat = TEMPLATES["chat"].as_messages()
     assert chat.unread == "close", "the default of zero-shot wordings"
     pairs = TEMPLATES["chat-relative"].as_messages()
@@ -110,7 +106,7 @@ def test_an_answer_without_a_verdict_is_closed_where_that_is_wanted(rows: Any, c
     assert run["verdict_ab"].tolist() == ["b"] and run["closed"].all()
 
 
-def test_several_criteria_in_one_call(rows: Any, tmp_path: Path, capsys: Any) -> None:
+def test_several_criteria_in_one_call(rows, tmp_path, capsys):
     """Scores by name, their weighted mean with its scale, closed ones too; a record keeps them."""
     criteria = [
         {"name": "right", "criteria": "Is it right?", "weight": 3.0},
@@ -120,7 +116,7 @@ def test_several_criteria_in_one_call(rows: Any, tmp_path: Path, capsys: Any) ->
     scores = [{"right": 5, "rude": 1}, {"right": 4}, {"rude": 5, "right": 1}]
     answers = [json.dumps({"feedback": "Hm.", "scores": each}) for each in scores]
 
-    def write(prompt: Any, ask: Any, place: int) -> Any:
+    def write(prompt, ask, place):
         names = ask.schema(place)["properties"]["scores"]["properties"]
         assert set(names) == {"right", "rude"} and not ask.scale(place)
         return answers[place] if place < 3 and place != 1 else unread(prompt, ask, place)
@@ -136,10 +132,10 @@ def test_several_criteria_in_one_call(rows: Any, tmp_path: Path, capsys: Any) ->
     assert run.attrs["scale"] == (-0.5, 3.5) and run.attrs["without_distribution"] == 0
     assert "1 of 4 verdicts were closed" in capsys.readouterr().err
     pd.testing.assert_frame_equal(judge.grade(items, out=tmp_path, **QUIET), run)
-    assert judge.engine.asked == 4  # type: ignore[attr-defined]
+    assert judge.engine.asked == 4
 
 
-def test_a_rubric_of_anchors_has_a_level_for_every_number(rows: Any) -> None:
+def test_a_rubric_of_anchors_has_a_level_for_every_number(rows):
     anchors = {"descriptions": {0: "No.", 50: "Half.", 100: "Yes."}, "gold": 70.0}
     item = {**rows[0], **anchors, "human_scores": None}
     run = scripted(lambda prompt, ask, place: "So. [RESULT] 85").grade([item], **QUIET)

@@ -6,8 +6,6 @@ import importlib
 import shutil
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,7 @@ from chatmodels import make
 from samples import pair
 
 
-def test_an_import_loads_nothing_heavy() -> None:
+def test_an_import_loads_nothing_heavy():
     code = """
 import sys
 import vjudge
@@ -38,7 +36,7 @@ review training
 
 
 @pytest.mark.parametrize("room", ["", *ROOMS])
-def test_dir_shows_what_is_public_and_only_that(room: str) -> None:
+def test_dir_shows_what_is_public_and_only_that(room):
     module = importlib.import_module(f"vjudge.{room}".rstrip("."))
     shown = set(dir(module))
     assert shown and all(hasattr(module, name) for name in shown)
@@ -66,9 +64,9 @@ training.prompt_and_target training.check_leakage preference.respond reports.rep
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_names_used_most_have_examples(name: str) -> None:
+def test_the_names_used_most_have_examples(name):
     room, *path = name.split(".")
-    thing: Any = importlib.import_module(f"vjudge.{room}")
+    thing = importlib.import_module(f"vjudge.{room}")
     for part in path:
         if hasattr(thing, part):
             thing = getattr(thing, part)
@@ -87,16 +85,14 @@ def test_the_names_used_most_have_examples(name: str) -> None:
         ("tiny", {"threads": 1.5}, "threads=1.5: use"),
     ],
 )
-def test_an_unsound_option_of_a_judge_is_named(
-    name: Any, options: dict[str, Any], message: str
-) -> None:
+def test_an_unsound_option_of_a_judge_is_named(name, options, message):
     with pytest.raises((TypeError, ValueError), match=message):
         vjudge.load_judge(name, **options)
 
 
 def test_a_judge_that_merely_looks_like_a_published_one_is_asked_as_a_chat_model(
-    random_judge: Path, tmp_path: Path, capsys: Any
-) -> None:
+    random_judge, tmp_path, capsys
+):
     known = vjudge.load_judge(random_judge, device="cpu")
     assert not capsys.readouterr().err and known.template.name == "prometheus-vision"
     unknown = vjudge.load_judge(shutil.copytree(random_judge, tmp_path / "mine"), device="cpu")
@@ -105,7 +101,7 @@ def test_a_judge_that_merely_looks_like_a_published_one_is_asked_as_a_chat_model
     assert unknown.template.conversation.name == known.template.conversation.name
 
 
-def test_a_text_only_judge_takes_a_wording_for_pairs(tmp_path: Path) -> None:
+def test_a_text_only_judge_takes_a_wording_for_pairs(tmp_path):
     folder = make("llama", tmp_path / "mine")
     judge = vjudge.load_judge(folder, device="cpu", template="prometheus-2-relative")
     run = judge.compare([pair("1")], mode="score", progress=False)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,10 +13,10 @@ from vjudge.judge import Judge
 from vjudge.prompts import TEMPLATES, VICUNA_V1
 from vjudge.runs import Run
 
-QUIET: dict[str, Any] = {"progress": False}
+QUIET = {"progress": False}
 
 
-def fixed(name: str, text: str) -> Judge:
+def fixed(name, text):
     """A judge that writes one text."""
     return scripted(lambda prompt, ask, place: f"So. [RESULT] {text}", name)
 
@@ -34,9 +32,7 @@ def fixed(name: str, text: str) -> Judge:
         ("???", "mean", math.nan, 0),
     ],
 )
-def test_a_panel_grades(
-    texts: str, combine: str, score: float, n: int, rows: Any, tmp_path: Path, capsys: Any
-) -> None:
+def test_a_panel_grades(texts, combine, score, n, rows, tmp_path, capsys):
     judges = [fixed(f"judge {place}", text) for place, text in enumerate(texts)]
     run = vj.panel(judges, combine=combine).grade(rows[:4], out=tmp_path, **QUIET)
     missing = len(texts) - n
@@ -59,7 +55,7 @@ def test_a_panel_grades(
         (["?", "?"], "median", None),
     ],
 )
-def test_a_panel_compares(texts: list[str], combine: str, verdict: str | None) -> None:
+def test_a_panel_compares(texts, combine, verdict):
     judges = [fixed(str(place), text) for place, text in enumerate(texts)]
     run = vj.panel(judges, combine=combine).compare([pair("1"), pair("2")], **QUIET)
     assert run["verdict"].tolist() == [verdict] * 2
@@ -69,7 +65,7 @@ def test_a_panel_compares(texts: list[str], combine: str, verdict: str | None) -
         assert run["verdict_ab"].tolist() == ["a", "a"] and not run["consistent"].any()
 
 
-def test_a_panel_of_unsound_members_is_refused(rows: Any) -> None:
+def test_a_panel_of_unsound_members_is_refused(rows):
     one, two = fixed("one", ""), fixed("two", "")
     for judges, combine, message in (
         ([one], "mean", "two judges or more"),
@@ -84,10 +80,10 @@ def test_a_panel_of_unsound_members_is_refused(rows: Any) -> None:
         vj.panel([one, two]).grade(rows[:2])
 
 
-def test_a_judge_with_a_value_head_has_no_scale_and_no_order(capsys: Any, tmp_path: Path) -> None:
+def test_a_judge_with_a_value_head_has_no_scale_and_no_order(capsys, tmp_path):
     """A value head that likes long responses, up to a point."""
 
-    def value_of(prompt: Any, ask: Any, place: int) -> dict[str, Any]:
+    def value_of(prompt, ask, place):
         assert ask.mode == "value"
         length = len(prompt.text)
         return {"value": math.nan if length > 900 else length / 7}
@@ -107,7 +103,7 @@ def test_a_judge_with_a_value_head_has_no_scale_and_no_order(capsys: Any, tmp_pa
     assert "a value head knows no order" in capsys.readouterr().err
     rank = judge.rank([{**items[0], "responses": ["aaa", "a", "aa"]}], **QUIET)
     assert rank["rank"].tolist() == [1, 3, 2]
-    options: Any
+
     for options in ({"mode": "score"}, {"temperature": 1.0, "samples": 2}):
         with pytest.raises(ValueError, match="a value head writes and draws nothing"):
             judge.grade(items, **options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,17 @@ from vjudge.data import CollectionError
 from vjudge.images import open_image
 from vjudge.records import Item
 
-QUIET: dict[str, Any] = {"mode": "score", "progress": False}
+QUIET = {"mode": "score", "progress": False}
 Rows = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def judge() -> vj.Judge:
+def judge():
     return vj.load_judge("tiny", device="cpu")
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> Rows:
+def rows(tmp_path_factory):
     """Rows of three pictures, whose files lie in a folder, under `image_path`."""
     folder = tmp_path_factory.mktemp("pictures")
     rows = []
@@ -41,7 +40,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Rows:
 
 
 @pytest.fixture(scope="module")
-def expected(judge: vj.Judge, rows: Rows) -> list[float]:
+def expected(judge, rows):
     frame = judge.grade(rows, **QUIET)
     assert frame["expected_score"].nunique() == len(rows), "pictures and texts tell"
     blank = [{**row, "image_path": np.zeros((9, 9, 3), np.uint8)} for row in rows]
@@ -49,10 +48,10 @@ def expected(judge: vj.Judge, rows: Rows) -> list[float]:
     return frame["expected_score"].tolist()
 
 
-def given(name: str, make: Callable[[str], Any]) -> Callable[[Rows, Path], Any]:
+def given(name, make):
     """The rows with what is made of each picture's path under this name."""
 
-    def change(rows: Rows, folder: Path) -> Any:
+    def change(rows, folder):
         changed = []
         for row in rows:
             cells = dict(row)
@@ -63,17 +62,17 @@ def given(name: str, make: Callable[[str], Any]) -> Callable[[Rows, Path], Any]:
     return change
 
 
-def typed(rows: Rows, folder: Path) -> Any:
+def typed(rows, folder):
     flat = datasets.Dataset.from_list(given("image", str)(rows, folder))
     return flat.cast_column("image", datasets.Image())
 
 
-def parquet(rows: Rows, folder: Path) -> Path:
+def parquet(rows, folder):
     datasets.Dataset.from_list(rows).to_parquet(str(folder / "rows.parquet"))
     return folder / "rows.parquet"
 
 
-FORMS: dict[str, Callable[[Rows, Path], Any]] = {
+FORMS = {
     "a frame": lambda rows, folder: pd.DataFrame(rows),
     "img, a Path": given("img", Path),
     "image, a dict": given("image", lambda path: {"bytes": Path(path).read_bytes(), "path": None}),
@@ -90,16 +89,12 @@ FORMS: dict[str, Callable[[Rows, Path], Any]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_way_of_giving_a_picture(
-    form: str, judge: vj.Judge, rows: Rows, expected: Any, tmp_path: Path
-) -> None:
+def test_every_way_of_giving_a_picture(form, judge, rows, expected, tmp_path):
     frame = judge.grade(FORMS[form](rows, tmp_path), **QUIET)
     assert frame["expected_score"].tolist() == pytest.approx(expected, abs=1e-5)
 
 
-def test_rows_among_which_no_column_names_a_picture_are_refused(
-    judge: vj.Judge, rows: Rows
-) -> None:
+def test_rows_among_which_no_column_names_a_picture_are_refused(judge, rows):
     blind = given("photo_of", lambda path: "x")(rows, Path())
     blind = [{**row, "responses": ["one", "two"]} for row in blind]
     for items in (blind, pd.DataFrame(blind)):
@@ -112,14 +107,12 @@ def test_rows_among_which_no_column_names_a_picture_are_refused(
     assert judge.rank(meant, by="scores", **QUIET).attrs["without_images"] == 2 * len(rows)
 
 
-def test_a_file_is_read_once_a_call(
-    judge: vj.Judge, rows: Rows, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_a_file_is_read_once_a_call(judge, rows, tmp_path, monkeypatch):
     """With a run's folder, too: validation, fingerprint and engine share what was read."""
-    opened: list[str] = []
+    opened = []
     original = io.open
 
-    def counting(file: Any, *rest: Any, **more: Any) -> Any:
+    def counting(file, *rest, **more):
         if str(file).endswith(".png"):
             opened.append(str(file))
         return original(file, *rest, **more)

@@ -11,23 +11,20 @@ import shutil
 import signal
 import sys
 import time
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 
 from samples import pair, scripted
-from vjudge.judge import Judge
 from vjudge.runs import Run, RunError
 
-QUIET: dict[str, Any] = {"progress": False}
+QUIET = {"progress": False}
 
 
-def grader(name: str = "scripted", *, slow: float = 0.0) -> Judge:
+def grader(name="scripted", *, slow=0.0):
     """A judge whose score depends on what it is shown and on its seed alone."""
 
-    def write(prompt: Any, ask: Any, place: int) -> dict[str, Any]:
+    def write(prompt, ask, place):
         time.sleep(slow)
         score = 1 + (len(prompt.text) + (ask.seed(place) if ask.temperature else 0)) % 5
         logprobs = {n: math.log(0.9 if n == score else 0.02) for n in ask.scale(place)}
@@ -49,9 +46,7 @@ def grader(name: str = "scripted", *, slow: float = 0.0) -> Judge:
         (lambda rows: [{**row, "descriptions": ["a", "b"]} for row in rows[:6]], 6, "6 kept"),
     ],
 )
-def test_a_changed_collection_reuses_what_is_there(
-    change: Any, asked: int, said: str, rows: Any, tmp_path: Path, capsys: Any
-) -> None:
+def test_a_changed_collection_reuses_what_is_there(change, asked, said, rows, tmp_path, capsys):
     rows = [{**row, "human_scores": None, "gold": None} for row in rows[:-1]] + [rows[-1]]
     changed = change(rows)
     grader().grade(rows[:6], out=tmp_path, **QUIET)
@@ -59,25 +54,23 @@ def test_a_changed_collection_reuses_what_is_there(
     for again, expected, line in ((False, asked, said), (True, 0, "")):
         judge = grader()
         frame = judge.grade(changed, out=tmp_path, **QUIET)
-        assert judge.engine.asked == expected  # type: ignore[attr-defined]
+        assert judge.engine.asked == expected
         shown = capsys.readouterr().err
         assert line in shown and not (again and "reused" in shown)
         pd.testing.assert_frame_equal(frame, grader().grade(changed, **QUIET))
 
 
-def test_more_samples_reuse_the_first(rows: Any, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"temperature": 1.0, "out": tmp_path, **QUIET}
+def test_more_samples_reuse_the_first(rows, tmp_path):
+    options = {"temperature": 1.0, "out": tmp_path, **QUIET}
     judge = grader()
     for samples in (2, 3, 3):
         frame = judge.grade(rows[:4], samples=samples, **options)
-    assert len(frame) == judge.engine.asked == 12  # type: ignore[attr-defined]
+    assert len(frame) == judge.engine.asked == 12
     with pytest.raises(RunError, match="template.name"):
         judge.compare([pair("1"), pair("2")], samples=2, **options)
 
 
-def test_lines_copied_from_another_judges_folder_are_never_taken_over(
-    rows: Any, tmp_path: Path
-) -> None:
+def test_lines_copied_from_another_judges_folder_are_never_taken_over(rows, tmp_path):
     mine, other = tmp_path / "mine", tmp_path / "other"
     for name, folder in (("mine", mine), ("other", other)):
         grader(name).grade(rows[:4], out=folder, **QUIET)
@@ -85,33 +78,33 @@ def test_lines_copied_from_another_judges_folder_are_never_taken_over(
     judge = grader("mine")
     with pytest.warns(RuntimeWarning, match="4 damaged lines .*copied from another run.*moved to"):
         judge.grade(rows[:4], out=mine, **QUIET)
-    assert judge.engine.asked == len(Run(mine).verdicts()) == 4  # type: ignore[attr-defined]
+    assert judge.engine.asked == len(Run(mine).verdicts()) == 4
     assert len((mine / "damaged.jsonl").read_bytes().splitlines()) == 4
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL on Windows")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:.*damaged lines:RuntimeWarning")
-def test_a_hundred_kills_give_the_same_table(rows: Any, tmp_path: Path) -> None:
+def test_a_hundred_kills_give_the_same_table(rows, tmp_path):
     """Nothing that was reported as saved is lost or asked again."""
-    options: dict[str, Any] = {"samples": 26, "temperature": 1.0, **QUIET}
+    options = {"samples": 26, "temperature": 1.0, **QUIET}
     rows = rows[:5]
     unbroken = grader().grade(rows, **options)
-    reported: list[tuple[str, int]] = []
+    reported = []
     append = Run.append
     draw = random.Random(0)
     kills = 0
     while True:
         here, there = os.pipe()
 
-        def reporting(self: Run, verdicts: Any, pipe: int = there) -> None:
+        def reporting(self, verdicts, pipe=there):
             append(self, verdicts)
             saved = [[verdict["id"], verdict["sample"]] for verdict in verdicts]
             os.write(pipe, json.dumps(saved).encode() + b"\n")
 
         child = os.fork()
         if not child:
-            Run.append = reporting  # type: ignore[method-assign]
+            Run.append = reporting
             grader(slow=0.001).grade(rows, out=tmp_path, **options)
             os._exit(0)
         os.close(there)

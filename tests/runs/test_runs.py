@@ -8,8 +8,6 @@ import math
 import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,18 +21,18 @@ MANIFEST = {
 }
 
 
-def write(folder: Path, *ids: str) -> Path:
+def write(folder, *ids):
     """Add verdicts to a run; gives their file."""
     with Run(folder).open(MANIFEST) as run:
         run.append([{"id": id, "sample": 0, "score": 3.0} for id in ids])
     return folder / "verdicts.jsonl"
 
 
-def ids(folder: Path) -> list[str]:
+def ids(folder):
     return [verdict["id"] for verdict in Run(folder).verdicts()]
 
 
-def test_values_come_back_exactly_and_a_run_continues(tmp_path: Path) -> None:
+def test_values_come_back_exactly_and_a_run_continues(tmp_path):
     text = 'line\nbreak \u2028 "quoted" \udce9 ☃\0'
     values = {"score": math.nan, "expected_score": 0.1 + 0.2, "numpy": np.float64(1 / 3)}
     values |= {"count": np.int64(7), "probabilities": {1: 5e-324}, "raw": text, "failure": None}
@@ -50,7 +48,7 @@ def test_values_come_back_exactly_and_a_run_continues(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*damaged line:RuntimeWarning")
-def test_a_torn_end_is_moved_aside_wherever_it_is_torn(tmp_path: Path) -> None:
+def test_a_torn_end_is_moved_aside_wherever_it_is_torn(tmp_path):
     """Cut the file at every byte of its end, as a kill may: whole lines stay, the torn one goes."""
     file = write(tmp_path, "é1", "é2")
     whole = file.read_bytes()
@@ -65,7 +63,7 @@ def test_a_torn_end_is_moved_aside_wherever_it_is_torn(tmp_path: Path) -> None:
         assert (tmp_path / "damaged.jsonl").exists() == (size not in (0, first))
 
 
-def test_a_damaged_line_is_named_and_moved_aside(tmp_path: Path) -> None:
+def test_a_damaged_line_is_named_and_moved_aside(tmp_path):
     file = write(tmp_path, "a", "b", "c")
     lines = file.read_bytes().splitlines(keepends=True)
     damaged = lines[1].replace(b"3.0", b"4.0")
@@ -84,7 +82,7 @@ def test_a_damaged_line_is_named_and_moved_aside(tmp_path: Path) -> None:
         Run(tmp_path).open(MANIFEST)
 
 
-def test_a_flipped_bit_gives_no_other_verdict(tmp_path: Path) -> None:
+def test_a_flipped_bit_gives_no_other_verdict(tmp_path):
     """In no place of the record is it read as something else; in the manifest it is refused, or in a note."""
     for path, step in ((write(tmp_path, "a"), 1), (tmp_path / "manifest.json", 19)):
         whole = path.read_bytes()
@@ -105,7 +103,7 @@ def test_a_flipped_bit_gives_no_other_verdict(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["run.lock", "manifest.json", "manifest.json.new", "verdicts.jsonl", "damaged.jsonl"]
 )
-def test_a_link_is_not_followed(tmp_path: Path, name: str) -> None:
+def test_a_link_is_not_followed(tmp_path, name):
     """A received run can't make us write, or read as ours, a file elsewhere."""
     folder, secret = tmp_path / "run", tmp_path / "secret"
     folder.mkdir()
@@ -122,13 +120,11 @@ def test_a_link_is_not_followed(tmp_path: Path, name: str) -> None:
     assert secret.read_text() == "precious"
 
 
-def test_a_complete_run_on_a_read_only_disk_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_complete_run_on_a_read_only_disk_is_read(tmp_path, monkeypatch):
     write(tmp_path, "a", "b")
     original = os.open
 
-    def read_only(path: Any, flags: int, *rest: Any, **more: Any) -> int:
+    def read_only(path, flags, *rest, **more):
         if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
             raise OSError(errno.EROFS, "Read-only file system")
         return original(path, flags, *rest, **more)
@@ -142,7 +138,7 @@ def test_a_complete_run_on_a_read_only_disk_is_read(
         Run(tmp_path).open({**MANIFEST, "judge": "other"}, expected=2)
 
 
-def test_another_call_or_folder_is_refused_and_each_difference_named(tmp_path: Path) -> None:
+def test_another_call_or_folder_is_refused_and_each_difference_named(tmp_path):
     Run(tmp_path / "run").open(MANIFEST).close()
     with pytest.raises(RunError, match="another folder") as refusal:
         Run(tmp_path / "run").open(
@@ -165,7 +161,7 @@ def test_another_call_or_folder_is_refused_and_each_difference_named(tmp_path: P
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files on Windows")
 @pytest.mark.filterwarnings("ignore:.*damaged lines:RuntimeWarning")
-def test_a_disk_that_fills_up_keeps_what_was_written(tmp_path: Path) -> None:
+def test_a_disk_that_fills_up_keeps_what_was_written(tmp_path):
     import resource
 
     size = write(tmp_path, "a").stat().st_size
@@ -181,7 +177,7 @@ def test_a_disk_that_fills_up_keeps_what_was_written(tmp_path: Path) -> None:
     assert ids(tmp_path) == ["a", "c"]
 
 
-def test_one_process_at_a_time(tmp_path: Path) -> None:
+def test_one_process_at_a_time(tmp_path):
     code = "import sys; from vjudge.runs import Run; run = Run(sys.argv[1]).open({}); print(); sys.stdin.read()"
     command = [sys.executable, "-c", code, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
