@@ -122,3 +122,7 @@ def test_stored_tables_hold_what_is_claimed():
     assert ((null["rejected_low"] <= 0.06) & (null["rejected_high"] >= 0.04)).all()
     honest = pd.read_csv(FIGURES / "validity_battery.csv").query("planted == 'nothing'")
     assert (honest["low"] <= 0.05).all()
+    numbers = pd.read_csv(FIGURES / "validity_numbers.csv").set_index("claim")
+    assert (numbers.filter(like="95 % interval", axis=0)["high"] > 0.9).all()
+    assert (numbers.filter(like="power .8", axis=0)["high"] > 0.8).all()
+    assert numbers.loc["p below .05 of one person, who is ahead by epsilon", "low"] < 0.05

@@ -41,7 +41,7 @@ def main() -> None:
         "validity_comparison": lambda: measure("comparison", simulations=n // 2, **seed),
         "validity_correlation_coverage": lambda: measure("coverage", simulations=n, **seed),
         "validity_labels": lambda: labelling(simulations=n // 20, **seed),
-        "validity_numbers": lambda: numbers(simulations=n // 2, **seed),
+        "validity_numbers": lambda: numbers(simulations=n // 5, **seed),
     }
     if o.probes:
         chosen = [study for study in STUDIES if study.name in o.probes]

@@ -15,9 +15,11 @@ import numpy as np
 import pandas as pd
 from scipy import optimize, special
 
+from validity.correlations import correlations_of
 from validity.studies import exact
 from vjudge import metrics
 from vjudge.metrics.inference import _variance_of_z_difference
+from vjudge.metrics.resampling import STATISTICS
 
 Rows = Iterator[tuple[str, str, str, bool]]
 COVERS = "95 % interval holds the truth"
@@ -221,23 +223,20 @@ def correlations(rng: np.random.Generator) -> Rows:
         x, y = scores.reshape(-1, 2).T
         system = np.repeat(np.arange(systems), questions)
         table = metrics.correlate_levels(x, y, systems=system, levels=["system"])
-        row = table.loc[("system", "pearson")]
         setting = f"{systems} systems, {questions} questions, system level"
-        yield "correlate_levels: pearson", setting, COVERS, holds(row, 0.9)
+        for name, truth in zip(STATISTICS, correlations_of(0.9, None), strict=True):
+            row = table.loc[("system", name)]
+            yield f"correlate_levels: {name}", setting, COVERS, holds(row, truth)
 
 
 def many_rows(rng: np.random.Generator) -> Rows:
     image = np.arange(20_000) // 4
-    latent = rng.normal(size=(20_000, 2)) + rng.normal(size=(5_000, 2))[image]
-    x = latent[:, 0]
-    y = 0.6 * x + 0.8 * latent[:, 1]
     for name, groups in (("fine scores", None), ("groups of four", image)):
-        if groups is None:
-            x, y = rng.normal(size=(2, 20_000))
-            y = 0.6 * x + 0.8 * y
-        else:
-            x = latent[:, 0]
-            y = 0.6 * x + 0.8 * latent[:, 1]
+        own = rng.normal(size=(2, 20_000))
+        if groups is not None:
+            own = own + rng.normal(size=(2, 5_000))[:, image]
+        x = own[0]
+        y = 0.6 * x + 0.8 * own[1]
         row = metrics.correlate(x, y, groups=groups, seed=int(rng.integers(2**31))).loc["pearson"]
         yield "correlate: random blocks", f"20,000 rows, {name}", COVERS, holds(row, 0.6)
 

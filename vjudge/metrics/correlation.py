@@ -233,10 +233,10 @@ def correlate_levels(
         that have one. `attrs["fixed"]` names what the mean within systems takes as given: the
         systems where groups cross them, else the items of each.
 
-    Intervals of the system level are for systems like these n, whose items are taken as given; a
-    bootstrap of the items, with the systems as given, held a true correlation of .9 in .57 to .88
-    of simulated collections of 5 to 20 systems by 40 to 60 questions. Noise in the means lowers
-    the correlation itself: figures/validity_numbers.csv has the coverage that is left.
+    Intervals of the system level are for systems like these n, whose items are taken as given. In
+    simulated collections of 5 to 20 systems by 40 to 60 questions they held a true correlation of
+    .9 in 92 to 99 %, where a bootstrap of the items, with the systems as given, held it in 57 to
+    88 %. Noise in the means lowers the correlation itself. figures/validity_numbers.csv.
 
     Source: Deutsch, Dror and Roth, TACL 9 (2021), 1132-1146, section 2.
 
@@ -294,7 +294,13 @@ def _of_means(x: Floats, y: Floats, code: Integers, *, confidence: float) -> pd.
         reach = student(confidence) * np.sqrt(factors / (n - np.array([3, 3, 4])))
     if np.isnan(estimate + reach).any():
         warn(f"system level: undefined (of {n} systems; intervals take five, and variation)")
-    bounds = on_fisher_scale(estimate, reach)
+    # A perfect order is half a swap of two systems away from an imperfect one.
+    half_swap = 2 / max(n * (n - 1), 2)
+    most = np.array([PERFECT, 1 - half_swap, 1 - half_swap])
+    bounds = on_fisher_scale(np.clip(estimate, -most, most), reach)
+    bounds[:, 0] = estimate
+    bounds[:, 1] = np.minimum(bounds[:, 1], estimate)
+    bounds[:, 2] = np.maximum(bounds[:, 2], estimate)
     table = pd.DataFrame(bounds, pd.Index(STATISTICS, name="statistic"), INTERVAL).assign(n=n)
     table.attrs["method"] = f"{confidence:.0%} intervals (Fisher's z) over {n} systems"
     return table

@@ -17,11 +17,9 @@ from vjudge.metrics.resampling import (
     Floats,
     Weights,
     correlations,
-    replicates,
     student,
-    values,
 )
-from vjudge.metrics.tables import INTERVAL, warn
+from vjudge.metrics.tables import INTERVAL, tabulate, warn
 
 LEAST_PEOPLE = 3
 LEAST_ITEMS = 30  # of a person: the test is a t test
@@ -429,21 +427,21 @@ def effective_judges(
     columns = complete.to_numpy().T
 
     def statistic(weights: Weights) -> Floats:
-        """What the panel amounts to, the mean correlation, and what one more judge adds."""
+        """The mean correlation over pairs of judges."""
         pairs = []
         for x, y in combinations(columns, 2):
-            pairs.append(correlations(x, y, weights, statistics=["pearson"])[0])
-        r = np.nanmean(pairs, axis=0)
-        effective = k / (1 + (k - 1) * r)
-        return np.stack([effective, r, (k + 1) / (1 + k * r) - effective])
+            pairs.append(correlations(x, y, weights, statistics=["pearson"]))
+        return np.nanmean(pairs, axis=0)
 
+    options = {"confidence": confidence, "n_resamples": n_resamples, "seed": seed}
     design = Design(np.arange(n))
-    drawn = replicates(statistic, design, n_resamples=n_resamples, seed=seed)
-    tails = [(1 - confidence) / 2, (1 + confidence) / 2]
+    drawn = tabulate(statistic, ["error_correlation"], design, method="fisher", **options)
+    r = drawn[INTERVAL].to_numpy()[0]
+    effective = k / (1 + (k - 1) * r)
+    added = (k + 1) / (1 + k * r) - effective
+    rows = [effective[[0, 2, 1]], r, added[[0, 2, 1]]]  # the more correlated, the fewer
     names = ["effective_judges", "error_correlation", "next_judge"]
-    table = pd.DataFrame(index=names, columns=INTERVAL, dtype=float)
-    table["estimate"] = values(statistic, np.ones((n, 1)))[:, 0]
-    table["low"], table["high"] = np.nanquantile(drawn, tails, axis=1)
+    table = pd.DataFrame(rows, names, INTERVAL)
     table.attrs = {"judges": k, "n": n, "missing": len(errors) - n}
     return table
 
