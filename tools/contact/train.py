@@ -1,122 +1,253 @@
 """A judge out of real pretrained weights: `python tools/contact/train.py BASE OUT`.
 
-BASE is a LLaVA whose projector is random (SmolLM2-135M behind DINOv2-small). Two calls of
-`vj.fine_tune`: the projector learns to name what stands where, then the judge is trained on
-Scenes. Pictures are 126 pixels wide: nine by nine patches, three by three for each cell.
-The same command continues where it was cut off; `blind` behind it trains without pictures.
+BASE is a LLaVA whose projector is random (SmolLM2-135M behind DINOv2-small). Four stages:
+
+1. words: the tower and the projector are fitted by least squares, so that each patch of a cell
+   becomes the sum of the embeddings of what stands there and where ("large black heart top left").
+   This needs no decoder, which takes most of the time of a step.
+2. describe: `vj.fine_tune` on descriptions of all nine cells; the projector and adapters learn.
+3. look: the same on questions about places and words in any order, as claims come.
+4. judge: the same on Scenes' feedback and scores in a short wording.
+
+Pictures are 84 pixels wide, four patches a cell. The same command continues where it was cut off.
+`--blind` leaves the first three stages and all pictures out.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
-import sys
+import time
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoProcessor
 
 import vjudge as vj
+from vjudge import models
 from vjudge.data import scenes
+from vjudge.prompts import MESSAGES, Template
 from vjudge.training import fine_tune
 
-SIDE = 126  # pixels, nine patches of 14
+SIDE = 84  # pixels, six patches of 14
 ADAPTERS = {"r": 32, "lora_alpha": 64, "lora_dropout": 0.0}
-N_DESCRIBED, N_JUDGED = 8_000, 4_000  # examples
-SEED = 0
+BATCH = 16  # pictures of a step of the first stage
+BODY = (
+    "Question: {instruction}\nAnswer: {response}\nCriterion: {criteria}\nCheck the answer against"
+    " the picture, then score it from {lowest} to {highest}, ending in Final Score: {example}"
+)
+WORDING = Template(
+    "contact", "ours", MESSAGES, BODY, scale=(1, 5), marker="Final Score:", format="final-score"
+)
 
 
-def smaller_pictures(base: Path, out: Path) -> Path:
+def smaller_pictures(base: Path, out: Path) -> None:
     """Copy the base with an image processor that neither cuts nor keeps more than SIDE pixels."""
-    if not out.is_dir():
-        shutil.copytree(base, out)
-        for name in ("preprocessor_config.json", "processor_config.json"):
-            path = out / name
-            if not path.is_file():
-                continue
-            config = json.loads(path.read_text())
-            images = config.get("image_processor", config)
-            if "crop_size" in images:
-                images["size"] = {"shortest_edge": SIDE}
-                images["crop_size"] = {"height": SIDE, "width": SIDE}
-                path.write_text(json.dumps(config, indent=2))
-    return out
+    shutil.copytree(base, out)
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        path = out / name
+        if not path.is_file():
+            continue
+        config = json.loads(path.read_text())
+        images = config.get("image_processor", config)
+        if "crop_size" in images:
+            images["size"] = {"shortest_edge": SIDE}
+            images["crop_size"] = {"height": SIDE, "width": SIDE}
+            path.write_text(json.dumps(config, indent=2))
 
 
-def description(scene: scenes.Scene) -> str:
-    """What stands at each place, a line each."""
-    lines = []
+def cells(scene: scenes.Scene) -> list[str]:
+    """What stands at each of the nine places, in order."""
+    said = []
     for place in scenes.PLACES:
         thing = scene.at(place)
-        what = f"{thing.size} {thing.colour} {thing.shape}" if thing else "empty"
-        lines.append(f"{place}: {what}")
-    return "\n".join(lines)
+        said.append(f"{thing.size} {thing.colour} {thing.shape}" if thing else "empty")
+    return said
 
 
-def described(n: int) -> list[dict]:
+def fit_words(base: Path, out: Path, *, steps: int, seed: int) -> Path:
+    """Fit the tower and the projector to sums of words' embeddings; returns the new base."""
+    if out.is_dir():
+        return out
+    small = out.with_name("small")
+    shutil.rmtree(small, ignore_errors=True)
+    smaller_pictures(base, small)
+    torch.manual_seed(seed)
+    judge = models.load(small, device="cpu", dtype=torch.float32)
+    network: Any = judge.model
+    images = AutoProcessor.from_pretrained(small).image_processor
+    embeddings = network.get_input_embeddings().weight.detach()
+
+    def embedded(words: str) -> torch.Tensor:
+        text = " " + words.replace("-", " ")
+        ids = judge.tokenizer(text, add_special_tokens=False).input_ids
+        return embeddings[ids].sum(0)
+
+    tower = network.model.vision_tower
+    projector = network.model.multi_modal_projector
+    network.requires_grad_(False)
+    groups = []
+    for part, rate in ((tower, 1.5e-4), (projector, 2e-3)):
+        part.requires_grad_(True)
+        groups.append({"params": list(part.parameters()), "lr": rate})
+    optimizer = torch.optim.AdamW(groups, weight_decay=0.01)
+    rates = [group["lr"] for group in groups]
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, rates, total_steps=steps, pct_start=0.06
+    )
+    cell_of = torch.arange(9).view(3, 1, 3, 1).expand(3, 2, 3, 2).flatten()
+    began = time.monotonic()
+    with out.with_name("words.jsonl").open("w") as log:
+        for step in range(1, steps + 1):
+            drawn = []
+            for number in range(BATCH):
+                drawn.append(scenes.sample("train", 11 + seed, step * BATCH + number))
+            rows = []
+            for scene in drawn:
+                said = zip(scenes.PLACES, cells(scene), strict=True)
+                rows.append(torch.stack([embedded(f"{what} {place}") for place, what in said]))
+            truth = torch.stack(rows)[:, cell_of]
+            pixels = images([scenes.draw(scene) for scene in drawn], return_tensors="pt")
+            with torch.autocast("cpu", torch.bfloat16):
+                seen = tower(pixels["pixel_values"], output_hidden_states=True).hidden_states[-1]
+                made = projector(seen[:, 1:])
+            loss = (made.float() - truth).square().mean() / truth.var()
+            optimizer.zero_grad()
+            loss.backward()
+            for group in groups:
+                torch.nn.utils.clip_grad_norm_(group["params"], 1.0)
+            optimizer.step()
+            schedule.step()
+            if step % 10 == 0:
+                seconds = round(time.monotonic() - began, 1)
+                entry = {"step": step, "loss": round(loss.item(), 4), "seconds": seconds}
+                log.write(json.dumps(entry) + "\n")
+                log.flush()
+    network.save_pretrained(small)
+    return small.rename(out)
+
+
+def described(n: int) -> list[dict[str, Any]]:
+    """Rows that ask for the nine cells of new pictures."""
     rows = []
     for number in range(n):
         scene = scenes.sample("train", 9, number)
+        said = zip(scenes.PLACES, cells(scene), strict=True)
         rows.append(
             {
                 "id": f"describe-{number}",
                 "images": [scenes.draw(scene)],
                 "prompt": "What stands where in the picture?",
-                "target": description(scene),
+                "target": "\n".join([f"{place}: {what}" for place, what in said]),
             }
         )
     return rows
 
 
+def looked(n: int, aspects: list[str]) -> list[dict[str, Any]]:
+    """Rows that name places or words in any order and ask what the picture shows there."""
+    rows = []
+    for number in range(n):
+        rng = np.random.default_rng([number, 12])
+        scene = scenes.sample("train", 12, number)
+        aspect = str(rng.choice(aspects))
+        keys = [thing.place for thing in scene.things]
+        if aspect in ("count", "presence"):
+            keys = [*scenes.COLOURS, *scenes.SHAPES]
+        asked = [str(key) for key in rng.permutation(keys)[:6]]
+        lines = []
+        for place, key in enumerate(asked, start=1):
+            lines.append(f"({place}) {key} {scene.shows(aspect, key)}.")
+        rows.append(
+            {
+                "id": f"look-{number}",
+                "images": [scenes.draw(scene)],
+                "prompt": f"Check the {aspect}: {', '.join(asked)}",
+                "target": " ".join(lines),
+            }
+        )
+    return rows
+
+
+def judged(split: str, n: int, aspects: list[str]) -> Any:
+    """One of the five answers of each case about these aspects, every score as often."""
+    items = vj.load_collection("scenes", split=split)
+    chosen = []
+    for number in range(len(items) // 5):
+        place = 5 * number + number % 5
+        if scenes.ASPECT_OF[items[place]["criteria"]] in aspects:
+            chosen.append(place)
+    return items.select(chosen[:n])
+
+
 def main() -> None:
-    base, out = Path(sys.argv[1]), Path(sys.argv[2])
-    blind = "blind" in sys.argv[3:]
-    out.mkdir(parents=True, exist_ok=True)
-    judged = vj.load_collection("scenes", split="train").select(range(N_JUDGED))
-    held_out = vj.load_collection("scenes", split="validation").select(range(100))
-    if blind:
-        start = base
-        judged = judged.remove_columns("images")
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("base", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--words", type=int, default=2_000, help="steps of 16 pictures")
+    parser.add_argument("--describe", type=int, default=1_000, help="steps of 8 pictures")
+    parser.add_argument("--look", type=int, default=1_000, help="steps of 8 pictures")
+    parser.add_argument("--judge", type=int, default=1_250, help="steps of 8 items")
+    parser.add_argument("--held-out", type=int, default=100, help="items graded as it trains")
+    parser.add_argument("--aspects", nargs="+", default=list(scenes.ASPECTS))
+    parser.add_argument("--lr", type=float, default=5e-4)
+    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--blind", action="store_true", help="no pictures")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    shared: dict[str, Any] = {
+        "recipe": "chat-lora",
+        "lora": ADAPTERS,
+        "freeze": ("tower",),
+        "lr": given.lr,
+        "projector_lr": None if given.blind else given.lr / 3,
+        "batch_size": 8,
+        "warmup": 0.03,
+        "gradient_checkpointing": False,
+        "allow": ("length", "scores", "leakage"),
+        "seed": given.seed,
+        "device": "cpu",
+        "precision": given.precision,
+        "progress": False,
+    }
+    start = given.base
+    items = judged("train", 8 * given.judge, given.aspects)
+    held_out = judged("validation", given.held_out, given.aspects)
+    if given.blind:
+        items = items.remove_columns("images")
         held_out = held_out.remove_columns("images")
     else:
-        small = smaller_pictures(base, out / "base")
+        start = fit_words(given.base, given.out / "base", steps=given.words, seed=given.seed)
         start = fine_tune(
-            small,
-            described(N_DESCRIBED),
-            out=out / "describe",
-            recipe="chat-lora",
-            lora=ADAPTERS,
-            freeze=("tower",),
-            lr=5e-4,
-            projector_lr=1e-3,
-            batch_size=8,
-            epochs=1,
-            warmup=0.03,
-            gradient_checkpointing=False,
-            allow=("length", "scores", "leakage"),
-            seed=SEED,
-            device="cpu",
-            precision="float32",
-            progress=False,
+            start,
+            described(8 * given.describe),
+            out=given.out / "describe",
+            steps=given.describe,
+            checkpoint_every=50,
+            **shared,
+        )
+        start = fine_tune(
+            start,
+            looked(8 * given.look, given.aspects),
+            out=given.out / "look",
+            steps=given.look,
+            checkpoint_every=20,
+            **shared,
         )
     fine_tune(
         start,
-        judged,
-        out=out / "judge",
-        recipe="chat-lora",
-        lora=ADAPTERS,
-        freeze=("tower",),
+        items,
+        out=given.out / "judge",
+        template=WORDING,
         validation=held_out,
-        lr=5e-4,
-        projector_lr=None if blind else 5e-4,
-        batch_size=8,
-        epochs=1,
-        warmup=0.03,
-        evaluate_every=200,
-        checkpoint_every=100,
-        gradient_checkpointing=False,
-        allow=("length", "scores", "leakage"),
-        seed=SEED,
-        device="cpu",
-        precision="float32",
-        progress=False,
+        steps=given.judge,
+        evaluate_every=max(1, given.judge // 2),
+        checkpoint_every=25,
+        **shared,
     )
 
 
