@@ -1,5 +1,5 @@
-"""What several test files share: a small judge made of random weights, one that was taught to write verdicts, and a
-small collection whose true score can be read off the picture."""
+"""What several test files share: a small judge made of random weights, and a small collection whose
+true score can be read off the picture."""
 
 from __future__ import annotations
 
@@ -143,51 +143,6 @@ def save_judge(folder: Path, model: Any, tokenizer: Any) -> Path:
     return folder
 
 
-def teach(model: Any, tokenizer: Any, *, steps: int = 60) -> None:
-    """Train the model until it names the picture's colour and gives it its score, by the judge's own prompt."""
-    import torch
-
-    from vjudge.engines import Encoder
-    from vjudge.prompts import TEMPLATES
-    from vjudge.records import Item
-
-    image_processor = make_processor()
-    encoder = Encoder(
-        tokenizer, image_token_id=model.config.image_token_id, tokens_per_image=(SIDE // PATCH) ** 2
-    )
-    rows = make_rows(60, seed=1)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0)
-    random = torch.Generator().manual_seed(0)
-    model.train()
-    for step in range(steps):
-        for group in optimizer.param_groups:
-            group["lr"] = 3e-3 * min(1.0, (step + 1) / 10, (steps - step) / 40)
-        chosen = [rows[int(i)] for i in torch.randint(len(rows), (8,), generator=random)]
-        examples, labels = [], []
-        for row in chosen:
-            prompt = encoder.ids(TEMPLATES["prometheus-vision"].render(Item.from_row(row)))
-            n = int(row["gold"])
-            answer = encoder.text_ids(
-                f" It is {COLOURS[n]}. So the overall score is {n}.\n[RESULT] {n}"
-            )
-            answer.append(tokenizer.eos_token_id)
-            examples.append(prompt + answer)
-            labels.append([-100] * len(prompt) + answer)
-        width = max(map(len, examples))
-        ids = torch.tensor([e + [0] * (width - len(e)) for e in examples])
-        mask = torch.tensor([[1] * len(e) + [0] * (width - len(e)) for e in examples])
-        wanted = torch.tensor([la + [-100] * (width - len(la)) for la in labels])
-        pixels = image_processor([row["images"][0] for row in chosen], return_tensors="pt")[
-            "pixel_values"
-        ]
-        loss = model(input_ids=ids, attention_mask=mask, pixel_values=pixels, labels=wanted).loss
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-    model.eval()
-
-
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Original checkpoints are converted into the user's cache: here, into a folder of the tests'."""
@@ -207,30 +162,6 @@ def random_judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_judge(
         tmp_path_factory.mktemp("random") / "prometheus-vision", make_model(tokenizer), tokenizer
     )
-
-
-@pytest.fixture(scope="session")
-def taught_judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint folder of a judge that learned, in a few seconds, to write well-formed verdicts."""
-    tokenizer = make_tokenizer()
-    model = make_model(tokenizer)
-    teach(model, tokenizer)
-    return save_judge(tmp_path_factory.mktemp("taught") / "prometheus-vision", model, tokenizer)
-
-
-@pytest.fixture(scope="session")
-def base_of(random_judge: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The folder of a base to train by its kind, made once: of `chatmodels`, or "random"."""
-    from chatmodels import make
-
-    made = {"random": random_judge}
-
-    def base(kind: str) -> Path:
-        if kind not in made:
-            made[kind] = make(kind, tmp_path_factory.mktemp("bases") / kind)
-        return made[kind]
-
-    return base
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from conftest import make_rows
-from vjudge import models
+from vjudge import load_collection, models
 from vjudge.engines import Ask, HFEngine
 from vjudge.engines.batches import SHORTEST, Row, best_prefixes
 from vjudge.engines.decoding import draw_tokens
@@ -50,8 +50,9 @@ def engine(random_judge: Path) -> HFEngine:
 
 
 @pytest.fixture(scope="module")
-def taught(taught_judge: Path) -> HFEngine:
-    return HFEngine(models.load(taught_judge, device="cpu"))
+def taught() -> HFEngine:
+    """A judge that writes verdicts."""
+    return HFEngine(models.load("tiny", device="cpu"))
 
 
 @pytest.fixture(scope="module")
@@ -133,16 +134,16 @@ def test_batched_equals_generate_one_at_a_time(
 @pytest.mark.parametrize("texts_of", [FIVE, HUNDRED])
 @PATHS
 def test_the_distribution_is_the_models_at_the_verdict(
-    taught: HFEngine, rows: Any, monkeypatch: Any, plain: Any, texts_of: Any
+    taught: HFEngine, monkeypatch: Any, plain: Any, texts_of: Any
 ) -> None:
     """Also where a level is several tokens, and where rows end early and leave."""
     monkeypatch.setattr(taught, "plain", plain)
-    prompts, images = render(rows[:6])
-    prompts[3] = prompts[3].append(" It is red. So the overall score is")  # a shorter answer
+    prompts, images = render(load_collection("scenes", split="test", limit=4))
+    prompts[3] = prompts[3].append(" (1) said present, square present, correct.")  # a start
     scale = taught.encoder.scale("[RESULT]", texts_of)
-    together = answers(taught.answer(prompts, images, ask(scale=texts_of, max_new_tokens=40)))
+    together = answers(taught.answer(prompts, images, ask(scale=texts_of, max_new_tokens=64)))
     for answer, prompt, shown in zip(together, prompts, images, strict=True):
-        ids = written(taught, prompt, shown, 40)
+        ids = written(taught, prompt, shown, 64)
         assert answer.text == taught.encoder.text(ids[:-1]) and answer.finish == "stop"
         step = max(n for n, token in enumerate(ids) if token in scale.firsts)
         expected = distribution(taught, prompt, shown, ids[:step], scale)

@@ -695,30 +695,22 @@ def test_keys_and_addresses(monkeypatch: Any) -> None:
 
 # --- other people's servers -----------------------------------------------------------------------
 
-VICUNA = (
-    "{% for message in messages %}{{ ' USER: ' if message.role == 'user' else '' }}"
-    "{% if message.content is string %}{{ message.content }}{% else %}"
-    "{% for part in message.content %}{{ '<image>\\n' if part.type == 'image' else part.text }}"
-    "{% endfor %}{% endif %}{% endfor %} ASSISTANT:"
-)
-
-
 def test_transformers_own_server_judges_as_the_engine_here(
-    taught_judge: Path, rows: Any, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     """The same checkpoint and wording behind a server and here: the same texts."""
     for name in ("fastapi", "uvicorn"):
         pytest.importorskip(name)
-    from transformers import AutoTokenizer, LlavaProcessor
+    from transformers import LlavaProcessor
 
-    from conftest import PATCH, make_processor
-
-    folder = Path(shutil.copytree(taught_judge, tmp_path / "judge"))
+    local: Any = load_judge("tiny", device="cpu")
+    model = local.engine.model
+    folder = Path(shutil.copytree(model.path, tmp_path / "judge"))
     LlavaProcessor(
-        make_processor(),
-        AutoTokenizer.from_pretrained(folder),
-        chat_template=VICUNA,
-        patch_size=PATCH,
+        model.image_processor,
+        model.tokenizer,
+        chat_template=(folder / "chat_template.jinja").read_text(),
+        patch_size=model.model.config.vision_config.patch_size,
         vision_feature_select_strategy="default",
         num_additional_image_tokens=1,
     ).save_pretrained(folder)
@@ -733,6 +725,7 @@ def test_transformers_own_server_judges_as_the_engine_here(
     with log.open("wb") as stream:
         process = subprocess.Popen(command, stdout=stream, stderr=stream, env=environment)
     try:
+        items = vj.load_collection("scenes", split="test", limit=6)
         for _ in range(600):
             time.sleep(0.2)
             if process.poll() is not None:
@@ -747,14 +740,13 @@ def test_transformers_own_server_judges_as_the_engine_here(
         )
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            there = judged.grade(rows[:6], max_new_tokens=40, progress=False)
+            there = judged.grade(items, progress=False)
         with pytest.raises(ServerError, match="whether it continues an answer that is begun"):
-            judged.grade(rows[:6], mode="score", progress=False)
+            judged.grade(items, mode="score", progress=False)
     finally:
         process.kill()
         process.wait()
-    local = load_judge(taught_judge, device="cpu")
-    here = grade(local, rows[:6], max_new_tokens=40)
+    here = grade(local, items)
     assert there["failure"].isna().all() and here["score"].notna().all()
     assert there["raw"].to_list() == here["raw"].to_list()
     assert there["n_prompt_tokens"].to_list() == here["n_prompt_tokens"].to_list()

