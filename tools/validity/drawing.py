@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from validity.studies import ALPHA, RATER, SPREAD, STUDIES, exact
 from vjudge import plots
 
+LEAST = 0.25  # share of the agreement that must be lost
 LEVELS = {
     "rejected": (ALPHA, 0.04, 0.06),
     "covered": (0.95, 0.94, 0.965),
@@ -31,7 +32,8 @@ DOTS = (
 )
 CURVES = (
     "Share of simulations in which the two-sided test rejects, by planted size; dotted lines at .05 and .9. Of "
-    "blindness and rubric the null is the least loss that counts, .25. Bars are exact 95 % binomial intervals. "
+    "blindness and rubric the size is what the judge lacks of the least loss that counts, .25 of its agreement. "
+    "Bars are exact 95 % binomial intervals. "
 )
 TABLE = (
     "FP: false positives at 5 %; found: smallest planted effect with power .9 or more, in the unit of the last "
@@ -97,12 +99,24 @@ def _dots(
 
 
 def power(cells: pd.DataFrame) -> Figure:
-    """Share of simulations in which a test rejects, by planted size, a panel a test."""
+    """Share of simulations in which a test rejects, by planted size, a panel a test.
+
+    Where a score must move, the size is what a judge lacks of the least loss that counts.
+    """
     first = {study.names[0] for study in STUDIES}
+    cells = cells[cells["case"].isin(first)].copy()
+    least = cells["unit"].str.startswith("share ") & (cells["probe"] != "reference")
+    cells = cells[~least | (cells["planted"] <= LEAST)]
+    cells.loc[least, "planted"] = LEAST - cells["planted"]
+    cells.loc[least, "unit"] = "share missing"
+    short = {"score points": "points", "score per doubling": "per doubling"}
+    short |= {"log-odds per doubling": "log-odds", "log-odds of the first": "log-odds"}
+    cells["panel"] = cells["label"] + ": " + cells["unit"].replace(short)
+    cells = cells.sort_values(["label", "planted"], kind="stable")
     return plots.curves(
-        cells[cells["case"].isin(first)], x="planted", y="rejected", by="design",
-        panel="label", low="rejected_low", high="rejected_high", labels=("planted", "rejected"), lines=(ALPHA, 0.9),
-        band=(0.04, 0.06), column="full",
+        cells, x="planted", y="rejected", by="design", panel="panel", low="rejected_low",
+        high="rejected_high", labels=("size, in the unit above", "share rejected"),
+        lines=(ALPHA, 0.9), column="full",
     )  # fmt: skip
 
 
@@ -129,7 +143,7 @@ def save(folder: Path, *, seed: int = 0) -> list[Path]:
     cells = pd.read_csv(folder / "validity.csv")
     drawn, described = cells[cells["rejected"].notna()], cells[cells["rejected"].isna()]
     counts = (
-        f"{drawn.loc[drawn['null'], 'simulations'].max():,} simulations with nothing planted, "
+        f"Up to {drawn.loc[drawn['null'], 'simulations'].max():,} simulations with nothing planted, "
         f"{drawn.loc[~drawn['null'], 'simulations'].max():,} with an effect "
         f"(length in pairs: a quarter; descriptions: {described['simulations'].max():,}). "
         f"Seed {seed}; {int(cells['undefined'].sum())} undefined estimates, counted as not rejected."
