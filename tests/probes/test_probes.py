@@ -185,10 +185,11 @@ def test_compression_is_described_and_agreement_is_told_by_kind_of_picture(colle
     assert frame.loc["compression", "high"] < 0  # whole scores are pulled in at the ends
     assert frame["p"].isna().all() and set(frame["reading"]) == {"described"}
     run = SimulatedJudge(collected, Planted(kind=0.8), seed=1).grade(collected)
-    frame = probes.image_kinds(run, collected, gold="exact").set_index("case")
-    assert frame.loc["photo: against the others", "verdict"] == "moves"
-    for kind in ("photo", "text-rich"):
-        own = run[[name == kind for name in collected["kind"]]]
+    kinds = ["{photo}" if kind == "photo" else kind for kind in collected["kind"]]
+    frame = probes.image_kinds(run.assign(kind=kinds), gold="exact").set_index("case")
+    assert frame.loc["text-rich: against the others", "verdict"] == "moves"
+    for kind in ("{photo}", "text-rich"):
+        own = run[[name == kind for name in kinds]]
         slope = np.polyfit(own["gold"], own["score"], 1)[0]
         assert frame.loc[f"{kind}: agreement", "effect"] == pytest.approx(slope)
 

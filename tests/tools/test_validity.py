@@ -17,7 +17,7 @@ from validity.studies import STUDIES, Pool, Study, simulate
 from vjudge.probes import length
 from vjudge.probes.effects import mean
 
-N = 80  # simulations
+N = 50  # simulations
 FIGURES = Path(__file__).parents[2] / "figures"
 ALIKE = (
     "reference",

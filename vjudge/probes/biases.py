@@ -135,7 +135,7 @@ def commitment(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
 def _with_own_answers(runs: ProbeRuns) -> datasets.Dataset:
     """The items with the judge's own answer to each instruction, one for responses to it."""
     items = runs.items
-    judge: Any = runs.judge
+    judge = runs.judge
     if "own_answer" in items.column_names:
         return items
     if getattr(judge, "engine", None) is None or judge.gives_values:

@@ -89,17 +89,16 @@ def coefficient(y: Any, design: Floats, groups: Any, *, error: Floats | None = N
     left_out = (inverse[:, 0] * (cross.sum(axis=0) - cross)).sum(axis=1)
     deviation = math.sqrt((n_groups - 1) * left_out.var())
 
+    if abs(effect) <= 1e-12:
+        effect = 0.0
+
     # 3) interval and p
     if deviation > 1e-12 * max(1.0, abs(effect)):
         reach = deviation * float(special.stdtrit(n_groups - 1, TAIL))
         p = 2 * float(special.stdtr(n_groups - 1, -abs(effect) / deviation))
-    elif abs(effect) > 1e-12:
-        reach = _unseen(x, n_groups)
-        p = 2.0 ** (1 - n_groups)
     else:
-        effect = 0.0
         reach = _unseen(x, n_groups)
-        p = 1.0
+        p = 2.0 ** (1 - n_groups) if effect else 1.0
     return Effect(effect, effect - reach, effect + reach, p, len(y), n_groups)
 
 

@@ -105,19 +105,16 @@ class ProbeRuns:
         if not 0 < least < 1:
             what = "give a share of the agreement with gold, above 0 and below 1"
             raise ValueError(f"least={least}: {what}")
-        unknown = sorted(set(margins or ()) - set(MARGINS))
-        if unknown:
-            known = ", ".join(MARGINS)
-            raise ValueError(f"margins: no unit is called {', '.join(unknown)}; use {known}")
-        self.judge = None
+        for unit in margins or ():
+            if unit not in MARGINS:
+                raise ValueError(f"margins: no unit is called {unit}; use {', '.join(MARGINS)}")
+        self.judge: Any = None
         self.runs: dict[str, pd.DataFrame] = {}
-        if isinstance(judge, pd.DataFrame):
-            judge = {ORIGINAL: judge}
-        if isinstance(judge, Mapping):
+        if isinstance(judge, pd.DataFrame | Mapping):
             if out is not None or grading:
                 raise ValueError("out and grading options are for a judge; runs are graded already")
-            for name, run in judge.items():
-                self.runs[name] = _checked(run, name)
+            runs = {ORIGINAL: judge} if isinstance(judge, pd.DataFrame) else judge
+            self.runs = {name: _checked(run, name) for name, run in runs.items()}
         elif hasattr(judge, "grade"):
             self.judge = judge
         else:
@@ -300,16 +297,18 @@ class ProbeRuns:
 
 def _finding(says: str, value: float) -> str:
     """A finding's sentence with its direction and size."""
-    if not says or np.isnan(value):
+    if np.isnan(value):
         return ""
-    size = format_number(abs(value), zero=False)
-    words = {"raises": "raises", "towards": "towards", "above": "above"}
+    words = {"{raises}": "raises", "{towards}": "towards", "{above}": "above"}
     if value < 0:
-        words = {"raises": "lowers", "towards": "away from", "above": "below"}
-    if float(size) == 0:
-        words["raises"] = "moves"
-        size = "less than .005"
-    return says.format(size=size, **words)
+        words = {"{raises}": "lowers", "{towards}": "away from", "{above}": "below"}
+    words["{size}"] = format_number(abs(value), zero=False)
+    if abs(value) < 0.005:
+        words["{raises}"] = "moves"
+        words["{size}"] = "less than .005"
+    for place, word in words.items():
+        says = says.replace(place, word)
+    return says
 
 
 def _checked(run: Any, name: str) -> pd.DataFrame:
