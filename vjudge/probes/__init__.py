@@ -7,27 +7,28 @@ all. How far each can be trusted was measured on simulated judges: figures/valid
 
 from vjudge.probes.biases import (
     PROBES,
-    anchoring,
     battery,
+    consistency,
+    image_kinds,
+    length,
+    scale,
+    self_preference,
+)
+from vjudge.probes.changes import (
+    anchoring,
     blindness,
     commitment,
-    consistency,
     drift,
     formatting,
-    image_kinds,
     injection,
-    length,
-    pairs_of_items,
-    position,
     question,
     reference,
     rewording,
     rubric,
-    scale,
-    self_preference,
     verbosity,
 )
 from vjudge.probes.effects import bias_scores
+from vjudge.probes.pairs import pairs_of_items, position
 from vjudge.probes.perturbations import (
     GREY,
     PERTURBATIONS,

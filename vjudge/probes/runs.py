@@ -27,12 +27,11 @@ GOLD = {
     "exact": "gold held equal",
     "rated": "people's mean held equal, less its noise",
 }
-MARGINS = {
-    "score points": 0.2,
-    "score per doubling": 0.2,
-    "score per gold point": 0.1,
-    "share less one half": 0.05,
-}
+AGREEMENT = "score per gold point"
+POINTS = "score points"
+WINS = "share less one half"
+MOVED = 0.5  # score points: what counts as a move on a scale of whole scores
+MARGINS = {POINTS: 0.2, "score per doubling": 0.2, AGREEMENT: 0.1, WINS: 0.05}
 """Unit -> the largest effect that counts as none, for scales of about five levels: a fifth of a
 level, a tenth of the slope on gold, and 45 to 55 % for one of two responses."""
 TEXTS = ["judge", "probe", "case", "must", "unit", "verdict", "finding", "reading", "note"]

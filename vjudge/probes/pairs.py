@@ -1,0 +1,98 @@
+"""Two responses to one question: made from a rubric collection, and shown in both orders."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from vjudge import data
+from vjudge.data import rows_of
+from vjudge.metrics.tables import groups_of
+from vjudge.probes.effects import mean, share
+from vjudge.probes.runs import COMPARED, WINS, MissingInputError, ProbeRuns
+from vjudge.records import as_score
+
+OWN = ("response", "gold", "feedback", "human_scores")  # what responses to a question don't share
+Row = dict[str, Any]
+
+
+def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
+    """Test whether the order of two responses decides: every pair is shown in both orders.
+
+    `judge` has `compare`, or is the frame that this returned for `pairs`; None makes pairs of the
+    items, see `pairs_of_items`. Rows are "first shown wins": the share of verdicts for the response
+    shown first less one half, ties counting half (must stay 0); and, a description, "order
+    decides": the share of pairs whose two verdicts differ.
+
+    >>> import pandas as pd
+    >>> from vjudge.probes import position
+    >>> verdicts = {"verdict_ab": ["a", "a"], "verdict_ba": ["a", "b"]}
+    >>> table = position(pd.DataFrame({"id": ["1", "2"], **verdicts}))
+    >>> table.set_index("case")["effect"].to_dict()
+    {'first shown wins': 0.25, 'order decides': 0.5}
+    """
+    if isinstance(judge, pd.DataFrame):
+        judge = {COMPARED: judge}
+    runs = ProbeRuns.of(judge, **options)
+    if pairs is None and runs.judge is not None and COMPARED not in runs.runs:
+        pairs = pairs_of_items(runs.items, limit=len(runs.items), seed=runs.seed)
+        if not pairs:
+            raise MissingInputError("needs pairs: no two items are responses to one question")
+    both, counts = both_orders(runs.run(COMPARED, pairs))
+    first = mean((both["ab"] + 1 - both["ba"]) / 2 - 0.5, both["group"])
+    decides = share(both["ab"] != both["ba"], both["group"])
+    wins = "standing first {raises} the share of wins by {size}"
+    order = "the order decides {size} of the pairs"
+    rows = [
+        runs.row("first shown wins", first, WINS, "stay", wins, **counts),
+        runs.row("order decides", decides, "share of pairs", says=order, **counts),
+    ]
+    return runs.table("position", rows)
+
+
+def both_orders(frame: pd.DataFrame) -> tuple[pd.DataFrame, Row]:
+    """Verdicts in the orders ab and ba (1 for a, 0 for b, 1/2 for a tie) with group, and counts."""
+    if not {"verdict_ab", "verdict_ba"} <= set(frame.columns):
+        raise MissingInputError('needs both orders of every pair: compare with orders="both"')
+    both = pd.DataFrame({"group": groups_of(frame)}, index=frame.index)
+    for order in ("ab", "ba"):
+        both[order] = frame[f"verdict_{order}"].map({"a": 1.0, "b": 0.0, "tie": 0.5}).astype(float)
+    both = both.dropna()
+    if both.empty:
+        what = f"none of {len(frame)} pairs has them"
+        raise MissingInputError(f"needs verdicts in both orders; {what}")
+    moved = float((both["ab"] != both["ba"]).mean())
+    return both, {"missing": len(frame) - len(both), "moved": moved}
+
+
+def pair_of(a: Mapping[str, Any], b: Mapping[str, Any]) -> Row:
+    """Two responses to a question as a row for `Judge.compare`."""
+    pair = {name: value for name, value in a.items() if name not in OWN}
+    for name in ("response", "gold"):
+        pair |= {f"{name}_a": a[name], f"{name}_b": b[name]}
+    ahead = float(np.sign(as_score(a["gold"]) - as_score(b["gold"])))
+    return pair | {"preference": {1.0: "a", -1.0: "b", 0.0: "tie"}.get(ahead)}
+
+
+def pairs_of_items(items: Any, *, limit: int | None = None, seed: int = 0) -> list[Row]:
+    """Make pairs of responses to the same question of a rubric collection, for `Judge.compare`.
+
+    At most `limit` are drawn at random, and which response is a; `preference` is by gold, None
+    where that is unknown.
+    """
+    rows = list(rows_of(data.canonical(items)))
+    rng = np.random.default_rng(seed)
+    places: list[tuple[int, int]] = []
+    for case in data.cases(items)["rows"]:
+        places += itertools.combinations(case, 2)
+    if limit is not None and len(places) > limit:
+        places = [places[i] for i in sorted(rng.choice(len(places), size=limit, replace=False))]
+    pairs = []
+    for i, j in places:
+        a, b = (rows[i], rows[j]) if rng.random() < 0.5 else (rows[j], rows[i])
+        pairs.append(pair_of(a, b) | {"id": f"{a['id']}|{b['id']}"})
+    return pairs
