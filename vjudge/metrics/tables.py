@@ -29,7 +29,7 @@ from vjudge.metrics.resampling import (
     student,
     values,
 )
-from vjudge.records import is_int_at_least, is_missing
+from vjudge.records import is_missing
 
 Column: TypeAlias = Sequence[Any] | np.ndarray | pd.Series
 Groups: TypeAlias = Column | None  # the group of each item: its image, its question
@@ -238,7 +238,7 @@ def check_options(*, confidence: float = 0.95, n_resamples: int = 10_000) -> Non
     """Refuse a confidence or a number of resamples that can't be meant."""
     if not isinstance(confidence, numbers.Real) or not 0 < confidence < 1:
         raise ValueError(f"confidence must be a number between 0 and 1, not {confidence!r}")
-    if not is_int_at_least(n_resamples, 0):
+    if not isinstance(n_resamples, numbers.Integral) or n_resamples < 0 or n_resamples is True:
         raise ValueError(
             "n_resamples must be a whole number, such as 10_000, and not negative, not"
             f" {n_resamples!r}"
