@@ -397,6 +397,7 @@ def _why_nothing(built: Build, record: Path) -> str:
     )
 
 
+@dataclass
 class _Stages:
     """The stages that ask the generator; every answer is recorded before it is used, and counted.
 
@@ -404,29 +405,23 @@ class _Stages:
     same path again.
     """
 
-    def __init__(
-        self,
-        generator: Any,
-        images: Mapping[str, Any],
-        seeds: Sequence[Row],
-        options: Row,
-        skip_unanswered: bool,
-        progress: bool,
-        run: Run,
-    ) -> None:
-        self.generator = generator
-        self.images = images
-        self.seeds = seeds
-        self.options = options
-        self.skip_unanswered = skip_unanswered
-        self.progress = progress
-        self.run = run
-        self.n_levels = len(seeds[0]["descriptions"])
+    generator: Any
+    images: Mapping[str, Any]
+    seeds: Sequence[Row]
+    options: Row
+    skip_unanswered: bool
+    progress: bool
+    run: Run
+
+    def __post_init__(self) -> None:
+        self.n_levels = len(self.seeds[0]["descriptions"])
         self.log: list[Row] = []
         # What was written so far, to find repetitions; texts as `faults.normal` gives them.
-        self.criteria = {f"seed {seed['id']}": faults.normal(seed["criteria"]) for seed in seeds}
-        self.drafts: dict[str, list[str]] = {image: [] for image in images}
-        self.instructions: dict[str, dict[str, str]] = {image: {} for image in images}
+        self.criteria: dict[str, str] = {}
+        for seed in self.seeds:
+            self.criteria[f"seed {seed['id']}"] = faults.normal(seed["criteria"])
+        self.drafts: dict[str, list[str]] = {image: [] for image in self.images}
+        self.instructions: dict[str, dict[str, str]] = {image: {} for image in self.images}
         self.texts: set[str] = set()
 
     # -- rubrics: brainstorm criteria, refine them, keep those that are new and fit their image
