@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from PIL import Image
@@ -19,9 +17,6 @@ from vjudge.records import Item
 
 ROWS = Path(__file__).parents[2] / "shared" / "data" / "rows"
 LEVELS = ["none", "few", "half", "most", "all"]
-
-
-Write = Callable[[Any, Any, int], Any]
 
 
 class Scripted(Engine):
@@ -49,11 +44,7 @@ class Scripted(Engine):
             yield [Answer(index, **{"finish": "stop", "n_new_tokens": 3} | said)]
 
 
-def judge_of(
-    answer="",
-    template="llava-critic",
-    pairs="llava-critic-pair",
-):
+def judge_of(answer="", template="llava-critic", pairs="llava-critic-pair"):
     """A judge that writes one text, or what a function makes of a prompt's text."""
     says = answer if callable(answer) else lambda _: answer
     return Judge(

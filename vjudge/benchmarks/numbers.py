@@ -198,7 +198,8 @@ def benchmark(
     {'left out': 0.667, 'wrong': 0.5, 'random': 0.625}
     """
     # 1) which benchmark it is, and whether the run has its columns
-    spec = BENCHMARKS[key_of(name or run.attrs.get("collection", {}).get("benchmark"))]
+    collection = run.attrs.get("collection") or {}
+    spec = BENCHMARKS[key_of(name or collection.get("benchmark"))]
     frame = run.reset_index(drop=True)
     if "sample" in run:
         frame = metrics.average_samples(run).reset_index(drop=True)
