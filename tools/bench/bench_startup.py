@@ -27,9 +27,9 @@ def test_import(report):
 
 
 def test_load_judge(report):
-    libraries = seconds("import vjudge | import torch, transformers, vjudge.engines.local")
+    libraries = seconds("import vjudge | import torch, transformers, vjudge.engines.hf")
     loading = seconds(
-        'import vjudge, torch, transformers, vjudge.engines.local | vjudge.load_judge("tiny")'
+        'import vjudge, torch, transformers, vjudge.engines.hf | vjudge.load_judge("tiny")'
     )
     report.add("load_judge('tiny'): torch and transformers", f"{libraries:.1f} s")
     report.add("load_judge('tiny'): the judge itself", f"{loading:.1f} s")

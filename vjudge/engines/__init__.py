@@ -3,11 +3,13 @@
     engine.py   Ask, Answer and Engine, the interface of all of them
     tokens.py   text to token ids, data text never markup
     vision.py   images to features, each image once
+    rows.py     a prompt while it is answered here: what is read after it, how it is closed
     hf.py       a model on this machine: encode, prefill, write, read, close
     batches.py  ... which rows it computes together, and what they share
     cache.py    ... their keys and values; decoding.py: the next token
-    server.py   a judge behind an OpenAI-compatible server: bounded requests, the key kept
     vllm.py     vLLM in this process
+    server.py   a judge behind an OpenAI-compatible server; client.py: requests and the key
+    handshake.py  ... does it write the judge's own prompt; logprobs.py: what its replies say
     ray.py      any of the others in many processes
 
 A name brings its module when it is first used: the server engine needs no torch.
