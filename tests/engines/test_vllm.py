@@ -339,10 +339,11 @@ def test_what_vllm_cannot_load_is_refused(
         judge_of(tmp_path)
     other = types.SimpleNamespace(model_type="dinov2")
     config = types.SimpleNamespace(model_type="llava", vision_config=other)
-    engine = VllmEngine.__new__(VllmEngine)
-    engine.model = types.SimpleNamespace(model=types.SimpleNamespace(config=config))  # type: ignore[assignment]
-    with pytest.raises(ValueError, match="tower of type 'dinov2'.*engine=\"hf\""):
-        engine._check_model("mine")
+    shape = types.SimpleNamespace(model=types.SimpleNamespace(config=config))
+    with monkeypatch.context() as patched:
+        patched.setattr(models, "outline", lambda judge, revision: shape)
+        with pytest.raises(ValueError, match="tower of type 'dinov2'.*engine=\"hf\""):
+            judge_of(random_judge)
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(ImportError, match=r"vjudge\[vllm\]"):
         VllmEngine(random_judge)

@@ -397,12 +397,18 @@ class ServerCall:
             pass  # such as an answer that fills the context: ask by a schema
         except Unread as error:
             return replace(answer, unclosed=str(error))
+        return await self._by_schema(answer, prompt, uris)
+
+    async def _by_schema(self, answer: Answer, prompt: Prompt, uris: Sequence[str]) -> Answer:
+        """Ask for the verdicts on the answer in a form that allows nothing else."""
+        # 1) the form: one of the scale's texts for each verdict
         places = self.ask.closings(answer.index)
         properties = {}
         for name, _, texts in places:
             words = [text.strip(' "') for text in texts.values()]
             properties[name or "verdict"] = {"type": "string", "enum": words}
         form = {"type": "object", "properties": properties, "required": list(properties)}
+        # 2) ask, and read
         body = messages(prompt, uris)
         body["messages"].append({"role": "assistant", "content": answer.text})
         body["messages"].append({"role": "user", "content": CLOSE})
@@ -444,6 +450,7 @@ class ServerCall:
     def read(self, reply: Mapping[str, Any], row: int) -> Answer:
         """What the reply to a row says; Unanswered where it is no completion."""
         self._check_model(reply)
+        # 1) the parts of a completion
         try:
             choice = reply["choices"][0]
             message = choice["message"]
@@ -458,30 +465,28 @@ class ServerCall:
             what = f"{type(error).__name__}: {error}"
             raise Unanswered(f"the server's answer is no chat completion ({what})") from None
         n_prompt, n_new = self._count(reply)
-        text = self.key.cut(content or "")
+        # 2) what is wrong with the text
+        text = content or ""
         failure = None
         if isinstance(refusal, str) and refusal:
-            text = text or self.key.cut(refusal)
+            text = text or refusal
             failure = "refused: the server says that the judge refused"
         elif finish == "content_filter":
             failure = "the server's content filter cut the answer"
-        sound = text.encode("utf-8", "backslashreplace").decode()
-        if sound != text:
+        shown = self.key.cut(text)
+        sound = shown.encode("utf-8", "backslashreplace").decode()
+        if sound != shown:
             failure = "the answer is no text: it holds half of a character (a lone surrogate)"
+        # 3) the distribution where the verdict was written
         scores = None
         if failure is None and self.server.tokens(row) is not None:
             scores = at_verdict(sound, read_tokens(choice), self.ask.marker, self.ask.scale(row))
         if scores and -math.inf in scores.values():
             self.engine.usage[OFF_LIST] += 1
+        finish = finish if finish in FINISHES else "stop"
+        thought = self.key.cut(thinking) if isinstance(thinking, str) else ""
         return Answer(
-            row,
-            sound,
-            n_prompt,
-            n_new,
-            scores,
-            finish=finish if finish in FINISHES else "stop",
-            failure=failure,
-            reasoning=self.key.cut(thinking) if isinstance(thinking, str) else "",
+            row, sound, n_prompt, n_new, scores, finish, failure=failure, reasoning=thought
         )
 
     def _check_model(self, reply: Mapping[str, Any]) -> None:

