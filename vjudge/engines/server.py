@@ -304,8 +304,10 @@ class ServerCall:
         if self.ask.closes(row, answer.text, answer.finish):
             return await self._closed(answer, prompt, uris)
         # 4) read the distribution of a scale of several tokens at the verdict's place
+        if not texts or self.server.tokens(row) is not None:
+            return answer
         before, marker, after = answer.text.rpartition(self.ask.marker)
-        if not texts or not marker or self.server.tokens(row) is not None:
+        if not marker:
             return answer
         written = any(after.startswith(text) for text in texts.values())
         if served is None or not self.server.continues or not written:
