@@ -125,13 +125,13 @@ def correlate(
         )
     else:
         check_options(confidence=confidence, n_resamples=n_resamples)
-        if weights is not None:
+        if weights is None:
+            blocks = BLOCKS if n_resamples else 0
+            bounds, method = _by_blocks(a, b, codes, blocks, confidence=confidence, seed=seed)
+        else:
             check_columns(weights=np.asarray(weights), x=x)
             worth = positive(weights, used, name="weights")[used]
             bounds, method = weighted_correlations(a, b, worth, codes, confidence=confidence)
-        else:
-            blocks = BLOCKS if n_resamples else 0
-            bounds, method = _by_blocks(a, b, codes, blocks, confidence=confidence, seed=seed)
         table = pd.DataFrame(bounds, pd.Index(STATISTICS, name="statistic"), INTERVAL)
         table = table.assign(n=n, missing=int((~used).sum()))
         table.attrs["method"] = method

@@ -86,16 +86,11 @@ def alt_test(
     table = pd.DataFrame(index=people.columns.rename("person"), columns=["n", "advantage", "p"])
     ahead = pd.DataFrame(index=people.index)
     for person in people:
-        others = people.drop(columns=person)
-        shown = people[person].notna() & judge.notna() & others.notna().any(axis=1)
-        of_judge = closeness(others[shown], judge[shown])
-        of_person = closeness(others[shown], people.loc[shown, person])
-        table.loc[person] = [int(shown.sum()), np.nan, np.nan]
-        if shown.sum() >= LEAST_ITEMS:
-            ahead[person] = (of_judge >= of_person).astype(float)
-            lead = (of_person >= of_judge).astype(float) - ahead[person].dropna()
-            table.loc[person, "advantage"] = ahead[person].mean()
-            table.loc[person, "p"] = _p_below(lead.to_numpy(), epsilon)
+        own, lead = _judge_ahead(people, person, judge, closeness)
+        table.loc[person] = [len(own), np.nan, np.nan]
+        if len(own) >= LEAST_ITEMS:
+            ahead[person] = own
+            table.loc[person] = [len(own), own.mean(), _p_below(lead, epsilon)]
     table = table.astype({"n": int, "advantage": float, "p": float})
     bounds = [_wilson(row.advantage, row.n, confidence) for row in table.itertuples()]
     table[["low", "high"]] = np.reshape(bounds, (-1, 2))
@@ -117,6 +112,18 @@ def alt_test(
         "missing": int(judge.isna().sum()),
     }
     return table[["n", "advantage", "low", "high", "p", "rejected"]]
+
+
+def _judge_ahead(
+    people: pd.DataFrame, person: Any, judge: pd.Series, closeness: Any
+) -> tuple[pd.Series, np.ndarray]:
+    """Whether the judge is at least as close to the others as a person, and the person's lead."""
+    others = people.drop(columns=person)
+    shown = people[person].notna() & judge.notna() & others.notna().any(axis=1)
+    of_judge = closeness(others[shown], judge[shown])
+    of_person = closeness(others[shown], people.loc[shown, person])
+    ahead = (of_judge >= of_person).astype(float)
+    return ahead, ((of_person >= of_judge) - ahead).to_numpy(dtype=float)
 
 
 def _share_alike(others: pd.DataFrame, labels: pd.Series) -> pd.Series:
@@ -433,7 +440,7 @@ def effective_judges(
             pairs.append(correlations(x, y, weights, statistics=["pearson"]))
         return np.nanmean(pairs, axis=0)
 
-    options = {"confidence": confidence, "n_resamples": n_resamples, "seed": seed}
+    options: dict[str, Any] = {"confidence": confidence, "n_resamples": n_resamples, "seed": seed}
     design = Design(np.arange(n))
     drawn = tabulate(statistic, ["error_correlation"], design, method="fisher", **options)
     r = drawn[INTERVAL].to_numpy()[0]

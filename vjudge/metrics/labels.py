@@ -8,6 +8,7 @@ then a stratified sample, and `label_weights` says how many items each label sta
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -256,8 +257,6 @@ def weighted_correlations(
         """The three correlations for columns of weights of the labels."""
         return values(lambda w: correlations(x, y, w), worth)
 
-    n = len(x)
-    n_items = float(weights.sum())
     estimate = of(weights[:, None])[:, 0]
     if codes is not None:
         groups = int(codes.max(initial=-1)) + 1
@@ -265,29 +264,12 @@ def weighted_correlations(
         spread = (without - without.mean(axis=1, keepdims=True)) ** 2
         variance = (groups - 1) / groups * spread.sum(axis=1)
         freedom = np.full(3, groups - 1.0)
-        how = f"a jackknife over {groups} groups of {n} weighted labels"
+        how = f"a jackknife over {groups} groups of {len(x)} weighted labels"
     else:
-        levels, stratum = np.unique(np.round(weights, 9), return_inverse=True)
-        labels = np.bincount(stratum)
-        sizes = levels * labels
-        in_stratum = stratum[:, None] == np.arange(len(levels))
-        # 1) how the labels of a stratum vary: leave out each, the others of it standing in
-        more = (labels / np.maximum(labels - 1, 1))[stratum]
-        stand_in = np.where(stratum[:, None] == stratum, more, 1.0) * (1 - np.eye(n))
-        squares = np.nan_to_num(
-            (of(weights[:, None] * stand_in) - estimate[:, None]) ** 2, nan=np.inf
-        )
-        within = squares @ in_stratum * (labels - 1) / labels
-        within[:, (labels < 2) & (sizes > 1.5)] = np.nan
-        # 2) how the sizes of the strata vary: leave out each item
-        smaller = of(weights[:, None] * np.where(in_stratum, 1 - 1 / sizes, 1.0))
-        between = (n_items - 1) / n_items * ((smaller - estimate[:, None]) ** 2 @ sizes)
-        variance = within.sum(axis=1) + between
-        with np.errstate(invalid="ignore", divide="ignore"):
-            freedom = variance**2 / (within**2 / np.maximum(labels - 1, 1)).sum(axis=1)
+        variance, freedom, n_strata = _over_strata(of, estimate, weights)
         how = (
-            f"a stratified jackknife of {n} labels that stand for {n_items:g} items,"
-            f" {len(levels)} different weights"
+            f"a stratified jackknife of {len(x)} labels that stand for {weights.sum():g} items,"
+            f" {n_strata} different weights"
         )
     with np.errstate(invalid="ignore", divide="ignore"):
         reach = student(confidence, freedom) * np.sqrt(variance) / (1 - estimate**2)
@@ -299,3 +281,29 @@ def weighted_correlations(
         )
     method = f"{confidence:.0%} Student's intervals on Fisher's z scale, by {how}"
     return on_fisher_scale(estimate, reach), method
+
+
+def _over_strata(
+    of: Callable[[Floats], Floats], estimate: Floats, weights: Floats
+) -> tuple[Floats, Floats, int]:
+    """The jackknife's variance, its degrees of freedom and the number of strata."""
+    levels, stratum = np.unique(np.round(weights, 9), return_inverse=True)
+    labels = np.bincount(stratum)
+    sizes = levels * labels
+    n_items = weights.sum()
+    in_stratum = stratum[:, None] == np.arange(len(levels))
+    # 1) how the labels of a stratum vary: leave out each, the others of it standing in
+    more = (labels / np.maximum(labels - 1, 1))[stratum]
+    stand_in = np.where(stratum[:, None] == stratum, more, 1.0)
+    np.fill_diagonal(stand_in, 0)
+    squares = (of(weights[:, None] * stand_in) - estimate[:, None]) ** 2
+    within = np.nan_to_num(squares, nan=np.inf) @ in_stratum * (labels - 1) / labels
+    within[:, (labels < 2) & (sizes > 1.5)] = np.nan
+    # 2) how the sizes of the strata vary: leave out each item
+    smaller = of(weights[:, None] * np.where(in_stratum, 1 - 1 / sizes, 1.0))
+    between = (n_items - 1) / n_items * ((smaller - estimate[:, None]) ** 2 @ sizes)
+    variance = within.sum(axis=1) + between
+    # 3) Satterthwaite's degrees of freedom
+    with np.errstate(invalid="ignore", divide="ignore"):
+        freedom = variance**2 / (within**2 / np.maximum(labels - 1, 1)).sum(axis=1)
+    return variance, freedom, len(levels)

@@ -294,8 +294,7 @@ def tabulate(
     _warn_undefined(table.index[~defined], why)
     units = design.n_units
     if defined.any() and units < 2:
-        only = "one item" if design.groups is None else "all items belong to one group"
-        warn(f"intervals are undefined: {only}")
+        warn("intervals are undefined: there is one item, or all belong to one group")
     elif defined.any() and n_resamples:
         drawn = replicates(statistic, design, n_resamples=n_resamples, seed=seed, width=width)
         factors = np.broadcast_to(inflation, len(table))
@@ -305,12 +304,10 @@ def tabulate(
         table["low"], table["high"], undefined = np.transpose(bounds)
         _warn_of_intervals(table, undefined[defined].max(), why, no_width)
     ways = ", ".join(dict.fromkeys(METHODS[way] for way in methods))
-    sample = f"{len(design.cell)} {unit}"
-    if design.groups is not None:
-        sample = f"{units} groups of {sample}"
+    grouped = "" if design.groups is None else f"{units} groups of "
     table.attrs["method"] = (
-        f"{confidence:.0%} bootstrap intervals ({ways}), {n_resamples:,} resamples of {sample},"
-        f" seed {seed}"
+        f"{confidence:.0%} bootstrap intervals ({ways}), {n_resamples:,} resamples of"
+        f" {grouped}{len(design.cell)} {unit}, seed {seed}"
     )
     return table
 
