@@ -167,6 +167,19 @@ def test_an_answer_is_one_json_object_bare_fenced_or_in_prose(text):
     assert read(text) == {"judgeable": True, "reason": "x"}
 
 
+def test_an_answer_that_repeats_the_forms_words_is_none():
+    """As a model of half a billion parameters did in most of its answers."""
+    for stage in STAGES.values():
+        sample = json.loads(stage["sample"])
+        with pytest.raises(Fault, match="wrong form: repeats"):
+            faults.check_copied(sample, sample)
+    mine = {"criteria": [{"criteria": "Is it red?", "grounds": "the colours"}]}
+    faults.check_copied(mine, json.loads(STAGES["brainstorm"]["sample"]))
+    mine["criteria"][0]["grounds"] = "What in the image it is judged on."
+    with pytest.raises(Fault, match="what in the image it is judged on"):
+        faults.check_copied(mine, json.loads(STAGES["brainstorm"]["sample"]))
+
+
 @pytest.mark.parametrize(
     ("kind", "answer"),
     [

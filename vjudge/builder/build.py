@@ -568,6 +568,7 @@ class _Stages:
                 try:
                     limit = self.options["max_new_tokens"]
                     answer = faults.read_answer(record, STAGES[stage]["schema"], limit)
+                    faults.check_copied(answer, json.loads(STAGES[stage]["sample"]))
                     results[row["id"]] = row | read(row, given, answer)
                 except Fault as error:
                     fault = error

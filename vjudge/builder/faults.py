@@ -29,7 +29,7 @@ KINDS = {
     "turned down": "the request was refused: too long, an unusable picture",
     "cut off": "the answer reached the limit of new tokens",
     "not JSON": "the answer holds no JSON object",
-    "wrong form": "the JSON object has other fields or values than asked for",
+    "wrong form": "the JSON object has other fields or values than asked for, or the form's words",
     "markup": "a text holds headings of the judge's prompt, control tokens or invisible characters",
     "score leak": "a text judges itself: its own score, the rubric or planned errors",
     "length": "a text is shorter or longer than asked for",
@@ -180,6 +180,25 @@ def read_answer(record: Mapping[str, Any], schema: Mapping[str, Any], limit: int
         wrong.append(f"{error.json_path}: {shorten(error.message, 100)}")
     note = "its fields were not those of the form shown above."
     raise Fault("wrong form", "; ".join(wrong[:5]), note)
+
+
+def check_copied(answer: Any, sample: Any) -> None:
+    """Raise a `Fault` where an answer repeats the words of the form that it was shown."""
+    copied = set(_texts_in(answer)) & set(_texts_in(sample))
+    if copied:
+        note = "it repeated the words of the form; fill the form in."
+        raise Fault("wrong form", f"repeats {min(copied)!r} of the form", note)
+
+
+def _texts_in(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [normal(value)] if normal(value) else []
+    if isinstance(value, dict):
+        value = list(value.values())
+    texts = []
+    for part in value if isinstance(value, list) else ():
+        texts += _texts_in(part)
+    return texts
 
 
 def _objects(text: str) -> list[tuple[int, dict[str, Any]]]:
