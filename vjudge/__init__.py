@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from vjudge.benchmarks import benchmark, run_benchmark
     from vjudge.data import load_collection, load_verdicts, truth
     from vjudge.judge import Judge, load_judge, plan
-    from vjudge.metrics import agreement, bradley_terry, compare_judges, correlate, win_rate
+    from vjudge.metrics import bradley_terry, compare_judges, correlate, win_rate
+    from vjudge.metrics.agreement import agreement
     from vjudge.panels import panel
     from vjudge.records import Criterion, Item, Pair, Rubric
     from vjudge.reports import from_scores, report
