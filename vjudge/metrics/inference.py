@@ -357,16 +357,23 @@ def labels_needed(
         result.loc[count, "correlation"] = own
         lead = math.atanh(own) - math.atanh(goal)
         error = math.sqrt(variance / n)  # of the pilot's own lead
-        leads = {"items": lead, "low": lead + error, "high": lead - error}
-        for name in ["items"] if difference is not None else leads:
-            if min(lead, leads[name]) > 0:
-                items = math.ceil(quantile**2 * variance / leads[name] ** 2 + 3)
-                result.loc[count, name] = items
+        if lead > 0:
+            result.loc[count, "items"] = _items(lead, variance, quantile)
+        if lead > 0 and difference is None:
+            result.loc[count, "low"] = _items(lead + error, variance, quantile)
+            result.loc[count, "high"] = _items(lead - error, variance, quantile)
     if result["items"].isna().all():
         raise ValueError("in the pilot the judge is not ahead: no number of items would show it")
     result["labels"] = result["items"] * raters
     result.attrs = {"pilot": n, "reliability": reliability, "power": power, "alpha": alpha}
     return result
+
+
+def _items(lead: float, variance: float, quantile: float) -> float:
+    """How many items show a lead on Fisher's z scale; NaN where there is none."""
+    if lead <= 0:
+        return math.nan
+    return math.ceil(quantile**2 * variance / lead**2 + 3)
 
 
 def _reliability_of_one(people: pd.DataFrame) -> float:

@@ -471,14 +471,11 @@ def bradley_terry(
     # Each kind of comparison is a cell: who met whom, what came of it, and how much it counts.
     points = (choice == "a") + (choice == "tie") / 2
     cells, cell = distinct(np.column_stack([i, j, points, worth])[used])
-    a, b = cells[:, :2].astype(np.int64).T
-    half, times = cells[:, 2:].T
-    first_wins = by_code(a * p + b, p * p) * (half * times)
-    second_wins = by_code(b * p + a, p * p) * ((1 - half) * times)
+    wins = _wins(cells, p)
 
     def statistic(w: Weights) -> Floats:
-        won = first_wins @ w + second_wins @ w
-        strength = _strengths(np.moveaxis(won.reshape(p, p, -1), -1, 0))
+        won = (wins @ w).reshape(p, p, -1)
+        strength = _strengths(np.moveaxis(won, -1, 0))
         if anchor is not None:
             strength = strength - strength[:, [players.index(anchor)]]
         return np.asarray(strength.T)
@@ -501,6 +498,14 @@ def bradley_terry(
         table[name] = 1000 + ELO_PER_LOGIT * table[bound]
     columns = ["estimate", "low", "high", "elo", "elo_low", "elo_high", "n"]
     return table[columns].sort_values("estimate", ascending=False, kind="stable")
+
+
+def _wins(cells: Floats, p: int) -> Any:
+    """The matrix of the wins of each player over each, of kinds of comparisons."""
+    first, second = cells[:, :2].astype(np.int64).T
+    points, times = cells[:, 2:].T
+    of_first = by_code(first * p + second, p * p) * (points * times)
+    return of_first + by_code(second * p + first, p * p) * ((1 - points) * times)
 
 
 def _strengths(won: Floats) -> Floats:
