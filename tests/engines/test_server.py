@@ -52,7 +52,7 @@ from vjudge.engines.logprobs import at_verdict, read_tokens
 from vjudge.engines.server import UNCOUNTED, ServerCall, ServerError
 from vjudge.images import open_image
 from vjudge.judge import Judge, load_judge
-from vjudge.prompts import TEMPLATES
+from vjudge.prompts import TEMPLATES, Prompt
 from vjudge.records import Item
 from vjudge.runs import Run
 
@@ -576,6 +576,14 @@ def test_reasoning_is_kept_beside_the_feedback(rows: Any) -> None:
     thought["choices"][0]["message"]["reasoning_content"] = "[RESULT] 1, I first thought"
     frame, _ = graded(thought, rows[:1])
     assert frame["score"][0] == 3 and frame["reasoning"][0].endswith("I first thought")
+
+
+def test_a_free_question_has_no_marker_and_no_scale() -> None:
+    """The answers of a builder or a policy; an empty marker was an error once it was looked for."""
+    with ChatServer(lambda request: Reply(PROSE), tokenizer=Tokenizer(chatml)) as server:
+        engine = ask(server).engine
+        (batch,) = engine.answer([Prompt(("What is it?",))], [[]], Ask(max_new_tokens=5))
+    assert (batch[0].text, batch[0].failure) == ("It is a fair answer.", None)
 
 
 def test_the_spend_limit(rows: Any) -> None:
