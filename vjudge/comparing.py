@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from vjudge import data
-from vjudge.asking import ORDERS, Call, Options, Record, prepare
+from vjudge.asking import Call, Options, Record, prepare
 from vjudge.data.schema import CollectionError, Problem, id_of, plain
 from vjudge.grading import WORK, answered, grade, table
 from vjudge.records import NAN, unit_of
@@ -78,20 +78,32 @@ def turned(record: Record) -> Record:
 
 def said_together(records: Sequence[Record], options: Options) -> Record:
     """The columns of a pair: both orders combined, or of several draws the majority."""
-    # 1) the verdict of each order, and of both
-    draws = [turned(record) for record in records]
-    by_order = {}
-    for order in ORDERS:
-        votes = [draw["verdict"] for draw in draws if draw["order"] == order]
-        if votes:
-            by_order[f"verdict_{order}"] = majority(votes)
-    verdict, consistent = combine(list(by_order.values()))
+    # 1) what each draw says, and what it took
+    draws = []
+    votes = []
+    by_order: dict[str, list[str | None]] = {}
+    failures = []
+    closed = False
+    work = dict.fromkeys(WORK, 0)
+    for record in records:
+        draw = turned(record)
+        draws.append(draw)
+        votes.append(draw["verdict"])
+        by_order.setdefault(draw["order"], []).append(draw["verdict"])
+        closed = closed or draw["closed"]
+        if draw["failure"]:
+            failures.append(f"{draw['order']}: {draw['failure']}")
+        for name in WORK:
+            work[name] += draw[name]
+
+    # 2) the verdict of each order, and of both
+    in_order = {f"verdict_{order}": majority(own) for order, own in by_order.items()}
+    verdict, consistent = combine(list(in_order.values()))
     row: Record = {"verdict": verdict, "consistent": consistent}
     row["probability_a"] = sum(draw["chance"] for draw in draws) / len(draws)
 
-    # 2) each draw: beside one another where an order was asked once, else as votes and a list
+    # 3) each draw: beside one another where an order was asked once, else as votes and a list
     if options.samples > 1 or options.orders == "random":
-        votes = [draw["verdict"] for draw in draws]
         row["verdict"] = majority(votes)
         for choice in POINTS:
             row[f"votes_{choice}"] = votes.count(choice)
@@ -104,15 +116,8 @@ def said_together(records: Sequence[Record], options: Options) -> Record:
     if options.orders == "random":
         del row["consistent"]
     else:
-        row |= by_order
-
-    # 3) what is missing, and what it took
-    failures = [f"{draw['order']}: {draw['failure']}" for draw in draws if draw["failure"]]
-    row["failure"] = "; ".join(failures) or None
-    row["closed"] = any(draw["closed"] for draw in draws)
-    for name in WORK:
-        row[name] = sum(draw[name] for draw in draws)
-    return row
+        row |= in_order
+    return row | {"failure": "; ".join(failures) or None, "closed": closed, **work}
 
 
 def majority(choices: Sequence[str | None]) -> str | None:
