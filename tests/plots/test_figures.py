@@ -148,7 +148,8 @@ def test_a_heatmap_shows_every_cell_its_interval_and_the_best():
     fig = plots.heatmap(table, **WIDE)
     assert shown(fig).count("–") == 1
     cells = table.dropna()[["estimate", "low", "high"]].to_numpy()
-    assert {style.short(*cell).replace(" ", "\n", 1) for cell in cells} <= set(shown(fig))
+    numbers = [[style.short(value) for value in cell] for cell in cells]
+    assert {f"{r}\n[{low}, {high}]" for r, low, high in numbers} <= set(shown(fig))
     bold = [text.get_text()[:3] for text in texts(fig) if text.get_weight() == "bold"]
     best = table.query("not ceiling").groupby("benchmark")["estimate"].max()
     assert sorted(bold) == sorted(style.short(r) for r in best), "people are not compared"

@@ -38,7 +38,9 @@ def heatmap(table: pd.DataFrame, *, label: str = "Pearson r", **options: Any) ->
     names = list(table["judge"].unique())
     benchmarks = list(table["benchmark"].unique())
     cells = table.set_index(axes).reindex(columns=BOUNDS).astype(float)
-    texts = cells.apply(lambda row: short(*row).replace(" ", "\n", 1), axis=1)
+    shown = cells.map(short)
+    bounds = "\n[" + shown["low"] + ", " + shown["high"] + "]"
+    texts = shown["estimate"] + bounds.where(cells["low"].notna(), "")
     own = table if "ceiling" not in table else table[~table["ceiling"].astype(bool)]
     rounded = own.set_index(axes)["estimate"].round(3)
     best = rounded.eq(rounded.groupby("benchmark").transform("max"))
@@ -109,7 +111,7 @@ def _matrix(
     rows = paper.labels(values.index, 0.34 * paper.inches, what="Rows")
     fold = max(1, int(8 * side)) if upright else 2  # lines of a column's name
     columns = paper.labels(values.columns, 1.1 if upright else side, lines=fold, what="Columns")
-    lines = max(_lines(rows), 1.4 * _lines(texts.stack()))
+    lines = max(_lines(rows), 1.15 * _lines(texts.stack()))
     above = _widest(columns) if upright else 0.3
     high = 0.13 * lines + 0.07
     fig, ax = paper.subplots(high * len(rows) + above + (0.6 if label else 0.1))

@@ -182,7 +182,7 @@ class Page:
             ax.remove()
         shown = list(axes.flat[: len(names)])
         if len(names) > 1:
-            titles = self.labels(names, self.inches / columns - 0.3, lines=2, what="Panels")
+            titles = self.labels(names, self.inches / columns - 0.3, lines=3, what="Panels")
             for ax, title in zip(shown, titles, strict=True):
                 ax.set_title(title, pad=3, **SMALL)
         return fig, shown
