@@ -18,11 +18,9 @@ import lab  # noqa: E402
 
 FIGURES = [ROOT / f"figures/{name}.png" for name in ("correlation_raters", "correlation_public")]
 TARGET = ROOT / "figures/front.png"
-WIDTH, REVIEW_WIDTH, GAP = (
-    1800,
-    900,
-    50,
-)  # pixels: of the picture, of its left part, and between the parts
+WIDTH = 1800  # pixels of the picture
+REVIEW_WIDTH = 900  # of its left part
+GAP = 50  # between the parts
 CELL = """
 import vjudge as vj
 from vjudge import probes
@@ -64,19 +62,17 @@ def scaled(picture: Image.Image, width: int) -> Image.Image:
 
 def main() -> None:
     review = scaled(trimmed(photograph()), REVIEW_WIDTH)
-    figures = [
-        scaled(trimmed(Image.open(path).convert("RGB")), WIDTH - REVIEW_WIDTH - GAP)
-        for path in FIGURES
-    ]
-    both = Image.new("RGB", (WIDTH, review.height), "white")
-    both.paste(review, (0, 0))
-    space = (review.height - sum(figure.height for figure in figures)) // (len(figures) + 1)
-    top = space
+    figures = []
+    for path in FIGURES:
+        figure = trimmed(Image.open(path).convert("RGB"))
+        figures.append(scaled(figure, WIDTH - REVIEW_WIDTH - GAP))
+    height = sum(figure.height for figure in figures) + GAP
+    both = Image.new("RGB", (WIDTH, max(review.height, height)), "white")
+    both.paste(review, (0, (both.height - review.height) // 2))
+    top = (both.height - height) // 2
     for figure in figures:
         both.paste(figure, (REVIEW_WIDTH + GAP, top))
-        top += figure.height + space
-    # Eighteen shades of each colour, a third of the size: a palette would give rare colours away.
-    both = both.point([15 * round(shade / 15) for shade in range(256)] * 3)
+        top += figure.height + GAP
     both.save(TARGET, optimize=True)
     print(
         f"{TARGET.relative_to(ROOT)}: {both.width} x {both.height}, {TARGET.stat().st_size / 1000:.0f} kB"

@@ -109,10 +109,14 @@ def _matrix(
     texts = _fitting(paper, texts.fillna(""), side)
     upright = _widest(" ".join(values.columns).split()) > side
     rows = paper.labels(values.index, 0.34 * paper.inches, what="Rows")
-    fold = max(1, int(8 * side)) if upright else 2  # lines of a column's name
-    columns = paper.labels(values.columns, 1.1 if upright else side, lines=fold, what="Columns")
-    lines = max(_lines(rows), 1.15 * _lines(texts.stack()))
+    room = side
+    fold = 2  # inches and lines of a column's name
+    if upright:
+        room = 1.1
+        fold = max(1, int(8 * side))
+    columns = paper.labels(values.columns, room, lines=fold, what="Columns")
     above = _widest(columns) if upright else 0.3
+    lines = max(_lines(rows), 1.15 * _lines(texts.stack()))
     high = 0.13 * lines + 0.07
     fig, ax = paper.subplots(high * len(rows) + above + (0.6 if label else 0.1))
     bar = dict(location="bottom", aspect=40, pad=0.03, label=label)
@@ -120,7 +124,7 @@ def _matrix(
     look |= dict(annot=texts, fmt="", annot_kws=SMALL, linewidths=1)
     sns.heatmap(values.astype(float), mask=~known, ax=ax, **look)
     for text, strong in zip(ax.texts, bold.to_numpy()[known.to_numpy()], strict=True):
-        text.set(weight="bold" if strong is True or strong == 1 else "normal", linespacing=1.0)
+        text.set(weight="bold" if strong == 1 else "normal", linespacing=1.0)
     for i, j in np.argwhere(~known.to_numpy() & texts.ne("").to_numpy()):
         ax.text(j + 0.5, i + 0.5, "\N{EN DASH}", color=PALE, **CENTER)
     ax.tick_params(length=0, labeltop=True, labelbottom=False, labelrotation=0)

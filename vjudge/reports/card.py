@@ -19,10 +19,11 @@ from matplotlib.figure import Figure
 
 import vjudge
 from vjudge import data, metrics, plots, probes
-from vjudge.metrics.tables import CHOICES, format_interval, format_number, groups_of, shares
+from vjudge.metrics.tables import CHOICES, format_number, groups_of, shares
 from vjudge.probes.effects import mean
 from vjudge.probes.runs import MissingInputError
 from vjudge.reports import page
+from vjudge.reports.page import interval_text
 from vjudge.reports.sides import SAMPLES, Side, by_name, check_request, side_of
 
 CLAIMS = {
@@ -269,13 +270,6 @@ def _measure(card: Card, side: Side, controls: int | None, options: dict[str, An
             continue
         table = table.reindex(columns=COLUMNS).reset_index(drop=True).astype({"n": int})
         card.parts.append(Part(name, side.name, verdict, sentence, table))
-
-
-def interval_text(row: Any) -> str:
-    """An estimate and its bounds as the card prints them."""
-    digits = 0 if str(row.get("unit")).startswith("tokens") else 2
-    text = format_interval(row["estimate"], row["low"], row["high"], digits, zero=False)
-    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def _agreement(card: Card, side: Side, name: str, options: dict[str, Any]) -> Finding:

@@ -42,11 +42,16 @@ def _numbers(table: pd.DataFrame) -> list[list[str]]:
     """A part's numbers as texts: measure, estimate with interval, unit, n and p."""
     lines = []
     for row in table.to_dict("records"):
-        digits = 0 if str(row["unit"]).startswith("tokens") else 2
-        text = format_interval(row["estimate"], row["low"], row["high"], digits)
         p = "" if pd.isna(row["p_holm"]) else "p " + format_p(row["p_holm"])
-        lines.append([row["measure"], text, row["unit"], f"n = {row['n']:,}", p])
+        lines.append([row["measure"], interval_text(row), row["unit"], f"n = {row['n']:,}", p])
     return lines
+
+
+def interval_text(row: Any) -> str:
+    """An estimate and its bounds as the card prints them."""
+    digits = 0 if str(row.get("unit")).startswith("tokens") else 2
+    text = format_interval(row["estimate"], row["low"], row["high"], digits, zero=False)
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def _pixels(figure: Any) -> bytes:
