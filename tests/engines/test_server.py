@@ -601,8 +601,9 @@ NAMES = "choices message content finish_reason logprobs top_logprobs token logpr
 SIMPLE = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
 JSON = st.recursive(
     SIMPLE | st.just("[RESULT] 3"),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
+    ),
     max_leaves=20,
 )
 
@@ -702,6 +703,7 @@ def test_keys_and_addresses(monkeypatch: Any) -> None:
 
 
 # --- other people's servers -----------------------------------------------------------------------
+
 
 def test_transformers_own_server_judges_as_the_engine_here(
     tmp_path: Path,

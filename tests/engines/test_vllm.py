@@ -163,9 +163,7 @@ def judge_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Judge, Any]
 
 
 @pytest.mark.parametrize("mode", ["feedback", "score"])
-def test_verdicts_equal_the_transformers_engines(
-    judge_of: Any, scenes: Any, mode: str
-) -> None:
+def test_verdicts_equal_the_transformers_engines(judge_of: Any, scenes: Any, mode: str) -> None:
     """vLLM's probabilities are of the whole output layer, ours without the image token's share."""
     judge, llm = judge_of(TINY)
     ours = load_judge("tiny", device="cpu")

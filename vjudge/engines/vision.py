@@ -307,9 +307,7 @@ def images_of(model: VisionLanguageModel, mode: str | None = None) -> CallImages
     return ProcessedImages(model, mode)
 
 
-def left_padded(
-    ids: Ids, pad: int, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
+def left_padded(ids: Ids, pad: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows of tokens as one tensor (rows, longest), padded on the left, and the mask."""
     rows = [torch.tensor(row, dtype=torch.long) for row in ids]
     ones = [torch.ones_like(row) for row in rows]
