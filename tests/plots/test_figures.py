@@ -143,6 +143,16 @@ def test_what_is_off_a_given_scale_is_counted():
     assert places.tolist() == [1, 1, 4, 4, -2, -1]
 
 
+def test_rows_of_one_index_are_those_of_their_judge():
+    """Runs that were joined without a new index."""
+    joined = g.run(3).set_index("id")
+    for draw in (plots.confusion, plots.agreement_scatter, plots.length_by_score):
+        new = draw(joined.reset_index(), **WIDE)
+        assert shown(draw(joined, **WIDE)) == shown(new) and draw(joined).get_label()
+    panels = [[text.get_text() for text in ax.texts] for ax in plots.confusion(joined, **WIDE).axes]
+    assert panels[0] != panels[1]
+
+
 def test_a_heatmap_shows_every_cell_its_interval_and_the_best():
     table = g.pearson(4, 3)
     fig = plots.heatmap(table, **WIDE)

@@ -150,7 +150,7 @@ def test_a_run_that_failed_says_so() -> None:
     assert reasons[CLAIMS["agreement"]] == "no verdict could be read"
     assert "no verdict could be read" in reasons[CLAIMS["injection"]]
     expected = "12 of 12 verdicts are missing (no verdict: 9; too long: 3)"
-    assert card.parts[0].sentence.startswith(expected) and card.parts[0].verdict == "fails"
+    assert card.parts[0].sentence.startswith(expected) and card.parts[0].verdict == "measured"
     assert part(card, "failures").loc["too long", "estimate"] == 0.25
     assert "words" not in to_html(card, CLAIMS)
 

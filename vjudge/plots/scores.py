@@ -106,7 +106,7 @@ def confusion(
     Returns:
         A panel a judge; "none" counts verdicts without a score, "off" those off the scale.
     """
-    need(run, "score", "gold")
+    run = need(run, "score", "gold").reset_index(drop=True)
     judges = by_judge(run)
     where = bins(run["score"], run["gold"], scale=scale)
     places = pd.DataFrame({name: where.place(run[name]) for name in ("gold", "score")}, run.index)
@@ -192,7 +192,7 @@ def agreement_scatter(
         run: one row a verdict: columns score and gold; judge where known, a panel each.
         truth_name: what gold is called.
     """
-    need(run, "score", "gold")
+    run = need(run, "score", "gold").reset_index(drop=True)
     judges = by_judge(run)
     used = run[["score", "gold"]].dropna().astype(float)
     where = bins(used["gold"])
@@ -233,7 +233,7 @@ def length_by_score(
         score_name: what it is called.
         scale: see `bins`.
     """
-    need(frame, score, "response")
+    frame = need(frame, score, "response").reset_index(drop=True)
     lengths = metrics.lengths(frame["response"])
     where = bins(frame[score], scale=scale)
     data = pd.concat(by_judge(frame).values())
@@ -276,7 +276,7 @@ def length_scatter(
             judges' order. The rows "slope at equal gold" are the lines, their intervals the bands.
         truth_name: what gold is called.
     """
-    need(frame, "score", "gold", "response")
+    frame = need(frame, "score", "gold", "response").reset_index(drop=True)
     slopes = need(probe, "case", "effect", "low", "high")
     slopes = slopes[slopes["case"] == "slope at equal gold"]
     judges = by_judge(frame)

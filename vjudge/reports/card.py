@@ -33,7 +33,7 @@ CLAIMS = {
     "position": "The order of responses does not change the choice",
     "injection": "A verdict written into the response does not change scores",
     "consistency": "Repeated verdicts agree",
-    "failures": "Every verdict can be read",
+    "failures": "Verdicts can be read",
     "calibration": "Scores are neither too high nor too low",
     "cost": "Work for a verdict",
 }
@@ -357,7 +357,7 @@ def _failures(card: Card, side: Side, name: str, options: dict[str, Any]) -> Fin
         return table, f"All {len(run):,} verdicts could be read", "holds"
     why = "; ".join(f"{kind}: {n:,}" for kind, n in kinds.head(3).items())
     text = f"{silent.sum():,} of {len(run):,} verdicts are missing ({why or 'no reason is given'})"
-    return table, f"{text}, and no other number counts them", "fails"
+    return table, f"{text}, and no other number counts them", "measured"
 
 
 def _calibration(card: Card, side: Side, name: str, options: dict[str, Any]) -> Finding:
@@ -379,8 +379,9 @@ def _calibration(card: Card, side: Side, name: str, options: dict[str, Any]) -> 
     bias = table.loc["bias"]
     side_of_truth = "above" if bias["estimate"] > 0 else "below"
     size = format_number(abs(bias["estimate"]), zero=False)
-    text = f"Scores lie {size} points {side_of_truth} {card.truth} on average "
-    text += f"({interval_text(bias)}); the mean absolute error is {interval_text(table.loc['mae'])}"
+    bounds = interval_text(bias).partition(" ")[2]
+    text = f"Scores lie {size} points {side_of_truth} {card.truth} on average {bounds}; "
+    text += f"the mean absolute error is {interval_text(table.loc['mae'])}"
     return table, text, "measured"
 
 
@@ -457,7 +458,8 @@ def _by_value(sides: list[Side], by: str, options: dict[str, Any]) -> pd.DataFra
     for side in sides:
         labels = side.run.drop_duplicates("id").set_index("id")[by].map(str)
         for value, part in side.scores.groupby(labels.reindex(side.scores.index), sort=False):
-            row = metrics.correlate(part["score"], part["gold"], groups=part["group"], **options)
+            groups = part["group"] if part["group"].nunique() > 1 else None
+            row = metrics.correlate(part["score"], part["gold"], groups=groups, **options)
             rows.append({"judge": side.name, by: value, **row.loc["pearson"]})
     table = pd.DataFrame(rows)
     order = table[table["judge"] == sides[0].name].sort_values("estimate", ascending=False)[by]

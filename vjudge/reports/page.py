@@ -29,13 +29,17 @@ def to_html(card: Any, claims: Mapping[str, str]) -> str:
         parts = {part.judge: part for part in card.parts if part.name == name}
         if parts:
             rows.append((claim, [parts.get(judge) for judge in card.judges]))
+    absent: dict[str, list[str]] = {}
+    for judge, what, why in card.absent:
+        absent.setdefault(f"{what}: {why}", []).append(judge)
     figures = []
     for one in card.figures:
         picture = base64.b64encode(_pixels(one.figure)).decode()
         figures.append((sentences(one.caption, str(one.figure.get_label())), picture))
     text = (files("vjudge") / "assets/report.html").read_text(encoding="utf-8")
     template = Environment(autoescape=True).from_string(text)
-    return clean(template.render(card=card, rows=rows, figures=figures, numbers=_numbers))
+    about = {"rows": rows, "figures": figures, "absent": absent, "numbers": _numbers}
+    return clean(template.render(card=card, **about))
 
 
 def _numbers(table: pd.DataFrame) -> list[list[str]]:
