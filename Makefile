@@ -45,7 +45,7 @@ define REPORTS
 import shutil
 import vjudge as vj
 tiny, scenes = vj.load_judge("tiny", device="cpu"), vj.load_collection("scenes", split="test")
-vj.report(tiny, scenes, gold="exact", collection="Scenes", controls=400, out="outputs/report_tiny")
+vj.report(tiny, scenes, gold="exact", collection="Scenes", out="outputs/report_tiny")
 names = {"llava_critic_7b": "LLaVA-Critic-7B", "phi4_15b": "Phi-4", "gemini_2_5_flash": "Gemini 2.5 Flash"}
 verdicts = vj.load_verdicts("mllm-judge").rename(columns=names).assign(dataset=lambda frame: frame["group"])
 verdicts.attrs["judges"] = list(names.values())
