@@ -299,7 +299,7 @@ def write_llava_next(pairs: Any, folder: str | Path) -> Path:
             image = open_image(source)
             names.append(f"{fingerprint(image)[:24]}.png")
             image.save(images / names[-1])
-        entry = {"id": str(row["id"])}
+        entry: dict[str, Any] = {"id": str(row["id"])}
         if names:
             entry["image"] = names[0] if len(names) == 1 else names
         entry |= {"prompt": row["instruction"], "chosen": row["chosen"]}

@@ -181,12 +181,12 @@ class VoteLog:
         if kind is None or not isinstance(value, (kind, type(None))):
             what = f"the {shortened(field)} {shortened(value)} is not a vote"
             raise ReviewError(f"{where}: {what}; correct or remove it, or use another folder")
-        about: set[Any] = set()
+        about: Any = ()
         if field == "tags" and value:
-            about = set(value)
+            about = value
         elif field in ("better", "next_best") and value:
-            about = {value}
-        unknown = about.difference(self.judges, ANSWERS[2:])
+            about = (value,)
+        unknown = set(about).difference(self.judges, ANSWERS[2:])
         if unknown:
             what = f"a vote about {shortened(min(unknown))}, not under review"
             raise ReviewError(f"{where}: {what}; use another folder")

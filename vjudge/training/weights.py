@@ -142,9 +142,8 @@ def save_weights(
     for name, weight in network.named_parameters():
         if weight.requires_grad:
             name = name.replace("_fsdp_wrapped_module.", "")  # what FSDP wraps
-            if state is not None:
-                weight = state[name]
-            weights[name] = weight.detach().contiguous().cpu()
+            value = weight if state is None else state[name]
+            weights[name] = value.detach().contiguous().cpu()
     save_file(weights, file.with_suffix(".part"), {"format": "pt"})
     file.with_suffix(".part").replace(file)
 
@@ -253,7 +252,7 @@ def write_checkpoint(
         state = network.state_dict()
     tower = getattr(network.config, "vision_config", None)
     if network.config.model_type in ("llava", "llava_onevision"):
-        if tower.model_type in OLDER_TOWERS:
+        if tower is not None and tower.model_type in OLDER_TOWERS:
             state = tower_names(state)
     if dtype is not None:
         for name, tensor in state.items():
