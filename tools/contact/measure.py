@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from train import ADAPTERS, WORDING, judged
+from train import ADAPTERS, WORDING, described_first, judged
 
 import vjudge as vj
 from vjudge import preference
@@ -47,7 +47,7 @@ def measure(folder: Path, given: argparse.Namespace) -> None:
             shown = vj.probes.blanked(items)
         if what == "blanked" and given.zero_shot:
             break
-        run = judge.grade(shown, max_new_tokens=90, unread="missing", progress=False)
+        run = judge.grade(shown, max_new_tokens=150, unread="missing", progress=False)
         aspect = [scenes.ASPECT_OF[criteria] for criteria in items["criteria"]]
         run = run.assign(aspect=aspect, case=[id.rpartition("-")[0] for id in run["id"]])
         table = vj.correlate(run["score"], run["gold"], groups=run["group"])
@@ -65,7 +65,7 @@ def measure(folder: Path, given: argparse.Namespace) -> None:
 
 
 def adapters(folder: Path, given: argparse.Namespace) -> None:
-    items = judged("train", 8 * given.steps, PLACES)
+    items = described_first(judged("train", 8 * given.steps, PLACES))
     for name, bits in (("LoRA", None), ("QLoRA", "4bit")):
         losses: list[float] = []
 
@@ -105,10 +105,10 @@ def dpo(folder: Path, given: argparse.Namespace) -> None:
 
 def curve(folder: Path, given: argparse.Namespace) -> None:
     logs = []
-    for stage in ("describe", "look", "judge"):
+    for stage in ("describe", "judge"):
         log = pd.read_json(folder / stage / "training_log.jsonl", lines=True)
         logs.append(log.assign(stage=stage, examples=8 * log["step"]))
-    names = ["stage", "examples", "loss", "pearson", "low", "high", "parsed", "n", "seconds"]
+    names = ["stage", "examples", "loss", "seconds"]
     table = pd.concat(logs)[names].assign(base="SmolLM2 and DINOv2")
     table.round(4).to_csv(Path(__file__).with_name("curve.csv"), index=False)
 

@@ -1,16 +1,16 @@
 """A judge out of real pretrained weights: `python tools/contact/train.py BASE OUT`.
 
-BASE is a LLaVA whose projector is random (SmolLM2-135M behind DINOv2-small). Four stages:
+BASE is a LLaVA whose projector is random (SmolLM2-135M behind DINOv2-small). Three stages:
 
 1. words: the tower and the projector are fitted by least squares, so that each patch of a cell
    becomes the sum of the embeddings of what stands there and where ("large black heart top left").
    This needs no decoder, which takes most of the time of a step.
 2. describe: `vj.fine_tune` on descriptions of all nine cells; the projector and adapters learn.
-3. look: the same on questions about places and words in any order, as claims come.
-4. judge: the same on Scenes' feedback and scores in a short wording.
+3. judge: the same on Scenes' feedback and scores in a short wording; the feedback says what stands
+   where before it checks the response's claims against that.
 
 Pictures are 84 pixels wide, four patches a cell. The same command continues where it was cut off.
-`--blind` leaves the first three stages and all pictures out.
+`--blind` leaves the first two stages and all pictures out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import AutoProcessor
 
@@ -135,41 +134,26 @@ def described(n: int) -> list[dict[str, Any]]:
     rows = []
     for number in range(n):
         scene = scenes.sample("train", 9, number)
-        said = zip(scenes.PLACES, cells(scene), strict=True)
-        rows.append(
-            {
-                "id": f"describe-{number}",
-                "images": [scenes.draw(scene)],
-                "prompt": "What stands where in the picture?",
-                "target": "\n".join([f"{place}: {what}" for place, what in said]),
-            }
-        )
+        row = {"id": f"describe-{number}", "images": [scenes.draw(scene)]}
+        row |= {"prompt": "What stands where in the picture?", "target": description(scene)}
+        rows.append(row)
     return rows
 
 
-def looked(n: int, aspects: list[str]) -> list[dict[str, Any]]:
-    """Rows that name places or words in any order and ask what the picture shows there."""
-    rows = []
-    for number in range(n):
-        rng = np.random.default_rng([number, 12])
-        scene = scenes.sample("train", 12, number)
-        aspect = str(rng.choice(aspects))
-        keys = [thing.place for thing in scene.things]
-        if aspect in ("count", "presence"):
-            keys = [*scenes.COLOURS, *scenes.SHAPES]
-        asked = [str(key) for key in rng.permutation(keys)[:6]]
-        lines = []
-        for place, key in enumerate(asked, start=1):
-            lines.append(f"({place}) {key} {scene.shows(aspect, key)}.")
-        rows.append(
-            {
-                "id": f"look-{number}",
-                "images": [scenes.draw(scene)],
-                "prompt": f"Check the {aspect}: {', '.join(asked)}",
-                "target": " ".join(lines),
-            }
-        )
-    return rows
+def description(scene: scenes.Scene) -> str:
+    """What stands at each of the nine places, a line each."""
+    said = zip(scenes.PLACES, cells(scene), strict=True)
+    return "\n".join([f"{place}: {what}" for place, what in said])
+
+
+def described_first(items: Any) -> Any:
+    """The items with feedback that says what stands where before it checks the claims."""
+    texts = []
+    for row in items:
+        _, split, number = row["group"].split("-")
+        scene = scenes.sample(split, 0, int(number))
+        texts.append(f"{description(scene)}\n{row['feedback']}")
+    return items.remove_columns("feedback").add_column("feedback", texts)
 
 
 def judged(split: str, n: int, aspects: list[str]) -> Any:
@@ -189,9 +173,10 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--words", type=int, default=2_000, help="steps of 16 pictures")
     parser.add_argument("--describe", type=int, default=1_000, help="steps of 8 pictures")
-    parser.add_argument("--look", type=int, default=1_000, help="steps of 8 pictures")
     parser.add_argument("--judge", type=int, default=1_250, help="steps of 8 items")
-    parser.add_argument("--held-out", type=int, default=100, help="items graded as it trains")
+    parser.add_argument(
+        "--held-out", type=int, default=100, help="items graded as it trains; 0 for none"
+    )
     parser.add_argument("--aspects", nargs="+", default=list(scenes.ASPECTS))
     parser.add_argument("--lr", type=float, default=5e-4)
     parser.add_argument("--precision", default="float32")
@@ -216,10 +201,11 @@ def main() -> None:
     }
     start = given.base
     items = judged("train", 8 * given.judge, given.aspects)
-    held_out = judged("validation", given.held_out, given.aspects)
+    held_out = judged("validation", given.held_out, given.aspects) if given.held_out else None
     if given.blind:
         items = items.remove_columns("images")
-        held_out = held_out.remove_columns("images")
+        if held_out is not None:
+            held_out = held_out.remove_columns("images")
     else:
         start = fit_words(given.base, given.out / "base", steps=given.words, seed=given.seed)
         start = fine_tune(
@@ -230,14 +216,7 @@ def main() -> None:
             checkpoint_every=50,
             **shared,
         )
-        start = fine_tune(
-            start,
-            looked(8 * given.look, given.aspects),
-            out=given.out / "look",
-            steps=given.look,
-            checkpoint_every=20,
-            **shared,
-        )
+        items = described_first(items)
     fine_tune(
         start,
         items,
