@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 import lab  # noqa: E402
 
-FIGURES = [ROOT / f"figures/{name}.png" for name in ("correlation_raters", "correlation_public")]
+FIGURES = [ROOT / f"figures/{name}.png" for name in ("correlation_raters", "correlation_judges")]
 TARGET = ROOT / "figures/front.png"
 WIDTH = 1800  # pixels of the picture
 REVIEW_WIDTH = 900  # of its left part
@@ -73,6 +73,7 @@ def main() -> None:
     for figure in figures:
         both.paste(figure, (REVIEW_WIDTH + GAP, top))
         top += figure.height + GAP
+    both = both.quantize(256, dither=Image.Dither.FLOYDSTEINBERG)  # a third of the bytes
     both.save(TARGET, optimize=True)
     print(
         f"{TARGET.relative_to(ROOT)}: {both.width} x {both.height}, {TARGET.stat().st_size / 1000:.0f} kB"
