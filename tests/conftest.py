@@ -164,6 +164,21 @@ def random_judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
+@pytest.fixture(scope="session")
+def base_of(random_judge: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The folder of a base to train by its kind, made once: of `chatmodels`, or "random"."""
+    from chatmodels import make
+
+    made = {"random": random_judge}
+
+    def base(kind: str) -> Path:
+        if kind not in made:
+            made[kind] = make(kind, tmp_path_factory.mktemp("bases") / kind)
+        return made[kind]
+
+    return base
+
+
 @pytest.fixture
 def opened(tmp_path: Path) -> Any:
     """Opens a review of six items by two judges, as often as a test in `tests/review` wants."""
