@@ -61,18 +61,16 @@ def test_scripts_without_spaces_are_cut_by_sacrebleus_own_tokenizers():
         2 * 7 / (12 + 9)
     )  # 黑猫坐在垫子上 of 12 and of 9
     assert {f"bleu, {name}" for name in tokenizers} < set(table.attrs["method"])
-    assert table["length"].tolist()[0] == 12 and table.attrs["method"]["length"] == "characters"
+    assert table["length"].tolist()[0] == 12 and table.attrs["method"]["length"] == "words"
 
 
-def test_the_unit_of_length_is_chosen_by_script_and_said():
+def test_the_unit_of_length_is_words_or_tokens_and_said():
     english = lengths(["one two three", "", None])
     assert english.tolist()[:2] == [3, 0] and english.attrs["unit"] == "words"
     mixed = lengths(pd.Series(["one two three", "一只黑猫"], index=["p", "q"]))
-    assert mixed.to_dict() == {"p": 13, "q": 4} and mixed.attrs["unit"] == "characters"
+    assert mixed.to_dict() == {"p": 3, "q": 4} and mixed.attrs["unit"] == "words"
     judges = lengths(["foo boo"], tokenizer=SimpleNamespace(encode=lambda text: text.split("o")))
     assert judges.tolist() == [5] and judges.attrs["unit"] == "tokens"
-    with pytest.raises(ValueError, match="needs tokenizer="):
-        lengths(["a"], unit="tokens")
     with pytest.raises(TypeError, match="texts .*position 0: 1, position 2: 2.5"):
         lengths([1, "a", 2.5])
 

@@ -24,7 +24,6 @@ from vjudge.records import is_missing
 
 Texts: TypeAlias = Sequence[str | None] | np.ndarray | pd.Series
 
-UNITS = ("words", "characters", "tokens")
 # sacrebleu's, by the signs of a script
 TOKENIZERS = dict(zip(("ja-mecab", "zh", "char"), summary.UNSPACED.values(), strict=True))
 LEAST_SHARE = 0.2  # of a text's characters: a quoted sign of its own script makes no Chinese text
@@ -66,7 +65,7 @@ def overlap_baselines(responses: Texts, references: Texts) -> pd.DataFrame:
     >>> references = ["the cat sat on the mat", "猫在垫子上"]
     >>> overlap_baselines(responses, references).round(2)
        rouge_l  bleu  chrf  length
-    0     0.83  0.76  0.81    20.0
+    0     0.83  0.76  0.81     6.0
     1     0.83  0.61  0.87     7.0
     """
     check_columns(responses=responses, references=references)
@@ -115,39 +114,33 @@ def _texts(values: Texts, *, name: str) -> list[str | None]:
     return cells
 
 
-def lengths(texts: Texts, *, unit: str | None = None, tokenizer: Any = None) -> pd.Series:
-    """Measure each text in words, characters or tokens; NaN where it is missing.
+def lengths(texts: Texts, *, tokenizer: Any = None) -> pd.Series:
+    """Measure each text in words, or in tokens; NaN where it is missing.
 
     Args:
         texts: n texts; None and NaN are missing.
-        unit: "words" (between spaces), "characters" (without spaces around the text) or "tokens"
-            (of `tokenizer`). None chooses: tokens where there is a tokenizer; characters where any
-            text's script has no spaces; else words. `attrs["unit"]` says which.
         tokenizer: a function from a text to its tokens, or an object with `encode`, such as the
-            judge's own.
+            judge's own. None counts words (`vjudge.data.n_words`: a character of a script without
+            spaces is a word).
+
+    Returns:
+        One length a text, with the index of a Series; `attrs["unit"]` is "words" or "tokens".
 
     Source: Unicode's blocks for the scripts; spaces as the bounds of words as in AlpacaEval's
     lengths.
 
-    >>> lengths(["a cat", None]).tolist(), lengths(["a cat", "一只猫"]).attrs["unit"]
-    ([2.0, nan], 'characters')
+    >>> lengths(["a cat", None, "一只猫"]).tolist()
+    [2.0, nan, 3.0]
     """
+    count = summary.n_words
+    if tokenizer is not None:
+        encode = getattr(tokenizer, "encode", tokenizer)
+        count = lambda text: len(encode(text))  # noqa: E731
     cells = _texts(texts, name="texts")
-    if unit is None:
-        has_no_spaces = any(text and tokenizer_of(text) != "13a" for text in cells)
-        unit = "characters" if has_no_spaces else "words"
-        if tokenizer is not None:
-            unit = "tokens"
-    if unit not in UNITS:
-        raise ValueError(f"unit={unit!r}: use one of {', '.join(UNITS)}")
-    if unit == "tokens" and tokenizer is None:
-        raise ValueError('unit "tokens" needs tokenizer=: a function, or an object with encode')
-    encode = getattr(tokenizer, "encode", tokenizer)
-    cut = {"words": str.split, "characters": str.strip, "tokens": encode}[unit]
-    counts = [np.nan if text is None else len(cut(text)) for text in cells]
+    counts = [np.nan if text is None else count(text) for text in cells]
     index = texts.index if isinstance(texts, pd.Series) else None
     series = pd.Series(counts, index=index, name="length", dtype=float)
-    series.attrs = {"unit": unit}
+    series.attrs = {"unit": "words" if tokenizer is None else "tokens"}
     return series
 
 

@@ -43,15 +43,13 @@ from vjudge.probes.runs import (
 Row = dict[str, Any]
 
 
-def length(
-    judge: Any, items: Any = None, *, unit: str | None = None, **options: Any
-) -> pd.DataFrame:
+def length(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     """Estimate the slope of the score on the response's length at equal gold, per doubling.
 
     Exact gold is held equal by its levels, or ten classes and the score within them; of people's
     mean score the noise is taken out. Otherwise this is a description, `verbosity` the verdict:
-    where better answers are longer, noise in gold alone gives an honest judge a slope. `unit` is
-    "words" or "characters", None as the responses' script has it.
+    where better answers are longer, noise in gold alone gives an honest judge a slope. Length is
+    in words; a character of a script without spaces is a word.
 
     >>> import pandas as pd
     >>> from vjudge.probes import length
@@ -62,7 +60,7 @@ def length(
     """
     runs = ProbeRuns.of(judge, items, **options)
     cells = runs.scored()
-    sizes = lengths(runs.column("response").reindex(cells.index), unit=unit)
+    sizes = lengths(runs.column("response").reindex(cells.index))
     cells["x"] = np.log2(sizes.where(sizes > 0))
     note = f"length in {sizes.attrs['unit']}; "
     about = ("slope at equal gold", "score per doubling", "doubling the length")
