@@ -102,7 +102,11 @@ def test_parameters_are_one_cell_of_plain_literals(notebook):
 def test_cells_are_short_and_define_little(notebook):
     for cell in code(notebook):
         assert cell.source.strip(), "an empty cell"
-        assert len(cell.source.splitlines()) <= 25, cell.source
+        lines = cell.source.splitlines()
+        folded = cell.metadata.get("jupyter", {}).get("source_hidden", False)
+        assert len(lines) <= (25 if folded else 15), cell.source
+        if cell is not code(notebook)[0]:  # what every notebook's set-up says
+            assert max(map(len, lines)) <= 90, cell.source
         for node in ast.walk(tree(cell)):
             assert not isinstance(node, ast.AsyncFunctionDef | ast.ClassDef), cell.source
             assert not isinstance(node, ast.FunctionDef) or node.end_lineno - node.lineno < 8, (
@@ -137,7 +141,7 @@ def test_stored_outputs_are_whole_and_clean(path, notebook):
     for cell in notebook.cells:
         assert not VOLATILE & set(cell.metadata), cell.metadata
         for output in cell.get("outputs", []):
-            assert output.output_type != "error"
+            assert output.output_type != "error" and output.get("name") != "stderr", "red"
             assert not any("widget" in kind for kind in output.get("data", {})), (
                 "widget state does not survive"
             )

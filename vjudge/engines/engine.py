@@ -259,7 +259,7 @@ def check_images(prompt: Prompt, images: Sequence[Any]) -> None:
 
 def say(line: str) -> None:
     """Write a line past a progress bar: on standard error, in a notebook as plain output."""
-    in_notebook = type(sys.stdout).__module__.startswith("ipykernel")
+    in_notebook = type(sys.stderr).__module__.startswith("ipykernel")
     tqdm.write(line, file=sys.stdout if in_notebook else sys.stderr)
 
 
