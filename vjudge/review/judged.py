@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ class Judged:
         except data.CollectionError:  # nobody scored yet: that is what a review is for
             self.truth = pd.Series(np.nan, index=self.ids, name="no truth")
 
-    @property
+    @cached_property
     def levels(self) -> dict[str, tuple[int, int]]:
         """The lowest and highest score of each level, by its name.
 
