@@ -380,3 +380,9 @@ def test_a_picture_outside_of_the_files_folder_is_refused_by_name(tmp_path: Path
     write("a.png")
     shutil.copy(file, snapshot / "rows.jsonl")
     assert load_collection(snapshot / "rows.jsonl").num_rows == 1
+
+
+@pytest.mark.parametrize("rows", [pd.DataFrame([{"id": "a"}]), [{"id": "a"}], None])
+def test_rows_in_place_of_a_name_are_refused_with_what_takes_them(rows):
+    with pytest.raises(CollectionError, match=r"name or a path.*vjudge\.data\.canonical"):
+        load_collection(rows)

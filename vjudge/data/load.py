@@ -137,6 +137,9 @@ def load_collection(
     >>> load_collection("scenes", split="test", limit=5).num_rows
     5
     """
+    if not isinstance(name_or_path, str | Path):
+        what = f"a collection has a name or a path, not a {type(name_or_path).__name__}"
+        raise CollectionError(f"{what}; for rows or a frame call vjudge.data.canonical")
     if limit is not None and (not isinstance(limit, int) or limit < 0):
         what = f"limit is {limit!r}; give the number of rows, 0 or more, or None for all"
         raise CollectionError(what)
