@@ -9,7 +9,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import settings
@@ -17,8 +16,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from reviews import N, items, judged, open_review, rows, runs
 
-from vjudge import data
-from vjudge.metrics import correlate
 from vjudge.review import ANSWERS, TAGS, Review, ReviewError
 
 
@@ -29,13 +26,15 @@ from vjudge.review import ANSWERS, TAGS, Review, ReviewError
         ({"score": 1}, [0, 4]),
         ({"judge": "first", "score": (2, 4)}, [1, 2, 5]),
         ({"judge": "second", "truth": (1, 2), "score": 5}, [0]),
-        ({"judge": "first", "gap": (-2, -1)}, [1]),
-        ({"judge": "first", "distance": (2, 4)}, [1]),
+        ({"judge": "first", "disagreement": "judge too high"}, [1]),
+        ({"disagreement": "judge too low"}, [4]),
+        ({"judge": "first", "disagreement": "large"}, [1]),
+        ({"judge": "first", "disagreement": "none"}, [0, 2, 4]),
+        ({"unparsed": False}, [0, 1, 2, 4, 5]),
         ({"unparsed": True}, [3]),
         ({"text": "ABOUT 5"}, [5]),
         ({"text": ".*"}, []),
         ({"voted": True}, [2]),
-        ({"human": 3}, [2]),
     ],
 )
 def test_a_filter_lists_what_it_names(opened, filters, expected):
@@ -78,8 +77,7 @@ def test_orders_and_the_current_item_stays_while_the_list_changes(opened):
         (lambda r: r.tag("rude", side="left"), "unknown"),
         (lambda r: r.tag(TAGS[0], side="1"), "side '1' is unknown; use one of left, right"),
         (lambda r: r.filter(mood="good"), "filter .mood. is unknown"),
-        (lambda r: r.filter(gap=(2, 1)), "wrong way round"),
-        (lambda r: r.next_best(judge=None), "use one of first, second"),
+        (lambda r: r.filter(disagreement="some"), "large, judge too high, judge too low, none"),
     ],
 )
 def test_what_can_not_be_meant_is_refused_and_not_written(opened, act, message):
@@ -107,18 +105,16 @@ def test_the_tags_of_the_paper_turn_over_and_notes_are_stripped(opened):
     assert {"too critical", "too optimistic"} <= set(TAGS), "arXiv 2401.06591"
 
 
-def test_blind_hides_names_scores_and_others_until_the_vote(opened):
-    review, other = opened(blind=True), opened("bob", blind=True)
-    other.score(1)
-    review.refresh()
+def test_blind_hides_names_and_scores_until_the_vote(opened):
+    review = opened(blind=True)
     case = review.case
-    assert not case.revealed and case.others == {}
+    assert not case.revealed
     assert all(set(verdict) <= {"feedback", "failure", "hidden"} for verdict in case.sides.values())
     review.score(3)
     assert not review.case.revealed, "two judges: the vote about them decides"
     review.better("left")
     case = review.case
-    assert case.revealed and case.others == {"bob": {"score": 1}}
+    assert case.revealed
     assert {verdict["judge"]: verdict["score"] for verdict in case.sides.values()} == {
         "first": 1.0,
         "second": 5.0,
@@ -245,8 +241,7 @@ def test_people_stand_for_gold_where_there_is_none(tmp_path):
 
 
 def test_the_confusion_counts_every_graded_item_with_a_truth(opened):
-    review, bob = opened(), opened("bob")
-    table = review.confusion("first")
+    table = opened().confusion("first")
     assert table.columns.tolist() == [
         "1",
         "2",
@@ -261,10 +256,6 @@ def test_the_confusion_counts_every_graded_item_with_a_truth(opened):
     assert table.attrs["words"].startswith(
         "Rows: gold. Columns: first. Items: 5; without a truth yet: 1. Scores between"
     )
-    review.score(2)
-    bob.score(3)
-    voted = review.confusion("first", by="human")
-    assert voted.loc["3", "1"] == 1 and voted.to_numpy().sum() == 1, "2.5 counts with 3"
 
 
 ANSWER = st.sampled_from(ANSWERS) | st.none()
@@ -335,37 +326,6 @@ TestVoting = Voting.TestCase
 TestVoting.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
 
 
-def test_labels_that_next_best_chose_carry_their_weights(tmp_path):
-    """Chosen labels are a stratified sample: after a restart, too, plain statistics of them are refused."""
-    rng = np.random.default_rng(0)
-    score, ids = (
-        np.clip(np.rint(3 + rng.normal(size=40)), 1, 5),
-        [f"m{number}" for number in range(40)],
-    )
-    many = data.canonical([{**rows()[0], "id": id, "images": [], "gold": None} for id in ids])
-    run = pd.DataFrame(
-        {"id": ids, "judge": "first", "score": score, "failure": None, "feedback": "f"}
-    )
-    review = Review(many, run, out=tmp_path, annotator="ann")
-    for choose in (lambda: ids[:3], lambda: review.next_best(20)["id"]):
-        for id in choose():
-            review.goto(id)
-            review.score(int(rng.integers(1, 6)))
-    again = Review(many, run, out=tmp_path, annotator="bob")
-    human, judged_scores = again.human_scores().mean(axis=1), again.judge_scores["first"]
-    with pytest.raises(
-        ValueError, match="next_best, by the score of first, chose.*weights=review.weights"
-    ):
-        correlate(judged_scores, human, n_resamples=0)
-    table = correlate(judged_scores, human, weights=again.weights())
-    assert table["n"].eq(human.notna().sum()).all() and again.weights().sum() == pytest.approx(40)
-    again.next_best(3)
-    before = again.path.read_text()
-    again.next_best(3)
-    assert again.annotators == ["ann"], "to ask for a list is not to vote"
-    assert again.path.read_text() == before, "a list that was named before is not repeated"
-
-
 SCRIPT = """
 from pathlib import Path
 from reviews import open_review
@@ -424,14 +384,16 @@ def test_files_merge_by_standing_together_or_one_behind_the_other(opened, tmp_pa
     (both / "all.jsonl").write_bytes(
         ann.path.read_bytes() + bob.path.read_bytes()
     )  # cat ann.jsonl bob.jsonl
-    expected = {"ann": {"score": 5}, "bob": {"score": 1, "better": "both bad"}}
     review = opened("carol", folder="both")
-    assert review.case.others == expected and review.annotators == ["ann", "bob"]
+    votes = review.votes()[["annotator", "field", "value"]].to_numpy().tolist()
+    assert votes == [["ann", "score", 5], ["bob", "score", 1], ["bob", "better", "both bad"]]
+    assert review.annotators == ["ann", "bob"]
     ann.score(2)
     (both / "ann.jsonl").write_bytes(
         ann.path.read_bytes()
     )  # its first lines stand in two files now
-    assert opened("carol", folder="both").case.others == expected | {"ann": {"score": 2}}
+    values = opened("carol", folder="both").votes()["value"].tolist()
+    assert values == [2, 1, "both bad"] or values == [1, "both bad", 2]
     assert opened("ann", folder="both").undo().votes == {"score": 5}
 
 

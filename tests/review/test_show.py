@@ -14,10 +14,8 @@ from PIL import Image
 from reviews import HOSTILE, Reader, items, judged
 
 from vjudge import data, review
-from vjudge.metrics import correlate
 from vjudge.records import Item
 from vjudge.review import ANSWERS, TAGS, Review, collection, error_tags, export, preference
-from vjudge.review.show import case_html
 
 VERDICT = {
     "id": "i0", "judge": "tiny", "score": 4.0, "expected_score": 3.456, "feedback": "Nearly right.", "raw": "",
@@ -210,18 +208,6 @@ def test_export_writes_what_can_be_read_again_and_no_formula(opened, tmp_path):
     assert shares["first is better"] == 1
 
 
-def test_weights_go_with_the_collection(opened, tmp_path):
-    ann = opened(judges=("second",))
-    for id in ann.next_best(4)["id"]:
-        ann.goto(id)
-        ann.score(3 if id == "i0" else 4)
-    rows = data.load_collection(str(export(items(), ann, tmp_path / "export")[2]))
-    assert sum(rows["weight"]) == pytest.approx(6)
-    without = rows.remove_columns("gold")
-    with pytest.raises(ValueError, match="the review that left a column `weight` chose"):
-        correlate([1.0, 2, 3, 4], data.truth(without), n_resamples=0)
-
-
 def test_the_page_holds_no_more_than_its_annotator_may_see_and_no_markup(tmp_path):
     runs = {
         name: judged(name).assign(feedback=f"{HOSTILE} Score: 4") for name in ("first", "second")
@@ -233,14 +219,3 @@ def test_the_page_holds_no_more_than_its_annotator_may_see_and_no_markup(tmp_pat
     assert page.count('<img src="data:') == 6 and "\x1b" not in page and "\u202e" not in page
     assert page.count("Score: 4") == 2 and page.count("Score: [hidden]") == 10
     assert page.count("Left: ") == 1, "one item has its vote"
-
-
-def test_differences_are_marked_by_characters_in_a_script_without_spaces(tmp_path):
-    item = {"id": "a", "instruction": "看见什么？", "response": "一只猫。", "images": []}
-    runs = {
-        name: pd.DataFrame({"id": ["a"], "score": [3.0], "feedback": [f"回答{name}准确。"]})
-        for name in "很不"
-    }
-    case = review.Review([item], runs, out=tmp_path, annotator="ann", scale=(1, 5)).case
-    page = case_html(case, 8, differences=True)
-    assert "回答<mark>很</mark>准确。" in page and "回答<mark>不</mark>准确。" in page

@@ -7,7 +7,6 @@ from reviews import Reader, judged, rows
 from reviews import items as six
 
 from vjudge.review import TAGS, Review, Reviewer, matrix
-from vjudge.review.widget import KEYS
 
 
 @pytest.fixture
@@ -25,11 +24,6 @@ def press(tool, name):
     tool._buttons[name].click()
 
 
-def typed(tool, text):
-    for key in text:
-        tool._keys.value += key
-
-
 def test_what_is_pressed_again_is_withdrawn_and_undo_brings_it_back(tool):
     shown, votes = tool(), {"score": 4, "better": "left", "tags": {"right": [TAGS[1]]}}
     for name in ("score 4", "left", f"right: {TAGS[1]}"):
@@ -44,22 +38,6 @@ def test_what_is_pressed_again_is_withdrawn_and_undo_brings_it_back(tool):
     assert "score" not in shown.review.case.votes and shown._buttons["score 4"].button_style == ""
     press(shown, "undo")
     assert shown.review.case.votes == votes
-
-
-def test_keys_do_what_the_buttons_do_and_deleting_them_does_nothing(tool):
-    shown = tool()
-    typed(shown, "3gn")
-    assert shown.review.case.number == 1
-    shown._keys.value = "3g"  # a backspace
-    shown._keys.value = ""
-    assert shown.review.case.number == 1 and len(shown.review.votes()) == 2
-    typed(shown, "pu")
-    assert shown.review.case.votes == {"score": 3}
-    typed(shown, "td")
-    assert shown._buttons["true score"].value and shown._buttons["differences"].value
-    typed(shown, "<")
-    assert "the key &lt; does nothing here" in shown._status.value
-    assert set(KEYS.values()) <= set(shown._buttons)
 
 
 def test_a_note_is_kept_on_going_on_and_a_refused_one_stays_in_its_field(tool, monkeypatch):
@@ -120,51 +98,48 @@ def test_a_long_scale_has_a_field(tool):
     shown._score.value = 55
     press(shown, "score")
     assert shown.review.case.votes == {"score": 55}
-    typed(shown, "5")
-    assert "does nothing here" in shown._status.value, "a digit is no score of 0 to 100"
+
+
+def cells(shown):
+    """The matrix's buttons by row and column."""
+    grid = shown.widget.children[2]
+    width = len(shown.table.columns) + 1
+    buttons = {}
+    for number, row in enumerate(shown.table.index, start=1):
+        for place, column in enumerate(shown.table.columns, start=1):
+            buttons[row, column] = grid.children[number * width + place]
+    return buttons
 
 
 def counts(shown):
-    return {
-        cell: button.description
-        for cell, button in shown._cells.items()
-        if button.description != "0"
-    }
+    return {cell: int(b.description) for cell, b in cells(shown).items() if b.description != "0"}
 
 
 def test_a_cell_of_the_matrix_opens_the_review_on_its_items(opened):
     shown = matrix(opened())
     assert counts(shown) == {
-        ("1", "1"): "1",
-        ("2", "4"): "1",
-        ("3", "3"): "1",
-        ("4", "none"): "1",
-        ("5", "5"): "1",
+        ("1", "1"): 1,
+        ("2", "4"): 1,
+        ("3", "3"): 1,
+        ("4", "none"): 1,
+        ("5", "5"): 1,
     }
     assert shown.reviewer.widget.layout.display == "none"
-    assert shown._cells["1", "2"].disabled and not shown._cells["1", "1"].disabled
-    assert "Rows: gold. Columns: first. Items: 5; without a truth yet: 1." in shown._head.value
-    shown._cells["2", "4"].click()
+    assert cells(shown)["1", "2"].disabled and not cells(shown)["1", "1"].disabled
+    words = "Rows: gold. Columns: first. Items: 5; without a truth yet: 1."
+    assert words in shown.widget.children[1].value
+    cells(shown)["2", "4"].click()
     tool = shown.reviewer
     assert tool.widget.layout.display == "" and "item 1 of 1" in tool._progress.value
-    assert (
-        tool.review.case.item.id == "i1"
-        and tool._filters["score"].value == (4, 4)
-        and tool._filters["truth"].value == (2, 2)
-    )
-    shown._cells["4", "none"].click()
+    assert tool.review.case.item.id == "i1"
+    assert tool._filters["score"].value == (4, 4) and tool._filters["truth"].value == (2, 2)
+    cells(shown)["4", "none"].click()
     assert tool.review.case.item.id == "i3" and tool._filters["score"].value == ""
-    press(tool, "all items")
+    tool.filter()
     assert "of 6," in tool._progress.value
-    shown._judge.value, shown._by.value = "second", "human"
-    assert (
-        counts(shown) == {}
-        and "Columns: second. Items: 0; without a truth yet: 6." in shown._head.value
-    )
-    tool.review.goto("i0")
-    press(tool, "score 2")
-    assert counts(shown) == {("2", "5"): "1"}, "votes redraw it"
     Reader(shown._repr_mimebundle_()["text/html"])
+    with pytest.raises(ValueError, match="judge 'third' is unknown; use one of first, second"):
+        matrix(opened(), judge="third")
 
 
 def test_the_matrix_of_people_and_of_a_long_scale_says_how_it_bins(tmp_path):
@@ -174,10 +149,11 @@ def test_the_matrix_of_people_and_of_a_long_scale_says_how_it_bins(tmp_path):
     people = [row | {"human_scores": [10.0 * n, 10.0 * n + 5]} for n, row in enumerate(bare)]
     runs = {"mine": judged("first", [3.0, 17.0, 99.0, 100.0, 20.0, 57.5])}
     shown = matrix(Review(people, runs, out=tmp_path, annotator="ann", scale=(0, 100)))
-    assert counts(shown)["0 to 9", "0 to 9"] == counts(shown)["20 to 29", "90 to 99"] == "1"
-    assert (
-        "Rows: mean of people. Columns: mine. Items: 6; without a truth yet: 0. Scores between"
-        in shown._head.value
-    )
-    shown._cells["40 to 49", "20 to 29"].click()
+    assert counts(shown)["0 to 9", "0 to 9"] == counts(shown)["20 to 29", "90 to 99"] == 1
+    words = shown.table.attrs["words"]
+    assert "Rows: mean of people. Columns: mine. Items: 6; without a truth yet: 0." in words
+    cells(shown)["40 to 49", "20 to 29"].click()
     assert shown.review.case.item.id == "i4"
+    nobody = Review(bare, runs, out=tmp_path / "2", annotator="ann", scale=(0, 100))
+    with pytest.raises(ValueError, match="no item has a true score"):
+        matrix(nobody)

@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 
 from vjudge import data
-from vjudge.metrics import label_weights, next_labels
 from vjudge.records import Item
 from vjudge.review.hiding import hidden
-from vjudge.review.judged import Judged, within
+from vjudge.review.judged import item_table, level_names, levels_of, verdict_table, within
 from vjudge.review.votes import ANSWERS, TAGS, VOTED, ReviewError, VoteLog
 
 ORDERS = ("file", "worst", "random")
-TELLING = {"score", "truth", "human", "gap", "distance", "unparsed"}  # filters that tell scores
+DISAGREEMENTS = ("large", "judge too high", "judge too low", "none")
+TELLING = {"score", "truth", "disagreement", "unparsed"}  # filters that tell scores
 FILTERS = {*TELLING, "judge", "criterion", "voted", "text"}
 
 
@@ -32,7 +32,6 @@ class ReviewCase(NamedTuple):
     scale: tuple[int, int] | None  # None where neither a rubric nor the review says
     sides: Mapping[str, Mapping[str, Any]]  # place -> its verdict; no feedback where not graded
     votes: Mapping[str, Any]  # field -> value
-    others: Mapping[str, Mapping[str, Any]]  # of each other annotator; empty while hidden
     revealed: bool
 
 
@@ -45,14 +44,15 @@ class Review:
             an item and judge.
         out: a folder of votes, for all annotators.
         annotator: who votes.
-        blind: until an item has its vote, hide names, scores, the truth, others' votes and what
-            reads as a verdict in a feedback (`vjudge.review.hiding.hide_scores`); swap sides.
+        blind: until an item has its vote, hide names, scores, the truth and what reads as a verdict
+            in a feedback (`vjudge.review.hiding.hide_scores`); swap sides.
         seed: of the sides in blind mode; the same for every annotator.
         tags: the error tags offered.
         scale: lowest and highest score for items without a rubric.
 
     `path` (the annotator's file), `judges`, `criteria`, `listed` (ids), `judge_scores` (items by
-    judges), `truth` (of `vj.truth`; all NaN where there is none) and the arguments can be read.
+    judges), `truth` (of `vj.truth`; all NaN where there is none), `levels` (name -> lowest and
+    highest score) and the arguments can be read.
 
     ReviewError: the folder has votes on another collection or other judges. ValueError: rows are
     pairs; a run has several verdicts for an item, or items that the collection lacks.
@@ -90,19 +90,34 @@ class Review:
         self.seed = seed
         self.tags = tuple(tags)
 
-        # 1) items, verdicts and the truth
-        self._judged = Judged(items, runs, scale)
-        self._ids = self._judged.ids
-        self.judges = self._judged.judges
-        self.judge_scores = self._judged.scores
-        self.truth = self._judged.truth
-        criteria = self._judged.facts["criteria"].dropna()
-        self.criteria = criteria.value_counts().index.tolist()
+        # 1) items and verdicts
+        self._rows = data.rows_of(items)
+        self._verdicts = verdict_table(runs)
+        self._facts = item_table(self._rows, self._verdicts, scale)
+        self._ids = self._facts.index
+        self.judges = tuple(self._verdicts.index.unique("judge"))
+        self.criteria = self._facts["criteria"].dropna().value_counts().index.tolist()
+        table = self._verdicts.reset_index(drop=True)
+        shape = {"index": self._ids, "columns": list(self.judges)}
+        scores = table.pivot(index="id", columns="judge", values="score")
+        self.judge_scores = scores.reindex(**shape).astype(float)
+        feedback = table.pivot(index="id", columns="judge", values="feedback")
+        self._graded = feedback.reindex(**shape).notna()
 
-        # 2) votes, and the list
-        fingerprint = data.fingerprint(items)[:16]
+        # 2) the truth, and the levels of all scores
+        try:
+            self.truth = data.truth(self._rows).set_axis(self._ids)
+        except data.CollectionError:  # nobody scored yet: that is what a review is for
+            self.truth = pd.Series(np.nan, index=self._ids, name="no truth")
+        scales = self._facts["scale"].dropna().explode()
+        self.levels = levels_of(pd.concat([self.judge_scores.stack(), self.truth, scales]))
+
+        # 3) votes, and the list
         self._log = VoteLog(
-            Path(out), annotator=annotator, collection=fingerprint, judges=self.judges
+            Path(out),
+            annotator=annotator,
+            collection=data.fingerprint(items)[:16],
+            judges=self.judges,
         )
         self.path = self._log.path
         self.order = "file"
@@ -164,10 +179,10 @@ class Review:
         """Choose what is listed, and return its length. A filter of None does not restrict.
 
         Args:
-            judge: whose score `score`, `gap`, `distance` and `unparsed` look at; any where None.
-            score, truth, human: a level or a range (lowest, highest) of the judge's score, the
-                truth, or the mean of the scores voted here; halves count up.
-            gap, distance: bounds (lowest, highest) of truth minus score, or of its absolute value.
+            judge: whose score `score`, `disagreement` and `unparsed` look at; any where None.
+            score, truth: a level or a range (lowest, highest) of the judge's score or the truth;
+                halves count up.
+            disagreement: one of `DISAGREEMENTS`; large is half of the scale or more.
             unparsed: verdicts without a score, or with one.
             criterion: the whole criterion.
             voted: with a vote of this annotator or without, when the list is made.
@@ -176,16 +191,14 @@ class Review:
         The current item stays. A vote records the list it was made on: where that tells scores
         (`TELLING`, or the worst first), it does not count as blind.
 
-        ValueError: an unknown filter, judge or criterion, or bounds the wrong way round.
+        ValueError: an unknown filter, judge, criterion or disagreement.
         """
         chosen = {name: value for name, value in filters.items() if value is not None}
+        for name in chosen:
+            _check("filter", name, FILTERS)
         _check("judge", chosen.get("judge"), (None, *self.judges))
         _check("criterion", chosen.get("criterion"), (None, *self.criteria))
-        for name, value in chosen.items():
-            _check("filter", name, FILTERS)
-            if isinstance(value, tuple) and value[0] > value[1]:
-                what = "is the wrong way round: give the lower bound first"
-                raise ValueError(f"{name} {value} {what}")
+        _check("disagreement", chosen.get("disagreement"), (None, *DISAGREEMENTS))
         self._filters = chosen
         self._relist()
         return len(self.listed)
@@ -211,47 +224,50 @@ class Review:
         if self.order == "random":
             order = np.random.default_rng(self._order_seed).permutation(order)
         elif self.order == "worst":
-            distance = self._gap().abs().max(axis=1).fillna(-math.inf)  # without a truth: last
+            distance = self._excess().abs().max(axis=1).fillna(-math.inf)  # without a truth: last
             order = np.argsort(-distance.to_numpy(), kind="stable")
         self.listed = self._ids[order[keep[order]]].tolist()
         self._position = self.listed.index(current) if current in self.listed else 0
 
     def _passing(self, name: str, value: Any) -> pd.Series:
         """Which items pass one filter."""
-        among = self._among()
-        if name == "judge":
-            return self._judged.graded[among].any(axis=1)
-        if name == "score":
-            return within(self.judge_scores[among], value).any(axis=1)
-        if name == "unparsed":
-            unread = self.judge_scores[among].isna() & self._judged.graded[among]
-            return unread.any(axis=1) == value
-        if name in ("gap", "distance"):
-            gap = self._gap()
-            if name == "distance":
-                gap = gap.abs()
-            return ((gap >= value[0]) & (gap <= value[1])).any(axis=1)
-        if name in ("truth", "human"):
-            return within(self._truth(name), value)
+        if name == "truth":
+            return within(self.truth, value)
         if name == "criterion":
-            return self._judged.facts["criteria"] == value
+            return self._facts["criteria"] == value
         if name == "voted":
             return self.voted == value
-        return self._judged.facts["text"].str.contains(value.casefold(), regex=False)
+        if name == "text":
+            return self._facts["text"].str.contains(value.casefold(), regex=False)
+        graded = self._graded[self._among()]
+        scores = self.judge_scores[self._among()]
+        if name == "judge":
+            return graded.any(axis=1)
+        if name == "score":
+            return within(scores, value).any(axis=1)
+        if name == "unparsed":
+            return (scores.isna() & graded).any(axis=1) == value
+        return self._disagreeing(value).any(axis=1)
 
-    def _truth(self, by: str) -> pd.Series:
-        """The truth, or with "human" the mean of the scores voted here."""
-        if by == "truth":
-            return self.truth
-        return self.human_scores().mean(axis=1).rename("mean of the scores voted here")
+    def _disagreeing(self, how: str) -> pd.DataFrame:
+        """Which items have this disagreement with the truth, by judge."""
+        excess = self._excess()
+        if how == "judge too high":
+            return excess >= 0.5
+        if how == "judge too low":
+            return excess <= -0.5
+        if how == "none":
+            return excess.abs() < 0.5
+        ends = np.ravel(list(self.levels.values()))
+        return excess.abs() >= max(1, round(np.ptp(ends) / 2))
 
     def _among(self) -> list[str]:
         """The judge that is chosen by a filter, else all."""
         return [self._filters["judge"]] if "judge" in self._filters else list(self.judges)
 
-    def _gap(self) -> pd.DataFrame:
-        """Truth minus score, one column a judge."""
-        return self.judge_scores[self._among()].rsub(self.truth, axis=0)
+    def _excess(self) -> pd.DataFrame:
+        """Score minus truth, one column a judge."""
+        return self.judge_scores[self._among()].sub(self.truth, axis=0)
 
     # What is shown
 
@@ -265,23 +281,27 @@ class Review:
             left, right = right, left
         return {"left": left, "right": right}
 
-    @property
-    def levels(self) -> dict[str, tuple[int, int]]:
-        """The lowest and highest score of each level, by its name: a number, or a range."""
-        return self._judged.levels
-
-    def confusion(self, judge: str, *, by: str = "truth") -> pd.DataFrame:
+    def confusion(self, judge: str) -> pd.DataFrame:
         """Count how often a judge gives each score at each level of the truth.
-
-        Args:
-            judge: whose scores.
-            by: "truth", or "human" for the mean of the scores voted here.
 
         Returns:
             Counts over the items that the judge graded: one row a level of truth, one column a
             level of score, "none" without a score. `attrs["words"]` says what is counted.
         """
-        return self._judged.confusion(judge, self._truth(by))
+        graded = self._graded[judge]
+        truth = self.truth[graded]
+        rows = level_names(truth, self.levels)
+        columns = level_names(self.judge_scores.loc[graded, judge], self.levels).fillna("none")
+        names = list(self.levels)
+        table = pd.crosstab(rows, columns).reindex(
+            index=names, columns=[*names, "none"], fill_value=0
+        )
+        table.attrs["words"] = (
+            f"Rows: {truth.name}. Columns: {judge}. Items: {truth.notna().sum()}; "
+            f"without a truth yet: {truth.isna().sum()}. "
+            "Scores between two levels count with the nearest, halves up."
+        )
+        return table
 
     # Votes
 
@@ -358,68 +378,18 @@ class Review:
         columns = ["id", "annotator", "field", "value", "blind", "selection", "time"]
         table = pd.DataFrame(self._log.current(*(fields or VOTED)), columns=columns)
         table["blind"] = table["blind"].eq(True)
-        table["selection"] = [_json(selection) for selection in table["selection"]]
+        texts = []
+        for selection in table["selection"]:
+            chosen = isinstance(selection, dict) and selection
+            texts.append(json.dumps(selection, sort_keys=True) if chosen else "")
+        table["selection"] = texts
         return table
 
     def human_scores(self) -> pd.DataFrame:
-        """Everyone's scores, NaN for none: one row an item (index `id`), one column an annotator.
-
-        Where `next_best` chose some, `attrs["labelled_by"]` says so, and statistics ask for
-        `weights=review.weights()`.
-        """
+        """Everyone's scores, NaN for none: one row an item (`id`), one column an annotator."""
         votes = self.votes("score").astype({"value": float})
         table = votes.pivot(index="id", columns="annotator", values="value")
-        table = table.reindex(self._ids, columns=self.annotators)
-        judges = self._choosers(votes["id"])
-        if judges:
-            table.attrs["labelled_by"] = f"next_best, by the score of {' and of '.join(judges)},"
-        return table
-
-    def weights(self) -> pd.Series | None:
-        """How many items each scored item stands for, NaN for the others; None without `next_best`.
-
-        ValueError: items were chosen by the scores of two judges.
-
-        Source: see `vjudge.metrics.label_weights`.
-        """
-        human = self.human_scores().mean(axis=1)
-        judges = self._choosers(human.dropna().index)
-        if not judges:
-            return None
-        if len(judges) > 1:
-            what = f"items were chosen by the scores of {' and of '.join(judges)}"
-            raise ValueError(f"{what}: choose by one judge alone")
-        return label_weights(self.judge_scores[judges[0]].to_numpy(), human)
-
-    def next_best(self, n: int = 10, *, judge: str | None = None, seed: int = 0) -> pd.DataFrame:
-        """Name the n items whose label shrinks the interval of the judge-human correlation fastest.
-
-        Args:
-            n: how many.
-            judge: by whose score; needed where several are reviewed, else ValueError.
-            seed: of the choice among items of one score.
-
-        Returns:
-            The table of `vjudge.metrics.next_labels` with `id`, the most useful first. The file
-            keeps what was named, for `weights`.
-        """
-        if judge is None and len(self.judges) == 1:
-            judge = self.judges[0]
-        _check("judge", judge, self.judges)
-        assert judge is not None
-        human = self.human_scores().mean(axis=1).to_numpy()
-        chosen = next_labels(self.judge_scores[judge], human, n=n, seed=seed)
-        chosen.insert(0, "id", self._ids[chosen.pop("position")].tolist())
-        for id in chosen["id"]:
-            if self._log.get(self.annotator, id, "next_best") != judge:
-                self._log.append(id=id, field="next_best", value=judge)
-        return chosen
-
-    def _choosers(self, ids: Collection[str]) -> list[str]:
-        """The judges by whose scores `next_best` named some of these items."""
-        among = set(ids)
-        named = [vote for vote in self._log.current("next_best") if vote["id"] in among]
-        return sorted({vote["value"] for vote in named})
+        return table.reindex(self._ids, columns=self.annotators)
 
     def _needed(self) -> ReviewCase:
         """The current item, which a vote needs; else ReviewError."""
@@ -436,17 +406,20 @@ class Review:
         if self.order == "random":
             selection["seed"] = self._order_seed
         tells = self.order == "worst" or bool(TELLING & set(self._filters))
-        blind = not case.revealed and not tells
         self._log.append(
-            id=case.item.id, field=field, value=value, blind=blind, selection=selection
+            id=case.item.id,
+            field=field,
+            value=value,
+            blind=not case.revealed and not tells,
+            selection=selection,
         )
 
-    def _votes_of(self, annotator: str, id: str) -> dict[str, Any]:
-        """One annotator's votes on one item: field -> value, with places for judges' names."""
+    def _votes_on(self, id: str) -> dict[str, Any]:
+        """This annotator's votes on one item: field -> value, with places for judges' names."""
         places = {judge: place for place, judge in self.sides(id).items()}
         votes = {}
         for field in VOTED:
-            value = self._log.get(annotator, id, field)
+            value = self._log.get(self.annotator, id, field)
             if value is None:
                 continue
             if field == "better":
@@ -459,11 +432,11 @@ class Review:
     def _case(self, number: int) -> ReviewCase:
         id = self.listed[number]
         index = self._ids.get_loc(id)
-        scale = self._judged.facts["scale"].iloc[index]
+        scale = self._facts["scale"].iloc[index]
 
         # 1) an item is revealed by the vote that blindness protects
         decisive = "better" if len(self.judges) == 2 else "score"
-        votes = self._votes_of(self.annotator, id)
+        votes = self._votes_on(id)
         revealed = not self.blind or decisive in votes
         revealed = revealed or bool(self._log.get(self.annotator, id, "reveal"))
 
@@ -471,30 +444,17 @@ class Review:
         sides = {}
         for place, judge in self.sides(id).items():
             verdict = {}
-            if (judge, id) in self._judged.verdicts.index:
-                verdict = self._judged.verdicts.loc[(judge, id)].dropna().to_dict()
+            if self._graded.loc[id, judge]:
+                verdict = self._verdicts.loc[(judge, id)].dropna().to_dict()
             if revealed:
                 sides[place] = {**verdict, "judge": judge}
             else:
                 sides[place] = hidden(verdict, scale or (1, 5))
-
-        # 3) the others' votes
-        others = {}
-        for name in self.annotators if revealed else ():
-            theirs = self._votes_of(name, id)
-            if theirs and name != self.annotator:
-                others[name] = theirs
-        item = Item.from_row(self._judged.rows[index])
-        return ReviewCase(number, item, scale, sides, votes, others, revealed)
+        item = Item.from_row(self._rows[index])
+        return ReviewCase(number, item, scale, sides, votes, revealed)
 
 
 def _check(what: str, value: Any, options: Collection[Any]) -> None:
     if value not in options:
         names = ", ".join(str(option) for option in options if option is not None)
         raise ValueError(f"{what} {value!r} is unknown; use one of {names}")
-
-
-def _json(selection: Any) -> str:
-    if not isinstance(selection, dict) or not selection:
-        return ""
-    return json.dumps(selection, sort_keys=True)

@@ -6,7 +6,6 @@ characters are named.
 
 from __future__ import annotations
 
-import difflib
 import html
 import itertools
 import math
@@ -25,7 +24,6 @@ from scipy import stats
 
 from vjudge import images, plots
 from vjudge.data import rows_of
-from vjudge.data.summary import SPACELESS
 from vjudge.metrics import feedback_preference
 from vjudge.plots.save import write_csv
 from vjudge.records import Item, is_missing
@@ -34,9 +32,6 @@ from vjudge.runs import replace_file
 
 ASSETS = files("vjudge") / "assets"
 CSS = Markup((ASSETS / "review.css").read_text("utf-8"))
-MOST_COMPARED = 8_000  # words of two feedbacks; comparing longer ones would take seconds
-# A character of a script without spaces is a word.
-_PIECES = re.compile(rf"\s+|[{SPACELESS}]|[^\s{SPACELESS}]+")
 
 
 def plain(value: Any) -> str:
@@ -165,10 +160,8 @@ def contact_sheet(
     return View(TEMPLATES.sheet(pictures(sources, image_size, captions)))
 
 
-def case_html(
-    case: ReviewCase, image_size: int, *, truth: bool = False, differences: bool = False
-) -> Markup:
-    """A case as its annotator may see it; `differences` marks words that one feedback alone has."""
+def case_html(case: ReviewCase, image_size: int, *, truth: bool = False) -> Markup:
+    """A case as its annotator may see it; the truth only where the case is revealed."""
     shown = truth and case.revealed
     marks: list[Any] = []
     if shown:
@@ -179,23 +172,8 @@ def case_html(
         feedback = verdict.get("feedback", "not graded by this judge")
         texts.append(str(feedback or verdict.get("raw") or "no feedback"))
     marks.append((case.votes.get("score"), "you", "vj-own"))
-    pieces = _compared(texts) if differences else [[(text, False)] for text in texts]
     seen = pictures(case.item.images, image_size, enlarge=True)
-    return TEMPLATES.case(case, seen, marks, pieces, shown)
-
-
-def _compared(texts: Sequence[str]) -> list[list[tuple[str, bool]]]:
-    """Texts in pieces, each with whether the other text lacks it at that place."""
-    words = [_PIECES.findall(text) for text in texts]
-    if len(texts) != 2 or sum(map(len, words)) > MOST_COMPARED:
-        return [[(text, False)] for text in texts]
-    left: list[tuple[str, bool]] = []
-    right: list[tuple[str, bool]] = []
-    matcher = difflib.SequenceMatcher(a=words[0], b=words[1], autojunk=False)
-    for kind, a, a_end, b, b_end in matcher.get_opcodes():
-        left.append(("".join(words[0][a:a_end]), kind != "equal"))
-        right.append(("".join(words[1][b:b_end]), kind != "equal"))
-    return [left, right]
+    return TEMPLATES.case(case, seen, marks, texts, shown)
 
 
 def pictures(
@@ -226,8 +204,8 @@ def _item(row: Item | Mapping[str, Any]) -> Item:
 def collection(items: datasets.Dataset, review: Review) -> datasets.Dataset:
     """The items of a review that somebody scored, in their order.
 
-    `human_scores[i]` is the score of `annotators[i]`, NaN for none, in place of earlier ones; where
-    `next_best` chose items, `weight` is that of `Review.weights`. ValueError: nobody scored.
+    `human_scores[i]` is the score of `annotators[i]`, NaN for none, in place of earlier ones.
+    ValueError: nobody scored.
     """
     scores = review.human_scores()
     scored = scores.notna().any(axis=1).to_numpy()
@@ -237,9 +215,6 @@ def collection(items: datasets.Dataset, review: Review) -> datasets.Dataset:
         "human_scores": scores[scored].to_numpy().tolist(),
         "annotators": [list(scores)] * int(scored.sum()),
     }
-    weights = review.weights()
-    if weights is not None:
-        columns["weight"] = weights[scored].tolist()
     rows = items.select(scored.nonzero()[0])
     rows = rows.remove_columns([name for name in columns if name in rows.column_names])
     return datasets.concatenate_datasets([rows, datasets.Dataset.from_dict(columns)], axis=1)

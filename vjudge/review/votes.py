@@ -46,7 +46,6 @@ TYPES = {  # of a line's value, by its field
     "tags": dict,
     "note": str,
     "reveal": bool,
-    "next_best": str,
 }
 PARTS = {"annotator", "id", "field", "value", "collection"}  # which every line has
 Vote = dict[str, Any]
@@ -184,7 +183,7 @@ class VoteLog:
         about: Any = ()
         if field == "tags" and value:
             about = value
-        elif field in ("better", "next_best") and value:
+        elif field == "better" and value:
             about = (value,)
         unknown = set(about).difference(self.judges, ANSWERS[2:])
         if unknown:

@@ -8,49 +8,19 @@ never disabled by its own press.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import ipywidgets as ipw
 
-from vjudge.review.review import Review, ReviewCase
+from vjudge.review.review import DISAGREEMENTS, Review, ReviewCase
 from vjudge.review.show import ASSETS, View, case_html, escape, vote_words
 from vjudge.review.votes import ANSWERS, ReviewError
 
 ZOOM = 1.45  # one step of the pictures' size
 SMALLEST, LARGEST = 120, 1600  # pixels of a picture's longer side
-KEYS = {  # key -> the button that it presses; a digit gives the score
-    "n": "next",
-    "p": "previous",
-    "w": "next without a vote",
-    "l": "left",
-    "r": "right",
-    "g": "both good",
-    "b": "both bad",
-    "u": "undo",
-    "d": "differences",
-    "v": "reveal",
-    "t": "true score",
-}
-FILTERS = {  # filter -> its label
-    "judge": "Judge",
-    "score": "Judge's score",
-    "truth": "True score",
-    "human": "Score voted here",
-    "disagreement": "Disagreement",
-    "unparsed": "Verdict",
-    "criterion": "Criterion",
-    "voted": "My vote",
-    "order": "Order",
-    "text": "Text contains",
-    "id": "Go to item",
-}
-ORDERS = {
-    "as in the file": "file",
-    "largest disagreement first": "worst",
-    "random": "random",
-}
+ORDERS = [("as in the file", "file"), ("largest disagreement first", "worst"), ("random", "random")]
 _STYLE = (ASSETS / "reviewer.html").read_text("utf-8")
 
 
@@ -63,19 +33,12 @@ class Reviewer:
     Args:
         review: what is reviewed, and by whom.
         image_size: pixels of an image's longer side at the start.
-        watch: called after each action.
     """
 
-    def __init__(
-        self, review: Review, *, image_size: int = 420, watch: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, review: Review, *, image_size: int = 420) -> None:
         self.review = review
-        self._watch = watch
         self._size = image_size
         self._busy = False
-        self._typed = ""  # into the key field
-        # A layout of its own for each of seventy controls would fill the notebook's saved state.
-        self._look = {"layout": ipw.Layout(), "style": ipw.ButtonStyle()}
         self._buttons: dict[str, Any] = {}  # by what they do: "next", "score 4", "left: too vague"
         self._case = ipw.HTML()
         self._status = ipw.HTML()
@@ -83,8 +46,8 @@ class Reviewer:
         self._bar = _named("vj-bar", ipw.IntProgress(max=max(len(review.voted), 1)))
         self._score = _named("vj-score-field", ipw.IntText())
         self._note = _named("vj-note-field", ipw.Textarea(placeholder="kept when you go on"))
-        self._keys = _named("vj-key-field", ipw.Text(placeholder="click here and type"))
-        self._keys.observe(self._on_keys, names="value")
+        self._truth = ipw.ToggleButton(description="Show true score")
+        self._truth.observe(lambda change: self._act(lambda: None), names="value")
         self._filters = self._make_filters()
         self.widget = self._arrange()
         self._draw()
@@ -96,47 +59,55 @@ class Reviewer:
 
     def filter(self, **filters: Any) -> None:
         """List what passes the filters of `Review.filter`, and show them in the controls."""
-        self._act(partial(self._filter, filters))
+
+        def choose() -> None:
+            for name, control in self._filters.items():
+                if name != "order":
+                    control.value = filters.get(name, "")
+            self._filter()
+
+        self._act(choose)
 
     # What the tool consists of
 
     def _make_filters(self) -> dict[str, Any]:
+        """The controls of the list, by the name of their filter."""
         review = self.review
         levels = list(review.levels.items())
-        criteria = [
-            (name if len(name) < 60 else f"{name[:57]}...", name) for name in review.criteria
-        ]
-        choices: dict[str, Any] = {
-            "judge": [(name, name) for name in review.judges],
-            "score": levels,
-            "truth": levels,
-            "human": levels,
-            "disagreement": _disagreements(review.levels),
-            "unparsed": [("no verdict", True), ("a verdict", False)],
-            "criterion": criteria,
-            "voted": [("not yet", False), ("given", True)],
+        options: dict[str, tuple[str, list[Any]]] = {
+            "judge": ("Judge", [(name, name) for name in review.judges]),
+            "score": ("Judge's score", levels),
+            "truth": ("True score", levels),
+            "disagreement": ("Disagreement", [(name, name) for name in DISAGREEMENTS]),
+            "unparsed": ("Verdict", [("no verdict", True), ("a verdict", False)]),
+            "criterion": ("Criterion", [(name[:60], name) for name in review.criteria]),
+            "voted": ("My vote", [("not yet", False), ("given", True)]),
         }
-        look: dict[str, Any] = {"layout": ipw.Layout(), "style": {"description_width": "8em"}}
-        controls = {}
-        for name, label in FILTERS.items():
-            if name in ("text", "id"):
-                control = ipw.Text(description=label, continuous_update=False, **look)
-            elif name == "order":
-                control = ipw.Dropdown(options=list(ORDERS.items()), description=label, **look)
-                control.value = review.order
-            else:
-                options = [("any", ""), *choices[name]]
-                control = ipw.Dropdown(options=options, description=label, **look)
-            control.observe(lambda change: self._act(self._filter, change["owner"]), names="value")
-            controls[name] = control
+        style = {"description_width": "8em"}
+        controls: dict[str, Any] = {}
+        for name, (label, choices) in options.items():
+            controls[name] = ipw.Dropdown(
+                options=[("any", ""), *choices], description=label, style=style
+            )
+        controls["text"] = ipw.Text(
+            description="Text contains", continuous_update=False, style=style
+        )
+        controls["order"] = ipw.Dropdown(
+            options=ORDERS, value=review.order, description="Order", style=style
+        )
+        for control in controls.values():
+            control.observe(lambda change: self._act(self._filter), names="value")
         return controls
 
     def _arrange(self) -> Any:
-        review, button = self.review, self._button
-        clear = button("all items", "Clear filters", partial(self._filter, {}))
+        """The tool's rows, from the filters to the note."""
+        review = self.review
+        button = self._button
+        clear = ipw.Button(description="Clear filters")
+        clear.on_click(lambda pressed: self.filter())
         filters = ipw.Accordion(children=[ipw.HBox([*self._filters.values(), clear])])
         filters.selected_index = None  # closed
-        filters.set_title(0, "Filter, order, go to an item")
+        filters.set_title(0, "Filter and order")
         moves = [
             button("previous", "◀ Previous", partial(review.step, -1)),
             button("next", "Next ▶", review.step),
@@ -148,60 +119,48 @@ class Reviewer:
         looks = [
             button("smaller", "Image −", partial(self._zoom, 1 / ZOOM)),
             button("larger", "Image +", partial(self._zoom, ZOOM)),
-            self._toggle("differences", "Mark differences"),
-            self._toggle("true score", "Show true score"),
+            self._truth,
             button("reveal", "Reveal before voting", review.reveal),
         ]
         note = [_label("Note"), self._note, button("note", "Save note", lambda: None)]
-        keys = "; ".join(f"<b>{key}</b> {name}" for key, name in KEYS.items())
-        help = ipw.HTML(f'<span class="vj-keys"><b>1</b>-<b>5</b> score; {keys}</span>')
         rows = [moves, looks, [self._case], [self._status], self._scores(), self._tags(), note]
-        rows.append([_label("Keys"), self._keys, help])
         return _named("vj-reviewer", _tool([filters, *map(ipw.HBox, rows)]))
 
     def _scores(self) -> list[Any]:
         """The score's buttons, or a field on a long scale, and those of the better feedback."""
         levels = self.review.levels
-        if any(low != high for low, high in levels.values()):
-            give = self._button("score", "Give score", lambda: self.review.score(self._score.value))
-            scores = [self._score, give]
-        else:
-            scores = []
+        scores = [_label("Your score")]
+        if all(low == high for low, high in levels.values()):
             for level in levels:
-                turn = partial(self._turn, "score", int(level))
-                scores.append(self._button(f"score {level}", level, turn))
-        row = [ipw.HBox([_label("Your score"), *scores])]
-        if len(self.review.judges) == 2:
-            answers = [_label("Better feedback")]
-            for name in ANSWERS:
-                turn = partial(self._turn, "better", name)
-                answers.append(self._button(name, name.capitalize(), turn))
-            row.append(_named("vj-better", ipw.HBox(answers)))
-        return row
+                vote = partial(self._turn, "score", int(level))
+                scores.append(self._button(f"score {level}", level, vote))
+        else:
+            give = self._button("score", "Give score", lambda: self.review.score(self._score.value))
+            scores += [self._score, give]
+        if len(self.review.judges) != 2:
+            return [ipw.HBox(scores)]
+        answers = [_label("Better feedback")]
+        for name in ANSWERS:
+            vote = partial(self._turn, "better", name)
+            answers.append(self._button(name, name.capitalize(), vote))
+        return [ipw.HBox(scores), _named("vj-better", ipw.HBox(answers))]
 
     def _tags(self) -> list[Any]:
+        """A row of error tags for each feedback."""
         boxes = []
-        places = list(self.review.sides(""))
-        for place in places:
-            side = f"{place} " if len(places) > 1 else ""
-            head = ipw.HTML(f"<b>Errors in the {side}feedback</b>")
+        for place in self.review.sides(""):
+            head = ipw.HTML(f"<b>Errors in feedback {place}</b>")
             row = []
             for tag in self.review.tags:
-                act = partial(self.review.tag, tag, side=place)
-                row.append(self._button(f"{place}: {tag}", tag, act))
+                vote = partial(self.review.tag, tag, side=place)
+                row.append(self._button(f"{place}: {tag}", tag, vote))
             boxes.append(_named("vj-tags", ipw.VBox([head, ipw.HBox(row)])))
         return boxes
 
     def _button(self, name: str, text: str, act: Callable[[], Any]) -> Any:
-        button = self._buttons[name] = ipw.Button(description=text, **self._look)
+        button = self._buttons[name] = ipw.Button(description=text)
         button.on_click(partial(self._act, act))
         return _named("vj-do-" + name.replace(" ", "-"), button)
-
-    def _toggle(self, name: str, text: str) -> Any:
-        toggle = ipw.ToggleButton(description=text, layout=self._look["layout"])
-        toggle.observe(lambda change: self._act(lambda: None, change["owner"]), names="value")
-        self._buttons[name] = toggle
-        return toggle
 
     # What happens
 
@@ -224,7 +183,6 @@ class Reviewer:
         finally:
             self.widget.remove_class("vj-busy")
             self._busy = False
-        self._watch()
 
     def _turn(self, field: str, value: Any) -> None:
         """Cast a vote; the same one again withdraws it."""
@@ -236,43 +194,16 @@ class Reviewer:
     def _zoom(self, factor: float) -> None:
         self._size = min(max(round(self._size * factor), SMALLEST), LARGEST)
 
-    def _filter(self, filters: Mapping[str, Any] | None = None) -> None:
-        """List what the controls say, after they were set to some filters."""
-        controls = self._filters
-        if filters is not None:
-            for name, control in controls.items():
-                if name != "order":
-                    control.value = filters.get(name, "")
-        values = {name: control.value for name, control in controls.items() if control.value != ""}
-        id = values.pop("id", "").strip()
-        controls["id"].value = ""
-        order = values.pop("order")
-        if "disagreement" in values:
-            name, bounds = values.pop("disagreement")
-            values[name] = bounds
-        self.review.filter(**values)
+    def _filter(self) -> None:
+        """List what the controls say."""
+        chosen = {}
+        for name, control in self._filters.items():
+            if name != "order" and control.value != "":
+                chosen[name] = control.value
+        self.review.filter(**chosen)
+        order = self._filters["order"].value
         if order != self.review.order:
             self.review.sort(order)
-        if id:
-            self.review.goto(id)
-
-    def _on_keys(self, change: Mapping[str, Any]) -> None:
-        """Act on what was typed into the key field; deleting does nothing."""
-        before = self._typed
-        self._typed = change["new"]
-        if before.startswith(self._typed):
-            return
-        fresh = self._typed[-1:]
-        if self._typed.startswith(before):
-            fresh = self._typed.removeprefix(before)
-        for key in fresh.lower():
-            button = self._buttons.get(KEYS.get(key, f"score {key}"))
-            if isinstance(button, ipw.ToggleButton):
-                button.value = not button.value
-            elif button is not None:
-                button.click()
-            elif not key.isspace():
-                self._draw(f"the key {key} does nothing here")
 
     # What shows
 
@@ -293,22 +224,15 @@ class Reviewer:
         # 2) the item
         self._page = "No item passes the filters."
         if case:
-            truth = self._buttons["true score"].value
-            differences = self._buttons["differences"].value
-            self._page = case_html(case, self._size, truth=truth, differences=differences)
+            self._page = case_html(case, self._size, truth=self._truth.value)
         self._case.value = View(self._page).html
 
         # 3) the buttons
         chosen = {f"score {votes.get('score')}", votes.get("better")}
-        tags: set[str] = set()
         for side, names in votes.get("tags", {}).items():
-            tags.update(f"{side}: {tag}" for tag in names)
+            chosen.update(f"{side}: {tag}" for tag in names)
         for name, button in self._buttons.items():
-            button.button_style = ""
-            if name in chosen:
-                button.button_style = "primary"
-            elif name in tags:
-                button.button_style = "warning"
+            button.button_style = "primary" if name in chosen else ""
             button.disabled = button is not pressed and self._is_idle(name, case)
 
         # 4) the note and the last line
@@ -323,7 +247,7 @@ class Reviewer:
     def _is_idle(self, name: str, case: ReviewCase | None) -> bool:
         """Whether a button can do nothing now."""
         if case is None:
-            return name not in ("undo", "all items")
+            return name != "undo"
         if name in ANSWERS:
             return not all("feedback" in verdict for verdict in case.sides.values())
         if name.startswith("score "):
@@ -332,104 +256,70 @@ class Reviewer:
             return case.number == 0
         if name == "next":
             return case.number == len(self.review.listed) - 1
-        return name == ("reveal" if case.revealed else "true score")
+        return name == "reveal" and case.revealed
 
 
 class Matrix:
     """A judge's scores against the truth, as counts.
 
-    A click on a cell opens the review on its items.
-
-    The truth, or the mean of the scores voted here, is chosen above the matrix; votes redraw it. A
-    click lists by score and truth, so that votes on that list are not blind.
+    A click on a cell opens the review on its items: votes on that list, which is made by score and
+    truth, are not blind.
 
     Args:
         review: what is reviewed.
         judge: whose scores; the first judge's where None.
         image_size: as in `Reviewer`.
+
+    ValueError: an unknown judge, or no item has a truth.
     """
 
     def __init__(self, review: Review, *, judge: str | None = None, image_size: int = 420) -> None:
+        if review.truth.isna().all():
+            raise ValueError("no item has a true score: export the votes, and review those items")
         self.review = review
-        self.reviewer = Reviewer(review, image_size=image_size, watch=self._draw)
+        self.judge = judge or review.judges[0]
+        if self.judge not in review.judges:
+            raise ValueError(f"judge {judge!r} is unknown; use one of {', '.join(review.judges)}")
+        self.reviewer = Reviewer(review, image_size=image_size)
         self.reviewer.widget.layout.display = "none"
-
-        # 1) what is counted
-        truths = [("scores voted here", "human")]
-        if review.truth.notna().any():
-            truths.insert(0, (str(review.truth.name), "truth"))
-        look: dict[str, Any] = {"style": {"description_width": "auto"}}
-        self._judge = ipw.Dropdown(options=review.judges, description="Judge (columns)", **look)
-        self._judge.value = judge or review.judges[0]
-        self._by = ipw.Dropdown(options=truths, description="Truth (rows)", **look)
-        for control in (self._judge, self._by):
-            control.observe(lambda change: self._draw(), names="value")
-
-        # 2) the cells
-        self._head = ipw.HTML()
-        self._cells: dict[tuple[str, str], Any] = {}
-        table = self._table()
-        grid = [ipw.HTML(), *map(_label, table.columns)]
-        for row in table.index:
+        # The highest truth first, as `vjudge.plots.confusion` draws it.
+        self.table = review.confusion(self.judge)[::-1]
+        grid = [ipw.HTML(), *map(_label, self.table.columns)]
+        for row in self.table.index:
             grid.append(_label(row))
-            for column in table.columns:
-                cell = self._cells[row, column] = ipw.Button()
-                cell.on_click(partial(self._open, row, column))
-                grid.append(_named("vj-same" if row == column else "vj-other", cell))
-        width = f"max-content repeat({len(table.columns)}, minmax(2.6em, 5em))"
+            for column in self.table.columns:
+                grid.append(self._cell(row, column))
+        width = f"max-content repeat({len(self.table.columns)}, minmax(2.6em, 5em))"
         cells = ipw.GridBox(grid, layout=ipw.Layout(grid_template_columns=width))
-        choice = _named("vj-choice", ipw.HBox([self._judge, self._by]))
-        rows = [choice, self._head, _named("vj-matrix", cells), self.reviewer.widget]
-        self.widget = _tool(rows)
-        self._draw()
+        words = f'<span class="vj-keys">{escape(self.table.attrs["words"])}</span>'
+        head = ipw.HTML(words)
+        self.widget = _tool([head, _named("vj-matrix", cells), self.reviewer.widget])
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """The widget, and for a page without a kernel the counts as HTML and as text."""
-        table = self._table()
-        words = table.attrs["words"]
-        page = f'<div class="vj-note">{escape(words)}</div>{table.to_html(border=0)}'
-        return _bundle(self.widget, f"{words}\n{table.to_string()}", page)
+        words = self.table.attrs["words"]
+        page = f'<div class="vj-note">{escape(words)}</div>{self.table.to_html(border=0)}'
+        return _bundle(self.widget, f"{words}\n{self.table.to_string()}", page)
 
-    def _table(self) -> Any:
-        """The counts, highest truth first, as `vjudge.plots.confusion` draws them."""
-        return self.review.confusion(self._judge.value, by=self._by.value)[::-1]
+    def _cell(self, row: str, column: str) -> Any:
+        """The button of one count."""
+        count = int(self.table.loc[row, column])
+        button = ipw.Button(description=str(count), disabled=count == 0)
+        button.tooltip = f"truth {row}, {self.judge} {column}: {count}"
+        share = count / max(1, self.table.to_numpy().max())
+        button.style.button_color = f"rgba(0,114,178,{0.6 * share:.2f})"
+        button.on_click(lambda pressed: self._open(row, column))
+        return _named("vj-same" if row == column else "vj-other", button)
 
-    def _open(self, row: str, column: str, button: Any) -> None:
+    def _open(self, row: str, column: str) -> None:
         """List a cell's items in the tool below."""
-        levels = self.review.levels
-        filters = {"judge": self._judge.value, self._by.value: levels[row]}
+        filters: dict[str, Any] = {"judge": self.judge, "truth": self.review.levels[row]}
         if column == "none":
             filters["unparsed"] = True
         else:
-            filters["score"] = levels[column]
+            filters["score"] = self.review.levels[column]
         self.reviewer.widget.layout.display = ""
         self.reviewer.filter(**filters)
-
-    def _draw(self) -> None:
-        table = self._table()
-        most = max(1, table.to_numpy().max(initial=0))
-        for (row, column), button in self._cells.items():
-            count = int(table.loc[row, column])
-            button.description = str(count)
-            button.disabled = count == 0
-            button.tooltip = f"truth {row}, {self._judge.value} {column}: {count}"
-            button.style.button_color = f"rgba(0,114,178,{0.6 * count / most:.2f})"
-        self._head.value = f'<span class="vj-keys">{escape(table.attrs["words"])}</span>'
-
-
-def _disagreements(levels: Mapping[str, tuple[int, int]]) -> list[tuple[str, Any]]:
-    """Options of the filter by distance: label, and a filter of `Review.filter` with its bounds."""
-    if not levels:
-        return []
-    ends = list(levels.values())
-    span = ends[-1][1] - ends[0][0]
-    large = max(1, round(0.5 * span))
-    return [
-        (f"large disagreement ({large} or more)", ("distance", (large, span))),
-        ("judge too high", ("gap", (-span, -0.5))),
-        ("judge too low", ("gap", (0.5, span))),
-        ("agreement", ("distance", (0, 0.49))),
-    ]
 
 
 def _bundle(widget: Any, text: str, page: str) -> dict[str, Any]:
