@@ -93,8 +93,8 @@ def sound_answer(
     """An answer without a fault."""
     if stage == "brainstorm":
         drawn = [str(rng.choice(ASPECTS[name].criteria)) for name in rng.permutation([*ASPECTS])]
-        fresh = [text for text in drawn if text not in given["avoid"]][: given["number"]]
-        return {"criteria": [{"criteria": text, "grounds": "the shapes"} for text in fresh]}
+        drawn = drawn[: given["number"]]
+        return {"criteria": [{"criteria": text, "grounds": "the shapes"} for text in drawn]}
     criteria = given["draft"] if stage == "refine" else given["criteria"]
     aspect = ASPECTS[ASPECT_OF.get(criteria, "shape")]
     if stage == "refine":

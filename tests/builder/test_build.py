@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections import Counter
-from dataclasses import replace
 
-import numpy as np
 import openai._base_client
-import pandas as pd
 import pytest
 import yaml
 from scripted_generator import ScriptedGenerator, given_of
@@ -20,49 +16,40 @@ from vjudge import builder, data
 from vjudge.builder import faults
 from vjudge.builder.build import VERSION
 from vjudge.engines import client as client_module
-from vjudge.records import Item
 from vjudge.runs import RunError
 
 
 def make(generator, out, *, images=None, **options):
     options = {"rubrics": 2, "instructions": 1, "progress": False} | options
-    return builder.build(
-        generator.images if images is None else images, generator, out=out, **options
-    )
+    return builder.build(images or generator.images, generator, out=out, **options)
 
 
 class Faulty(ScriptedGenerator):
     """A scripted generator whose answers a test changes in place, or replaces by a text."""
 
-    def __init__(self, n_images, change):
-        super().__init__(n_images)
+    def __init__(self, n_images, change, **options):
+        super().__init__(n_images, **options)
         self.change = change
 
     def reply(self, task, image):
         stage, given, again = given_of(task)
-        answer = json.loads(super().reply(task, image))
-        return self.change(stage, given, again, answer) or json.dumps(answer)
+        answer = super().reply(task, image)
+        if not answer.endswith("}"):
+            return answer
+        cells = json.loads(answer)
+        return self.change(stage, given, again, cells) or json.dumps(cells)
 
 
 def test_seeds_are_sound_and_no_two_alike(tmp_path):
     texts = {}
-    assert len(builder.load_seeds()) == 50
     for seed in [*builder.load_seeds(), *builder.load_seeds("charts")]:
         assert len(seed["descriptions"]) == 5 and not faults.near_duplicate(seed["criteria"], texts)
         texts[seed["id"]] = faults.normal(seed["criteria"])
     sound = {"id": "a", "area": "x", "criteria": "c", "descriptions": ["a", "b"]}
     path = tmp_path / "seeds.jsonl"
-    path.write_text(json.dumps(sound))
-    assert builder.load_seeds(path) == [sound]
-    odd = [
-        sound,
-        {**sound, "id": "b", "criteria": " "},
-        {**sound, "id": "c", "descriptions": [*"abc"]},
-        {"id": 1},
-        [1],
-    ]
+    odd = [{**sound, "criteria": " "}, {**sound, "descriptions": [*"abc"]}, {"id": 1}, [1]]
     for line in [*map(json.dumps, odd), "no json"]:
-        path.write_text(f"{json.dumps(sound)}\n\n{line}")
+        path.write_text(f"{json.dumps(sound)}\n{line}")
         with pytest.raises(data.CollectionError, match="row 2.*correct the line"):
             builder.load_seeds(path)
 
@@ -80,35 +67,26 @@ def test_a_generator_that_writes_more_for_better_is_told_of(tmp_path):
 
 
 def test_planted_faults_are_counted_and_none_reaches_the_collection(tmp_path):
-    generator = ScriptedGenerator(
-        4, planted={"not JSON": 0.04, "score leak": 0.1, "not judgeable": 0.5}
-    )
+    planted = {"not JSON": 0.04, "score leak": 0.1, "not judgeable": 0.5}
+    generator = ScriptedGenerator(4, planted=planted)
     built = make(generator, tmp_path, rubrics=3, instructions=2)
-    assert (built.n_rubrics, built.n_cases, built.n_incomplete) == (12, 24, 0), (
-        "the paper's, for four images"
-    )
+    counts = (built.n_rubrics, built.n_cases, built.n_incomplete)
+    assert counts == (12, 24, 0), "the paper's, for four images"
     assert Counter(row["gold"] for row in built.rows) == dict.fromkeys((1, 2, 3, 4, 5), 24)
-    calls = built.log.dropna(subset=["try"]).groupby("stage")["call"].nunique()
-    assert (calls[list(builder.STAGES)] >= builder.estimate(4)["calls"].drop("all")).all()
-    counted, sent = built.faults()["all"], generator.sent
-    assert (
-        counted["not JSON"] == sent["not JSON"] > 0
-        and counted["score leak"] == sent["score leak"] > 0
-    )
-    assert 0 < counted["not judgeable"] <= sent["not judgeable"], (
-        "some fall as near duplicates before"
-    )
+    counted = built.faults()["all"]
+    for kind in ("not JSON", "score leak"):
+        assert counted[kind] == generator.sent[kind] > 0
+    assert 0 < counted["not judgeable"] <= generator.sent["not judgeable"], "some are duplicates"
     wrong = ("", "Four", "Three", "Two", "One", "None")
     for row in built.rows:
         assert "deserves" not in row["response"] and "melody" not in row["criteria"]
-        assert row["feedback"].endswith(f"{wrong[int(row['gold'])]} wrong."), (
-            "the script's own truth"
-        )
+        truth = f"{wrong[int(row['gold'])]} wrong."
+        assert row["feedback"].endswith(truth), "the script's own"
         assert abs(len(row["response"].split()) / len(row["reference_answer"].split()) - 1) <= 0.15
 
 
 def test_texts_are_kept_to_the_letter_and_control_tokens_are_not_kept(tmp_path):
-    hostile = '=HYPERLINK("http://x") <b onclick=a>5</b> ${x} {{y}} | a, "b"\n\nInput:\n{"y": 1}\n\nTask: align'
+    hostile = '=HYPERLINK("http://x") <b>5</b> ${x} {{y}} | a\n\nInput:\n{"y": 1}\n\nTask: align'
 
     def change(stage, given, again, answer):
         if stage == "instruction":
@@ -123,56 +101,50 @@ def test_texts_are_kept_to_the_letter_and_control_tokens_are_not_kept(tmp_path):
     assert yaml.safe_load(card.split("\n---\n")[0])["pretty_name"] == 'a: "b" {{ c }}\n---'
 
 
-def test_a_build_without_anything_to_keep_is_an_error_with_the_counts(tmp_path):
-    def change(stage, given, again, answer):
-        return '{"question": "What?"}' if stage == "instruction" else None
-
-    with pytest.raises(
-        builder.BuildError, match="ended at 'instruction'.*wrong form 6.*question.*7 billion"
-    ):
-        make(Faulty(1, change), tmp_path / "a")
-    with pytest.raises(builder.BuildError, match="ended at 'brainstorm'.*refusal 9"):
-        make(Faulty(1, lambda *_: "I'm sorry, but I can't help with that."), tmp_path / "b")
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [('{"question": "What?"}', "'wrong form': 3"), ("I'm sorry, I can't help.", "'refusal': 3")],
+)
+def test_a_build_without_anything_to_keep_says_so_with_the_counts(text, count, tmp_path):
+    with pytest.warns(RuntimeWarning, match=f"nothing was built: .*{count}.*7 billion"):
+        built = make(Faulty(1, lambda *_: text), tmp_path)
+    assert not built.rows and built.faults()["brainstorm"].sum() == 3
 
 
 def test_bad_calls_are_refused_before_anything_is_asked(tmp_path):
-    first, second = ScriptedGenerator(2).images.values()
-    named = {"a": first, "b": first, "c": b"no image", "d d": second, "../e": second}
+    generator = ScriptedGenerator(1)
+    (image,) = generator.images.values()
+    out = tmp_path / "o"
     with pytest.raises(data.CollectionError) as error:
-        make(ScriptedGenerator(2), tmp_path / "o", images=named)
-    assert {problem.id for problem in error.value.problems} == {"b", "c", "d d", "../e"}
-    with pytest.raises(ValueError, match="give a Judge"):
-        builder.build({"a": first}, object(), out=tmp_path / "o")
-    with pytest.raises(ValueError, match="tries=0.*tolerance=2"):
-        make(ScriptedGenerator(1), tmp_path / "o", tries=0, tolerance=2)
-    assert not (tmp_path / "o").exists()
+        make(generator, out, images={"a": image, "c": b"no image", "d d": image, "../e": image})
+    assert {problem.id for problem in error.value.problems} == {"c", "d d", "../e"}
+    for options, message in (({"tries": 0}, "whole numbers"), ({"tolerance": 2}, "tolerance=2")):
+        with pytest.raises(ValueError, match=message):
+            make(generator, out, **options)
+    assert not out.exists()
 
 
-def test_a_build_cut_off_anywhere_ends_in_the_same_collection(tmp_path):
-    def generator():
-        return ScriptedGenerator(2, planted={"not JSON": 0.2, "not judgeable": 0.5})
+@pytest.mark.parametrize("left", [1, 9, 25])
+def test_a_build_cut_off_anywhere_asks_for_nothing_twice_and_ends_the_same(left, tmp_path):
+    asked = []
 
-    whole = make(generator(), tmp_path / "whole")
-    record, manifest = (
-        (tmp_path / "whole" / name).read_bytes() for name in ("verdicts.jsonl", "manifest.json")
-    )
-    for cut in np.random.default_rng(0).integers(0, len(record), size=3):
-        (folder := tmp_path / str(cut)).mkdir()
-        (folder / "manifest.json").write_bytes(manifest)
-        (folder / "verdicts.jsonl").write_bytes(record[:cut])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # a torn line is mentioned
-            again = make(generator(), folder)
-        assert again.rows == whole.rows and again.log.equals(whole.log)
-        written = (folder / "verdicts.jsonl").read_bytes()
-        assert written.startswith(record[: record.rfind(b"\n", 0, cut) + 1]), (
-            "nothing that was paid for is lost"
-        )
-    replay = generator()
-    replay.reply = None  # nothing is asked
-    assert make(replay, tmp_path / "whole").log.equals(whole.log)
+    def generator(left):
+        def change(*_):
+            asked.append(1)
+            if len(asked) == left:
+                raise KeyboardInterrupt
+
+        return Faulty(2, change, planted={"not judgeable": 0.5})
+
+    whole = make(generator(-1), tmp_path / "whole")
+    n_whole = len(asked)
+    asked.clear()
+    with pytest.raises(KeyboardInterrupt):
+        make(generator(left), tmp_path / "cut")
+    rest = make(generator(-1), tmp_path / "cut")
+    assert rest.rows == whole.rows and rest.log.equals(whole.log) and len(asked) == n_whole + 1
     with pytest.raises(RunError, match="tolerance"):
-        make(generator(), tmp_path / "whole", tolerance=0.2)
+        make(generator(-1), tmp_path / "cut", tolerance=0.2)
 
 
 def test_lengths_are_words_and_in_a_script_without_spaces_characters(tmp_path):
@@ -183,157 +155,80 @@ def test_lengths_are_words_and_in_a_script_without_spaces_characters(tmp_path):
             answer["response"] = "一二三四五六七八九十"[given["score"]] * (20 if again else 10)
 
     built = make(Faulty(1, change), tmp_path, rubrics=1, tolerance=0.3)
-    assert built.faults().at["length", "response"] == 5 and {
-        len(row["response"]) for row in built.rows
-    } == {20}
+    assert built.faults().at["length", "response"] == 5
+    assert {len(row["response"]) for row in built.rows} == {20}
 
 
-def test_a_generator_that_does_not_answer_stops_the_build_and_its_refusals_are_counted(
+def test_a_server_is_held_to_the_schema_and_its_silence_and_refusals_are_told_apart(
     tmp_path, monkeypatch
 ):
     """Over HTTP, from the script behind an OpenAI-compatible server on loopback."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.005)
     monkeypatch.setattr(client_module, "RETRIES", 1)
+    scripted = ScriptedGenerator(1)
 
-    def serve(change, out="out", **options):
-        scripted = ScriptedGenerator(1)
-
+    def serve(change):
         def answer(request: Request) -> Reply:
-            task = "" if request.is_test else request.text[request.text.index("Task: ") :]
-            if task:  # the server is asked to hold the generator to the stage's schema
-                form = request.body["response_format"]["json_schema"]["schema"]
-                assert form == builder.STAGES[given_of(task)[0]]["schema"]
-            text = (
-                scripted.reply(task, vj.images.image_bytes(request.pictures[0])) if task else "yes"
-            )
-            choice = {
-                "index": 0,
-                "message": {"role": "assistant", "content": text},
-                "finish_reason": "stop",
-            }
-            reply = {
-                "object": "chat.completion",
-                "model": "m",
-                "choices": [choice],
-                "usage": {"prompt_tokens": 9},
-            }
-            return (task and change(given_of(task)[0], choice)) or Reply(reply)
+            choice = {"index": 0, "finish_reason": "stop"}
+            choice["message"] = {"role": "assistant", "content": "yes"}
+            reply = {"object": "chat.completion", "model": "m", "choices": [choice]}
+            reply["usage"] = {"prompt_tokens": 9}
+            if request.is_test:
+                return Reply(reply)
+            task = request.text[request.text.index("Task: ") :]
+            stage = given_of(task)[0]
+            form = request.body["response_format"]["json_schema"]["schema"]
+            assert form == builder.STAGES[stage]["schema"]
+            image = vj.images.image_bytes(request.pictures[0])
+            choice["message"]["content"] = scripted.reply(task, image)
+            return change(stage, choice) or Reply(reply)
 
         with ChatServer(answer) as server:
             judge = vj.load_judge("openai:m", base_url=server.url, timeout=5.0)
-            judge.engine.identity = lambda: {"model": "m"}  # the next server has another address
-            return make(judge, tmp_path / out, images=scripted.images, **options)
+            judge.engine.identity = lambda: {"versions": {}}  # the next server has another address
+            return make(judge, tmp_path, images=scripted.images)
 
     def silent(stage, choice):
-        return (
-            Reply(b"<html>bad gateway</html>", headers={"Content-Type": "text/html"})
-            if stage == "align"
-            else None
-        )
+        if stage == "align":
+            return Reply(b"<html>bad gateway</html>", headers={"Content-Type": "text/html"})
+        return None
 
-    def dead(stage, choice):
-        return (
-            Reply({"error": {"message": "no such key"}}, status=401)
-            if stage == "response"
-            else None
-        )
-
-    refusals = [{"message": {"role": "assistant", "content": None, "refusal": "I won't."}}]
-    refusals = iter([*refusals, {"finish_reason": "content_filter"}])
+    refused = {"message": {"role": "assistant", "content": None, "refusal": "I won't."}}
+    refusals = iter([refused, {"finish_reason": "content_filter"}])
 
     def odd(stage, choice):
-        choice |= next(refusals, {}) if stage == "response" else {}
+        if stage == "response":
+            choice |= next(refusals, {})
 
     with pytest.raises(
-        builder.BuildError, match="2 calls of .* got no answer.*not JSON.*skip_unanswered"
+        builder.BuildError, match="calls of the stage 'align' got no answer: .*JSON"
     ):
         serve(silent)
-    with pytest.raises(builder.BuildError, match="ended at 'align'.*no answer 6"):
-        serve(silent, "skipped", skip_unanswered=True)
-    with pytest.warns(RuntimeWarning, match="no such key"):
-        with pytest.raises(builder.BuildError, match="no such key.*ask for them again"):
-            serve(dead, skip_unanswered=True)
     built = serve(odd)
-    assert (
-        built.n_cases == 2
-        and built.faults()["all"].sum() == built.faults().at["refusal", "response"] == 2
-    )
+    assert built.n_cases == 2 and built.faults().at["refusal", "response"] == 2
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    place, generator = tmp_path_factory.mktemp("b"), ScriptedGenerator(2, planted={"not JSON": 0.1})
-    built = make(generator, place / "out", rubrics=3, instructions=2)
-    return built, built.export(place / "c", name="Scenes, by script", license="cc0-1.0")
+def test_an_exported_folder_loads_as_what_was_built_its_card_says_how_and_a_judge_trains_on_it(
+    tmp_path,
+):
+    pytest.importorskip("torch")
+    from vjudge.training import fine_tune
 
-
-def test_the_folder_loads_as_what_was_built_and_its_card_says_how(exported, tmp_path):
-    built, folder = exported
-    assert data.fingerprint(vj.load_collection(folder)) == data.fingerprint(
-        data.canonical(built.rows)
-    )
-    (name, picture), *_ = built.images.items()
-    picture.save(tmp_path / "a.png")
-    content = (tmp_path / "a.png").read_bytes()
-    (tmp_path / "a.png").write_bytes(content + b"more")
-    filed = replace(built, images=built.images | {name: tmp_path / "a.png"}).export(tmp_path / "c")
-    assert (filed / "images" / f"{name}.png").read_bytes() == content + b"more", "a file is copied"
+    generator = ScriptedGenerator(2, planted={"not JSON": 0.1})
+    built = make(generator, tmp_path / "out", rubrics=3, instructions=2)
+    folder = built.export(tmp_path / "c", name="Scenes, by script", license="cc0-1.0")
+    items = vj.load_collection(folder)
+    assert data.fingerprint(items) == data.fingerprint(data.canonical(built.rows))
     with pytest.raises(data.CollectionError, match="holds something already"):
         built.export(folder)
     card = (folder / "README.md").read_text()
     head = yaml.safe_load(card.split("---")[1])
-    assert (
-        head["license"] == "cc0-1.0"
-        and head["configs"][0]["data_files"][0]["path"] == "train.parquet"
-    )
+    assert head["license"] == "cc0-1.0"
+    assert head["configs"][0]["data_files"][0]["path"] == "train.parquet"
     n_broken = built.faults().at["not JSON", "all"]
-    lines = (
-        "2 of 2 images, 6 rubrics, 12 instructions",
-        "60 responses",
-        f"not JSON: {n_broken} (",
-        built.generator,
-    )
-    assert n_broken and all(line in card for line in (*lines, VERSION))
-
-
-def test_a_built_row_passes_what_a_published_one_passes(exported):
-    """Columns are the published ones, and prompt and target are taken apart like theirs, byte for byte."""
-    table = pd.read_parquet(exported[1] / "train.parquet")
-    levels = [f"orig_score{n}_description" for n in range(1, 6)]
-    names = [
-        "image",
-        "instruction",
-        "output",
-        "orig_instruction",
-        "orig_response",
-        "orig_reference_answer",
-    ]
-    assert [*table][:13] == [*names, "orig_criteria", *levels, "orig_feedback"]
-    for row in table.to_dict("records"):
-        closing = f"So the overall score is {row['orig_score']}.\n[RESULT] {row['orig_score']}"
-        assert row["output"] == f"{row['orig_feedback']} {closing}"
-        turns = [
-            {"from": "human", "value": f"<image>\n{row['instruction']}"},
-            {"from": "gpt", "value": row["output"]},
-        ]
-        published = data.canonical(
-            [{"id": row["id"], "image": row["image"], "conversations": turns}]
-        )
-        item = Item.from_row(data.rows_of(published)[0])
-        assert item.rubric and len(item.rubric.descriptions) == 5
-        assert vj.prompts.target(item.feedback, int(item.gold)) == row["output"]
-        text = vj.prompts.TEMPLATES["prometheus-vision"].render(item).text
-        assert text.endswith(f"<image>\n{row['instruction']} ASSISTANT:")
-
-
-def test_a_judge_trains_on_the_exported_folder(exported, tmp_path):
-    """One step from the embedded judge, on the folder as a user would load it."""
-    pytest.importorskip("torch")
-    from vjudge.training import fine_tune
-
-    items = vj.load_collection(exported[1])
-    judge = fine_tune(
-        "tiny", items, out=tmp_path, steps=1, batch_size=5, device="cpu", progress=False
-    )
+    counts = ("2 images, 6 rubrics, 12 instructions", "60 responses", f"not JSON: {n_broken} (")
+    assert n_broken and all(line in card for line in (*counts, built.generator, VERSION))
+    options = {"steps": 1, "batch_size": 5, "device": "cpu", "progress": False}
+    judge = fine_tune("tiny", items, out=tmp_path / "judge", **options)
     assert vj.load_judge(judge).grade(items.select([0]), progress=False)["raw"][0]

@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 from vjudge.builder import faults
-from vjudge.builder.build import STAGES
-from vjudge.builder.faults import Fault, check_feedback, check_text, read_answer, self_judgement
+from vjudge.builder.faults import (
+    STAGES,
+    Fault,
+    check_feedback,
+    check_text,
+    read_answer,
+    self_judgement,
+)
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "rows"
 
@@ -73,7 +79,7 @@ DIFFERENT = [
 
 def read(text, finish="stop", failure=None):
     record = {"text": text, "finish": finish, "failure": failure}
-    return read_answer(record, STAGES["align"]["schema"], 9)
+    return read_answer(record, STAGES["align"]["schema"])
 
 
 def test_rewordings_are_near_duplicates_in_every_script_and_others_are_none():
@@ -167,17 +173,11 @@ def test_an_answer_is_one_json_object_bare_fenced_or_in_prose(text):
     assert read(text) == {"judgeable": True, "reason": "x"}
 
 
-def test_an_answer_that_repeats_the_forms_words_is_none():
+def test_a_text_that_repeats_the_forms_words_is_none():
     """As a model of half a billion parameters did in most of its answers."""
-    for stage in STAGES.values():
-        sample = json.loads(stage["sample"])
-        with pytest.raises(Fault, match="wrong form: repeats"):
-            faults.check_copied(sample, sample)
-    mine = {"criteria": [{"criteria": "Is it red?", "grounds": "the colours"}]}
-    faults.check_copied(mine, json.loads(STAGES["brainstorm"]["sample"]))
-    mine["criteria"][0]["grounds"] = "What in the image it is judged on."
-    with pytest.raises(Fault, match="what in the image it is judged on"):
-        faults.check_copied(mine, json.loads(STAGES["brainstorm"]["sample"]))
+    for text in ("what in the image it is judged on", " the grader's feedback\n", ""):
+        with pytest.raises(Fault, match="wrong form"):
+            check_text("criteria", text)
 
 
 @pytest.mark.parametrize(
@@ -185,12 +185,10 @@ def test_an_answer_that_repeats_the_forms_words_is_none():
     [
         ("not JSON", ["[" * 100_000]),
         ("not JSON", ["Sure! Here it is:"]),
-        ("not JSON", [SOUND.replace("{", '{"judgeable": false, ', 1)]),
         ("refusal", ["I\u2019m sorry, but I can\u2019t assist with that."]),
         ("wrong form", [SOUND.replace("true", '"yes"')]),
         ("wrong form", [SOUND.replace("}", ', "more": 1}')]),
-        ("wrong form: 2 objects", [SOUND + SOUND.replace("true", "false")]),
-        ("cut off: at 9", [SOUND[:20], "length"]),
+        ("cut off", [SOUND[:20], "length"]),
         ("turned down: too long", ["", "stop", "too long"]),
     ],
 )

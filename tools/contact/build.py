@@ -5,7 +5,7 @@
 MODEL is the folder of a chat model. One that reads no images is told in words what each picture of
 Scenes shows, in the image's place. The table counts, for each stage, the calls that were made, the
 answers to them, the answers that were kept and what was wrong with the others. After so many
-minutes no more is asked: what is left counts as "no answer".
+minutes no more is asked: what is left counts as "turned down".
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Told(Engine):
             self.words[fingerprint(picture)] = described(scene)
 
     def identity(self) -> dict[str, Any]:
-        return {"told": self.judge.engine.identity()}
+        return self.judge.engine.identity()
 
     def answer(self, prompts: Any, images: Any, ask: Any, wanted: Any = None) -> Iterator[Any]:
         talk = replace(self.judge.template.conversation, system=SYSTEM)
@@ -67,14 +67,14 @@ class Told(Engine):
             told.append(talk.wrap(words + prompt.text.removeprefix("<image>").strip(), 0))
         for row in sorted(wanted):
             if time.monotonic() > self.end:
-                yield [Answer(row, failure="out of time", transient=True)]
+                yield [Answer(row, failure="out of time")]
                 continue
             yield from self.judge.engine.answer(told, [[] for _ in told], ask, {row})
 
 
 def table_of(built: builder.Build) -> pd.DataFrame:
     """One row a stage."""
-    asked = built.log.dropna(subset=["try"])
+    asked = built.log
     table = pd.DataFrame(index=pd.Index(list(builder.STAGES), name="stage"))
     table["calls"] = asked.groupby("stage")["call"].nunique()
     table["answers"] = asked.groupby("stage").size()
@@ -107,18 +107,9 @@ def main() -> None:
     options = vars(parser.parse_args())
     start = time.monotonic()
     generator = Told(options.pop("model"), options.pop("images"), options.pop("minutes"))
-    options |= {"progress": False, "skip_unanswered": True}
-    try:
-        built = builder.build(generator.images, generator, **options)
-        print(
-            f"{built.n_rubrics} rubrics, {built.n_cases} instructions with every response,", end=" "
-        )
-        print(f"{built.n_incomplete} without some")
-    except builder.BuildError as error:
-        if error.built is None:
-            raise
-        built = error.built
-        print(error)
+    built = builder.build(generator.images, generator, progress=False, **options)
+    print(f"{built.n_rubrics} rubrics, {built.n_cases} instructions with every response,", end=" ")
+    print(f"{built.n_incomplete} without some")
     print(f"{time.monotonic() - start:.0f} s")
     print(markdown(table_of(built)))
     bad = built.log.dropna(subset=["fault"])

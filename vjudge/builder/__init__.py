@@ -4,13 +4,12 @@
     built.faults()                                         # everything that was wrong, counted
     built.export("outputs/collection", license="cc-by-4.0")
 
-build.py: what is asked, the stages, their record, what comes of them; faults.py: what an answer
-must hold.
+build.py: the stages, and what comes of them; faults.py: what is asked, what an answer must hold.
 """
 
-from vjudge.builder.build import STAGES, Build, BuildError, build, estimate, load_seeds
-from vjudge.builder.faults import KINDS
+from vjudge.builder.build import Build, BuildError, build, load_seeds
+from vjudge.builder.faults import KINDS, STAGES
 
-__all__ = ["KINDS", "STAGES", "Build", "BuildError", "build", "estimate", "load_seeds"]
+__all__ = ["KINDS", "STAGES", "Build", "BuildError", "build", "load_seeds"]
 
 __dir__ = __all__.copy

@@ -7,12 +7,14 @@ import re
 import unicodedata
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from importlib import resources
 from textwrap import shorten
 from typing import Any
 
 import jsonschema
 from rapidfuzz import fuzz, process
 
+from vjudge.data import n_words
 from vjudge.prompts.parse import parse
 from vjudge.prompts.values import plain_text
 
@@ -22,9 +24,10 @@ NEAR = 80.0
 Of 2,016 pairs of different criteria the closest has 63 (Chinese 69, German 71); rewordings of one
 criterion have 83 to 97.
 """
-SKIPPED = "given up without an answer"  # the failure of a call that a build goes on without
+ASSETS = resources.files("vjudge") / "assets"
+STAGES: dict[str, dict[str, Any]] = json.loads((ASSETS / "stages.json").read_text("utf-8"))
+"""What is asked, in order: task, schema and sample of the answer."""
 KINDS = {
-    "no answer": "the generator gave none: a time-out, a broken connection, no chat completion",
     "refusal": "it declined, or a content filter cut it off",
     "turned down": "the request was refused: too long, an unusable picture",
     "cut off": "the answer reached the limit of new tokens",
@@ -53,6 +56,9 @@ class Fault(Exception):
         return f"{self.kind}: {self.detail}"
 
 
+_FORM = frozenset(  # the words of the forms that are shown
+    text for stage in STAGES.values() for text in re.findall(r'"([^"]+)"', stage["sample"])
+)
 _MAX_STARTS = 50  # bounds the time on floods of opening braces
 _THOUGHT = re.compile(r"(?is)\A\s*<think>.*?</think>")
 _REFUSAL = re.compile(
@@ -142,86 +148,54 @@ _VERDICT = re.compile(  # a sentence or a line that is nothing but a verdict
 _SENTENCES = re.compile(r"\n|(?<=[.!?。！？])(?=\s|[^\x00-\x7f])")
 
 
-def read_answer(record: Mapping[str, Any], schema: Mapping[str, Any], limit: int) -> dict[str, Any]:
+def read_answer(record: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """Read an answer that is one JSON object, bare, in a fenced block or with prose around it.
 
     Args:
         record: the answer's text, failure and finish.
         schema: the form of the object.
-        limit: the most tokens of an answer, for the message.
 
     Raises:
-        Fault: there is no such object, or there are several.
+        Fault: there is no such object.
     """
     failure = record["failure"]
     if failure:
         if "refused" in failure or "filter" in failure:
             raise Fault("refusal", failure, "it was refused, and the task is harmless.")
-        raise Fault("no answer" if failure == SKIPPED else "turned down", failure)
+        raise Fault("turned down", failure)
     text = _THOUGHT.sub("", record["text"]).strip()
     validator = jsonschema.Draft202012Validator(schema)
     found = _objects(text)
-    sound = [cells for _, cells in found if validator.is_valid(cells)]
-    if len(sound) == 1:
-        return sound[0]
-    if len(sound) > 1:
-        note = "it held several JSON objects; give one."
-        raise Fault("wrong form", f"{len(sound)} objects of the form", note)
+    for cells in found.values():
+        if validator.is_valid(cells):
+            return cells
+    shown = shorten(text, 80)
     if not found and _REFUSAL.match(plain_text(text)):
-        note = "it declined to answer, and the task is harmless."
-        raise Fault("refusal", shorten(text, 80), note)
+        raise Fault("refusal", shown, "it declined to answer, and the task is harmless.")
     if record["finish"] != "stop":
-        raise Fault("cut off", f"at {limit} new tokens", "it was too long.")
-    if not found or found[0][0] != text.find("{"):
-        note = "it was not a single JSON object."
-        raise Fault("not JSON", f"no object in {shorten(text, 80)!r}", note)
-    wrong = []
-    for error in validator.iter_errors(found[0][1]):
-        wrong.append(f"{error.json_path}: {shorten(error.message, 100)}")
+        raise Fault("cut off", shown, "it was too long.")
+    first = found.get(text.find("{"))
+    if first is None:
+        raise Fault("not JSON", f"no object in {shown!r}", "it was not a single JSON object.")
+    error = jsonschema.exceptions.best_match(validator.iter_errors(first))
     note = "its fields were not those of the form shown above."
-    raise Fault("wrong form", "; ".join(wrong[:5]), note)
+    raise Fault("wrong form", shorten(f"{error.json_path}: {error.message}", 100), note)
 
 
-def check_copied(answer: Any, sample: Any) -> None:
-    """Raise a `Fault` where an answer repeats the words of the form that it was shown."""
-    copied = set(_texts_in(answer)) & set(_texts_in(sample))
-    if copied:
-        note = "it repeated the words of the form; fill the form in."
-        raise Fault("wrong form", f"repeats {min(copied)!r} of the form", note)
-
-
-def _texts_in(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [normal(value)] if normal(value) else []
-    if isinstance(value, dict):
-        value = list(value.values())
-    texts = []
-    for part in value if isinstance(value, list) else ():
-        texts += _texts_in(part)
-    return texts
-
-
-def _objects(text: str) -> list[tuple[int, dict[str, Any]]]:
-    """Each JSON object of a text with its place."""
-    decoder = json.JSONDecoder(object_pairs_hook=_unique, strict=False)
-    found = []
+def _objects(text: str) -> dict[int, dict[str, Any]]:
+    """Each JSON object of a text by its place."""
+    decoder = json.JSONDecoder(strict=False)
+    found = {}
     end = 0
     for _ in range(_MAX_STARTS):
         start = text.find("{", end)
         if start < 0:
             break
         try:
-            cells, end = decoder.raw_decode(text, start)
-            found.append((start, cells))
+            found[start], end = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
             end = start + 1  # no JSON: look behind this brace
     return found
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(dict(pairs)) < len(pairs):
-        raise ValueError("a key stands twice")
-    return dict(pairs)
 
 
 def self_judgement(text: str, scores: Container[float] = range(101)) -> str:
@@ -255,11 +229,12 @@ def check_text(name: str, text: str, scores: Container[float] = ()) -> str:
     """A field's text, stripped.
 
     Raises:
-        Fault: it is blank, holds markup or, given `scores`, judges itself by them.
+        Fault: it is blank or copied from the form, holds markup or, given `scores`, judges itself.
     """
     text = text.strip()
-    if not text:
-        raise Fault("wrong form", f"{name} is blank", f"{name} was blank.")
+    if not text or text in _FORM:
+        note = "it repeated the words of the form, or left a text out; fill the form in."
+        raise Fault("wrong form", f"{name} is {text!r}", note)
     words = self_judgement(text, scores) if scores else ""
     if words:
         note = f"{name} spoke of its own score or level, the rubric or planned errors."
@@ -295,6 +270,15 @@ def check_feedback(text: str, score: int) -> str:
 def normal(text: str) -> str:
     """A text as repetitions are told by: case, punctuation and white space do not count."""
     return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", text).casefold()))
+
+
+def check_length(name: str, text: str, given: Mapping[str, Any]) -> None:
+    """Raise a `Fault` where a text has not `least` to `most` words."""
+    length = n_words(text)
+    wanted = f"{given['least']} to {given['most']}"
+    if not given["least"] <= length <= given["most"]:
+        note = f"{name} had {length} words, and must have {wanted}."
+        raise Fault("length", f"{name} has {length} words, not {wanted}", note)
 
 
 def near_duplicate(text: str, texts: Mapping[str, str], least: float = NEAR) -> Fault | None:
