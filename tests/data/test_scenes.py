@@ -241,7 +241,9 @@ def test_photos_are_valid_and_complete_and_half_of_the_faults_show_in_the_pictur
 def test_neither_length_nor_overlap_gives_the_score_of_photos(items, table):
     for _, row in metrics.length_test(items, n_resamples=2_000).iterrows():
         assert row["low"] <= 0.5 <= row["high"] and 0.45 <= row["auc"] <= 0.55
-    shared = metrics.overlap_baselines(table["response"], table["reference_answer"])["rouge_l"]
+    scorer = rouge_scorer.RougeScorer(["rougeL"])
+    texts = zip(table["reference_answer"], table["response"], strict=True)
+    shared = pd.Series([scorer.score(*pair)["rougeL"].fmeasure for pair in texts], table.index)
     assert abs(shared.corr(table["gold"])) <= 0.35
 
 

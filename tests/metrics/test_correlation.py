@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 import warnings
 
@@ -22,7 +21,6 @@ from vjudge.metrics import (
     correlation_table,
     human_ceiling,
 )
-from vjudge.metrics.comparison import _matched
 
 SCIPY = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}
 
@@ -86,14 +84,6 @@ def said(call):
     return caught
 
 
-def ceiling(n, off):
-    """Two scores at the top but for so many items."""
-    rng = np.random.default_rng(0)
-    x, y = (np.where(rng.permutation(n) < off, rng.integers(1, 5, n), 5) for _ in range(2))
-    y[:3] = x[:3] = [1, 5, 3]
-    return correlate(x, y, n_resamples=100)
-
-
 FLOATS = np.random.default_rng(0).normal(size=30)
 TWICE = [1, 2, 2, 4, 5, 3, 3, 1] * 5
 WARNED = {
@@ -103,9 +93,6 @@ WARNED = {
         "n_resamples=5: .* few",
     ),
     "perfect": (lambda: correlate(FLOATS, 2 * FLOATS + 1, n_resamples=200), "no width"),
-    "ceiling": (lambda: ceiling(60, 12), "off the most frequent score"),
-    "no ceiling, a third": (lambda: ceiling(60, 30), ""),
-    "no ceiling, many": (lambda: ceiling(400, 80), ""),
     "sound": (lambda: correlate(TWICE, TWICE[::-1], n_resamples=200), ""),
     "four systems": (
         lambda: correlate_levels(TWICE, TWICE[::-1], systems=list("abcd") * 10, levels=["system"]),
@@ -193,7 +180,8 @@ def test_levels_equal_scipy_and_the_same_numbers_have_one_interval(groups):
         found = table["estimate"].xs(name, level="statistic")
         assert found.tolist() == pytest.approx(expected, abs=1e-10)
     assert hold(table)
-    assert table.attrs["fixed"] == ("systems" if groups == "item" else "items")
+    low, high = stats.t.interval(0.95, 5, np.mean(within), stats.sem(within))  # of Kendall's tau
+    assert table.loc[("within", "kendall"), ["low", "high"]].tolist() == pytest.approx([low, high])
     pd.testing.assert_frame_equal(correlate(rows.judge, rows.gold, **options), table.xs("item"))
     # Fisher's interval of six systems, from the textbook
     r, low, high = table.loc[("system", "pearson"), ["estimate", "low", "high"]]
@@ -256,24 +244,13 @@ def test_a_comparison_and_its_account():
     gap = table["estimate_a"] - table["estimate_b"]
     np.testing.assert_allclose(table["difference"], gap, atol=1e-15)
     assert hold(table, "difference")
-    assert (table["p"] == table["p_holm"]).all() and table.attrs["p_floor"] == 1 / 501
+    assert (table["p"] == table["p_holm"]).all()
+    error = (table["high"] - table["low"]) / 2 / stats.t.ppf(0.975, 139)
+    expected = 2 * stats.t.sf(table["difference"].abs() / error, 139)
+    np.testing.assert_allclose(table["p"], expected)
+    assert ((table["p"] < 0.05) == (table["low"] > 0)).all()
     with pytest.raises(ValueError, match="two or more, each with a name of its own, not x"):
         compare_judges([1, 2, 3], {"x": [1, 2, 3]})
-
-
-def test_permutation_p_approaches_the_enumeration_of_all_swaps():
-    gold = np.array([1, 2, 2, 3, 4, 5, 5, 3], dtype=float)
-    a = np.array([1, 2, 3, 3, 5, 4, 5, 2], dtype=float)
-    b = np.array([2, 2, 1, 5, 3, 5, 4, 4], dtype=float)
-    table = compare(gold, a, b, n_resamples=20_000).droplevel(["a", "b"])
-    for statistic, function in SCIPY.items():
-        x, y = (stats.zscore(a), stats.zscore(b)) if statistic == "pearson" else _matched(a, b)
-        gaps = []
-        for swap in itertools.product([False, True], repeat=len(gold)):
-            one, other = np.where(swap, y, x), np.where(swap, x, y)
-            gaps.append(abs(function(one, gold)[0] - function(other, gold)[0]))
-        exact = np.mean(np.array(gaps) >= gaps[0] - 1e-12)
-        assert table.loc[statistic, "p"] == pytest.approx(exact, abs=0.015), statistic
 
 
 def test_p_of_similar_judges_on_a_short_scale():
@@ -285,19 +262,15 @@ def test_p_of_similar_judges_on_a_short_scale():
     worse = np.flatnonzero(a == gold)[:15]
     b[worse] += np.where(gold[worse] > 3, -2, 2)
     table = compare(gold, a, b, n_resamples=4_999).droplevel(["a", "b"])
-    assert (table["p"] < 0.002).all() and (table["low"] > 0).all() and not table["conflict"].any()
+    assert (table["p"] < 0.002).all() and (table["low"] > 0).all()
 
 
-def test_level_of_similar_judges_and_contradictions():
+def test_level_of_similar_judges():
     """Judges who correlate .95: of 60 samples three standard errors above 5 % are 13 %."""
     latent = ((1, 0.67, 0.67), (0.67, 1, 0.95), (0.67, 0.95, 1))
     draws = [compare(*sample(80, seed, latent), n_resamples=199) for seed in range(60)]
-    tables = pd.concat(draws)
-    rejected = (tables["p"] <= 0.05).groupby(level="statistic").mean()
-    assert (rejected <= 0.13).all() and (rejected > 0).any(), rejected  # .005 before, for ranks
-    holds_zero = (tables["low"] <= 0) & (0 <= tables["high"])
-    assert (tables["conflict"] == ((tables["p"] <= 0.05) == holds_zero)).all()
-    assert 0 < tables["conflict"].mean() < 0.5
+    rejected = (pd.concat(draws)["p"] <= 0.05).groupby(level="statistic").mean()
+    assert (rejected <= 0.13).all() and (rejected > 0).any(), rejected
 
 
 def test_many_judges_are_corrected_together():

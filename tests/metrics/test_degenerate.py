@@ -30,11 +30,6 @@ def texts(x):
     return [None if not isinstance(v, str) and pd.isna(v) else str(v) for v in x]
 
 
-def sizes(x):
-    """Numbers without their sign, as lengths have none."""
-    return [abs(v) if isinstance(v, int | float) else v for v in x]
-
-
 def ratings(x, y):
     return list(zip(x, y, strict=True))
 
@@ -47,28 +42,22 @@ TAKES = {
     "bradley_terry": lambda x, y, g: (g, list(g)[::-1], verdicts(x)),
     "calibration_curve": lambda x, y, g: (x, y),
     "calibration_errors": lambda x, y, g: (x, y),
-    "classification": lambda x, y, g: (verdicts(x), verdicts(y)),
     "compare_judges": lambda x, y, g: (y, {"x": x, "y": list(x)[::-1]}),
     "correlate": lambda x, y, g: (x, y),
     "correlate_levels": lambda x, y, g: (x, y),
     "correlation_table": lambda x, y, g: ({"b": {"x": x}}, {"b": y}),
     "feedback_preference": lambda x, y, g: (verdicts(x, FEEDBACK, others=False),),
     "human_ceiling": lambda x, y, g: (ratings(x, y),),
-    "label_weights": lambda x, y, g: (x, y),
-    "length_controlled": lambda x, y, g: (verdicts(x), sizes(x), sizes(y)),
     "lengths": lambda x, y, g: (texts(x),),
-    "next_labels": lambda x, y, g: (x, y),
-    "overlap_baselines": lambda x, y, g: (texts(x), texts(y)),
     "pairwise_accuracy": lambda x, y, g: (verdicts(x), people(y)),
     "rater_table": lambda x, y, g: (ratings(x, y), x),
-    "tie_calibrated_accuracy": lambda x, y, g: (x, y),
     "win_rate": lambda x, y, g: (verdicts(x),),
 }
-ELSEWHERE = """published alt_test conformal_intervals corrected_rate corrected_rate_from_labels
+ELSEWHERE = """alt_test conformal_intervals corrected_rate corrected_rate_from_labels
 effective_judges expected_calibration_error labels_needed length_test prediction_powered_mean scaled
 severities temperature_scaling"""  # of other arguments: in files of their own
 # A score for each text or item, missing where it has none; a choice of items.
-NO_ESTIMATE = {"average_samples", "lengths", "next_labels", "overlap_baselines"}
+NO_ESTIMATE = {"average_samples", "lengths"}
 
 nan = float("nan")
 CASES = {
@@ -90,7 +79,7 @@ CASES = {
 def call(name, x, y, group):
     function = getattr(metrics, name)
     parameters = inspect.signature(function).parameters
-    options = {"n": 2, "groups": group, "systems": group, "within": group}
+    options = {"groups": group, "systems": group}
     if name == "correlation_table":
         options["groups"] = {"b": group}
     options = {name: value for name, value in options.items() if name in parameters}

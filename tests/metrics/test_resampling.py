@@ -1,4 +1,4 @@
-"""Correlations of weighted pairs, and the bootstrap and permutations of them."""
+"""Correlations of weighted pairs, and the bootstrap of them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from vjudge.metrics.resampling import (
-    Design,
-    correlations,
-    distinct,
-    interval,
-    p_value,
-    replicates,
-    swaps,
-)
+from vjudge.metrics.resampling import Design, correlations, distinct, interval, replicates
 
 SCIPY = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}
 
@@ -36,7 +28,7 @@ def test_weighted_correlations_equal_scipy_on_the_repeated_pairs(data):
     x, y = np.repeat(cells, weights, axis=0).T
     with np.errstate(all="ignore"):
         ours = correlations(*cells.T, weights[:, None])[:, 0]
-    if len(set(x)) > 1 and len(set(y)) > 1:
+    if len(x) > 2 and len(set(x)) > 1 and len(set(y)) > 1:
         np.testing.assert_allclose(ours, by_scipy(x, y), rtol=0, atol=1e-12)
     else:
         assert np.isnan(ours).all()
@@ -60,9 +52,6 @@ def test_resamples_equal_scipy(digits, grouped):
             assert column.sum() == 300
         expected = by_scipy(*np.repeat(cells, column, axis=0).T)
         np.testing.assert_allclose(ours[:, replicate], expected, rtol=0, atol=1e-12)
-    swapped = swaps(lambda w: w, Design(cell, groups), n_resamples=50, seed=0)
-    assert (swapped[: len(cells)] + swapped[len(cells) :] == np.bincount(cell)[:, None]).all()
-    assert swapped.mean(axis=1) == pytest.approx(np.tile(np.bincount(cell) / 2, 2), abs=2)
 
 
 def test_intervals_by_hand():
@@ -70,18 +59,12 @@ def test_intervals_by_hand():
     z = np.arctanh(0.5)
     reach = 1.8331129 * np.sqrt(10 / 9)  # t(9) at .95
     options = {"n_units": 10, "confidence": 0.9}
-    assert interval(drawn, 0.5, "t", **options)[1] == pytest.approx(0.5 + reach * drawn.std())
-    half = interval(drawn, 0.5, "t", 4, **options)[1]
-    assert half == pytest.approx(0.5 + reach * drawn.std() / 2)
-    fisher = interval(np.tanh([z - 1, z + 1, np.nan]), 0.5, "fisher", **options)
-    assert fisher == pytest.approx((np.tanh(z - reach), np.tanh(z + reach), 1 / 3))
-    logit = interval(1 / (1 + np.exp([-3.0, -1.0])), 1 / (1 + np.exp(-2)), "logit", **options)
-    assert logit[:2] == pytest.approx(1 / (1 + np.exp(-(2 + np.array([-reach, reach])))))
-    low, high, _ = interval(np.r_[np.ones(60), np.full(40, 0.9)], 0.95, "fisher", **options)
+    high = interval(drawn, 0.5, method="t", **options)[1]
+    assert high == pytest.approx(0.5 + reach * drawn.std())
+    high = interval(drawn, 0.5, 4, method="t", **options)[1]
+    assert high == pytest.approx(0.5 + reach * drawn.std() / 2)
+    options["method"] = "fisher"
+    fisher = interval(np.tanh([z - 1, z + 1, np.nan]), 0.5, **options)
+    assert fisher == pytest.approx((np.tanh(z - reach), np.tanh(z + reach)))
+    low, high = interval(np.r_[np.ones(60), np.full(40, 0.9)], 0.95, **options)
     assert -1 < low < 0.95 < high < 1, "perfect correlations have finite bounds"
-
-
-def test_p_value_counts_the_observed_one():
-    assert p_value(np.array([0.1, -0.5, 0.5, 0.7]), 0.5) == pytest.approx(4 / 5)
-    assert p_value(np.array([0.1, np.nan]), 1.0) == pytest.approx(2 / 3)  # undefined counts against
-    assert np.isnan(p_value(np.zeros(9), np.nan))

@@ -11,7 +11,6 @@ import pytest
 from scipy import stats
 
 from validity import drawing, studies
-from validity.correlations import labelling
 from validity.simulated import Planted
 from validity.studies import STUDIES, Pool, Study, simulate
 from vjudge.probes import length
@@ -107,12 +106,6 @@ def test_studies_are_summed_up():
         and frame["tests"].between(20, 40).all()
     )
     assert frame.set_index("judge").loc[["blind", "rubric not read"], "found"].eq(1).all()
-    frame = labelling(n_items=300, budgets=(40, 80), simulations=25, n_resamples=200)
-    width = frame.pivot(index="labels", columns="order", values="width")
-    assert (width["chosen"] < width["random"]).all() and (width.loc[80] < width.loc[40]).all()
-    assert _within(round(25 * frame["covered"].sum()), 100, 0.95), (
-        "intervals of chosen labels cover too"
-    )
 
 
 def test_stored_tables_hold_what_is_claimed():

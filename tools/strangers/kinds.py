@@ -144,7 +144,7 @@ def _table(folder: Path) -> str:
 
 
 def _saved(folder: Path) -> str:
-    """A folder such as notebook 05 exports: a `datasets` collection with two raters and weights of the labels."""
+    """A folder such as notebook 05 exports: a `datasets` collection with two raters."""
     (folder / "source").mkdir()
     items = vj.load_collection(_jsonl(folder / "source", _raters(folder / "source")))
     scored = [

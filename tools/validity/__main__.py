@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from validity.correlations import labelling, measure
+from validity.correlations import measure
 from validity.drawing import save
 from validity.numbers import numbers
 from validity.studies import STUDIES, batteries, study_all
@@ -40,7 +40,6 @@ def main() -> None:
         "validity": lambda: study_all(null_simulations=n, power_simulations=n // 10, **seed),
         "validity_comparison": lambda: measure("comparison", simulations=n // 2, **seed),
         "validity_correlation_coverage": lambda: measure("coverage", simulations=n, **seed),
-        "validity_labels": lambda: labelling(simulations=n // 20, **seed),
         "validity_numbers": lambda: numbers(simulations=n // 5, **seed),
     }
     if o.probes:

@@ -145,7 +145,7 @@ def save(folder: Path, *, seed: int = 0) -> list[Path]:
     counts = (
         f"Up to {drawn.loc[drawn['null'], 'simulations'].max():,} simulations with nothing planted, "
         f"{drawn.loc[~drawn['null'], 'simulations'].max():,} with an effect "
-        f"(length in pairs: a quarter; descriptions: {described['simulations'].max():,}). "
+        f"(descriptions: {described['simulations'].max():,}). "
         f"Seed {seed}; {int(cells['undefined'].sum())} undefined estimates, counted as not rejected."
     )
     table = TABLE.format(designs="; ".join(dict.fromkeys(cells["design"])), seed=seed)

@@ -18,7 +18,7 @@ from scipy import optimize, special
 from validity.correlations import correlations_of
 from validity.studies import exact
 from vjudge import metrics
-from vjudge.metrics.inference import _variance_of_z_difference
+from vjudge.metrics.labels import _variance_of_z_difference
 from vjudge.metrics.resampling import STATISTICS
 
 Rows = Iterator[tuple[str, str, str, bool]]
@@ -101,15 +101,6 @@ def prediction_powered(rng: np.random.Generator) -> Rows:
         table = metrics.prediction_powered_mean(verdicts, known, groups=groups)
         row = table.loc["prediction_powered"]
         yield "prediction_powered_mean", setting, COVERS, holds(row, mean)
-    chosen = pd.Series(np.nan, index=truth.index)
-    while chosen.notna().sum() < 60:
-        seed = int(rng.integers(2**31))
-        places = metrics.next_labels(judge, chosen, n=20, seed=seed)["position"]
-        chosen[places] = truth[places]
-    weights = metrics.label_weights(judge, chosen)
-    table = metrics.prediction_powered_mean(judge, chosen, weights=weights)
-    row = table.loc["prediction_powered"]
-    yield "prediction_powered_mean", "60 labels that next_labels chose", COVERS, holds(row, 3.0)
 
 
 def two_judges(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -241,17 +232,6 @@ def many_rows(rng: np.random.Generator) -> Rows:
         yield "correlate: random blocks", f"20,000 rows, {name}", COVERS, holds(row, 0.6)
 
 
-def lengths(rng: np.random.Generator) -> Rows:
-    for n in (60, 200):
-        gap = rng.normal(size=n)
-        chance = special.expit(0.4 + np.tanh(gap / gap.std()))
-        verdict = np.where(rng.random(n) < chance, "a", "b")
-        table = metrics.length_controlled(verdict, 500 + 50 * gap, np.full(n, 500.0))
-        truths = {"length_controlled_win_rate": special.expit(0.4), "length_log_odds": 1.0}
-        for name, truth in truths.items():
-            yield f"length_controlled: {name}", f"{n} pairs", COVERS, holds(table.loc[name], truth)
-
-
 STUDIES: dict[Callable[[np.random.Generator], Rows], float] = {
     alt_test: 1.0,
     corrected_rate: 1.0,
@@ -264,7 +244,6 @@ STUDIES: dict[Callable[[np.random.Generator], Rows], float] = {
     conformal: 1.0,
     correlations: 1.0,
     many_rows: 0.1,
-    lengths: 0.5,
 }
 """Each study, and which share of the simulations it gets: slow ones get fewer."""
 

@@ -20,7 +20,7 @@ import pandas as pd
 from scipy import stats
 
 from validity.simulated import Planted, SimulatedJudge, Truth, collection
-from vjudge import metrics, probes
+from vjudge import probes
 
 POOL = 2_000  # items that simulations draw from
 SPREAD = 1.25  # doublings; the 500 answers of WildVision's baseline model have 1.27
@@ -139,8 +139,7 @@ class Study:
     """A probe on runs of judges with one effect planted.
 
     `cases` of its table are read, one perhaps `called` otherwise; `plant` is the field of `Planted` that is varied over
-    `effects`, the null first; `longer` the doublings of length a gold point. What is slow gets a quarter of the
-    simulations.
+    `effects`, the null first; `longer` the doublings of length a gold point.
     """
 
     name: str
@@ -154,7 +153,6 @@ class Study:
     called: str = ""
     longer: float = 0.0
     tested: bool = True
-    slow: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -199,23 +197,6 @@ def _changed(probe: Callable[..., pd.DataFrame], name: str) -> Any:
 def _against_itself(sample: Sample, judge: SimulatedJudge) -> pd.DataFrame:
     runs = {name: judge.run(sample.view(name)) for name in ("original", "response_padded")}
     return probes.verbosity(runs | {"compared_padded": judge.choose(*sample.padded_pairs())})
-
-
-def _pairwise(sample: Sample, judge: SimulatedJudge) -> pd.DataFrame:
-    cells, gold, words = sample.pairs()
-    verdicts, groups = judge.choose(cells, gold, words)["verdict"], pd.Series(cells["group"])
-    ahead = gold[:, 0] - gold[:, 1]
-    names = pd.Series(np.select([ahead > 0, ahead < 0], ["a", "b"], "tie"))
-    table = metrics.length_controlled(
-        verdicts, *np.rint(2**words).T, preferences=names, groups=groups
-    )
-    row = table.loc["length_log_odds"].rename({"estimate": "effect"})
-    row = row.to_dict() | {
-        "case": "log-odds of length",
-        "p": float(row["low"] <= 0 <= row["high"]),  # by its interval: it is no test
-        "groups": groups.nunique(),
-    }
-    return pd.DataFrame([row | {"must": None, "margin": np.nan}])
 
 
 def _drift(sample: Sample, judge: SimulatedJudge) -> pd.DataFrame:
@@ -277,8 +258,6 @@ STUDIES = (
     Study("image_kinds", "kinds of image", "photo: against the others", "kind", WIDE, POINTS,
           _original(probes.image_kinds, "exact"), called="photos against the others"),
     Study("drift", "drift", "change", "leniency", SIZES, POINTS, _drift),
-    Study("length_controlled", "length in pairs", "log-odds of length", "pairwise_length", WIDE, ODDS, _pairwise,
-          slow=True),
     Study("question", "", "query removed: agreement", "listening", (0, 0.25), "share read",
           _changed(probes.question, "query_removed"), tested=False),
     Study("scale", "", "leniency, compression", "leniency", (0, 0.25), POINTS, _original(probes.scale), tested=False),
@@ -326,7 +305,7 @@ def study_all(
 ) -> pd.DataFrame:  # fmt: skip
     """False-positive rate, power and coverage of every probe: a row for each case, design and planted size.
 
-    Null simulations have nothing planted, or no test; slow studies and those without a test get a quarter.
+    Null simulations have nothing planted, or no test; studies without a test get a quarter.
     """
     rows: list[dict[str, Any]] = []
     for longer in dict.fromkeys(study.longer for study in studies):
@@ -337,7 +316,7 @@ def study_all(
             ):
                 is_null = effect == study.effects[0]
                 count = null_simulations if is_null or not study.tested else power_simulations
-                count //= 4 if study.slow or not study.tested else 1
+                count //= 1 if study.tested else 4
                 drawn = study.run(pool, n, effect, simulations=count, seed=seed)
                 for name, cell in drawn.groupby("case", sort=False):
                     setting = {

@@ -83,8 +83,7 @@ def truth(items: Any) -> pd.Series:
     Returns:
         One number a row, NaN where nobody scored, with the index of a frame (such as a run), else
         by id. Its `name` says which it is: "gold", "mean of people", or "gold or mean of people"
-        where rows differ. `attrs` counts the rows of each, and says in `labelled_by` that a review
-        chose the items by their `weight`.
+        where rows differ. `attrs` counts the rows of each.
 
     Raises:
         CollectionError: no row has either.
@@ -116,8 +115,6 @@ def truth(items: Any) -> pd.Series:
         index = items.index
     series = pd.Series(scores, index=index, dtype=float, name=" or ".join(names))
     series.attrs = counts
-    if counts["mean of people"] and "weight" in rows.columns:
-        series.attrs["labelled_by"] = "the review that left a column `weight`"
     return series
 
 

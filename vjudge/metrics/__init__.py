@@ -4,11 +4,10 @@ A pair with a missing score is left out and counted; what is undefined is NaN wi
 0. `tables.py` reads columns and makes rows; `resampling.py` draws. To add a statistic, write it as
 a function of weights (how often each cell of the sample occurs) and hand it to `tables.tabulate`,
 which gives it the interval, the counts and the warnings that all others have:
-`agreement.agreement` is an example. Plain shares go to `tables.shares`.
+`calibration.calibration_errors` is an example. Plain shares go to `tables.shares`.
 """
 
 from vjudge.metrics.agreement import agreement, average_samples, human_ceiling, rater_table
-from vjudge.metrics.baselines import lengths, overlap_baselines, published
 from vjudge.metrics.calibration import (
     calibration_curve,
     calibration_errors,
@@ -19,34 +18,28 @@ from vjudge.metrics.calibration import (
 )
 from vjudge.metrics.comparison import compare_judges
 from vjudge.metrics.correlation import correlate, correlate_levels, correlation_table
-from vjudge.metrics.inference import (
-    alt_test,
+from vjudge.metrics.inference import alt_test, effective_judges, severities
+from vjudge.metrics.labels import (
     corrected_rate,
     corrected_rate_from_labels,
-    effective_judges,
     labels_needed,
-    severities,
+    prediction_powered_mean,
 )
-from vjudge.metrics.labels import label_weights, next_labels, prediction_powered_mean
-from vjudge.metrics.length import length_test
+from vjudge.metrics.length import length_test, lengths
 from vjudge.metrics.pairwise import (
     bradley_terry,
-    classification,
     feedback_preference,
-    length_controlled,
     pairwise_accuracy,
-    tie_calibrated_accuracy,
     win_rate,
 )
 
 __all__ = [
     "agreement", "alt_test", "average_samples", "bradley_terry", "calibration_curve",
-    "calibration_errors", "classification", "compare_judges", "conformal_intervals", "correlate",
+    "calibration_errors", "compare_judges", "conformal_intervals", "correlate",
     "correlate_levels", "corrected_rate", "corrected_rate_from_labels", "correlation_table",
     "effective_judges", "expected_calibration_error", "feedback_preference", "human_ceiling",
-    "label_weights", "labels_needed", "length_controlled", "length_test", "lengths", "next_labels",
-    "overlap_baselines", "pairwise_accuracy", "prediction_powered_mean", "published", "rater_table",
-    "scaled", "severities", "temperature_scaling", "tie_calibrated_accuracy", "win_rate",
+    "labels_needed", "length_test", "lengths", "pairwise_accuracy", "prediction_powered_mean",
+    "rater_table", "scaled", "severities", "temperature_scaling", "win_rate",
 ]  # fmt: skip
 
 __dir__ = __all__.copy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import combinations, zip_longest
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ import pandas as pd
 from vjudge.metrics.resampling import (
     STATISTICS,
     Floats,
-    Statistic,
     Weights,
     correlations,
     distinct,
@@ -24,13 +23,13 @@ from vjudge.metrics.tables import (
     check_columns,
     check_scaled,
     design_of,
-    label_text,
     scores,
+    shares,
     tabulate,
 )
 from vjudge.records import is_missing
 
-NOMINAL = ("alpha_nominal", "cohen_kappa", "gwet_ac1", "exact")
+NOMINAL = ("alpha_nominal", "cohen_kappa", "gwet_ac1")
 COEFFICIENTS = (
     "alpha_nominal",
     "alpha_ordinal",
@@ -40,14 +39,16 @@ COEFFICIENTS = (
     "quadratic_kappa",
     "gwet_ac1",
     "gwet_ac2",
-    "exact",
-    "within_one",
 )
-CARRIED = ("gold", "human_scores", "group", "criteria", "category")
 
 
 def agreement(
-    ratings: Any, *, level: str = "scores", groups: Groups = None, **options: Any
+    ratings: Any,
+    *,
+    level: str = "scores",
+    groups: Groups = None,
+    confidence: float = 0.95,
+    **options: Any,
 ) -> pd.DataFrame:
     """Measure how far raters agree with one another, with bootstrap intervals.
 
@@ -55,7 +56,7 @@ def agreement(
         ratings: n items by m raters: a frame (a column a rater), a 2-D array, or one list of
             ratings an item (lists may differ in length). NaN and None are missing.
         level: "scores", or "nominal" for labels without an order, such as four-way votes.
-        groups, options: confidence, n_resamples, seed, see `correlate`.
+        groups, confidence, options: n_resamples, seed, see `correlate`.
 
     Returns:
         Columns as `correlate`, over the items with two ratings or more. Rows: alpha_nominal,
@@ -87,28 +88,40 @@ def agreement(
     check_columns(ratings=ratings, groups=groups)
     check_scaled("agreement", ratings)
     table, _ = read_ratings(ratings, nominal=level == "nominal")
-    shared = (~np.isnan(table)).sum(axis=1) >= 2
-    cells, cell = _distinct(table[shared])
+    paired = (~np.isnan(table)).sum(axis=1) >= 2
+    cells, cell = _distinct(table[paired])
     names = NOMINAL if level == "nominal" else COEFFICIENTS
     rows = [COEFFICIENTS.index(name) for name in names]
-    return tabulate(
-        lambda w: np.vstack([part(cells, w) for part in (_alphas, _kappas, _gwets, _close)])[rows],
+
+    def coefficients(weights: Weights) -> Floats:
+        parts = [part(cells, weights) for part in (_alphas, _kappas, _gwets)]
+        return np.vstack(parts)[rows]
+
+    result = tabulate(
+        coefficients,
         names,
-        design_of(cell, groups, shared),
-        method=["logit" if name in ("exact", "within_one") else "fisher" for name in names],
+        design_of(cell, groups, paired),
+        method="fisher",
         why="no item has two ratings, or there is no variation",
+        confidence=confidence,
         **options,
     )
+    # Shares of the pairs of ratings of one item
+    equal, close, pairs = _alike(table)
+    lines = [("exact", equal, pairs), ("within_one", close, pairs)]
+    if level == "nominal":
+        lines = lines[:1]
+    close_ones = shares(lines, groups=groups, unit="items", confidence=confidence)
+    method = f"{result.attrs['method']}; {close_ones.attrs['method']}"
+    result = pd.concat([result, close_ones])
+    result.attrs["method"] = method
+    return result
 
 
 def read_ratings(ratings: Any, *, nominal: bool = False) -> tuple[Floats, list[Any]]:
     """Ratings (labels as numbers if nominal) as floats (n, m), NaN where missing, and raters."""
-    if isinstance(ratings, pd.DataFrame):
-        frame = ratings.set_axis(ratings.columns.astype(str), axis=1)
-        twice = frame.columns[frame.columns.duplicated()].unique()
-        if len(twice):
-            raise ValueError(f"raters share a name: {', '.join(twice)}; give each column its own")
-    else:
+    frame = ratings
+    if not isinstance(ratings, pd.DataFrame):
         rows = []
         for position, row in enumerate(ratings):
             if is_missing(row):
@@ -119,16 +132,34 @@ def read_ratings(ratings: Any, *, nominal: bool = False) -> tuple[Floats, list[A
                     " rater"
                 )
             rows.append(list(row))
-        columns = dict(enumerate(zip_longest(*rows)))
-        frame = pd.DataFrame(columns, index=range(len(rows)), dtype=object)
+        frame = pd.DataFrame(rows, dtype=object)
+    raters = list(frame)
+    if not frame.columns.is_unique:
+        twice = ", ".join(map(str, frame.columns[frame.columns.duplicated()]))
+        raise ValueError(f"raters share a name: {twice}; give each column its own")
     if nominal:
-        words = frame.map(label_text).to_numpy(dtype=object).T
-        codes = pd.factorize(words.ravel())[0].astype(float).reshape(words.shape)
-        return np.where(codes < 0, np.nan, codes).T, list(frame)
+        words = frame.map(label_text).to_numpy(dtype=object)
+        codes = pd.factorize(words.ravel())[0].reshape(words.shape)
+        return np.where(codes < 0, np.nan, codes), raters
     table = np.empty(frame.shape)
-    for place, name in enumerate(frame):
-        table[:, place] = scores(frame[name].tolist(), name=f"rater {name}")
-    return table, list(frame)
+    for place, name in enumerate(raters):
+        table[:, place] = scores(frame[name], name=f"rater {name}")
+    return table, raters
+
+
+def label_text(label: Any) -> str | None:
+    """A label as text, None where it is missing; 1, 1.0 and NumPy's are one label.
+
+    pandas turns whole numbers into floats where one is missing.
+
+    >>> label_text(1.0), label_text("1"), label_text(np.int64(1)), label_text(1.5), label_text(None)
+    ('1', '1', '1', '1.5', None)
+    """
+    if is_missing(label):
+        return None
+    if isinstance(label, float | np.floating) and label.is_integer():
+        return str(int(label))
+    return str(label)
 
 
 def _distinct(table: Floats) -> tuple[Floats, np.ndarray]:
@@ -235,13 +266,15 @@ def _gwets(ratings: Floats, weights: Weights) -> Floats:
     return np.stack(result)
 
 
-def _close(ratings: Floats, weights: Weights) -> Floats:
-    """Share of pairs of ratings of one item that are equal, and at most 1 apart."""
+def _alike(ratings: Floats) -> tuple[Floats, Floats, Floats]:
+    """Of each item the pairs of ratings that are equal, that are at most 1 apart, and all pairs."""
     counts = np.zeros((3, len(ratings)))
     for x, y in combinations(ratings.T, 2):
         gap = np.abs(x - y)
-        counts += np.stack([gap == 0, gap <= 1 + 1e-9, ~np.isnan(gap)])
-    return counts[:2] @ weights / (counts[2] @ weights)
+        counts[0] += gap == 0
+        counts[1] += gap <= 1 + 1e-9
+        counts[2] += ~np.isnan(gap)
+    return counts[0], counts[1], counts[2]
 
 
 # --- Raters, ceiling and judges
@@ -255,62 +288,56 @@ def rater_table(
     n_resamples: int = 2_000,
     **options: Any,
 ) -> pd.DataFrame:
-    """Correlate each rater with the others, and judges with each rater and their mean.
+    """Correlate each rater, and each judge, with the mean of the other raters.
 
     Args:
         ratings, groups: see `agreement`; a frame's columns name the raters.
-        judges: one judge's scores of the items, or several by name; NaN where missing. None: people
-            alone.
+        judges: scores of the items by judge, or one judge's; NaN where missing. None: people alone.
         n_resamples, options: confidence and seed, see `correlate`.
 
     Returns:
         Columns as `correlate`, index (who, against, statistic): each rater against "the others",
-        their mean; "ceiling", the mean of these; each judge against each rater, against "the mean"
-        of all, whose lower noise may carry it past the ceiling, and against "all but one": the mean
-        over raters of its correlation with the mean of the others, on that rater's items, which is
-        the one to hold beside the ceiling.
+        their mean; "ceiling", the mean of these; each judge against "all but one": the mean over
+        raters of its correlation with the mean of the others, on that rater's items, which is the
+        one to hold beside the ceiling.
 
     Source: Calderon, Reichart and Dror, "The Alternative Annotator Test" (arXiv 2501.10970),
     section 3.
 
     >>> people = pd.DataFrame({"ann": [1, 2, 4, 5], "bob": [2, 2, 3, 5], "eve": [1, 3, 4, 4]})
     >>> table = rater_table(people, [1, 2, 3, 5], n_resamples=0)["estimate"]
-    >>> float(table["judge", "the mean", "pearson"].round(2))
-    0.98
+    >>> float(table["judge", "all but one", "pearson"].round(2))
+    0.97
     """
     by_name: dict[Any, Any] = {}
-    if isinstance(judges, Mapping):
-        by_name = dict(judges)
+    if isinstance(judges, Mapping | pd.DataFrame):
+        by_name = {name: judges[name] for name in judges}
     elif judges is not None:
         by_name = {"judge": judges}
     check_columns(ratings=ratings, groups=groups, **by_name)
     table, raters = read_ratings(ratings)
     columns = [scores(column, name=str(name)) for name, column in by_name.items()]
-    used = (~np.isnan(table)).sum(axis=1) >= (1 if by_name else 2)
+    used = (~np.isnan(table)).sum(axis=1) >= 2
     cells, cell = _distinct(np.column_stack([table, *columns])[used])
-    counts = np.bincount(cell, minlength=len(cells))
-    rows = _pairs_of_columns(cells, raters, list(by_name))
-    functions = {}
+    design = design_of(cell, groups, used)
+    pairs = _pairs(cells, raters, list(by_name))
+    # How many items count in a row
     n = []
-    for name, pairs in rows.items():
-        functions[name] = [_correlation(x, y, counts) for x, y in pairs]
-        both = np.zeros(len(cells), dtype=bool)
-        for x, y in pairs:
-            both |= ~np.isnan(x + y)
-        n.append(counts[both].sum())
+    for own in pairs.values():
+        counted = np.any([~np.isnan(x + y) for x, y in own], axis=0)
+        n.append(design.counts[counted].sum())
 
     def statistic(weights: Weights) -> Floats:
-        parts = np.full((len(functions), len(STATISTICS), weights.shape[1]), np.nan)
-        for part, own in zip(parts, functions.values(), strict=True):
-            if own:
-                part[:] = np.mean([function(weights) for function in own], axis=0)
-        return np.concatenate(parts)
+        rows = []
+        for own in pairs.values():
+            rows.append(np.mean([_correlation(x, y, weights) for x, y in own], axis=0))
+        return np.concatenate(rows)
 
     of_each = np.repeat(n, len(STATISTICS))
     return tabulate(
         statistic,
-        [(*row, name) for row in rows for name in STATISTICS],
-        design_of(cell, groups, used),
+        [(*row, name) for row in pairs for name in STATISTICS],
+        design,
         n=of_each,
         missing=len(table) - of_each,
         method="fisher",
@@ -321,12 +348,12 @@ def rater_table(
     )
 
 
-def _pairs_of_columns(
+def _pairs(
     cells: Floats, raters: list[Any], judges: list[Any]
 ) -> dict[tuple[Any, str], list[tuple[Floats, Floats]]]:
     """Of each row of the table the pairs of columns whose mean correlation it is."""
     people = cells[:, : len(raters)].T
-    rows: dict[tuple[Any, str], list[tuple[Floats, Floats]]] = {}
+    rows = {}
     ceiling = []
     for place, name in enumerate(raters):
         pair = (people[place], _mean_of(np.delete(people, place, axis=0)))
@@ -334,27 +361,21 @@ def _pairs_of_columns(
         ceiling.append(pair)
     rows["ceiling", "the others"] = ceiling
     for judge, column in zip(judges, cells[:, len(raters) :].T, strict=True):
-        for name, person in zip(raters, people, strict=True):
-            rows[judge, name] = [(column, person)]
-        rows[judge, "the mean"] = [(column, _mean_of(people))]
-        on_items = [(column, np.where(np.isnan(own), np.nan, rest)) for own, rest in ceiling]
-        rows[judge, "all but one"] = on_items
+        own_items = [np.where(np.isnan(own), np.nan, rest) for own, rest in ceiling]
+        rows[judge, "all but one"] = [(column, rest) for rest in own_items]
     return rows
 
 
-def _correlation(x: Floats, y: Floats, counts: np.ndarray) -> Statistic:
-    """Correlations of two columns over the rows that have both; NaN of fewer than three items."""
+def _correlation(x: Floats, y: Floats, weights: Weights) -> Floats:
+    """Correlations of two columns over the rows that have both."""
     rows = np.flatnonzero(~np.isnan(x + y))
-    if counts[rows].sum() < 3:
-        return lambda weights: np.full((len(STATISTICS), weights.shape[1]), np.nan)
-    return lambda weights: correlations(x[rows], y[rows], weights[rows])
+    return correlations(x[rows], y[rows], weights[rows])
 
 
 def _mean_of(people: Floats) -> Floats:
     """Each item's mean rating, NaN where there is none; rounded, so that equal means are ties."""
-    with np.errstate(invalid="ignore"):
-        means = np.nansum(people, axis=0) / (~np.isnan(people)).sum(axis=0)
-    return np.asarray(np.round(means, 12))
+    means = pd.DataFrame(people).mean()
+    return means.to_numpy().round(12)
 
 
 def human_ceiling(
@@ -380,12 +401,12 @@ def average_samples(run: pd.DataFrame) -> pd.DataFrame:
     """Average several samples of one judge, an item a row, and count the failed samples.
 
     Args:
-        run: from `Judge.grade(samples=...)`: id, score or expected_score, failure, and judge where
-            there are several.
+        run: from `Judge.grade(samples=...)`: id, score, and judge, expected_score and failure where
+            it has them.
 
     Returns:
-        A row an item (and judge), in the run's order: what describes the item, the mean of each
-        score, n_samples, n_failed, and failure: the commonest reason where no sample has a score.
+        A row an item (and judge), in the run's order: the mean of each score, the first value of
+        every other column, n_samples, n_failed; failure is missing where a sample has a score.
 
     Source: averaging samples as in G-Eval (arXiv 2303.16634), section 2.
 
@@ -395,20 +416,13 @@ def average_samples(run: pd.DataFrame) -> pd.DataFrame:
     [[4.5, 2, 0, None], [nan, 1, 1, 'no score']]
     """
     keys = [name for name in ("judge", "id") if name in run]
-    present = [name for name in ("score", "expected_score") if name in run]
-    if "id" not in keys or not present:
-        columns = ", ".join(map(str, run.columns))
-        raise ValueError(f"the run needs id and score or expected_score; it has {columns}")
-    values = {name: scores(run[name], name=name) for name in present}
-    reasons = pd.Series("no score", index=run.index, dtype=object)
-    if "failure" in run:
-        reasons = run["failure"].fillna("no score").astype(str)
-    reasons = reasons.where(np.isnan(values[present[0]]))
-    samples = run[keys].assign(**values, failure=reasons).groupby(keys, sort=False)
-    carried = [name for name in CARRIED if name in run]
-    table = run.drop_duplicates(keys).set_index(keys)[carried].join(samples[present].mean())
+    samples = run.groupby(keys, sort=False)
+    table = samples.first()
+    for name in ("score", "expected_score"):
+        if name in run:
+            table[name] = samples[name].mean()
     table["n_samples"] = samples.size()
-    table["n_failed"] = samples["failure"].count()
-    commonest = samples["failure"].agg(lambda own: next(iter(own.value_counts().index), None))
-    table["failure"] = commonest.astype(object).where(table["n_failed"] == table["n_samples"], None)
+    table["n_failed"] = table["n_samples"] - samples["score"].count()
+    if "failure" in run:
+        table["failure"] = table["failure"].astype(object).where(table["score"].isna(), None)
     return table.reset_index()

@@ -60,6 +60,7 @@ def calibration_curve(
     if bins is not None and not is_int_at_least(bins, 1):
         raise ValueError(f"bins must be a whole number from 1, or None, not {bins!r}")
     frame = pd.DataFrame({"judge": x[used], "human": y[used], "unit": group_codes(groups, used)})
+    # 1) mean scores of each bin
     frame["bin"] = frame["judge"]
     if bins is not None and len(frame):
         edges = np.unique(np.quantile(frame["judge"], np.linspace(0, 1, bins + 1))[1:-1])
@@ -67,20 +68,18 @@ def calibration_curve(
     by_bin = frame.groupby("bin")
     table = by_bin[["judge", "human"]].mean()
     n = by_bin.size()
-    # The standard error of a mean of groups, from the sum of each group's deviations.
+    # 2) the standard error of a mean of groups, from the sum of each group's deviations
     frame["deviation"] = frame["human"] - by_bin["human"].transform("mean")
     totals = frame.groupby(["bin", "unit"])["deviation"].sum()
     units = totals.groupby("bin").size()
     error = np.sqrt((totals**2).groupby("bin").sum() * units / (units - 1)) / n
-    half = student(confidence, units - 1) * error
-    half = half.where(by_bin["human"].nunique() > 1)
+    half = student(confidence, units - 1) * error.where(by_bin["human"].nunique() > 1)
     table["low"] = table["human"] - half
     table["high"] = table["human"] + half
-    table = table.assign(n=n, share=n / len(frame)).reset_index(drop=True)
-    if table.empty:
-        warn("there is no item with both scores")
-    alone = int(table["low"].isna().sum())
-    if alone:
+    table["n"] = n
+    table["share"] = n / len(frame)
+    alone = int(half.isna().sum())
+    if alone or table.empty:
         warn(
             f"intervals are undefined in {alone} of {len(table)} bins (of one item or group, or of"
             " one human score: give bins=, or more items)"
@@ -90,7 +89,7 @@ def calibration_curve(
         f"{confidence:.0%} intervals by Student's t over {unit}; {len(frame)} items"
     )
     table.attrs["missing"] = int((~used).sum())
-    return table
+    return table.reset_index(drop=True)
 
 
 def calibration_errors(
@@ -224,27 +223,26 @@ def temperature_scaling(
     n = len(known)
     if n < 10:
         raise ValueError(f"{n} items have a distribution and a truth: use ten or more")
-    longest = max(len(shares) for shares in probabilities[known])
-    logs = np.full((n, longest), -np.inf)
-    own = np.empty(n)
-    for row, item in enumerate(known):
-        given = {float(score): share for score, share in probabilities[item].items()}
-        if float(truth[item]) not in given:
-            raise ValueError(f"item {item!r}: its truth {truth[item]:g} is none of {list(given)}")
-        logs[row, : len(given)] = np.log(np.maximum(list(given.values()), 1e-30))
-        own[row] = logs[row, list(given).index(float(truth[item]))]
+    # 1) log probabilities, a column a score, and those of the true scores
+    table = pd.DataFrame(list(probabilities[known]), index=known).rename(columns=float)
+    lacking = known[table.columns.get_indexer(truth[known]) < 0]
+    if len(lacking):
+        raise ValueError(f"the truth of item {lacking[0]!r} is none of {list(table)}")
+    logs = np.log(table.astype(float).clip(lower=1e-30)).fillna(-np.inf).to_numpy()
+    own = logs[np.arange(n), table.columns.get_indexer(truth[known])]
 
     def log_loss(log_temperature: float) -> float:
         t = math.exp(log_temperature)
         return float((special.logsumexp(logs / t, axis=1) - own / t).sum())
 
+    # 2) the best temperature, and those that a likelihood ratio does not exclude
     best = optimize.minimize_scalar(log_loss, bounds=(-4, 4), method="bounded")
     limit = best.fun + stats.chi2.ppf(confidence, 1) / 2
     bounds = []
-    for ends in ((-4.0, best.x), (best.x, 4.0)):
+    for end in (-4.0, 4.0):
         bound = math.nan
-        if max(map(log_loss, ends)) > limit:
-            bound = math.exp(optimize.brentq(lambda t: log_loss(t) - limit, *ends))
+        if log_loss(end) > limit:
+            bound = math.exp(optimize.brentq(lambda t: log_loss(t) - limit, best.x, end))
         bounds.append(bound)
     result = pd.Series([math.exp(best.x), *bounds], index=INTERVAL)
     loss = {"before": log_loss(0.0) / n, "after": best.fun / n}

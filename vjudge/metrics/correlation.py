@@ -7,27 +7,21 @@ knows nothing within any system (Simpson's paradox is the reverse): name the lev
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from vjudge.metrics.labels import weighted_correlations
 from vjudge.metrics.resampling import (
     PERFECT,
     STATISTICS,
-    Design,
     Floats,
     Integers,
-    Weights,
-    by_code,
     correlations,
     distinct,
     on_fisher_scale,
     student,
-    values,
 )
 from vjudge.metrics.tables import (
     INTERVAL,
@@ -38,7 +32,6 @@ from vjudge.metrics.tables import (
     check_options,
     design_of,
     group_codes,
-    positive,
     tabulate,
     warn,
 )
@@ -49,9 +42,6 @@ RESAMPLES = 10_000
 FEWER_RESAMPLES = 2_000  # of scores with many levels
 LARGE = 20_000  # rows
 BLOCKS = 100
-# Items off the most frequent score, and its share, where intervals cover too little.
-FEW_OFF_MODE = 20
-CEILING = 0.6
 
 
 def correlate(
@@ -59,7 +49,6 @@ def correlate(
     y: Column,
     *,
     groups: Groups = None,
-    weights: Column | None = None,
     confidence: float = 0.95,
     n_resamples: int | None = None,
     seed: int = 0,
@@ -70,8 +59,6 @@ def correlate(
         x, y: scores of n items, in the same order (two Series share their index); None and NaN are
             missing, anything else that is no number, or infinite, is an error.
         groups: the unit of resampling of each item, for example its image. None resamples items.
-        weights: how many items each pair stands for, where the labelled items were chosen
-            (`label_weights`, `Review.weights`); the interval is then a stratified jackknife's.
         confidence: coverage of the intervals, in (0, 1).
         n_resamples: None takes 10,000, and 2,000 of scores with more than 100 levels; 0 leaves the
             intervals NaN. From 20,000 rows on in groups, or with more than 100 levels, intervals
@@ -81,13 +68,12 @@ def correlate(
     Returns:
         Rows pearson, spearman (midranks) and kendall (tau-b), columns estimate, low and high in
         [-1, 1], n (pairs used) and missing. NaN, with a warning, of fewer than three pairs, a
-        constant score or fewer than two groups. `attrs`: `method` in words for a caption, and
-        `off_mode`, how many items are off the most frequent x, and y.
+        constant score or fewer than two groups. `attrs["method"]` is in words for a caption.
 
     Of 2,000 simulated samples of each kind 95 % intervals held the truth in 94 to 96.5 %. They
-    don't under a strong ceiling (80 % of both at the top, 20 to 60 items: 87 to 94 %, and a warning
-    says so), and Pearson's doesn't with heavy tails (Student's t with 3 degrees of freedom: 91 %):
-    take a rank correlation there. figures/validity_correlation_coverage.csv, validity_numbers.csv.
+    don't under a strong ceiling (80 % of both at the top, 20 to 60 items: 87 to 94 %), and
+    Pearson's doesn't with heavy tails (Student's t with 3 degrees of freedom: 91 %): take a rank
+    correlation there. figures/validity_correlation_coverage.csv, validity_numbers.csv.
 
     Source: Fisher, Metron 1 (1921), 3-32: Student's interval on his z scale, with the bootstrap's
     standard error.
@@ -96,53 +82,38 @@ def correlate(
     >>> table[["estimate", "n"]].round(3).values.tolist()
     [[0.933, 6.0], [0.94, 6.0], [0.889, 6.0]]
     """
-    a, b, used = aligned(x=x, y=y, groups=groups, by_design=weights is not None)
+    a, b, used = aligned(x=x, y=y, groups=groups)
     a = a[used]
     b = b[used]
     n = len(a)
-    why = _undefined(x=a, y=b)
-    of_x = np.unique(a, return_counts=True)[1]
-    of_y = np.unique(b, return_counts=True)[1]
-    is_fine = max(len(of_x), len(of_y)) > MANY_LEVELS
+    why = undefined_because(x=a, y=b)
+    is_fine = max(len(np.unique(a)), len(np.unique(b))) > MANY_LEVELS
     if n_resamples is None:
         n_resamples = FEWER_RESAMPLES if is_fine else RESAMPLES
-    codes = None if groups is None else group_codes(groups, used)
-    if why or (weights is None and (n < LARGE or not (is_fine or groups is not None))):
-        cells, cell = distinct(np.column_stack([a, b]))
-        table = tabulate(
-            lambda w: correlations(cells[:, 0], cells[:, 1], w) + (np.nan if why else 0),
-            STATISTICS,
-            design_of(cell, groups, used),
-            method="fisher",
-            # An item drawn twice ties with itself, which widens rank statistics: at n = 50 the
-            # ratio of bootstrap to true variances on Fisher's z scale was 0.98-1.00 for Pearson,
-            # 1.02-1.09 for Spearman and 1.04-1.14 for Kendall.
-            inflation=1 + np.array([0, 3, 5]) / max(n, 1),
-            why=why,
-            confidence=confidence,
-            n_resamples=n_resamples,
-            seed=seed,
-        )
-    else:
-        check_options(confidence=confidence, n_resamples=n_resamples)
-        if weights is None:
-            blocks = BLOCKS if n_resamples else 0
-            bounds, method = _by_blocks(a, b, codes, blocks, confidence=confidence, seed=seed)
-        else:
-            check_columns(weights=np.asarray(weights), x=x)
-            worth = positive(weights, used, name="weights")[used]
-            bounds, method = weighted_correlations(a, b, worth, codes, confidence=confidence)
-        table = pd.DataFrame(bounds, pd.Index(STATISTICS, name="statistic"), INTERVAL)
-        table = table.assign(n=n, missing=int((~used).sum()))
-        table.attrs["method"] = method
-    off_mode = {"x": n - int(of_x.max(initial=0)), "y": n - int(of_y.max(initial=0))}
-    table.attrs["off_mode"] = off_mode
-    if not why and n_resamples:
-        _warn_of_ceiling(n, off_mode)
-    return table
+    check_options(confidence=confidence, n_resamples=n_resamples)
+    if n >= LARGE and not why and (is_fine or groups is not None):
+        codes = None if groups is None else group_codes(groups, used)
+        blocks = BLOCKS if n_resamples else 0
+        table = _by_blocks(a, b, codes, blocks, confidence=confidence, seed=seed)
+        return table.assign(missing=int((~used).sum()))
+    cells, cell = distinct(np.column_stack([a, b]))
+    return tabulate(
+        lambda w: correlations(cells[:, 0], cells[:, 1], w),
+        STATISTICS,
+        design_of(cell, groups, used),
+        method="fisher",
+        # An item drawn twice ties with itself, which widens rank statistics: at n = 50 the
+        # ratio of bootstrap to true variances on Fisher's z scale was 0.98-1.00 for Pearson,
+        # 1.02-1.09 for Spearman and 1.04-1.14 for Kendall.
+        inflation=1 + np.array([0, 3, 5]) / max(n, 1),
+        why=why,
+        confidence=confidence,
+        n_resamples=n_resamples,
+        seed=seed,
+    )
 
 
-def _undefined(**columns: Floats) -> str:
+def undefined_because(**columns: Floats) -> str:
     """Why correlations of these columns are undefined; "" where they are not."""
     n = len(next(iter(columns.values())))
     if n < 3:
@@ -151,54 +122,48 @@ def _undefined(**columns: Floats) -> str:
     return f"{' and '.join(constant)} constant" if constant else ""
 
 
-def _warn_of_ceiling(n: int, off_mode: Mapping[str, int]) -> None:
-    few = []
-    for name, off in off_mode.items():
-        if off < min(FEW_OFF_MODE, (1 - CEILING) * n):
-            few.append(f"{name} has {off}")
-    if few:
-        warn(
-            f"of {n} items, {' and '.join(few)} off the most frequent score: intervals cover less"
-            " often than they say"
-        )
-
-
 def _by_blocks(
     x: Floats, y: Floats, codes: Integers | None, most: int, *, confidence: float, seed: int
-) -> tuple[Floats, str]:
-    """Estimate, low, high of many rows, shape (3, 3), and the method, from random blocks of units.
+) -> pd.DataFrame:
+    """Correlations of many rows, with intervals from `most` random blocks of units.
 
     The standard error on Fisher's z scale is that of the values of B blocks of equally many units,
     over the root of B, with Student's t of B - 1 degrees of freedom.
 
     Source: Wolter, Introduction to Variance Estimation (2007), chapter 2, random groups.
     """
-    units = len(x) if codes is None else int(codes.max()) + 1
-    blocks = min(most, units // 10)
     kind = "items" if codes is None else "groups"
-    method = (
+    if codes is None:
+        codes = np.arange(len(x))
+    units = int(codes.max()) + 1
+    blocks = min(most, units // 10)
+    # 1) the values of the blocks
+    spread = np.full(3, np.nan)
+    if blocks >= 2:
+        block = (np.random.default_rng(seed).permutation(units) % blocks)[codes]
+        order = np.argsort(block, kind="stable")
+        ends = np.cumsum(np.bincount(block, minlength=blocks))[:-1]
+        own = [_by_scipy(x[rows], y[rows]) for rows in np.split(order, ends)]
+        spread = np.arctanh(np.clip(own, -PERFECT, PERFECT)).std(axis=0, ddof=1)
+    elif most:
+        warn(f"intervals are undefined: {units} groups are too few for random blocks")
+    # 2) the table
+    reach = student(confidence, max(blocks - 1, 1)) * spread / np.sqrt(max(blocks, 1))
+    table = _table(on_fisher_scale(_by_scipy(x, y), reach), n=len(x))
+    table.attrs["method"] = (
         f"{confidence:.0%} intervals (Student's on Fisher's z scale) from {blocks} random blocks of"
         f" {units:,} {kind}, seed {seed}"
     )
-    estimate = _by_scipy(x, y)
-    if blocks < 2:
-        if most:
-            warn(f"intervals are undefined: {units} groups are too few for random blocks")
-        return np.column_stack([estimate, np.full((3, 2), np.nan)]), method
-    block = np.random.default_rng(seed).permutation(units) % blocks
-    if codes is not None:
-        block = block[codes]
-    order = np.argsort(block, kind="stable")
-    ends = np.cumsum(np.bincount(block, minlength=blocks))[:-1]
-    own = [_by_scipy(x[rows], y[rows]) for rows in np.split(order, ends)]
-    spread = np.arctanh(np.clip(own, -PERFECT, PERFECT)).std(axis=0, ddof=1)
-    reach = student(confidence, blocks - 1) * spread / np.sqrt(blocks)
-    return on_fisher_scale(estimate, reach), method
+    return table
+
+
+def _table(bounds: Floats, n: int) -> pd.DataFrame:
+    return pd.DataFrame(bounds, pd.Index(STATISTICS, name="statistic"), INTERVAL).assign(n=n)
 
 
 def _by_scipy(x: Floats, y: Floats) -> Floats:
-    """Pearson, Spearman and tau-b; NaN where a score is constant."""
-    if np.ptp(x) == 0 or np.ptp(y) == 0:
+    """Pearson, Spearman and tau-b; NaN where a score is constant, and of fewer than three items."""
+    if undefined_because(x=x, y=y):
         return np.full(3, np.nan)
     functions = (stats.pearsonr, stats.spearmanr, stats.kendalltau)
     return np.array([function(x, y).statistic for function in functions])
@@ -214,7 +179,9 @@ def correlate_levels(
     systems: Column,
     groups: Groups = None,
     levels: Sequence[str] = LEVELS,
-    **options: Any,
+    confidence: float = 0.95,
+    n_resamples: int | None = None,
+    seed: int = 0,
 ) -> pd.DataFrame:
     """Correlate two scores at the item level, at the system level and within systems.
 
@@ -222,21 +189,20 @@ def correlate_levels(
         x, y: scores of n items, NaN where missing.
         systems: what each item is an output of (a model, a decoding), or another grouping to look
             within.
-        groups: the unit of resampling, for example the question that systems share. None draws
-            items and, for the mean within systems, whole systems.
+        groups: the unit of resampling at the item level.
         levels: some of item, system and within.
-        options: confidence, n_resamples, seed, see `correlate`.
+        confidence, n_resamples, seed: see `correlate`.
 
     Returns:
         Rows (level, statistic), columns as `correlate`: item, over all n items; system, over the
         mean scores of the n systems; within, the plain mean of the correlations of the n systems
-        that have one. `attrs["fixed"]` names what the mean within systems takes as given: the
-        systems where groups cross them, else the items of each.
+        that have one.
 
-    Intervals of the system level are for systems like these n, whose items are taken as given. In
-    simulated collections of 5 to 20 systems by 40 to 60 questions they held a true correlation of
-    .9 in 92 to 99 %, where a bootstrap of the items, with the systems as given, held it in 57 to
-    88 %. Noise in the means lowers the correlation itself. figures/validity_numbers.csv.
+    Intervals of the levels system and within are for systems like these n, whose items are taken as
+    given. In simulated collections of 5 to 20 systems by 40 to 60 questions those of the system
+    level held a true correlation of .9 in 92 to 99 %, where a bootstrap of the items, with the
+    systems as given, held it in 57 to 88 %. Noise in the means lowers the correlation itself.
+    figures/validity_numbers.csv.
 
     Source: Deutsch, Dror and Roth, TACL 9 (2021), 1132-1146, section 2.
 
@@ -250,22 +216,26 @@ def correlate_levels(
     check_columns(x=x, systems=systems)
     a, b, used = aligned(x=x, y=y, groups=groups)
     code = group_codes(systems, used, name="systems")
-    cells, cell = distinct(np.column_stack([code, a[used], b[used]]))
-    items = design_of(cell, groups, used)
-    whole = _whole_systems(code, items)
+    scores = pd.DataFrame({"x": a[used], "y": b[used]})
     tables = {}
     for level in levels:
         if level == "item":
-            tables[level] = correlate(x, y, groups=groups, **options)
+            tables[level] = correlate(
+                x,
+                y,
+                groups=groups,
+                confidence=confidence,
+                n_resamples=n_resamples,
+                seed=seed,
+            )
         elif level == "system":
-            confidence = options.get("confidence", 0.95)
-            tables[level] = _of_means(a[used], b[used], code, confidence=confidence)
-            tables[level]["missing"] = items.missing
+            tables[level] = _of_means(scores, code, confidence)
         else:
-            tables[level] = _within(cells, items, whole, **options)
+            tables[level] = _within(scores, code, confidence)
     table = pd.concat(tables, names=["level", "statistic"])
+    table["missing"] = table["missing"].fillna(int((~used).sum())).astype(int)
     methods = dict.fromkeys(part.attrs["method"] for part in tables.values())
-    table.attrs = {"method": "; ".join(methods), "fixed": "systems" if whole is None else "items"}
+    table.attrs = {"method": "; ".join(methods)}
     if {"item", "within"} <= set(levels):
         product = tables["item"]["estimate"] * tables["within"]["estimate"]
         turned = product.index[product < 0]
@@ -277,17 +247,15 @@ def correlate_levels(
     return table
 
 
-def _of_means(x: Floats, y: Floats, code: Integers, *, confidence: float) -> pd.DataFrame:
+def _of_means(scores: pd.DataFrame, code: Integers, confidence: float) -> pd.DataFrame:
     """Correlations over the systems' mean scores, with intervals for so many systems.
 
     Source: Bonett and Wright, Psychometrika 65 (2000), 23-28, for the variances on Fisher's scale.
     """
-    means = pd.DataFrame({"x": x, "y": y}).groupby(code).mean()
+    means = scores.groupby(code).mean()
     means = means.round(12)  # equal means that were summed in another order still tie
     n = len(means)
-    estimate = np.full(3, np.nan)
-    if means.nunique().min() > 1:
-        estimate = _by_scipy(means["x"], means["y"])
+    estimate = _by_scipy(means["x"], means["y"])
     reach = np.full(3, np.nan)
     if n > 4:
         factors = np.array([1, 1 + estimate[1] ** 2 / 2, 0.437])
@@ -301,64 +269,33 @@ def _of_means(x: Floats, y: Floats, code: Integers, *, confidence: float) -> pd.
     bounds[:, 0] = estimate
     bounds[:, 1] = np.minimum(bounds[:, 1], estimate)
     bounds[:, 2] = np.maximum(bounds[:, 2], estimate)
-    table = pd.DataFrame(bounds, pd.Index(STATISTICS, name="statistic"), INTERVAL).assign(n=n)
+    table = _table(bounds, n)
+    table["missing"] = np.nan  # as at the item level
     table.attrs["method"] = f"{confidence:.0%} intervals (Fisher's z) over {n} systems"
     return table
 
 
-def _whole_systems(code: Integers, items: Design) -> Design | None:
-    """Systems as what is drawn, where each lies within one unit; else None."""
-    unit = code if items.groups is None else items.groups
-    pairs = np.unique(np.column_stack([code, unit]), axis=0)
-    if len(pairs) > len(np.unique(code)):
-        return None
-    return Design(pairs[:, 0], pairs[:, 1])
-
-
-def _within(cells: Floats, items: Design, whole: Design | None, **options: Any) -> pd.DataFrame:
-    """The mean of the systems' own correlations."""
-    by_system = by_code(cells[:, 0].astype(np.int64))
-    n = by_system.shape[0]
-    starts = np.searchsorted(cells[:, 0], np.arange(n + 1))
-
-    def own(weights: Weights) -> Floats:
-        """Correlations of each system, shape (systems, 3, replicates), NaN where it has none."""
-        result = np.empty((n, 3, weights.shape[1]))
-        for system, (start, end) in enumerate(pairwise(starts)):
-            _, own_x, own_y = cells[start:end].T
-            result[system] = correlations(own_x, own_y, weights[start:end])
-        return np.where((by_system @ weights < 3)[:, None], np.nan, result)
-
-    sample = values(own, items.counts[:, None])
-    undefined = np.isnan(sample).sum(axis=0)[:, 0]
-
-    def statistic(weights: Weights) -> Floats:
-        """The mean over systems, each as often as it was drawn, NaN left out."""
-        if whole is None:
-            each = own(weights)
-            times = (by_system @ weights > 0).astype(float)
-        else:
-            each = sample
-            times = weights
-        counted = ~np.isnan(each) * times[:, None]
-        return (np.nan_to_num(each) * counted).sum(axis=0) / counted.sum(axis=0)
-
-    table = tabulate(
-        statistic,
-        STATISTICS,
-        whole or items,
-        n=n - undefined,
-        missing=undefined,
-        unit="correlations" if whole else "items",
-        method="fisher",
-        why="no group has a correlation",
-        **options,
-    )
-    if undefined.any():
+def _within(scores: pd.DataFrame, code: Integers, confidence: float) -> pd.DataFrame:
+    """The mean of the systems' own correlations, with Student's interval over the systems."""
+    own = [_by_scipy(part["x"], part["y"]) for _, part in scores.groupby(code)]
+    each = np.reshape(own, (-1, 3))
+    each = each[~np.isnan(each).any(axis=1)]
+    n = len(each)
+    bounds = np.full((3, 3), np.nan)
+    if n:
+        bounds[:, 0] = each.mean(axis=0)
+    if n > 1:
+        half = student(confidence, n - 1) * each.std(axis=0, ddof=1) / np.sqrt(n)
+        bounds[:, 1] = np.maximum(bounds[:, 0] - half, -1)
+        bounds[:, 2] = np.minimum(bounds[:, 0] + half, 1)
+    if n < max(len(own), 2):
         warn(
-            f"{undefined.max()} of {n} groups have no correlation of their own (fewer than three"
-            " items, or a constant score): the mean leaves them out"
+            f"{len(own) - n} of {len(own)} groups have no correlation of their own (fewer than"
+            " three items, or a constant score): the mean leaves them out; an interval takes two"
         )
+    table = _table(bounds, n)
+    table["missing"] = len(own) - n
+    table.attrs["method"] = f"{confidence:.0%} Student's intervals over {n} correlations"
     return table
 
 
@@ -390,25 +327,22 @@ def correlation_table(
     >>> table[["judge", "statistic", "estimate"]].round(2).values.tolist()[2]
     ['one', 'kendall', 1.0]
     """
-    without = [str(name) for name in judges if name not in truth]
-    if without or not judges:
-        lacking = ", ".join(without) or "any benchmark"
-        raise ValueError(f"no truth for {lacking}: give judges and truth of each")
     parts = []
-    methods: dict[str, None] = {}
+    methods = {}
     for benchmark, columns in judges.items():
+        if benchmark not in truth:
+            raise ValueError(f"no truth for {benchmark}: give judges and truth of each")
         units = (groups or {}).get(benchmark)
         for judge in columns:
             try:
                 table = correlate(columns[judge], truth[benchmark], groups=units, **options)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{judge} on {benchmark}: {error}") from error
-            methods[f"{benchmark}: {table.attrs['method']}"] = None
-            names = {"judge": str(judge), "benchmark": str(benchmark), "ceiling": False}
-            parts.append(table.reset_index().assign(**names))
-        if ceiling and benchmark in ceiling:
-            people = ceiling[benchmark].loc[list(STATISTICS)].rename_axis("statistic").reset_index()
+            methods[benchmark] = f"{benchmark}: {table.attrs['method']}"
+            parts.append(table.assign(judge=str(judge), benchmark=str(benchmark), ceiling=False))
+        if ceiling is not None and benchmark in ceiling:
+            people = ceiling[benchmark].rename_axis("statistic")
             parts.append(people.assign(judge="people", benchmark=str(benchmark), ceiling=True))
-    result = pd.concat(parts, ignore_index=True)
-    result.attrs = {"method": "; ".join(methods)}
+    result = pd.concat(parts).reset_index()
+    result.attrs = {"method": "; ".join(methods.values())}
     return result["judge benchmark statistic estimate low high n missing ceiling".split()]

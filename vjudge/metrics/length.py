@@ -1,11 +1,9 @@
-"""Whether a response's length predicts its score, over all responses and within one question."""
+"""How long responses are, and whether their length predicts their score."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import combinations
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,33 @@ import pandas as pd
 from scipy import stats
 
 from vjudge import data
-from vjudge.metrics.resampling import Design, Floats, replicates, values
+from vjudge.metrics.resampling import Floats, Weights, by_code, distinct, net_concordance
+from vjudge.metrics.tables import INTERVAL, check_columns, design_of, tabulate
+from vjudge.records import is_missing
+
+
+def lengths(texts: Any) -> pd.Series:
+    """Measure each text in words; NaN where it is missing.
+
+    Args:
+        texts: n texts; None and NaN are missing. See `vjudge.data.n_words` for what is a word: a
+            character of a script without spaces is one.
+
+    Returns:
+        One length a text, with the index of a Series; `attrs["unit"]` is "words".
+
+    Source: Unicode's blocks for the scripts; spaces as the bounds of words as in AlpacaEval's
+    lengths.
+
+    >>> lengths(["a cat", None, "一只猫"]).tolist()
+    [2.0, nan, 3.0]
+    """
+    check_columns(texts=texts)
+    counts = [math.nan if is_missing(text) else data.n_words(text) for text in texts]
+    index = texts.index if isinstance(texts, pd.Series) else None
+    series = pd.Series(counts, index=index, name="length", dtype=float)
+    series.attrs["unit"] = "words"
+    return series
 
 
 def length_test(items: Any, *, n_resamples: int = 10_000, seed: int = 0) -> pd.DataFrame:
@@ -30,9 +54,9 @@ def length_test(items: Any, *, n_resamples: int = 10_000, seed: int = 0) -> pd.D
         seed: of the resampling, at least 0.
 
     Returns:
-        Rows words and characters; columns auc in [0, 1] with low and high, its 95 % percentile
-        interval; within in [0, 1] with p, of the test that length and score are independent within
-        cases; n (items used) and missing. What is undefined is NaN.
+        Rows words and characters; columns auc in [0, 1] with low and high, its 95 % interval;
+        within in [0, 1] with p, of the test that score and length are independent within cases; n
+        (items used) and missing. What is undefined is NaN.
 
     Source: Hanley and McNeil, Radiology 143 (1982), for the AUC as a probability over pairs;
     Hirsch, Slack and Smith, Water Resources Research 18 (1982), for Kendall's test within blocks.
@@ -43,96 +67,76 @@ def length_test(items: Any, *, n_resamples: int = 10_000, seed: int = 0) -> pd.D
     [1.0, 1.0]
     """
     table = data.lengths(items)
-    used = table.dropna(subset=["gold", "words"])
-    case = np.zeros(len(table), dtype=int)
+    table["case"] = 0
     for number, rows in enumerate(data.cases(items)["rows"]):
-        case[rows] = number
+        table.loc[rows, "case"] = number
+    used = table.dropna(subset=["gold", "words"])
     tests = pd.DataFrame(index=pd.Index(["words", "characters"], name="unit"))
     for unit in tests.index:
-        tests.loc[unit, ["auc", "low", "high"]] = _auc_interval(used, unit, n_resamples, seed)
-        blocks = []
-        for _, block in used.groupby(case[used.index]):
-            blocks.append(list(zip(block["gold"], block[unit], strict=True)))
+        cells, cell = distinct(used[["gold", unit]].to_numpy(dtype=float))
+        row = tabulate(
+            partial(_auc, cells[:, 0], cells[:, 1]),
+            ["auc"],
+            design_of(cell, used["group"], np.ones(len(used), dtype=bool)),
+            method="fisher",
+            why="no two scores",
+            n_resamples=n_resamples,
+            seed=seed,
+        )
+        # Twice the AUC less 1 is on the scale of a correlation.
+        tests.loc[unit, ["auc", "low", "high"]] = (row[INTERVAL].to_numpy()[0] + 1) / 2
+        blocks = [block.to_numpy(dtype=float) for _, block in used.groupby("case")[["gold", unit]]]
         tests.loc[unit, ["within", "p"]] = within_blocks(blocks)
     return tests.assign(n=len(used), missing=len(table) - len(used))
 
 
-def _auc_interval(
-    used: pd.DataFrame, unit: str, n_resamples: int, seed: int
-) -> tuple[float, float, float]:
-    """The AUC with the bounds of its interval over whole groups."""
-    if used["gold"].nunique() < 2:
-        return math.nan, math.nan, math.nan
-    score, scores = pd.factorize(used["gold"], sort=True)
-    length, lengths = pd.factorize(used[unit], sort=True)
-    cell, cells = pd.factorize(score * len(lengths) + length)
-    design = Design(cell, pd.factorize(used["group"])[0])
-
-    def auc(weights: Any) -> Floats:
-        table = np.zeros((len(scores) * len(lengths), weights.shape[1]))
-        table[cells] = weights
-        return _auc(table.reshape(len(scores), len(lengths), -1))
-
-    estimate = float(values(auc, design.counts[:, None])[0])
-    if design.n_units < 2 or not n_resamples:
-        return estimate, math.nan, math.nan
-    width = len(scores) * len(lengths)
-    drawn = replicates(auc, design, n_resamples=n_resamples, seed=seed, width=width)
-    low, high = np.nanquantile(drawn, (0.025, 0.975))
-    return estimate, float(low), float(high)
+def _auc(score: Floats, length: Floats, weights: Weights) -> Floats:
+    """Twice the AUC less 1: concordant less discordant pairs over those that differ in score."""
+    score_code = pd.factorize(score, sort=True)[0]
+    length_code = pd.factorize(length, sort=True)[0]
+    w = np.asarray(weights, dtype=float)
+    per_score = by_code(score_code) @ w
+    pairs = (w.sum(axis=0) ** 2 - (per_score**2).sum(axis=0)) / 2
+    return (net_concordance(score_code, length_code, w) / pairs)[None]
 
 
-def _auc(table: Floats) -> Floats:
-    """AUC of length for score from counts, shape (scores, lengths, replicates)."""
-    below = np.cumsum(table, axis=0) - table  # of lower score, at each length
-    shorter = np.cumsum(below, axis=1) - below / 2
-    won = (table * shorter).sum(axis=(0, 1))
-    per_score = table.sum(axis=1)
-    pairs = (per_score * (np.cumsum(per_score, axis=0) - per_score)).sum(axis=0)
-    return np.asarray(won / pairs)
-
-
-def within_blocks(blocks: Iterable[Sequence[tuple[float, float]]]) -> tuple[float, float]:
+def within_blocks(blocks: list[Floats]) -> tuple[float, float]:
     """How often the better of two responses is the longer one within blocks, and a p-value.
 
     Args:
-        blocks: (score, length) of each response to one question.
+        blocks: of each question an array with score and length of each response, shape (n, 2).
 
     Returns:
         The share in [0, 1] over pairs with different scores, ties in length counted as half, and
-        the p of the test that score and length are independent within blocks, by the normal
-        approximation with ties; NaN without such pairs.
+        the p of the test that score and length are independent within blocks; NaN without such
+        pairs.
     """
-    signs = n_pairs = variance = 0.0
+    net = pairs = variance = 0.0
     for block in blocks:
-        for (score, length), (other_score, other_length) in combinations(block, 2):
-            signs += np.sign(score - other_score) * np.sign(length - other_length)
-            n_pairs += score != other_score
-        variance += _variance(block)
-    if not n_pairs:
+        score, length = block.T
+        ahead = np.sign(score[:, None] - score)
+        longer = np.sign(length[:, None] - length)
+        net += (ahead * longer).sum()
+        pairs += np.count_nonzero(ahead)
+        variance += _variance(ahead, longer)
+    if not pairs:
         return math.nan, math.nan
-    share = float(signs / n_pairs + 1) / 2
-    p = float(2 * stats.norm.sf(abs(signs) / math.sqrt(variance))) if variance else 1.0
-    return share, p
+    p = 1.0
+    if variance:
+        p = 2 * stats.norm.sf(abs(net) / math.sqrt(variance))
+    return float(net / pairs + 1) / 2, float(p)
 
 
-def _variance(block: Sequence[tuple[float, float]]) -> float:
-    """Variance of Kendall's S of a block with ties in both columns.
+def _variance(a: Floats, b: Floats) -> float:
+    """Variance of sum(a * b) over orders of the items; a and b are signs of differences (n, n).
 
-    Source: Kendall, Rank Correlation Methods (1970), section 4.9.
+    Source: Daniels, Biometrika 33 (1944), 129-135, of which Kendall's S with ties is a case.
     """
-    n = len(block)
+    n = len(a)
     if n < 2:
         return 0.0
-    whole = n * (n - 1) * (2 * n + 5)
-    pairs = [0.0, 0.0]
-    triples = [0.0, 0.0]
-    for column in (0, 1):
-        for t in Counter(cells[column] for cells in block).values():
-            whole -= t * (t - 1) * (2 * t + 5)
-            pairs[column] += t * (t - 1)
-            triples[column] += t * (t - 1) * (t - 2)
-    variance = whole / 18 + pairs[0] * pairs[1] / (2 * n * (n - 1))
-    if n > 2:
-        variance += triples[0] * triples[1] / (9 * n * (n - 1) * (n - 2))
-    return variance
+    squares = (a**2).sum() * (b**2).sum()
+    spread = (a.sum(axis=0) ** 2).sum() - (a**2).sum()
+    spread *= (b.sum(axis=0) ** 2).sum() - (b**2).sum()
+    variance = 2 * squares + 4 * spread / max(n - 2, 1)
+    return float(variance / (n * (n - 1)))

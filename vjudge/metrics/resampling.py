@@ -1,4 +1,4 @@
-"""Bootstrap and permutation of weighted samples, and correlations of weighted pairs.
+"""The bootstrap of weighted samples, and correlations of weighted pairs.
 
 A sample is a table of cells, its distinct rows, with a weight each: how often the row occurs. On a
 bounded scale that is the contingency table, and a bootstrap replicate is one multinomial draw, so
@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse, stats
-from tqdm import tqdm
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -95,70 +94,21 @@ class Design:
         return summing(self.cell, code, (len(self.counts), self.n_units))
 
 
-def replicates(
-    statistic: Statistic, design: Design, *, n_resamples: int, seed: int, width: int = 0
-) -> Floats:
-    """A statistic of bootstrap samples, shape (..., n_resamples).
-
-    `width` is how many numbers the statistic holds for a replicate, where that is more than cells.
-    """
+def replicates(statistic: Statistic, design: Design, *, n_resamples: int, seed: int) -> Floats:
+    """A statistic of bootstrap samples, shape (..., n_resamples), in blocks of bounded memory."""
     rng = np.random.default_rng(seed)
     counts = design.counts
-    n, k = len(design.cell), len(counts)
     units = design.n_units
-    held = max(k, width)
-    if design.groups is not None:
-        members = design.members
-        held = max(held, units)
-    elif 4 * k >= n:
-        held = max(held, n)
-
-    def draw(size: int) -> Weights:
-        if design.groups is not None:
-            return members @ rng.multinomial(units, np.full(units, 1 / units), size=size).T
-        if 4 * k < n:
-            return rng.multinomial(n, counts / n, size=size).T
-        cells = design.cell[rng.integers(n, size=(size, n))]
-        cells += np.arange(size)[:, None] * k  # so that one count serves all replicates
-        return np.bincount(cells.ravel(), minlength=size * k).reshape(size, k).T
-
-    return _in_blocks(statistic, draw, n_resamples, held)
-
-
-def swaps(statistic: Statistic, design: Design, *, n_resamples: int, seed: int) -> Floats:
-    """A statistic after two judges are swapped at random in half of the rows or groups.
-
-    It is of weights (2k, replicates): of each cell first the rows that stand, then the swapped.
-
-    Source: Good, Permutation, Parametric and Bootstrap Tests of Hypotheses (2005), chapter 3.
-    """
-    rng = np.random.default_rng(seed)
-    counts = design.counts[:, None]
-    held = 2 * len(counts)
-    if design.groups is not None:
-        members = design.members
-        held = max(held, design.n_units)
-
-    def draw(size: int) -> Weights:
-        if design.groups is not None:
-            swapped = members @ rng.integers(2, size=(size, design.n_units)).T
-        elif counts.max() == 1:  # coins are far quicker than binomial draws
-            swapped = rng.integers(2, size=(size, len(counts))).T
-        else:
-            swapped = rng.binomial(counts.T, 0.5, size=(size, len(counts))).T
-        return np.concatenate([counts - swapped, swapped])
-
-    return _in_blocks(statistic, draw, n_resamples, held)
-
-
-def _in_blocks(
-    statistic: Statistic, draw: Callable[[int], Weights], total: int, held: int
-) -> Floats:
-    """A statistic of so many draws, in blocks of bounded memory; `held`: numbers for each draw."""
-    block = max(BLOCK_BYTES // (8 * max(held, 1)), LEAST_BLOCK)
+    members = design.members
+    block = max(BLOCK_BYTES // (8 * max(len(counts), units)), LEAST_BLOCK)
     parts = []
-    for start in tqdm(range(0, total, block), desc="blocks of resamples", delay=2.0, leave=False):
-        parts.append(values(statistic, draw(min(block, total - start))))
+    for start in range(0, n_resamples, block):
+        size = min(block, n_resamples - start)
+        if design.groups is None:
+            weights = rng.multinomial(units, counts / units, size=size).T
+        else:
+            weights = members @ rng.multinomial(units, np.full(units, 1 / units), size=size).T
+        parts.append(values(statistic, weights))
     return np.concatenate(parts, axis=-1)
 
 
@@ -171,66 +121,37 @@ def values(statistic: Statistic, weights: Weights) -> Floats:
 def interval(
     replicates: Floats,
     estimate: float,
-    method: str,
     inflation: float = 1.0,
     *,
+    method: str,
     n_units: int,
     confidence: float,
-) -> tuple[float, float, float]:
-    """Low and high of a bootstrap interval, and the share of replicates that are undefined.
+) -> tuple[float, float]:
+    """Low and high of a bootstrap interval.
 
     "t" is Student's with n_units - 1 degrees of freedom, and the variance of the replicates times
     n_units / (n_units - 1) over their inflation. "fisher" is the same on Fisher's z scale, where
-    perfect replicates take the most extreme value below 1; "logit" on the log-odds of a share.
-    NaN where more than half of the replicates are.
+    perfect replicates take the most extreme value below 1. Undefined replicates are left out; NaN
+    where more than half of them are.
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 12; Fisher,
     Metron 1 (1921), 3-32.
     """
-    if method == "logit":  # log-odds of p are twice Fisher's z of 2 p - 1
-        on_z = (2 * replicates - 1, 2 * estimate - 1, "fisher", inflation)
-        low, high, undefined = interval(*on_z, n_units=n_units, confidence=confidence)
-        low, high = (low + 1) / 2, (high + 1) / 2
-        if low == high:  # every resample agrees
-            q2 = student(confidence, n_units - 1) ** 2
-            low, high = constant_share(estimate, n_units, q2)
-        return low, high, undefined
     drawn = replicates[~np.isnan(replicates)]
-    undefined = 1 - len(drawn) / len(replicates)
-    if undefined > 0.5 or not np.isfinite(estimate):
-        return np.nan, np.nan, undefined
+    if 2 * len(drawn) < len(replicates) or not np.isfinite(estimate):
+        return np.nan, np.nan
     reach = student(confidence, n_units - 1) * np.sqrt(n_units / (n_units - 1) / inflation)
     if method == "t":
         half = float(reach * drawn.std())
-        return estimate - half, estimate + half, undefined
+        return estimate - half, estimate + half
     imperfect = np.abs(drawn[np.abs(drawn) < PERFECT])
     if abs(estimate) >= PERFECT or not len(imperfect):
-        return float(drawn.min()), float(drawn.max()), undefined
+        return float(drawn.min()), float(drawn.max())
     # A perfect replicate counts as half as far from 1 as the nearest other one.
     most = (1 + max(imperfect.max(), abs(estimate))) / 2
     spread = np.arctanh(np.clip(drawn, -most, most)).std()
     _, low, high = on_fisher_scale(np.array([estimate]), reach * spread)[0]
-    return float(low), float(high), undefined
-
-
-def constant_share(share: float, units: float, q2: float) -> tuple[float, float]:
-    """Bounds of a share that is the same in all units: Wilson's on units that could differ."""
-    other = q2 / (units + q2)
-    return share * (1 - other), share + (1 - share) * other
-
-
-def p_value(permuted: Floats, observed: Floats | float) -> Floats:
-    """Two-sided p, shape (..., n), of what is 0 under the null hypothesis.
-
-    Undefined permutations count against it.
-
-    Source: Phipson and Smyth, Statistical Applications in Genetics and Molecular Biology 9 (2010).
-    """
-    distance = np.abs(np.asarray(observed, dtype=float))
-    nearer = np.abs(permuted) < distance[..., None] - 1e-12
-    n = permuted.shape[-1]
-    p = (n - nearer.sum(axis=-1) + 1) / (n + 1)
-    return np.where(np.isnan(distance), np.nan, p)
+    return float(low), float(high)
 
 
 # --- Correlations of weighted pairs
@@ -239,7 +160,9 @@ def p_value(permuted: Floats, observed: Floats | float) -> Floats:
 def correlations(
     x: Floats, y: Floats, weights: Weights, *, statistics: Sequence[str] = STATISTICS
 ) -> Floats:
-    """Correlations of k pairs for weights (k, replicates), NaN where a variable is constant.
+    """Correlations of k pairs for weights (k, replicates).
+
+    NaN where a variable is constant, and of fewer than three observations.
 
     Source: Spearman's with midranks; Kendall's tau-b, Kendall, Rank Correlation Methods (1970),
     chapter 3, for ties.
@@ -260,9 +183,10 @@ def correlations(
         elif name == "spearman":
             result[place] = _spearman(x_code, y_code, x_margin, y_margin, w)
         else:
-            net = _net_concordance(x_code, y_code, w)
+            net = net_concordance(x_code, y_code, w)
             result[place] = 2 * net / np.sqrt(x_untied) / np.sqrt(y_untied)
-    result[:, (x_untied <= 1e-12 * n**2) | (y_untied <= 1e-12 * n**2)] = np.nan
+    constant = np.minimum(x_untied, y_untied) <= 1e-12 * n**2
+    result[:, constant | (n < 3)] = np.nan
     return np.clip(result, -1, 1)  # only rounding goes beyond 1
 
 
@@ -293,7 +217,7 @@ def _spearman(
     return 3 * shared / np.sqrt(x_spread) / np.sqrt(y_spread)
 
 
-def _net_concordance(x_code: Integers, y_code: Integers, w: Floats) -> Floats:
+def net_concordance(x_code: Integers, y_code: Integers, w: Floats) -> Floats:
     """Concordant less discordant pairs of observations.
 
     Two rows are compared at the highest bit in which their codes of x differ: of the rows that

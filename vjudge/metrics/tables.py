@@ -23,18 +23,18 @@ from vjudge.metrics.resampling import (
     Floats,
     Integers,
     Statistic,
-    constant_share,
     interval,
     replicates,
     student,
     values,
 )
-from vjudge.records import is_missing
+from vjudge.records import is_int_at_least, is_missing
 
 Column: TypeAlias = Sequence[Any] | np.ndarray | pd.Series
 Groups: TypeAlias = Column | None  # the group of each item: its image, its question
 INTERVAL = ["estimate", "low", "high"]
 FEW_RESAMPLES = 100
+NO_WIDTH = 1e-12
 
 
 def warn(message: str) -> None:
@@ -52,20 +52,22 @@ def warn(message: str) -> None:
 
 def check_columns(**columns: Any) -> None:
     """Refuse what is no column, and columns that differ in length or index; None is left out."""
-    given = {name: column for name, column in columns.items() if column is not None}
-    lengths = []
+    lengths = {}
     indexes: dict[str, pd.Index] = {}
-    for name, column in given.items():
+    for name, column in columns.items():
+        if column is None:
+            continue
         if isinstance(column, str | bytes) or not hasattr(column, "__len__"):
             kind = type(column).__name__
             raise TypeError(f"{name} must be a sequence, one of each per item, not {kind}")
-        lengths.append(f"{name} has {len(column)}")
+        lengths[name] = len(column)
         if isinstance(column, pd.DataFrame | pd.Series):
             indexes[name] = column.index
-    if len({len(column) for column in given.values()}) > 1:
-        raise ValueError(f"{', '.join(lengths)}: give one of each per item")
+    if len(set(lengths.values())) > 1:
+        counts = ", ".join(f"{name} has {n}" for name, n in lengths.items())
+        raise ValueError(f"{counts}: give one of each per item")
+    first = next(iter(indexes), "")
     for name, index in indexes.items():
-        first = next(iter(indexes))
         if not index.equals(indexes[first]):
             raise ValueError(
                 f"{first} and {name} have different indexes: align them first, or pass .to_numpy()"
@@ -73,21 +75,13 @@ def check_columns(**columns: Any) -> None:
             )
 
 
-def scores(values: Any, *, name: str, by_design: bool = False) -> np.ndarray:
-    """Numbers as float64, NaN where missing; chosen labels are refused unless weighted."""
-    chooser = getattr(values, "attrs", {}).get("labelled_by")
-    if chooser and not by_design:
-        raise ValueError(
-            f"{name} was labelled where {chooser} chose, which is no random sample: use correlate"
-            " with weights=review.weights(), or the collection's column weight; or clear attrs if"
-            " you know better"
-        )
-    check_columns(**{name: values})
+def scores(values: Any, *, name: str) -> Floats:
+    """Numbers as float64, NaN where missing."""
     if getattr(values, "ndim", 1) != 1:
         raise ValueError(f"{name} must have one dimension, not {values.ndim}")
     dtype = getattr(values, "dtype", None)
     if not isinstance(dtype, np.dtype) or dtype.kind not in "iuf":
-        values = [math.nan if cell is None or cell is pd.NA else cell for cell in values]
+        values = [math.nan if is_missing(cell) else cell for cell in values]
         bad = [place for place, cell in enumerate(values) if not _is_number(cell)]
         if bad:
             raise TypeError(
@@ -103,7 +97,7 @@ def scores(values: Any, *, name: str, by_design: bool = False) -> np.ndarray:
 
 
 def _is_number(cell: Any) -> bool:
-    return isinstance(cell, numbers.Real) and not isinstance(cell, bool | np.bool_)
+    return isinstance(cell, numbers.Real) and not isinstance(cell, bool)
 
 
 def check_scaled(measure: str, *columns: Any) -> None:
@@ -116,35 +110,12 @@ def check_scaled(measure: str, *columns: Any) -> None:
             )
 
 
-def positive(values: Any, used: np.ndarray, *, name: str) -> np.ndarray:
-    """Numbers above 0 for the used items."""
-    array = scores(values, name=name)
-    bad = np.flatnonzero(used & ~(array > 0))
-    if bad.size:
-        raise ValueError(f"{name} of items that count must be positive: {listed(bad, array)}")
-    return array
-
-
-def aligned(*, groups: Any = None, by_design: bool = False, **columns: Any) -> list[Any]:
+def aligned(*, groups: Any = None, **columns: Any) -> list[Any]:
     """Columns of scores of the same items, and last which items have all of them."""
     check_columns(**columns, groups=groups)
-    arrays = [scores(values, name=name, by_design=by_design) for name, values in columns.items()]
-    return [*arrays, ~np.isnan(arrays).any(axis=0)]
-
-
-def label_text(label: Any) -> str | None:
-    """A label as text, None where it is missing; 1, 1.0 and NumPy's are one label.
-
-    pandas turns whole numbers into floats where one is missing.
-
-    >>> label_text(1.0), label_text("1"), label_text(np.int64(1)), label_text(1.5), label_text(None)
-    ('1', '1', '1', '1.5', None)
-    """
-    if is_missing(label):
-        return None
-    if _is_number(label) and float(label).is_integer():
-        return str(int(label))
-    return str(label)
+    arrays = [scores(values, name=name) for name, values in columns.items()]
+    complete = ~np.isnan(arrays).any(axis=0)
+    return [*arrays, complete]
 
 
 def listed(positions: Any, values: Any, *, most: int = 20) -> str:
@@ -154,7 +125,7 @@ def listed(positions: Any, values: Any, *, most: int = 20) -> str:
         value = values[place]
         if isinstance(value, np.generic):
             value = value.item()
-        shown.append(f"position {place}: {value!r}")
+        shown.append(f"position {place}: {repr(value)[:80]}")
     if len(positions) > most:
         shown.append(f"and {len(positions) - most} more")
     return ", ".join(shown)
@@ -190,58 +161,62 @@ def groups_of(run: pd.DataFrame) -> np.ndarray:
 def design_of(cell: np.ndarray, groups: Any, used: np.ndarray) -> Design:
     """The design of the used items, from their cells and the groups of all, if there are any."""
     codes = None if groups is None else group_codes(groups, used)
-    return Design(np.reshape(cell, -1).astype(np.int64), codes, int((~used).sum()))
+    return Design(cell, codes, int((~used).sum()))
 
 
 CHOICES = ("a", "b", "tie")
 # Beside these, the five answers of Arena-Hard, WildVision-Bench and their like, by who won.
 SPELLINGS = {choice: choice for choice in (*CHOICES, "abstain")}
-SPELLINGS |= {"A": "a", "B": "b", "A>>B": "a", "A>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
+SPELLINGS |= {"A>>B": "a", "A>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
 
 
 def read_verdicts(
     verdicts: Column, *, meanings: Mapping[str, str] = SPELLINGS, people: bool = False
-) -> tuple[Any, Any, dict[str, Any]]:
+) -> tuple[Any, Any, dict[str, int]]:
     """Each choice or None, by its spelling in any capitals, which are choices, and an account.
 
     A judge's malformed verdicts are counted and warned of. ValueError: a column of which nothing
     can be read, or a person's choice that can't be.
     """
-    check_columns(verdicts=verdicts)
     folded = {spelling.casefold(): word for spelling, word in meanings.items()}
     read: list[str | None] = []
-    malformed: Counter[str] = Counter()
     for verdict in verdicts:
-        word = folded.get(verdict.casefold()) if isinstance(verdict, str) else None
+        word = None
         if is_missing(verdict):
             word = "missing"
-        elif word is None:
-            malformed[str(verdict)[:80]] += 1
+        elif isinstance(verdict, str):
+            word = folded.get(verdict.casefold())
         read.append(word)
-    bad = malformed.total()
-    if bad and (people or not set(read) - {"missing", None}):
-        kind = "preferences" if people else "verdicts"
-        raise ValueError(
-            f"{kind}: {bad} of {len(read)} are none of {', '.join(meanings)}, such as"
-            f" {next(iter(malformed))!r} at position {read.index(None)}: write them so, or as None"
-        )
-    if bad:
-        some = ", ".join(f"{n} x {text!r}" for text, n in malformed.most_common(3))
-        warn(f"{bad} of {len(read)} verdicts can't be read and count as none: {some}")
     counts = Counter(read)
-    account = {"missing": counts["missing"], "abstained": counts["abstain"], "malformed": bad}
-    choice = np.array([None if w in ("missing", "abstain") else w for w in read], dtype=object)
-    return choice, pd.notna(choice), account | {"malformed_verdicts": dict(malformed.most_common())}
+    malformed = [place for place, word in enumerate(read) if word is None]
+    if malformed:
+        bad = f"{len(malformed)} of {len(read)}"
+        cells = list(verdicts)
+        if people or len(malformed) + counts["missing"] == len(read):
+            kind = "preferences" if people else "verdicts"
+            raise ValueError(
+                f"{kind}: {bad} are none of {', '.join(meanings)}, such as"
+                f" {listed(malformed[:1], cells)}: write them so, or as None"
+            )
+        some = listed(malformed, cells, most=3)
+        warn(f"{bad} verdicts can't be read and count as none: {some}")
+    account = {
+        "missing": counts["missing"],
+        "abstained": counts["abstain"],
+        "malformed": len(malformed),
+    }
+    choice = np.array(read, dtype=object)
+    choice[np.isin(choice, ["missing", "abstain"])] = None
+    return choice, pd.notna(choice), account
 
 
 def check_options(*, confidence: float = 0.95, n_resamples: int = 10_000) -> None:
     """Refuse a confidence or a number of resamples that can't be meant."""
     if not isinstance(confidence, numbers.Real) or not 0 < confidence < 1:
         raise ValueError(f"confidence must be a number between 0 and 1, not {confidence!r}")
-    if not isinstance(n_resamples, numbers.Integral) or n_resamples < 0 or n_resamples is True:
+    if not is_int_at_least(n_resamples, 0):
         raise ValueError(
-            "n_resamples must be a whole number, such as 10_000, and not negative, not"
-            f" {n_resamples!r}"
+            f"n_resamples must be a whole number, such as 10_000, from 0, not {n_resamples!r}"
         )
     if 0 < n_resamples < FEW_RESAMPLES:
         warn(f"n_resamples={n_resamples}: intervals of so few are rough; take 1,000 or more")
@@ -249,11 +224,7 @@ def check_options(*, confidence: float = 0.95, n_resamples: int = 10_000) -> Non
 
 # --- Statistics
 
-METHODS = {
-    "t": "Student's",
-    "fisher": "Student's on Fisher's z scale",
-    "logit": "Student's on the logit scale",
-}
+METHODS = {"t": "Student's", "fisher": "Student's on Fisher's z scale"}
 
 
 def tabulate(
@@ -263,13 +234,11 @@ def tabulate(
     *,
     n: Any = None,
     missing: Any = None,
-    method: str | Sequence[str] = "t",
+    method: str = "t",
     inflation: Floats | float = 1.0,
-    width: int = 0,
     unit: str = "items",
     index: str | Sequence[str] = "statistic",
     why: str = "too few items, or no variation",
-    no_width: bool = True,
     confidence: float = 0.95,
     n_resamples: int = 10_000,
     seed: int = 0,
@@ -279,57 +248,49 @@ def tabulate(
     Args:
         statistic, names: a function of weights, as in `resampling`, and what its values are called.
         design: the sample. n, missing: counts of each row; None takes the design's.
-        method, inflation, width: see `resampling.interval` and `resampling.replicates`.
+        method, inflation: see `resampling.interval`; an inflation of each row, or one.
         unit, why: words for a row of the sample, and for what a NaN means.
-        no_width: whether to warn of intervals without a width.
     """
     check_options(confidence=confidence, n_resamples=n_resamples)
+    # 1) estimates and counts
     table = pd.DataFrame(np.nan, index=pd.Index(list(names)).set_names(index), columns=INTERVAL)
     table["n"] = len(design.cell) if n is None else n
     table["missing"] = design.missing if missing is None else missing
-    methods = np.broadcast_to(method, len(table))
     if len(design.cell):
         table["estimate"] = values(statistic, design.counts[:, None])[:, 0]
     defined = table["estimate"].notna()
-    _warn_undefined(table.index[~defined], why)
+    warn_of(table.index[~defined], f"undefined ({why})")
+    # 2) intervals
     units = design.n_units
     if defined.any() and units < 2:
         warn("intervals are undefined: there is one item, or all belong to one group")
     elif defined.any() and n_resamples:
-        drawn = replicates(statistic, design, n_resamples=n_resamples, seed=seed, width=width)
+        drawn = replicates(statistic, design, n_resamples=n_resamples, seed=seed)
         factors = np.broadcast_to(inflation, len(table))
         bounds = []
-        for row in zip(drawn, table["estimate"], methods, factors, strict=True):
-            bounds.append(interval(*row, n_units=units, confidence=confidence))
-        table["low"], table["high"], undefined = np.transpose(bounds)
-        _warn_of_intervals(table, undefined[defined].max(), why, no_width)
-    ways = ", ".join(dict.fromkeys(METHODS[way] for way in methods))
+        for row in zip(drawn, table["estimate"], factors, strict=True):
+            bounds.append(interval(*row, method=method, n_units=units, confidence=confidence))
+        table[["low", "high"]] = bounds
+        flat = table["high"] - table["low"] < NO_WIDTH
+        warn_of(table.index[flat], "an interval of no width says nothing beyond these items")
+        lost = np.isnan(drawn[defined.to_numpy()]).mean(axis=-1).max()
+        if lost > 0.01:
+            warn(
+                f"a statistic is undefined in {lost:.0%} of the resamples ({why}): its interval"
+                " leaves them out and is too narrow"
+            )
     grouped = "" if design.groups is None else f"{units} groups of "
     table.attrs["method"] = (
-        f"{confidence:.0%} bootstrap intervals ({ways}), {n_resamples:,} resamples of"
+        f"{confidence:.0%} bootstrap intervals ({METHODS[method]}), {n_resamples:,} resamples of"
         f" {grouped}{len(design.cell)} {unit}, seed {seed}"
     )
     return table
 
 
-def _warn_of_intervals(table: pd.DataFrame, undefined: float, why: str, no_width: bool) -> None:
-    """Say which intervals have no width, and whether some resamples had no value."""
-    flat = table.index[np.isclose(table["low"], table["high"], rtol=0, atol=1e-12)]
-    if no_width and len(flat):
-        warn(
-            f"{', '.join(map(str, flat))}: all resamples give one value: an interval of no width"
-            " says nothing beyond these items"
-        )
-    if undefined > 0.01:
-        warn(
-            f"a statistic is undefined in {undefined:.0%} of the resamples ({why}): its interval"
-            " leaves them out and is too narrow"
-        )
-
-
-def _warn_undefined(rows: pd.Index, why: str) -> None:
+def warn_of(rows: pd.Index, what: str) -> None:
+    """Warn of rows of a table, if there are any."""
     if len(rows):
-        warn(f"{', '.join(map(str, rows))}: undefined ({why})")
+        warn(f"{', '.join(map(str, rows))}: {what}")
 
 
 def shares(
@@ -339,7 +300,6 @@ def shares(
     unit: str,
     confidence: float = 0.95,
     index: str | Sequence[str] = "statistic",
-    account: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
     """Shares of one sample, with Wilson's interval at the effective number of cases.
 
@@ -347,7 +307,7 @@ def shares(
         rows: a name, and gain and weight of each of n cases, 0 <= gain <= weight; the share is the
             sum of gains over that of weights. Of shape (k, n) they are k shares, and the row is
             their plain mean.
-        groups: of each case, or None. unit: what a case is. account: for `attrs`.
+        groups: of each case, or None. unit: what a case is.
 
     Returns:
         Columns as `tabulate`.
@@ -360,12 +320,15 @@ def shares(
     Source: Wilson, JASA 22 (1927), 209-212; Korn and Graubard, Survey Methodology 24 (1998).
     """
     check_options(confidence=confidence)
+    # 1) which cases count in any row, and their groups
     parts = []
     for _, gain, weight in rows:
         weights = np.atleast_2d(np.asarray(weight, dtype=float))
-        parts.append((np.where(weights > 0, np.asarray(gain, dtype=float), 0.0), weights))
+        gains = np.where(weights > 0, np.asarray(gain, dtype=float), 0.0)
+        parts.append((gains, weights))
     used = np.any([weights.any(axis=0) for _, weights in parts], axis=0)
     codes = group_codes(groups, used)
+    # 2) a line a row
     lines = []
     for gains, weights in parts:
         n = int(weights.any(axis=0).sum())
@@ -374,16 +337,14 @@ def shares(
     names = pd.Index([row[0] for row in rows]).set_names(index)
     table = pd.DataFrame(lines, index=names, columns=[*INTERVAL, "n", "missing"])
     defined = table["estimate"].notna()
-    _warn_undefined(table.index[~defined], "nothing to count")
-    single = table.index[defined & table["low"].isna()]
-    if len(single):
-        names_of = ", ".join(map(str, single))
-        warn(f"intervals of {names_of} are undefined: all items belong to one group")
+    warn_of(table.index[~defined], "undefined (nothing to count)")
+    single = defined & table["low"].isna()
+    warn_of(table.index[single], "intervals are undefined: all items belong to one group")
     over = f"{int(used.sum())} {unit}"
     if groups is not None:
         n_groups = int(codes.max(initial=-1)) + 1
         over = f"the effective number of {unit}, of {over} in {n_groups} groups"
-    table.attrs = {"method": f"{confidence:.0%} Wilson intervals over {over}", **(account or {})}
+    table.attrs["method"] = f"{confidence:.0%} Wilson intervals over {over}"
     return table
 
 
@@ -392,7 +353,7 @@ def _share(
 ) -> tuple[float, float, float]:
     """The mean of k shares with its bounds; gains and weights of shape (k, n)."""
     total = weight.sum(axis=1)
-    if not len(total) or (total == 0).any():
+    if not len(codes) or (total == 0).any():
         return math.nan, math.nan, math.nan
     each = gain.sum(axis=1) / total
     share = float(each.mean())
@@ -408,11 +369,13 @@ def _share(
         variance *= units / (units - 1)
         freedom = units - 1
     q2 = float(student(confidence, freedom)) ** 2
-    # 2) Wilson's interval at the number of cases that has this variance
+    # 2) the number of cases that has this variance; as many as units where all are alike
     if variance < 1e-20:
-        inverse = [1 / len(np.unique(codes[row > 0])) for row in weight]
-        return share, *constant_share(share, len(inverse) ** 2 / sum(inverse), q2)
+        number = len(weight) ** 2 / sum(1 / len(np.unique(codes[row > 0])) for row in weight)
+        other = q2 / (number + q2)
+        return share, share * (1 - other), share + (1 - share) * other
     number = share * (1 - share) / variance
+    # 3) Wilson's interval
     centre = (share + q2 / (2 * number)) / (1 + q2 / number)
     reach = math.sqrt(q2 * (share * (1 - share) / number + q2 / (4 * number**2)))
     reach /= 1 + q2 / number
@@ -426,10 +389,10 @@ def holm(p: Floats) -> Floats:
 
     Source: Holm, Scandinavian Journal of Statistics 6 (1979), 65-70.
     """
-    n = int((~np.isnan(p)).sum())
-    order = np.argsort(p, kind="stable")[:n]
-    corrected = np.full(len(p), np.nan)
-    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(n, 0, -1)), 1)
+    order = np.argsort(p, kind="stable")  # NaN last
+    left = np.count_nonzero(~np.isnan(p)) - np.arange(len(p))
+    corrected = np.empty(len(p))
+    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * left), 1)
     return corrected
 
 

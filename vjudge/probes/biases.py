@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.spatial.distance import pdist
 
-from vjudge.metrics.baselines import lengths
+from vjudge.metrics import lengths
 from vjudge.probes.changes import (
     anchoring,
     blindness,

@@ -189,11 +189,6 @@ def _truth(
 ) -> tuple[pd.Series, str]:
     """The truth by id, and what it is called."""
     answers = data.truth(rows) if truth is None else truth
-    if answers.attrs.get("labelled_by"):
-        raise ValueError(
-            "people scored items that a review chose, which are no random sample: report on a "
-            "collection without the column `weight`, or correlate with weights="
-        )
     answers = answers.set_axis(answers.index.map(str)).groupby(level=0).first()
     if answers.index.intersection(run["id"]).empty:
         first = run["id"].iloc[0]
