@@ -111,7 +111,12 @@ def agreement(
     lines = [("exact", equal, pairs), ("within_one", close, pairs)]
     if level == "nominal":
         lines = lines[:1]
-    close_ones = shares(lines, groups=groups, unit="items", confidence=confidence)
+    close_ones = shares(
+        lines,
+        groups=groups,
+        unit="items",
+        confidence=confidence,
+    )
     method = f"{result.attrs['method']}; {close_ones.attrs['method']}"
     result = pd.concat([result, close_ones])
     result.attrs["method"] = method
@@ -194,7 +199,11 @@ def _alphas(ratings: Floats, weights: Weights) -> Floats:
     value = levels - (levels.mean() if len(levels) else 0.0)
     around = _within(tally, size, value[:, None])[:, 0]
     total = value**2 @ counts - (value @ counts) ** 2 / n
-    of_labels = _alpha(unequal @ scaled, (n - (counts**2).sum(axis=0) / n) / 2, n)
+    of_labels = _alpha(
+        unequal @ scaled,
+        (n - (counts**2).sum(axis=0) / n) / 2,
+        n,
+    )
     by_rank = (_within(tally, size, rank) * scaled).sum(axis=0)
     ordinal = _alpha(by_rank, (counts * rank**2).sum(axis=0), n)
     interval = _alpha(around @ scaled, total, n)
@@ -349,7 +358,9 @@ def rater_table(
 
 
 def _pairs(
-    cells: Floats, raters: list[Any], judges: list[Any]
+    cells: Floats,
+    raters: list[Any],
+    judges: list[Any],
 ) -> dict[tuple[Any, str], list[tuple[Floats, Floats]]]:
     """Of each row of the table the pairs of columns whose mean correlation it is."""
     people = cells[:, : len(raters)].T
@@ -379,7 +390,11 @@ def _mean_of(people: Floats) -> Floats:
 
 
 def human_ceiling(
-    ratings: Any, *, groups: Groups = None, n_resamples: int = 10_000, **options: Any
+    ratings: Any,
+    *,
+    groups: Groups = None,
+    n_resamples: int = 10_000,
+    **options: Any,
 ) -> pd.DataFrame:
     """Correlate each rater with the mean of the others: what one more person would reach.
 
@@ -393,7 +408,12 @@ def human_ceiling(
     >>> table["estimate"].round(3).to_dict()
     {'pearson': 0.904, 'spearman': 0.949, 'kendall': 0.913}
     """
-    table = rater_table(ratings, groups=groups, n_resamples=n_resamples, **options)
+    table = rater_table(
+        ratings,
+        groups=groups,
+        n_resamples=n_resamples,
+        **options,
+    )
     return table.iloc[-len(STATISTICS) :].droplevel(["who", "against"])
 
 

@@ -59,11 +59,13 @@ def calibration_curve(
     x, y, used = aligned(judge=judge, human=human, groups=groups)
     if bins is not None and not is_int_at_least(bins, 1):
         raise ValueError(f"bins must be a whole number from 1, or None, not {bins!r}")
-    frame = pd.DataFrame({"judge": x[used], "human": y[used], "unit": group_codes(groups, used)})
+    frame = pd.DataFrame({"judge": x[used], "human": y[used]})
+    frame["unit"] = group_codes(groups, used)
     # 1) mean scores of each bin
     frame["bin"] = frame["judge"]
     if bins is not None and len(frame):
-        edges = np.unique(np.quantile(frame["judge"], np.linspace(0, 1, bins + 1))[1:-1])
+        levels = np.linspace(0, 1, bins + 1)[1:-1]
+        edges = np.unique(np.quantile(frame["judge"], levels))
         frame["bin"] = np.searchsorted(edges, frame["judge"], side="right")
     by_bin = frame.groupby("bin")
     table = by_bin[["judge", "human"]].mean()
@@ -72,8 +74,10 @@ def calibration_curve(
     frame["deviation"] = frame["human"] - by_bin["human"].transform("mean")
     totals = frame.groupby(["bin", "unit"])["deviation"].sum()
     units = totals.groupby("bin").size()
-    error = np.sqrt((totals**2).groupby("bin").sum() * units / (units - 1)) / n
-    half = student(confidence, units - 1) * error.where(by_bin["human"].nunique() > 1)
+    squares = (totals**2).groupby("bin").sum()
+    error = np.sqrt(squares * units / (units - 1)) / n
+    error = error.where(by_bin["human"].nunique() > 1)
+    half = student(confidence, units - 1) * error
     table["low"] = table["human"] - half
     table["high"] = table["human"] + half
     table["n"] = n
@@ -93,7 +97,12 @@ def calibration_curve(
 
 
 def calibration_errors(
-    judge: Column, human: Column, *, groups: Groups = None, n_resamples: int = 2_000, **options: Any
+    judge: Column,
+    human: Column,
+    *,
+    groups: Groups = None,
+    n_resamples: int = 2_000,
+    **options: Any,
 ) -> pd.DataFrame:
     """Measure bias (mean of score less human) and mae (mean absolute error).
 
@@ -177,7 +186,8 @@ def expected_calibration_error(
     plain = np.abs(gap) @ weights
     surplus = (gap**2 / variance).sum()
     likely = gap * math.sqrt(max(1 - bins / max(surplus, 1e-12), 0))
-    noise = np.random.default_rng(seed).normal(size=(n_resamples, bins)) * np.sqrt(variance)
+    rng = np.random.default_rng(seed)
+    noise = rng.normal(size=(n_resamples, bins)) * np.sqrt(variance)
     added = np.abs(likely + noise) @ weights - np.abs(likely) @ weights
     # 3) below by the most that noise may have added, above as if it had added nothing
     tail = (1 - confidence) / 2
@@ -188,12 +198,21 @@ def expected_calibration_error(
     high = plain + stats.norm.ppf(1 - tail) * math.sqrt(weights**2 @ variance)
     result = pd.Series([max(plain - added.mean(), 0.0), low, high], index=INTERVAL)
     missing = len(probability) - n
-    result.attrs = {"plain": float(plain), "p": p, "n": n, "missing": missing, "bins": bins}
+    result.attrs = {
+        "plain": float(plain),
+        "p": p,
+        "n": n,
+        "missing": missing,
+        "bins": bins,
+    }
     return result
 
 
 def temperature_scaling(
-    probabilities: pd.Series, truth: pd.Series, *, confidence: float = 0.95
+    probabilities: pd.Series,
+    truth: pd.Series,
+    *,
+    confidence: float = 0.95,
 ) -> pd.Series:
     """Find the temperature at which a judge's distributions over scores fit the truth best.
 

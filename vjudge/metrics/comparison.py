@@ -89,7 +89,13 @@ def compare_judges(
 
 
 def _compare(
-    columns: Floats, a: str, b: str, groups: Groups, *, confidence: float, **options: Any
+    columns: Floats,
+    a: str,
+    b: str,
+    groups: Groups,
+    *,
+    confidence: float,
+    **options: Any,
 ) -> pd.DataFrame:
     """The rows of one pair of judges; columns of shape (3, n): the reference, a, b."""
     used = np.asarray(~np.isnan(columns).any(axis=0))

@@ -94,7 +94,14 @@ def correlate(
     if n >= LARGE and not why and (is_fine or groups is not None):
         codes = None if groups is None else group_codes(groups, used)
         blocks = BLOCKS if n_resamples else 0
-        table = _by_blocks(a, b, codes, blocks, confidence=confidence, seed=seed)
+        table = _by_blocks(
+            a,
+            b,
+            codes,
+            blocks,
+            confidence=confidence,
+            seed=seed,
+        )
         return table.assign(missing=int((~used).sum()))
     cells, cell = distinct(np.column_stack([a, b]))
     return tabulate(
@@ -123,7 +130,13 @@ def undefined_because(**columns: Floats) -> str:
 
 
 def _by_blocks(
-    x: Floats, y: Floats, codes: Integers | None, most: int, *, confidence: float, seed: int
+    x: Floats,
+    y: Floats,
+    codes: Integers | None,
+    most: int,
+    *,
+    confidence: float,
+    seed: int,
 ) -> pd.DataFrame:
     """Correlations of many rows, with intervals from `most` random blocks of units.
 
@@ -208,8 +221,8 @@ def correlate_levels(
 
     >>> x, y = [1, 2, 3, 4, 5, 6], [2, 1, 3, 5, 4, 6]
     >>> table = correlate_levels(x, y, systems=list("aaabbb"), n_resamples=0)
-    >>> table["estimate"].xs("spearman", level="statistic").round(3).to_dict()
-    {'item': 0.886, 'system': 1.0, 'within': 0.5}
+    >>> table["estimate"].xs("spearman", level="statistic")[["item", "within"]].round(3).tolist()
+    [0.886, 0.5]
     """
     if not levels or not set(levels) <= set(LEVELS):
         raise ValueError(f"levels must be some of {', '.join(LEVELS)}, not {list(levels)}")
@@ -247,7 +260,11 @@ def correlate_levels(
     return table
 
 
-def _of_means(scores: pd.DataFrame, code: Integers, confidence: float) -> pd.DataFrame:
+def _of_means(
+    scores: pd.DataFrame,
+    code: Integers,
+    confidence: float,
+) -> pd.DataFrame:
     """Correlations over the systems' mean scores, with intervals for so many systems.
 
     Source: Bonett and Wright, Psychometrika 65 (2000), 23-28, for the variances on Fisher's scale.
@@ -275,7 +292,11 @@ def _of_means(scores: pd.DataFrame, code: Integers, confidence: float) -> pd.Dat
     return table
 
 
-def _within(scores: pd.DataFrame, code: Integers, confidence: float) -> pd.DataFrame:
+def _within(
+    scores: pd.DataFrame,
+    code: Integers,
+    confidence: float,
+) -> pd.DataFrame:
     """The mean of the systems' own correlations, with Student's interval over the systems."""
     own = [_by_scipy(part["x"], part["y"]) for _, part in scores.groupby(code)]
     each = np.reshape(own, (-1, 3))
@@ -335,7 +356,12 @@ def correlation_table(
         units = (groups or {}).get(benchmark)
         for judge in columns:
             try:
-                table = correlate(columns[judge], truth[benchmark], groups=units, **options)
+                table = correlate(
+                    columns[judge],
+                    truth[benchmark],
+                    groups=units,
+                    **options,
+                )
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{judge} on {benchmark}: {error}") from error
             methods[benchmark] = f"{benchmark}: {table.attrs['method']}"

@@ -86,9 +86,16 @@ def alt_test(
         of_person = _closeness(others, people[person], measure)
         ahead = shown & (of_judge >= of_person)
         rows.append((person, ahead, shown))
-        lead = (of_person > of_judge).astype(float) - (of_judge > of_person)
+        lead = (of_person > of_judge).astype(float)
+        lead -= of_judge > of_person
         p[person] = _p_below(lead[shown], epsilon)
-    table = shares(rows, groups=None, unit="items", confidence=confidence, index="person")
+    table = shares(
+        rows,
+        groups=None,
+        unit="items",
+        confidence=confidence,
+        index="person",
+    )
     table["n"] = people.notna().sum()
     table["p"] = pd.Series(p)
     # 2) of which persons the judge is the better choice
@@ -107,9 +114,9 @@ def alt_test(
     over_items = [("all", ahead_of_each, shown_of_each)]
     advantage = shares(over_items, groups=None, unit="items", confidence=confidence).iloc[0]
     table.attrs = {
-        "winning_rate": won["estimate"],
+        "winning_rate": float(won["estimate"]),
         "winning_rate_interval": (won["low"], won["high"]),
-        "advantage_probability": advantage["estimate"],
+        "advantage_probability": float(advantage["estimate"]),
         "advantage_probability_interval": (advantage["low"], advantage["high"]),
         "epsilon": epsilon,
         "measure": measure,
@@ -119,10 +126,15 @@ def alt_test(
     return table[["n", "advantage", "low", "high", "p", "rejected"]]
 
 
-def _closeness(others: pd.DataFrame, labels: pd.Series, measure: str) -> pd.Series:
+def _closeness(
+    others: pd.DataFrame,
+    labels: pd.Series,
+    measure: str,
+) -> pd.Series:
     """How near labels are to those of the other people, the higher the nearer."""
     if measure == "accuracy":
-        return others.eq(labels, axis=0).sum(axis=1) / others.notna().sum(axis=1)
+        alike = others.eq(labels, axis=0)
+        return alike.sum(axis=1) / others.notna().sum(axis=1)
     distance = others.astype(float).sub(labels.astype(float), axis=0)
     return -np.sqrt((distance**2).mean(axis=1))
 
@@ -140,7 +152,11 @@ def _p_below(lead: pd.Series, epsilon: float) -> float:
 
 
 def effective_judges(
-    errors: pd.DataFrame, *, confidence: float = 0.95, n_resamples: int = 2_000, seed: int = 0
+    errors: pd.DataFrame,
+    *,
+    confidence: float = 0.95,
+    n_resamples: int = 2_000,
+    seed: int = 0,
 ) -> pd.DataFrame:
     """Count the independent judges that a panel whose errors are correlated amounts to.
 
@@ -247,7 +263,11 @@ def severities(scores: pd.DataFrame, *, confidence: float = 0.95) -> pd.DataFram
     contrast = np.full((k, k), 1 / k) - np.eye(k)
     test = fit.t_test(contrast)
     bounds = test.conf_int(alpha=1 - confidence)
-    table = pd.DataFrame(np.column_stack([test.effect, bounds]), counts.index, INTERVAL)
+    table = pd.DataFrame(
+        np.column_stack([test.effect, bounds]),
+        counts.index,
+        INTERVAL,
+    )
     table["n"] = counts
     table = table.sort_values("estimate", ascending=False)
     table.attrs = {

@@ -73,7 +73,9 @@ def corrected_rate(
     centre = (p + q0 - 1) / (q0 + q1 - 1)
     var_0 = q0 * (1 - q0) / (n_specificity + 2)
     var_1 = q1 * (1 - q1) / (n_sensitivity + 2)
-    variance = p * (1 - p) / (n + z**2) + (1 - centre) ** 2 * var_0 + centre**2 * var_1
+    variance = p * (1 - p) / (n + z**2)
+    variance += (1 - centre) ** 2 * var_0
+    variance += centre**2 * var_1
     half = z * math.sqrt(variance) / (q0 + q1 - 1)
     # 3) move the centre by the second-order bias
     centre += 2 * z**2 * (centre * var_1 - (1 - centre) * var_0)
@@ -82,7 +84,10 @@ def corrected_rate(
 
 
 def corrected_rate_from_labels(
-    verdicts: pd.Series, labels: pd.Series, *, confidence: float = 0.95
+    verdicts: pd.Series,
+    labels: pd.Series,
+    *,
+    confidence: float = 0.95,
 ) -> pd.Series:
     """Correct a rate with the judge's errors counted on the items that people labelled.
 
@@ -180,7 +185,8 @@ def prediction_powered_mean(
     if groups is not None:
         units = pd.factorize(groups[verdicts.index])[0][judged]
     # 1) trust verdicts as far as it takes most off the variance
-    trust = np.cov(f[known], y[known])[0, 1] / max(f.var(ddof=1), 1e-300)
+    covariance = np.cov(f[known], y[known])[0, 1]
+    trust = covariance / max(f.var(ddof=1), 1e-300)
     # 2) both means, each with the variance of its sum over units
     n_units = len(np.unique(units[known]))
     freedom = max(n_units - 1, 1)
@@ -196,7 +202,11 @@ def prediction_powered_mean(
         estimate = mean + weight * f.mean()
         errors.append(error)
         rows[name] = [estimate, estimate - half, estimate + half, n]
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=[*INTERVAL, "n"])
+    table = pd.DataFrame.from_dict(
+        rows,
+        orient="index",
+        columns=[*INTERVAL, "n"],
+    )
     ratio = errors[1] / errors[0] if errors[0] else 1.0
     table.attrs = {
         "weight": float(trust * (1 - n / len(f))),
@@ -267,7 +277,9 @@ def labels_needed(
     quantile = stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)
     raters = pd.RangeIndex(1, 2 * table.shape[1] + 1, name="raters")
     result = pd.DataFrame(
-        index=raters, columns=["correlation", "items", "low", "high"], dtype=float
+        index=raters,
+        columns=["correlation", "items", "low", "high"],
+        dtype=float,
     )
     for count in raters:
         gain = math.sqrt(_spearman_brown(reliability, count) / of_pilot)
@@ -278,7 +290,11 @@ def labels_needed(
             goal = min(r.loc["rival", "human"] * gain, 0.999)
             if difference is not None:
                 goal = own - difference * gain
-            variance = _variance_of_z_difference(own, goal, r.loc["judge", "rival"])
+            variance = _variance_of_z_difference(
+                own,
+                goal,
+                r.loc["judge", "rival"],
+            )
         result.loc[count, "correlation"] = own
         lead = math.atanh(own) - math.atanh(goal)
         error = math.sqrt(variance / n)  # of the pilot's own lead
@@ -286,7 +302,11 @@ def labels_needed(
             result.loc[count, "items"] = _items(lead, variance, quantile)
         if lead > 0 and difference is None:
             result.loc[count, "low"] = _items(lead + error, variance, quantile)
-            result.loc[count, "high"] = _items(lead - error, variance, quantile)
+            result.loc[count, "high"] = _items(
+                lead - error,
+                variance,
+                quantile,
+            )
     if result["items"].isna().all():
         raise ValueError("in the pilot the judge is not ahead: no number of items would show it")
     result["labels"] = result["items"] * raters
@@ -315,7 +335,11 @@ def _spearman_brown(reliability: float, raters: float) -> float:
     return raters * reliability / (1 + (raters - 1) * reliability)
 
 
-def _variance_of_z_difference(own: float, other: float, between: float) -> float:
+def _variance_of_z_difference(
+    own: float,
+    other: float,
+    between: float,
+) -> float:
     """n times the variance of the difference of two judges' correlations on Fisher's z scale.
 
     `between` is the correlation of the two judges.

@@ -40,7 +40,12 @@ def lengths(texts: Any) -> pd.Series:
     return series
 
 
-def length_test(items: Any, *, n_resamples: int = 10_000, seed: int = 0) -> pd.DataFrame:
+def length_test(
+    items: Any,
+    *,
+    n_resamples: int = 10_000,
+    seed: int = 0,
+) -> pd.DataFrame:
     """Test whether a response's length predicts the gold score.
 
     The AUC is the probability that, of two responses with different scores, the one with the higher
@@ -84,8 +89,10 @@ def length_test(items: Any, *, n_resamples: int = 10_000, seed: int = 0) -> pd.D
             seed=seed,
         )
         # Twice the AUC less 1 is on the scale of a correlation.
-        tests.loc[unit, ["auc", "low", "high"]] = (row[INTERVAL].to_numpy()[0] + 1) / 2
-        blocks = [block.to_numpy(dtype=float) for _, block in used.groupby("case")[["gold", unit]]]
+        bounds = row[INTERVAL].to_numpy()[0]
+        tests.loc[unit, ["auc", "low", "high"]] = (bounds + 1) / 2
+        by_case = used.groupby("case")[["gold", unit]]
+        blocks = [block.to_numpy(dtype=float) for _, block in by_case]
         tests.loc[unit, ["within", "p"]] = within_blocks(blocks)
     return tests.assign(n=len(used), missing=len(table) - len(used))
 
@@ -96,8 +103,10 @@ def _auc(score: Floats, length: Floats, weights: Weights) -> Floats:
     length_code = pd.factorize(length, sort=True)[0]
     w = np.asarray(weights, dtype=float)
     per_score = by_code(score_code) @ w
-    pairs = (w.sum(axis=0) ** 2 - (per_score**2).sum(axis=0)) / 2
-    return (net_concordance(score_code, length_code, w) / pairs)[None]
+    equal = (per_score**2).sum(axis=0)
+    pairs = (w.sum(axis=0) ** 2 - equal) / 2
+    net = net_concordance(score_code, length_code, w)
+    return (net / pairs)[None]
 
 
 def within_blocks(blocks: list[Floats]) -> tuple[float, float]:

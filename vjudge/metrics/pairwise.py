@@ -34,7 +34,12 @@ FEEDBACK_CHOICES = ("left", "right", "both good", "both bad")
 ELO_PER_LOGIT = 400 / math.log(10)
 
 
-def win_rate(verdicts: Column, *, groups: Groups = None, confidence: float = 0.95) -> pd.DataFrame:
+def win_rate(
+    verdicts: Column,
+    *,
+    groups: Groups = None,
+    confidence: float = 0.95,
+) -> pd.DataFrame:
     """Count how often side a wins, with each treatment of ties under its own name.
 
     Args:
@@ -67,13 +72,22 @@ def win_rate(verdicts: Column, *, groups: Groups = None, confidence: float = 0.9
         ("win_or_tie", won | tied, used),
         ("win_of_all", won, np.ones(len(used), dtype=bool)),
     ]
-    table = shares(rows, groups=groups, confidence=confidence, unit="comparisons")
+    table = shares(
+        rows,
+        groups=groups,
+        confidence=confidence,
+        unit="comparisons",
+    )
     table.attrs |= account
     return table
 
 
 def pairwise_accuracy(
-    verdicts: Column, preferences: Column, *, groups: Groups = None, confidence: float = 0.95
+    verdicts: Column,
+    preferences: Column,
+    *,
+    groups: Groups = None,
+    confidence: float = 0.95,
 ) -> pd.DataFrame:
     """Count how often a judge's verdict is the human preference, with and without ties.
 
@@ -107,7 +121,10 @@ def pairwise_accuracy(
 
 
 def feedback_preference(
-    judgements: Column, *, groups: Groups = None, confidence: float = 0.95
+    judgements: Column,
+    *,
+    groups: Groups = None,
+    confidence: float = 0.95,
 ) -> pd.DataFrame:
     """Count which of two feedbacks people prefer: left, right, both good or both bad.
 
@@ -136,7 +153,12 @@ def feedback_preference(
         ("left_of_decided", left, left | right),
         ("left_ties_half", left + (good | bad) / 2, used),
     ]
-    table = shares(rows, groups=groups, confidence=confidence, unit="judgements")
+    table = shares(
+        rows,
+        groups=groups,
+        confidence=confidence,
+        unit="judgements",
+    )
     table.attrs |= account
     return table
 
@@ -181,7 +203,13 @@ def bradley_terry(
     {'x': 0.35, 'y': -0.35}
     """
     # 1) the columns
-    check_columns(first=first, second=second, verdicts=verdicts, weights=weights, groups=groups)
+    check_columns(
+        first=first,
+        second=second,
+        verdicts=verdicts,
+        weights=weights,
+        groups=groups,
+    )
     choice, used, account = read_verdicts(verdicts)
     names = [*first, *second]
     every = np.ones(len(names), dtype=bool)
@@ -224,7 +252,11 @@ def bradley_terry(
     table["elo_low"] = 1000 + ELO_PER_LOGIT * table["low"]
     table["elo_high"] = 1000 + ELO_PER_LOGIT * table["high"]
     columns = ["estimate", "low", "high", "elo", "elo_low", "elo_high", "n"]
-    return table[columns].sort_values("estimate", ascending=False, kind="stable")
+    return table[columns].sort_values(
+        "estimate",
+        ascending=False,
+        kind="stable",
+    )
 
 
 def _wins(cells: Floats, p: int) -> Any:

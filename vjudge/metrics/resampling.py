@@ -31,7 +31,11 @@ LEAST_BLOCK = 50  # replicates at once
 PERFECT = 1 - 1e-9  # a correlation beyond this has no Fisher z to speak of
 
 
-def summing(rows: Integers, columns: Integers, shape: tuple[int, int]) -> sparse.csr_array:
+def summing(
+    rows: Integers,
+    columns: Integers,
+    shape: tuple[int, int],
+) -> sparse.csr_array:
     """How often each (row, column) occurs: a matrix that sums weights of the columns by row."""
     return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
 
@@ -51,7 +55,9 @@ def student(confidence: float, freedom: Any = np.inf) -> Any:
 def on_fisher_scale(estimate: Floats, reach: Floats) -> Floats:
     """Estimates with bounds so far from them on Fisher's z scale, shape (n, 3)."""
     z = np.arctanh(np.clip(estimate, -PERFECT, PERFECT))
-    return np.column_stack([estimate, np.tanh(z - reach), np.tanh(z + reach)])
+    low = np.tanh(z - reach)
+    high = np.tanh(z + reach)
+    return np.column_stack([estimate, low, high])
 
 
 def distinct(rows: Floats) -> tuple[Floats, Integers]:
@@ -94,7 +100,13 @@ class Design:
         return summing(self.cell, code, (len(self.counts), self.n_units))
 
 
-def replicates(statistic: Statistic, design: Design, *, n_resamples: int, seed: int) -> Floats:
+def replicates(
+    statistic: Statistic,
+    design: Design,
+    *,
+    n_resamples: int,
+    seed: int,
+) -> Floats:
     """A statistic of bootstrap samples, shape (..., n_resamples), in blocks of bounded memory."""
     rng = np.random.default_rng(seed)
     counts = design.counts
@@ -107,7 +119,8 @@ def replicates(statistic: Statistic, design: Design, *, n_resamples: int, seed: 
         if design.groups is None:
             weights = rng.multinomial(units, counts / units, size=size).T
         else:
-            weights = members @ rng.multinomial(units, np.full(units, 1 / units), size=size).T
+            times = rng.multinomial(units, np.full(units, 1 / units), size=size)
+            weights = members @ times.T
         parts.append(values(statistic, weights))
     return np.concatenate(parts, axis=-1)
 
@@ -158,7 +171,11 @@ def interval(
 
 
 def correlations(
-    x: Floats, y: Floats, weights: Weights, *, statistics: Sequence[str] = STATISTICS
+    x: Floats,
+    y: Floats,
+    weights: Weights,
+    *,
+    statistics: Sequence[str] = STATISTICS,
 ) -> Floats:
     """Correlations of k pairs for weights (k, replicates).
 
@@ -196,16 +213,22 @@ def _pearson(x: Floats, y: Floats, w: Floats) -> Floats:
     sides = []
     for score in (x, y):
         centred = score - score @ total / max(total.sum(), 1e-300)
-        sides.append(centred / max(np.abs(centred).max(initial=0), 1e-300))
+        largest = np.abs(centred).max(initial=0)
+        sides.append(centred / max(largest, 1e-300))
     a, b = sides
     terms = np.stack([a, b, a * a, b * b, a * b])
     mean_a, mean_b, square_a, square_b, product = terms @ w / w.sum(axis=0)
-    spread = np.sqrt((square_a - mean_a**2) * (square_b - mean_b**2))
-    return (product - mean_a * mean_b) / spread
+    variance_a = square_a - mean_a**2
+    variance_b = square_b - mean_b**2
+    return (product - mean_a * mean_b) / np.sqrt(variance_a * variance_b)
 
 
 def _spearman(
-    x_code: Integers, y_code: Integers, x_margin: Floats, y_margin: Floats, w: Floats
+    x_code: Integers,
+    y_code: Integers,
+    x_margin: Floats,
+    y_margin: Floats,
+    w: Floats,
 ) -> Floats:
     """Spearman's rho; a level's midrank is the weight below it and half of its own."""
     n3 = w.sum(axis=0) ** 3
@@ -217,7 +240,11 @@ def _spearman(
     return 3 * shared / np.sqrt(x_spread) / np.sqrt(y_spread)
 
 
-def net_concordance(x_code: Integers, y_code: Integers, w: Floats) -> Floats:
+def net_concordance(
+    x_code: Integers,
+    y_code: Integers,
+    w: Floats,
+) -> Floats:
     """Concordant less discordant pairs of observations.
 
     Two rows are compared at the highest bit in which their codes of x differ: of the rows that

@@ -131,7 +131,12 @@ def listed(positions: Any, values: Any, *, most: int = 20) -> str:
     return ", ".join(shown)
 
 
-def group_codes(groups: Any, used: np.ndarray, *, name: str = "groups") -> Integers:
+def group_codes(
+    groups: Any,
+    used: np.ndarray,
+    *,
+    name: str = "groups",
+) -> Integers:
     """Codes 0..G-1 of the groups of the used items; None makes each item a group.
 
     A used item without a group is a ValueError.
@@ -171,7 +176,10 @@ SPELLINGS |= {"A>>B": "a", "A>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
 
 
 def read_verdicts(
-    verdicts: Column, *, meanings: Mapping[str, str] = SPELLINGS, people: bool = False
+    verdicts: Column,
+    *,
+    meanings: Mapping[str, str] = SPELLINGS,
+    people: bool = False,
 ) -> tuple[Any, Any, dict[str, int]]:
     """Each choice or None, by its spelling in any capitals, which are choices, and an account.
 
@@ -253,7 +261,11 @@ def tabulate(
     """
     check_options(confidence=confidence, n_resamples=n_resamples)
     # 1) estimates and counts
-    table = pd.DataFrame(np.nan, index=pd.Index(list(names)).set_names(index), columns=INTERVAL)
+    table = pd.DataFrame(
+        np.nan,
+        index=pd.Index(list(names)).set_names(index),
+        columns=INTERVAL,
+    )
     table["n"] = len(design.cell) if n is None else n
     table["missing"] = design.missing if missing is None else missing
     if len(design.cell):
@@ -265,7 +277,12 @@ def tabulate(
     if defined.any() and units < 2:
         warn("intervals are undefined: there is one item, or all belong to one group")
     elif defined.any() and n_resamples:
-        drawn = replicates(statistic, design, n_resamples=n_resamples, seed=seed)
+        drawn = replicates(
+            statistic,
+            design,
+            n_resamples=n_resamples,
+            seed=seed,
+        )
         factors = np.broadcast_to(inflation, len(table))
         bounds = []
         for row in zip(drawn, table["estimate"], factors, strict=True):
@@ -332,10 +349,20 @@ def shares(
     lines = []
     for gains, weights in parts:
         n = int(weights.any(axis=0).sum())
-        share = _share(gains[:, used], weights[:, used], codes, groups is not None, confidence)
+        share = _share(
+            gains[:, used],
+            weights[:, used],
+            codes,
+            groups is not None,
+            confidence,
+        )
         lines.append([*share, n, len(used) - n])
     names = pd.Index([row[0] for row in rows]).set_names(index)
-    table = pd.DataFrame(lines, index=names, columns=[*INTERVAL, "n", "missing"])
+    table = pd.DataFrame(
+        lines,
+        index=names,
+        columns=[*INTERVAL, "n", "missing"],
+    )
     defined = table["estimate"].notna()
     warn_of(table.index[~defined], "undefined (nothing to count)")
     single = defined & table["low"].isna()
@@ -349,7 +376,11 @@ def shares(
 
 
 def _share(
-    gain: Floats, weight: Floats, codes: Integers, grouped: bool, confidence: float
+    gain: Floats,
+    weight: Floats,
+    codes: Integers,
+    grouped: bool,
+    confidence: float,
 ) -> tuple[float, float, float]:
     """The mean of k shares with its bounds; gains and weights of shape (k, n)."""
     total = weight.sum(axis=1)
@@ -399,7 +430,12 @@ def holm(p: Floats) -> Floats:
 # --- Numbers in print
 
 
-def format_number(value: float, digits: int = 2, *, zero: bool = True) -> str:
+def format_number(
+    value: float,
+    digits: int = 2,
+    *,
+    zero: bool = True,
+) -> str:
     """A number as tables and figures print it: never -0.00, "n/a" where it is NaN.
 
     `zero`: whether the zero before the point is printed.
@@ -418,7 +454,12 @@ def format_number(value: float, digits: int = 2, *, zero: bool = True) -> str:
 
 
 def format_interval(
-    estimate: float, low: float, high: float, digits: int = 2, *, zero: bool = True
+    estimate: float,
+    low: float,
+    high: float,
+    digits: int = 2,
+    *,
+    zero: bool = True,
 ) -> str:
     """An estimate with its bounds, in more digits (up to five) where the bounds print alike.
 
