@@ -119,15 +119,6 @@ def test_genai_bench_accuracies_where_both_decide():
         assert table.loc["both_decided", "estimate"] == pytest.approx(expected, abs=5e-7)
 
 
-def test_ceiling_of_viescore():
-    rows, published = public("viescore_images")
-    for aspect in ("SC", "PQ"):
-        people = rows.loc[rows["criterion"] == aspect, ["human_1", "human_2", "human_3"]]
-        name = f"{aspect} human ceiling: rater vs mean of other two, pooled spearman, mean of 3"
-        rho = human_ceiling(people, n_resamples=0).loc["spearman", "estimate"]
-        assert rho == pytest.approx(published[name], abs=5e-7)
-
-
 def test_mllm_as_a_judge_errors_as_printed():
     rows, published = public("mllm_judge_scores")
     for judge in ("llava_critic_7b", "gemini_2_5_flash", "phi4_15b"):
@@ -181,34 +172,9 @@ def of_tifa(rows):
     return figures
 
 
-def of_viescore(rows):
-    figures = {}
-    for aspect, part in rows.groupby("criterion"):
-        mean = part[["human_1", "human_2", "human_3"]].mean(axis=1)
-        for judge in ("gpt4o", "gpt4v", "gemini", "llava"):
-            name = f"{judge}_0shot {aspect} pooled spearman with mean of 3"
-            figures[name] = (part[f"{judge}_0shot"], mean, "spearman")
-    return figures
-
-
-def of_wildvision(rows):
-    rows = rows[rows["model"] != BASELINE]
-    elo = rows["human_elo_anony"]
-    length = rows["mean_tokens"]
-    judged = rows["judge_win_rate"]
-    pairs = {
-        "judge mean verdict vs human Elo spearman, 20 models": (rows["judge_mean_verdict"], elo),
-        "mean tokens vs human Elo spearman": (length, elo),
-        "mean tokens vs judge win rate spearman": (length.where(elo.notna()), judged),
-    }
-    return {name: (*pair, "spearman") for name, pair in pairs.items()}
-
-
 NUMBERS = {
     "mllm_judge_scores": (of_mllm, 17),
     "tifa160_images": (of_tifa, 23),
-    "viescore_images": (of_viescore, 8),
-    "wildvision_models": (of_wildvision, 3),
 }
 
 

@@ -269,7 +269,8 @@ def _gwets(ratings: Floats, weights: Weights) -> Floats:
     gap = (levels[:, None] - levels) / np.ptp(levels)
     result = []
     for alike in (np.eye(q), 1 - gap**2):
-        agreeing = (tally * (tally @ alike - 1)).sum(axis=1) / (size * (size - 1))
+        pairs = (tally * (tally @ alike - 1)).sum(axis=1)
+        agreeing = pairs / (size * (size - 1))
         chance = alike.sum() * spread
         result.append((agreeing @ share - chance) / (1 - chance))
     return np.stack(result)
@@ -339,7 +340,8 @@ def rater_table(
     def statistic(weights: Weights) -> Floats:
         rows = []
         for own in pairs.values():
-            rows.append(np.mean([_correlation(x, y, weights) for x, y in own], axis=0))
+            each = [_correlation(x, y, weights) for x, y in own]
+            rows.append(np.mean(each, axis=0))
         return np.concatenate(rows)
 
     of_each = np.repeat(n, len(STATISTICS))
@@ -444,5 +446,6 @@ def average_samples(run: pd.DataFrame) -> pd.DataFrame:
     table["n_samples"] = samples.size()
     table["n_failed"] = table["n_samples"] - samples["score"].count()
     if "failure" in run:
-        table["failure"] = table["failure"].astype(object).where(table["score"].isna(), None)
+        failure = table["failure"].astype(object)
+        table["failure"] = failure.where(table["score"].isna(), None)
     return table.reset_index()

@@ -196,7 +196,8 @@ def expected_calibration_error(
     if p <= tail:
         low = max(plain - np.quantile(added, 1 - tail), 0.0)
     high = plain + stats.norm.ppf(1 - tail) * math.sqrt(weights**2 @ variance)
-    result = pd.Series([max(plain - added.mean(), 0.0), low, high], index=INTERVAL)
+    estimate = max(plain - added.mean(), 0.0)
+    result = pd.Series([estimate, low, high], index=INTERVAL)
     missing = len(probability) - n
     result.attrs = {
         "plain": float(plain),
@@ -244,11 +245,13 @@ def temperature_scaling(
         raise ValueError(f"{n} items have a distribution and a truth: use ten or more")
     # 1) log probabilities, a column a score, and those of the true scores
     table = pd.DataFrame(list(probabilities[known]), index=known).rename(columns=float)
-    lacking = known[table.columns.get_indexer(truth[known]) < 0]
+    column = table.columns.get_indexer(truth[known])
+    lacking = known[column < 0]
     if len(lacking):
         raise ValueError(f"the truth of item {lacking[0]!r} is none of {list(table)}")
-    logs = np.log(table.astype(float).clip(lower=1e-30)).fillna(-np.inf).to_numpy()
-    own = logs[np.arange(n), table.columns.get_indexer(truth[known])]
+    logs = np.log(table.astype(float).clip(lower=1e-30))
+    logs = logs.fillna(-np.inf).to_numpy()
+    own = logs[np.arange(n), column]
 
     def log_loss(log_temperature: float) -> float:
         t = math.exp(log_temperature)

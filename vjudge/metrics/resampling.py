@@ -37,7 +37,8 @@ def summing(
     shape: tuple[int, int],
 ) -> sparse.csr_array:
     """How often each (row, column) occurs: a matrix that sums weights of the columns by row."""
-    return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
+    ones = np.ones(len(rows))
+    return sparse.csr_array((ones, (rows, columns)), shape=shape)
 
 
 def by_code(code: Integers, n: int | None = None) -> sparse.csr_array:
@@ -65,7 +66,8 @@ def distinct(rows: Floats) -> tuple[Floats, Integers]:
     cell = np.zeros(len(rows), dtype=np.int64)
     for column in rows.T:
         code, levels = pd.factorize(column, sort=True, use_na_sentinel=False)
-        cell = pd.factorize(cell * max(len(levels), 1) + code, sort=True)[0]
+        key = cell * max(len(levels), 1) + code
+        cell = pd.factorize(key, sort=True)[0]
     first = np.unique(cell, return_index=True)[1]
     return rows[first], cell.astype(np.int64)
 
@@ -234,10 +236,10 @@ def _spearman(
     n3 = w.sum(axis=0) ** 3
     x_rank = 2 * np.cumsum(x_margin, axis=0) - x_margin  # twice the midrank: a whole number
     y_rank = 2 * np.cumsum(y_margin, axis=0) - y_margin
-    shared = np.einsum("kr,kr,kr->r", w, x_rank[x_code], y_rank[y_code]) - n3
+    shared = np.einsum("kr,kr,kr->r", w, x_rank[x_code], y_rank[y_code])
     x_spread = n3 - np.einsum("kr,kr,kr->r", x_margin, x_margin, x_margin)
     y_spread = n3 - np.einsum("kr,kr,kr->r", y_margin, y_margin, y_margin)
-    return 3 * shared / np.sqrt(x_spread) / np.sqrt(y_spread)
+    return 3 * (shared - n3) / np.sqrt(x_spread) / np.sqrt(y_spread)
 
 
 def net_concordance(
