@@ -480,15 +480,14 @@ class Judge:
 
 
 def plan(judge: Judge, items: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
-    """Estimate tokens and cost without sending anything.
+    """Estimate tokens without sending anything.
 
     Args:
         items: those of `grade`, `compare` (rows with `response_a`) or `rank` (with `responses`).
         by, options: of the call.
 
     Returns:
-        By quantity, `planned` (NaN where unknown), `unit` and `note`: verdicts, tokens and images;
-        of a server cost.
+        By quantity, `planned` (NaN where unknown), `unit` and `note`: verdicts, tokens and images.
 
     TypeError: an option that there is not; other errors are those of the call itself.
 

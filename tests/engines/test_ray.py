@@ -1,18 +1,17 @@
-"""The Ray engine on two workers with the embedded judge: the table that one process gives, also over a worker's death.
+"""The Ray engine on two workers with the embedded judge: the table that one process gives, also
+over a worker's death.
 
-One small Ray serves the whole file: no dashboard, no usage report, 100 MB of shared memory, its files in a folder of
-its own (short, because a socket's path has a limit).
+One small Ray serves the whole file: no dashboard, no usage report, 100 MB of shared memory, its
+files in a folder of its own (short, because a socket's path has a limit).
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import secrets
 import shutil
 import signal
 import tempfile
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,52 +20,14 @@ from unittest.mock import Mock
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
 
+from vjudge.data import load_collection
 from vjudge.engines import ray as engine_module
-from vjudge.engines.engine import Ask
 from vjudge.engines.ray import RayEngine
-from vjudge.images import Pictures
 from vjudge.judge import Judge, load_judge
-from vjudge.prompts import IMAGE, Prompt
 from vjudge.runs import Run
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
-
-
-def test_what_is_sent_is_whole_and_each_image_once(tmp_path: Path) -> None:
-    """Blocks keep an image together, a file travels as its bytes, and whoever opens a missing one says so."""
-    red, blue, path = (
-        Image.new("RGB", (4, 4), "red"),
-        Image.new("RGB", (4, 4), "blue"),
-        tmp_path / "red.png",
-    )
-    red.save(path)
-    file = {"bytes": path.read_bytes(), "path": "x"}
-    held = Pictures(keep_bytes=0)(str(path))  # known, and its bytes let go
-    images: list[list[Any]] = [
-        [red],
-        [blue],
-        [],
-        [red.copy(), blue],
-        [str(path)],
-        [str(tmp_path / "gone.png")],
-    ]
-    images += [[file], [held], [red], []]
-    assert engine_module.blocks_of(images, 4) == [[0, 3, 8, 1], [2, 5, 9, 4], [6, 7]]
-    ask = Ask(marker="x", scales=[{row: " 1"} for row in range(10)], seeds=range(10, 20))
-    parcel = engine_module.parcel_of([7, 4, 5, 2, 6], [Prompt((IMAGE, "What?"))] * 10, images, ask)
-    path.unlink()
-    sent = pickle.loads(pickle.dumps(parcel))
-    (first,), (second,), (gone,), nothing, (third,) = sent["images"]
-    assert (
-        first is second is third
-        and np.array_equal(np.asarray(first.open()), np.asarray(red))
-        and nothing == []
-    )
-    assert gone.endswith("gone.png")
-    scales = [{7: " 1"}, {4: " 1"}, {5: " 1"}, {2: " 1"}, {6: " 1"}]
-    assert sent["ask"] == Ask(marker="x", scales=scales, seeds=[17, 14, 15, 12, 16])
 
 
 @pytest.mark.parametrize("failures", [0, 2, 9])
@@ -84,7 +45,7 @@ def test_a_node_that_starts_slowly_is_waited_for(
         assert init.call_count == 4
     else:
         assert engine_module.start_ray() is ray
-        assert capsys.readouterr().err.count("Ray's node has not started in") == failures
+        assert capsys.readouterr().err.count("Ray's node has not started") == failures
 
 
 @pytest.fixture(scope="module")
@@ -113,20 +74,21 @@ def cluster() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def judges(cluster: None) -> tuple[Judge, Judge]:
     """The embedded judge on two workers, and in this process."""
-    spread: Any = load_judge("tiny", engine="ray", workers=2)
-    spread.engine.rows = 5
-    return spread, load_judge("tiny")
+    return load_judge("tiny", engine="ray", workers=2), load_judge("tiny")
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "ROWS", 5)
 
 
 @pytest.fixture(scope="module")
 def scenes() -> Any:
-    from vjudge.data import load_collection
-
     return load_collection("scenes", split="test", limit=30)
 
 
 def assert_same(one: pd.DataFrame, other: pd.DataFrame) -> None:
-    """Equal but for the time a row took, and the last bits of a probability, which depend on a batch's company."""
+    """Equal but for the time a row took, and a probability's last bits, which a batch decides."""
     apart = ["seconds", "probabilities", "expected_score", "probability_mass"]
     pd.testing.assert_frame_equal(
         one.drop(columns=apart), other.drop(columns=apart), check_exact=True
@@ -138,24 +100,24 @@ def test_a_worker_killed_in_mid_run_loses_and_doubles_nothing(
     judges: tuple[Judge, Judge], scenes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spread, alone = judges
-    engine: Any = spread.engine
-    append, processes = Run.append, [_process(worker) for worker in engine.workers]
+    workers = spread.engine.workers  # type: ignore[attr-defined]
+    append = Run.append
+    before = [_process(worker) for worker in workers]
+    alive = list(before)
 
     def kill(run: Run, verdicts: Any) -> None:
         append(run, verdicts)
-        if processes:  # the first block is on the disk, every worker has another one under way
-            os.kill(processes[0], signal.SIGKILL)
-            processes.clear()
+        if alive:  # the first block is on the disk, every worker has another one under way
+            os.kill(alive[0], signal.SIGKILL)
+            alive.clear()
 
     monkeypatch.setattr(Run, "append", kill)
-    before = list(processes)
     table = spread.grade(scenes, out=tmp_path / "run", progress=False)
     assert_same(table, alone.grade(scenes, progress=False))
     lines = Run(tmp_path / "run").verdicts()
     assert len(lines) == 30 and {line["id"] for line in lines} == set(scenes["id"])
-    assert [
-        _process(worker) == pid for worker, pid in zip(engine.workers, before, strict=True)
-    ] == [False, True]
+    after = [_process(worker) for worker in workers]
+    assert after[0] != before[0] and after[1] == before[1]
 
 
 def _process(worker: Any) -> int:
@@ -175,30 +137,10 @@ def test_score_mode_draws_and_a_failure(judges: tuple[Judge, Judge], scenes: Any
 
 
 def test_what_a_cluster_cannot_do_is_said(judges: tuple[Judge, Judge]) -> None:
-    # Another engine's workers hold the two CPUs: a third would wait for ever, and so would one for GPUs.
+    # The other engine's workers hold the two CPUs: a third would wait for ever.
     for options in ({"workers": None}, {"workers": 1}, {"workers": 1, "gpus": 2}):
-        with pytest.raises(
-            ValueError,
-            match="say how many; a worker takes one CPU, and Ray has 0 CPUs and 0 GPUs free",
-        ):
+        with pytest.raises(ValueError, match="say how many; .* Ray has 0 CPUs and 0 GPUs free"):
             RayEngine("tiny", load=load_judge, **options)  # type: ignore[arg-type]
-    engine: Any = judges[0].engine
-    with pytest.raises(
-        ValueError, match="no judge 'no-such-judge'"
-    ):  # as it is raised in the worker
-        engine._get(
-            engine.workers[0].__ray_call__.remote(lambda worker: load_judge("no-such-judge"))
-        )
-
-
-def test_a_block_that_kills_every_worker_is_not_lost_silently() -> None:
-    """Ray gives up after three attempts; the rows fail as unanswered, so that the next call asks for them again."""
-    engine = RayEngine.__new__(RayEngine)
-    engine.ray = types.SimpleNamespace(
-        get=Mock(side_effect=ray.exceptions.ActorDiedError()), exceptions=ray.exceptions
-    )
-    answers = engine._read([0, 2], None)
-    assert [answer.index for answer in answers] == [0, 2] and all(
-        answer.transient for answer in answers
-    )
-    assert "the worker died" in str(answers[0].failure)
+    worker = judges[0].engine.workers[0]  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="no judge 'no-such-judge'"):  # as the worker raises it
+        ray.get(worker.__ray_call__.remote(lambda worker: load_judge("no-such-judge")))

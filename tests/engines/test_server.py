@@ -8,6 +8,7 @@ import base64
 import json
 import math
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -15,15 +16,10 @@ import sys
 import threading
 import time
 import urllib.request
-import warnings
-from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import openai._base_client
@@ -45,11 +41,11 @@ from servers import (
     score_of,
     vicuna,
 )
-from vjudge.engines import client as client_module
-from vjudge.engines.client import Key, Unanswered, address
+from vjudge.engines import client
+from vjudge.engines.client import Unanswered, address
 from vjudge.engines.engine import Ask
-from vjudge.engines.logprobs import at_verdict, read_tokens
-from vjudge.engines.server import UNCOUNTED, ServerCall, ServerError
+from vjudge.engines.replies import at_verdict, read_reply
+from vjudge.engines.server import ServerError
 from vjudge.images import open_image
 from vjudge.judge import Judge, load_judge
 from vjudge.prompts import TEMPLATES, Prompt
@@ -59,9 +55,11 @@ from vjudge.runs import Run
 KEY = "sk-proj-4Zt9bQ-7xWm2Kf0aLr8V_Yc3Ne5Hs1"
 SCALE = {n: f" {n}" for n in range(1, 6)}
 MARKED = replace(TEMPLATES["chat"], marker="[RESULT]", format="prometheus")
+OWN = {"template": "prometheus-vision"}
 THREE = completion("[RESULT] 3")
 BARE = completion("[RESULT] 4", logprobs=False)
 PROSE = completion("It is a fair answer.")
+SHARES = {1: 0.3 / 0.7, **dict.fromkeys(range(2, 6), 0.1 / 0.7)}  # of `wordy`
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +78,8 @@ def ask(server: ChatServer, **options: Any) -> Judge:
 
 def grade(judge: Judge, rows: Any, **options: Any) -> pd.DataFrame:
     """One request after the other."""
-    return judge.grade(rows, **{"progress": False, "batch_size": 1, "unread": "missing"} | options)
+    asked = {"progress": False, "batch_size": 1, "unread": "missing"} | options
+    return judge.grade(rows, **asked)
 
 
 def graded(
@@ -95,24 +94,29 @@ def graded(
 class Once:
     """An answer that is each of `first` for one prompt's request and the judge's own afterwards."""
 
-    def __init__(self, *first: Any, then: Any = judge) -> None:
+    def __init__(self, *first: Any) -> None:
         self.first = list(first)
-        self.then = then
         self.lock = threading.Lock()
 
     def __call__(self, request: Request) -> Reply:
         with self.lock:
-            reply = self.first.pop(0) if self.first and not request.is_test else self.then
+            reply = self.first.pop(0) if self.first and not request.is_test else judge
         return reply if isinstance(reply, Reply) else reply(request)
+
+
+def without(name: str, answer: Any) -> Any:
+    """A server that turns a field down."""
+    refusal = Reply({"error": {"message": f"{name} is unknown"}}, status=400)
+    return lambda request: refusal if name in request.body else Reply(answer)
 
 
 # --- what is asked and what comes back ------------------------------------------------------------
 
 
-def test_a_whole_grade(rows: Any, capsys: Any) -> None:
+def test_a_whole_grade(rows: Any) -> None:
     with ChatServer(judge) as server:
-        judged = ask(server, price=(2.0, 10.0))
-        plan = vj.plan(judged, rows[:20], max_new_tokens=50)
+        judged = ask(server)
+        vj.plan(judged, rows[:20], max_new_tokens=50)
         assert not server.requests and not server.looks
         frame = judged.grade(rows[:20], progress=False)
     assert len(server.asked) == 20 and len(server.requests) == 21
@@ -120,23 +124,12 @@ def test_a_whole_grade(rows: Any, capsys: Any) -> None:
     texts = [judged.render(row).replace("<image>", "") for row in rows[:20]]
     assert list(frame["id"]) == [row["id"] for row in rows[:20]]
     assert list(frame["score"]) == [scores[text] for text in texts]
-    assert frame["failure"].isna().all()
     # 0.6 on the score and 0.08 on each other: shares 0.6 / 0.92 and 0.08 / 0.92.
     for _, row in frame.iterrows():
-        share = {n: (0.6 if n == row["score"] else 0.08) / 0.92 for n in range(1, 6)}
+        share = {n: (0.6 if n == row["score"] else 0.08) / 0.92 for n in SCALE}
         assert row["probabilities"] == pytest.approx(share)
-        assert row["expected_score"] == pytest.approx(sum(n * p for n, p in share.items()))
     assert frame["probability_mass"].round(9).eq(0.92).all()
     assert frame["n_prompt_tokens"].eq(100).all() and frame["n_new_tokens"].eq(10).all()
-    (line,) = capsys.readouterr().err.strip().splitlines()  # 2100 x 2 + 210 x 10 millionths
-    assert line.endswith(
-        "21 requests; 2100 prompt tokens; 210 new tokens; 0.0063 at the given price"
-    )
-    planned = plan["planned"][["verdicts", "requests", "new tokens", "images shown"]]
-    assert planned.tolist() == [20, 20, 1000, 20]
-    tokens = sum(map(len, texts)) / 4
-    assert plan.loc["prompt tokens", "planned"] == tokens
-    assert plan.loc["cost", "planned"] == pytest.approx((tokens * 2 + 1000 * 10) / 1e6)
 
 
 def test_what_a_request_holds(rows: Any, monkeypatch: Any) -> None:
@@ -151,13 +144,8 @@ def test_what_a_request_holds(rows: Any, monkeypatch: Any) -> None:
     assert first.headers["authorization"] == f"Bearer {KEY}"
     body = dict(first.body)
     (message,) = body.pop("messages")
-    assert body == {
-        "model": "judge-1",
-        "max_tokens": 77,
-        "temperature": 0.0,
-        "logprobs": True,
-        "top_logprobs": 20,
-    }
+    expected = {"model": "judge-1", "max_tokens": 77, "temperature": 0.0}
+    assert body == expected | {"logprobs": True, "top_logprobs": 20}
     assert body.items() <= server.requests[0].body.items()  # the short test has the same options
     image, text = message["content"]
     assert text["text"] == TEMPLATES["chat"].render(Item.from_row(rows[0])).parts[-1]
@@ -172,35 +160,16 @@ def test_what_a_request_holds(rows: Any, monkeypatch: Any) -> None:
 
 
 def test_a_server_without_log_probabilities(rows: Any, capsys: Any) -> None:
-    with pytest.raises(ServerError, match="gave no log-probabilities .*and score mode needs them"):
-        graded(BARE, rows[:5], tokenizer=Tokenizer(chatml), mode="score")
+    frame, _ = graded(BARE, rows[:2], tokenizer=Tokenizer(chatml), mode="score")
+    assert frame["failure"].str.contains("no score of the rubric has a probability").all()
     frame, _ = graded(BARE, rows[:5])
     assert frame["score"].eq(4).all() and frame["expected_score"].isna().all()
     assert frame.attrs["without_distribution"] == 5
     assert "no log-probabilities came with it, or" in capsys.readouterr().err
-    refusal = Reply({"error": {"message": "logprobs are not supported"}}, status=400)
-
-    def refuses(request: Request) -> Reply:
-        return refusal if request.body.get("logprobs") else Reply(BARE)
-
-    with pytest.raises(ServerError, match="not supported; .*fields= .*by None leaves out"):
-        graded(refuses, rows[:5])
-    frame, _ = graded(refuses, rows[:5], load={"fields": {"logprobs": None}})
+    with pytest.raises(ServerError, match="unknown.*fields= .*by None leaves out"):
+        graded(without("logprobs", BARE), rows[:5])
+    frame, _ = graded(without("logprobs", BARE), rows[:5], load={"fields": {"logprobs": None}})
     assert frame["score"].eq(4).all()
-
-
-def test_one_answer_without_log_probabilities(rows: Any) -> None:
-    """The server offered them, and left them out or sent NaN: no distribution there."""
-    spoilt = completion("[RESULT] 3")
-    spoilt["choices"][0]["logprobs"]["content"][1]["logprob"] = math.nan
-    frame, _ = graded(Once(Reply(BARE), Reply(spoilt)), rows[:3])
-    assert list(frame["expected_score"].isna()) == [True, True, False]
-    assert frame["score"].notna().all()
-    tokenizer = Tokenizer(chatml)
-    answer = Once(Reply(BARE), then=wordy(tokenizer))
-    frame, _ = graded(answer, rows[:3], tokenizer=tokenizer, mode="score")
-    assert list(frame["score"].isna()) == [True, False, False]
-    assert "no log-probabilities" in frame["failure"][0]
 
 
 @pytest.mark.parametrize(
@@ -221,8 +190,8 @@ def test_one_answer_without_log_probabilities(rows: Any) -> None:
     ],
 )
 def test_the_distribution_by_hand(text: str, near: Any, expected: Any) -> None:
-    (choice,) = completion(text, alternatives=near)["choices"]
-    logprobs = at_verdict(text, read_tokens(choice), "[RESULT]", SCALE)
+    _, tokens = read_reply(completion(text, alternatives=near), 0, "judge-1", "")
+    logprobs = at_verdict(text, tokens, "[RESULT]", SCALE)
     if expected is None:
         assert logprobs is None
     else:
@@ -256,69 +225,56 @@ def chatml(messages: Any, *, open: bool = False) -> str:
     return text.removesuffix("</s>") if open else f"{text}<assistant>\n"
 
 
-def trimming(messages: Any, *, open: bool = False) -> str:
-    """Blanks at a text's end are left out, as many templates do: no matter where there are none."""
-    return vicuna([(role, text.strip()) for role, text in messages], open=open)
-
-
 @pytest.mark.parametrize("mode", ["feedback", "score"])
-@pytest.mark.parametrize(
-    ("tokenizer", "fields"),
-    [
-        # the first token is missing in the chat template: vLLM's case
-        (Tokenizer(trimming), {"add_special_tokens"}),
-        (Tokenizer(partial(vicuna, bos="<s>")), set()),
-        (Tokenizer(vicuna, start=""), set()),  # a vocabulary without one
-    ],
-)
+@pytest.mark.parametrize("start", ["<s>", ""])  # a vocabulary with a first token and without
 def test_the_prompt_is_the_judges_own_token_for_token(
-    rows: Any, capsys: Any, mode: str, tokenizer: Tokenizer, fields: set[str]
+    rows: Any, capsys: Any, mode: str, start: str
 ) -> None:
     """Also of none, one and two pictures in one call; score mode reads the scores' tokens."""
+    tokenizer = Tokenizer(lambda *turns, **how: vicuna(*turns, **how, bos=start), start=start)
     some = [{**rows[n], "images": rows[n]["images"] * n} for n in range(3)]
-    load = {"template": "prometheus-vision"}
-    frame, asked = graded(wordy(tokenizer), some, tokenizer=tokenizer, load=load, mode=mode)
+    frame, asked = graded(wordy(tokenizer), some, tokenizer=tokenizer, load=OWN, mode=mode)
     end = " [RESULT]" if mode == "score" else ""
     texts = [TEMPLATES["prometheus-vision"].render(Item.from_row(row)).text + end for row in some]
-    own = {tokenizer.start + text for text in texts}
-    assert {tokenizer.text(request.body) for request in asked} == own
-    assert {"add_special_tokens"} & set(asked[0].body) == fields
-    assert frame["failure"].isna().all() and "not checked" not in capsys.readouterr().err
+    assert {tokenizer.text(request.body) for request in asked} == {start + text for text in texts}
+    assert frame["failure"].isna().all() and "not compared" not in capsys.readouterr().err
     if mode == "score":
-        share = {1: 0.3 / 0.7, **dict.fromkeys(range(2, 6), 0.1 / 0.7)}
-        assert all(shares == pytest.approx(share) for shares in frame["probabilities"])
+        assert all(shares == pytest.approx(SHARES) for shares in frame["probabilities"])
         *_, user, begun = asked[1].body["messages"]
         assert begun["content"] == "[RESULT]" and asked[1].body["max_tokens"] == 1
-        assert not str(user["content"]).endswith("[RESULT]'}]")
+        assert not user["content"][-1]["text"].endswith("[RESULT]")
 
 
 @pytest.mark.parametrize(
     ("tokenizer", "mode", "reason"),
     [
-        (Tokenizer(chatml), "feedback", "judge's own prompt: its tokens are not the judge's own"),
+        (Tokenizer(chatml), "feedback", "does not write the judge's own prompt.*conversation=None"),
+        # vLLM's case of a chat template without the first token, and one that writes it twice
+        (Tokenizer(lambda *turns, **how: vicuna(*turns, bos="")), "feedback", "own prompt"),
+        (Tokenizer(lambda *turns, **how: vicuna(*turns, bos="<s><s>")), "feedback", "own prompt"),
         # The reply was another turn's, and expected scores were off by up to 2.9 in silence.
-        (Tokenizer(vicuna, continues=False), "score", "an answer after it: .*from token"),
+        (Tokenizer(vicuna, continues=False), "score", "does not continue an answer.*feedback"),
     ],
 )
 def test_another_prompt_than_the_judges_own_is_refused(
     rows: Any, tokenizer: Tokenizer, mode: str, reason: str
 ) -> None:
-    load: dict[str, Any] = {"template": "prometheus-vision"}
     answer = wordy(tokenizer)
-    with pytest.raises(ServerError, match=f"{reason}.*conversation=None"):
-        graded(answer, rows[:2], tokenizer=tokenizer, load=load, mode=mode)
-    load["conversation"] = None
+    with pytest.raises(ServerError, match=reason):
+        graded(answer, rows[:2], tokenizer=tokenizer, load=OWN, mode=mode)
+    load = OWN | {"conversation": None}
     assert graded(answer, rows[:2], tokenizer=tokenizer, load=load)[0]["score"].eq(4).all()
 
 
-@pytest.mark.parametrize("reply", [{"tokens": ["a"]}, {"tokens": [1], "max_model_len": -3}])
-def test_a_tokenizer_that_talks_nonsense_is_none(rows: Any, capsys: Any, reply: Any) -> None:
-    tokenizer = Tokenizer(vicuna)
-    tokenizer.reply = lambda body: Reply(reply)  # type: ignore[method-assign]
-    load = {"template": "prometheus-vision"}
-    frame, _ = graded(judge, rows[:2], tokenizer=tokenizer, load=load)
-    assert frame["failure"].isna().all() and "not checked" in capsys.readouterr().err
-    with pytest.raises(ServerError, match='/tokenize.*whether it continues.*use mode="feedback"'):
+@pytest.mark.parametrize("shown", [{"tokens": [1]}, None])  # as llama.cpp's, and nothing at all
+def test_a_server_that_shows_no_tokens_has_no_score_mode(
+    rows: Any, capsys: Any, monkeypatch: Any, shown: Any
+) -> None:
+    tokenizer = Tokenizer(vicuna) if shown else None
+    monkeypatch.setattr(Tokenizer, "reply", lambda self, body: Reply(shown))
+    frame, _ = graded(judge, rows[:2], tokenizer=tokenizer, load=OWN)
+    assert frame["failure"].isna().all() and "not compared" in capsys.readouterr().err
+    with pytest.raises(ServerError, match='score mode needs.*/tokenize.*use mode="feedback"'):
         graded(judge, rows[:2], tokenizer=tokenizer, mode="score")
 
 
@@ -329,21 +285,17 @@ def test_scores_of_several_tokens_are_read_token_by_token(
     """From 1 to 10, by hand: 10 has .3 x .25 and 1 what that leaves of .3. Without the server's
     tokens there is no distribution, and one line says so."""
     ten = {**rows[0], "descriptions": [f"Level {n}." for n in range(10)], "gold": 3.0}
-    tokenizer = Tokenizer(partial(vicuna, bos="<s>"))
+    tokenizer = Tokenizer(vicuna)
     answer = wordy(tokenizer, answer=completion("It is so. [RESULT] 10"))
-    load = {"template": "prometheus-vision"}
-    frame, asked = graded(answer, [ten], tokenizer=tokenizer, load=load, mode=mode)
+    frame, asked = graded(answer, [ten], tokenizer=tokenizer, load=OWN, mode=mode)
     assert frame["score"][0] == score and frame["failure"].isna().all()
-    shares = {1: 0.225, 10: 0.075} | dict.fromkeys(range(2, 6), 0.1)
-    shares |= dict.fromkeys(range(6, 10), 0.0)
-    total = sum(shares.values())
-    expected = {n: share / total for n, share in shares.items()}
+    chances = [0.225, *[0.1] * 4, *[0.0] * 4, 0.075]
+    expected = {n: p / sum(chances) for n, p in enumerate(chances, 1)}
     assert frame["probabilities"][0] == pytest.approx(expected, abs=1e-9)
     ends = [tokenizer.text(request.body).endswith("[RESULT] 1") for request in asked[-2:]]
     assert ends == [False, True]
     frame, _ = graded(judge, [ten, rows[1]])
     assert frame["score"].notna().all() and list(frame["expected_score"].isna()) == [True, False]
-    assert "1 answers without a distribution, since a level" in capsys.readouterr().err
 
 
 # --- closing --------------------------------------------------------------------------------------
@@ -365,15 +317,20 @@ def test_an_answer_without_a_verdict_is_closed_by_a_schema(rows: Any, capsys: An
     assert "3 of 3 verdicts were closed" in capsys.readouterr().err
     _, answer, last = asked[-1].body["messages"]
     assert answer["content"] == "It is a fair answer." and "JSON" in last["content"]
-    refusal = Reply({"error": {"message": "response_format is unknown"}}, status=400)
-    frame, _ = graded(
-        lambda request: refusal if "response_format" in request.body else Reply(PROSE),
-        rows[:1],
-        unread="close",
-    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (without("response_format", PROSE), "no verdict to close it with: .*response_format is"),
+        (PROSE, "no verdict to close it with: Expecting value"),
+    ],
+)
+def test_an_answer_that_cannot_be_closed_says_so(rows: Any, answer: Any, reason: str) -> None:
+    frame, _ = graded(answer, rows[:1], unread="close")
     assert frame["failure"][0].startswith("no verdict marker") and not frame["closed"][0]
-    (reason,) = frame.attrs["unclosed"]
-    assert reason == "the server takes no schema to close by (HTTP 400: response_format is unknown)"
+    (said,) = frame.attrs["unclosed"]
+    assert re.search(reason, said)
 
 
 @pytest.mark.parametrize(
@@ -381,7 +338,7 @@ def test_an_answer_without_a_verdict_is_closed_by_a_schema(rows: Any, capsys: An
     [
         (MARKED, Tokenizer(chatml), "It is so."),
         # Vicuna's template writes the blank before an answer; an answer that holds it had two.
-        ("prometheus-vision", Tokenizer(partial(vicuna, bos="<s>")), " It is so."),
+        ("prometheus-vision", Tokenizer(vicuna), " It is so."),
     ],
 )
 def test_an_answer_without_a_verdict_is_continued_where_that_is_possible(
@@ -392,17 +349,13 @@ def test_an_answer_without_a_verdict_is_continued_where_that_is_possible(
     load = {"template": template}
     frame, asked = graded(answer, rows[:2], tokenizer=tokenizer, load=load, unread="close")
     assert frame["closed"].all() and frame["score"].eq(1).all()
-    share = {1: 0.3 / 0.7, **dict.fromkeys(range(2, 6), 0.1 / 0.7)}
-    assert frame["probabilities"][0] == pytest.approx(share)
+    assert frame["probabilities"][0] == pytest.approx(SHARES)
     begun = asked[-1].body["messages"][-1]
     assert begun == {"role": "assistant", "content": "It is so.\n[RESULT]"}
 
 
-@pytest.mark.parametrize(
-    ("tokenizer", "scores"),
-    [(None, {"right": 2, "rude": 2}), (Tokenizer(chatml), {"right": 1, "rude": 1})],
-)
-def test_several_criteria_are_closed(rows: Any, tokenizer: Any, scores: Any) -> None:
+@pytest.mark.parametrize(("tokenizer", "score"), [(None, 2), (Tokenizer(chatml), 1)])
+def test_several_criteria_are_closed(rows: Any, tokenizer: Any, score: int) -> None:
     """By one schema for all, or one after another where the server continues an answer."""
     criteria = [
         {"name": "right", "criteria": "Is it right?", "weight": 3.0},
@@ -412,26 +365,26 @@ def test_several_criteria_are_closed(rows: Any, tokenizer: Any, scores: Any) -> 
     answer = wordy(tokenizer, answer=PROSE, end=":") if tokenizer else by_schema
     load = {"template": "chat-json"}
     frame, asked = graded(answer, [row], tokenizer=tokenizer, load=load, unread="close")
-    assert frame["scores"][0] == scores and frame["closed"][0]
-    assert frame["score"][0] == (3 * scores["right"] - scores["rude"]) / 4
+    assert frame["scores"][0] == {"right": score, "rude": score} and frame["closed"][0]
+    assert frame["score"][0] == (3 * score - score) / 4
     if tokenizer:
         begun = [request.body["messages"][-1]["content"] for request in asked[-2:]]
         assert begun[0] == 'It is a fair answer.\n{"scores": {"right":'
         assert begun[1] == begun[0] + ' 1, "rude":'
 
 
-def test_an_answer_is_held_to_its_schema_where_the_server_can(rows: Any, capsys: Any) -> None:
-    text = Reply(completion(json.dumps({"feedback": "Fine.", "score": 4})))
-    load = {"template": "chat-json"}
-    frame, asked = graded(lambda request: text, rows[:2], load=load)
-    form = asked[0].body["response_format"]["json_schema"]["schema"]
-    assert frame["score"].eq(4).all() and set(form["properties"]) == {"feedback", "score"}
-    refusal = Reply({"error": {"message": "no response_format"}}, status=400)
-    frame, _ = graded(
-        lambda request: refusal if "response_format" in request.body else text, rows[:2], load=load
-    )
+@pytest.mark.parametrize("refused", ["response_format", "nothing"])
+def test_an_answer_is_held_to_its_schema_where_the_server_can(
+    rows: Any, capsys: Any, refused: str
+) -> None:
+    answer = without(refused, completion(json.dumps({"feedback": "Fine.", "score": 4})))
+    frame, asked = graded(answer, rows[:2], load={"template": "chat-json"})
     assert frame["score"].eq(4).all()
-    assert "answers in free text, since the server refuses a schema" in capsys.readouterr().err
+    if refused == "nothing":
+        form = asked[0].body["response_format"]["json_schema"]["schema"]
+        assert set(form["properties"]) == {"feedback", "score"}
+    else:
+        assert "refuses a schema (response_format): answers" in capsys.readouterr().err
 
 
 # --- a server that misbehaves ---------------------------------------------------------------------
@@ -442,138 +395,129 @@ def test_an_answer_is_held_to_its_schema_where_the_server_can(rows: Any, capsys:
 )
 def test_what_the_transport_spoils_is_asked_again(rows: Any, reply: Reply) -> None:
     """Refused for now, half an answer, and one that comes byte by byte."""
-    with ChatServer(Once(reply, reply)) as server:
-        judged: Any = ask(server, timeout=0.6)
-        assert grade(judged, rows[:3])["failure"].isna().all()
-    assert len(server.asked) == 5 and judged.engine.usage["repetitions"] == 2
-    assert server.asked[0].body == server.asked[1].body == server.asked[2].body
+    frame, asked = graded(Once(reply, reply), rows[:3], load={"timeout": 0.6})
+    assert frame["failure"].isna().all()
+    assert len(asked) == 5 and asked[0].body == asked[1].body == asked[2].body
+
+
+ANSWERS = {  # these are answers
+    "no verdict marker": Reply(completion("I would rather not say.")),
+    "cut off at the token limit": Reply(completion("", finish="length", content=None)),
+    "the judge refused": Reply(completion("", content=None, refusal="I can't judge this.")),
+    "ended by content_filter": Reply(completion("It. [RESULT] 3", finish="content_filter")),
+    "HTTP 400.*the image is too small": Reply({"error": "the image is too small"}, status=400),
+}
+GARBAGE = {  # and these are asked for again by the next call
+    "not JSON as expected: <html>": Reply(b"<html>", headers={"Content-Type": "text/html"}),
+    "not JSON as expected": Reply(b"[" * 100_000),  # too deep
+    "no chat completion .KeyError: 'choices'": Reply({}),
+    "upstream died": Reply({"error": {"message": "upstream died"}}),
+}
 
 
 def test_odd_replies_are_failures_and_no_answer_is_asked_for_again(
-    rows: Any, monkeypatch: Any, tmp_path: Path
+    rows: Any, tmp_path: Path
 ) -> None:
-    """Hidden reasoning alone, a filter and the like are answers; what is none is asked again."""
-    monkeypatch.setattr(client_module, "MOST_BYTES", 200_000)
-    empty = completion("", finish="length")
-    empty["choices"][0]["message"]["content"] = None
-    refusal = completion("")
-    refusal["choices"][0]["message"] |= {"content": None, "refusal": "I can't judge this."}
-    small = {"error": {"message": "the image is too small"}}
-    answers = {
-        "no verdict marker": Reply(completion("I would rather not say.")),
-        "cut off at the token limit": Reply(empty),
-        "the judge refused": Reply(refusal),
-        "the server's content filter cut": Reply(completion("It", finish="content_filter")),
-        "HTTP 400: the image is too small": Reply(small, status=400),
-        "lone surrogate": Reply(completion("half a \ud83d, [RESULT] 3")),
-    }
-    html = Reply(b"<html>Sign in</html>", headers={"Content-Type": "text/html"})
-    garbage = {
-        "not JSON as expected: '<html>": html,
-        "not JSON as expected: '[[": Reply(b"[" * 100_000),  # too deep
-        "no chat completion (KeyError: 'choices')": Reply({}),
-        "answered with an error: upstream died": Reply({"error": {"message": "upstream died"}}),
-        "larger than 200000 bytes": Reply(b" " * 300_000),
-    }
-    # A count of 10**30 was recorded, and every later call raised.
-    huge = Reply(THREE | {"usage": {"prompt_tokens": 10**30, "completion_tokens": 10**30}})
-    with ChatServer(Once(*answers.values(), *garbage.values(), huge)) as server:
-        judged: Any = ask(server)
-        frame = grade(judged, rows[:12], out=tmp_path)
-        usage = judged.engine.usage
-        assert len(server.asked) == 12 and usage[UNCOUNTED] == 1 and usage["prompt tokens"] == 600
-        again = grade(judged, rows[:12], out=tmp_path)
-        assert len(server.asked) == 12 + len(garbage) and again["score"][6:].notna().all()
+    half = Reply(completion("half a \ud83d, [RESULT] 3"))
+    with ChatServer(Once(*ANSWERS.values(), *GARBAGE.values(), half)) as server:
+        frame = grade(ask(server), rows[:10], out=tmp_path)
+        assert len(server.asked) == 10
+        again = grade(ask(server), rows[:10], out=tmp_path)
+        assert len(server.asked) == 10 + len(GARBAGE) and again["score"][5:].notna().all()
     # the server is gone by now
-    assert grade(ask(server), rows[:12], out=tmp_path)["raw"].equals(again["raw"])
-    for part, failure in zip([*answers, *garbage], frame["failure"], strict=False):
-        assert part in failure
-    assert frame["failure"].isna()[11] and frame["n_prompt_tokens"][11] == 0
-    assert frame["raw"][2] == "I can't judge this."
+    assert grade(ask(server), rows[:10], out=tmp_path)["raw"].equals(again["raw"])
+    for part, failure in zip([*ANSWERS, *GARBAGE], frame["failure"], strict=False):
+        assert re.search(part, failure)
+    assert frame["score"][9] == 3 and frame["raw"][2] == "I can't judge this."
 
 
 def test_a_server_that_goes_down_ends_the_call_and_loses_nothing(
     rows: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(client_module, "RETRIES", 1)
+    monkeypatch.setattr(client, "RETRIES", 1)
     answer = Once(*[judge] * 10, *[Reply(b"", status=502)] * 50)
-    message = r"8 prompts in a row got no answer.*HTTP 502.*50 prompts have no answer"
-    with pytest.warns(RuntimeWarning, match=message):
+    with pytest.warns(RuntimeWarning, match="8 prompts in a row got no answer.*HTTP 502"):
         frame, asked = graded(answer, rows, out=tmp_path)
     assert len(asked) == 10 + 2 * 8  # and not 2 x 50
     assert frame["score"].notna().sum() == 10 == len(Run(tmp_path).verdicts())
-    assert set(frame["failure"][10:18]) == {"HTTP 502, in each of 2 attempts"}
-
-
-def test_a_redirect_stops_at_the_start(rows: Any) -> None:
-    with ChatServer(judge) as other:
-        elsewhere = {"Location": other.url.replace("127.0.0.1", "localhost")}
-        with pytest.raises(ServerError, match="short test request: HTTP 307: it redirects"):
-            graded(lambda request: Reply(b"", status=307, headers=elsewhere), rows[:9])
-        assert not other.requests
+    assert frame["failure"][10] == "HTTP 502: , repeated up to 1 times"
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "headers", "reason"),
+    ("reply", "reason"),
     [
-        (429, {"error": {"code": "insufficient_quota"}}, {}, "quota is used up"),
-        (503, b"", {"Retry-After": "9000"}, "asks to wait 9000 s, longer than 120 s"),
-        (503, b"", {"Retry-After": "Fri, 01 Jan 2100 00:00:00 GMT"}, "s, longer than 120 s"),
+        (Reply(b"", status=307, headers={"Location": "http://localhost:1"}), "HTTP 307"),
+        (Reply(THREE | {"model": "judge-1-mini"}), "'judge-1-mini' answered, and 'judge-1' was"),
+        (Reply({}, status=404), "HTTP 404.*correct base_url"),
+    ],
+)
+def test_a_server_that_cannot_be_used_is_refused_at_the_start(
+    rows: Any, reply: Reply, reason: str
+) -> None:
+    with pytest.raises(ServerError, match=f"short test request: .*{reason}"):
+        graded(lambda request: reply, rows[:9])
+
+
+@pytest.mark.parametrize("said", ["judge-1", "judge-1-2026-05-13", "judge-1@main", None])
+def test_a_dated_state_is_the_model_that_was_asked(rows: Any, said: str) -> None:
+    assert graded(THREE | {"model": said}, rows[:1])[0]["score"][0] == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (403, {}),
+        (503, {"Retry-After": "9000"}),
+        (503, {"Retry-After": "Fri, 01 Jan 2100 00:00:00 GMT"}),
     ],
 )
 def test_retry_after_is_obeyed_and_where_waiting_does_not_help_the_call_ends(
-    rows: Any, status: int, body: Any, headers: Any, reason: str
+    rows: Any, status: int, headers: Any
 ) -> None:
-    first = Reply(b"", status=429, headers={"Retry-After": "0.5"})
-    last = Reply(body, status=status, headers=headers)
+
+    def later(request: Request) -> Reply:
+        soon = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 2))
+        return Reply(b"", status=429, headers={"Retry-After": soon})
+
+    last = [Reply(b"", status=status, headers=headers)] * 8
 
     async def cell() -> Any:  # a notebook's loop is running
-        return graded(Once(first, judge, last), rows[:9])
+        return graded(Once(later, judge, *last), rows[:20])
 
-    with pytest.warns(RuntimeWarning, match=f"{reason}.*; 8 prompts have no answer"):
+    with pytest.warns(RuntimeWarning, match=f"HTTP {status}.*asks for what is missing"):
         frame, asked = asyncio.run(cell())
-    assert list(frame["score"].notna()) == [True] + [False] * 8
-    assert len(asked) == 3 and 0.5 <= asked[1].time - asked[0].time < 5
+    assert list(frame["score"].notna()) == [True] + [False] * 19
+    assert len(asked) == (3 if status == 403 else 10)
+    assert 0.9 <= asked[1].time - asked[0].time < 5
 
 
 def test_a_server_that_drips_is_left_in_time(rows: Any, monkeypatch: Any) -> None:
     """A byte of the header now and then held a call with a time-out of 1 s for 86 s."""
-    monkeypatch.setattr(client_module, "RETRIES", 1)
-
-    def drip(connection: socket.socket) -> None:
-        with connection, suppress(OSError):
-            connection.recv(1 << 16)
-            for byte in b"HTTP/1.1 200 OK\r\n" + b"X-Slow: " + b"x" * 1000:
-                connection.send(bytes([byte]))
-                time.sleep(0.2)
+    monkeypatch.setattr(client, "RETRIES", 1)
 
     def serve() -> None:
         with suppress(OSError):
             while True:
                 threading.Thread(target=drip, args=(listener.accept()[0],), daemon=True).start()
 
+    def drip(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.recv(1 << 16)
+            for byte in b"HTTP/1.1 200 OK\r\nX-Slow: " + b"x" * 1000:
+                connection.send(bytes([byte]))
+                time.sleep(0.2)
+
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=serve, daemon=True).start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
         started = time.monotonic()
-        with pytest.raises(ServerError, match="time-out, in each of 2 attempts"):
+        with pytest.raises(ServerError, match="no whole answer in time, repeated up to 1 times"):
             grade(load_judge("openai:m", base_url=url, timeout=0.5), rows[:1])
     assert time.monotonic() - started < 5  # two looks and two attempts, half a second each
 
 
-@pytest.mark.parametrize("said", ["judge-1", "judge-1-2026-05-13", "judge-1@main", "judge-1-mini"])
-def test_another_model_than_was_asked_is_a_failure(rows: Any, said: str) -> None:
-    answer = THREE | {"model": said}
-    if said != "judge-1-mini":
-        assert graded(answer, rows[:1])[0]["failure"].isna().all()
-        return
-    with pytest.raises(ServerError, match="'judge-1-mini' answered, and 'judge-1' was asked"):
-        graded(answer, rows[:1])
-
-
 def test_reasoning_is_kept_beside_the_feedback(rows: Any) -> None:
-    thought = completion("Fine. [RESULT] 3")
-    thought["choices"][0]["message"]["reasoning_content"] = "[RESULT] 1, I first thought"
+    thought = completion("Fine. [RESULT] 3", reasoning_content="[RESULT] 1, I first thought")
     frame, _ = graded(thought, rows[:1])
     assert frame["score"][0] == 3 and frame["reasoning"][0].endswith("I first thought")
 
@@ -584,17 +528,6 @@ def test_a_free_question_has_no_marker_and_no_scale() -> None:
         engine = ask(server).engine
         (batch,) = engine.answer([Prompt(("What is it?",))], [[]], Ask(max_new_tokens=5))
     assert (batch[0].text, batch[0].failure) == ("It is a fair answer.", None)
-
-
-def test_the_spend_limit(rows: Any) -> None:
-    # Each answer costs 100 x 1 + 10 x 10 = 200 millionths; the test request too.
-    load = {"price": (1.0, 10.0), "spend_limit": 0.001}
-    message = "the spend limit of 0.001 is reached; 6 prompts have no answer"
-    with pytest.warns(RuntimeWarning, match=message):
-        frame, asked = graded(judge, rows[:10], load=load)
-    assert len(asked) == 4 == frame["score"].notna().sum()
-    with pytest.raises(ValueError, match="give a price= too"):
-        load_judge("openai:m", base_url="http://127.0.0.1:1/v1", spend_limit=1.0)
 
 
 NAMES = "choices message content finish_reason logprobs top_logprobs token logprob usage".split()
@@ -611,24 +544,16 @@ JSON = st.recursive(
 @given(JSON)
 def test_any_reply_is_read_or_refused(body: Any) -> None:
     """What a server says never ends a run: it is an answer, or a failure with its reason."""
-    call: Any = ServerCall.__new__(ServerCall)
-    usage: Counter[str] = Counter()
-    call.engine = SimpleNamespace(model="judge-1", usage=usage)
-    call.server = SimpleNamespace(tokens=lambda row: [])
-    call.key = Key(KEY)
-    call.ask = Ask(marker="[RESULT]", scales=[SCALE])
     choice = THREE["choices"][0] | {"logprobs": body}
     replies = [THREE | {"usage": body}, THREE | {"choices": [body]}, THREE | {"choices": [choice]}]
     if isinstance(body, dict):
         replies.append(body)
     for one in replies:
-        try:
-            answer = call.read(one, 0)
-        except Unanswered:
-            continue
-        answer.text.encode()
-        assert 0 <= answer.n_prompt_tokens < 2**31 and 0 <= usage["prompt tokens"] < 2**40
-        assert all(value <= 0.01 for value in (answer.score_logprobs or {}).values())
+        with suppress(Unanswered):
+            answer, tokens = read_reply(one, 0, "judge-1", KEY)
+            answer.text.encode()
+            scores = at_verdict(answer.text, tokens, "[RESULT]", SCALE) or {}
+            assert not any(value > 2 for value in scores.values())
 
 
 # --- safety: the key stays on the way -------------------------------------------------------------
@@ -640,33 +565,28 @@ def test_a_key_is_nowhere_but_in_the_header(
     """Whole, in parts, in capitals, backwards, in hexadecimal digits or base64."""
     monkeypatch.setenv("MY_KEY", KEY + "\n")
     parts = [KEY[at : at + 9] for at in range(0, len(KEY), 9)]
-    shapes = [KEY, f"{KEY[:20]} ... {KEY[20:]}", "\n".join(parts), quote(KEY, safe="")]
-    shapes += ["".join(f"%{ord(c):02x}" for c in KEY), KEY.encode().hex(), KEY.upper(), KEY[::-1]]
+    shapes = [KEY, f"{KEY[:20]} ... {KEY[20:]}", "\n".join(parts), KEY.encode().hex()]
+    shapes += [KEY.upper(), KEY[::-1]]
     for start in ("Bearer ", "x", ""):
         shapes.append(base64.b64encode(f"{start}{KEY}".encode()).decode())
     echo = f"{KEY[:15]} and then {base64.b64encode(KEY.encode()).decode()}"
-    replies = []
-    for shape in shapes:
-        text = completion(f"It is {shape}, they say. [RESULT] 4")
-        replies.append(Reply(text | {"system_fingerprint": shape}))
+    replies = [Reply(completion(f"It is {one}, they say. [RESULT] 4")) for one in shapes]
     error = {"error": {"message": echo}}
     replies += [Reply(error, status=400), Reply(f"<p>{echo}</p>".encode()), Reply({"error": echo})]
-    replies += [Reply([echo]), Reply(error, status=403)]
+    replies += [Reply(THREE | {"model": echo}), Reply(error, status=403)]
     with ChatServer(Once(*replies)) as server:
         judged = ask(server, key_variable="MY_KEY")
         with pytest.warns(RuntimeWarning, match="HTTP 403") as stop:
-            frame = grade(judged, rows[:17], out=tmp_path)
+            frame = grade(judged, rows[:15], out=tmp_path)
     assert {request.headers["authorization"] for request in server.requests} == {f"Bearer {KEY}"}
-    assert list(frame["score"].notna()) == [True] * 11 + [False] * 6
-    assert frame["raw"][:11].str.fullmatch(r"(?s)It is .*\[key\].* they say.*").all()
+    assert list(frame["score"].notna()) == [True] * 9 + [False] * 6
+    assert frame["raw"][:9].str.fullmatch(r"(?s)It is .*\[key\].* they say.*").all()
     shown = [path.read_text(encoding="utf-8") for path in tmp_path.iterdir()]
     shown += [str(stop[0].message), frame.to_csv(), repr(judged), repr(vars(judged.engine))]
     shown += capsys.readouterr()
-    plain = ["".join(filter(str.isalnum, text.replace("[key]", ""))).lower() for text in shown]
-    for shape in (KEY, base64.b64encode(KEY.encode()).decode(), KEY.encode().hex(), KEY[::-1]):
-        letters = "".join(filter(str.isalnum, shape)).lower()
-        for at in range(len(letters) - 9):
-            assert not any(letters[at : at + 10] in text for text in plain)
+    for shape in shapes[3:]:
+        for at in range(8, len(shape) - 9):
+            assert not any(shape[at : at + 8].lower() in text.lower() for text in shown)
 
 
 def test_this_machine_is_reached_without_a_proxy(rows: Any, monkeypatch: Any) -> None:
@@ -681,33 +601,32 @@ def test_this_machine_is_reached_without_a_proxy(rows: Any, monkeypatch: Any) ->
     assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
 
 
-def test_keys_and_addresses(monkeypatch: Any) -> None:
-    with pytest.raises(ValueError, match="OPENAI_API_KEY is not set"):
-        load_judge("openai:gpt-4o")
-    with pytest.raises(ValueError, match="MY_KEY is not set"):
-        load_judge("openai:x", base_url="http://127.0.0.1:1/v1", key_variable="MY_KEY")
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    assert load_judge("gpt-4o", engine="server").engine.model == "gpt-4o"
-    load_judge("openai:x", base_url="http://gpu-node:8000/v1", key_variable=None)
-    for host in ("gpu-node", "localhost.example.org", "127.0.0.1.example.org"):
-        with pytest.raises(ValueError, match="in the clear"):
-            load_judge("openai:x", base_url=f"http://{host}/v1")
-    for url in ("ftp://a/v1", "a/v1", "https:///v1", f"https://me:{KEY}@a", f"https://a?key={KEY}"):
-        with pytest.raises(ValueError, match="use one like") as refusal:
-            address(url, None)
-        assert KEY not in str(refusal.value)
-    monkeypatch.setenv("OPENAI_API_KEY", "two words")
-    with pytest.raises(ValueError, match="holds spaces") as refusal:
-        load_judge("openai:gpt-4o")
-    assert "two words" not in str(refusal.value)
+@pytest.mark.parametrize(
+    ("key", "options", "message"),
+    [
+        ("", {}, "OPENAI_API_KEY is not set"),
+        ("", {"base_url": "http://127.0.0.1:1/v1", "key_variable": "MY_KEY"}, "MY_KEY is not set"),
+        (KEY, {"base_url": "http://gpu-node/v1"}, "in the clear"),
+        (KEY, {"base_url": "http://localhost.example.org/v1"}, "in the clear"),
+        (KEY, {"base_url": "http://127.0.0.1.example.org/v1"}, "in the clear"),
+        (KEY, {"base_url": "ftp://a/v1"}, "use one like"),
+        (KEY, {"base_url": "a/v1"}, "use one like"),
+        (KEY, {"base_url": f"https://me:{KEY}@a"}, "use one like"),
+        (KEY, {"base_url": f"https://a?key={KEY}"}, "use one like"),
+    ],
+)
+def test_keys_and_addresses(monkeypatch: Any, key: str, options: Any, message: str) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(ValueError, match=message) as refusal:
+        load_judge("openai:gpt-4o", **options)
+    assert KEY not in str(refusal.value)
+    assert address("http://gpu-node:8000/v1/", None) == ("http://gpu-node:8000/v1", "")
 
 
 # --- other people's servers -----------------------------------------------------------------------
 
 
-def test_transformers_own_server_judges_as_the_engine_here(
-    tmp_path: Path,
-) -> None:
+def test_transformers_own_server_judges_as_the_engine_here(tmp_path: Path) -> None:
     """The same checkpoint and wording behind a server and here: the same texts."""
     for name in ("fastapi", "uvicorn"):
         pytest.importorskip(name)
@@ -743,15 +662,9 @@ def test_transformers_own_server_judges_as_the_engine_here(
             with suppress(OSError):
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
                 break
-        judged = load_judge(
-            f"openai:{folder}",
-            base_url=f"http://127.0.0.1:{port}/v1",
-            template="prometheus-vision",
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            there = judged.grade(items, progress=False)
-        with pytest.raises(ServerError, match="whether it continues an answer that is begun"):
+        judged = load_judge(f"openai:{folder}", base_url=f"http://127.0.0.1:{port}/v1", **OWN)
+        there = judged.grade(items, progress=False)
+        with pytest.raises(ServerError, match="score mode needs"):
             judged.grade(items, mode="score", progress=False)
     finally:
         process.kill()
@@ -773,9 +686,7 @@ def test_a_real_vllm_judges_as_the_engine_here(mode: str) -> None:
         name = json.load(reply)["data"][0]["id"]
     items = vj.load_collection("scenes", split="test", limit=200)
     here = load_judge("tiny", device="cpu").grade(items, mode=mode, progress=False)
-    served = load_judge(
-        f"openai:{name}", base_url=address, template="prometheus-vision", key_variable=None
-    )
+    served = load_judge(f"openai:{name}", base_url=address, key_variable=None, **OWN)
     there = served.grade(items, mode=mode, progress=False)
     gap = (there["expected_score"] - here["expected_score"]).abs()
     same = there["raw"] == here["raw"]

@@ -9,7 +9,7 @@
     cache.py    ... their keys and values; decoding.py: the next token
     vllm.py     vLLM in this process
     server.py   a judge behind an OpenAI-compatible server; client.py: requests and the key
-    handshake.py  ... does it write the judge's own prompt; logprobs.py: what its replies say
+    handshake.py  ... does it write the judge's own prompt; replies.py: what its replies say
     ray.py      any of the others in many processes
 
 A name brings its module when it is first used: the server engine needs no torch.

@@ -42,9 +42,6 @@ from vjudge.prompts import Prompt
 
 ROWS = 512  # given to vLLM at once under "auto": what is lost at most when the process dies
 LOGPROBS = 128  # tokens whose log-probabilities vLLM gives at most for one place
-# Models in whose prompts vLLM widens one image token to an image's places.
-ONE_TOKEN = ("llava", "llava_onevision", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
-TOWERS = ("clip_vision_model", "siglip_vision_model", "pixtral")  # that vLLM's LLaVA can have
 # Options that decide how fast, not what, or that the identity names apart.
 NOT_IDENTITY = (
     "tensor_parallel_size pipeline_parallel_size gpu_memory_utilization max_num_seqs"
@@ -103,33 +100,16 @@ class VllmEngine(Engine):
         self.llm = vllm.LLM(
             model=str(self.model.folder), trust_remote_code=False, **self._settings()
         )
-        # What it raises for a request that it turns down: its own errors are newer than 0.20.
-        own = getattr(vllm.exceptions, "VLLMClientError", ValueError)
-        self.refusals = (ValueError, own)
 
     def _outline(self, judge: str | Path, revision: str | None) -> models.VisionLanguageModel:
         """The judge's settings; ValueError where vLLM can't run it as it should be run."""
-        name = str(judge)
         if base_of(judge) is not None:
             raise ValueError(
-                f"judge {name!r} is a folder of adapters, which this engine does not load:"
+                f"judge {str(judge)!r} is a folder of adapters, which this engine does not load:"
                 ' train with lora={"merge": True} and give that folder (or merge by peft), or use'
                 ' engine="hf"'
             )
         model = models.outline(judge, revision=revision)
-        config = model.model.config
-        kind = config.model_type
-        if kind == "llava" and config.vision_config.model_type not in TOWERS:
-            raise ValueError(
-                f"judge {name!r} has a vision tower of type {config.vision_config.model_type!r},"
-                f' and vLLM\'s LLaVA knows {", ".join(TOWERS)}; use engine="hf"'
-            )
-        if model.sees_images and kind not in ONE_TOKEN:
-            raise ValueError(
-                f"judge {name!r} has model_type {kind!r}; known here is how vLLM takes the"
-                f" images of {', '.join(ONE_TOKEN)}: serve others with `vllm serve`, and name them"
-                " openai:MODEL with base_url="
-            )
         if model.tiled and self.max_images > 1:
             raise ValueError(
                 f"max_images={self.max_images}: vLLM cuts several images of a prompt into tiles,"
@@ -170,52 +150,20 @@ class VllmEngine(Engine):
 
         `batch_size` is how many prompts vLLM is given at once.
         """
-        indices = [row for row in range(len(prompts)) if wanted is None or row in wanted]
-        most = max((prompts[index].n_images for index in indices), default=0)
         if ask.mode == "value":
             raise ValueError('vLLM gives no number of a value head here; use engine="hf"')
-        if 0 < ask.temperature < 0.01:  # vLLM would take another
-            raise ValueError(f"temperature={ask.temperature!r}: vLLM knows 0 and numbers from 0.01")
         if ask.repetition_penalty != 1 and self.model.kind == "llava":
             raise ValueError(
                 f"repetition_penalty={ask.repetition_penalty!r}: vLLM counts the prompt's tokens"
                 " too, and this judge's own code the answer's alone; use engine=\"hf\""
             )
-        if most > self.max_images:
-            raise ValueError(f"some prompts hold {most} images: give load_judge max_images={most}")
         self.work = Work()
-        return self._answers(prompts, images, indices, ask)
-
-    def identity(self) -> dict[str, Any]:
-        """See `Engine.identity`; reads the weights' files the first time."""
-        folders = (self.model.path, *self.model.others)
-        options = {}
-        for name in sorted(self.options):
-            if name not in NOT_IDENTITY:
-                options[name] = self.options[name]
-        return {
-            "weights": models.weights_fingerprint(*folders),
-            "settings": models.settings_fingerprint(*folders),
-            "engine": self.name,
-            "dtype": str(self.llm.llm_engine.model_config.dtype).removeprefix("torch."),
-            "quantization": self.options.get("quantization"),
-            "options": options,
-            "versions": {
-                "vllm": self.vllm.__version__,
-                "transformers": transformers.__version__,
-            },
-        }
-
-    # --- a call ---------------------------------------------------------------------------------
-
-    def _answers(
-        self, prompts: Sequence[Prompt], images: Sources, indices: Sequence[int], ask: Ask
-    ) -> Answers:
-        """Answer a call's prompts, block by block."""
         pictures = Pictures()
         shown: dict[str, Picture] = {}
         rows = []
-        for index in indices:
+        for index in range(len(prompts)):
+            if wanted is not None and index not in wanted:
+                continue
             row = Row(index, seed=ask.seed(index))
             try:
                 own = [pictures(source) for source in images[index]]
@@ -232,6 +180,25 @@ class VllmEngine(Engine):
         size = ROWS if ask.batch_size == "auto" else int(ask.batch_size)
         for start in range(0, len(rows), size):
             yield self._block(rows[start : start + size], shown, ask)
+
+    def identity(self) -> dict[str, Any]:
+        """See `Engine.identity`; reads the weights' files the first time."""
+        folders = (self.model.path, *self.model.others)
+        options = {name: self.options[name] for name in self.options if name not in NOT_IDENTITY}
+        return {
+            "weights": models.weights_fingerprint(*folders),
+            "settings": models.settings_fingerprint(*folders),
+            "engine": self.name,
+            "dtype": str(self.llm.llm_engine.model_config.dtype).removeprefix("torch."),
+            "quantization": self.options.get("quantization"),
+            "options": options,
+            "versions": {
+                "vllm": self.vllm.__version__,
+                "transformers": transformers.__version__,
+            },
+        }
+
+    # --- a call ---------------------------------------------------------------------------------
 
     def _encode(self, row: Row, prompt: Prompt, ask: Ask) -> None:
         """Turn a prompt into token ids; ValueError where they can't be made, or are too many."""
@@ -251,50 +218,43 @@ class VllmEngine(Engine):
         """Answer a block of prompts."""
         started = time.perf_counter()
         # 1) open each image once
-        opened: dict[str, Any] = {}
+        self.opened: dict[str, Any] = {}
         for row in rows:
-            for key in row.keys:
-                try:
-                    if key not in opened:
-                        opened[key] = shown[key].open()
-                except (ValueError, OSError) as error:
-                    row.failure = str(error)
+            try:
+                for key in row.keys:
+                    if key not in self.opened:
+                        self.opened[key] = shown[key].open()
+            except (ValueError, OSError) as error:
+                row.failure = str(error)
         alive = [row for row in rows if row.failure is None]
         # 2) write the answers, and find where their verdicts are read
         if not ask.scores:
-            self._write(alive, ask, opened)
+            self._write(alive, ask)
         # 3) read at the verdicts' places and behind answers that are closed, one criterion a round
         while alive:
             alive = [row for row in alive if row.failure is None and row.readings]
-            self._read(alive, opened)
+            self._read(alive)
             alive = [row for row in alive if row.settle(self.encoder, self.context_length)]
         # 4) hand the answers over
         seconds = time.perf_counter() - started
-        self.work.images += len(opened)
+        self.work.images += len(self.opened)
         self.work.seconds += seconds
         for row in rows:
             self.work.prompt_tokens += row.n_prompt_tokens
             self.work.new_tokens += len(row.tokens)
         return [row.answer(seconds / len(rows)) for row in rows]
 
-    def _write(self, rows: Sequence[Row], ask: Ask, opened: Mapping[str, Any]) -> None:
+    def _write(self, rows: Sequence[Row], ask: Ask) -> None:
         params = [self._writing(row, ask) for row in rows]
-        outputs = self._generate(rows, params, opened)
-        for row, output in zip(rows, outputs, strict=True):
-            if isinstance(output, str):
-                row.failure = output
-                continue
+        for row, output in self._generate(rows, params):
             written = output.outputs[0]
             row.tokens = list(written.token_ids)
-            row.n_prompt_tokens = len(output.prompt_token_ids)
-            row.finish = written.finish_reason
-            if row.finish not in FINISHES:
-                row.finish = "error"
+            row.finish = written.finish_reason if written.finish_reason in FINISHES else "error"
             for step, entries in enumerate(written.logprobs or []):
                 row.logprobs[step] = finite_logprobs(row, entries)
             row.end(self.encoder, ask, self.ends, self.context_length)
 
-    def _read(self, rows: Sequence[Row], opened: Mapping[str, Any]) -> None:
+    def _read(self, rows: Sequence[Row]) -> None:
         """Read the distributions over scales behind rows, a request a stem."""
         readings = [reading for row in rows for reading in row.readings]
         params = []
@@ -310,12 +270,7 @@ class VllmEngine(Engine):
                     detokenize=False,
                 )
             )
-        outputs = self._generate(readings, params, opened)
-        for reading, output in zip(readings, outputs, strict=True):
-            if isinstance(output, str):
-                reading.failure = output
-                continue
-            reading.n_prompt_tokens = len(output.prompt_token_ids)
+        for reading, output in self._generate(readings, params):
             reading.logprobs[0] = finite_logprobs(reading, output.outputs[0].logprobs[0])
         for row in rows:
             if not row.tokens:  # a score pass
@@ -344,10 +299,8 @@ class VllmEngine(Engine):
             fields["structured_outputs"] = guide
         return self.vllm.SamplingParams(**fields)
 
-    def _generate(
-        self, rows: Sequence[Row], params: Sequence[Any], opened: Mapping[str, Any]
-    ) -> list[Any]:
-        """vLLM's output for each row, or as a text why it turned the row down.
+    def _generate(self, rows: Sequence[Row], params: Sequence[Any]) -> list[tuple[Row, Any]]:
+        """The rows with vLLM's outputs; one that vLLM turns down fails.
 
         vLLM checks all requests before it computes any, so those beside a bad one are given again.
         """
@@ -357,21 +310,24 @@ class VllmEngine(Engine):
         for row in rows:
             request: dict[str, Any] = {"prompt_token_ids": row.ids}
             if row.keys:
-                request["multi_modal_data"] = {"image": [opened[key] for key in row.keys]}
+                request["multi_modal_data"] = {"image": [self.opened[key] for key in row.keys]}
                 request["multi_modal_uuids"] = {"image": list(row.keys)}
             requests.append(request)
+        answered = []
         try:
-            outputs: list[Any] = self.llm.generate(requests, params, use_tqdm=False)
-        except self.refusals as error:  # a dead engine raises others
+            outputs = self.llm.generate(requests, params, use_tqdm=False)
+        except (ValueError, self.vllm.exceptions.VLLMClientError) as error:
             if len(rows) == 1:
-                return [f"vLLM: {error}"]
-            half = len(rows) // 2
-            first = self._generate(rows[:half], params[:half], opened)
-            return first + self._generate(rows[half:], params[half:], opened)
-        for output in outputs:
-            cached = output.num_cached_tokens or 0
-            self.work.computed_tokens += len(output.prompt_token_ids) - cached
-        return outputs
+                rows[0].failure = f"vLLM: {error}"
+                return []
+            for row, own in zip(rows, params, strict=True):
+                answered += self._generate([row], [own])
+            return answered
+        for row, output in zip(rows, outputs, strict=True):
+            answered.append((row, output))
+            row.n_prompt_tokens = len(output.prompt_token_ids)
+            self.work.computed_tokens += row.n_prompt_tokens - (output.num_cached_tokens or 0)
+        return answered
 
 
 def finite_logprobs(row: Row, entries: Mapping[int, Any]) -> dict[int, float]:
