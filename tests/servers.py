@@ -10,7 +10,6 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -45,7 +44,7 @@ def parts_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @dataclass
 class Reply:
-    """Bytes, or what is sent as JSON, `drip` seconds a byte, broken off after `cut` bytes."""
+    """Bytes, or what is sent as JSON: `drip` seconds a byte from the header on, or up to `cut`."""
 
     body: Any = b""
     status: int = 200
@@ -77,23 +76,21 @@ class Handler(BaseHTTPRequestHandler):
         body = reply.body
         if not isinstance(body, bytes):
             body = json.dumps(body).encode()
-        self.send_response(reply.status)
-        headers = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        head = [f"HTTP/1.1 {reply.status} -"]
+        headers = {"Content-Type": "application/json", "Content-Length": len(body)}
         for name, value in {**headers, **reply.headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if not reply.drip:
-            self.wfile.write(body[: reply.cut])
-        for byte in body if reply.drip else b"":
-            self.wfile.write(bytes([byte]))
-            self.server.closes.wait(reply.drip)
-        if reply.cut is not None:  # a reset, as from a process that died
+            head.append(f"{name}: {value}")
+        whole = "\r\n".join([*head, "", ""]).encode() + body
+        if reply.drip:
+            for byte in whole:
+                self.wfile.write(bytes([byte]))
+                self.server.closes.wait(reply.drip)
+        else:
+            self.wfile.write(whole[: reply.cut])
+        if reply.cut:  # a reset, as from a process that died
             reset = struct.pack("ii", 1, 0)
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
             self.close_connection = True
-
-    def log_message(self, *args: Any) -> None:
-        pass
 
 
 class ChatServer(ThreadingHTTPServer):
@@ -223,28 +220,6 @@ def vicuna(messages: list[tuple[str, str]], *, open: bool = False, bos: str = "<
         name = {"user": "USER: ", "assistant": "ASSISTANT: "}.get(role, "")
         text += f"{name}{content}" + ("</s>" if role == "assistant" else " ")
     return text.removesuffix("</s>") if open else text + "ASSISTANT:"
-
-
-class Proxy:
-    """A context manager around what a proxy hears."""
-
-    def __enter__(self) -> Proxy:
-        self.heard = b""
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        threading.Thread(target=self._serve, daemon=True).start()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._socket.close()
-
-    def _serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                client = self._socket.accept()[0]
-                self.heard += client.recv(65536)
-                client.sendall(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
-                client.close()
 
 
 def score_of(request: Request) -> int:

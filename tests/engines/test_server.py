@@ -21,17 +21,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import openai._base_client
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import vjudge as vj
 from servers import (
     ChatServer,
-    Proxy,
     Reply,
     Request,
     Tokenizer,
@@ -42,13 +38,12 @@ from servers import (
     vicuna,
 )
 from vjudge.engines import client
-from vjudge.engines.client import Unanswered, address
-from vjudge.engines.engine import Ask
+from vjudge.engines.client import address
 from vjudge.engines.replies import at_verdict, read_reply
 from vjudge.engines.server import ServerError
 from vjudge.images import open_image
 from vjudge.judge import Judge, load_judge
-from vjudge.prompts import TEMPLATES, Prompt
+from vjudge.prompts import TEMPLATES
 from vjudge.records import Item
 from vjudge.runs import Run
 
@@ -124,10 +119,9 @@ def test_a_whole_grade(rows: Any) -> None:
     texts = [judged.render(row).replace("<image>", "") for row in rows[:20]]
     assert list(frame["id"]) == [row["id"] for row in rows[:20]]
     assert list(frame["score"]) == [scores[text] for text in texts]
-    # 0.6 on the score and 0.08 on each other: shares 0.6 / 0.92 and 0.08 / 0.92.
-    for _, row in frame.iterrows():
-        share = {n: (0.6 if n == row["score"] else 0.08) / 0.92 for n in SCALE}
-        assert row["probabilities"] == pytest.approx(share)
+    # 0.6 on the score and 0.08 on each other
+    share = dict.fromkeys(SCALE, 0.08 / 0.92) | {frame["score"][0]: 0.6 / 0.92}
+    assert frame["probabilities"][0] == pytest.approx(share)
     assert frame["probability_mass"].round(9).eq(0.92).all()
     assert frame["n_prompt_tokens"].eq(100).all() and frame["n_new_tokens"].eq(10).all()
 
@@ -135,12 +129,11 @@ def test_a_whole_grade(rows: Any) -> None:
 def test_what_a_request_holds(rows: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     draws = {"samples": 2, "temperature": 0.7, "top_p": 0.9, "repetition_penalty": 1.03}
-    fields = {"seed": None, "reasoning_effort": "low"}
     with ChatServer(judge) as server:
         grade(ask(server), rows[:1], max_new_tokens=77)
-        grade(ask(server, fields=fields), rows[:1], **draws)
+        grade(ask(server, fields={"seed": None, "reasoning_effort": "low"}), rows[:1])
         grade(ask(server), rows[:1], **draws)
-    first, plain, _, one, two = server.asked
+    first, other, one, two = server.asked
     assert first.headers["authorization"] == f"Bearer {KEY}"
     body = dict(first.body)
     (message,) = body.pop("messages")
@@ -149,9 +142,9 @@ def test_what_a_request_holds(rows: Any, monkeypatch: Any) -> None:
     assert body.items() <= server.requests[0].body.items()  # the short test has the same options
     image, text = message["content"]
     assert text["text"] == TEMPLATES["chat"].render(Item.from_row(rows[0])).parts[-1]
-    shown = np.asarray(open_image(image["image_url"]["url"]))
-    assert np.array_equal(shown, np.asarray(rows[0]["images"][0]))
-    assert plain.body["reasoning_effort"] == "low" and "seed" not in plain.body
+    shown = open_image(image["image_url"]["url"])
+    assert shown.tobytes() == rows[0]["images"][0].tobytes()
+    assert other.body["reasoning_effort"] == "low" and "seed" not in other.body
     assert one.body["top_p"] == 0.9 and one.body["repetition_penalty"] == 1.03
     assert one.body["seed"] != two.body["seed"] and max(one.body["seed"], two.body["seed"]) < 2**31
 
@@ -163,8 +156,7 @@ def test_a_server_without_log_probabilities(rows: Any, capsys: Any) -> None:
     frame, _ = graded(BARE, rows[:2], tokenizer=Tokenizer(chatml), mode="score")
     assert frame["failure"].str.contains("no score of the rubric has a probability").all()
     frame, _ = graded(BARE, rows[:5])
-    assert frame["score"].eq(4).all() and frame["expected_score"].isna().all()
-    assert frame.attrs["without_distribution"] == 5
+    assert frame["score"].eq(4).all() and frame.attrs["without_distribution"] == 5
     assert "no log-probabilities came with it, or" in capsys.readouterr().err
     with pytest.raises(ServerError, match="unknown.*fields= .*by None leaves out"):
         graded(without("logprobs", BARE), rows[:5])
@@ -313,7 +305,7 @@ def by_schema(request: Request) -> Reply:
 def test_an_answer_without_a_verdict_is_closed_by_a_schema(rows: Any, capsys: Any) -> None:
     frame, asked = graded(by_schema, rows[:3], unread="close")
     assert frame["score"].eq(2).all() and frame["closed"].all() and frame.attrs["closed"] == 3
-    assert frame["raw"].str.startswith("It is a fair").all() and frame["probabilities"].isna().all()
+    assert frame["raw"].str.startswith("It is a fair").all()
     assert "3 of 3 verdicts were closed" in capsys.readouterr().err
     _, answer, last = asked[-1].body["messages"]
     assert answer["content"] == "It is a fair answer." and "JSON" in last["content"]
@@ -380,18 +372,16 @@ def test_an_answer_is_held_to_its_schema_where_the_server_can(
     answer = without(refused, completion(json.dumps({"feedback": "Fine.", "score": 4})))
     frame, asked = graded(answer, rows[:2], load={"template": "chat-json"})
     assert frame["score"].eq(4).all()
-    if refused == "nothing":
-        form = asked[0].body["response_format"]["json_schema"]["schema"]
-        assert set(form["properties"]) == {"feedback", "score"}
-    else:
-        assert "refuses a schema (response_format): answers" in capsys.readouterr().err
+    held = "response_format" in asked[0].body
+    free = "refuses a schema (response_format): answers" in capsys.readouterr().err
+    assert (held, free) == (refused == "nothing", refused != "nothing")
 
 
 # --- a server that misbehaves ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "reply", [Reply(b"", status=429), Reply(THREE, cut=40), Reply(THREE, drip=0.02)]
+    "reply", [Reply(b"", status=429), Reply(THREE, cut=-40), Reply(THREE, drip=0.02)]
 )
 def test_what_the_transport_spoils_is_asked_again(rows: Any, reply: Reply) -> None:
     """Refused for now, half an answer, and one that comes byte by byte."""
@@ -412,6 +402,8 @@ GARBAGE = {  # and these are asked for again by the next call
     "not JSON as expected": Reply(b"[" * 100_000),  # too deep
     "no chat completion .KeyError: 'choices'": Reply({}),
     "upstream died": Reply({"error": {"message": "upstream died"}}),
+    "no chat completion .TypeError": Reply({"choices": [{"message": {"content": [5]}}]}),
+    "no chat completion .ValueError": Reply(THREE | {"usage": {"prompt_tokens": "x"}}),
 }
 
 
@@ -420,15 +412,15 @@ def test_odd_replies_are_failures_and_no_answer_is_asked_for_again(
 ) -> None:
     half = Reply(completion("half a \ud83d, [RESULT] 3"))
     with ChatServer(Once(*ANSWERS.values(), *GARBAGE.values(), half)) as server:
-        frame = grade(ask(server), rows[:10], out=tmp_path)
-        assert len(server.asked) == 10
-        again = grade(ask(server), rows[:10], out=tmp_path)
-        assert len(server.asked) == 10 + len(GARBAGE) and again["score"][5:].notna().all()
+        frame = grade(ask(server), rows[:12], out=tmp_path)
+        assert len(server.asked) == 12
+        again = grade(ask(server), rows[:12], out=tmp_path)
+        assert len(server.asked) == 12 + len(GARBAGE) and again["score"][5:].notna().all()
     # the server is gone by now
-    assert grade(ask(server), rows[:10], out=tmp_path)["raw"].equals(again["raw"])
+    assert grade(ask(server), rows[:12], out=tmp_path)["raw"].equals(again["raw"])
     for part, failure in zip([*ANSWERS, *GARBAGE], frame["failure"], strict=False):
         assert re.search(part, failure)
-    assert frame["score"][9] == 3 and frame["raw"][2] == "I can't judge this."
+    assert frame["score"][11] == 3 and frame["raw"][2] == "I can't judge this."
 
 
 def test_a_server_that_goes_down_ends_the_call_and_loses_nothing(
@@ -446,16 +438,21 @@ def test_a_server_that_goes_down_ends_the_call_and_loses_nothing(
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
+        # A byte of the header now and then held a call with a time-out of 1 s for 86 s.
+        (Reply(drip=0.2), "no whole answer in time, repeated up to 1 times"),
         (Reply(b"", status=307, headers={"Location": "http://localhost:1"}), "HTTP 307"),
         (Reply(THREE | {"model": "judge-1-mini"}), "'judge-1-mini' answered, and 'judge-1' was"),
         (Reply({}, status=404), "HTTP 404.*correct base_url"),
     ],
 )
 def test_a_server_that_cannot_be_used_is_refused_at_the_start(
-    rows: Any, reply: Reply, reason: str
+    rows: Any, reply: Reply, reason: str, monkeypatch: Any
 ) -> None:
+    monkeypatch.setattr(client, "RETRIES", 1)
+    started = time.monotonic()
     with pytest.raises(ServerError, match=f"short test request: .*{reason}"):
-        graded(lambda request: reply, rows[:9])
+        graded(lambda request: reply, rows[:9], load={"timeout": 0.5})
+    assert time.monotonic() - started < 5
 
 
 @pytest.mark.parametrize("said", ["judge-1", "judge-1-2026-05-13", "judge-1@main", None])
@@ -491,69 +488,10 @@ def test_retry_after_is_obeyed_and_where_waiting_does_not_help_the_call_ends(
     assert 0.9 <= asked[1].time - asked[0].time < 5
 
 
-def test_a_server_that_drips_is_left_in_time(rows: Any, monkeypatch: Any) -> None:
-    """A byte of the header now and then held a call with a time-out of 1 s for 86 s."""
-    monkeypatch.setattr(client, "RETRIES", 1)
-
-    def serve() -> None:
-        with suppress(OSError):
-            while True:
-                threading.Thread(target=drip, args=(listener.accept()[0],), daemon=True).start()
-
-    def drip(connection: socket.socket) -> None:
-        with connection, suppress(OSError):
-            connection.recv(1 << 16)
-            for byte in b"HTTP/1.1 200 OK\r\nX-Slow: " + b"x" * 1000:
-                connection.send(bytes([byte]))
-                time.sleep(0.2)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=serve, daemon=True).start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-        started = time.monotonic()
-        with pytest.raises(ServerError, match="no whole answer in time, repeated up to 1 times"):
-            grade(load_judge("openai:m", base_url=url, timeout=0.5), rows[:1])
-    assert time.monotonic() - started < 5  # two looks and two attempts, half a second each
-
-
 def test_reasoning_is_kept_beside_the_feedback(rows: Any) -> None:
     thought = completion("Fine. [RESULT] 3", reasoning_content="[RESULT] 1, I first thought")
     frame, _ = graded(thought, rows[:1])
     assert frame["score"][0] == 3 and frame["reasoning"][0].endswith("I first thought")
-
-
-def test_a_free_question_has_no_marker_and_no_scale() -> None:
-    """The answers of a builder or a policy; an empty marker was an error once it was looked for."""
-    with ChatServer(lambda request: Reply(PROSE), tokenizer=Tokenizer(chatml)) as server:
-        engine = ask(server).engine
-        (batch,) = engine.answer([Prompt(("What is it?",))], [[]], Ask(max_new_tokens=5))
-    assert (batch[0].text, batch[0].failure) == ("It is a fair answer.", None)
-
-
-NAMES = "choices message content finish_reason logprobs top_logprobs token logprob usage".split()
-SIMPLE = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
-JSON = st.recursive(
-    SIMPLE | st.just("[RESULT] 3"),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
-    ),
-    max_leaves=20,
-)
-
-
-@given(JSON)
-def test_any_reply_is_read_or_refused(body: Any) -> None:
-    """What a server says never ends a run: it is an answer, or a failure with its reason."""
-    choice = THREE["choices"][0] | {"logprobs": body}
-    replies = [THREE | {"usage": body}, THREE | {"choices": [body]}, THREE | {"choices": [choice]}]
-    if isinstance(body, dict):
-        replies.append(body)
-    for one in replies:
-        with suppress(Unanswered):
-            answer, tokens = read_reply(one, 0, "judge-1", KEY)
-            answer.text.encode()
-            scores = at_verdict(answer.text, tokens, "[RESULT]", SCALE) or {}
-            assert not any(value > 2 for value in scores.values())
 
 
 # --- safety: the key stays on the way -------------------------------------------------------------
@@ -564,41 +502,34 @@ def test_a_key_is_nowhere_but_in_the_header(
 ) -> None:
     """Whole, in parts, in capitals, backwards, in hexadecimal digits or base64."""
     monkeypatch.setenv("MY_KEY", KEY + "\n")
-    parts = [KEY[at : at + 9] for at in range(0, len(KEY), 9)]
-    shapes = [KEY, f"{KEY[:20]} ... {KEY[20:]}", "\n".join(parts), KEY.encode().hex()]
-    shapes += [KEY.upper(), KEY[::-1]]
-    for start in ("Bearer ", "x", ""):
-        shapes.append(base64.b64encode(f"{start}{KEY}".encode()).decode())
-    echo = f"{KEY[:15]} and then {base64.b64encode(KEY.encode()).decode()}"
+    coded = base64.b64encode(f"x{KEY}".encode()).decode()
+    shapes = [KEY, f"{KEY[:20]} ... {KEY[20:]}", KEY.upper(), KEY[::-1], KEY.encode().hex(), coded]
     replies = [Reply(completion(f"It is {one}, they say. [RESULT] 4")) for one in shapes]
-    error = {"error": {"message": echo}}
-    replies += [Reply(error, status=400), Reply(f"<p>{echo}</p>".encode()), Reply({"error": echo})]
-    replies += [Reply(THREE | {"model": echo}), Reply(error, status=403)]
+    error = {"error": {"message": f"{KEY[:15]} and then {coded}"}}
+    replies += [Reply(error, status=400), Reply(f"<p>{KEY}</p>".encode()), Reply(error)]
+    replies += [Reply(THREE | {"model": KEY}), Reply(error, status=403)]
     with ChatServer(Once(*replies)) as server:
         judged = ask(server, key_variable="MY_KEY")
         with pytest.warns(RuntimeWarning, match="HTTP 403") as stop:
-            frame = grade(judged, rows[:15], out=tmp_path)
+            frame = grade(judged, rows[:12], out=tmp_path)
     assert {request.headers["authorization"] for request in server.requests} == {f"Bearer {KEY}"}
-    assert list(frame["score"].notna()) == [True] * 9 + [False] * 6
-    assert frame["raw"][:9].str.fullmatch(r"(?s)It is .*\[key\].* they say.*").all()
+    assert list(frame["score"].notna()) == [True] * 6 + [False] * 6
+    assert frame["raw"][:6].str.fullmatch(r"(?s)It is .*\[key\].* they say.*").all()
     shown = [path.read_text(encoding="utf-8") for path in tmp_path.iterdir()]
     shown += [str(stop[0].message), frame.to_csv(), repr(judged), repr(vars(judged.engine))]
-    shown += capsys.readouterr()
-    for shape in shapes[3:]:
-        for at in range(8, len(shape) - 9):
-            assert not any(shape[at : at + 8].lower() in text.lower() for text in shown)
+    text = "".join([*shown, *capsys.readouterr()]).lower()
+    for shape in shapes[2:]:
+        assert not any(shape[at : at + 8].lower() in text for at in range(8, len(shape) - 9))
 
 
 def test_this_machine_is_reached_without_a_proxy(rows: Any, monkeypatch: Any) -> None:
-    """The proxy got the key."""
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    with Proxy() as proxy, ChatServer(judge) as server:
-        for variable in ("HTTP_PROXY", "all_proxy"):
-            monkeypatch.setenv(variable, proxy.url)
-        for host in ("127.0.0.1", "localhost"):
+    """The proxy got the key; nothing listens at this one."""
+    for variable in ("HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:1")
+    for host in ("127.0.0.1", "localhost"):
+        with ChatServer(judge) as server:
             server.url = server.url.replace("127.0.0.1", host)
-            assert grade(ask(server), rows[:2])["failure"].isna().all() and proxy.heard == b""
-    assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+            assert grade(ask(server), rows[:1])["failure"].isna().all()
 
 
 @pytest.mark.parametrize(
@@ -607,7 +538,6 @@ def test_this_machine_is_reached_without_a_proxy(rows: Any, monkeypatch: Any) ->
         ("", {}, "OPENAI_API_KEY is not set"),
         ("", {"base_url": "http://127.0.0.1:1/v1", "key_variable": "MY_KEY"}, "MY_KEY is not set"),
         (KEY, {"base_url": "http://gpu-node/v1"}, "in the clear"),
-        (KEY, {"base_url": "http://localhost.example.org/v1"}, "in the clear"),
         (KEY, {"base_url": "http://127.0.0.1.example.org/v1"}, "in the clear"),
         (KEY, {"base_url": "ftp://a/v1"}, "use one like"),
         (KEY, {"base_url": "a/v1"}, "use one like"),
@@ -628,8 +558,8 @@ def test_keys_and_addresses(monkeypatch: Any, key: str, options: Any, message: s
 
 def test_transformers_own_server_judges_as_the_engine_here(tmp_path: Path) -> None:
     """The same checkpoint and wording behind a server and here: the same texts."""
-    for name in ("fastapi", "uvicorn"):
-        pytest.importorskip(name)
+    pytest.importorskip("fastapi")
+    pytest.importorskip("uvicorn")
     from transformers import LlavaProcessor
 
     local: Any = load_judge("tiny", device="cpu")
@@ -647,8 +577,8 @@ def test_transformers_own_server_judges_as_the_engine_here(tmp_path: Path) -> No
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     start = "from transformers.cli.transformers import main; main()"
-    command = [sys.executable, "-c", start, "serve", str(folder), "--port", port]
-    command += ["--host", "127.0.0.1", "--device", "cpu", "--dtype", "float32"]
+    options = f"--port {port} --host 127.0.0.1 --device cpu --dtype float32".split()
+    command = [sys.executable, "-c", start, "serve", str(folder), *options]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     log = tmp_path / "log"
     with log.open("wb") as stream:

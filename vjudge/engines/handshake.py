@@ -85,7 +85,7 @@ class Handshake:
         """Compare the judge's own prompts, one of each form, and answers that are continued."""
         begun = f"It is so.\n{self.ask.marker}"
         served = self.scale(self.ask.marker, self.ask.scale(jobs[0][0]))
-        if self.ask.scores and served is not None:
+        if self.ask.scores and served:
             begun = served.behind[()]
         forms = {(prompt.n_images, prompt.system): prompt for _, prompt, _ in jobs}
         prompts = list(forms.values())
