@@ -309,7 +309,7 @@ def test_what_vllm_would_do_otherwise_is_refused_at_the_start(
     one = judge.template.render(Item.from_row(rows[0]))
     for options in ({"repetition_penalty": 1.05}, {"mode": "value"}):
         with pytest.raises(ValueError, match='engine="hf"'):
-            judge.engine.answer([one], [[]], Ask(**options))
+            list(judge.engine.answer([one], [[]], Ask(**options)))
     assert not llm.calls
 
 
