@@ -1,11 +1,9 @@
-"""Rewards over ordered pairs by hand, pairs and what was left out of them, best of n, a file."""
+"""Rewards over ordered pairs by hand, pairs and what was left out of them, best of n."""
 
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,8 +15,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vjudge import preference
-from vjudge.data import CollectionError
-from vjudge.preference import rewards
 
 NAN = float("nan")
 CHOICES = {-1: "a", 0: "tie", 1: "b", None: None}  # points of the second response -> the verdict
@@ -32,15 +28,6 @@ def candidates(n: int, k: int, **more: Any) -> list[dict[str, Any]]:
         row = {"id": f"q{number}", "instruction": f"What is {number}?", "responses": texts}
         rows.append(row | {"images": [Image.new("RGB", (8, 8), "teal")], **more})
     return rows
-
-
-def scored(values: list[float], texts: list[str] | None = None) -> Any:
-    """One question whose responses have these scores, and its rewards."""
-    (row,) = candidates(1, len(values), true_scores=[1.0, 2.0, 3.0, 4.0, 5.0][: len(values)])
-    if texts:
-        row["responses"] = texts
-    judge = SimpleNamespace(grade=lambda items: pd.DataFrame({"score": values}))
-    return [row], preference.reward(judge, [row])
 
 
 def compared(rows: Any, rule: Callable[[str, str], Any], **options: Any) -> pd.DataFrame:
@@ -119,13 +106,10 @@ def test_scores_of_candidates_of_ones_own_keep_their_picture_and_what_is_missing
 
 
 def test_extremes_and_all_pairs_with_margins_and_lengths() -> None:
-    texts = [
-        "word word word 3",
-        " ".join(["word"] * 30) + " 30",
-        "word word word word 4",
-        "a b c d",
-    ]
-    rows, frame = scored([2.0, 5.0, 1.0, 5.0], texts)
+    texts = ["word " * 4, "word " * 31, "word " * 5, "a b c d"]
+    rows = candidates(1, 4, responses=texts, true_scores=[1.0, 2.0, 3.0, 4.0])
+    graded = pd.DataFrame({"score": [2.0, 5.0, 1.0, 5.0]})
+    frame = preference.reward(SimpleNamespace(grade=lambda items: graded), rows)
     (pair,) = preference.make_pairs(rows, frame).to_dict("records")
     assert pair["id"] == "q0/1-2" and pair["margin"] == 4 and pair["true_rejected"] == 3
     every = preference.make_pairs(rows, frame, every=True)
@@ -135,29 +119,15 @@ def test_extremes_and_all_pairs_with_margins_and_lengths() -> None:
     assert set(near["id"]) == {"q0/3-0", "q0/3-2"}
     reasons = {"one response more than 2 times as long": 2, "a tie": 1, "margin not above 1": 1}
     assert near.attrs["left_out"] == {f"pair: {reason}": n for reason, n in reasons.items()}
-    rows, frame = scored([1.0, 2.0], ["一只猫", "一只很大很大很大的猫坐在垫子上"])
-    assert preference.make_pairs(rows, frame, max_length_ratio=2).empty, "characters are words"
-
-
-def test_responses_that_a_check_finds_make_no_pair_and_are_counted() -> None:
-    repeated = "(1) It is red. (2) IT IS  RED."
-    texts = [repeated, "(1) It is red. (2) It is round.", "(1) It is blue. (2) It is flat."]
-    rows, frame = scored([5.0, 4.0, 1.0], texts)
-    shares = [preference.repetition(text) for text in [*texts, "红。圆。红。", "", "..."]]
-    assert shares == pytest.approx([0.5, 0, 0, 1 / 3, 0, 0])
-    assert preference.make_pairs(rows, frame)["chosen"].tolist() == [repeated]
-    pairs = preference.make_pairs(rows, frame, leave_out=preference.repetition)
-    assert pairs["chosen"].tolist() == [texts[1]]
-    assert pairs.attrs["left_out"] == {"response: left out by its text": 1}
-    none = preference.make_pairs(rows, frame, leave_out=lambda text: text != repeated)
-    assert none.attrs["left_out"] == {"response: left out by its text": 2, rewards.FEWER: 1}
 
 
 def test_best_of_n_is_the_mean_over_every_choice_of_n_and_counts_what_is_left_out() -> None:
     rng = np.random.default_rng(3)
     values = rng.normal(size=6)
     judged = rng.integers(0, 3, 6).astype(float)
-    for n, best in enumerate(rewards.expected_best(judged, values), start=1):
+    shared = {"id": "q", "times": 1, "group": "g", "reward": judged, "true_score": values}
+    curve = preference.best_of_n(pd.DataFrame(shared), n_resamples=0)
+    for n, best in curve["estimate"].items():
         means = []
         for choice in itertools.combinations(range(6), n):
             chosen = list(choice)
@@ -165,29 +135,9 @@ def test_best_of_n_is_the_mean_over_every_choice_of_n_and_counts_what_is_left_ou
         assert best == pytest.approx(np.mean(means))
     columns = {"reward": [1.0, 2.0, 5.0, 1.0, NAN], "true_score": [1.0, 5.0, 2.0, 4.0, 3.0]}
     columns |= {"id": list("ppqqr"), "times": [2, 1, 1, 2, 3], "group": list("aabbc")}
-    table = pd.DataFrame(columns)
-    curve = preference.best_of_n(table, n_resamples=200)
-    assert list(curve.index) == [1, 2, 3]
-    assert (curve["n"] == 2).all() and (curve["missing"] == 1).all()
+    curve = preference.best_of_n(pd.DataFrame(columns), n_resamples=200)
+    assert curve[["n", "missing"]].to_numpy().tolist() == [[2, 1]] * 3
     by_hand = [(7 / 3 + 10 / 3) / 2, (11 / 3 + 8 / 3) / 2, 3.5]
     assert curve["estimate"].tolist() == pytest.approx(by_hand)
     with pytest.raises(ValueError, match=r"a true score for every answer \(3 left out\)"):
-        preference.best_of_n(table.assign(true_score=NAN))
-
-
-def test_a_file_holds_each_picture_once_and_nothing_its_reader_would_change(tmp_path: Path) -> None:
-    pairs = preference.make_pairs(*scored([2.0, 5.0, 1.0]), every=True)
-    path = preference.write_llava_next(pairs.assign(id=["../../up", "b", "c"]), tmp_path / "out")
-    entries = json.loads(path.read_text("utf-8"))
-    assert list(entries[0]) == ["id", "image", "prompt", "chosen", "rejected"]
-    assert len(entries) == 3 and entries[0]["prompt"] == "What is 0?"
-    picture = path.parent / "images" / entries[0]["image"]
-    assert {file for file in tmp_path.rglob("*") if file.is_file()} == {path, picture}
-    assert Image.open(picture).size == (8, 8)
-    row = {"id": "x", "instruction": "Where is it?", "images": [], "chosen": "a", "rejected": "b"}
-    for field, text, what in (
-        ("instruction", "Where is <image>?", "spells <image>"),
-        ("rejected", None, "is missing or blank"),
-    ):
-        with pytest.raises(CollectionError, match=rf"row 0 \(id 'x'\), {field}: {what}"):
-            preference.write_llava_next([row | {field: text}], tmp_path)
+        preference.best_of_n(pd.DataFrame(columns).assign(true_score=NAN))

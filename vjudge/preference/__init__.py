@@ -13,8 +13,8 @@ from vjudge import lazy
 
 _NAMES = {
     "candidates": "DRAWS draw prompt_of respond",
-    "dpo": "PUBLISHED run_rounds train",
-    "rewards": "best_of_n make_pairs repetition reward write_llava_next",
+    "dpo": "PUBLISHED train",
+    "rewards": "best_of_n make_pairs reward",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOMES)

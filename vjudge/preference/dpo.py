@@ -1,4 +1,4 @@
-"""Direct preference optimisation by TRL's trainer: one round, and rounds one after another.
+"""Direct preference optimisation by TRL's trainer: one round.
 
 The reference is the policy that a round starts from. Weights that train, and those that a round
 leaves, are float32 whatever is computed in: at the published rate of 5e-7 a step lies far below
@@ -11,30 +11,24 @@ import copy
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import datasets
 import torch
 import transformers
 
-import vjudge
 from vjudge import data, models
 from vjudge.comparing import check_rows
-from vjudge.engines.engine import say
 from vjudge.engines.vision import left_padded
 from vjudge.judge import load_judge
 from vjudge.models import placement
-from vjudge.preference.candidates import draw
-from vjudge.preference.rewards import checked, make_pairs, reward
-from vjudge.runs import plain, replace_file
+from vjudge.preference.rewards import checked
+from vjudge.runs import replace_file
 from vjudge.training import weights
 from vjudge.training.collate import CPU, Coder, encode_pictures
 
 try:
-    import peft
     import trl
 except ImportError as error:
     raise ImportError(f"{error}: preference learning needs pip install 'vjudge[train]'") from error
@@ -98,13 +92,14 @@ def train(
         options: of `trl.DPOConfig`, before those in `PUBLISHED`.
 
     Returns:
-        The record in `dpo.json`: identity, pairs, steps, versions; changed and relative, see
-        `training.weights.movement`; `log`, TRL's metrics by step: loss, rewards/margins and so on.
+        The record in `dpo.json`: settings, steps, and `log`, TRL's metrics by step: loss,
+        rewards/margins and so on.
 
     Raises:
         CollectionError: every pair without a text, or longer than `max_length`; there is none.
         ValueError: the folder can't be trained; another round stands in `out`.
     """
+    # 1) the pairs, and what the folder holds already
     if quantization and lora is None:
         raise ValueError("quantised weights can't train: give lora= too")
     rows = checked(pairs)
@@ -114,7 +109,10 @@ def train(
         )
     out = Path(out)
     options = PUBLISHED | options
+    texts = [{**row, "response_a": row["chosen"], "response_b": row["rejected"]} for row in rows]
     settings = {
+        "start": models.weights_fingerprint(models.locate(policy)),
+        "pairs": data.fingerprint(texts),
         "freeze": list(freeze),
         "lora": lora,
         "quantization": quantization,
@@ -122,11 +120,11 @@ def train(
         "max_length": max_length,
         **options,
     }
-    record = _record(out, policy, rows, settings)
+    record = weights.claim(out / RECORD, settings, begin=False)
     if "log" in record:
         return record
 
-    # 1) the policy; weights that train in full are read in float32
+    # 2) the policy; weights that train in full are read in float32
     device = placement.choose_device()
     precision = placement.choose_dtype(dtype, device)
     held = "float32" if lora is None else str(precision).removeprefix("torch.")
@@ -135,15 +133,7 @@ def train(
     coder = Coder(model, loaded.template.conversation)
     _check_lengths(coder, rows, max_length)
 
-    # 2) what trains, and the reference, which is computed in the same way
-    encode_pictures(model)
-    network = model.model.train()
-    reference = adapters = None
-    if lora is None:
-        weights.prepare(model, freeze=freeze, lora=None)
-        reference = copy.deepcopy(network).eval()
-    else:
-        adapters = weights.adapters_of(network, freeze, lora)
+    reference, adapters = _prepared(model, freeze, lora)
 
     # 3) train
     arguments = trl.DPOConfig(
@@ -154,10 +144,9 @@ def train(
         **ALWAYS,
         **options,
     )
-    out.mkdir(parents=True, exist_ok=True)
-    replace_file(out / RECORD, json.dumps(record) + "\n")  # nothing is refused from here on
+    weights.claim(out / RECORD, settings)  # nothing is refused from here on
     trainer = Trainer(
-        model=network,
+        model=model.model,
         ref_model=reference,
         args=arguments,
         train_dataset=datasets.Dataset.from_dict({"row": range(len(rows))}),
@@ -167,11 +156,28 @@ def train(
     )
     trainer.remove_callback(transformers.PrinterCallback)
     weights.train_in_float32(trainer.model)  # TRL makes adapters on quantised weights bfloat16
-    before = weights.weight_samples(trainer.model)
     trainer.train(resume_from_checkpoint=weights.last_checkpoint(out / "checkpoints"))
 
     # 4) store
-    return _store(trainer, model, policy, out, record, before, n_pairs=len(rows))
+    network = trainer.model
+    if adapters is not None:
+        network = weights.merged(network, policy, out / "adapters", dtype=torch.float32)
+    weights.write_checkpoint(network, model.folder, out)
+    record["steps"] = trainer.state.global_step
+    record["log"] = [entry for entry in trainer.state.log_history if "loss" in entry]
+    replace_file(out / RECORD, json.dumps(record, indent=1) + "\n")
+    shutil.rmtree(out / "checkpoints", ignore_errors=True)
+    return record
+
+
+def _prepared(model: Any, freeze: Sequence[str], lora: Any) -> tuple[Any, Any]:
+    """The reference, which is computed in the same way, or the settings of adapters."""
+    encode_pictures(model)
+    model.model.train()
+    if lora is not None:
+        return None, weights.adapters_of(freeze, lora)
+    weights.prepare(model, freeze=freeze, lora=None)
+    return copy.deepcopy(model.model).eval(), None
 
 
 class Trainer(weights.OwnCheckpoints, trl.DPOTrainer):
@@ -182,82 +188,15 @@ class Trainer(weights.OwnCheckpoints, trl.DPOTrainer):
         return dataset
 
 
-def _record(
-    out: Path, policy: str | Path, rows: Sequence[Any], settings: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The record of this round, as far as it got; refuses a folder of another one."""
-    folder = models.locate(policy)
-    start = models.weights_fingerprint(folder)
-    if not start or not (folder / "config.json").exists():
-        raise ValueError(f"{policy} holds no checkpoint to train")
-    texts = [{**row, "response_a": row["chosen"], "response_b": row["rejected"]} for row in rows]
-    plan = {
-        "start": start,
-        "pairs": data.fingerprint(texts),
-        "settings": json.loads(json.dumps(settings)),
-    }
-    file = out / RECORD
-    if not file.exists():
-        if out.exists() and any(out.iterdir()):
-            raise ValueError(f"{out} holds something else than a round: use another folder")
-        return {"identity": plan}
-    record = json.loads(file.read_text("utf-8"))
-    different = [name for name in plan if record["identity"].get(name) != plan[name]]
-    if different:
-        names = " and ".join(different)
-        raise ValueError(f"{out} holds a round with other {names}: use another folder")
-    return record
-
-
 def _check_lengths(coder: Coder, rows: Sequence[Mapping[str, Any]], max_length: int) -> None:
     """Refuse all pairs that are longer than allowed."""
     lengths = []
     for row in rows:
         prompt, responses = encode(coder, row)
         lengths.append(len(prompt) + max(map(len, responses)))
-    check_rows(
-        rows,
-        "length",
-        [length <= max_length for length in lengths],
-        f"exceeds max_length={max_length}",
-        f"raise it, to {max(lengths)} for all, or leave the pair out",
-    )
-
-
-def _store(
-    trainer: Trainer,
-    model: Any,
-    policy: str | Path,
-    out: Path,
-    record: dict[str, Any],
-    before: dict[str, torch.Tensor],
-    *,
-    n_pairs: int,
-) -> dict[str, Any]:
-    """Write the policy and its record, and say so where its weights hardly moved."""
-    network = trainer.model
-    checkpoints = out / "checkpoints"
-    if isinstance(network, peft.PeftModel):
-        layers = [f"{name}.weight" for name in network.base_model.targeted_module_names]
-        whole = models.load(policy, device="cpu", dtype="float32").model.state_dict()
-        before = {name: whole[name] for name in layers}
-        network = weights.merged(network, policy, checkpoints / "adapters", dtype=torch.float32)
-    moved = weights.movement(before, network.state_dict())
-    still = weights.movement_line(moved)
-    if still:
-        say(f"{out.name}: {still}")
-    weights.write_checkpoint(network, model.folder, out)
-    packages = (vjudge, torch, transformers, trl, peft)
-    record |= {
-        "pairs": n_pairs,
-        "steps": int(trainer.state.global_step),
-        **moved,
-        "versions": {module.__name__: module.__version__ for module in packages},
-        "log": [entry for entry in trainer.state.log_history if "loss" in entry],
-    }
-    replace_file(out / RECORD, json.dumps(plain(record), indent=1) + "\n")
-    shutil.rmtree(checkpoints, ignore_errors=True)
-    return record
+    sound = [length <= max_length for length in lengths]
+    remedy = f"raise it, to {max(lengths)} for all, or leave the pair out"
+    check_rows(rows, "length", sound, f"exceeds max_length={max_length}", remedy)
 
 
 def batch_of(coder: Coder, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -284,65 +223,3 @@ def encode(coder: Coder, row: Mapping[str, Any]) -> tuple[list[int], list[list[i
     images = images_of(coder, row)
     prompt = coder.conversation.wrap(row["instruction"], len(images))
     return coder.encode(prompt, images, [row["chosen"], row["rejected"]])
-
-
-def run_rounds(
-    policy: str | Path,
-    questions: Sequence[Any],
-    judge: Any,
-    out: str | Path,
-    *,
-    rounds: int = 3,
-    draws: Mapping[str, Any] | None = None,
-    rewards: Mapping[str, Any] | None = None,
-    pairs: Mapping[str, Any] | None = None,
-    training: Mapping[str, Any] | None = None,
-) -> list[SimpleNamespace]:
-    """Improve a policy by a judge's preferences over rounds: draw, reward, pair, train.
-
-    Args:
-        policy: the checkpoint that the first round starts from.
-        questions, judge: what the policy answers in each round, with a rubric where the `Judge`
-            needs one.
-        out: gets `round-1` and so on, each with candidates, rewards, policy and pairs.json; an
-            interrupted call goes on where it stopped. Who removes a round's folder and the later
-            ones has them made anew.
-        rounds: how many; three as published.
-        draws, rewards, pairs, training: options of `draw`, `reward`, `make_pairs` and `train`; the
-            seeds of draws and training grow by one a round.
-
-    Returns:
-        What each round made: candidates, rewards, pairs, record (of `train`) and policy, the
-        folder of what it left.
-
-    Raises:
-        CollectionError: bad questions; no pairs are left. RunError, ValueError: a folder holds
-            another call's round.
-    """
-    start = policy
-    results = []
-    draws = {"seed": 0, **(draws or {})}
-    training = {"seed": 0, **(training or {})}
-    for number in range(rounds):
-        folder = Path(out) / f"round-{number + 1}"
-        # 1) draw; then the policy is let go of: training needs its memory
-        own = {**draws, "seed": draws["seed"] + number, "out": folder / "candidates"}
-        name = f"{Path(policy).name}, {number} rounds"
-        rows = draw(replace(load_judge(start), name=name), questions, **own)
-        # 2) reward and pair
-        rewarded = reward(judge, rows, out=folder / "rewards", **(rewards or {}))
-        chosen = make_pairs(rows, rewarded, **(pairs or {}))
-        # 3) train
-        own = {**training, "seed": training["seed"] + number}
-        record = train(start, chosen, folder / "policy", **own)
-        kept = chosen.drop(columns="images").to_dict("records")
-        account = plain({"account": chosen.attrs, "pairs": kept})
-        text = json.dumps(account, indent=1, ensure_ascii=False)
-        replace_file(folder / "pairs.json", text + "\n")
-        start = folder / "policy"
-        results.append(
-            SimpleNamespace(
-                candidates=rows, rewards=rewarded, pairs=chosen, record=record, policy=start
-            )
-        )
-    return results

@@ -11,14 +11,11 @@ a_ij was not published (LLaVA-VL/LLaVA-NeXT#372, #384), so the sign is stated he
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,10 +23,8 @@ import pandas as pd
 
 from vjudge.comparing import POINTS, check_rows, parts_of
 from vjudge.data import check_pictures, n_words, rows_of
-from vjudge.images import fingerprint, open_image
 from vjudge.metrics.tables import design_of, tabulate
 from vjudge.records import NAN, text_of, unit_of
-from vjudge.runs import replace_file
 
 PAIR = (
     *("id", "question", "instruction", "images", "margin", "group"),
@@ -103,24 +98,6 @@ def _by_pairs(table: pd.DataFrame, run: pd.DataFrame) -> np.ndarray:
     return rewards
 
 
-def repetition(text: str) -> float:
-    """The share of a text's sentences that repeat an earlier one in the same words.
-
-    Sentences end in a full stop, a question or exclamation mark, a line's end, or a number such as
-    "(2)"; a text without sentences has a share of 0.
-
-    >>> repetition("It is red. It is red."), repetition("It is red and round.")
-    (0.5, 0.0)
-    """
-    sentences = []
-    for part in re.split(r"\(\d+\)|[.!?。！？\n]+", text):
-        if part.strip():
-            sentences.append(" ".join(part.casefold().split()))
-    if not sentences:
-        return 0.0
-    return 1 - len(set(sentences)) / len(sentences)
-
-
 def make_pairs(
     candidates: Sequence[Mapping[str, Any]],
     rewards: pd.DataFrame,
@@ -128,18 +105,15 @@ def make_pairs(
     every: bool = False,
     min_margin: float = 0.0,
     max_length_ratio: float = math.inf,
-    leave_out: Callable[[str], Any] | None = None,
 ) -> pd.DataFrame:
     """Pair the best with the worst response of each question, as published.
 
     Args:
-        candidates, rewards: from `draw`, and from `reward` on them; of equal rewards the response
-            that was drawn first is taken.
+        candidates, rewards: from `draw`, and from `reward` on them; a response without a reward
+            makes no pair, and of equal rewards the one that was drawn first is taken.
         every: whether to take every two responses instead.
         min_margin: the difference of rewards must be larger; ties never make a pair.
         max_length_ratio: the most words of the longer response for one of the shorter.
-        leave_out: a check of a response's text, such as `repetition`; where it holds, the response
-            makes no pair.
 
     Returns:
         One row a pair: id ("question/i-j", the chosen one first), question, instruction, images,
@@ -152,20 +126,11 @@ def make_pairs(
     pairs = []
     left_out[FEWER] = len(questions) - rewards["id"].nunique()
     for id, part in rewards.groupby("id", sort=False):
-        # 1) the responses that can be paired
-        answers = []
-        for answer in part.to_dict("records"):
-            if leave_out is not None and leave_out(answer["response"]):
-                left_out["response: left out by its text"] += 1
-            elif math.isnan(answer["reward"]):
-                left_out["response: without a reward"] += 1
-            else:
-                answers.append(answer)
+        answers = part.dropna(subset="reward").to_dict("records")
+        left_out["response: without a reward"] += len(part) - len(answers)
         if len(answers) < 2:
             left_out[FEWER] += 1
             continue
-
-        # 2) the pairs of them
         for duel in combinations(answers, 2) if every else [answers]:
             better = max(duel, key=itemgetter("reward"))
             worse = min(duel, key=itemgetter("reward"))
@@ -227,10 +192,10 @@ def best_of_n(rewards: pd.DataFrame, **options: Any) -> pd.DataFrame:
     curves = []
     groups = []
     for _, part in rewards.groupby("id", sort=False):
-        preferred = np.repeat(part["reward"].to_numpy(float), part["times"])
-        worth = np.repeat(part["true_score"].to_numpy(float), part["times"])
-        if not np.isnan(preferred + worth).any():
-            curves.append(expected_best(preferred, worth))
+        answers = part.iloc[np.repeat(np.arange(len(part)), part["times"])].sort_values("reward")
+        if not answers[["reward", "true_score"]].isna().any(axis=None):
+            worth = answers.groupby("reward")["true_score"].transform("mean")
+            curves.append(_best_of_each(worth.to_numpy(float)))
             groups.append(part["group"].iloc[0])
     missing = rewards["id"].nunique() - len(curves)
     if not curves:
@@ -250,19 +215,13 @@ def best_of_n(rewards: pd.DataFrame, **options: Any) -> pd.DataFrame:
     )
 
 
-def expected_best(rewards: np.ndarray, values: np.ndarray) -> list[float]:
-    """The mean value of the highest reward among n, over all choices of n = 1 to all answers."""
+def _best_of_each(worth: np.ndarray) -> list[float]:
+    """The mean of the last value among n of a sorted list, for n from 1 to all of them."""
+    places = range(len(worth))
     means = []
-    for n in range(1, len(rewards) + 1):
-        total = 0.0
-        below = 0  # answers with a smaller reward
-        for level in np.unique(rewards):
-            equal = values[rewards == level]
-            upto = below + len(equal)
-            ways = math.comb(upto, n) - math.comb(below, n)
-            total += ways * float(equal.mean())
-            below = upto
-        means.append(total / math.comb(len(rewards), n))
+    for n in range(1, len(worth) + 1):
+        ways = [math.comb(place, n - 1) for place in places]  # in which this one is the last of n
+        means.append(float(worth @ ways) / math.comb(len(worth), n))
     return means
 
 
@@ -274,36 +233,3 @@ def checked(pairs: Any) -> list[dict[str, Any]]:
         sound = [text_of(row, name) is not None for row in rows]
         check_rows(rows, name, sound, "is missing or blank", "fill it in or leave the pair out")
     return [{**row, "images": list(row.get("images") or ())} for row in rows]
-
-
-def write_llava_next(pairs: Any, folder: str | Path) -> Path:
-    """Write pairs for LLaVA-NeXT's DPO code: `pairs.json` (its --data_path), images in `images/`.
-
-    CollectionError: a pair without a text, or whose instruction spells "<image>", which that code
-    would delete.
-
-    Source: LLaVA-VL/LLaVA-NeXT llava/train/train_dpo.py (DPODataset), which puts the image's mark
-    before the prompt.
-    """
-    rows = checked(pairs)
-    sound = ["<image>" not in row["instruction"] for row in rows]
-    check_rows(
-        rows, "instruction", sound, "spells <image>", "its reader deletes it: leave the pair out"
-    )
-    images = Path(folder) / "images"
-    images.mkdir(parents=True, exist_ok=True)
-    entries = []
-    for row in rows:
-        names = []
-        for source in row["images"]:
-            image = open_image(source)
-            names.append(f"{fingerprint(image)[:24]}.png")
-            image.save(images / names[-1])
-        entry: dict[str, Any] = {"id": str(row["id"])}
-        if names:
-            entry["image"] = names[0] if len(names) == 1 else names
-        entry |= {"prompt": row["instruction"], "chosen": row["chosen"]}
-        entries.append(entry | {"rejected": row["rejected"]})
-    path = Path(folder) / "pairs.json"
-    replace_file(path, json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
-    return path
