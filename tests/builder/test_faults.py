@@ -101,12 +101,13 @@ def test_a_number_is_a_leak_only_as_the_score_of_the_text_itself():
 
 
 def test_feedback_loses_its_closing_and_names_its_score_nowhere_else():
-    english = (
+    for closing in (
         "So the overall score is 3.",
         "Therefore, the final score is three.",
         "**Overall score:** 3",
-    )
-    for closing in (*english, "因此，总体得分是3。", "Daher ist die Gesamtnote 3."):
+        "因此，总体得分是3。",
+        "Daher ist die Gesamtnote 3.",
+    ):
         assert check_feedback(f"It is so. {closing}", 3) == "It is so."
     for text in (
         "It says that the final score is 3, and the board shows 2.",
@@ -129,22 +130,15 @@ def test_feedback_loses_its_closing_and_names_its_score_nowhere_else():
 def test_published_responses_and_questions_pass():
     if not SHARED.is_dir():
         pytest.skip("the published rows are not beside this checkout")
-    texts = []
+    n_texts = 0
     for file in SHARED.rglob("*.jsonl"):
         for row in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
+            scores = [float(row.get("orig_score") or n) for n in range(101)]
             for name in ("orig_response", "response", "query", "text", "answer"):
-                values = row.get(name) if isinstance(row.get(name), list) else [row.get(name)]
-                texts += [
-                    (text, float(row.get("orig_score") or 0))
-                    for text in values
-                    if isinstance(text, str)
-                ]
-    leaks = {
-        text[:80]: words
-        for text, n in texts
-        if (words := self_judgement(text, (n,) if n else range(101)))
-    }
-    assert len(texts) > 200 and not leaks, leaks
+                if isinstance(row.get(name), str):
+                    n_texts += 1
+                    assert not self_judgement(row[name], scores), row[name]
+    assert n_texts > 200
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from safetensors.torch import load_file
 
 from conftest import make_rows
-from vjudge.training import finetune
+from vjudge.training import fine_tune, finetune
 
 QUIET = [
     pytest.mark.filterwarnings(f"ignore:.*{text}")
@@ -40,18 +40,21 @@ def pairs_with_feedback(n=2):
     return rows
 
 
+def train(base, out, rows=5, **options):
+    """A small training, on so many rows or on these."""
+    if isinstance(rows, int):
+        rows = rows_with_feedback(rows)
+    return fine_tune(base, rows, out=out, **SMALL | options)
+
+
 def weights_of(folder):
     return load_file(folder / "model.safetensors")
 
 
 def entries_of(folder):
     """The log without seconds."""
-    entries = []
-    for line in (folder / "training_log.jsonl").read_text().splitlines():
-        entry = json.loads(line)
-        del entry["seconds"]
-        entries.append(dict(sorted(entry.items())))
-    return entries
+    lines = (folder / "training_log.jsonl").read_text().splitlines()
+    return [dict(sorted((json.loads(line) | {"seconds": 0}).items())) for line in lines]
 
 
 def losses_of(folder):
@@ -79,10 +82,3 @@ def at_step(step, act):
 
 def die(trainer):
     raise KeyboardInterrupt
-
-
-def spoil(trainer):
-    """No number any more."""
-    next(weight for weight in trainer.model.parameters() if weight.requires_grad).data.fill_(
-        float("nan")
-    )

@@ -100,7 +100,7 @@ def dpo(folder: Path, given: argparse.Namespace) -> None:
     log = pd.DataFrame(record["log"])
     names = ["loss", "rewards/margins", "rewards/accuracies"]
     print(log[names].iloc[[0, 4, 9, 14, -1]].round(3))
-    print({name: record[name] for name in ("pairs", "steps", "changed", "relative")})
+    print(record["steps"], "steps")
 
 
 def curve(folder: Path, given: argparse.Namespace) -> None:

@@ -10,13 +10,12 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from scipy import stats
 
 from vjudge import data
 from vjudge.data import CollectionError, Problem
-from vjudge.images import Picture, Pictures, fingerprint
+from vjudge.images import ImageError, Pictures, fingerprint
+from vjudge.metrics import length_test
 from vjudge.records import is_missing
 from vjudge.training.collate import IGNORED, Examples, has_own_texts
 
@@ -29,8 +28,10 @@ def survey(items: Any, examples: Examples) -> tuple[list[int], int]:
 
     CollectionError: every row that can't be trained on, or whose image can't be decoded.
     """
-    problems = _unreadable(items, examples)
+    problems = _unsound(items, examples)
     faulty = {problem.index for problem in problems}
+    pictures = Pictures()
+    decoded = set()  # the key of each image
     lengths = []
     longest_answer = 0
     for index, row in enumerate(examples.rows):
@@ -38,6 +39,13 @@ def survey(items: Any, examples: Examples) -> tuple[list[int], int]:
             continue
         try:
             example = examples.encode(row)
+            for image in map(pictures, example.images):
+                if image.key not in decoded:
+                    image.open()
+                decoded.add(image.key)
+        except ImageError as error:
+            remedy = "repair it, or leave the row out"
+            problems.append(Problem(index, str(row.get("id")), "images", str(error), remedy))
         except (ValueError, KeyError) as error:
             field, _, rest = str(error).partition(": ")
             what, _, remedy = rest.partition("; ")
@@ -52,31 +60,19 @@ def survey(items: Any, examples: Examples) -> tuple[list[int], int]:
     return lengths, longest_answer
 
 
-def _unreadable(items: Any, examples: Examples) -> list[Problem]:
+def _unsound(items: Any, examples: Examples) -> list[Problem]:
     """What is wrong with rows by themselves; one with its own texts needs no others."""
-    pictures = Pictures()
-    decoded: set[str] = set()
-
-    def decode(source: Any) -> Picture:
-        image = pictures(source)
-        if examples.sees and image.key not in decoded:
-            image.open()
-            decoded.add(image.key)
-        return image
-
-    needs = examples.template.needs
+    problems = []
     try:
-        data.validate(items, needs=needs, sees_images=examples.sees, pictures=decode)
+        data.validate(items, needs=examples.template.needs, sees_images=examples.sees)
     except CollectionError as error:
         if not error.problems:
             raise
-        problems = []
         for problem in error.problems:
             needed = problem.field.partition("[")[0] in ("id", "images")
             if needed or not has_own_texts(examples.rows[problem.index]):
                 problems.append(problem)
-        return problems
-    return []
+    return problems
 
 
 def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float]:
@@ -92,51 +88,40 @@ def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float
 
     CollectionError: a figure beyond its limit.
     """
-    if "response_a" in data.rows_of(items).columns:
-        verdicts, auc = _pairs_by_length(items)
-    else:
-        verdicts, auc = _items_by_length(items)
-    tally = verdicts.value_counts().sort_index()
-    ratio = math.nan
-    if len(tally) == 1:
-        ratio = math.inf
-    elif len(tally):
+    rows: Any = data.rows_of(items)
+    column, measure = "gold", "auc"
+    if "response_a" in rows.columns:
+        column, measure = "preference", "within"
+        rows = _sides(rows)
+    auc = float(length_test(rows, n_resamples=0).at["words", measure])
+    tally = pd.Series([row.get(column) for row in rows], dtype=object).value_counts().sort_index()
+    ratio = math.inf
+    if len(tally) != 1:
         ratio = float(tally.max() / tally.min())
-    faults = []
     if "length" not in allow and abs(auc - 0.5) > LENGTH_LIMIT:
-        faults.append(
+        raise CollectionError(
             f"length: the better response is the longer one with probability {auc:.2f} (limit 0.5"
             f" +- {LENGTH_LIMIT}): match the lengths, see vjudge.metrics.length_test, or go on with"
             " allow=['length']"
         )
     if "scores" not in allow and ratio > SCORE_LIMIT:
-        counts = ", ".join(f"{score}: {n}" for score, n in tally.items())
-        faults.append(
+        raise CollectionError(
             f"scores: the most frequent score is {ratio:.1f} times as frequent as the rarest"
-            f" ({counts}; the limit is {SCORE_LIMIT:.0f}): draw as many of each, or go on with"
-            " allow=['scores']"
+            f" ({tally.to_dict()}; the limit is {SCORE_LIMIT:.0f}): draw as many of each, or go on"
+            " with allow=['scores']"
         )
-    if faults:
-        raise CollectionError("the collection is unfit for training:\n  " + "\n  ".join(faults))
     return {"auc": auc, "ratio": ratio}
 
 
-def _pairs_by_length(items: Any) -> tuple[pd.Series, float]:
-    """The preferences, and how often the preferred response is the longer one; a tie is half."""
-    preference = pd.Series([row.get("preference") for row in data.rows_of(items)], dtype=object)
-    side = preference.map({"a": 1.0, "b": -1.0})
-    a = data.lengths(items, field="response_a")["words"]
-    b = data.lengths(items, field="response_b")["words"]
-    longer = np.sign(a - b) * side
-    return preference[side.notna()], float((0.5 + longer / 2).mean())
-
-
-def _items_by_length(items: Any) -> tuple[pd.Series, float]:
-    """The scores, and Somers' D of length given the score, from 0 to 1."""
-    table = data.lengths(items).dropna(subset="gold")
-    if table["gold"].nunique() < 2:
-        return table["gold"], math.nan
-    return table["gold"], (1 + stats.somersd(table["gold"], table["words"]).statistic) / 2
+def _sides(pairs: Any) -> list[dict[str, Any]]:
+    """Both responses of each pair with a preference, as items of score 1 and 0."""
+    sides = []
+    for row in pairs:
+        if row.get("preference") in ("a", "b"):
+            for side in "ab":
+                gold = float(row["preference"] == side)
+                sides.append({**row, "response": row[f"response_{side}"], "gold": gold})
+    return sides
 
 
 def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:

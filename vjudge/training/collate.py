@@ -9,8 +9,9 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, pairwise
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from vjudge.engines.tokens import Encoder
 from vjudge.engines.vision import embedded, images_of, left_padded
 from vjudge.images import picture
 from vjudge.models import VisionLanguageModel
-from vjudge.prompts import Control, Conversation, Prompt, Template
+from vjudge.prompts import Conversation, Prompt, Template
 from vjudge.records import Item, Pair, text_of
 
 IGNORED = -100  # the label of a token without loss
@@ -112,7 +113,10 @@ def _verdict(item: Any) -> Any:
 def _target(template: Template, feedback: str, verdict: Any, shape: str) -> str:
     """The text of an answer in a wording's own form."""
     if template.is_json:
-        return _json_target(template, feedback, verdict, shape)
+        cell = {"choice": verdict.upper()} if template.compares else {"score": verdict}
+        text = {"feedback": feedback}
+        shapes = {"feedback": text | cell, "score": cell, "score-first": cell | text}
+        return json.dumps(shapes[shape], ensure_ascii=False)
     known = OWN.get(template.name, TARGETS.get(template.format))
     if known is None:
         raise ValueError(
@@ -134,16 +138,6 @@ def _target(template: Template, feedback: str, verdict: Any, shape: str) -> str:
     if shape == "score-first":
         return f"{said}\n{before.strip()}"
     return before + said
-
-
-def _json_target(template: Template, feedback: str, verdict: Any, shape: str) -> str:
-    said = {"choice": verdict.upper()} if template.compares else {"score": verdict}
-    form = {"feedback": feedback} | said
-    if shape == "score":
-        form = said
-    elif shape == "score-first":
-        form = said | {"feedback": feedback}
-    return json.dumps(form, ensure_ascii=False)
 
 
 class Example(NamedTuple):
@@ -211,18 +205,15 @@ class Coder:
 
 def end_of(tokenizer: Any, conversation: Conversation) -> int:
     """The token that ends an answer: what ends a turn, else the vocabulary's own end."""
-    added = tokenizer.get_added_vocab()
-    for control in conversation.controls:
-        if conversation.closing.startswith(control) and control in added:
-            return int(added[control])
+    ends = [mark for mark in conversation.controls if conversation.closing.startswith(mark)]
     if not conversation.written:
-        try:
-            written = conversation.ask(["question"], answer="answer").parts
-        except ValueError:  # a chat template for questions alone
-            written = ()
-        for part, following in zip(written, written[1:], strict=False):
-            if isinstance(part, str) and part.endswith("answer") and isinstance(following, Control):
-                return int(added[following.text])
+        with suppress(ValueError):  # of a chat template for questions alone
+            parts = conversation.ask(["question"], answer="answer").parts
+            ends = [str(end) for part, end in pairwise(parts) if str(part).endswith("answer")]
+    added = tokenizer.get_added_vocab()
+    for end in ends:
+        if end in added:
+            return int(added[end])
     if tokenizer.eos_token_id is None:
         raise ValueError("this tokenizer has no token that ends an answer")
     return int(tokenizer.eos_token_id)
@@ -272,8 +263,9 @@ class Examples:
         self.shape = shape
         self.coder = Coder(model, template.conversation)
         self.sees = model.sees_images and template.sees_images
-        self.longest = min(model.prompt_limit, model.context_length)
-        self.limit = min(self.longest, max_length or self.longest)
+        self.limit = min(model.prompt_limit, model.context_length)
+        if max_length is not None:
+            self.limit = min(self.limit, max_length)
 
     def encode(self, row: Any) -> Example:
         """Encode one row; ValueError: nothing to train on, or too long: an example is not cut."""
@@ -289,7 +281,7 @@ class Examples:
             raise ValueError(
                 f"length: prompt and answer have {len(start)} + {len(answer)} tokens, those of"
                 f" images included, and the limit is {self.limit}; shorten the texts or images, or"
-                f" raise max_length up to the model's {self.longest}"
+                " raise max_length where the model takes more"
             )
         return Example(ids, [IGNORED] * len(start) + answer, images)
 
@@ -316,16 +308,22 @@ def predicting(labels: torch.Tensor) -> torch.Tensor:
 
 
 def answer_loss(
-    output: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+    output: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int
 ) -> torch.Tensor:
-    """Cross-entropy over labelled tokens, by their number in the whole step (or here: None)."""
+    """Cross-entropy over labelled tokens, by their number in the whole step.
+
+    FloatingPointError: it is no number.
+    """
     truth = labels[:, 1:][:, predicting(labels)].flatten()
     logits = output.logits.float().flatten(0, 1)
     total = torch.nn.functional.cross_entropy(
         logits, truth.to(logits.device), ignore_index=IGNORED, reduction="sum"
     )
-    if num_items_in_batch is None:
-        num_items_in_batch = (truth != IGNORED).sum()
+    if not total.isfinite():
+        raise FloatingPointError(
+            f"the loss is {total:g}; the call continues from the last checkpoint. Lower lr, raise"
+            " warmup, or use another precision"
+        )
     return total / num_items_in_batch
 
 
@@ -339,17 +337,11 @@ def training_order(lengths: Sequence[int], *, batch_size: int, steps: int, seed:
     order: list[int] = []
     while len(order) < steps * batch_size:
         rng = np.random.default_rng([seed, len(order) // len(sizes)])
-        batches = []
-        for pool in _cut(rng.permutation(len(sizes)), POOL * batch_size):
-            batches += _cut(pool[np.argsort(-sizes[pool], kind="stable")], batch_size)
-        whole = [batch for batch in batches if len(batch) == batch_size]
-        for place in rng.permutation(len(whole)):
-            order += whole[place].tolist()
-        for batch in batches:
-            if len(batch) < batch_size:
-                order += batch.tolist()
+        drawn = rng.permutation(len(sizes))
+        pools = np.arange(len(sizes)) // (POOL * batch_size)
+        drawn = drawn[np.lexsort([-sizes[drawn], pools])]  # by length within each pool
+        n_whole = len(sizes) // batch_size
+        whole = drawn[: n_whole * batch_size].reshape(n_whole, batch_size)
+        order += whole[rng.permutation(n_whole)].flatten().tolist()
+        order += drawn[whole.size :].tolist()
     return order[: steps * batch_size]
-
-
-def _cut(values: np.ndarray, size: int) -> list[np.ndarray]:
-    return np.split(values, range(size, len(values), size))

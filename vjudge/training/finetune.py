@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,6 @@ import torch
 import transformers
 from transformers import AutoConfig, TrainingArguments
 
-import vjudge
 from vjudge import data
 from vjudge.judge import load_judge
 from vjudge.models import locate
@@ -32,12 +31,11 @@ from vjudge.training.recipes import Recipe, recipe_of
 from vjudge.training.trainer import JudgeTrainer
 
 MANIFEST = "manifest.json"
-FREE = ("checkpoint_every", "log_every", "workers", "allow", "source")  # no weight depends on them
+FREE = ("checkpoint_every", "log_every", "allow", "source")  # no weight depends on them
 COMPARED = (  # their tokens, labels and loss are compared with their own processors' and classes'
     *("llava", "llava_onevision", "llava_next", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"),
     *("internvl", "idefics3", "gemma3"),
 )
-SPREAD = ("FSDP", "DEEPSPEED")
 ALWAYS: dict[str, Any] = {
     "save_total_limit": 2,
     "remove_unused_columns": False,
@@ -107,8 +105,8 @@ def fine_tune(
         changes: fields of the recipe, such as steps=200 or freeze=["tower"].
 
     Returns:
-        The folder of the judge. `manifest.json` beside it says under "result" how the loss fell
-        and how far the weights moved; a training that taught nothing that shows ends in a warning.
+        The folder of the judge. `manifest.json` beside it says under "result" how the loss fell; a
+        training that taught nothing that shows ends in a warning.
         A line of the log has step, seconds, and of losses loss, grad_norm and learning_rate, of
         evaluations pearson with low and high (95 %), parsed (share of readable verdicts) and n.
 
@@ -117,7 +115,7 @@ def fine_tune(
             unbalanced or leaks.
         TypeError: a name that is neither an argument nor a field of `Recipe`.
         ValueError: an unsound option; a folder of another training.
-        FloatingPointError: a gradient that is no number; the last good checkpoint stays.
+        FloatingPointError: a loss that is no number; the last checkpoint stays.
     """
     # 1) the recipe, and the base in its precision
     adapters, merge = _adapters(lora, quantization)
@@ -126,7 +124,12 @@ def fine_tune(
     if adapters is not None:
         own = {"r": recipe.rank, "lora_alpha": recipe.alpha, "lora_dropout": recipe.dropout}
         adapters = own | adapters
-    _check_spread(validation, adapters)
+    spread = "ACCELERATE_USE_FSDP" in os.environ
+    if spread and (validation is not None or adapters is not None):
+        raise ValueError(
+            "FSDP spreads the weights over processes, which takes no validation= and no lora=:"
+            " grade the finished judge, and train adapters under DDP (launch/ddp.yaml)"
+        )
     place, dtype = _place(device, precision)
     held = "float32" if adapters is None else dtype
     judge: Any = load_judge(
@@ -137,8 +140,6 @@ def fine_tune(
     # 2) the rows, each looked at before anything is computed
     out = Path(out).expanduser()
     rows = data.rows_of(items)
-    if not len(rows):
-        raise data.CollectionError("the collection has no rows; check split= and limit=")
     wording = _wording(judge, rows, validation)
     arguments = _arguments(
         recipe, out, len(rows), place, dtype, seed=seed, disable_tqdm=not progress
@@ -156,7 +157,6 @@ def fine_tune(
         "base": str(base),
         "base_weights": judge.engine.identity()["weights"],
         "seed": seed,
-        "rows": len(rows),
         "template": wording.fingerprint(),
         "collection": data.fingerprint(items),
         "recipe": {name: value for name, value in asdict(recipe).items() if name not in FREE},
@@ -166,7 +166,9 @@ def fine_tune(
         "precision": dtype,
         "processes": arguments.world_size,
     }
-    if _is_done(out, settings, main=arguments.process_index == 0):
+    first = arguments.process_index == 0
+    record = weights.claim(out / MANIFEST, settings, begin=first)
+    if "result" in record:
         return out / "judge"
 
     # 4) train
@@ -184,15 +186,20 @@ def fine_tune(
             mode="feedback" if recipe.shape == "feedback" else "score",
             max_new_tokens=longest_answer * 5 // 4 + 8,  # a base that never ends takes minutes
         )
-    before = weights.weight_samples(network)
     trainer.go_on(model)
 
     # 5) store the judge
     state = trainer.whole_state()
-    if arguments.process_index == 0:
-        result = trainer.result(before, state) | balance
+    if first:
+        record["result"] = trainer.result() | balance
         _store(network, model, out / "judge", state, base=base, merge=merge)
-        _describe(out, wording, result, base=base, source=recipe.source)
+        families.record(out / "judge", wording)
+        manifest = json.dumps(record, indent=2)
+        card = CARD.format(base=base, name=out.name, source=recipe.source, manifest=manifest)
+        (out / "judge" / "README.md").write_text(card, encoding="utf-8")
+        replace_file(out / MANIFEST, manifest + "\n")
+        if record["result"]["lesson"]:
+            warnings.warn(f"{out}: {record['result']['lesson']}", stacklevel=2)
     trainer.accelerator.wait_for_everyone()
     return out / "judge"
 
@@ -212,31 +219,18 @@ def _adapters(
     return options, merge
 
 
-def _check_spread(validation: Any, adapters: Any) -> None:
-    """Refuse what weights that are spread over processes cannot do."""
-    on = {name: os.environ.get(f"ACCELERATE_USE_{name}", "").lower() == "true" for name in SPREAD}
-    stage = os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE")
-    spread = on["FSDP"] or (on["DEEPSPEED"] and stage == "3")
-    if spread and (validation is not None or adapters is not None):
-        raise ValueError(
-            "FSDP and ZeRO-3 spread the weights over processes, which takes no validation= and no"
-            " lora=: grade the finished judge, and train adapters under DDP (launch/ddp.yaml)"
-        )
-
-
 def _place(device: str, precision: str) -> tuple[str, str]:
     """This process's device, and the precision of its products."""
     chosen = choose_device(device)
     dtype = str(choose_dtype(precision, chosen)).removeprefix("torch.")
-    rank = os.environ.get("LOCAL_RANK")
-    if os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true":
+    if "ACCELERATE_USE_FSDP" in os.environ:
         return "cpu", dtype  # each process moves its shards
-    if rank is not None and chosen.type == "cuda":
-        return f"cuda:{rank}", dtype
+    if "LOCAL_RANK" in os.environ and chosen.type == "cuda":
+        return f"cuda:{os.environ['LOCAL_RANK']}", dtype
     return str(chosen), dtype
 
 
-def _wording(judge: Any, rows: Sequence[Any], validation: Any) -> Template:
+def _wording(judge: Any, rows: Any, validation: Any) -> Template:
     """The judge's wording for these rows; a warning where its architecture was not compared."""
     model = judge.engine.model
     kind = model.model.config.model_type
@@ -245,7 +239,7 @@ def _wording(judge: Any, rows: Sequence[Any], validation: Any) -> Template:
             f"nobody has compared the training of {kind!r} with its own processor and loss",
             stacklevel=3,
         )
-    if "response_a" not in rows[0]:
+    if "response_a" not in rows.columns:
         return judge.template
     if validation is not None:
         raise ValueError(
@@ -259,7 +253,7 @@ def _arguments(
 ) -> TrainingArguments:
     """transformers' arguments for a recipe on this machine."""
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    at_once = min(recipe.rows_at_once or recipe.batch_size // processes or 1, recipe.batch_size)
+    at_once = recipe.rows_at_once or max(1, recipe.batch_size // processes)
     passes, rest = divmod(recipe.batch_size, at_once * processes)
     if rest:
         raise ValueError(
@@ -282,42 +276,17 @@ def _arguments(
         adam_beta1=recipe.betas[0],
         adam_beta2=recipe.betas[1],
         max_grad_norm=recipe.clip,
-        dataloader_num_workers=recipe.workers,
         logging_steps=recipe.log_every,
         eval_steps=recipe.evaluate_every or tenth,
         save_steps=recipe.checkpoint_every or tenth,
         bf16=dtype == "bfloat16",
         fp16=dtype == "float16" and device != "cpu",
-        use_cpu=device == "cpu" and not os.environ.get("ACCELERATE_USE_FSDP"),
+        use_cpu=device == "cpu" and "ACCELERATE_USE_FSDP" not in os.environ,
         **ALWAYS,
         **options,
     )
     arguments._n_gpu = min(1, arguments.n_gpu)  # one process, one device: more take a launcher
     return arguments
-
-
-def _is_done(out: Path, settings: dict[str, Any], *, main: bool) -> bool:
-    """Whether the judge is there already; refuses a folder that holds another training."""
-    file = out / MANIFEST
-    if file.is_file():
-        before = json.loads(file.read_text(encoding="utf-8"))["settings"]
-        now = json.loads(json.dumps(settings))
-        changed = [name for name in now if before.get(name) != now[name]]
-        if changed:
-            lines = [f"{name} was {before.get(name)!r} and is {now[name]!r}" for name in changed]
-            raise ValueError(
-                f"{out} holds another training ({'; '.join(lines)}): give another out=, or remove"
-                " it"
-            )
-    elif main:
-        if out.exists() and any(out.iterdir()):
-            raise ValueError(
-                f"{out} holds something else than a training: give an empty or new folder"
-            )
-        out.mkdir(parents=True, exist_ok=True)
-        versions = {module.__name__: module.__version__ for module in (vjudge, torch, transformers)}
-        replace_file(file, json.dumps({"settings": settings, "versions": versions}, indent=2))
-    return (out / "judge" / "README.md").is_file()
 
 
 def _store(
@@ -334,19 +303,3 @@ def _store(
         network = weights.merged(network, base, aside, dtype=dtype or torch.bfloat16)
         state = None
     weights.write_checkpoint(network, model.folder, folder, state=state, dtype=dtype)
-
-
-def _describe(
-    out: Path, wording: Template, result: dict[str, Any], *, base: str | Path, source: str
-) -> None:
-    """Write the wording, the result and the card; a card stands where a training is done."""
-    folder = out / "judge"
-    families.record(folder, wording)
-    file = out / MANIFEST
-    stored = json.loads(file.read_text(encoding="utf-8"))
-    manifest = json.dumps(stored | {"result": result}, indent=2)
-    replace_file(file, manifest + "\n")
-    card = CARD.format(base=base, name=out.name, source=source, manifest=manifest)
-    (folder / "README.md").write_text(card, encoding="utf-8")
-    if result["lesson"]:
-        warnings.warn(f"{out}: {result['lesson']}", stacklevel=3)

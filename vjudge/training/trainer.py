@@ -1,4 +1,4 @@
-"""transformers' Trainer on a judge's examples: order, rates, validation, log, outcome."""
+"""transformers' Trainer on a judge's examples: order, rates, validation, log, result."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +76,20 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
             return self.accelerator.get_state_dict(self.model_wrapped)
         return self.model.state_dict()
 
-    def result(self, before: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
-        """What the training came to; `lesson` is a sentence where it taught nothing that shows."""
-        moved = weights.movement(before, state)
-        return {"steps": self.state.global_step, **outcome(self.state.log_history, moved)}
+    def result(self) -> dict[str, Any]:
+        """What the training came to; `lesson` is a sentence where the loss did not fall."""
+        losses = [entry["loss"] for entry in self.state.log_history if "loss" in entry]
+        tenth = max(1, len(losses) // 10)
+        first = sum(losses[:tenth]) / tenth
+        last = sum(losses[-tenth:]) / tenth
+        lesson = None
+        if last >= FALL * first:
+            lesson = (
+                f"nothing was learned that shows: the loss was {first:.3f} first, {last:.3f} last;"
+                " raise lr or steps"
+            )
+        steps = self.state.global_step
+        return {"steps": steps, "loss_first": first, "loss_last": last, "lesson": lesson}
 
     def compute_loss_context_manager(self) -> Any:
         """Products in the recipe's precision, also where accelerate has no autocast for it."""
@@ -87,36 +97,21 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
         return torch.autocast(self.args.device.type, self.dtype, enabled=enabled)
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """AdamW with transformers' choice of what decays, and each part's own rate."""
-        if self.optimizer is not None:
-            return self.optimizer
-        trained: Any = model or self.model
-        decaying = set(self.get_decay_parameter_names(trained))
-        rates = {"projector": self.recipe.projector_lr, "tower": self.recipe.tower_lr}
-        groups: dict[tuple[float, float], list[Any]] = {}
-        for name, weight in trained.named_parameters():
-            if weight.requires_grad:
-                rate = rates.get(weights.part_of(name)) or self.recipe.lr
-                decay = self.recipe.weight_decay if name in decaying else 0.0
-                groups.setdefault((rate, decay), []).append(weight)
-        kind, options = self.get_optimizer_cls_and_kwargs(self.args, trained)
-        sets = []
-        for (rate, decay), params in groups.items():
-            sets.append({"params": params, "lr": rate, "weight_decay": decay})
-        self.optimizer = kind(sets, **options)
-        return self.optimizer
-
-    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
-        """The norm over all processes; one that is no number ends the training before a step."""
-        norm = super()._get_grad_norm(model, grad_norm)
-        scaled = self.accelerator.scaler is not None  # a scaler skips the step
-        if norm is not None and not scaled and not math.isfinite(norm):
-            raise FloatingPointError(
-                f"step {self.state.global_step + 1}: the gradient's norm is {float(norm)}; the call"
-                " continues from the last checkpoint. Lower lr, raise warmup, or use another"
-                " precision"
-            )
-        return norm
+        """transformers' AdamW, with the projector's own rate."""
+        is_new = self.optimizer is None
+        optimizer = super().create_optimizer(model)
+        if not is_new or self.recipe.projector_lr is None:
+            return optimizer
+        projector = set()
+        for name, weight in (model or self.model).named_parameters():
+            if weights.part_of(name) == "projector":
+                projector.add(weight)
+        for group in list(optimizer.param_groups):
+            own: dict[str, Any] = {"lr": self.recipe.projector_lr}
+            own["params"] = [weight for weight in group["params"] if weight in projector]
+            group["params"] = [weight for weight in group["params"] if weight not in projector]
+            optimizer.add_param_group({**group, **own})
+        return optimizer
 
     def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
         """Grade the validation sample, log how it went, and keep the best weights so far.
@@ -155,21 +150,3 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
             replace_file(self.out / LOG, "".join(lines))
             if self.on_log is not None:
                 self.on_log(entries[-1])
-
-
-def outcome(log: Sequence[Mapping[str, Any]], moved: Mapping[str, float]) -> dict[str, Any]:
-    """loss_first, loss_last, changed, relative, and lesson: a sentence where none shows."""
-    losses = [entry["loss"] for entry in log if "loss" in entry]
-    tenth = max(1, len(losses) // 10)
-    first = sum(losses[:tenth]) / tenth
-    last = sum(losses[-tenth:]) / tenth
-    faults = []
-    if last >= FALL * first:
-        faults.append(f"the loss was {first:.3f} first, {last:.3f} last, {len(losses)} logged")
-    still = weights.movement_line(moved)
-    if still:
-        faults.append(still)
-    lesson = None
-    if faults:
-        lesson = f"nothing was learned that shows: {'; '.join(faults)}"
-    return {"loss_first": losses[0], "loss_last": losses[-1], **moved, "lesson": lesson}

@@ -1,10 +1,11 @@
-"""A judge's weights: which of them train, always in float32; checkpoints, movement, storage."""
+"""A judge's weights: which of them train, always in float32; checkpoints, storage."""
 
 from __future__ import annotations
 
-import math
+import json
 import shutil
 from collections.abc import Collection, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import nn
 
 from vjudge import models
 from vjudge.models import VisionLanguageModel
+from vjudge.runs import replace_file
 
 MARKS = {  # words of a weight's name -> the part of the model; all else is the decoder's
     "projector": (
@@ -24,9 +26,6 @@ MARKS = {  # words of a weight's name -> the part of the model; all else is the 
 }
 OLDER_TOWERS = ("clip_vision_model", "siglip_vision_model")  # others keep their weights' names
 SETTINGS = (".json", ".jinja", ".model", ".txt")  # files that training leaves as they are
-SAMPLE = 1 << 14  # weights of each tensor that are compared with those at the start
-FEW = 0.5  # a smaller share of weights that changed is hardly any
-SHORT = 1e-4  # a smaller change, by the norm, is hardly any
 
 
 def part_of(name: str) -> str:
@@ -36,17 +35,6 @@ def part_of(name: str) -> str:
         if any(mark in words for mark in marks):
             return part
     return "decoder"
-
-
-def decoder_layers(network: Any) -> str:
-    """A regular expression over the names of the decoder's linear layers, output weights apart."""
-    output = network.get_output_embeddings()
-    leaves = set()
-    for name, module in network.named_modules():
-        if isinstance(module, nn.Linear) and module is not output and part_of(name) == "decoder":
-            leaves.add(name.rpartition(".")[2])
-    others = "|".join(mark for marks in MARKS.values() for mark in marks)
-    return rf"(?!(.*\.)?({others})\.).*\.({'|'.join(sorted(leaves))})"
 
 
 def prepare(
@@ -67,11 +55,9 @@ def prepare(
 
 def _adapted(judge: VisionLanguageModel, freeze: Collection[str], lora: Mapping[str, Any]) -> Any:
     """The network under adapters; a projector that trains does so whole, as in LLaVA's recipe."""
-    try:
-        import peft
-    except ImportError as error:
-        raise ImportError(f"{error}: adapters need pip install 'vjudge[train]'") from error
-    config = adapters_of(judge.model, freeze, lora)
+    import peft
+
+    config = adapters_of(freeze, lora)
     if "projector" not in freeze:
         config.modules_to_save = _projectors(judge.model) or None
     network = judge.model
@@ -96,20 +82,21 @@ def _projectors(network: nn.Module) -> list[str]:
     return names
 
 
-def adapters_of(network: Any, freeze: Collection[str], lora: Mapping[str, Any]) -> Any:
+def adapters_of(freeze: Collection[str], lora: Mapping[str, Any]) -> Any:
     """peft's settings of adapters on the decoder; ValueError where the decoder is frozen."""
     import peft
 
     if "decoder" in freeze:
         raise ValueError("lora= adapts the decoder, and freeze= keeps it: leave one of them out")
-    options = {"target_modules": decoder_layers(network), "task_type": "CAUSAL_LM", **lora}
-    return peft.LoraConfig(**options)
+    others = "|".join(chain.from_iterable(MARKS.values()))
+    options = {"target_modules": "all-linear", "exclude_modules": rf"(.*\.)?({others})(\..*)?"}
+    return peft.LoraConfig(**{"task_type": "CAUSAL_LM", **options, **lora})
 
 
 def train_in_float32(network: nn.Module) -> None:
     """Hold every weight that trains in float32: a step may be below a coarser grid."""
     for weight in network.parameters():
-        if weight.requires_grad and weight.is_floating_point():
+        if weight.requires_grad:
             weight.data = weight.data.float()
 
 
@@ -117,15 +104,13 @@ class OwnCheckpoints:
     """For a transformers `Trainer`: checkpoints of the weights that train, under their own names.
 
     transformers saves some models' under those of older classes, and its trainer then finds none
-    of them when it resumes.
+    of them when it resumes. Weights that are spread over processes have a file of their own.
     """
 
-    def _save(self: Any, output_dir: str | None = None, state_dict: Any = None) -> None:
-        if self.args.should_save:
-            folder = Path(output_dir or self.args.output_dir)
-            folder.mkdir(parents=True, exist_ok=True)
-            network = self.accelerator.unwrap_model(self.model)
-            save_weights(network, folder / "model.safetensors", state_dict)
+    def _save(self: Any, output_dir: Any = None, state_dict: Any = None) -> None:
+        if self.args.should_save and state_dict is None:
+            Path(output_dir).mkdir(parents=True, exist_ok=True)
+            save_weights(self.model, Path(output_dir) / "model.safetensors")
 
     def _load_from_checkpoint(self: Any, resume_from_checkpoint: str, model: Any = None) -> None:
         if model is not None:  # FSDP's own shards, and DeepSpeed's
@@ -134,16 +119,12 @@ class OwnCheckpoints:
             load_weights(self.model, Path(resume_from_checkpoint) / "model.safetensors")
 
 
-def save_weights(
-    network: nn.Module, file: Path, state: Mapping[str, torch.Tensor] | None = None
-) -> None:
-    """Write the weights that train, of `state` where those of `network` are spread."""
+def save_weights(network: nn.Module, file: Path) -> None:
+    """Write the weights that train."""
     weights = {}
     for name, weight in network.named_parameters():
         if weight.requires_grad:
-            name = name.replace("_fsdp_wrapped_module.", "")  # what FSDP wraps
-            value = weight if state is None else state[name]
-            weights[name] = value.detach().contiguous().cpu()
+            weights[name] = weight.detach().contiguous().cpu()
     save_file(weights, file.with_suffix(".part"), {"format": "pt"})
     file.with_suffix(".part").replace(file)
 
@@ -155,57 +136,35 @@ def load_weights(network: nn.Module, file: Path) -> None:
 
 def last_checkpoint(folder: Path) -> str | None:
     """The newest checkpoint that was written to its end."""
-    whole = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
-    if not whole:
-        return None
-    return str(max(whole, key=lambda path: int(path.name.rpartition("-")[2])))
+    whole: dict[int, str | None] = {0: None}
+    for file in folder.glob("checkpoint-*/trainer_state.json"):
+        whole[int(file.parent.name.rpartition("-")[2])] = str(file.parent)
+    return whole[max(whole)]
 
 
-def weight_samples(network: nn.Module) -> dict[str, torch.Tensor]:
-    """Evenly spaced values of each weight that trains, at most 16,384 of a tensor."""
-    samples = {}
-    for name, weight in network.named_parameters():
-        if weight.requires_grad:
-            samples[name] = _sample(weight)
-    return samples
+def claim(file: Path, settings: Mapping[str, Any], *, begin: bool = True) -> dict[str, Any]:
+    """The record of a training in `file`; of the processes of a new one, one has to `begin` it.
 
-
-def movement(
-    before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]
-) -> dict[str, float]:
-    """How far weights moved since their `weight_samples`.
-
-    Returns:
-        changed, the share with another value; relative, the norm of the change by the norm before.
+    ValueError: the folder holds another training, or something else.
     """
-    count = changed = squares = start = 0.0
-    for name, sample in before.items():
-        old = _sample(sample)
-        new = _sample(after[name])
-        n = after[name].numel()
-        count += n
-        changed += n * float((new != old).float().mean())
-        squares += n * float((new - old).square().mean())
-        start += n * float(old.square().mean())
-    relative = math.inf
-    if start:
-        relative = math.sqrt(squares / start)
-    return {"changed": changed / count, "relative": relative}
-
-
-def _sample(weight: torch.Tensor) -> torch.Tensor:
-    flat = weight.detach().flatten()
-    return flat[:: max(1, flat.numel() // SAMPLE)].to("cpu", torch.float32, copy=True)
-
-
-def movement_line(moved: Mapping[str, float]) -> str | None:
-    """A sentence about weights that hardly moved; None of others."""
-    if moved["changed"] >= FEW and moved["relative"] >= SHORT:
-        return None
-    return (
-        f"the weights hardly moved: {moved['changed']:.1%} of them changed, by"
-        f" {moved['relative']:.1e} of their norm; raise lr or steps"
-    )
+    folder = file.parent
+    record = {"settings": json.loads(json.dumps(settings))}
+    if file.is_file():
+        held: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        now = record["settings"]
+        changed = [name for name in now if held["settings"].get(name) != now[name]]
+        if changed:
+            raise ValueError(
+                f"{folder} holds another training (other {', '.join(changed)}): give another out=,"
+                " or remove it"
+            )
+        return held
+    if begin:
+        if folder.exists() and any(folder.iterdir()):
+            raise ValueError(f"{folder} holds something else: give an empty or new folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(file, json.dumps(record, indent=2))
+    return record
 
 
 def merged(adapters: Any, base: str | Path, aside: Path, *, dtype: torch.dtype) -> Any:
@@ -233,12 +192,7 @@ def tower_names(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """A LLaVA's weights, the tower's under their older names, the only ones that vLLM reads."""
     new = "vision_tower."
     old = "vision_tower.vision_model."
-    named = {}
-    for name, tensor in state.items():
-        if old not in name:
-            name = name.replace(new, old, 1)
-        named[name] = tensor
-    return named
+    return {name.replace(old, new).replace(new, old, 1): state[name] for name in state}
 
 
 def write_checkpoint(
