@@ -175,7 +175,7 @@ def _prepared(model: Any, freeze: Sequence[str], lora: Any) -> tuple[Any, Any]:
     encode_pictures(model)
     model.model.train()
     if lora is not None:
-        return None, weights.adapters_of(freeze, lora)
+        return None, weights.adapters_of(model.model, freeze, lora)
     weights.prepare(model, freeze=freeze, lora=None)
     return copy.deepcopy(model.model).eval(), None
 

@@ -57,7 +57,7 @@ def _adapted(judge: VisionLanguageModel, freeze: Collection[str], lora: Mapping[
     """The network under adapters; a projector that trains does so whole, as in LLaVA's recipe."""
     import peft
 
-    config = adapters_of(freeze, lora)
+    config = adapters_of(judge.model, freeze, lora)
     if "projector" not in freeze:
         config.modules_to_save = _projectors(judge.model) or None
     network = judge.model
@@ -82,15 +82,20 @@ def _projectors(network: nn.Module) -> list[str]:
     return names
 
 
-def adapters_of(freeze: Collection[str], lora: Mapping[str, Any]) -> Any:
+def adapters_of(network: Any, freeze: Collection[str], lora: Mapping[str, Any]) -> Any:
     """peft's settings of adapters on the decoder; ValueError where the decoder is frozen."""
     import peft
 
     if "decoder" in freeze:
         raise ValueError("lora= adapts the decoder, and freeze= keeps it: leave one of them out")
+    output = network.get_output_embeddings()
+    leaves = set()
+    for name, module in network.named_modules():
+        if isinstance(module, nn.Linear) and module is not output and part_of(name) == "decoder":
+            leaves.add(name.rpartition(".")[2])
     others = "|".join(chain.from_iterable(MARKS.values()))
-    options = {"target_modules": "all-linear", "exclude_modules": rf"(.*\.)?({others})(\..*)?"}
-    return peft.LoraConfig(**{"task_type": "CAUSAL_LM", **options, **lora})
+    layers = rf"(?!(.*\.)?({others})\.).*\.({'|'.join(sorted(leaves))})"
+    return peft.LoraConfig(**{"target_modules": layers, "task_type": "CAUSAL_LM", **lora})
 
 
 def train_in_float32(network: nn.Module) -> None:
