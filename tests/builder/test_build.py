@@ -91,9 +91,12 @@ def test_texts_are_kept_to_the_letter_and_control_tokens_are_not_kept(tmp_path):
     def change(stage, given, again, answer):
         if stage == "instruction":
             answer["instruction"] += f" {hostile if again else '<|im_start|>'}"
+        elif stage == "response" and not again:
+            answer["response"] = "一二三四五六七八九十"[given["score"]] * (2 * given["most"])
 
     built = make(Faulty(1, change), tmp_path / "out", rubrics=1)
-    assert built.faults().at["markup", "instruction"] == 1
+    counts = built.faults()
+    assert counts.at["markup", "instruction"] == 1 and counts.at["length", "response"] == 5
     items = vj.load_collection(built.export(tmp_path / "c", name='a: "b" {{ c }}\n---'))
     assert all(row["instruction"].endswith(hostile) for row in built.rows)
     assert items["instruction"] == [row["instruction"] for row in built.rows]
@@ -145,18 +148,6 @@ def test_a_build_cut_off_anywhere_asks_for_nothing_twice_and_ends_the_same(left,
     assert rest.rows == whole.rows and rest.log.equals(whole.log) and len(asked) == n_whole + 1
     with pytest.raises(RunError, match="tolerance"):
         make(generator(-1), tmp_path / "cut", tolerance=0.2)
-
-
-def test_lengths_are_words_and_in_a_script_without_spaces_characters(tmp_path):
-    def change(stage, given, again, answer):
-        if stage == "instruction":
-            answer["reference_answer"] = "桌上有一个红色的杯子和两个蓝色的盘子，旁边放着一把叉子"
-        elif stage == "response":
-            answer["response"] = "一二三四五六七八九十"[given["score"]] * (20 if again else 10)
-
-    built = make(Faulty(1, change), tmp_path, rubrics=1, tolerance=0.3)
-    assert built.faults().at["length", "response"] == 5
-    assert {len(row["response"]) for row in built.rows} == {20}
 
 
 def test_a_server_is_held_to_the_schema_and_its_silence_and_refusals_are_told_apart(

@@ -1,13 +1,11 @@
-"""A policy's answers: what is drawn, what an interruption leaves, what is refused."""
+"""A policy's answers: what is drawn, what is blank, what is refused."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from PIL import Image
 
@@ -18,35 +16,29 @@ from vjudge.engines import Answer
 from vjudge.judge import Judge
 from vjudge.preference import respond
 from vjudge.prompts import TEMPLATES
-from vjudge.runs import RunError
 
 DRAWS: dict[str, Any] = {"samples": 4, "temperature": 0.7, "progress": False}
 WORDS = ("one", "two words", "three whole words")
 
 
 class Seeded(Scripted):
-    """Answers depend on a row's seed alone; after `left` of them it breaks."""
+    """Answers depend on a row's seed alone."""
 
-    def __init__(self, texts: tuple[str, ...], left: int) -> None:
+    def __init__(self, texts: tuple[str, ...]) -> None:
         super().__init__(str)
         self.texts = texts
-        self.left = left
-        self.n_asked = 0
 
     def answer(
         self, prompts: Any, images: Any, ask: Any, wanted: Any = None
     ) -> Iterator[list[Answer]]:
         assert ask.scales == () and ask.marker == ""
         for (answer,) in super().answer(prompts, images, ask, wanted):
-            if self.n_asked == self.left:
-                raise KeyboardInterrupt
-            self.n_asked += 1
             text = self.texts[ask.seed(answer.index) % len(self.texts)]
             yield [replace(answer, text=f" {text} ")]
 
 
-def policy(*, texts: tuple[str, ...] = WORDS, left: int = 99) -> Judge:
-    engine: Any = Seeded(texts, left)
+def policy(*, texts: tuple[str, ...] = WORDS) -> Judge:
+    engine: Any = Seeded(texts)
     return Judge("scripted", template=TEMPLATES["prometheus-vision"], engine=engine)
 
 
@@ -56,10 +48,14 @@ def questions(n: int, **more: Any) -> list[dict[str, Any]]:
     return [{"id": f"q{i}", "instruction": f"What is {i}?", **shared} for i in range(n)]
 
 
-def test_candidates_are_the_published_draws_by_seed_question_and_number_alone() -> None:
+def test_candidates_are_the_published_draws_by_seed_question_and_number_alone(
+    tmp_path: Any,
+) -> None:
     assert preference.DRAWS == {"samples": 5, "temperature": 0.7, "top_p": 0.9}
     asked = questions(6, true_scores=[1.0, 5.0])
-    rows = preference.draw(policy(), asked, progress=False)
+    rows = preference.draw(policy(), asked, progress=False, out=tmp_path / "run")
+    again = preference.draw(policy(texts=("x",)), asked, progress=False, out=tmp_path / "run")
+    assert rows == again, "nothing is asked twice"
     for row in rows:
         assert sum(row["times"]) == 5 and len(set(row["responses"])) == len(row["responses"])
     assert not {"response", "gold", "true_scores"} & set(rows[0]) and rows[0]["criteria"] == "True?"
@@ -67,18 +63,6 @@ def test_candidates_are_the_published_draws_by_seed_question_and_number_alone() 
     assert [row["responses"] for row in rows[3:]] == [row["responses"] for row in part]
     other = preference.draw(policy(), asked, seed=1, progress=False)
     assert [row["times"] for row in other] != [row["times"] for row in rows]
-
-
-def test_an_interrupted_drawing_continues_and_ends_the_same(tmp_path: Path) -> None:
-    whole = respond(policy(), questions(4), **DRAWS)
-    with pytest.raises(KeyboardInterrupt):
-        respond(policy(left=7), questions(4), **DRAWS, out=tmp_path / "run")
-    rest: Any = policy()
-    continued = respond(rest, questions(4), **DRAWS, out=tmp_path / "run")
-    pd.testing.assert_frame_equal(continued, whole)
-    assert rest.engine.n_asked == 9
-    with pytest.raises(RunError, match="seed: 0 -> 1"):
-        respond(policy(), questions(4), **DRAWS, seed=1, out=tmp_path / "run")
 
 
 def test_blank_answers_fail_with_a_reason_and_make_no_candidate(capsys: Any) -> None:
