@@ -65,14 +65,14 @@ def levels(cells: pd.DataFrame) -> Figure:
             range(len(cases)), [f"{probe.replace('_', ' ')}: {case}" for probe, case in cases]
         )
         left.set_ylim(len(cases) - 0.4, -0.6)
-        marks = [Line2D([], [], color=look.color, marker=look.marker, ms=3.5, ls="none", label=name)
+        marks = [Line2D([], [], ms=3.5, ls="none", label=name, **look)
                  for name, look in kinds.items()]  # fmt: skip
         fig.legend(handles=marks, loc="outside upper center", ncols=len(marks))
         return paper.finish(fig, "")
 
 
 def _dots(
-    ax: Axes, cells: pd.DataFrame, cases: list[Any], value: str, kinds: dict[str, plots.Look]
+    ax: Axes, cells: pd.DataFrame, cases: list[Any], value: str, kinds: dict[str, dict[str, str]]
 ) -> None:
     nominal, low, high = LEVELS[value]
     ax.axvspan(low, high, color="#DDDDDD", lw=0, zorder=0)
@@ -89,8 +89,7 @@ def _dots(
             here[value],
             at,
             xerr=spread,
-            fmt=look.marker,
-            color=look.color,
+            **look,
             ms=2.8,
             elinewidth=0.7,
             ls="none",

@@ -2,8 +2,8 @@
 
 They are readable in gray and by the colour-blind. A plotting function takes a frame and returns a
 matplotlib figure at the venue's width; `save_figure` writes it with its caption and data. Every
-figure takes the options of `page`: venue, column and font. What is not drawn is counted in the
-caption. A frame that lacks a column, names a cell twice or has nothing to draw is a ValueError.
+figure takes the options of `page`: venue and column. What is not drawn is counted in the
+caption. A frame that lacks a column or has nothing to draw is a ValueError.
 
 style.py     venues, fonts, colours, the page
 figures.py   estimates with intervals: forests, shares, curves
@@ -20,8 +20,6 @@ from vjudge.plots.figures import (
     curves,
     forest,
     preference_bars,
-    small_multiples,
-    tag_bars,
     training_curve,
 )
 from vjudge.plots.matrices import heatmap, rank_heatmap, who_beats_whom, win_matrix
@@ -33,14 +31,14 @@ from vjudge.plots.scores import (
     length_by_score,
     length_scatter,
 )
-from vjudge.plots.style import MIN_TEXT, PALETTE, VENUES, Look, Page, looks, page, width
+from vjudge.plots.style import VENUES, looks, page, width
 
 __all__ = [
-    "FOUR_WAY", "MIN_TEXT", "PALETTE", "VENUES", "Look", "Page", "agreement_scatter",
+    "FOUR_WAY", "VENUES", "agreement_scatter",
     "battery_effects", "calibration_curve", "caption", "confusion", "curves", "forest", "heatmap",
     "length_by_score", "length_scatter", "looks", "page", "preference_bars", "qualitative",
     "qualitative_latex", "rank_heatmap", "save_correlations", "save_figure", "save_table",
-    "small_multiples", "tag_bars", "training_curve", "who_beats_whom", "width", "win_matrix",
+    "training_curve", "who_beats_whom", "width", "win_matrix",
 ]  # fmt: skip
 
 __dir__ = __all__.copy

@@ -6,9 +6,9 @@ sides.py   what was given: judges or their runs, with the truth of each item
 page.py    the card as one HTML file, from assets/report.html
 """
 
-from vjudge.reports.card import Card, Part, report
+from vjudge.reports.card import Card, report
 from vjudge.reports.scores import ScoreAnalysis, from_scores
 
-__all__ = ["Card", "Part", "ScoreAnalysis", "from_scores", "report"]
+__all__ = ["Card", "ScoreAnalysis", "from_scores", "report"]
 
 __dir__ = __all__.copy
