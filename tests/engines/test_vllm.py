@@ -100,16 +100,12 @@ class LLM:
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
         if pictures:
             inputs |= self.loaded.image_processor(pictures, return_tensors="pt")
-        # 2) what may not be written
-        silent = set(params.logit_bias)
-        if params.allowed_token_ids:
-            silent |= {*range(self.loaded.model.config.get_text_config().vocab_size)}
-            silent -= set(params.allowed_token_ids)
+        # 2) the answer
         output: Any = self.loaded.model.generate(
             **inputs,
             max_new_tokens=params.max_tokens,
             eos_token_id=params.stop_token_ids or None,
-            suppress_tokens=sorted(silent) or None,
+            suppress_tokens=sorted(params.logit_bias) or None,
             do_sample=False,
             output_logits=True,
             return_dict_in_generate=True,
