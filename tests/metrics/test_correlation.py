@@ -34,13 +34,6 @@ def hold(table, value="estimate"):
     return ((table["low"] < table[value]) & (table[value] < table["high"])).all()
 
 
-def test_values_derived_by_hand():
-    # x 1 1 2 3, y 1 2 2 3: 4 concordant, none discordant, one tie in each: 4 / sqrt(5·5). Midranks
-    # 1.5 1.5 3 4 and 1 2.5 2.5 4: covariance 3.75, variances 4.5. Pearson: 2 / sqrt(2.75 · 2).
-    expected = [2 / np.sqrt(2.75 * 2), 3.75 / 4.5, 0.8]
-    assert estimates([1, 1, 2, 3], [1, 2, 2, 3]) == pytest.approx(expected, abs=1e-15)
-
-
 NUMBER = st.one_of(st.integers(-5, 5), st.floats(-1e3, 1e3).map(lambda value: round(value, 3)))
 
 
