@@ -91,19 +91,19 @@ def test_vl_rewardbench_counts_unread_answers_in_three_ways(labels):
 
 
 def test_multimodal_rewardbench_guesses_and_keeps_the_published_order():
-    texts = {"Text": "What?", "Image": None, "Output1": "One.", "Output2": "Two."}
+    texts = {"instruction": "What?", "images": [], "response_a": "One.", "response_b": "Two."}
     rows = []
     for n in range(12):
-        kind = {"Better": f"Output{1 + n % 2}", "Category": "safety" if n < 4 else "vqa"}
-        rows.append({**texts, **kind, "ID": n})
+        kind = {"preference": "ab"[n % 2], "category": "safety" if n < 4 else "vqa"}
+        rows.append({**texts, **kind, "id": n})
     run = judge_of("[[A]]").compare(data.canonical(rows), orders="one", **QUIET)
     run.loc[0, "verdict"] = None
-    table = vj.benchmark(run)["estimate"]
+    table = vj.benchmark(run, name="multimodal-rewardbench")["estimate"]
     assert table.index[0] == ("overall", "accuracy", "random")
     assert table.iloc[0] == pytest.approx((5 + 0.5) / 12)
     assert table["safety", "accuracy", "random"] == pytest.approx((1 + 0.5) / 4)
     both = judge_of("[[A]]").compare(data.canonical(rows), **QUIET)
-    table = vj.benchmark(both)["estimate"].loc["overall"]
+    table = vj.benchmark(both, name="multimodal-rewardbench")["estimate"].loc["overall"]
     assert table["accuracy", "left out"] == 0.5
     assert table["accuracy in both orders", "wrong"] == 0
 

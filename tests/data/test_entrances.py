@@ -11,10 +11,9 @@ from PIL import Image
 
 from conftest import make_rows
 from vjudge import load_judge, preference, probes, review
-from vjudge.data import CollectionError, validate
 from vjudge.judge import Judge
 from vjudge.preference.rewards import checked
-from vjudge.training import fine_tune, prompt_and_target
+from vjudge.training import prompt_and_target
 
 
 @pytest.fixture(scope="module")
@@ -65,33 +64,3 @@ def test_a_picture_under_another_name_gives_what_images_gives(judge: Judge, file
             [*result, review.show(row)._repr_html_(), prompt_and_target(row, judge.template)]
         )
     assert results[1:] == results[:1] * 3
-
-
-def test_training_sees_a_picture_under_another_name(
-    files: Path, random_judge: Path, tmp_path: Path
-) -> None:
-    options: dict[str, Any] = {"device": "cpu", "allow": ["length", "scores"], "progress": False}
-    options |= {"recipe": "scenes", "steps": 3, "warmup": 1, "lr": 3e-3}
-    made = []
-    for column in ("images", "image"):
-        folder = fine_tune(random_judge, items_of(files, column), out=tmp_path / column, **options)
-        made.append((folder / "model.safetensors").read_bytes())
-    assert made[0] == made[1] != (random_judge / "model.safetensors").read_bytes()
-
-
-def test_rows_without_any_picture_column_are_refused(
-    judge: Judge, files: Path, tmp_path: Path, random_judge: Path
-) -> None:
-    rows = [
-        {name: cell for name, cell in row.items() if name != "photo"}
-        for row in items_of(files, "photo")
-    ]
-    pairs = [{**row, "chosen": "a", "rejected": "b"} for row in rows]
-    for call in (
-        lambda: preference.respond(judge, rows, progress=False),
-        lambda: preference.train(random_judge, pairs, tmp_path / "d"),
-        lambda: validate(rows, sees_images=True),
-        lambda: fine_tune(random_judge, rows, out=tmp_path / "t", device="cpu"),
-    ):
-        with pytest.raises(CollectionError, match=r"no column names one .the columns are "):
-            call()

@@ -1,4 +1,4 @@
-"""Scenes and photos: right by construction, balanced, and impossible to score without looking at the picture."""
+"""Scenes and photos: right by construction, balanced, and the same as ever."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ import datasets
 import numpy as np
 import pandas as pd
 import pytest
-from rouge_score import rouge_scorer
-from scipy import stats
-from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.linear_model import RidgeCV
-from sklearn.metrics import roc_auc_score
+from PIL import ImageColor
 
 import vjudge as vj
 from vjudge import data, images, metrics
@@ -77,101 +73,8 @@ def test_every_statement_of_feedback_is_read_off_the_drawn_scene():
     assert set(checked) == {*ASPECTS, "reference"} and checked["reference"] > 50
 
 
-def test_length_tells_nothing_about_the_score(rows):
-    gold = np.array([row["gold"] for row in rows["test"]])
-    assert all(
-        sorted(gold[place : place + 5]) == [1, 2, 3, 4, 5] for place in range(0, len(gold), 5)
-    )
-    for measure in (len, lambda text: len(text.split())):
-        lengths = np.array([measure(row["response"]) for row in rows["test"]])
-        assert stats.kruskal(*(lengths[gold == score] for score in range(1, 6))).pvalue > 0.05
-        assert all(
-            0.48 <= roc_auc_score(gold >= threshold, lengths) <= 0.52 for threshold in range(2, 6)
-        )
-
-
-def test_the_text_alone_does_not_give_the_score(rows):
-    """ROUGE-L, and a ridge regression on n-grams with agreement and repetition features, stay below Pearson 0.35."""
-    gold = {split: np.array([row["gold"] for row in made]) for split, made in rows.items()}
-    scorer, nan = rouge_scorer.RougeScorer(["rougeL"]), float("nan")
-    pairs = [(row["reference_answer"], row["response"]) for row in rows["test"]]
-    overlap = np.array(
-        [scorer.score(*pair)["rougeL"].fmeasure if pair[0] else nan for pair in pairs]
-    )
-    present = ~np.isnan(overlap)
-    assert 0.35 < present.mean() < 0.65
-    assert abs(stats.pearsonr(overlap[present], gold["test"][present])[0]) <= 0.35
-
-    def features(row: dict) -> list[float]:
-        mine, reference = (
-            re.findall(r"\(\d\) (.*?)\.", row[name] or "")
-            for name in ("response", "reference_answer")
-        )
-        words = [set(clause.replace("an ", "a ").split()) for clause in reference]
-        agreement = [
-            max((len(set(c.split()) & w) / len(w) for w in words), default=0) for c in mine
-        ]
-        last = [clause.split()[-1] for clause in mine]
-        return [
-            max(agreement),
-            float(np.mean(agreement)),
-            len(set(last)),
-            len(set(" ".join(mine).split())),
-        ]
-
-    texts = {
-        s: [f"{r['response']} REF {r['reference_answer']} {r['criteria']}" for r in rows[s]]
-        for s in rows
-    }
-    counter = CountVectorizer(ngram_range=(1, 2), min_df=5, token_pattern=r"[\w-]+").fit(
-        texts["train"]
-    )
-    x = {
-        s: np.hstack(
-            [counter.transform(texts[s]).toarray(), np.array(list(map(features, rows[s])))]
-        )
-        for s in rows
-    }
-    predicted = (
-        RidgeCV(alphas=[1, 10, 100, 1000, 10_000]).fit(x["train"], gold["train"]).predict(x["test"])
-    )
-    assert abs(stats.pearsonr(predicted, gold["test"])[0]) <= 0.35
-
-
-def test_neither_counts_nor_combinations_nor_wrong_values_give_a_split_or_a_score_away(rows):
-    """Counted words are uniform on 1-4; half of a held-out scene is unseen; wrong values look like right ones."""
-    made = {
-        split: [scenes.sample(split, 0, index) for index in range(400)] for split in scenes.SPLITS
-    }
-    counts = Counter(
-        scene.shows("count", word) for scene in made["train"] for word, _ in scene.counted
-    )
-    assert (
-        set(counts) == {"one", "two", "three", "four"}
-        and stats.chisquare(list(counts.values())).pvalue > 1e-3
-    )
-    combinations = {
-        s: [{(t.shape, t.colour, t.place) for t in scene.things} for scene in made[s]] for s in made
-    }
-    train = set().union(*combinations["train"])
-    assert all(
-        2 * len(things - train) >= len(things)
-        for s in ("validation", "test")
-        for things in combinations[s]
-    )
-    for aspect in ASPECTS:
-        said = {5.0: Counter(), 1.0: Counter()}
-        for row in rows["train"]:
-            if row["gold"] in said and scenes.ASPECT_OF[row["criteria"]] == aspect:
-                said[row["gold"]].update(re.findall(r"said ([\w-]+)", row["feedback"]))
-        words = sorted(said[5.0] | said[1.0])
-        assert (
-            stats.chi2_contingency([[c[word] for word in words] for c in said.values()]).pvalue
-            > 1e-3
-        ), aspect
-
-
 def test_its_texts_stay_those_that_the_embedded_judge_was_trained_on(rows):
+    """That neither length nor text gives the score of these away: tools/validity/scenes_blind.py."""
     digests = {
         split: sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:12]
         for split, made in rows.items()
@@ -199,7 +102,12 @@ def test_a_picture_shows_its_things():
             row, column = divmod(i, 3)
             cell = pixels[row * 64 + 1 : row * 64 + 63, column * 64 + 1 : column * 64 + 63]
             if thing := scene.at(place):
-                near = np.abs(cell - np.array(scenes.COLOURS[thing.colour])).max(axis=-1) <= 12
+                near = (
+                    np.abs(cell - np.array(ImageColor.getrgb(scenes.COLOURS[thing.colour]))).max(
+                        axis=-1
+                    )
+                    <= 12
+                )
                 assert 0.02 < near.mean() < 0.9
             else:
                 assert np.abs(cell - pixels[0, 0]).max() == 0
@@ -222,7 +130,7 @@ def test_photos_are_valid_and_complete_and_half_of_the_faults_show_in_the_pictur
     items, table
 ):
     data.validate(items)
-    assert list(data.FEATURES) + list(photos.COLUMNS) == items.column_names
+    assert [*data.FEATURES, "aspect", "credit", "fault_shows_in"] == items.column_names
     cases = data.cases(items)
     assert table["group"].nunique() == len(PHOTOS) >= 9 and len(cases) == 3 * len(PHOTOS)
     assert all(scores == [1, 2, 3, 4, 5] for scores in cases["scores"]) and cases["reference"].all()
@@ -233,9 +141,6 @@ def test_photos_are_valid_and_complete_and_half_of_the_faults_show_in_the_pictur
         and ((table["fault_shows_in"] == "none") == (table["gold"] == 5)).all()
     )
     assert tally["picture"] >= (tally["picture"] + tally["text"]) / 2
-    assert dict(zip(table["group"], table["credit"], strict=True)) == {
-        f"photos-{name}": photo["credit"] for name, photo in PHOTOS.items()
-    }
 
 
 def test_neither_length_nor_overlap_gives_the_score_of_photos(items, table):
@@ -247,28 +152,16 @@ def test_neither_length_nor_overlap_gives_the_score_of_photos(items, table):
     assert abs(shared.corr(table["gold"])) <= 0.35
 
 
-def test_a_changed_or_absent_photograph_is_refused_and_a_reencoded_one_is_not(
-    monkeypatch, tmp_path
-):
+def test_a_changed_or_absent_photograph_is_refused(monkeypatch, tmp_path):
     photo = PHOTOS["coins"]
-    decoded_otherwise = photo | {
-        "pixels": "0" * len(photo["pixels"])
-    }  # as another decoder's JPEG would be
-    assert photos.file_of(decoded_otherwise) == photos.file_of(photo)
-    file, original = tmp_path / "skimage" / "data" / "coins.png", photos.file_of(photo)
-    file.parent.mkdir(parents=True)
-    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path / photo["module"])])
+    assert photos.file_of(photo).name == "coins.png"
+    file = tmp_path / "data" / "coins.png"
+    file.parent.mkdir()
+    file.write_bytes(b"another")
+    spec = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
     monkeypatch.setattr(photos.util, "find_spec", lambda name: spec)
-    with images.Image.open(original) as picture:
-        picture.save(file, compress_level=1)
-        assert photos.file_of(photo) == file
-        picture.rotate(180).save(file)
-    with pytest.raises(
-        images.ImageError, match="coins.png: this version of skimage shows another picture"
-    ):
+    with pytest.raises(images.ImageError, match="coins.png is another file in this version: pip"):
         photos.file_of(photo)
     monkeypatch.setattr(photos.util, "find_spec", lambda name: None)
-    with pytest.raises(
-        images.ImageError, match="astronaut.png is not there: pip install scikit-image"
-    ):
+    with pytest.raises(images.ImageError, match="astronaut.png is not there: pip install scikit"):
         vj.load_collection("photos")

@@ -130,7 +130,11 @@ class Lessons:
                     place: tuple(int(v) for v in rng.integers(0, 225, size=3))
                     for place in scenes.PLACES
                 }
-                images.append(_small(scenes.draw(scene, palette=palette)))
+                things = []
+                for thing in scene.things:
+                    colour = "#{:02x}{:02x}{:02x}".format(*palette[thing.place])
+                    things.append(thing._replace(colour=colour))
+                images.append(_small(scenes.draw(scene._replace(things=tuple(things)))))
             else:
                 images.append(self._cached(index))
             things = [scene.at(place) for place in scenes.PLACES]
@@ -164,7 +168,7 @@ class Lessons:
         ):
             if kind == "count":
                 if rng.random() < 0.75:
-                    key, attribute = scene.counted[rng.integers(len(scene.counted))]
+                    key = scene.counted[rng.integers(len(scene.counted))]
                 else:
                     attribute = "colour" if rng.random() < 0.5 else "shape"
                     key = str(
@@ -280,7 +284,7 @@ class Lessons:
                 (f" {claim.seen}", seen),
                 (",", False),
             ]
-            made += [(f" {claim.verdict}", True), (".", False)]
+            made += [(" wrong" if scenes.n_wrong([claim]) else " correct", True), (".", False)]
         wrong = scenes.n_wrong(claims)
         made += [
             (f" {scenes.WRONG_COUNTS[wrong]}", True),

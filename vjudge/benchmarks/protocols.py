@@ -148,7 +148,6 @@ _LLAVA = Protocol(
     call="grade",
     template="llava-bench-wild",
     options={"temperature": 0.2, "max_new_tokens": 1024},
-    collection="liuhaotian/llava-bench-in-the-wild",
     n_items=60,
     open=_GPT_4,
 )
@@ -221,7 +220,6 @@ PROTOCOLS: dict[str, Protocol] = {
         benchmark="llava-bench-coco",
         source="haotian-liu/LLaVA@181a2f8 llava/eval/eval_gpt_review_visual.py",
         template="llava-bench-coco",
-        collection="lmms-lab/llava-bench-coco",
         n_items=90,
     ),
     "wildvision": Protocol(

@@ -17,7 +17,6 @@ from vjudge.data.load import (
     check_pictures,
     load_collection,
     origin,
-    readable,
     rows_of,
 )
 from vjudge.data.schema import FEATURES, CollectionError, Problem
@@ -38,7 +37,6 @@ __all__ = [
     "load_verdicts",
     "n_words",
     "origin",
-    "readable",
     "rows_of",
     "truth",
     "validate",

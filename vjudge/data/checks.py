@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from vjudge.data.load import check_pictures, rows_of
-from vjudge.data.schema import CollectionError, Fault, Problem, Row, id_of, suggestion
+from vjudge.data.schema import CollectionError, Fault, Problem, Row, id_of
 from vjudge.images import ImageError, Pictures
 from vjudge.records import criteria_of, is_missing, lowest_of, row_levels, rubric_faults, text_of
 
-RUBRIC = frozenset({"criteria", "descriptions"})
-_UNNAMED = (
-    "images",
-    "is missing",
-    "name it, or give an empty list, which says on purpose that there are none",
-)
-_CALLS = {"responses": "rank", "response_a": "compare", "response": "grade"}  # for which rows
+RUBRIC: Collection[str] = ("criteria", "descriptions")
+_UNNAMED = "name it, or give an empty list, which says on purpose that there are none"
 _FILL = "fill it in or leave the row out"
 _CORRECT = "correct it, or give None if unknown"
 
@@ -47,7 +41,7 @@ def validate(
     >>> validate([{"id": "a", "instruction": "What?", "answer": "A cat.", "images": []}], needs=())
     Traceback (most recent call last):
     vjudge.data.schema.CollectionError: 1 of 1 rows cannot be used:
-      row 0 (id 'a'), response: there is no column response; `answer` looks like it: rename it
+      row 0 (id 'a'), response: is missing or blank; fill it in (column `response`), or leave it out
     """
     rows = rows_of(items)
     pictures = pictures or Pictures()
@@ -56,50 +50,54 @@ def validate(
     if sees_images:
         check_pictures(rows)
     problems = list[Problem]()
-    first_with = dict[str, int]()
+    unnamed = list[Problem]()
+    ids = set[str | None]()
     pictured = sees_images
     for index, (row, faults) in enumerate(rows.reads()):
         id = id_of(row)
-        unreadable = {field for field, *_ in faults}
-        if "row" not in unreadable:
-            first = first_with.setdefault(id, index) if id and id.strip() else None
-            if first != index:
-                what = "is missing" if first is None else f"is the same as row {first}'s"
-                faults.append(("id", what, "give every row its own id"))
-            pair = ("response_a" in row or "response_b" in row) if pairs is None else pairs
-            shown = (() if pair else RUBRIC) if needs is None else needs
-            own = itertools.chain(
-                _text_faults(row, rows.columns, pair, shown, by_call=pairs is not None),
-                _image_faults(row, pictures),
-                _rubric_faults(row, rows.columns, pair, shown),
-            )
-            faults += [fault for fault in own if fault[0] not in unreadable]
+        if not faults:
+            pair = "response_a" in row if pairs is None else pairs
+            shown = RUBRIC
+            if pair or needs is not None:
+                shown = needs or ()
+            faults = _row_faults(row, pair, shown, pictures)
+            if id is None or id in ids:
+                faults.append(("id", "is missing or not unique", "give every row its own id"))
             if row.get("images") is None:
-                faults.append(_UNNAMED)
-        problems += [Problem(index, id, *fault) for fault in faults]
+                unnamed.append(Problem(index, id, "images", "is missing", _UNNAMED))
+        ids.add(id)
         pictured = pictured or bool(row.get("images"))
-    if not pictured:  # where no row has a picture, none is missing
-        problems = [one for one in problems if (one.field, one.what) != _UNNAMED[:2]]
+        problems += [Problem(index, id, *fault) for fault in faults]
+    if pictured:  # where no row has a picture, none is missing
+        problems += unnamed
     if problems:
         raise CollectionError.of_rows(problems, len(rows))
 
 
-def _text_faults(
-    row: Row, columns: Sequence[str], pair: bool, needs: Collection[str], *, by_call: bool
-) -> Iterator[Fault]:
+def _row_faults(
+    row: Row, pair: bool, needs: Collection[str], pictures: Callable[[Any], Any]
+) -> list[Fault]:
+    faults = list(_text_faults(row, pair, needs))
+    for position, source in enumerate(row.get("images") or ()):
+        try:
+            pictures(source)
+        except ImageError as error:
+            what, _, remedy = str(error).rpartition("; ")
+            faults.append((f"images[{position}]", what, remedy))
+    return faults + list(_rubric_faults(row, pair, needs))
+
+
+def _text_faults(row: Row, pair: bool, needs: Collection[str]) -> Iterator[Fault]:
     """Missing texts, and a preference that is none."""
-    texts = ("instruction", "response_a", "response_b") if pair else ("instruction", "response")
-    for field in texts:
-        if field not in row:
-            others = [name for name in _CALLS if name in row and name not in texts]
-            remedy = suggestion(field, columns)
-            if others and by_call:
-                remedy = f"these rows are for `{_CALLS[others[0]]}`"
-            yield field, f"there is no column {field}", remedy
-        elif text_of(row, field) is None:
-            why = f" ({row['fault']})" if isinstance(row.get("fault"), str) else ""
-            yield field, f"is missing or blank{why}", _FILL
-    for field in sorted(set(needs) - RUBRIC):
+    responses = ("response_a", "response_b") if pair else ("response",)
+    for field in ("instruction", *responses):
+        if text_of(row, field) is None:
+            yield (
+                field,
+                "is missing or blank",
+                f"fill it in (column `{field}`), or leave it out",
+            )
+    for field in sorted(set(needs).difference(RUBRIC)):
         if text_of(row, field) is None:
             yield field, "is missing, and the judge's wording shows it", _FILL
     preference = row.get("preference")
@@ -107,50 +105,31 @@ def _text_faults(
         yield "preference", f"{preference!r} is not one of a, b and tie", _CORRECT
 
 
-def _image_faults(row: Row, pictures: Callable[[Any], Any]) -> Iterator[Fault]:
-    for position, source in enumerate(row.get("images") or ()):
-        try:
-            pictures(source)
-        except ImageError as error:
-            what, _, remedy = str(error).rpartition("; ")
-            yield f"images[{position}]", what, remedy
-
-
-def _rubric_faults(
-    row: Row, columns: Sequence[str], pair: bool, needs: Collection[str]
-) -> Iterator[Fault]:
+def _rubric_faults(row: Row, pair: bool, needs: Collection[str]) -> Iterator[Fault]:
     """What keeps the rubric from being one, and scores that lie off it."""
-    levels = row.get("descriptions") or None
-    lowest = 1
     try:
         lowest = lowest_of(row)
     except ValueError as error:
         yield "lowest", str(error), "give the score of the first description, or None for 1"
-    described = row_levels({**row, "lowest": lowest}) if levels else {}
+        return
+    levels: Any = row.get("descriptions") or None
     if row.get("anchors"):
-        levels = described
-        lowest = min(described)
+        levels = row_levels(row)
     criteria, named = criteria_of(row.get("named_criteria") or row.get("criteria"))
     faults = rubric_faults(criteria, levels, lowest=lowest, named=named)
     if levels is None:  # no rubric: a fault only where the judge is shown one
         what = "is missing, and the judge's wording shows it"
         faults = [(field, what) for field, _ in faults if field in needs]
     for field, what in faults:
-        remedy = "write one text for each score, all different"
-        if field == "criteria":
-            remedy = "fill it in"
-        hint = suggestion(field, columns) if field not in row else ""
-        yield field, what, hint if "`" in hint else remedy
+        yield field, what, _FILL if field == "criteria" else "give one text a score, all different"
     if levels is None or faults or pair:
         return
+    described = row_levels(row)
     for field in ("gold", "human_scores"):
-        yield from _scale_faults(field, row.get(field), lowest, max(described))
-
-
-def _scale_faults(field: str, cell: Any, lowest: int, highest: int) -> Iterator[Fault]:
-    scores = cell if isinstance(cell, list) else [cell]
-    off = {score for score in scores if isinstance(score, float)}
-    off = {score for score in off if score < lowest or score > highest}
-    if off:
-        listed = ", ".join(f"{score:g}" for score in sorted(off))
-        yield field, f"{listed} is off the rubric ({lowest}-{highest})", _CORRECT
+        cell = row.get(field)
+        scores = set(cell if isinstance(cell, list) else [cell]) - {None}
+        off = [score for score in scores if score < min(described) or score > max(described)]
+        if off:
+            listed = ", ".join(f"{score:g}" for score in sorted(off))
+            what = f"{listed} is off the rubric ({min(described)}-{max(described)})"
+            yield field, what, _CORRECT

@@ -14,12 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vjudge.images import ImageError, fingerprint, open_image
-
-COLUMNS = ("aspect", "credit", "fault_shows_in")
-"""Beyond the canonical ones: what the rubric is about; whose photograph it is; what shows the
-response's faults: "picture" (no text says enough), "text" (the reference answer or the wording
-does) or "none" (there is no fault)."""
+from vjudge.images import ImageError
 
 
 def lines(name: str) -> list[dict[str, Any]]:
@@ -29,31 +24,31 @@ def lines(name: str) -> list[dict[str, Any]]:
 
 
 def file_of(photo: dict[str, str]) -> Path:
-    """The file of a line of `photos.jsonl`.
-
-    It is known by its SHA-256, or by its pixels, which for a JPEG depend on the decoder's version.
+    """The file of a line of `photos.jsonl`, known by its SHA-256.
 
     Raises:
-        ImageError: it is absent, or shows something else than the texts say.
+        ImageError: it is absent, or another than the texts were written about.
     """
     spec = util.find_spec(photo["module"])
-    folders = spec.submodule_search_locations if spec else None
-    file = Path(folders[0] if folders else "", photo["path"])
+    folder = Path(spec.origin).parent if spec and spec.origin else Path()
+    file = folder / photo["path"]
+    remedy = "pip install scikit-image scikit-learn (0.26 and 1.9 were used)"
     if not file.is_file():
-        remedy = "pip install scikit-image scikit-learn (0.26 and 1.9 were used)"
         raise ImageError(f"{photo['path']} is not there: {remedy}")
-    if hashlib.sha256(file.read_bytes()).hexdigest() == photo["file"]:
-        return file
-    if fingerprint(open_image(file)) != photo["pixels"]:
-        what = f"this version of {photo['module']} shows another picture under this name"
-        raise ImageError(f"{photo['path']}: {what}")
+    if hashlib.sha256(file.read_bytes()).hexdigest() != photo["file"]:
+        raise ImageError(f"{photo['path']} is another file in this version: {remedy}")
     return file
 
 
-def rows(split: str | None = None, limit: int | None = None) -> list[dict[str, Any]]:
+def rows(
+    split: str | None = None,
+    limit: int | None = None,
+) -> list[dict[str, Any]]:
     """The rows of photos: three cases a photograph, five responses a case in random order.
 
-    A case has one response for each score; `group` is the photograph, and `COLUMNS` are further.
+    A case has one response for each score; `group` is the photograph. Further columns: `aspect` (of
+    the rubric), `credit` (of the photograph) and `fault_shows_in`: "picture" (no text says enough),
+    "text" (the reference answer or the wording does) or "none" (there is no fault).
 
     Raises:
         ValueError: there is no such split.
@@ -61,25 +56,22 @@ def rows(split: str | None = None, limit: int | None = None) -> list[dict[str, A
     """
     if split not in (None, "test"):
         raise ValueError(f"photos has no split {split!r}; its one split is test")
-    photos = {}
-    for photo in lines("photos.jsonl"):
-        photos[photo["name"]] = photo | {"path": str(file_of(photo))}
+    photos = {photo["name"]: photo for photo in lines("photos.jsonl")}
     made = []
     for number, cells in enumerate(lines("texts.jsonl")):
-        name = cells.pop("photo")
-        responses = cells.pop("responses")
-        feedback = cells.pop("feedback")
-        shows_in = cells.pop("fault_shows_in")
-        cells["images"] = [{"bytes": None, "path": photos[name]["path"]}]
-        cells |= {"human_scores": [], "group": f"photos-{name}", "credit": photos[name]["credit"]}
-        order = np.random.default_rng(number).permutation(len(responses)).tolist()
-        for place, level in enumerate(order):
+        photo = photos[cells.pop("photo")]
+        texts = {name: cells.pop(name) for name in ("responses", "feedback", "fault_shows_in")}
+        cells["images"] = [{"bytes": None, "path": str(file_of(photo))}]
+        cells |= {"human_scores": [], "group": f"photos-{photo['name']}"}
+        cells["credit"] = photo["credit"]
+        order = np.random.default_rng(number).permutation(len(texts["responses"]))
+        for place, level in enumerate(order.tolist()):
             row = {
-                "id": f"photos-{name}-{number % 3}-{place}",
+                "id": f"{cells['group']}-{number % 3}-{place}",
                 **cells,
-                "response": responses[level],
-                "feedback": feedback[level],
-                "fault_shows_in": shows_in[level],
+                "response": texts["responses"][level],
+                "feedback": texts["feedback"][level],
+                "fault_shows_in": texts["fault_shows_in"][level],
                 "gold": level + 1.0,
             }
             made.append(row)

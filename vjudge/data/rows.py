@@ -8,9 +8,8 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -19,7 +18,6 @@ import pandas as pd
 from PIL import Image
 
 from vjudge.data.schema import (
-    BadRow,
     CollectionError,
     Fault,
     Problem,
@@ -30,14 +28,12 @@ from vjudge.data.schema import (
     plain,
 )
 from vjudge.images import ImageError, Picture, image_bytes
-from vjudge.records import Item, Pair, anchors_of, as_score, brief, criteria_of, is_missing
+from vjudge.records import NAN, Item, Pair, anchors_of, as_score, brief, criteria_of, is_missing
 
-BLOCK = 32  # rows that stand in memory with their pictures
-LEVEL = re.compile(r"(?:orig_)?score(-?\d+)_description")
-"""A column for each level, as Prometheus' rubrics have them."""
+BLOCK = 32  # rows of a data set that stand in memory with their pictures
 # A JPEG, PNG, GIF or WebP file in base64, by its first bytes, as VLMEvalKit's tables hold it.
 _BASE64 = re.compile(r"(?:/9j/|iVBORw0KGgo|R0lGOD|UklGR)[A-Za-z0-9+/\s]{60,}={0,2}\s*")
-_ABSENT = ("none", "null", "nan", "na", "n/a")  # how a rater's missing score is written
+_ABSENT = ("none", "nan", "na", "n/a")  # how a rater's missing score is written
 
 Cells = dict[str, Any]
 Reading = tuple[Cells, list[Fault]]  # a canonical row, and what is wrong with it
@@ -59,22 +55,19 @@ def ratings(cell: Any) -> list[float]:
     """
     cell = plain(cell)
     if isinstance(cell, str):
-        cell = _split_ratings(cell.strip())
-    if isinstance(cell, Iterable) and not isinstance(cell, (Mapping, bytes)):
-        return [as_score(score) for score in cell]
-    return [] if cell is None else [as_score(cell)]
-
-
-def _split_ratings(text: str) -> list[str | None]:
-    if text[:1] + text[-1:] in ("[]", "()"):
-        text = text[1:-1].strip()
-    if not text:
+        text = re.sub(r"[\[\]()'\"]", "", cell).strip(" ,")
+        if re.search("[;|]", text):
+            cell = re.split("[;|]", text.replace(",", "."))
+        else:
+            cell = re.split(r"[\s,]+", text) if text else []
+    if cell is None:
         return []
-    if ";" in text or "|" in text:
-        parts = [part.strip().replace(",", ".") for part in re.split("[;|]", text)]
-    else:
-        parts = re.split(r"\s*,\s*|\s+", text.rstrip(","))
-    return [None if part.lower() in _ABSENT else part.strip("'\"") for part in parts]
+    scores = cell if isinstance(cell, list) else [cell]
+    return [NAN if str(score).strip().lower() in _ABSENT else as_score(score) for score in scores]
+
+
+def _name(cell: Any) -> str | None:
+    return None if is_missing(cell) else str(cell)
 
 
 def _text(cell: Any) -> str | None:
@@ -82,17 +75,17 @@ def _text(cell: Any) -> str | None:
         return None
     if not isinstance(cell, str):
         raise ValueError(f"is no text but {brief(cell)}")
-    return cell
+    return cell if cell.strip() else None
 
 
-def _texts(cell: Any) -> list[Any] | None:
+def _texts(cell: Any) -> Any:
     cell = plain(_list_in(cell))
     if cell is not None and not isinstance(cell, list):
         raise ValueError("is not a list")
     return cell
 
 
-def _levels(cell: Any) -> list[Any] | dict[int, str] | None:
+def _levels(cell: Any) -> Any:
     """Descriptions as a list of texts, or as anchors: score -> text."""
     return anchors_of(cell) if isinstance(cell, Mapping) else _texts(cell)
 
@@ -107,7 +100,7 @@ def _criteria(cell: Any) -> Any:
 
 def _list_in(cell: Any) -> Any:
     """A list that stands in a text, as JSON or as Python writes it; anything else as it is."""
-    if isinstance(cell, str) and cell[:1] == "[" and cell.count("[") <= 1_000:
+    if isinstance(cell, str) and cell[:1] == "[":
         for read in (json.loads, ast.literal_eval):
             with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
                 return read(cell)
@@ -117,90 +110,63 @@ def _list_in(cell: Any) -> Any:
 def _pictures(cell: Any) -> list[Any] | None:
     """A cell's pictures, each as `open_image` takes it; [] for none on purpose, None if unsaid."""
     if isinstance(cell, (str, os.PathLike)):
-        cell = _picture_text(os.fspath(cell))
-    if isinstance(cell, tuple) or (isinstance(cell, np.ndarray) and cell.dtype.kind in "OUS"):
-        cell = list(cell)
+        cell = _picture_text(os.fspath(cell).strip())
     if isinstance(cell, list) and cell and isinstance(cell[0], list):
-        cell = _pixels(cell)
+        with suppress(ValueError):  # of unequal lengths: no pixels
+            cell = _pixels(np.asarray(cell))
+    if isinstance(cell, np.ndarray) and cell.dtype.kind in "OUS":
+        cell = cell.tolist()
     if isinstance(cell, np.ndarray):
         return list(cell) if cell.ndim == 4 else [cell]
-    if isinstance(cell, list):
+    if isinstance(cell, list | tuple):
         pictures: list[Any] = []
         for part in cell:
-            read = None if is_missing(part) else _pictures(part)
-            pictures += read or [part]
+            pictures += _pictures(part) or [part]
         return pictures
-    return None if _is_no_picture(cell) else [cell]
-
-
-def _is_no_picture(cell: Any) -> bool:
-    """Whether a cell names no picture; ValueError where it cannot name one."""
     if isinstance(cell, Mapping):
-        return cell.get("bytes") is None and is_missing(cell.get("path"))
+        named = cell.get("bytes") is not None or not is_missing(cell.get("path"))
+        return [cell] if named else None
     if is_missing(cell) or cell == "":
-        return True
+        return None
     if not isinstance(cell, (str, bytes, Image.Image)):
         raise ValueError(f"a picture cannot be of type {type(cell).__name__}")
-    return False
+    return [cell]
 
 
 def _picture_text(text: str) -> Any:
     """What a text names: a list of pictures, the bytes of a data URI, else a path."""
-    cell = _list_in(text.strip())
-    if isinstance(cell, str) and _BASE64.fullmatch(cell):
-        cell = f"data:image;base64,{''.join(cell.split())}"
-    if isinstance(cell, str) and cell.startswith("data:"):
-        return {"bytes": image_bytes(cell), "path": None}
-    return cell
+    if _BASE64.fullmatch(text):
+        text = f"data:image;base64,{''.join(text.split())}"
+    if text.startswith("data:"):
+        return {"bytes": image_bytes(text), "path": None}
+    return _list_in(text)
 
 
-def _pixels(cell: list[Any]) -> Any:
-    """The array that Arrow made lists of; a list of anything but numbers stays."""
-    try:
-        array = np.asarray(cell)
-    except (ValueError, OverflowError):
-        return cell
-    if not array.size or array.dtype.kind not in "uif":
-        return cell
+def _pixels(array: np.ndarray) -> np.ndarray:
+    """Pixels that Arrow made lists of, in 8 bits where they fit."""
     if array.dtype.kind == "i" and 0 <= array.min() <= array.max() < 256:
         return array.astype(np.uint8)
     return array
 
 
-_GIVE_TEXT = (_text, "give text")
-_GIVE_NUMBERS = (ratings, "give numbers, or None where unknown")
-_READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "instruction": _GIVE_TEXT,
-    "response": _GIVE_TEXT,
-    "response_a": _GIVE_TEXT,
-    "response_b": _GIVE_TEXT,
-    "reference_answer": _GIVE_TEXT,
-    "feedback": _GIVE_TEXT,
-    "criteria": (_criteria, "give a text, or a list of objects with name, criteria and weight"),
-    "descriptions": (_levels, "give a list of texts, or a mapping of scores to texts"),
-    "responses": (_texts, "give a list of texts"),
-    "human_scores": _GIVE_NUMBERS,
-    "ranks": _GIVE_NUMBERS,
-    "gold": (as_score, "give a number, or None where unknown"),
-    "images": (_pictures, "give a path, bytes, an array or a PIL image, or a list"),
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "id": _name,
+    "group": _name,
+    "instruction": _text,
+    "response": _text,
+    "response_a": _text,
+    "response_b": _text,
+    "reference_answer": _text,
+    "feedback": _text,
+    "criteria": _criteria,
+    "descriptions": _levels,
+    "responses": _texts,
+    "human_scores": ratings,
+    "ranks": ratings,
+    "gold": as_score,
+    "images": _pictures,
 }
-"""What reads the cells of a canonical column, and what to do where it cannot."""
-
-
-def _unwritable(cell: Any) -> str:
-    """Why a cell cannot be written to a file or read by a tokenizer; empty where it can."""
-    try:
-        json.dumps(cell, ensure_ascii=False, default=_kind, skipkeys=True).encode()
-    except UnicodeEncodeError as error:
-        half = error.object[error.start]
-        return f"holds half a character (the lone surrogate {half!r})"
-    except (ValueError, RecursionError) as error:  # a number of too many digits, endless nesting
-        return f"cannot be written ({error})"
-    return ""
-
-
-def _kind(value: Any) -> str:
-    return type(value).__name__
+"""What reads the cells of a canonical column."""
 
 
 # -- a row
@@ -214,80 +180,30 @@ def canonical_row(row: Any) -> Reading:
     >>> canonical_row({"id": "a", "image": "a.png", "human_scores": "3;4"})[0]
     {'id': 'a', 'human_scores': [3.0, 4.0], 'images': ['a.png'], 'group': 'a.png'}
     """
-    if isinstance(row, (Item, Pair)):
-        row = _cells_of(row)
     if not isinstance(row, Mapping):
         what = f"is a {type(row).__name__}"
         return {}, [("row", what, "write one object with named columns for each row")]
     faults = list[Fault]()
-    try:
-        row = _with_levels(row)
-    except BadRow as bad:
-        faults += bad.args
     cells: Cells = {}
     pictured: Cells = {}  # the pictures by column
     for name, column in columns_of(tuple(row)).items():
-        cell, fault = _read_cell(str(name), column, row[name])
-        if fault:
-            faults.append(fault)
+        cell = row[name]
+        try:
+            # What cannot be written to a file, such as half a character, is no text either.
+            json.dumps(cell, ensure_ascii=False, default=lambda _: None, skipkeys=True).encode()
+            if column in _READERS:
+                cell = _READERS[column](cell)
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            faults.append((str(name), str(error), "correct it or leave the row out"))
         if column == "images":
-            pictured[str(name)] = [] if fault else cell
+            pictured[str(name)] = cell
         else:
             cells[name] = cell
     if not faults:
         _flatten_rubric(cells)
-    if pictured:
-        faults += _add_pictures(cells, pictured)
+        if pictured:
+            faults = _add_pictures(cells, pictured)
     return cells, faults
-
-
-def _cells_of(item: Item | Pair) -> Cells:
-    cells = {name: cell for name, cell in vars(item).items() if cell not in ("", None)}
-    rubric = cells.pop("rubric", None)
-    return cells | rubric.as_row() if rubric else cells
-
-
-def _with_levels(row: Row) -> Row:
-    """A row whose descriptions may stand in a column for each level."""
-    if not is_missing(row.get("descriptions")):
-        return row
-    # A table's rows may have fewer levels than its columns.
-    filled = {name: cell for name, cell in row.items() if plain(cell) not in (None, "")}
-    levels = levels_of(filled)
-    if not levels:
-        return row
-    return {name: row[name] for name in row if not LEVEL.fullmatch(str(name))} | levels
-
-
-def levels_of(row: Row) -> Cells:
-    """`descriptions`, and `lowest` where that is not 1, from a column for each level."""
-    levels = {}
-    for name in row:
-        match = LEVEL.fullmatch(str(name))
-        if match:
-            levels[int(match[1])] = row[name]
-    scores = sorted(levels)
-    if not scores:
-        return {}
-    lowest = scores[0]
-    if scores != list(range(lowest, lowest + len(scores))):
-        raise BadRow(("descriptions", f"the levels are for scores {scores}", "leave no score out"))
-    cells: Cells = {"descriptions": [levels[score] for score in scores]}
-    return cells if lowest == 1 else cells | {"lowest": lowest}
-
-
-def _read_cell(name: str, column: str, cell: Any) -> tuple[Any, Fault | None]:
-    """A cell as its canonical column holds it, or as it is with what is wrong with it."""
-    what = _unwritable(cell)
-    if what:
-        return cell, (name, what, "repair it")
-    if column not in _READERS:
-        return cell, None
-    read, remedy = _READERS[column]
-    try:
-        return read(cell), None
-    except (ValueError, TypeError) as error:
-        return cell, (name, str(error), remedy)
 
 
 def _flatten_rubric(cells: Cells) -> None:
@@ -304,49 +220,38 @@ def _flatten_rubric(cells: Cells) -> None:
 
 def _add_pictures(cells: Cells, pictured: Cells) -> list[Fault]:
     """Put the pictures, and the group that they name, into a row's cells."""
-    given = {name: pictures for name, pictures in pictured.items() if pictures}
-    pictures: list[Any] | None = None
+    said = {name: found for name, found in pictured.items() if found is not None}
+    given = {name: found for name, found in said.items() if found}
+    pictures = next(iter((given or said).values()), None)
     faults = []
-    for name, others in (given or pictured).items():
-        if not pictures:
-            pictures = pictures if others is None else others
-        elif len(others) != len(pictures) or not all(map(_same, pictures, others)):
+    for name, found in given.items():
+        if len(found) != len(pictures) or any(map(_differ, pictures, found)):
             what = f"this row's columns `{next(iter(given))}` and `{name}` name different pictures"
             faults.append(("images", what, "keep one of the columns"))
     cells["images"] = pictures
-    if is_missing(cells.get("group")) or cells["group"] == "":
+    if not cells.get("group"):
         keys = [_key(picture) for picture in pictures or ()]
-        if any(keys):
-            cells["group"] = " ".join(filter(None, keys))
+        cells["group"] = " ".join(filter(None, keys)) or None
     return faults
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether two pictures are the same, as far as paths and bytes tell.
-
-    Beside bytes the last part of a path counts.
-    """
-    held = any(isinstance(picture, Mapping) and picture.get("bytes") for picture in (one, other))
-    name = _file_name(one)
-    return _key(one) == _key(other) or (held and name == _file_name(other) != "")
-
-
-def _file_name(picture: Any) -> str:
-    path = picture.get("path") if isinstance(picture, Mapping) else picture
-    return Path(path).name if isinstance(path, str) else ""
+def _differ(one: Any, other: Any) -> bool:
+    """Whether two pictures differ, as far as two paths or two files tell."""
+    return isinstance(one, str) == isinstance(other, str) and _key(one) != _key(other)
 
 
 def _key(picture: Any) -> str:
     """What rows of one image share: its path as written, else a digest of file or pixels."""
     data = getattr(picture, "filename", None) or picture  # of an image that Pillow opened
     if isinstance(data, Mapping):
-        data = data.get("path") if data.get("bytes") is None else data["bytes"]
-    if isinstance(data, (Image.Image, np.ndarray)):
-        try:
-            return Picture(data).key[-16:]
-        except ImageError:  # who opens it names what is wrong with it
-            return ""
-    return hashlib.sha256(data).hexdigest()[:16] if isinstance(data, bytes) else str(data or "")
+        data = data.get("bytes") or data.get("path")
+    if isinstance(data, str):
+        return data
+    if isinstance(data, bytes):
+        return hashlib.sha256(data).hexdigest()[:16]
+    with suppress(ImageError):  # who opens it names what is wrong with it
+        return Picture(data).key[-16:]
+    return ""
 
 
 # -- many rows
@@ -356,17 +261,15 @@ class Rows(Sequence[Row]):
     """Canonical rows, read when asked for, images undecoded, numbered where none has an id.
 
     Raises:
-        CollectionError: when read, a row that cannot be canonical; all such rows are named.
+        CollectionError: when read, a row that cannot be canonical.
     """
 
     def __init__(self, source: datasets.Dataset | list[Any]) -> None:
         if isinstance(source, datasets.Dataset):
-            names = source.column_names
             source = with_image(source).with_format("arrow")
+            names = source.column_names
         else:
-            rows = [vars(row) if isinstance(row, (Item, Pair)) else row for row in source]
-            mappings = [row for row in rows if isinstance(row, Mapping)]
-            names = itertools.chain.from_iterable(mappings)
+            names = itertools.chain.from_iterable(row for row in source if isinstance(row, Mapping))
         self._source = source
         self.columns = tuple(dict.fromkeys(map(str, names)))
 
@@ -375,34 +278,41 @@ class Rows(Sequence[Row]):
 
     def __getitem__(self, index: Any) -> Any:
         place = range(len(self))[index]
-        if isinstance(place, range):
-            return [self[each] for each in place]
-        row, faults = next(self.reads(place, place + 1))
-        return self._sound(row, faults)
+        return next(self._sound(place, place + 1))
 
     def __iter__(self) -> Iterator[Row]:
-        for row, faults in self.reads():
-            yield self._sound(row, faults)
+        return self._sound(0, len(self))
+
+    def as_given(self, start: int, stop: int) -> Iterator[Any]:
+        """The rows as they were given, a block of a data set at a time."""
+        for first in range(start, stop, BLOCK):
+            block = self._source[first : min(first + BLOCK, stop)]
+            yield from block if isinstance(block, list) else block.to_pylist()
 
     def reads(self, start: int = 0, stop: int | None = None) -> Iterator[Reading]:
         """Every row and its faults, as `canonical_row` gives them."""
-        stop = len(self) if stop is None else stop
-        for first in range(start, stop, BLOCK):
-            block = self._source[first : min(first + BLOCK, stop)]
-            rows = block if isinstance(block, list) else block.to_pylist()
-            for index, row in enumerate(rows, first):
-                cells, faults = canonical_row(row)
-                if "id" not in self.columns:
-                    cells = {"id": str(index)} | cells
-                yield cells, faults
+        rows = self.as_given(start, len(self) if stop is None else stop)
+        for index, row in enumerate(rows, start):
+            cells, faults = canonical_row(row)
+            if "id" not in self.columns:
+                cells = {"id": str(index)} | cells
+            yield cells, faults
 
-    def _sound(self, row: Cells, faults: list[Fault]) -> Cells:
-        if not faults:
-            return row
-        problems = []
-        for place, (bad, wrong) in enumerate(self.reads()):
-            problems += [Problem(place, id_of(bad), *fault) for fault in wrong]
-        raise CollectionError.of_rows(problems, len(self))
+    def _sound(self, start: int, stop: int) -> Iterator[Row]:
+        for index, (row, faults) in enumerate(self.reads(start, stop), start):
+            if faults:
+                problems = [Problem(index, id_of(row), *fault) for fault in faults]
+                raise CollectionError.of_rows(problems, len(self))
+            yield row
+
+
+def cells_of(row: Any) -> Any:
+    """An `Item` or a `Pair` as a row; anything else as it is."""
+    if not isinstance(row, (Item, Pair)):
+        return row
+    cells = {name: cell for name, cell in vars(row).items() if cell not in ("", None)}
+    rubric = cells.pop("rubric", None)
+    return cells | rubric.as_row() if rubric else cells
 
 
 def with_image(table: datasets.Dataset) -> datasets.Dataset:
@@ -417,5 +327,5 @@ def frame_rows(frame: pd.DataFrame) -> list[Cells]:
     """The rows of a frame, whose ids may stand in its index."""
     if "id" in frame.index.names and "id" not in frame.columns:
         frame = frame.reset_index("id")
-    check_names(map(str, frame.columns), "the frame")
+    check_names(list(frame.columns), "the frame")
     return frame.to_dict("records")

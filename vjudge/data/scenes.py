@@ -14,26 +14,22 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
 from importlib import resources
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image, ImageDraw
-
-__all__ = ["ASPECTS", "ASPECT_OF", "SPLITS", "draw", "rows", "sample"]
-__dir__ = __all__.copy
+from PIL import Image, ImageColor, ImageDraw
 
 COLOURS = {
-    "red": (214, 39, 40),
-    "orange": (247, 140, 20),
-    "yellow": (242, 214, 0),
-    "green": (34, 150, 60),
-    "blue": (40, 90, 220),
-    "purple": (130, 50, 170),
-    "pink": (250, 150, 195),
-    "black": (30, 30, 34),
+    "red": "#d62728",
+    "orange": "#f78c14",
+    "yellow": "#f2d600",
+    "green": "#22963c",
+    "blue": "#285adc",
+    "purple": "#8232aa",
+    "pink": "#fa96c3",
+    "black": "#1e1e22",
 }
 SHAPES = ("circle", "square", "triangle", "star", "cross", "diamond", "heart", "ring")
 SIZES = {"small": 0.42, "medium": 0.64, "large": 0.92}  # width of a thing as a share of its cell
@@ -50,6 +46,7 @@ REFERENCE_RATE = 0.5  # share of cases with a reference answer
 OVERLAP_RATE = 0.1  # share of reference answers that also speak of one of the response's claims
 
 Rng = np.random.Generator
+Row = dict[str, Any]
 _FILE = resources.files("vjudge").joinpath("assets", "scenes.json")
 _ASSET: dict[str, Any] = json.loads(_FILE.read_text(encoding="utf-8"))
 _LEVELS: list[list[str]] = _ASSET["levels"]
@@ -79,7 +76,7 @@ class Scene(NamedTuple):
     """The things of one picture, and the two colours and two shapes that are counted."""
 
     things: tuple[Thing, ...]
-    counted: tuple[tuple[str, str], ...]  # (word, "colour" or "shape"), each count uniform on 1-4
+    counted: tuple[str, ...]  # each count is uniform on 1-4
     seed: tuple[int, ...]
 
     def at(self, place: str) -> Thing | None:
@@ -91,15 +88,17 @@ class Scene(NamedTuple):
 
     def shows(self, aspect: str, key: str) -> str:
         """What the picture shows at a claim's key, a place or a word for things."""
-        if aspect in ("count", "presence"):
-            number = sum(key in (thing.shape, thing.colour) for thing in self.things)
-            if aspect == "count":
-                return NUMBERS[number]
+        number = sum(key in thing for thing in self.things)
+        if aspect == "count":
+            return NUMBERS[number]
+        if aspect == "presence":
             return "present" if number else "absent"
         thing = self.at(key)
         if thing is None:
             return "empty"
-        return str(getattr(thing, "shape" if aspect == "position" else aspect))
+        if aspect == "position":
+            return thing.shape
+        return str(getattr(thing, aspect))
 
 
 # The split of every (shape, colour, place): 70 % train (0), 10 % validation (1), 20 % test (2).
@@ -114,31 +113,35 @@ def sample(split: str, *seed: int) -> Scene:
     combinations: list[tuple[int, int, int]] = []
     while not combinations:
         # Of colours, then of shapes: two that are counted, and how many things have each.
-        asked = []
+        pairs = []
+        counts = []
         for _ in range(2):
-            two = rng.choice(8, size=2, replace=False)
-            asked.append((two, rng.integers(1, MOST_ALIKE + 1, size=2)))
-        least = max(6, *(sum(counts) for _, counts in asked))
-        n = int(rng.integers(least, len(PLACES) + 1))
-        drawn = []
-        for two, counts in asked:
-            others = [word for word in range(8) if word not in two]
-            more = [int(rng.choice(others)) for _ in range(n - sum(counts))]
-            drawn.append([*np.repeat(two, counts).tolist(), *more])
-        combinations = _arrange(rng, drawn[1], drawn[0], index)
+            pairs.append(rng.choice(8, size=2, replace=False))
+            counts.append(rng.integers(1, MOST_ALIKE + 1, size=2))
+        least = max(6, counts[0].sum(), counts[1].sum())
+        n = rng.integers(least, len(PLACES) + 1)
+        words = []
+        for pair, count in zip(pairs, counts, strict=True):
+            others = np.setdiff1d(range(8), pair)
+            more = rng.choice(others, size=n - count.sum())
+            words.append([*np.repeat(pair, count), *more])
+        combinations = _arrange(rng, words[1], words[0], index)
     colours = tuple(COLOURS)
     sizes = tuple(SIZES)
     things = []
     for shape, colour, place in combinations:
         size = sizes[rng.integers(3)]
         things.append(Thing(SHAPES[shape], colours[colour], size, PLACES[place]))
-    counted = [(colours[word], "colour") for word in asked[0][0]]
-    counted += [(SHAPES[word], "shape") for word in asked[1][0]]
+    counted = [colours[word] for word in pairs[0]]
+    counted += [SHAPES[word] for word in pairs[1]]
     return Scene(tuple(things), tuple(counted), (*seed, index))
 
 
 def _arrange(
-    rng: Rng, shapes: list[int], colours: list[int], split: int
+    rng: Rng,
+    shapes: list[int],
+    colours: list[int],
+    split: int,
 ) -> list[tuple[int, int, int]]:
     """Pair shapes, colours and places by the split's rule; empty where the order hit a dead end."""
     places = rng.permutation(len(PLACES)).tolist()
@@ -150,20 +153,16 @@ def _arrange(
             options = np.argwhere(table == 0)
         if not len(options):
             return []
-        i, j, k = options[rng.integers(len(options))]
-        combinations.append((shapes.pop(i), colours.pop(j), places.pop(k)))
+        shape, colour, place = options[rng.integers(len(options))]
+        combinations.append((shapes.pop(shape), colours.pop(colour), places.pop(place)))
     own = sum(_SPLIT_OF[combination] == split for combination in combinations)
     return combinations if 2 * own >= len(combinations) else []
 
 
-def draw(scene: Scene, palette: Mapping[str, Sequence[int]] | None = None) -> Image.Image:
+def draw(scene: Scene) -> Image.Image:
     """Draw the scene as an RGB picture of 192 x 192 pixels, the same one whenever it is drawn.
 
-    Things are shifted, turned and shaded a little by its seed.
-
-    Args:
-        scene: what to draw.
-        palette: place -> the thing's colour there (RGB, 0-255), in place of its own.
+    Things are shifted, turned and shaded a little by its seed. A thing's colour may be "#rrggbb".
     """
     rng = np.random.default_rng([*scene.seed, 7])
     side = 2 * IMAGE_SIZE  # drawn twice as large, then reduced: smooth edges
@@ -174,17 +173,20 @@ def draw(scene: Scene, palette: Mapping[str, Sequence[int]] | None = None) -> Im
         row, column = divmod(PLACES.index(thing.place), 3)
         radius = SIZES[thing.size] * cell / 2
         slack = max(cell / 2 - radius * 1.08, 0.0) * 0.5
-        x, y = (np.array([column, row]) + 0.5) * cell + rng.uniform(-slack, slack, size=2)
+        middle = (np.array([column, row]) + 0.5) * cell
+        x, y = middle + rng.uniform(-slack, slack, size=2)
         turn = math.radians(rng.uniform(-10, 10))
-        colour = np.array(palette[thing.place] if palette else COLOURS[thing.colour])
+        colour = np.array(ImageColor.getrgb(COLOURS.get(thing.colour, thing.colour)))
         ink = tuple(np.clip(colour + rng.integers(-10, 11, size=3), 0, 255).tolist())
-        box = (x - radius, y - radius, x + radius, y + radius)
         if thing.shape == "circle":
-            pen.ellipse(box, fill=ink)
+            pen.circle((x, y), radius, fill=ink)
         elif thing.shape == "ring":
-            pen.ellipse(box, outline=ink, width=max(2, round(radius * 0.42)))
+            pen.circle((x, y), radius, outline=ink, width=max(2, round(radius * 0.42)))
         else:
-            rotation = [[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]]
+            rotation = [
+                [math.cos(turn), -math.sin(turn)],
+                [math.sin(turn), math.cos(turn)],
+            ]
             corners = _OUTLINES[thing.shape] @ np.array(rotation).T * radius + (x, y)
             pen.polygon([tuple(corner) for corner in corners], fill=ink)
     return image.reduce(2)
@@ -200,11 +202,6 @@ class Claim(NamedTuple):
     said: str
     seen: str
 
-    @property
-    def verdict(self) -> str:
-        """What feedback calls it. Not "right", which is also a place."""
-        return "correct" if self.said == self.seen else "wrong"
-
 
 def rubric(aspect: SimpleNamespace, variant: int) -> tuple[str, list[str]]:
     """Criteria and the five level descriptions, lowest first, of one of the aspect's rubrics."""
@@ -214,7 +211,11 @@ def rubric(aspect: SimpleNamespace, variant: int) -> tuple[str, list[str]]:
     return aspect.criteria[variant], described
 
 
-def statement(aspect: SimpleNamespace, claims: list[Claim], wording: int) -> str:
+def statement(
+    aspect: SimpleNamespace,
+    claims: list[Claim],
+    wording: int,
+) -> str:
     """Claims as a numbered answer in one of the aspect's wordings.
 
     In a wording {thing} is the key with an article; what is denied stands behind a bar.
@@ -237,30 +238,23 @@ def feedback(claims: list[Claim]) -> str:
     """Feedback on claims: each one against the picture, then how many are wrong."""
     parts = []
     for i, claim in enumerate(claims, start=1):
-        parts.append(f"({i}) said {claim.said}, {claim.key} {claim.seen}, {claim.verdict}.")
-    return " ".join([*parts, f"{WRONG_COUNTS[n_wrong(claims)]} wrong."])
+        verdict = "wrong" if n_wrong([claim]) else "correct"  # not "right", which is also a place
+        parts.append(f"({i}) said {claim.said}, {claim.key} {claim.seen}, {verdict}.")
+    parts.append(f"{WRONG_COUNTS[n_wrong(claims)]} wrong.")
+    return " ".join(parts)
 
 
-def truths(scene: Scene, aspect: str, rng: Rng) -> tuple[list[Claim], list[Claim]]:
+def truths(
+    scene: Scene,
+    aspect: str,
+    rng: Rng,
+) -> tuple[list[Claim], list[Claim]]:
     """True claims for a response (four) and for a reference answer (two to four others)."""
-    words = [*COLOURS, *SHAPES]
-    if aspect == "presence":
-        rng.shuffle(words)
-    shown = [word for word in words if scene.shows("presence", word) == "present"]
-    hidden = [word for word in words if word not in shown]
-    keys = []
-    if aspect == "count":  # the scene's counted words, then other words, the shown ones first
-        counted = [word for word, _ in scene.counted]
-        others = [word for word in shown if word not in counted]
-        for part in (counted, others, hidden):
-            rng.shuffle(part)
-            keys += part
-    elif aspect == "presence":  # a fair coin decides whether a word is shown: it can't be guessed
-        while len(keys) < 2 * N_CLAIMS:
-            wants_shown = shown and (not hidden or rng.random() < 0.5)
-            keys.append(shown.pop() if wants_shown else hidden.pop())
+    keys = [thing.place for thing in scene.things]
+    if aspect in ("count", "presence"):
+        keys = _words(scene, aspect, rng)
     else:
-        keys = [scene.things[i].place for i in rng.permutation(len(scene.things))]
+        keys = [keys[i] for i in rng.permutation(len(keys))]
     claims = []
     for key in keys[: 2 * N_CLAIMS]:
         seen = scene.shows(aspect, key)
@@ -268,7 +262,33 @@ def truths(scene: Scene, aspect: str, rng: Rng) -> tuple[list[Claim], list[Claim
     return claims[:N_CLAIMS], claims[N_CLAIMS:]
 
 
-def falsify(scene: Scene, aspect: str, claim: Claim, rng: Rng) -> Claim:
+def _words(scene: Scene, aspect: str, rng: Rng) -> list[str]:
+    """Colours and shapes in the order in which claims speak of them."""
+    words = [*COLOURS, *SHAPES]
+    if aspect == "presence":
+        rng.shuffle(words)
+    shown = [word for word in words if scene.shows("presence", word) == "present"]
+    hidden = [word for word in words if word not in shown]
+    keys: list[str] = []
+    if aspect == "count":  # the scene's counted words, then other words, the shown ones first
+        counted = list(scene.counted)
+        others = [word for word in shown if word not in counted]
+        for part in (counted, others, hidden):
+            rng.shuffle(part)
+            keys += part
+        return keys
+    while len(keys) < 2 * N_CLAIMS:  # a fair coin decides whether a word is shown: no guessing
+        wants_shown = shown and (not hidden or rng.random() < 0.5)
+        keys.append(shown.pop() if wants_shown else hidden.pop())
+    return keys
+
+
+def falsify(
+    scene: Scene,
+    aspect: str,
+    claim: Claim,
+    rng: Rng,
+) -> Claim:
     """A wrong claim in place of a true one, its value drawn as true values are."""
     if aspect == "presence":
         return claim._replace(said="absent" if claim.seen == "present" else "present")
@@ -289,7 +309,7 @@ def falsify(scene: Scene, aspect: str, claim: Claim, rng: Rng) -> Claim:
 # -- rows
 
 
-def case(scene: Scene, aspect_name: str, rng: Rng) -> list[dict[str, Any]]:
+def case(scene: Scene, aspect_name: str, rng: Rng) -> list[Row]:
     """The five rows of one case, scores 1-5 in random order, without `id`, `images` and `group`."""
     aspect = ASPECTS[aspect_name]
     mine, others = truths(scene, aspect_name, rng)
@@ -304,7 +324,16 @@ def case(scene: Scene, aspect_name: str, rng: Rng) -> list[dict[str, Any]]:
         reference = statement(aspect, others, int(rng.integers(len(aspect.wordings))))
     rows = []
     for count in rng.permutation(N_CLAIMS + 1):
-        claims = _with_faults(scene, aspect_name, mine, count, rng)
+        wrong = rng.choice(N_CLAIMS, size=count, replace=False)
+        claims: list[Claim] = []
+        for i, claim in enumerate(mine):
+            said = claim
+            if i in wrong:
+                said = falsify(scene, aspect_name, claim, rng)
+            if said.key in [earlier.key for earlier in claims]:
+                # An empty place was taken twice: keep to the claim's own place.
+                said = falsify(scene, "shape", claim, rng)
+            claims.append(said)
         row = {
             "instruction": instruction,
             "reference_answer": reference,
@@ -318,34 +347,29 @@ def case(scene: Scene, aspect_name: str, rng: Rng) -> list[dict[str, Any]]:
     return rows
 
 
-def _with_faults(
-    scene: Scene, aspect: str, claims: list[Claim], count: int, rng: Rng
-) -> list[Claim]:
-    """True claims with `count` of them falsified."""
-    wrong = rng.choice(N_CLAIMS, size=count, replace=False)
-    made: list[Claim] = []
-    for i, claim in enumerate(claims):
-        variant = falsify(scene, aspect, claim, rng) if i in wrong else claim
-        if variant.key in {earlier.key for earlier in made}:
-            # An empty place was taken twice: keep to the claim's own place.
-            variant = falsify(scene, "shape", claim, rng)
-        made.append(variant)
-    return made
-
-
-def rows_of(split: str, index: int, seed: int = 0) -> tuple[Scene, list[dict[str, Any]]]:
+def rows_of(
+    split: str,
+    index: int,
+    seed: int = 0,
+) -> tuple[Scene, list[Row]]:
     """Scene number `index` of a split and the rows of its cases, each about another aspect."""
     scene = sample(split, seed, index)
     rng = np.random.default_rng([seed, index, SPLITS.index(split), 1])
     group = f"scenes-{split}-{index:05d}"
     rows = []
-    for i, aspect in enumerate(rng.choice(list(ASPECTS), size=CASES_PER_IMAGE, replace=False)):
+    aspects = rng.choice(list(ASPECTS), size=CASES_PER_IMAGE, replace=False)
+    for i, aspect in enumerate(aspects):
         for j, row in enumerate(case(scene, str(aspect), rng)):
-            rows.append({"id": f"{group}-{i}-{j}", **row, "human_scores": [], "group": group})
+            row = {"id": f"{group}-{i}-{j}", **row, "human_scores": [], "group": group}
+            rows.append(row)
     return scene, rows
 
 
-def rows(split: str | None = None, limit: int | None = None, seed: int = 0) -> list[dict[str, Any]]:
+def rows(
+    split: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+) -> list[Row]:
     """Make the collection's rows, 10 a picture.
 
     Args:
@@ -362,14 +386,15 @@ def rows(split: str | None = None, limit: int | None = None, seed: int = 0) -> l
     """
     split = split or "test"
     if split not in N_IMAGES:
-        raise ValueError(f"scenes has no split {split!r}; take one of {', '.join(N_IMAGES)}")
+        raise ValueError(f"scenes has no split {split!r}; take one of {', '.join(SPLITS)}")
     per_image = CASES_PER_IMAGE * (N_CLAIMS + 1)
     n_rows = N_IMAGES[split] * per_image if limit is None else limit
-    made: list[dict[str, Any]] = []
+    made: list[Row] = []
     for index in range(math.ceil(n_rows / per_image)):
         scene, new = rows_of(split, index, seed)
         file = io.BytesIO()
         draw(scene).save(file, format="PNG")
         for row in new:
-            made.append({**row, "images": [{"bytes": file.getvalue(), "path": None}]})
+            picture = {"bytes": file.getvalue(), "path": None}
+            made.append({**row, "images": [picture]})
     return made[:n_rows]

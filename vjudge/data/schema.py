@@ -7,7 +7,6 @@ A question is an item without a response yet.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from collections import Counter
@@ -17,7 +16,7 @@ from typing import Any
 
 import datasets
 
-from vjudge.records import IMAGE_COLUMNS, brief, is_missing
+from vjudge.records import IMAGE_COLUMNS, is_missing
 
 _TEXT = datasets.Value("string")
 _FLOAT = datasets.Value("float64")
@@ -36,21 +35,7 @@ CANDIDATE_FEATURES = datasets.Features(
     {**_QUESTION, "responses": _TEXTS, **_RUBRIC, "ranks": _FLOATS, "group": _TEXT}
 )
 
-CANONICAL = frozenset({*FEATURES, *PAIR_FEATURES, *CANDIDATE_FEATURES})
-RESPONSES = ("response", "response_a", "response_b", "responses")
-SIMILAR = {
-    "response": "prediction model_output output completion generation reply answer text caption",
-    "instruction": "prompt question query input task",
-    "response_a": "answer_a output_a response_1 answer1 output1 chosen",
-    "response_b": "answer_b output_b response_2 answer2 output2 rejected",
-    "criteria": "criterion rubric rubric_criteria aspect",
-    "descriptions": "levels rubric rubrics score_descriptions",
-    "gold": "score rating label human_score ground_truth grade mos",
-    "human_scores": "ratings scores labels human_ratings annotations rater human annotator",
-    "images": "image_url url photo photos file path file_name filename picture_file",
-}
-"""Names of a column in other tables: suggested where it is missing, never taken for it."""
-
+SHOWN = 10  # problems in an error's message
 Row = Mapping[str, Any]
 Fault = tuple[str, str, str]  # field, what is wrong, remedy
 
@@ -72,20 +57,14 @@ class Problem:
 class CollectionError(ValueError):
     """A collection cannot be used.
 
-    `problems` holds every bad row; the message shows three of each kind and the count.
+    `problems` holds every bad row; the message shows the first ones and the count.
     """
 
     def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
         self.problems = tuple(problems)
-        kinds = Counter[tuple[str, str]]()
-        lines = [message]
-        for problem in self.problems:
-            kind = (problem.field.partition("[")[0], problem.remedy)
-            kinds[kind] += 1
-            if kinds[kind] <= 3:
-                lines.append(f"  {problem}")
-        more = len(self.problems) - len(lines) + 1
-        if more:
+        lines = [message, *(f"  {problem}" for problem in self.problems[:SHOWN])]
+        if len(self.problems) > SHOWN:
+            more = len(self.problems) - SHOWN
             lines.append(f"  and {more} more, all in the error's `problems`")
         super().__init__("\n".join(lines))
 
@@ -94,12 +73,6 @@ class CollectionError(ValueError):
         """The error of bad rows among so many, with their number."""
         n_bad = len({problem.index for problem in problems})
         return cls(f"{n_bad} of {n_rows} rows{source} cannot be used:", problems)
-
-
-class BadRow(Exception):
-    """A row that cannot be read; its arguments are the faults."""
-
-    args: tuple[Fault, ...]
 
 
 def plain(value: Any) -> Any:
@@ -126,14 +99,9 @@ def features_of(columns: Iterable[str]) -> datasets.Features:
 
 @functools.lru_cache(maxsize=1024)
 def columns_of(names: tuple[Any, ...]) -> dict[Any, str]:
-    """The canonical column of each of a row's columns, "" for a further one.
-
-    Several columns may hold pictures, in upper or lower case.
-    """
-    kind = features_of(names)
-    columns = {}
+    """The canonical name of each of a row's columns; several may hold pictures, in any case."""
+    columns = {name: str(name) for name in names}
     for name in names:
-        columns[name] = name if name in kind else ""
         if spelled(name) in IMAGE_COLUMNS:
             columns[name] = "images"
     return columns
@@ -142,40 +110,12 @@ def columns_of(names: tuple[Any, ...]) -> dict[Any, str]:
 def id_of(row: Any) -> str | None:
     """A row's id as text, None where it has none."""
     id = row.get("id") if isinstance(row, Mapping) else None
-    if is_missing(id):
-        return None
-    if isinstance(id, int) and id.bit_length() > 64:
-        return brief(id)
-    return str(id)
+    return None if is_missing(id) else str(id)
 
 
-def suggestion(field: str, columns: Iterable[str]) -> str:
-    """What to do about a canonical column that is not there."""
-    names = {spelled(column): str(column) for column in columns}
-    similar = SIMILAR.get(field, "").split()
-    similar += difflib.get_close_matches(field, names, cutoff=0.8)
-    if field == "human_scores":
-        raters = [
-            f"`{name}`" for key, name in names.items() if re.sub(r"_?\d+$", "", key) in similar
-        ]
-        if len(raters) > 1:
-            return f"{', '.join(raters)} look like it: put them in one list, `human_scores`"
-    for key in (field, *similar):
-        name = names.get(key)
-        if name is None or name in CANONICAL:
-            continue
-        if key in ("rubric", "rubrics"):  # one column can't become two
-            remedy = "put its text into `criteria`, its levels into `descriptions`"
-            return f"`{name}` looks like it: {remedy}"
-        return f"`{name}` looks like it: rename it"
-    return "add it"
-
-
-def check_names(names: Iterable[str], table: str) -> None:
-    """Refuse a table in which a canonical column stands twice."""
-    counts = Counter(names)
-    ours = CANONICAL.union(IMAGE_COLUMNS)
-    twice = [name for name, count in counts.items() if count > 1 and name in ours]
+def check_names(names: Sequence[Any], table: str) -> None:
+    """Refuse a table in which a column's name stands twice."""
+    twice = [str(name) for name, count in Counter(names).items() if count > 1]
     if twice:
         raise CollectionError(
             f"{table} has several columns {', '.join(twice)}; keep one of each, rename the others"

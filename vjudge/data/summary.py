@@ -6,14 +6,15 @@ import hashlib
 import json
 import math
 import re
+from contextlib import suppress
 from typing import Any
 
 import pandas as pd
 
 from vjudge.data.load import rows_of
-from vjudge.data.schema import CollectionError, Row, features_of, id_of, plain, suggestion
+from vjudge.data.schema import CollectionError, features_of, id_of, plain
 from vjudge.images import ImageError, Pictures
-from vjudge.records import as_score, is_missing, row_levels, text_of, unit_of
+from vjudge.records import as_score, is_missing, lowest_of, row_levels, text_of, unit_of
 
 UNSPACED = {  # the signs of scripts without spaces between words
     "kana": "\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f",
@@ -24,7 +25,7 @@ SPACELESS = "".join(UNSPACED.values())
 _CHARACTER = re.compile(rf"[{SPACELESS}]")
 
 
-def fingerprint(items: Any, *, pictures: Pictures | None = None) -> str:
+def fingerprint(items: Any) -> str:
     """SHA-256 (hex) over all that a judge or an analysis reads: canonical columns and images.
 
     >>> row = {"id": 1, "instruction": "What is it?", "response": "A cat.", "images": []}
@@ -32,45 +33,23 @@ def fingerprint(items: Any, *, pictures: Pictures | None = None) -> str:
     >>> fingerprint([row | {"human_scores": [3, 4]}]) == fingerprint([same])
     True
     """
-    pictures = pictures or Pictures()
+    pictures = Pictures()
     digest = hashlib.sha256()
     for row in rows_of(items):
-        cells = _normal_cells(row, pictures)
-        digest.update(json.dumps(cells, sort_keys=True, default=str).encode() + b"\n")
+        cells: dict[str, Any] = {"lowest": lowest_of(row)}
+        for name in (*features_of(row), "anchors", "named_criteria"):
+            cell = plain(row.get(name))
+            cells[name] = None if cell == [] else cell
+        cells["group"] = unit_of(row)
+        cells["images"] = []
+        for source in row.get("images") or ():
+            key = "unreadable"
+            with suppress(ImageError):
+                key = pictures(source).key
+            cells["images"].append(key)
+        line = json.dumps(cells, sort_keys=True, default=str)
+        digest.update(line.encode() + b"\n")
     return digest.hexdigest()
-
-
-def _normal_cells(row: Row, pictures: Pictures) -> dict[str, Any]:
-    """A row with one form for one meaning.
-
-    An absent optional column, None and NaN are the same, and so are 4, 4.0 and "4".
-    """
-    cells = {name: plain(row.get(name)) for name in features_of(row)}
-    for name in ("anchors", "named_criteria"):
-        if row.get(name):
-            cells[name] = plain(row[name])
-    for name in ("criteria", "descriptions"):
-        cells[name] = cells[name] or None
-    for name in ("human_scores", "ranks"):
-        if name in cells:
-            cells[name] = [_number(score) for score in cells[name] or ()]
-    if "gold" in cells:
-        cells["gold"] = _number(cells["gold"])
-    cells["id"] = str(cells["id"])
-    cells["group"] = unit_of(cells)
-    cells["lowest"] = _number(as_score(row.get("lowest"))) or "1"
-    keys = []
-    for source in cells["images"] or ():
-        try:
-            keys.append(str(pictures(source).key))
-        except ImageError:
-            keys.append("unreadable")
-    cells["images"] = keys
-    return cells
-
-
-def _number(score: Any) -> str:
-    return "" if is_missing(score) else f"{score:.17g}"
 
 
 def truth(items: Any) -> pd.Series:
@@ -89,31 +68,32 @@ def truth(items: Any) -> pd.Series:
         CollectionError: no row has either.
     """
     rows = rows_of(items)
-    ids = list[str | None]()
-    scores = list[float]()
-    counts: dict[str, Any] = {"gold": 0, "mean of people": 0, "missing": 0}
+    scores = []
+    counts: dict[str, Any] = {
+        "gold": 0,
+        "mean of people": 0,
+        "missing": 0,
+    }
     for row in rows:
-        score = as_score(row.get("gold"))
+        gold = as_score(row.get("gold"))
         people = [rating for rating in row.get("human_scores") or () if not is_missing(rating)]
-        source = "gold"
-        if math.isnan(score):
-            source = "mean of people" if people else "missing"
-            score = sum(people) / len(people) if people else math.nan
+        source = "missing"
+        if not math.isnan(gold):
+            source = "gold"
+        elif people:
+            source = "mean of people"
+            gold = sum(people) / len(people)
         counts[source] += 1
-        ids.append(id_of(row))
-        scores.append(score)
+        scores.append(gold)
     names = [name for name in ("gold", "mean of people") if counts[name]]
     if not names:
-        hints = [suggestion(field, rows.columns) for field in ("gold", "human_scores")]
-        likely = [hint for hint in hints if "`" in hint]
-        hint = likely[0] if likely else "add one"
         columns = ", ".join(rows.columns)
-        what = f"no row has a score in gold or human_scores ({hint}); the columns are {columns}"
-        raise CollectionError(what)
-    index = pd.Index(ids, dtype=object, name="id")
+        what = f"no row has a score in gold or human_scores (the columns are {columns})"
+        raise CollectionError(f"{what}: rename yours")
+    index = pd.Index([id_of(row) for row in rows], dtype=object, name="id")
     if isinstance(items, pd.DataFrame):
         index = items.index
-    series = pd.Series(scores, index=index, dtype=float, name=" or ".join(names))
+    series = pd.Series(scores, index=index, name=" or ".join(names))
     series.attrs = counts
     return series
 
@@ -135,26 +115,27 @@ def cases(items: Any) -> pd.DataFrame:
         (whether there is a reference answer), n (responses), scores (gold scores, sorted, without
         the missing), rows (positions).
     """
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for position, row in enumerate(rows_of(items)):
-        case = {
+    lines = []
+    for row in rows_of(items):
+        line = {
             "group": unit_of(row),
             "instruction": row.get("instruction"),
             "criteria": row.get("criteria"),
             "reference": text_of(row, "reference_answer"),
+            "levels": tuple(row.get("descriptions") or ()),
+            "gold": as_score(row.get("gold")),
+            "row": len(lines),
         }
-        key = (*case.values(), *(row.get("descriptions") or ()))
-        case = found.setdefault(key, case | {"n": 0, "scores": [], "rows": []})
-        case["n"] += 1
-        case["rows"].append(position)
-        score = as_score(row.get("gold"))
-        if not math.isnan(score):
-            case["scores"].append(score)
-    for case in found.values():
-        case["reference"] = case["reference"] is not None
-        case["scores"].sort()
-    names = ["group", "instruction", "criteria", "reference", "n", "scores", "rows"]
-    return pd.DataFrame(list(found.values()), columns=names)
+        lines.append(line)
+    question = ["group", "instruction", "criteria", "reference", "levels"]
+    table = pd.DataFrame(lines, columns=[*question, "gold", "row"])
+    found = table.groupby(question, sort=False, dropna=False).agg(
+        n=("row", "size"),
+        scores=("gold", lambda scores: sorted(scores.dropna())),
+        rows=("row", list),
+    )
+    found = found.reset_index().drop(columns="levels")
+    return found.assign(reference=found["reference"].notna())
 
 
 def levels(items: Any) -> list[int]:
@@ -166,10 +147,8 @@ def levels(items: Any) -> list[int]:
     """
     scores = set[int]()
     for row in rows_of(items):
-        described = row_levels(row)
-        if described:
-            scores |= set(range(min(described), max(described) + 1))
-    return sorted(scores)
+        scores.update(row_levels(row))
+    return list(range(min(scores), max(scores) + 1)) if scores else []
 
 
 def lengths(items: Any, *, field: str = "response") -> pd.DataFrame:
@@ -181,8 +160,21 @@ def lengths(items: Any, *, field: str = "response") -> pd.DataFrame:
     lines = []
     for row in rows_of(items):
         text = text_of(row, field)
-        line = {"id": str(row.get("id")), "group": unit_of(row), "gold": as_score(row.get("gold"))}
+        line = {
+            "id": str(row.get("id")),
+            "group": unit_of(row),
+            "gold": as_score(row.get("gold")),
+        }
         line["words"] = math.nan if text is None else n_words(text)
         line["characters"] = math.nan if text is None else len(text)
         lines.append(line)
-    return pd.DataFrame(lines, columns=["id", "group", "gold", "words", "characters"])
+    return pd.DataFrame(
+        lines,
+        columns=[
+            "id",
+            "group",
+            "gold",
+            "words",
+            "characters",
+        ],
+    )

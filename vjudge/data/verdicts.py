@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-import numpy as np
 import pandas as pd
-from scipy import special
 
 from vjudge.data.schema import CollectionError
 
@@ -28,12 +26,11 @@ MIRROR = "https://raw.githubusercontent.com"
 _FACTS = resources.files("vjudge").joinpath("assets", "verdicts.json").read_text(encoding="utf-8")
 SOURCES: dict[str, dict[str, Any]] = json.loads(_FACTS)
 """The sets by name: files ("owner/name@commit" -> path -> SHA-256), licence, citation, traps."""
-_MAX_BYTES = 2**26  # of one file
 
 Files = Mapping[str, io.BytesIO]  # by path
 
 
-def load_verdicts(name_or_path: str | Path) -> pd.DataFrame:
+def load_verdicts(name: str) -> pd.DataFrame:
     """Load people's ratings beside real judges' verdicts on the same items.
 
     >>> import vjudge as vj
@@ -41,9 +38,8 @@ def load_verdicts(name_or_path: str | Path) -> pd.DataFrame:
     >>> vj.correlate(frame["gemini_2_5_flash"], frame["human"])  # doctest: +SKIP
 
     Args:
-        name_or_path: "mllm-judge", "tifa160" or "genai-bench", fetched into vjudge's folder in the
-            user's cache (XDG_CACHE_HOME, or ~/.cache); or a clone at the commit that
-            `attrs["source"]` names.
+        name: "mllm-judge", "tifa160" or "genai-bench", fetched into vjudge's folder in the user's
+            cache (XDG_CACHE_HOME, or ~/.cache), where the files may also be put by hand.
 
     Returns:
         A row for each item, in the order of the source. Columns `item`, `group` (the unit of
@@ -55,95 +51,67 @@ def load_verdicts(name_or_path: str | Path) -> pd.DataFrame:
         what to say beside a number.
 
     Raises:
-        CollectionError: no such set or folder; files are missing, can't be fetched, or are others
-            than were checked.
+        CollectionError: no such set; a file can't be fetched, or is another than was checked.
     """
-    name = str(name_or_path)
-    folder = None
     if name not in SOURCES:
-        folder = Path(name_or_path or "nowhere").expanduser()
-        name = _set_in(folder, name_or_path)
+        raise CollectionError(f"there are no verdicts named {name!r}: use one of {list(SOURCES)}")
     facts = dict(SOURCES[name])
     repositories = facts.pop("files")
-    if folder:  # a clone is of the first repository
-        first = next(iter(repositories))
-        repositories = {first: repositories[first]}
-        missing = [path for path in repositories[first] if not (folder / path).is_file()]
-        if missing:
-            what = f"{folder} lacks {', '.join(missing)} of {name!r}: give a whole clone"
-            raise CollectionError(what)
     files = {}
     for repository, paths in repositories.items():
         for path, digest in paths.items():
-            files[path] = _read(repository, path, digest, folder)
+            files[path] = _read(repository, path, digest)
     frame = READERS[name](files)
-    frame.attrs |= {"name": name, "source": ", ".join(sorted(repositories)), **facts}
+    source = ", ".join(sorted(repositories))
+    frame.attrs |= {"name": name, "source": source, **facts}
     return frame
 
 
-def _set_in(folder: Path, given: Any) -> str:
-    """The set whose files a folder has; an error that lists the files of each set."""
-    listed = []
-    for name, facts in SOURCES.items():
-        paths = list(next(iter(facts["files"].values())))
-        if any((folder / path).is_file() for path in paths):
-            return name
-        listed.append(f"{name}: {', '.join(paths)}")
-    names = ", ".join(map(repr, SOURCES))
-    raise CollectionError(
-        f"there are no verdicts named {given!r}: use {names}, or a folder with the files of one"
-        f" ({'; '.join(listed)})"
-    )
-
-
-def _read(repository: str, path: str, digest: str, folder: Path | None) -> io.BytesIO:
-    """A file of a clone or of the cache, in which a fetched one appears whole or not at all."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "vjudge", "verdicts")
-    place = (folder or cache / repository) / path
+def _read(repository: str, path: str, digest: str) -> io.BytesIO:
+    """A file of the cache, fetched where it is not there as it was checked."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    place = cache / "vjudge" / "verdicts" / repository / path
+    content = place.read_bytes() if place.is_file() else b""
+    if hashlib.sha256(content).hexdigest() == digest:
+        return io.BytesIO(content)
     url = f"{MIRROR}/{repository.replace('@', '/')}/{path}"
-    fetched = folder is None and not place.is_file()
     try:
-        with urlopen(url, timeout=30) if fetched else place.open("rb") as file:
-            content: bytes = file.read(_MAX_BYTES)
+        with urlopen(url, timeout=30) as reply:
+            content = reply.read()
         if hashlib.sha256(content).hexdigest() != digest:
             raise ValueError("it is not the file that was checked")
-        if fetched:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            part = place.with_name(f"{place.name}.{os.getpid()}")
-            part.write_bytes(content)
-            part.replace(place)
     except (OSError, ValueError) as error:
-        commit = repository.partition("@")[2][:7]
         raise CollectionError(
-            f"verdicts can't be read from {url if fetched else place} ({error}): connect to the"
-            f" network, or give load_verdicts the folder of a clone at {commit}; delete a damaged"
-            " file"
+            f"verdicts can't be read from {url} ({error}): connect to the network, or put the file"
+            f" at {place}"
         ) from error
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(content)
     return io.BytesIO(content)
 
 
 def _mllm_judge(files: Files) -> pd.DataFrame:
-    """One row an answer; a judge's score, and the mean of the distribution over its five scores."""
-    folders = {"llava_critic_7b": "v2", "phi4_15b": "v2_phi4", "gemini_2_5_flash": "v2_gemini"}
+    """One row an answer."""
+    folders = {
+        "llava_critic_7b": "v2",
+        "phi4_15b": "v2_phi4",
+        "gemini_2_5_flash": "v2_gemini",
+    }
     tables = {}
     for judge, folder in folders.items():
-        tables[judge] = pd.read_csv(
-            files[f"results/{folder}/features_s2.csv"], index_col="sample_id"
-        )
+        file = files[f"results/{folder}/features_s2.csv"]
+        tables[judge] = pd.read_csv(file, index_col="sample_id")
     people = tables["llava_critic_7b"]["gt_score"]  # the same in all three
     # Data sets come one after the other; of the item that LLaVA-Critic gave no score the source
     # does not say which it is of.
     analysis = pd.read_csv(files["results/v2/error_analysis.csv"], index_col="sample_id")
-    frame = pd.DataFrame({"group": analysis["orig_dataset"].reindex(people.index).ffill()})
+    groups = analysis["orig_dataset"].reindex(people.index).ffill()
+    frame = pd.DataFrame({"group": groups})
     frame = frame.assign(criterion="overall", human_1=people, human=people)
-    frame = frame.rename_axis("item").rename(str).reset_index()
     for judge, table in tables.items():
-        table = table.reindex(people.index)
-        scored = table["parsed_score"] > 0  # -1 is how the source writes that there is no score
-        logs = table[[f"s2_lp{score}" for score in range(1, 6)]].to_numpy()
-        expected = special.softmax(logs, axis=1) @ np.arange(1, 6)
-        frame[judge] = table["parsed_score"].where(scored).to_numpy(float)
-        frame[f"{judge}_expected"] = np.where(scored, expected, np.nan)
+        scores = table["parsed_score"].reindex(people.index)
+        frame[judge] = scores.where(scores > 0)  # -1 is how the source writes that there is none
+    frame = frame.rename_axis("item").rename(str).reset_index()
     frame.attrs |= {"judges": list(tables), "raters": ["human_1"]}
     return frame
 
@@ -152,54 +120,45 @@ def _tifa160(files: Files) -> pd.DataFrame:
     """One row an image; a VQA judge's score is its share of questions answered yes."""
     ratings = pd.read_csv(files["dsg/data/tifa160-likert-anns.csv"])
     ratings["item"] = ratings["item_id"] + ":" + ratings["t2i_model"]
-    raters = ratings.pivot(index="item", columns="worker_id", values="answer").sort_index(axis=1)
+    raters = ratings.pivot(index="item", columns="worker_id", values="answer")
+    raters = raters.sort_index(axis=1)
     raters.columns = [f"human_{number}" for number in range(1, raters.shape[1] + 1)]
     facts = ratings.drop_duplicates("item").set_index("item")
     frame = pd.DataFrame({"group": facts["item_id"], "criterion": "text-image consistency"})
     frame = frame.assign(model=facts["t2i_model"]).join(raters)
     frame["human"] = raters.mean(axis=1)
-    judges = []
     for judge in ("mplug", "instructblip", "pali17b"):
         answers = pd.read_csv(files[f"vqa_answers_release/{judge}_dsg.csv"])
-        answers = answers[answers["dsg_prompt_split"] == "tifa160"]
-        items = answers["item_id"] + ":" + answers["t2i_model"]
-        said = (answers["answer"] == "yes").set_axis(items)
-        frame[f"dsg_{judge}"] = _with_dependencies(answers, said).groupby(level=0).mean()
-        frame[f"dsg_{judge}_nodep"] = said.groupby(level=0).mean()
-        judges += [f"dsg_{judge}", f"dsg_{judge}_nodep"]
-    own = files.get("human_annotations/human_annotations_with_scores.json")
-    if own:
-        more = _tifa_own(own)
-        judges += [name for name in more if not name.startswith("tifa_human")]
-        models = facts["t2i_model"].str.replace("-", "_")
-        models = models.str.replace(r"sd(\d)dot(\d)", r"stable_diffusion_v\1_\2", regex=True)
-        frame = frame.join(more.reindex(facts["source_id"] + "_" + models).set_axis(facts.index))
+        frame[f"dsg_{judge}"] = _shares(answers[answers["dsg_prompt_split"] == "tifa160"])
+    own = pd.read_json(
+        files["human_annotations/human_annotations_with_scores.json"], orient="index"
+    )
+    own = own.select_dtypes("number").drop(columns="human_avg")
+    own = own.rename(columns=lambda name: name.replace("-", "_"))
+    models = facts["t2i_model"].str.replace("-", "_")
+    models = models.str.replace(r"sd(\d)dot(\d)", r"stable_diffusion_v\1_\2", regex=True)
+    scores = own.reindex(facts["source_id"] + "_" + models)
+    frame = frame.join(scores.set_axis(facts.index))
+    judges = [name for name in frame if name.startswith("dsg_") or name in own]
     frame = frame.rename_axis("item").reset_index()
     frame.attrs |= {"judges": judges, "raters": list(raters.columns)}
     return frame
 
 
-def _tifa_own(file: io.BytesIO) -> pd.DataFrame:
-    """TIFA's two raters and ten scores, by its own names of the images."""
-    rows = pd.DataFrame.from_dict(json.load(file), orient="index")
-    scores = rows.drop(columns=["text_id", "image_path", "text", "human_scores", "human_avg"])
-    scores = scores.rename(columns=lambda name: name.replace("-", "_"))
-    names = ["tifa_human_1", "tifa_human_2"]
-    return pd.DataFrame(rows["human_scores"].tolist(), rows.index, names).join(scores)
-
-
-def _with_dependencies(answers: pd.DataFrame, said: pd.Series) -> pd.Series:
-    """Whether each answer is yes, a no passing on to the questions that depend on it.
+def _shares(answers: pd.DataFrame) -> pd.Series:
+    """The share of each image's questions answered yes; below a no everything is no.
 
     Source: j-min/DSG README.md.
     """
-    places = list(zip(said.index, answers["question_id"], strict=True))
-    yes = dict(zip(places, said, strict=True))
+    items = answers["item_id"] + ":" + answers["t2i_model"]
+    yes = (answers["answer"] == "yes").tolist()
+    said = dict(zip(zip(items, answers["question_id"], strict=True), yes, strict=True))
     counts = []
-    for (item, id), above in zip(places, answers["dependency_id"], strict=True):
-        parts = [int(part) for part in str(above).split(",") if part.strip().isdigit()]
-        counts.append(yes[item, id] and all(yes.get((item, part), True) for part in parts))
-    return pd.Series(counts, index=said.index)
+    for item, own, above in zip(items, yes, answers["dependency_id"], strict=True):
+        parts = [part.strip() for part in str(above).split(",")]
+        above_it = [said.get((item, int(part)), True) for part in parts if part.isdigit()]
+        counts.append(own and all(above_it))
+    return pd.Series(counts, index=items).groupby(level=0).mean()
 
 
 _VOTES = {
@@ -222,25 +181,22 @@ def _genai_bench(files: Files) -> pd.DataFrame:
     tables = {}
     for path, file in files.items():
         judge = re.sub("[-.]", "_", path.split("/")[2].lower())
-        lines = [json.loads(line) for line in file]
-        tables[judge] = pd.DataFrame(lines).set_index("idx").sort_index()
-    prompts = tables["gpt4o"][["source_prompt", "target_prompt", "instruct_prompt"]]
-    codes = prompts.groupby(list(prompts), sort=False).ngroup()
-    frame = pd.DataFrame(
-        {
-            "item": [f"image_edition:{index}" for index in prompts.index],
-            "group": [f"image_edition:p{code}" for code in codes],
-            "criterion": "image editing",
-        }
-    )
-    four = {"preference": tables["gpt4o"]["human_vote"].map(_VOTES)}
+        table = pd.read_json(file, lines=True)
+        tables[judge] = table.set_index("idx").sort_index()
+    first = tables["gpt4o"]
+    prompts = ["source_prompt", "target_prompt", "instruct_prompt"]
+    groups = first.groupby(prompts, sort=False).ngroup()
+    frame = pd.DataFrame({"group": "image_edition:p" + groups.astype(str)}, index=first.index)
+    frame["criterion"] = "image editing"
+    verdicts = {"preference": first["human_vote"].map(_VOTES)}
     for judge, table in tables.items():
-        votes = table["model_vote"].reindex(prompts.index)
-        # None stays missing, a malformed answer stays itself.
-        four[judge] = votes.map(_ANSWERS).fillna(votes)
-    for column, verdicts in four.items():
-        frame[column] = verdicts.map(lambda verdict: _THREE.get(verdict, verdict)).to_numpy()
-        frame[f"{column}_four"] = verdicts.to_numpy()
+        votes = table["model_vote"]
+        verdicts[judge] = votes.map(_ANSWERS).fillna(votes)  # a malformed answer stays itself
+    for name, four in verdicts.items():
+        frame[name] = four.replace(_THREE)
+        frame[f"{name}_four"] = four
+    frame.index = "image_edition:" + first.index.astype(str)
+    frame = frame.rename_axis("item").reset_index()
     frame.attrs |= {"judges": list(tables), "raters": ["preference"]}
     return frame
 
