@@ -269,7 +269,8 @@ def _collect(
         if adapter and ids[id] > 1:  # published ids repeat
             id = f"{id}#{ids[id]}"
         table.append(cells | {"id": id, "group": cells.get("group") or id})
-    if problems and (adapter is None or not any("instruction" in cells for cells in table)):
+    n_bad = len({problem.index for problem in problems})
+    if n_bad and (adapter is None or n_bad == n_rows):
         raise CollectionError.of_rows(problems, n_rows)
     items = _dataset(table)
     return _described(items, adapter, table) if adapter else items
