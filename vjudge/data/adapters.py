@@ -112,7 +112,7 @@ def _rubric(row: Row) -> Cells:
 
 def _preference(row: Row, column: str, choices: Mapping[str, str]) -> Cells:
     """What a label says; None where there is none."""
-    said = row.get(column)
+    said: Any = row.get(column)
     if is_missing(said):
         return {"preference": None}
     if said not in choices:

@@ -222,7 +222,7 @@ def _add_pictures(cells: Cells, pictured: Cells) -> list[Fault]:
     """Put the pictures, and the group that they name, into a row's cells."""
     said = {name: found for name, found in pictured.items() if found is not None}
     given = {name: found for name, found in said.items() if found}
-    pictures = next(iter((given or said).values()), None)
+    pictures: Any = next(iter((given or said).values()), None)
     faults = []
     for name, found in given.items():
         if len(found) != len(pictures) or any(map(_differ, pictures, found)):

@@ -115,7 +115,7 @@ def cases(items: Any) -> pd.DataFrame:
         (whether there is a reference answer), n (responses), scores (gold scores, sorted, without
         the missing), rows (positions).
     """
-    lines = []
+    lines: list[Any] = []
     for row in rows_of(items):
         line = {
             "group": unit_of(row),
