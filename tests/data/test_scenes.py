@@ -143,13 +143,9 @@ def test_photos_are_valid_and_complete_and_half_of_the_faults_show_in_the_pictur
     assert tally["picture"] >= (tally["picture"] + tally["text"]) / 2
 
 
-def test_neither_length_nor_overlap_gives_the_score_of_photos(items, table):
+def test_length_does_not_give_the_score_of_photos(items):
     for _, row in metrics.length_test(items, n_resamples=2_000).iterrows():
         assert row["low"] <= 0.5 <= row["high"] and 0.45 <= row["auc"] <= 0.55
-    scorer = rouge_scorer.RougeScorer(["rougeL"])
-    texts = zip(table["reference_answer"], table["response"], strict=True)
-    shared = pd.Series([scorer.score(*pair)["rougeL"].fmeasure for pair in texts], table.index)
-    assert abs(shared.corr(table["gold"])) <= 0.35
 
 
 def test_a_changed_or_absent_photograph_is_refused(monkeypatch, tmp_path):

@@ -1,4 +1,4 @@
-"""Nothing but the picture tells the score of Scenes: not length, overlap, n-grams, values or counts.
+"""Nothing but the picture tells the score of Scenes and photos: not length, overlap, n-grams, values or counts.
 
 The texts are pinned by tests/data/test_scenes.py. Run: PYTHONPATH=. python tools/validity/scenes_blind.py
 """
@@ -15,7 +15,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import RidgeCV
 from sklearn.metrics import roc_auc_score
 
-from vjudge.data import scenes
+from vjudge.data import photos, scenes
 from vjudge.data.scenes import ASPECTS
 
 
@@ -121,9 +121,18 @@ def neither_counts_nor_combinations_nor_wrong_values_give_a_split_or_a_score_awa
         ), aspect
 
 
+def overlap_does_not_give_the_score_of_photos() -> None:
+    rows = photos.rows()
+    scorer = rouge_scorer.RougeScorer(["rougeL"])
+    pairs = [(row["reference_answer"], row["response"]) for row in rows]
+    shared = [scorer.score(*pair)["rougeL"].fmeasure for pair in pairs]
+    assert abs(stats.pearsonr(shared, [row["gold"] for row in rows])[0]) <= 0.35
+
+
 if __name__ == "__main__":
     made = texts_of()
     length_tells_nothing_about_the_score(made)
     the_text_alone_does_not_give_the_score(made)
     neither_counts_nor_combinations_nor_wrong_values_give_a_split_or_a_score_away(made)
+    overlap_does_not_give_the_score_of_photos()
     print("all hold")
