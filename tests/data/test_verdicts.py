@@ -123,7 +123,9 @@ def test_pairs_are_counted_as_they_stand_and_the_source_is_named(cache: Path) ->
 def test_the_cache_is_not_fetched_again_and_what_is_not_the_checked_file_is_refused(
     root: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(CollectionError, match="no verdicts named 'mllm': use 'mllm-judge', 'tifa"):
+    with pytest.raises(
+        CollectionError, match=r"no verdicts named 'mllm': use one of .'mllm-judge'"
+    ):
         load_verdicts("mllm")
     fetched = load_verdicts("mllm-judge")
     monkeypatch.setattr(verdicts, "MIRROR", "http://127.0.0.1:9")
