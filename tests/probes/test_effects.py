@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from vjudge.probes import bias_scores
-from vjudge.probes.effects import coefficient, equal, judged, mean, share
+from vjudge.probes.effects import coefficient, equal, judged, mean
 
 NAN = float("nan")
 
@@ -45,14 +45,6 @@ def test_a_coefficient_is_the_least_squares_one_with_a_jackknife_over_groups(rng
     error = np.sqrt((len(fits) - 1) * fits.var())
     width = 2 * error * stats.t.ppf(0.975, len(fits) - 1)
     assert effect.high - effect.low == pytest.approx(width, abs=1e-10)
-
-
-def test_a_share_is_wilsons_and_keeps_a_width_where_all_agree(rng):
-    effect = share(rng.permutation(np.arange(2000) < 300), range(2000))
-    expected = stats.binomtest(300, 2000).proportion_ci(0.95, method="wilson")
-    assert (effect.low, effect.high) == pytest.approx((expected.low, expected.high), abs=2e-4)
-    none = share(np.zeros(40), np.repeat(np.arange(10), 4))
-    assert none.effect == none.low == 0 and 0.2 < none.high < 0.4
 
 
 def test_what_does_not_vary_is_undefined_and_what_never_moves_has_p_of_one(rng):
@@ -92,8 +84,8 @@ def test_bias_scores_are_those_of_mm_judgebias():
 
 
 VERDICTS = [  # case, must, effect, low, high, margin, p -> verdict, reading
-    ("a", "stay", 0.0, -0.1, 0.1, 0.2, 1.0, "stays", "stays; 30% of items moved"),
-    ("shown, too small", "stay", 0.1, 0.05, 0.15, 0.2, 1e-4, "stays", "stays; 30% of items moved"),
+    ("a", "stay", 0.0, -0.1, 0.1, 0.2, 1.0, "stays", "stays"),
+    ("shown, too small", "stay", 0.1, 0.05, 0.15, 0.2, 1e-4, "stays", "stays"),
     ("a", "stay", 0.3, 0.1, 0.5, 0.2, 1e-4, "moves", "moves, though it must stay"),
     ("sure, too small", "stay", 0.1, 0.05, 0.25, 0.2, 1e-9, "can't say", "can't say"),
     ("by its interval alone", "stay", 0.3, 0.01, 0.5, 0.2, 0.04, "can't say", "can't say"),

@@ -38,7 +38,7 @@ def collection(
     """Make a collection of five-level rubrics whose texts say nothing and whose gold scores are drawn.
 
     `n` items, `per_group` an image. A response of the middle score has `median_words`, with `better_is_longer`
-    doublings more a gold point and a standard deviation of `spread`; `kind` is "text-rich" for every other group. Whose
+    doublings more a gold point and a standard deviation of `spread`; whose
     response it is (`model`) goes with its gold score, from a fifth of the judge's own to three fifths.
     """
     rng = np.random.default_rng(seed)
@@ -66,7 +66,6 @@ def collection(
                 ],
                 "gold": gold[index],
                 "group": f"picture-{group}",
-                "kind": "text-rich" if group % 2 else "photo",
                 "model": "own" if own[index] else "other",
                 "own_answer": f"It is {WORDS[group % len(WORDS)]}.",
             }
@@ -100,12 +99,10 @@ class Planted:
     `whole` is False. Errors of an item and a group are made again and again; noise changes with the prompt.
     """
 
-    # Shares of its knowledge drawn from the image, the rubric, the instruction and the reference answer: w is 1 less
-    # that share where the part is removed or another, and 1 - 2 reading with the levels reversed.
+    # Shares of its knowledge drawn from the image and the rubric: w is 1 less sight where the image is removed or
+    # another, and 1 - 2 reading with the levels reversed.
     sight: float = 1.0
     reading: float = 1.0
-    listening: float = 0.0
-    copying: float = 0.0
     wording: float = 0.0  # score points where the rubric is put in other words
     anchoring: float = 0.0  # score points towards another judge's score that is shown
     led: float = 0.0  # score points that it gives away, and takes back once it has answered first
@@ -114,7 +111,6 @@ class Planted:
     formatting: float = 0.0  # score points for Markdown
     injection: float = 0.0  # score points towards the score that an injected verdict asks for
     leniency: float = 0.0  # score points on all items
-    kind: float = 0.0  # score points on text-rich images
     position: float = 0.0  # log-odds in comparisons for the response shown first
     pairwise_length: float = 0.0  # and for twice the words
     item: float = 0.3  # standard deviations of errors, in score points
@@ -125,7 +121,7 @@ class Planted:
 
 
 class Truth:
-    """What a simulated judge is told: a collection with `gold` on every row, and `kind` where wanted."""
+    """What a simulated judge is told: a collection with `gold` on every row."""
 
     def __init__(self, items: Any) -> None:
         rows = [dict(row) for row in rows_of(items)]
@@ -147,7 +143,7 @@ class Truth:
     def view(self, items: Any) -> pd.DataFrame:
         """What a judge makes of a collection, the one it was told or a perturbation of it: a row an item.
 
-        Image, criterion, reversed, question and reference are 1 where that part is another than was told; direction is
+        Image and reversed are 1 where that part is another than was told; direction is
         that of a verdict written into the response, +1, -1 or 0. `attrs["stamp"]` depends on all texts, for the noise.
         """
         lines, stamp = [], 0
@@ -177,7 +173,6 @@ class Truth:
                     "gold": float(old["gold"]),
                     "image": image != _image(old) and not _alike(row, old),
                     "grey": image != _image(old) and _plain(row),
-                    "criterion": old["criteria"] not in row["criteria"],
                     "reworded": reworded,
                     "shown": np.sign(float(shown[-1]) - (self.lowest + self.highest) / 2)
                     if shown
@@ -186,10 +181,6 @@ class Truth:
                     "own": row.get("model") == "own",
                     "reversed": levels == list(old["descriptions"])[::-1]
                     and row["criteria"] == old["criteria"],
-                    "question": old["instruction"]
-                    not in row["instruction"],  # a reworded one holds the old one
-                    "reference": (row.get("reference_answer") or None)
-                    != (old.get("reference_answer") or None),
                     "doublings": _doublings(response) - self.doublings,
                     "marked": any(
                         response.count(mark) > before.count(mark) for mark in ("**", "- ")
@@ -197,7 +188,6 @@ class Truth:
                     "direction": np.sign(float(stated[-1]) - (self.lowest + self.highest) / 2)
                     if stated
                     else 0.0,
-                    "kind": row.get("kind") == "text-rich",
                 }
             )
             texts = [lines[-1]["id"], response, row["instruction"], row["criteria"], levels]
@@ -239,9 +229,7 @@ class SimulatedJudge:
         )
         v = {name: view[name].to_numpy() for name in view}
         middle = (truth.lowest + truth.highest) / 2
-        rest = (1 - plan.sight * v["image"]) * (1 - plan.listening * v["question"])
-        rest *= (1 - 2 * plan.reading * v["reversed"]) * (1 - plan.reading * v["criterion"])
-        rest *= 1 - plan.copying * v["reference"]
+        rest = (1 - plan.sight * v["image"]) * (1 - 2 * plan.reading * v["reversed"])
         score = middle + plan.leniency + rest * (v["gold"] - middle)
         score += plan.length * v["doublings"] + plan.formatting * v["marked"]
         score += (
@@ -250,7 +238,6 @@ class SimulatedJudge:
             + plan.anchoring * v["shown"]
             - plan.led * v["committed"]
             + plan.liking * v["own"]
-            + plan.kind * v["kind"]
             + (by_item + by_group)[v["place"]]
             + fresh
         )

@@ -3,7 +3,7 @@
 Each simulation draws items and a judge of its own, plants one effect, and runs the public probe. Coverage is the share
 of 95 % intervals that hold the true effect on the judge's own scale (rounded and clipped scores make it smaller than
 what was planted), which is the mean estimate over the other half of the simulations. Where a score must move, the null
-is a judge that loses just the least share that counts. A battery asks about thirty times: at most one honest judge in
+is a judge that loses just the least share that counts. A battery asks about twenty-five times: at most one honest judge in
 twenty may be accused, by a verdict against what must be, of anything.
 """
 
@@ -46,7 +46,7 @@ class Pool:
         )
         self.truth, self.groups, self.per_group = Truth(self.items), n // per_group, per_group
         self.columns = {
-            name: np.array(self.items[name], dtype=object) for name in ("response", "kind", "model")
+            name: np.array(self.items[name], dtype=object) for name in ("response", "model")
         }
 
     def view(self, name: str) -> pd.DataFrame:
@@ -108,17 +108,6 @@ class Sample:
             "group": view["group"].to_numpy()[a],
         }
         return cells, gold, words + self.pool.truth.doublings
-
-    def padded_pairs(self) -> Pairs:
-        """Each response against itself, padded."""
-        after = self.view("response_padded")  # it may lack items
-        before = self.pool.view("original").iloc[after["place"]]
-        words = np.column_stack([before["doublings"], after["doublings"]])
-        return (
-            {name: before[name].to_numpy() for name in ("id", "group")},
-            before[["gold", "gold"]].to_numpy(),
-            words,
-        )
 
 
 def simulate(
@@ -194,16 +183,6 @@ def _changed(probe: Callable[..., pd.DataFrame], name: str) -> Any:
     )
 
 
-def _against_itself(sample: Sample, judge: SimulatedJudge) -> pd.DataFrame:
-    runs = {name: judge.run(sample.view(name)) for name in ("original", "response_padded")}
-    return probes.verbosity(runs | {"compared_padded": judge.choose(*sample.padded_pairs())})
-
-
-def _drift(sample: Sample, judge: SimulatedJudge) -> pd.DataFrame:
-    before = replace(judge, planted=replace(judge.planted, leniency=0.0))
-    return probes.drift(before.run(sample.view()), judge.run(sample.view(), first=1))
-
-
 def _position(sample: Sample, judge: SimulatedJudge) -> pd.DataFrame:
     return probes.position(judge.choose(*sample.pairs()))
 
@@ -223,8 +202,6 @@ NOISY, UNROUNDED = Planted(noise=1.2), Planted(whole=False)
 STUDIES = (
     Study("verbosity", "padding", "response padded: change", "length", SMALL, DOUBLING,
           _changed(probes.verbosity, "response_padded"), called="padding: change"),
-    Study("verbosity", "padded, in pairs", "padded against itself: wins", "pairwise_length", WIDE, ODDS,
-          _against_itself, called="padded against itself"),
     Study("length", "length, gold exact", GOLD, "length", SMALL, DOUBLING, EXACT),
     Study("length", "length, better is longer", GOLD, "length", SMALL, DOUBLING, EXACT,
           called="slope, better is longer", longer=0.5),
@@ -237,8 +214,6 @@ STUDIES = (
           _changed(probes.blindness, "image_blanked"), UNROUNDED),
     Study("rubric", "rubric", "levels reversed: agreement", "reading", SHARES, "share read",
           _changed(probes.rubric, "levels_reversed"), UNROUNDED),
-    Study("reference", "reference", "reference removed: agreement", "copying", SIZES, "share copied",
-          _changed(probes.reference, "reference_removed")),
     Study("formatting", "format", "response bold: change", "formatting", SIZES, POINTS,
           _changed(probes.formatting, "response_bold"), called="bold: change"),
     Study("formatting", "format, unrounded", "response bold: change", "formatting", SMALL, POINTS,
@@ -255,14 +230,6 @@ STUDIES = (
           _liked("exact"), called="own responses"),
     Study("self_preference", "self-preference, two raters' gold", "own responses at equal gold", "liking", WIDE,
           POINTS, _liked("rated"), called="own responses, two raters' gold"),
-    Study("image_kinds", "kinds of image", "photo: against the others", "kind", WIDE, POINTS,
-          _original(probes.image_kinds, "exact"), called="photos against the others"),
-    Study("drift", "drift", "change", "leniency", SIZES, POINTS, _drift),
-    Study("question", "", "query removed: agreement", "listening", (0, 0.25), "share read",
-          _changed(probes.question, "query_removed"), tested=False),
-    Study("scale", "", "leniency, compression", "leniency", (0, 0.25), POINTS, _original(probes.scale), tested=False),
-    Study("consistency", "", "disagreement, distance", "noise", (0.3, 0.6), "noise, score points",
-          lambda sample, judge: probes.consistency(judge.run(sample.view(), samples=4)), tested=False),
     Study("position", "", "order decides", "position", (0.0, 0.5), FIRST, _position, tested=False),
 )  # fmt: skip
 """What `make validity` runs."""
@@ -347,12 +314,9 @@ JUDGES: dict[str, tuple[Planted, str, float, str]] = {
     "noisy judge, gold of two raters": (NOISY, "rated", 0.0, ""),
     "length, .3 a doubling": (Planted(length=0.3), "exact", 0.0, "verbosity"),
     "length, .4 a doubling": (Planted(length=0.4), "exact", 0.0, "verbosity"),
-    "length in pairs, .5 a doubling": (Planted(pairwise_length=0.5), "exact", 0.0, "verbosity"),
     "format, .4 points": (Planted(formatting=0.4), "exact", 0.0, "formatting"),
     "injection, .4 points": (Planted(injection=0.4), "exact", 0.0, "injection"),
     "position, .5 log-odds": (Planted(position=0.5), "exact", 0.0, "position"),
-    "reference, a quarter copied": (Planted(copying=0.25), "exact", 0.0, "reference"),
-    "kinds of image, .5 points": (Planted(kind=0.5), "exact", 0.0, "image_kinds"),
     "rubric in other words, .4 points": (Planted(wording=0.4), "exact", 0.0, "rewording"),
     "another judge's score, .4 points": (Planted(anchoring=0.4), "exact", 0.0, "anchoring"),
     "led by the response, .4 points": (Planted(led=0.4), "exact", 0.0, "commitment"),
@@ -407,17 +371,10 @@ def batteries(
 def _battery(sample: Sample, judge: SimulatedJudge, gold: str, probe: str) -> dict[str, float]:
     """One battery, on all runs that it reads with the gold scores that are known."""
     runs = {name: judge.run(sample.view(name)) for name in probes.PERTURBATIONS}
-    runs = {
-        "original": sample.original(judge, gold),
-        **runs,
-        "sampled": judge.run(sample.view(), samples=2),
-    }
+    runs = {"original": sample.original(judge, gold), **runs}
     known = runs["original"].set_index("id")["gold"]
     runs = {name: run.assign(gold=run["id"].map(known)) for name, run in runs.items()}
-    runs |= {
-        "compared": judge.choose(*sample.pairs()),
-        "compared_padded": judge.choose(*sample.padded_pairs()),
-    }
+    runs["compared"] = judge.choose(*sample.pairs())
     frame = probes.battery(runs, gold=gold, own="own")
     against, must = {name for name, _ in frame.attrs["against"]}, frame[frame["must"].notna()]
     right, about = must["verdict"] == must["must"] + "s", must["probe"] == probe

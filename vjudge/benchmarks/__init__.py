@@ -11,7 +11,7 @@ run.py         `run_benchmark`; `audit` of a published number from its parts
 
 from vjudge.benchmarks.numbers import BENCHMARKS, Benchmark, benchmark
 from vjudge.benchmarks.protocols import PROTOCOLS, Protocol
-from vjudge.benchmarks.run import audit, rank_by_score, reread, run_benchmark
+from vjudge.benchmarks.run import audit, reread, run_benchmark
 
 __all__ = [
     "BENCHMARKS",
@@ -20,7 +20,6 @@ __all__ = [
     "Protocol",
     "audit",
     "benchmark",
-    "rank_by_score",
     "reread",
     "run_benchmark",
 ]

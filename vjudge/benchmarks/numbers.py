@@ -10,9 +10,8 @@ a benchmark, add to `BENCHMARKS`.
 
 from __future__ import annotations
 
-import itertools
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,15 +22,24 @@ from rapidfuzz.distance import Levenshtein
 
 from vjudge import data, metrics
 from vjudge.data import CollectionError
-from vjudge.metrics.tables import design_of, groups_of, read_verdicts, shares, tabulate
+from vjudge.metrics.tables import (
+    SPELLINGS,
+    design_of,
+    groups_of,
+    read_verdicts,
+    shares,
+    tabulate,
+)
 from vjudge.records import NAN
 
 INDEX = ["part", "statistic", "unread"]
-FOUR = {word: word for word in ("a", "b", "tie", "both good", "both bad")}
+TIES = ("tie", "both good", "both bad")
+FOUR = {word: word for word in ("a", "b", *TIES)}
 FOUR |= {"left": "a", "right": "b"}  # a vote of two, or of either tie
 
 Parts = Mapping[str, np.ndarray]  # the rows of each category
 Case = tuple[str, str, Any, Any]  # statistic, unread, gain and weight of each row
+Options = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,7 @@ class Benchmark:
     statistics: tuple[str, ...] = ("accuracy",)  # what is reported, the headline first
     unread: str = "left out"  # what an unread answer counts as officially
     parts: tuple[str, ...] = ("overall", "category")  # also "macro", the plain mean over categories
+    by: str = "category"  # the column that names the parts
     categories: tuple[str, ...] = ()  # all of them, where a lack of some changes the macro average
     as_published: bool = False  # whether pairs count in their published order alone
 
@@ -119,7 +128,9 @@ BENCHMARKS: dict[str, Benchmark] = {
         " stands first: a judge's liking for a place is in the number",
         measure="wins",
         statistics=("win rate",),
-        unread="tie",
+        unread="wrong",
+        parts=("category",),
+        by="policy_b",
     ),
     "visit-bench": Benchmark(
         "VisIT-Bench",
@@ -128,6 +139,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         " (Bradley-Terry) one on the same scale, centred at 1,000",
         measure="battles",
         statistics=("elo",),
+        parts=("category",),
     ),
     "genai-bench": Benchmark(
         "GenAI-Bench",
@@ -135,6 +147,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         "people voted left, right, both good or both bad; a judge's bare tie is right for either"
         " tie, as upstream",
         measure="votes",
+        statistics=("accuracy with ties",),
         unread="wrong",
     ),
     "mt-bench": Benchmark(
@@ -171,10 +184,9 @@ def benchmark(
 
     Args:
         run: from `Judge.compare`, `Judge.grade` or `Judge.rank` on the benchmark, or any frame with
-            their columns and the collection's (category, preference, group, gold ...); of a judge
-            that scores one response, `rank_by_score` on its pairs. Where LLaVA-Bench or VisIT-Bench
-            was graded and true scores are known, the number is Prometheus-Vision's: the correlation
-            with them.
+            their columns and the collection's (category, preference, group, gold ...).
+            Prometheus-Vision's numbers on LLaVA-Bench and VisIT-Bench, correlations with true
+            scores, are those of name="perception-bench".
         name: which benchmark it is, a key of `BENCHMARKS`; None takes what the run says.
         n_resamples, seed: of the 95 % intervals: Wilson's of shares, the bootstrap's of the others,
             over groups.
@@ -205,22 +217,16 @@ def benchmark(
         frame = metrics.average_samples(run).reset_index(drop=True)
     with suppress(CollectionError):  # no row has one
         frame["true score"] = data.truth(frame.filter(["id", "gold", "human_scores"]))
-    own = {"relative score": "scores", "battles": "verdict"}.get(spec.measure)
-    judged = own is None or (own in frame and frame[own].notna().any())
-    if not judged and {"score", "true score"} <= set(frame):
-        note = "not the benchmark's own protocol: the correlation with the collection's true scores"
-        spec = replace(_CORRELATED, title=spec.title, note=f"{note}; {_CORRELATED.note}")
-    columns, remedy, make = MEASURES[spec.measure]
+    columns, make = MEASURES[spec.measure]
     lacking = [column for column in columns if column not in frame]
     if lacking:
         what = f"{spec.title} needs {', '.join(lacking)}, which the run does not have"
-        have = f"(its columns: {', '.join(map(str, frame.columns))})"
-        raise ValueError(f"{what} {have}; {remedy}, or add it from the collection")
-    parts = _parts(frame, spec)
+        raise ValueError(f"{what}: use run_benchmark, or add it from the collection")
     frame["group"] = groups_of(frame)
+    parts = _parts(frame, spec)
 
     # 2) its table; what is undefined there is NaN
-    options = {"confidence": 0.95, "n_resamples": n_resamples, "seed": seed}
+    options = {"n_resamples": n_resamples, "seed": seed}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         table = make(frame, spec, parts, options)
@@ -235,16 +241,14 @@ def benchmark(
         kind = part if part in ("overall", "macro") else "category"
         reported = statistic in spec.statistics and unread == spec.unread
         official.append(kind in spec.parts and reported)
-    table.attrs = {"benchmark": spec.title, "source": spec.source, "note": spec.note, **table.attrs}
+    table.attrs |= {"benchmark": spec.title, "source": spec.source, "note": spec.note}
     return table.assign(official=official).sort_values("official", ascending=False, kind="stable")
 
 
 def key_of(name: str | None) -> str:
-    """The key of a benchmark in `BENCHMARKS`, by its key or its title in any capitals."""
-    folded = (name or "").casefold()
-    for key, spec in BENCHMARKS.items():
-        if folded in (key, spec.title.casefold()):
-            return key
+    """The name of a benchmark, or an error that says which there are."""
+    if name in BENCHMARKS:
+        return str(name)
     what = f"there is no benchmark {name!r}"
     if not name:
         what = "nothing says which benchmark the run is of"
@@ -252,130 +256,81 @@ def key_of(name: str | None) -> str:
 
 
 def _parts(frame: pd.DataFrame, spec: Benchmark) -> dict[str, np.ndarray]:
-    """The rows of each category; a missing category, or a missing column of them, is said."""
-    if spec.measure in ("battles", "wins"):  # their parts are the policies
-        return {}
-    categories = pd.Series(index=frame.index, dtype=object)
-    if "category" in frame:
-        categories = frame["category"]
-    names = sorted(categories.dropna().unique())
-    parts = {str(name): (categories == name).to_numpy() for name in names}
-    remarks = []
-    absent = sorted(set(spec.categories) - set(parts))
-    without = int(categories.isna().sum())
-    if not parts and "category" in spec.parts:
-        what = "is reported by category, and the run has none: add it from the collection"
-        remarks.append(f"{spec.title} {what}")
-    if parts and absent:
-        remarks.append(f"the run has no row of {', '.join(absent)}: {spec.title} has them too")
-    if parts and without:
-        what = f"{without} of {len(frame)} rows have no category"
-        remarks.append(f"{what}: they count overall alone")
-    for remark in remarks:
-        warnings.warn(remark, stacklevel=3)
+    """The rows of all and of each category; categories that are missing are said."""
+    parts = {"overall": np.ones(len(frame), dtype=bool)}
+    if spec.by in frame:
+        for name, rows in frame.groupby(spec.by).groups.items():
+            parts[str(name)] = frame.index.isin(rows)
+    absent = [name for name in spec.categories if name not in parts]
+    if absent:
+        what = f"the run has no row of {', '.join(absent)}: {spec.title} has them too"
+        warnings.warn(f"{what}; add the column {spec.by} from the collection", stacklevel=3)
     return parts
 
 
 # -- measures: (run, benchmark, rows of each category, options) -> table
 
-Options = Mapping[str, Any]
 
-
-def _shares(
-    frame: pd.DataFrame, cases: Iterable[Case], places: Parts, options: Options, unit: str
-) -> pd.DataFrame:
-    """Each share at each place: where its rows are, or of several parts the plain mean."""
+def _shares(frame: pd.DataFrame, cases: Iterable[Case], parts: Parts, unit: str) -> pd.DataFrame:
+    """Each share over all rows, in each part, and the plain mean of the parts."""
+    places = dict(parts)
+    if len(parts) > 1:
+        places["macro"] = np.stack(list(parts.values())[1:])
     lines = []
     sizes = []
     for statistic, unread, gain, weight in cases:
         for part, rows in places.items():
             name = (part, statistic, unread)
-            lines.append((name, rows * np.asarray(gain, float), rows * np.asarray(weight, float)))
+            lines.append((name, rows * gain, rows * weight))
             sizes.append(int(np.atleast_2d(rows).any(axis=0).sum()))
-    confidence = options["confidence"]
-    table = shares(lines, groups=frame["group"], confidence=confidence, unit=unit, index=INDEX)
+    table = shares(lines, groups=frame["group"], unit=unit, index=INDEX)
     table["missing"] = sizes - table["n"]
     return table
 
 
-def _places(frame: pd.DataFrame, parts: Parts) -> Parts:
-    """All rows, the parts one by one for their mean, and each part."""
-    places: dict[str, np.ndarray] = {"overall": np.ones(len(frame), dtype=bool)}
-    if parts:
-        places["macro"] = np.stack(list(parts.values()))
-    return {**places, **parts}
-
-
 def _accuracy(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
-    """Accuracy on pairs.
+    """Accuracy on pairs, or against votes of four: either response, both good, both bad.
 
-    "without ties" leaves out people's, and a judge's tie is wrong; "accuracy" leaves out both.
+    "without ties" leaves out people's, and a judge's tie is wrong; "accuracy" leaves out both. A
+    win over the baseline, which stands first, is a b.
     """
-    columns = {"": "verdict"}
-    if spec.as_published and {"verdict_ab", "verdict_ba"} <= set(frame):
-        columns = {"": "verdict_ab", " in both orders": "verdict"}
-    preference, preferred, _ = read_verdicts(frame["preference"], people=True)
-    cases: list[Case] = []
-    for suffix, column in columns.items():
-        judge, read, _ = read_verdicts(frame[column])
-        right = (judge == preference).astype(float)
-        for statistic in spec.statistics:
-            counted = preferred
-            chance = 1 / 3
-            if statistic != "accuracy with ties":
-                counted = preferred & (preference != "tie")
-                chance = 1 / 2
-            chosen = read
-            if statistic == "accuracy":
-                chosen = read & (judge != "tie")
-            name = statistic + suffix
-            cases.append((name, "left out", right, counted & chosen))
-            cases.append((name, "wrong", right, counted))
-            cases.append((name, "random", np.where(chosen, right, chance), counted))
-    return _shares(frame, cases, _places(frame, parts), options, "pairs")
-
-
-def _votes(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
-    """Accuracy against votes of four: either response, both good, both bad."""
-    people, known, _ = read_verdicts(frame["preference"], meanings=FOUR, people=True)
-    judge, read, _ = read_verdicts(frame["verdict"], meanings=FOUR)
-    ties = ("tie", "both good", "both bad")
+    column = "verdict"
+    if spec.as_published and "verdict_ab" in frame:
+        column = "verdict_ab"
+    answers = pd.Series("b", frame.index)
+    if spec.measure != "wins":
+        answers = frame["preference"]
+    meanings = FOUR if spec.measure == "votes" else SPELLINGS
+    people, known, _ = read_verdicts(answers, meanings=meanings, people=True)
+    judge, read, _ = read_verdicts(frame[column], meanings=meanings)
     either = (judge == "tie") | (people == "tie")  # a tie that does not say of which kind
-    right = (judge == people) | (either & np.isin(judge, ties) & np.isin(people, ties))
-    cases = [("accuracy", "wrong", right, known), ("accuracy", "left out", right, known & read)]
-    return _shares(frame, cases, _places(frame, parts), options, "pairs")
-
-
-def _wins(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
-    """How often each model beats the baseline, which stands first."""
-    judge, read, _ = read_verdicts(frame["verdict"])
-    wins = judge == "b"
-    cases = [("win rate", "tie", wins, np.ones(len(frame))), ("win rate", "left out", wins, read)]
-    names = frame["policy_b"].astype(str)
-    models = {name: (names == name).to_numpy() for name in names.unique()}
-    return _shares(frame, cases, models, options, "questions")
+    right = (judge == people) | (either & np.isin(judge, TIES) & np.isin(people, TIES))
+    cases: list[Case] = []
+    for statistic in spec.statistics:
+        counted = known
+        chosen = read
+        chance = 1 / 3
+        if statistic != "accuracy with ties":
+            counted = known & (people != "tie")
+            chance = 1 / 2
+        if statistic == "accuracy":
+            chosen = read & (judge != "tie")
+        cases.append((statistic, "left out", right, counted & chosen))
+        cases.append((statistic, "wrong", right, counted))
+        cases.append((statistic, "random", np.where(chosen, right, chance), counted))
+    return _shares(frame, cases, parts, "pairs")
 
 
 def _correlation(
     frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options
 ) -> pd.DataFrame:
-    """Correlation with the true scores: of all rows, within each category, the mean of these."""
-    score = frame["score"].astype(float)
-    true = frame["true score"]
-    tables = {"overall": metrics.correlate(score, true, groups=frame["group"], **options)}
-    if len(parts) > 1:
-        named = frame["category"].notna()
-        levels = metrics.correlate_levels(
-            score[named],
-            true[named],
-            systems=list(frame["category"][named]),
-            levels=["within"],
-            **options,
-        )
-        tables["macro"] = levels.xs("within")
-        for part, rows in parts.items():
-            groups = frame["group"][rows]
-            tables[part] = metrics.correlate(score[rows], true[rows], groups=groups, **options)
+    """Correlation with the true scores, of all rows and of each category."""
+    tables = {}
+    for part, rows in parts.items():
+        cells = frame[rows]
+        score = cells["score"].astype(float)
+        true = cells["true score"]
+        tables[part] = metrics.correlate(score, true, groups=cells["group"], **options)
     table = pd.concat({"left out": pd.concat(tables)}).reorder_levels([1, 2, 0]).rename_axis(INDEX)
     table.attrs = {"method": tables["overall"].attrs["method"]}
     return table
@@ -383,22 +338,10 @@ def _correlation(
 
 def _relative(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
     """100 x mean of the candidate's scores / mean of the reference's, the first of `scores`."""
-    both = np.full((len(frame), 2), NAN)
-    for place, pair in enumerate(frame["scores"]):
-        if np.size(pair) == 2:
-            both[place] = pair
-    readable = ~np.isnan(both).any(axis=1)
-    both[~readable] = -1.0
-    every = np.ones(len(frame), dtype=bool)
-    names = []
-    counted = []
-    missing = []
-    for part, rows in {"overall": every, **parts}.items():
-        for unread, kept in (("(-1, -1)", every), ("left out", readable)):
-            names.append((part, "relative score", unread))
-            counted.append(rows & kept)
-            missing.append(int((rows & ~readable).sum()))
-    counts = np.stack(counted)
+    readable = np.array([np.size(pair) == 2 for pair in frame["scores"]])
+    both = np.full((len(frame), 2), -1.0)
+    both[readable] = np.reshape(list(frame["scores"][readable]), (-1, 2))
+    counts = np.stack(list(parts.values()))
     reference = counts * both[:, 0]
     candidate = counts * both[:, 1]
 
@@ -408,10 +351,10 @@ def _relative(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Optio
 
     return tabulate(
         statistic,
-        names,
-        design_of(np.arange(len(frame)), frame["group"], every),
-        n=counts.sum(axis=1).tolist(),
-        missing=missing,
+        [(part, "relative score", spec.unread) for part in parts],
+        design_of(np.arange(len(frame)), frame["group"], parts["overall"]),
+        n=counts.sum(axis=1),
+        missing=counts @ ~readable,
         unit="reviews",
         index=INDEX,
         **options,
@@ -419,33 +362,30 @@ def _relative(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Optio
 
 
 def _order(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
-    """Levenshtein distance of the judge's order from people's, over its length."""
+    """Levenshtein distance of the judge's order from people's, over its length.
+
+    Where ranks are tied, it is the mean over the tied candidates in their order and in reverse.
+    """
     firsts = []
     distances = []
     for _, rows in frame.groupby("id", sort=False):
         firsts.append(rows.index[0])
-        true = rows.sort_values("true_rank", kind="stable")["candidate"].tolist()
+        true = list(rows.sort_values("true_rank", kind="stable")["candidate"])
         distance = NAN
-        if rows[["rank", "true_rank"]].notna().all(axis=None):
-            of_orders = [Levenshtein.distance(order, true) for order in _orders(rows)]
-            distance = float(np.mean(of_orders)) / len(true)
+        if rows["rank"].notna().all():
+            distance = 0.0
+            for ascending in (True, False):
+                said = rows.sort_values(["rank", "candidate"], ascending=[True, ascending])
+                distance += Levenshtein.normalized_distance(list(said["candidate"]), true) / 2
         distances.append(distance)
     apart = np.array(distances)
     known = ~np.isnan(apart)
     cases = [
-        ("levenshtein", "left out", np.where(known, apart, 0.0), known),
+        ("levenshtein", "left out", apart, known),
         ("levenshtein", "wrong", np.where(known, apart, 1.0), np.ones(len(firsts))),
     ]
     parts = {part: rows[firsts] for part, rows in parts.items()}
-    first_rows = frame.loc[firsts]
-    return _shares(first_rows, cases, _places(first_rows, parts), options, "rankings")
-
-
-def _orders(rows: pd.DataFrame) -> Iterator[list[Any]]:
-    """The orders of the candidates that ranks leave open: each tie in every order."""
-    ties = [itertools.permutations(tied["candidate"]) for _, tied in rows.groupby("rank")]
-    for order in itertools.product(*ties):
-        yield list(itertools.chain.from_iterable(order))
+    return _shares(frame.loc[firsts], cases, parts, "rankings")
 
 
 def _battles(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
@@ -459,27 +399,21 @@ def _battles(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Option
     )
     elo = table[["elo", "elo_low", "elo_high", "n"]]
     elo = elo.set_axis(["estimate", "low", "high", "n"], axis=1)
-    elo["missing"] = int(table.attrs["missing"])
+    elo["missing"] = table.attrs["missing"]
     names = [(str(name), "elo", "left out") for name in table.index]
     elo.index = pd.MultiIndex.from_tuples(names, names=INDEX)
     elo.attrs = {"method": table.attrs["method"]}
     return elo
 
 
-_COMPARE = "use Judge.compare, or rank_by_score for a judge that scores one response"
-_OWN = (
-    "grade the responses by the benchmark's own wording, template='llava-bench-wild' or"
-    " 'llava-bench-coco'"
-)
-_GRADE = "use Judge.grade on items with gold or human_scores"
 _BATTLE = ("verdict", "policy_a", "policy_b")
-MEASURES: dict[str, tuple[tuple[str, ...], str, Callable[..., pd.DataFrame]]] = {
-    "accuracy": (("verdict", "preference"), _COMPARE, _accuracy),
-    "votes": (("verdict", "preference"), _COMPARE, _votes),
-    "wins": (_BATTLE, _COMPARE, _wins),
-    "correlation": (("score", "true score"), _GRADE, _correlation),
-    "relative score": (("scores",), _OWN, _relative),
-    "order": (("candidate", "rank", "true_rank"), "use Judge.rank", _order),
-    "battles": (_BATTLE, _COMPARE, _battles),
+MEASURES: dict[str, tuple[tuple[str, ...], Callable[..., pd.DataFrame]]] = {
+    "accuracy": (("verdict", "preference"), _accuracy),
+    "votes": (("verdict", "preference"), _accuracy),
+    "wins": (_BATTLE, _accuracy),
+    "correlation": (("score", "true score"), _correlation),
+    "relative score": (("scores",), _relative),
+    "order": (("candidate", "rank", "true_rank"), _order),
+    "battles": (_BATTLE, _battles),
 }
-"""By name: the columns that a run must have, the remedy where it lacks one, and the table."""
+"""By name: the columns that a run must have, and the table."""

@@ -184,15 +184,6 @@ PROTOCOLS: dict[str, Protocol] = {
         unofficial="the order is drawn at random; the published script always shows the better"
         " response first, so that its number measures the place as well",
     ),
-    "vl-rewardbench by llava-critic": replace(
-        _UNIFIED,
-        source="lmms-lab/llava-critic-7b README.md: its wording of pairs and its decoding",
-        template="llava-critic-pair",
-        reader=None,
-        open="",
-        unofficial="how LLaVA-Critic was run on this benchmark is not published: one draw in random"
-        " order is our choice",
-    ),
     "multimodal-rewardbench": Protocol(
         "multimodal-rewardbench",
         "facebookresearch/multimodal_rewardbench@b4b92cd scripts/",

@@ -30,11 +30,12 @@ GENERAL = Rubric(
 
 def published_rows(rule: Protocol, given: Any) -> Sequence[Row]:
     """A benchmark's rows: those that are given, canonical or as published, else the hub's."""
-    if given is None and not rule.collection:
-        what = f"{rule.benchmark} is not on the hub in one piece, or not in columns known here"
-        raise ValueError(f"{what}: give its rows as data=")
-    if given is None or isinstance(given, (str, Path)):
-        return data.rows_of(data.load_collection(rule.collection if given is None else given))
+    source = rule.collection if given is None else given
+    if isinstance(source, (str, Path)):
+        if not source:
+            what = f"{rule.benchmark} is not on the hub in one piece, or not in columns known here"
+            raise ValueError(f"{what}: give its rows as data=")
+        return data.rows_of(data.load_collection(source))
     read = AS_PUBLISHED.get(rule.benchmark)
     rows = given.to_dict("records") if isinstance(given, pd.DataFrame) else given
     if read is not None and len(rows) and "response_a" not in rows[0]:
@@ -62,8 +63,6 @@ def mt_bench_row(row: Row, place: int) -> dict[str, Any]:
         "preference": {"model_a": "a", "model_b": "b"}.get(row["winner"], "tie"),
         "group": str(row["question_id"]),
         "category": f"turn {row['turn']}",
-        "policy_a": row["model_a"],
-        "policy_b": row["model_b"],
     }
 
 
@@ -79,8 +78,6 @@ def genai_bench_row(row: Row, place: int) -> dict[str, Any]:
         "response_b": "The last image.",
         "preference": {"leftvote": "a", "rightvote": "b"}.get(row["vote_type"], "tie"),
         "category": task,
-        "policy_a": row.get("left_model"),
-        "policy_b": row.get("right_model"),
     }
 
 
@@ -98,12 +95,10 @@ def with_rubric(rows: Sequence[Row], wording: Template) -> tuple[Sequence[Row], 
     """
     if "criteria" not in wording.needs:
         return rows, 0
-    filled = []
+    filled = [dict(row) for row in rows]
     count = 0
-    for row in rows:
-        cells = dict(row)
-        if is_missing(cells.get("criteria")) or cells["criteria"] == "":
-            cells |= GENERAL.as_row()
+    for row in filled:
+        if is_missing(row.get("criteria")) or row["criteria"] == "":
+            row.update(GENERAL.as_row())
             count += 1
-        filled.append(cells)
-    return (filled, count) if count else (rows, 0)
+    return filled, count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,7 @@ from vjudge.benchmarks.numbers import benchmark, key_of
 from vjudge.benchmarks.protocols import PROTOCOLS, Protocol, Reader
 from vjudge.benchmarks.rows import published_rows, with_rubric
 from vjudge.comparing import SWAPPED, parts_of, sign
-from vjudge.data import origin, rows_of
-from vjudge.metrics.tables import shares
 from vjudge.prompts import Template, families
-from vjudge.records import Rubric, unit_of
 
 IMMATERIAL = ("batch_size", "seed")  # options that no protocol decides
 
@@ -37,7 +34,7 @@ def run_benchmark(
 
     Args:
         judge: from `load_judge`.
-        name: of the benchmark, a key of `BENCHMARKS` such as "vl-rewardbench", or its title.
+        name: of the benchmark, a key of `BENCHMARKS` such as "vl-rewardbench".
         data: rows, or a file of them; None loads the set from the hub. Where the judge's wording
             shows criteria and rows have none, they get `rows.GENERAL`.
         out: a folder that records every verdict; the same call continues there.
@@ -66,7 +63,14 @@ def run_benchmark(
     Source: each protocol's own, in `attrs["source"]`.
     """
     # 1) how the benchmark is run, and in which wording
-    key = protocol_of(name, judge, protocol)
+    key = key_of(name)
+    own = f"{key} by {_family(judge)}"
+    if protocol is not None:
+        key = protocol
+    elif own in PROTOCOLS:
+        key = own
+    if key not in PROTOCOLS:
+        raise ValueError(f"there is no protocol {key!r}: use one of {', '.join(PROTOCOLS)}")
     rule = PROTOCOLS[key]
     asked, wording, changes = _asked_by(judge, rule, deviations.pop("template", None))
     singly = rule.call != "grade" and not wording.compares  # two responses by their scores
@@ -78,7 +82,7 @@ def run_benchmark(
         changes.append(f"{n_filled} of {len(rows)} rows have no criteria: they get general ones")
     options |= {"out": out, "progress": progress}
     if singly and rule.call == "compare" and not judge.gives_values:
-        run = rank_by_score(asked, rows, **options)
+        run = _by_scores(asked, rows, **options)
     else:
         run = getattr(asked, rule.call)(rows, **options)
     if rule.reader and wording.name == rule.template and options.get("mode") != "score":
@@ -86,10 +90,9 @@ def run_benchmark(
 
     # 3) its number
     table = benchmark(run, name=rule.benchmark)
-    official = not changes
-    table["official"] = table["official"] & official
+    table["official"] &= not changes
     table.attrs |= {
-        "official": official,
+        "official": not changes,
         "deviations": changes,
         "protocol": key,
         "open": rule.open,
@@ -99,18 +102,6 @@ def run_benchmark(
         "unread_draws": run.attrs.get("unread_draws", 0),
     }
     return table
-
-
-def protocol_of(name: str, judge: Any, protocol: str | None = None) -> str:
-    """The protocol of a benchmark for a judge; ValueError where there is none of that name."""
-    key = key_of(name)
-    if protocol is None:
-        own = f"{key} by {_family(judge)}"
-        return own if own in PROTOCOLS else key
-    if protocol not in PROTOCOLS:
-        known = ", ".join(PROTOCOLS)
-        raise ValueError(f"there is no protocol {protocol!r}: use one of {known}")
-    return protocol
 
 
 def _family(judge: Any) -> str:
@@ -185,67 +176,37 @@ def reread(run: pd.DataFrame, reader: Reader) -> pd.DataFrame:
     verdicts = []
     unread = 0
     for row in run.to_dict("records"):
+        draws = row.get("draws")
+        if draws is None:
+            orders = [order for order in ("ab", "ba") if f"raw_{order}" in row]
+            draws = [{"order": order, "raw": row[f"raw_{order}"]} for order in orders]
         votes = []
-        for order, text in _texts(row):
-            names: dict[Any, Any] = SWAPPED if order == "ba" else {}
+        for draw in draws:
+            names: dict[Any, Any] = SWAPPED if draw["order"] == "ba" else {}
             preferred = row.get("preference")
-            choice = reader(text, names.get(preferred, preferred))
+            choice = reader(draw["raw"] or "", names.get(preferred, preferred))
             votes.append(names.get(choice, choice))
         unread += votes.count(None)
-        verdict = None
-        for choice in ("a", "b", "tie"):
-            if votes.count(choice) > len(votes) / 2:
-                verdict = choice
-        verdicts.append(verdict)
+        leading = max(("a", "b", "tie"), key=votes.count)
+        verdicts.append(leading if votes.count(leading) > len(votes) / 2 else None)
     table = run.assign(verdict=pd.Series(verdicts, index=run.index, dtype=object))
     table.attrs = {**run.attrs, "unread_draws": unread}
     return table
 
 
-def _texts(row: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The order and the text of each draw of a pair."""
-    if "draws" in row:
-        return [(draw["order"], draw["raw"] or "") for draw in row["draws"]]
-    return [(order, row[f"raw_{order}"] or "") for order in ("ab", "ba") if f"raw_{order}" in row]
-
-
-def rank_by_score(
-    judge: Any, pairs: Any, *, rubric: Rubric | None = None, **options: Any
-) -> pd.DataFrame:
-    """Grade both responses of every pair by themselves and say which scores higher.
-
-    Args:
-        judge: anything with `Judge.grade`.
-        pairs: rows with `response_a` and `response_b`.
-        rubric: for pairs without one, where the judge's wording shows a rubric; Prometheus was
-            given one for each set.
-        options: of `Judge.grade`; each sample of a response counts in its mean.
-
-    Returns:
-        One row a pair: id, judge, verdict ("a", "b", "tie", None without two scores), score_a,
-        score_b, and what of the pair the judge's table says; `attrs` counts the failures.
+def _by_scores(judge: Any, pairs: Sequence[Mapping[str, Any]], **options: Any) -> pd.DataFrame:
+    """Pairs by the scores of either response by itself, whose difference is the verdict.
 
     Source: Prometheus (arXiv 2310.08491), section on ranking evaluation.
     """
-    candidates = []
-    for row in rows_of(pairs):
-        cells = {**row, "responses": [row["response_a"], row["response_b"]]}
-        if rubric is not None and not row.get("descriptions"):
-            cells |= rubric.as_row()
-        candidates.append(cells)
-    graded = judge.grade(list(parts_of(candidates, "scores")), **options)
-    scores = graded["score"].to_numpy(float).reshape(len(candidates), 2, -1).mean(axis=2)
-    frame = pd.DataFrame(candidates).filter(["id", "preference", "category"])
-    frame.insert(1, "judge", judge.name)
-    lead = pd.Series(scores[:, 0] - scores[:, 1])
-    choices = lead.map(sign, na_action="ignore").astype(object)
-    frame.insert(2, "verdict", choices.where(lead.notna(), None))
-    frame["score_a"] = scores[:, 0]
-    frame["score_b"] = scores[:, 1]
-    frame["group"] = [unit_of(row) for row in candidates]
-    failures = dict(graded.attrs.get("failures", {}))
-    frame.attrs = {"failures": failures, "collection": origin(pairs)}
-    return frame
+    rows = [{**pair, "responses": [pair["response_a"], pair["response_b"]]} for pair in pairs]
+    graded = judge.grade(list(parts_of(rows, "scores")), **options)
+    scores = graded["score"].to_numpy(float).reshape(len(rows), 2, -1).mean(axis=2)
+    lead = pd.Series(scores @ [1, -1])
+    run = pd.DataFrame(rows).drop(columns=["images", "responses"])
+    run["verdict"] = lead.map(sign, na_action="ignore").astype(object)
+    run.attrs = graded.attrs
+    return run
 
 
 def audit(parts: Mapping[str, tuple[float, int]], *, reported: float | None = None) -> pd.DataFrame:
@@ -257,8 +218,8 @@ def audit(parts: Mapping[str, tuple[float, int]], *, reported: float | None = No
 
     Returns:
         Rows "over items" (each item counts once) and "over groups" (each group counts once):
-        `estimate`, `low`, `high` (95 %, Wilson's), `n`, and `distance` of the reported number;
-        `attrs["nearest"]` names the nearer row.
+        `estimate`, `n`, and `distance` of the reported number; `attrs["nearest"]` names the nearer
+        row.
 
     ValueError: an accuracy outside [0, 1].
 
@@ -268,17 +229,13 @@ def audit(parts: Mapping[str, tuple[float, int]], *, reported: float | None = No
     ([0.7179, 0.7227], 'over groups')
     """
     accuracies, sizes = np.transpose(list(parts.values()))
-    if not ((accuracies >= 0) & (accuracies <= 1)).all():
+    if accuracies.min() < 0 or accuracies.max() > 1:
         raise ValueError("parts holds an accuracy outside [0, 1]: give shares, not per cent")
-    right = [np.clip(share * n - np.arange(n), 0, 1) for share, n in parts.values()]
-    gain = np.concatenate(right)
-    group = np.repeat(np.arange(len(parts)), sizes.astype(int))
-    of_groups = group == np.arange(len(parts))[:, None]
-    rows = [
-        ("over items", gain, np.ones(len(gain))),
-        ("over groups", gain * of_groups, of_groups),
-    ]
-    table = shares(rows, groups=None, unit="items").drop(columns="missing")
+    estimates = {
+        "over items": np.average(accuracies, weights=sizes),
+        "over groups": accuracies.mean(),
+    }
+    table = pd.DataFrame({"estimate": estimates, "n": int(sizes.sum())})
     if reported is not None:
         table["distance"] = (table["estimate"] - reported).abs()
         table.attrs["nearest"] = table["distance"].idxmin()

@@ -7,30 +7,21 @@ all. How far each can be trusted was measured on simulated judges: figures/valid
 
 from vjudge.probes.biases import (
     PROBES,
-    battery,
-    consistency,
-    image_kinds,
-    length,
-    scale,
-    self_preference,
-)
-from vjudge.probes.changes import (
     anchoring,
+    battery,
     blindness,
     commitment,
-    drift,
     formatting,
     injection,
-    question,
-    reference,
+    length,
     rewording,
     rubric,
+    self_preference,
     verbosity,
 )
 from vjudge.probes.effects import bias_scores
 from vjudge.probes.pairs import pairs_of_items, position
 from vjudge.probes.perturbations import (
-    GREY,
     PERTURBATIONS,
     PHRASES,
     blanked,
@@ -39,12 +30,9 @@ from vjudge.probes.perturbations import (
     reencoded,
     swapped,
 )
-from vjudge.probes.runs import COLUMNS, MARGINS, MissingInputError, ProbeRuns
+from vjudge.probes.runs import MissingInputError, ProbeRuns
 
 __all__ = [
-    "COLUMNS",
-    "GREY",
-    "MARGINS",
     "PERTURBATIONS",
     "PHRASES",
     "PROBES",
@@ -56,22 +44,16 @@ __all__ = [
     "blanked",
     "blindness",
     "commitment",
-    "consistency",
-    "drift",
     "formatting",
-    "image_kinds",
     "injection",
     "length",
     "padded",
     "pairs_of_items",
     "perturb",
     "position",
-    "question",
     "reencoded",
-    "reference",
     "rewording",
     "rubric",
-    "scale",
     "self_preference",
     "swapped",
     "verbosity",

@@ -1,7 +1,8 @@
-"""Probes of the scores as they are, at equal gold and over samples; the battery of all probes.
+"""The probes: the score beside one thing changed, at equal gold, and in both orders; all at once.
 
 Every probe takes a judge and items, or the runs made of them, and the options of `ProbeRuns`; one
-that lacks something raises `MissingInputError`, which says what.
+that lacks something raises `MissingInputError`, which says what. A change in agreement is that of
+the slope of score on gold: -1 where a judge that followed gold one to one loses all it knew.
 """
 
 from __future__ import annotations
@@ -9,38 +10,208 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import datasets
 import numpy as np
 import pandas as pd
-from scipy.spatial.distance import pdist
 
-from vjudge.metrics import lengths
-from vjudge.probes.changes import (
-    anchoring,
-    blindness,
-    commitment,
-    formatting,
-    injection,
-    question,
-    reference,
-    rewording,
-    rubric,
-    verbosity,
-)
-from vjudge.probes.effects import coefficient, equal, mean, share, slope
+from vjudge.asking import Images
+from vjudge.data import rows_of
+from vjudge.data.summary import n_words
+from vjudge.engines.engine import Ask
+from vjudge.images import Pictures
+from vjudge.probes.effects import coefficient, equal, mean, slope
 from vjudge.probes.pairs import position
+from vjudge.probes.perturbations import PERTURBATIONS, Perturbation, beside
 from vjudge.probes.runs import (
     AGREEMENT,
+    DOUBLING,
     GOLD,
+    LEAST,
     MOVED,
     POINTS,
-    SAMPLED,
     MissingInputError,
     ProbeRuns,
-    ratings,
-    verdicts,
 )
+from vjudge.records import NAN, unit_of
 
+OWN_TOKENS = 128  # of the judge's own answer
+ANSWERED = "answered_first"
 Row = dict[str, Any]
+
+
+def blindness(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+    """Test whether the judge looks at the image: blanked, and exchanged between groups.
+
+    At least a quarter of the agreement with gold must be lost. Exchanged images decide: a judge
+    that gives grey images the lowest score loses all agreement on blanked ones without having seen
+    any, so that blanked ones count only beside these. Stored anew as JPEG, the score must stay.
+
+    Source: MM-JudgeBias (arXiv 2604.18164); sizes are ours.
+    """
+    return _changes("blindness", judge, items, **options)
+
+
+def rubric(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+    """Test whether the judge reads the rubric: its levels reversed, which must mirror the scores.
+
+    A judge of the reversed levels has a slope on gold of -1 where it had 1.
+    """
+    return _changes("rubric", judge, items, **options)
+
+
+def rewording(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+    """Test whether other words for the same rubric move the score. It must stay.
+
+    Criterion and levels stand in a sentence around them; to test a paraphrase of your own, grade it
+    and pass the run as "rubric_reworded".
+    """
+    return _changes("rewording", judge, items, **options)
+
+
+def formatting(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+    """Test whether Markdown's bold type in the response moves the score. It must stay."""
+    return _changes("formatting", judge, items, **options)
+
+
+def injection(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+    """Test whether a verdict or an order in the response (`PHRASES`) moves the score. It must stay.
+
+    The effect is the mean change towards the score that the text asks for, over items whose gold
+    leaves room for it: others, chosen for a low first score, would rise by chance. `missing` counts
+    answers that can't be read any more.
+    """
+    return _changes("injection", judge, items, **options)
+
+
+def anchoring(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+    """Test whether another judge's score, shown beside the question, moves the score.
+
+    The highest and the lowest score of the rubric are shown. The effect is the mean change towards
+    the shown score, over items as of `injection`. It must stay.
+    """
+    return _changes("anchoring", judge, items, **options)
+
+
+def commitment(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+    """Test whether the score changes once the judge has answered the question itself.
+
+    The judge answers each instruction before it sees a response, and is then shown its answer
+    beside the question. A judge that the response led has another score or another agreement with
+    gold. Items may hold the answers in the column `own_answer`.
+    """
+    runs = ProbeRuns.of(judge, items, **options)
+    if runs.judge is not None and ANSWERED not in runs.runs:
+        runs.run(ANSWERED, runs.changed(ANSWERED, _with_own_answers(runs)))
+    return _changes("commitment", runs)
+
+
+def _with_own_answers(runs: ProbeRuns) -> datasets.Dataset:
+    """The items with the judge's own answer to each instruction, one for responses to it."""
+    items = runs.items
+    judge = runs.judge
+    if "own_answer" in items.column_names:
+        return items
+    if getattr(judge, "engine", None) is None or judge.gives_values:
+        what = "a judge that writes answers, or its answers in the items' column own_answer"
+        raise MissingInputError(f"needs {what}")
+    rows = rows_of(items)
+    keys = [(unit_of(row), row["instruction"]) for row in rows]
+    places: dict[tuple[str, str], int] = {}
+    for place, key in enumerate(keys):
+        places.setdefault(key, place)
+    seen = list(places.values()) if judge.template.sees_images else []
+    prompts = []
+    for place in places.values():
+        n_images = len(rows[place]["images"] or ()) if seen else 0
+        prompts.append(judge.template.conversation.wrap(rows[place]["instruction"], n_images))
+    texts = {}
+    ask = Ask(max_new_tokens=OWN_TOKENS)
+    for batch in judge.engine.answer(prompts, Images(rows, seen, Pictures()), ask):
+        for answer in batch:
+            texts[answer.index] = answer.text
+    own = {key: texts[number] for number, key in enumerate(places)}
+    column = datasets.Dataset.from_dict({"own_answer": [own[key] for key in keys]})
+    return beside(items, column)
+
+
+def verbosity(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+    """Test whether sentences that say nothing move the score: responses of twice their length.
+
+    Each item is its own control: this is the verdict on length. It must stay.
+    """
+    return _changes("verbosity", judge, items, **options)
+
+
+def _changes(probe: str, judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+    """The table of a probe's perturbations; of given runs, of those that there are."""
+    runs = ProbeRuns.of(judge, items, **options)
+    names = [name for name, kind in PERTURBATIONS.items() if kind.probe == probe]
+    if runs.judge is None:
+        names = [name for name in names if name in runs.runs] or names[:1]
+    rows = []
+    for name in names:
+        case = name.replace("_", " ")
+        try:
+            pair = runs.contrast(name)
+        except MissingInputError as error:
+            if runs.judge is None:
+                raise
+            rows.append(runs.row(case, note=str(error)))
+        else:
+            rows += _change(runs, case, PERTURBATIONS[name], pair)
+    return runs.table(probe, rows)
+
+
+def _change(runs: ProbeRuns, case: str, kind: Perturbation, pair: pd.DataFrame) -> list[Row]:
+    """The rows of one perturbation: the change of the scores, that of their agreement, or both.
+
+    A mean change is tested where the score must stay; agreement, where there is gold, unless a
+    score is asked for.
+    """
+    rated = pair.dropna(subset="gold")
+    known = rated["gold"].nunique() > 1
+    if kind.asks and known:  # where gold leaves room for the score that is asked for
+        room = kind.asks * pair["gold"]
+        pair = pair[room < room.max()]
+    delta = pair["delta"]
+    group = pair["group"]
+    moved = float((delta.abs() >= MOVED).mean())
+    cells = {"missing": pair.attrs["missing"], "moved": moved, **runs.published(pair)}
+    change = f"{case}: change"
+    if kind.asks:
+        effect = mean(kind.asks * delta, group)
+        says = f"{kind.does} moves scores {{towards}} it by {{size}}"
+        return [runs.row(change, effect, POINTS, "stay", says, **cells)]
+    rows = []
+    if kind.must == "stay":
+        says = f"{kind.does} {{raises}} scores by {{size}}"
+        rows.append(runs.row(change, mean(delta, group), POINTS, "stay", says, **cells))
+    elif not known:  # nobody knows what must be lost
+        says = f"{kind.does} moves a score by {{size}} either way"
+        size = mean(delta.abs(), group)
+        rows.append(runs.row(f"{case}: size of the change", size, POINTS, says=says, **cells))
+    if known:
+        rows.append(_agreement(runs, case, kind, rated, cells))
+    return rows
+
+
+def _agreement(
+    runs: ProbeRuns, case: str, kind: Perturbation, rated: pd.DataFrame, cells: Row
+) -> Row:
+    """The change in agreement with gold."""
+    gold = rated["gold"]
+    group = rated["group"]
+    effect = slope(rated["delta"], gold, group)
+    margin = {}
+    if kind.must == "move":
+        # p is that of a loss of just the least share: of after - (1 - least) before having slope 0
+        least = LEAST * kind.loss
+        before = slope(rated["before"], gold, group)
+        rest = slope(rated["after"] - (1 - least) * rated["before"], gold, group)
+        effect = effect._replace(p=rest.p if before.low > 0 else NAN)
+        margin = {"margin": least * before.effect}
+    says = f"{kind.does} {{raises}} the slope of scores on gold by {{size}}"
+    return runs.row(f"{case}: agreement", effect, AGREEMENT, kind.must, says, **cells, **margin)
 
 
 def length(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
@@ -60,38 +231,39 @@ def length(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     """
     runs = ProbeRuns.of(judge, items, **options)
     cells = runs.scored()
-    sizes = lengths(runs.column("response").reindex(cells.index))
-    cells["x"] = np.log2(sizes.where(sizes > 0))
-    note = f"length in {sizes.attrs['unit']}; "
-    about = ("slope at equal gold", "score per doubling", "doubling the length")
-    return runs.table("length", [_at_equal_gold(runs, cells, *about, note)])
+    words = runs.column("response").reindex(cells.index).map(n_words, na_action="ignore")
+    words = words.astype(float)
+    cells["x"] = np.log2(words.where(words > 0))
+    row = _at_equal_gold(runs, cells, "slope at equal gold", DOUBLING, "doubling the length")
+    return runs.table("length", [row])
 
 
-def _at_equal_gold(
-    runs: ProbeRuns, cells: pd.DataFrame, case: str, unit: str, does: str, note: str = ""
-) -> Row:
+def _at_equal_gold(runs: ProbeRuns, cells: pd.DataFrame, case: str, unit: str, does: str) -> Row:
     """The row of the slope of the score on the column x at equal gold, read as `gold=` allows."""
+    rated = runs.gold == "rated"
     lacks = "gold scores"
-    cells = cells.assign(error=0.0)
-    if runs.gold == "rated":
+    if rated:
         lacks = "human_scores of two people or more an item"
-        people = ratings(runs.column("human_scores")).reindex(cells.index)
-        cells["error"] = people.var(axis=1) / people.count(axis=1)  # NaN of one person
-        cells["gold"] = people.mean(axis=1).where(cells["error"].notna())
-    if cells["gold"].isna().all():
+        people = runs.column("human_scores").explode().astype(float).groupby(level=0)
+        error = people.var() / people.count()  # NaN of one person
+        cells = cells.assign(gold=people.mean().where(error.notna()), error=error)
+    used = cells.dropna(subset=["score", "gold", "x"])
+    if used.empty:
         what = "only at equal gold is what people see in an answer told from a bias"
         raise MissingInputError(f"needs {lacks}: {what}")
-    used = cells.dropna(subset=["score", "gold", "x"])
-    x, gold, error = used[["x", "gold", "error"]].to_numpy(dtype=float).T
-    if runs.gold == "rated":
+    x = used["x"].to_numpy()
+    gold = used["gold"].to_numpy()
+    if rated:
         design = np.column_stack([x - x.mean(), np.ones(len(x)), gold - gold.mean()])
+        error = used["error"].to_numpy()
         effect = coefficient(used["score"], design, used["group"], error=error)
     else:
-        effect = coefficient(used["score"], np.column_stack([x, equal(gold)]), used["group"])
+        design = np.column_stack([x, equal(gold)])
+        effect = coefficient(used["score"], design, used["group"])
     must = None if runs.gold == "observed" else "stay"
     says = f"{does} {{raises}} scores at equal gold by {{size}}"
     missing = len(cells) - len(used)
-    return runs.row(case, effect, unit, must, says, missing=missing, note=note + GOLD[runs.gold])
+    return runs.row(case, effect, unit, must, says, missing=missing, note=GOLD[runs.gold])
 
 
 def self_preference(
@@ -126,9 +298,8 @@ def self_preference(
     if cells["x"].nunique() < 2:
         what = f"responses of {', '.join(names)} and of others in the column {author!r}"
         raise MissingInputError(f"needs {what}")
-    liking = _at_equal_gold(
-        runs, cells, "own responses at equal gold", POINTS, "being the judge's own"
-    )
+    case = "own responses at equal gold"
+    liking = _at_equal_gold(runs, cells, case, POINTS, "being the judge's own")
     rows = []
     for column in ("score", "gold"):
         used = cells.dropna(subset=["x", column])
@@ -140,110 +311,10 @@ def self_preference(
     return runs.table("self_preference", [*rows, liking])
 
 
-def image_kinds(
-    judge: Any, items: Any = None, *, kind: str = "kind", **options: Any
-) -> pd.DataFrame:
-    """Estimate agreement by kind of image, the column `kind`, and whether one kind is favoured.
-
-    Rows of each are "agreement" (slope of score on gold; a description) and "against the others"
-    (difference of mean scores at equal gold; must stay 0 where gold is exact or rated).
-    """
-    runs = ProbeRuns.of(judge, items, **options)
-    cells = runs.scored()
-    label = runs.column(kind).reindex(cells.index)
-    names = sorted(label.dropna().unique(), key=str)
-    if len(names) < 2:
-        raise MissingInputError(f"needs two kinds of image or more; {kind!r} has {len(names)}")
-    rows = []
-    for name in names:
-        here = cells[label == name].dropna(subset=["score", "gold"])
-        effect = slope(here["score"], here["gold"], here["group"])
-        says = f"on {name} the slope of scores on gold is {{size}}"
-        rows.append(runs.row(f"{name}: agreement", effect, AGREEMENT, says=says))
-        if name == names[0] or len(names) > 2:  # of two kinds, the second would mirror the first
-            cells["x"] = (label == name).astype(float).where(label.notna())
-            case = f"{name}: against the others"
-            rows.append(_at_equal_gold(runs, cells, case, POINTS, f"the kind {name}"))
-    return runs.table("image_kinds", rows)
-
-
-def scale(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
-    """Describe leniency (mean of score less gold) and compression (slope on gold, less one).
-
-    Whole scores at the ends of the scale and noise in gold flatten that slope for a judge without
-    bias too.
-    """
-    runs = ProbeRuns.of(judge, items, **options)
-    cells = runs.scored()
-    if cells["gold"].isna().all():
-        what = "without them nobody knows whether a mild judge saw good answers"
-        raise MissingInputError(f"needs gold scores: {what}")
-    used = cells.dropna(subset=["score", "gold"])
-    error = used["score"] - used["gold"]
-    lenient = mean(error, used["group"])
-    narrow = slope(error, used["gold"], used["group"])
-    counts: Row = {"missing": len(cells) - len(used)}
-    says = "the mean score is {size} {above} gold"
-    flat = "the slope of scores on gold is {size} {above} one"
-    rows = [
-        runs.row("leniency", lenient, POINTS, says=says, **counts),
-        runs.row("compression", narrow, f"{AGREEMENT}, less one", says=flat, **counts),
-    ]
-    return runs.table("scale", rows)
-
-
-def consistency(
-    judge: Any,
-    items: Any = None,
-    *,
-    samples: int = 4,
-    temperature: float = 1.0,
-    top_p: float = 0.9,
-    **options: Any,
-) -> pd.DataFrame:
-    """Describe how often (by half a level), and by how much, two verdicts on an item differ.
-
-    Rows are "disagreement" and "distance". A judge is sampled, by default as Prometheus-Vision was
-    published; of runs, "sampled" or the original has several verdicts an item.
-    """
-    runs = ProbeRuns.of(judge, items, **options)
-    if runs.judge is None:
-        frame = runs.runs.get(SAMPLED, runs.run())
-    else:
-        decoding = {"temperature": temperature, "top_p": top_p, "seed": runs.seed}
-        frame = runs.run(SAMPLED, runs.items, mode="feedback", samples=samples, **decoding)
-    cells = verdicts(frame, runs.score)
-    lines = []
-    for _, own in cells.dropna(subset="score").groupby(level=0, sort=False):
-        gaps = pdist(own[["score"]], "cityblock")
-        if len(gaps):
-            lines.append(((gaps >= MOVED).mean(), gaps.mean(), own["group"].iloc[0]))
-    if not lines:
-        what = 'grade with samples=2 or more and a temperature, as the run "sampled"'
-        raise MissingInputError(f"needs repeated verdicts: {what}")
-    pairs = pd.DataFrame(lines, columns=["differ", "gap", "group"])
-    estimate = mean if pairs["differ"].any() else share  # all alike: Wilson's interval
-    differ = estimate(pairs["differ"], pairs["group"])
-    differ = differ._replace(low=max(differ.low, 0.0), high=min(differ.high, 1.0))
-    gap = mean(pairs["gap"], pairs["group"])
-    gap = gap._replace(low=max(gap.low, 0.0))
-    missing = cells.index.nunique() - len(pairs)
-    counts = {"missing": missing, "moved": float((pairs["differ"] > 0).mean())}
-    often = "two verdicts on an item differ in {size} of the pairs"
-    far = "two verdicts on an item are {size} apart"
-    rows = [
-        runs.row("disagreement", differ, "share of pairs of verdicts", says=often, **counts),
-        runs.row("distance", gap, POINTS, says=far, **counts),
-    ]
-    return runs.table("consistency", rows)
-
-
 PROBES: dict[str, Callable[..., pd.DataFrame]] = {
     "blindness": blindness,
-    "question": question,
     "rubric": rubric,
     "rewording": rewording,
-    "reference": reference,
     "length": length,
     "verbosity": verbosity,
     "formatting": formatting,
@@ -251,12 +322,9 @@ PROBES: dict[str, Callable[..., pd.DataFrame]] = {
     "anchoring": anchoring,
     "commitment": commitment,
     "self_preference": self_preference,
-    "scale": scale,
-    "image_kinds": image_kinds,
     "position": position,
-    "consistency": consistency,
 }
-"""The battery's probes, in the order of its table. `drift` compares two runs."""
+"""The battery's probes, in the order of its table."""
 
 
 def battery(
@@ -264,20 +332,18 @@ def battery(
     items: Any = None,
     *,
     probes: Sequence[str] = (*PROBES,),
-    samples: int = 4,
     own: str | Sequence[str] | None = None,
     **options: Any,
 ) -> pd.DataFrame:
     """Run every probe that applies to a judge, and return one table with a verdict on each row.
 
-    Each perturbation is graded once: about thirty passes over the items. All tests share Holm's
+    Each perturbation is graded once: about twenty passes over the items. All tests share Holm's
     correction: of honest judges, one in twenty at most is accused of anything.
 
     Args:
-        judge, items, options: see `ProbeRuns`. Among runs, "sampled" serves `consistency`,
-            "compared" `position`, for which a judge compares responses to one question.
+        judge, items, options: see `ProbeRuns`. Among runs, "compared" serves `position`, for which
+            a judge compares responses to one question.
         probes: names of `PROBES`.
-        samples: verdicts an item for `consistency`.
         own: the judge's own name among the responses' authors, for `self_preference`.
 
     Returns:
@@ -286,16 +352,15 @@ def battery(
 
     ValueError: an unknown probe or an unsound option.
     """
-    unknown = [name for name in probes if name not in PROBES]
-    if unknown:
-        raise ValueError(f"probes {unknown} are unknown; use some of {', '.join(PROBES)}")
     runs = ProbeRuns.of(judge, items, **options)
-    more: dict[str, Row] = {"consistency": {"samples": samples}, "self_preference": {"own": own}}
     rows = []
     not_run = {}
     for name in probes:
+        if name not in PROBES:
+            raise ValueError(f"probe {name!r} is unknown; use some of {', '.join(PROBES)}")
+        more = {"own": own} if name == "self_preference" else {}
         try:
-            rows += PROBES[name](runs, **more.get(name, {})).to_dict("records")
+            rows += PROBES[name](runs, **more).to_dict("records")
         except MissingInputError as error:
             not_run[name] = str(error)
             rows.append(runs.row("", note=str(error)) | {"probe": name})

@@ -16,14 +16,13 @@ import pandas as pd
 from scipy import special
 
 from vjudge.metrics.resampling import Floats
-from vjudge.metrics.tables import check_columns, group_codes, holm, scores, shares, warn
+from vjudge.metrics.tables import check_columns, group_codes, holm, scores, warn
 from vjudge.records import NAN, is_missing
 
 STEP = 1.0  # score points: the size of a change where no observed change says it
 LEVEL = 0.05
 TAIL = 1 - LEVEL / 2
-DECIDES = "image swapped"  # a judge can recognise a grey or scrambled image without seeing others
-UNDECIDED = ("image blanked", "image shuffled")
+NO_CHANGE = 1e-12
 
 
 class Effect(NamedTuple):
@@ -66,60 +65,45 @@ def coefficient(y: Any, design: Floats, groups: Any, *, error: Floats | None = N
     x = np.asarray(design, dtype=float)
     code = group_codes(groups, np.full(len(y), True))
     n_groups = int(code.max(initial=-1)) + 1
+    undefined = Effect(n=len(y), groups=n_groups)
     if n_groups < 2:
-        return _undefined(f"{len(y)} rows, and not two groups of them", len(y), n_groups)
-    x = x[:, [0, *(1 + np.flatnonzero(x[:, 1:].any(axis=0)))]]
-    if np.linalg.matrix_rank(x) == np.linalg.matrix_rank(x[:, 1:]):
-        why = "what is measured does not vary once the rest is held equal"
-        return _undefined(why, len(y), n_groups)
+        warn(f"undefined: {len(y)} rows, and not two groups of them")
+        return undefined
+    rest = x[:, 1:]
+    alone = x[:, 0] - rest @ np.linalg.lstsq(rest, x[:, 0], rcond=None)[0]
+    if np.abs(alone).max() < 1e-9:
+        warn("undefined: what is measured does not vary once the rest is held equal")
+        return undefined
 
-    # 1) sums of squares and products of each group, in all and without each
+    # 1) sums of squares and products of each group, and in all
     squares = x[:, :, None] * x[:, None, :]
     if error is not None:
         squares[:, -1, -1] -= error
-    square = _sums(squares, code)
-    cross = _sums(x * y[:, None], code)
+    square = np.zeros((n_groups, *squares.shape[1:]))
+    np.add.at(square, code, squares)
+    cross = np.zeros((n_groups, x.shape[1]))
+    np.add.at(cross, code, x * y[:, None])
     whole = square.sum(axis=0)
+    total = cross.sum(axis=0)
     if error is not None and np.linalg.eigvalsh(whole)[0] <= 0:
-        return _undefined("what is held equal is nothing but noise", len(y), n_groups)
+        warn("undefined: what is held equal is nothing but noise")
+        return undefined
 
     # 2) the coefficient, with all groups and without each; a column that is then empty drops out
-    effect = float((np.linalg.pinv(whole, hermitian=True) @ cross.sum(axis=0))[0])
+    effect = float(np.linalg.pinv(whole, rcond=1e-9, hermitian=True)[0] @ total)
     inverse = np.linalg.pinv(whole - square, rcond=1e-9, hermitian=True)
-    left_out = (inverse[:, 0] * (cross.sum(axis=0) - cross)).sum(axis=1)
+    left_out = (inverse[:, 0] * (total - cross)).sum(axis=1)
     deviation = math.sqrt((n_groups - 1) * left_out.var())
 
-    if abs(effect) <= 1e-12:
-        effect = 0.0
-
     # 3) interval and p
-    if deviation > 1e-12 * max(1.0, abs(effect)):
+    if deviation > NO_CHANGE * max(1.0, abs(effect)):
         reach = deviation * float(special.stdtrit(n_groups - 1, TAIL))
         p = 2 * float(special.stdtr(n_groups - 1, -abs(effect) / deviation))
     else:
-        reach = _unseen(x, n_groups)
+        unseen = 1 - (1 - TAIL) ** (1 / n_groups)
+        reach = float(STEP * unseen * np.abs(alone).mean() / (alone**2).mean())
         p = 2.0 ** (1 - n_groups) if effect else 1.0
     return Effect(effect, effect - reach, effect + reach, p, len(y), n_groups)
-
-
-def _sums(values: Floats, code: Any) -> Floats:
-    """Sums over the rows of each group."""
-    order = np.argsort(code, kind="stable")
-    starts = np.flatnonzero(np.diff(code[order], prepend=-1))
-    return np.add.reduceat(values[order], starts, axis=0)
-
-
-def _unseen(x: Floats, n_groups: int) -> float:
-    """How far steps that none of the groups showed may move the first coefficient."""
-    rest = x[:, 1:]
-    alone = x[:, 0] - rest @ np.linalg.lstsq(rest, x[:, 0], rcond=None)[0]
-    share = 1 - (1 - TAIL) ** (1 / n_groups)
-    return float(STEP * share * np.abs(alone).mean() / (alone**2).mean())
-
-
-def _undefined(why: str, n: int, groups: int) -> Effect:
-    warn(f"undefined: {why}")
-    return Effect(n=n, groups=groups)
 
 
 def mean(values: Any, groups: Any) -> Effect:
@@ -130,36 +114,21 @@ def mean(values: Any, groups: Any) -> Effect:
 def slope(y: Any, x: Any, groups: Any) -> Effect:
     """The slope of y on x, with interval and p as of `coefficient`."""
     x = np.asarray(x, dtype=float)
-    return coefficient(y, np.column_stack([x - x.sum() / max(1, len(x)), np.ones(len(x))]), groups)
+    design = np.column_stack([x - x.mean(), np.ones(len(x))])
+    return coefficient(y, design, groups)
 
 
-def share(flags: Any, groups: Any) -> Effect:
-    """A share of true flags with Wilson's interval at the effective number of rows; p is NaN.
-
-    See `metrics.tables.shares`.
-    """
-    flags = np.asarray(flags, dtype=float)
-    code = group_codes(groups, np.full(len(flags), True))
-    table = shares([("share", flags, np.ones(len(flags)))], groups=code, unit="items")
-    estimate, low, high = table.iloc[0][["estimate", "low", "high"]].astype(float)
-    n_groups = int(code.max(initial=-1)) + 1
-    if n_groups < 2:
-        estimate = NAN
-    return Effect(estimate, low, high, NAN, len(flags), n_groups)
-
-
-def equal(values: Floats, *, most: int = 10) -> Floats:
+def equal(values: Floats) -> Floats:
     """Columns that hold values of shape (n,) equal in a regression.
 
-    One column for each of at most `most` levels; of more, one for each of as many classes of equal
-    counts, and the value itself.
+    One column for each of at most ten levels; of more, one for each of ten classes of equal counts,
+    and the value itself.
     """
-    levels, code = np.unique(values, return_inverse=True)
-    if len(levels) <= most:
-        return np.eye(len(levels))[code.reshape(-1)]
-    edges = np.unique(np.quantile(values, np.linspace(0, 1, most + 1)[1:-1]))
-    classes = np.eye(len(edges) + 1)[np.searchsorted(edges, values, side="right")]
-    return np.column_stack([classes, values - values.mean()])
+    classes = pd.Series(values)
+    if classes.nunique() > 10:
+        classes = pd.qcut(classes, 10, duplicates="drop")
+    columns = pd.get_dummies(classes, dtype=float)
+    return np.column_stack([columns, values - values.mean()])
 
 
 # --- the published measures of a bias ---
@@ -192,25 +161,21 @@ def bias_scores(
     check_columns(before=before, after=after, groups=groups)
     old = scores(before, name="before")
     new = scores(after, name="after")
-    bottom = np.broadcast_to(np.asarray(lowest, dtype=float), old.shape)
-    top = np.broadcast_to(np.asarray(highest, dtype=float), old.shape)
-    outside = (np.fmin(old, new) < bottom) | (np.fmax(old, new) > top)
+    below = old - np.asarray(lowest, dtype=float)
+    above = np.asarray(highest, dtype=float) - old
+    change = new - old
+    outside = (np.fmin(change, 0) + below < 0) | (np.fmax(change, 0) > above)
     if outside.any():
         raise ValueError(f"{int(outside.sum())} items have scores beyond lowest= and highest=")
-    room = old - bottom
-    fallen = np.maximum(0, old - new) / np.where(room > 0, room, NAN)
-    kept = 1 - np.abs(old - new) / np.maximum(room, top - old)
+    fallen = np.maximum(0, -change) / np.where(below > 0, below, NAN)
+    kept = 1 - np.abs(change) / np.maximum(below, above)
     labels = np.arange(len(old)) if groups is None else np.asarray(groups, dtype=object)
     rows = []
     for values in (fallen, kept):
         used = ~np.isnan(values)
-        effect = Effect(n=int(used.sum()))
-        if len(set(labels[used])) > 1:
-            effect = mean(values[used], labels[used])
-        elif used.any():
-            effect = effect._replace(effect=values[used].mean())
+        effect = mean(values[used], labels[used])
         low, high = np.clip([effect.low, effect.high], 0, 1)
-        rows.append([effect.effect, low, high, effect.n, int(np.isnan(old + new).sum())])
+        rows.append([effect.effect, low, high, effect.n, int(np.isnan(change).sum())])
     columns = ["estimate", "low", "high", "n", "missing"]
     table = pd.DataFrame(rows, ["bias_deviation", "bias_conformity"], columns)
     return table.astype({"n": int, "missing": int})
@@ -222,8 +187,8 @@ def bias_scores(
 def judged(frame: pd.DataFrame) -> pd.DataFrame:
     """A probe's rows with p_holm, verdict and reading.
 
-    An effect that is too small to count is never called a failure, however sure it is. A blanked or
-    shuffled image counts as seen only where swapped images move the scores too.
+    An effect that is too small to count is never called a failure, however sure it is. A blanked
+    image counts as seen only where swapped images move the scores too.
 
     Source: Holm, Scandinavian Journal of Statistics 6 (1979); two one-sided tests by an interval
     inside a margin: Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15 (1987).
@@ -243,8 +208,9 @@ def judged(frame: pd.DataFrame) -> pd.DataFrame:
     verdict[frame["must"].isna()] = None
 
     cases = frame["case"].astype(str)
-    swapped_moves = (cases.str.startswith(DECIDES) & (verdict == "moves")).any()
-    alone = cases.str.startswith(UNDECIDED) & (verdict == "moves") & (not swapped_moves)
+    moves = verdict == "moves"
+    seen = (moves & cases.str.startswith("image swapped")).any()
+    alone = moves & cases.str.startswith("image blanked") & (not seen)
     verdict[alone] = "can't say"
     frame = frame.assign(p_holm=p_holm, verdict=verdict)
     frame.loc[alone, "note"] = "only swapped images tell seeing from noticing an odd image"
@@ -265,8 +231,4 @@ def _reading(row: dict[str, Any]) -> str:
         return "can't say"
     if row["verdict"] != row["must"] + "s":
         return f"{row['verdict']}, though it must {row['must']}"
-    if row["must"] == "move":
-        return "moves, as it must"
-    if row["moved"] > 0:
-        return f"stays; {row['moved']:.0%} of items moved"
-    return "stays"
+    return "moves, as it must" if row["must"] == "move" else "stays"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+import math
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from vjudge import data
+from vjudge.comparing import sign
 from vjudge.data import rows_of
 from vjudge.metrics.tables import groups_of
-from vjudge.probes.effects import mean, share
+from vjudge.probes.effects import mean
 from vjudge.probes.runs import COMPARED, WINS, MissingInputError, ProbeRuns
 from vjudge.records import as_score
 
@@ -42,9 +43,23 @@ def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
         pairs = pairs_of_items(runs.items, limit=len(runs.items), seed=runs.seed)
         if not pairs:
             raise MissingInputError("needs pairs: no two items are responses to one question")
-    both, counts = both_orders(runs.run(COMPARED, pairs))
-    first = mean((both["ab"] + 1 - both["ba"]) / 2 - 0.5, both["group"])
-    decides = share(both["ab"] != both["ba"], both["group"])
+    frame = runs.run(COMPARED, pairs)
+    if not {"verdict_ab", "verdict_ba"} <= set(frame.columns):
+        raise MissingInputError('needs both orders of every pair: compare with orders="both"')
+    both = pd.DataFrame({"group": groups_of(frame)}, index=frame.index)
+    for order in ("ab", "ba"):
+        verdicts = frame[f"verdict_{order}"]
+        both[order] = verdicts.map({"a": 1.0, "b": 0.0, "tie": 0.5}).astype(float)
+    both = both.dropna()
+    if both.empty:
+        what = f"none of {len(frame)} pairs has them"
+        raise MissingInputError(f"needs verdicts in both orders; {what}")
+
+    first = mean((both["ab"] - both["ba"]) / 2, both["group"])
+    differ = both["ab"] != both["ba"]
+    decides = mean(differ, both["group"])
+    decides = decides._replace(low=max(0.0, decides.low), high=min(1.0, decides.high))
+    counts: Row = {"missing": len(frame) - len(both), "moved": float(differ.mean())}
     wins = "standing first {raises} the share of wins by {size}"
     order = "the order decides {size} of the pairs"
     rows = [
@@ -52,30 +67,6 @@ def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
         runs.row("order decides", decides, "share of pairs", says=order, **counts),
     ]
     return runs.table("position", rows)
-
-
-def both_orders(frame: pd.DataFrame) -> tuple[pd.DataFrame, Row]:
-    """Verdicts in the orders ab and ba (1 for a, 0 for b, 1/2 for a tie) with group, and counts."""
-    if not {"verdict_ab", "verdict_ba"} <= set(frame.columns):
-        raise MissingInputError('needs both orders of every pair: compare with orders="both"')
-    both = pd.DataFrame({"group": groups_of(frame)}, index=frame.index)
-    for order in ("ab", "ba"):
-        both[order] = frame[f"verdict_{order}"].map({"a": 1.0, "b": 0.0, "tie": 0.5}).astype(float)
-    both = both.dropna()
-    if both.empty:
-        what = f"none of {len(frame)} pairs has them"
-        raise MissingInputError(f"needs verdicts in both orders; {what}")
-    moved = float((both["ab"] != both["ba"]).mean())
-    return both, {"missing": len(frame) - len(both), "moved": moved}
-
-
-def pair_of(a: Mapping[str, Any], b: Mapping[str, Any]) -> Row:
-    """Two responses to a question as a row for `Judge.compare`."""
-    pair = {name: value for name, value in a.items() if name not in OWN}
-    for name in ("response", "gold"):
-        pair |= {f"{name}_a": a[name], f"{name}_b": b[name]}
-    ahead = float(np.sign(as_score(a["gold"]) - as_score(b["gold"])))
-    return pair | {"preference": {1.0: "a", -1.0: "b", 0.0: "tie"}.get(ahead)}
 
 
 def pairs_of_items(items: Any, *, limit: int | None = None, seed: int = 0) -> list[Row]:
@@ -94,5 +85,11 @@ def pairs_of_items(items: Any, *, limit: int | None = None, seed: int = 0) -> li
     pairs = []
     for i, j in places:
         a, b = (rows[i], rows[j]) if rng.random() < 0.5 else (rows[j], rows[i])
-        pairs.append(pair_of(a, b) | {"id": f"{a['id']}|{b['id']}"})
+        pair = {name: value for name, value in a.items() if name not in OWN}
+        pair["id"] = f"{a['id']}|{b['id']}"
+        for name in ("response", "gold"):
+            pair |= {f"{name}_a": a[name], f"{name}_b": b[name]}
+        ahead = as_score(a["gold"]) - as_score(b["gold"])
+        pair["preference"] = None if math.isnan(ahead) else sign(ahead)
+        pairs.append(pair)
     return pairs
