@@ -228,7 +228,7 @@ def test_genai_bench_gives_the_published_accuracy(judge, published):
 
 
 def test_an_absolute_judge_answers_pairs_and_its_ties_are_no_choice():
-    pairs = [pair(str(n), category="general", preference="a") for n in range(4)]
+    pairs = [pair(str(n), category="general", preference="a", criteria="") for n in range(4)]
     scores = iter(["5", "3", "4", "4", "2", "3", "none", "3"])
     judge = judge_of(lambda _: f"So. [RESULT] {next(scores)}", template="prometheus-vision")
     with pytest.warns(UserWarning, match="has no row of hallucination, reasoning"):

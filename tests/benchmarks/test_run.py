@@ -159,7 +159,8 @@ def test_protocols_on_genuine_rows(name, rows, judge, answer, options, deviation
     for said, expected in zip(found, deviations, strict=True):
         assert said.startswith(expected)
     assert table.attrs["official"] == (not deviations) and table.attrs["source"]
-    assert name != "vl-rewardbench" or answer or table.attrs["unread_draws"] > 0
+    if judge == "chat" and name == "vl-rewardbench":
+        assert table.attrs["unread_draws"] > 0
     assert headline is None or table["estimate"].iloc[0] == headline
 
 

@@ -50,7 +50,7 @@ def test_only_a_corrected_test_fails_a_judge_and_judges_stand_side_by_side(tmp_p
     assert {judge for (judge, _), verdict in verdicts.items() if verdict == "fails"} == {"pays"}
     failed = parts["pays", "length"]
     assert failed.verdict == "fails"
-    words = r"doubling the length raises scores at equal gold by \.\d\d \(\["
+    words = r"padding raises scores by \.\d\d \(\["
     assert re.match(words, failed.sentence)
     assert (failed.table["p_holm"] < 0.05).any()
     page = (tmp_path / "report.html").read_text()
@@ -102,7 +102,7 @@ def test_controls_rest_on_whole_groups_and_on_the_truth_given() -> None:
     card = vj.report(SimulatedJudge(items), items, truth=truth, controls=13, **QUICK)
     assert card.truth == "our lab"
     assert set(part(card, "agreement")["n"]) == {60}
-    assert set(part(card, "consistency")["n"]) == {18}
+    assert set(part(card, "length")["n"]) == {18}
     assert "no row has an image" in absent(card)[CLAIMS["image"]]
 
 

@@ -19,8 +19,6 @@ from vjudge.probes.effects import mean
 N = 50  # simulations
 FIGURES = Path(__file__).parents[2] / "figures"
 ALIKE = (
-    "reference",
-    "drift",
     "format, unrounded",
     "length, gold exact",
     "length, noisy judge",

@@ -275,7 +275,8 @@ def _shares(frame: pd.DataFrame, cases: Iterable[Case], parts: Parts, unit: str)
     """Each share over all rows, in each part, and the plain mean of the parts."""
     places = dict(parts)
     if len(parts) > 1:
-        places["macro"] = np.stack(list(parts.values())[1:])
+        macro = np.stack(list(parts.values())[1:])
+        places = {"overall": parts["overall"], "macro": macro, **parts}
     lines = []
     sizes = []
     for statistic, unread, gain, weight in cases:
@@ -295,7 +296,7 @@ def _accuracy(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Optio
     win over the baseline, which stands first, is a b.
     """
     column = "verdict"
-    if spec.as_published and "verdict_ab" in frame:
+    if spec.as_published and "verdict_ba" in frame:
         column = "verdict_ab"
     answers = pd.Series("b", frame.index)
     if spec.measure != "wins":

@@ -123,10 +123,12 @@ def _with_own_answers(runs: ProbeRuns) -> datasets.Dataset:
     prompts = []
     for place in places.values():
         n_images = len(rows[place]["images"] or ()) if seen else 0
-        prompts.append(judge.template.conversation.wrap(rows[place]["instruction"], n_images))
+        instruction = rows[place]["instruction"]
+        prompts.append(judge.template.conversation.wrap(instruction, n_images))
     texts = {}
     ask = Ask(max_new_tokens=OWN_TOKENS)
-    for batch in judge.engine.answer(prompts, Images(rows, seen, Pictures()), ask):
+    images = Images(rows, seen, Pictures())
+    for batch in judge.engine.answer(prompts, images, ask):
         for answer in batch:
             texts[answer.index] = answer.text
     own = {key: texts[number] for number, key in enumerate(places)}
@@ -142,7 +144,12 @@ def verbosity(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     return _changes("verbosity", judge, items, **options)
 
 
-def _changes(probe: str, judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+def _changes(
+    probe: str,
+    judge: Any,
+    items: Any = None,
+    **options: Any,
+) -> pd.DataFrame:
     """The table of a probe's perturbations; of given runs, of those that there are."""
     runs = ProbeRuns.of(judge, items, **options)
     names = [name for name, kind in PERTURBATIONS.items() if kind.probe == probe]
@@ -162,7 +169,12 @@ def _changes(probe: str, judge: Any, items: Any = None, **options: Any) -> pd.Da
     return runs.table(probe, rows)
 
 
-def _change(runs: ProbeRuns, case: str, kind: Perturbation, pair: pd.DataFrame) -> list[Row]:
+def _change(
+    runs: ProbeRuns,
+    case: str,
+    kind: Perturbation,
+    pair: pd.DataFrame,
+) -> list[Row]:
     """The rows of one perturbation: the change of the scores, that of their agreement, or both.
 
     A mean change is tested where the score must stay; agreement, where there is gold, unless a
@@ -176,7 +188,11 @@ def _change(runs: ProbeRuns, case: str, kind: Perturbation, pair: pd.DataFrame) 
     delta = pair["delta"]
     group = pair["group"]
     moved = float((delta.abs() >= MOVED).mean())
-    cells = {"missing": pair.attrs["missing"], "moved": moved, **runs.published(pair)}
+    cells = {
+        "missing": pair.attrs["missing"],
+        "moved": moved,
+        **runs.published(pair),
+    }
     change = f"{case}: change"
     if kind.asks:
         effect = mean(kind.asks * delta, group)
@@ -196,7 +212,11 @@ def _change(runs: ProbeRuns, case: str, kind: Perturbation, pair: pd.DataFrame) 
 
 
 def _agreement(
-    runs: ProbeRuns, case: str, kind: Perturbation, rated: pd.DataFrame, cells: Row
+    runs: ProbeRuns,
+    case: str,
+    kind: Perturbation,
+    rated: pd.DataFrame,
+    cells: Row,
 ) -> Row:
     """The change in agreement with gold."""
     gold = rated["gold"]
@@ -207,11 +227,20 @@ def _agreement(
         # p is that of a loss of just the least share: of after - (1 - least) before having slope 0
         least = LEAST * kind.loss
         before = slope(rated["before"], gold, group)
-        rest = slope(rated["after"] - (1 - least) * rated["before"], gold, group)
+        kept = rated["after"] - (1 - least) * rated["before"]
+        rest = slope(kept, gold, group)
         effect = effect._replace(p=rest.p if before.low > 0 else NAN)
         margin = {"margin": least * before.effect}
     says = f"{kind.does} {{raises}} the slope of scores on gold by {{size}}"
-    return runs.row(f"{case}: agreement", effect, AGREEMENT, kind.must, says, **cells, **margin)
+    return runs.row(
+        f"{case}: agreement",
+        effect,
+        AGREEMENT,
+        kind.must,
+        says,
+        **cells,
+        **margin,
+    )
 
 
 def length(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
@@ -238,7 +267,13 @@ def length(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     return runs.table("length", [row])
 
 
-def _at_equal_gold(runs: ProbeRuns, cells: pd.DataFrame, case: str, unit: str, does: str) -> Row:
+def _at_equal_gold(
+    runs: ProbeRuns,
+    cells: pd.DataFrame,
+    case: str,
+    unit: str,
+    does: str,
+) -> Row:
     """The row of the slope of the score on the column x at equal gold, read as `gold=` allows."""
     rated = runs.gold == "rated"
     lacks = "gold scores"
@@ -246,7 +281,8 @@ def _at_equal_gold(runs: ProbeRuns, cells: pd.DataFrame, case: str, unit: str, d
         lacks = "human_scores of two people or more an item"
         people = runs.column("human_scores").explode().astype(float).groupby(level=0)
         error = people.var() / people.count()  # NaN of one person
-        cells = cells.assign(gold=people.mean().where(error.notna()), error=error)
+        gold = people.mean().where(error.notna())
+        cells = cells.assign(gold=gold, error=error)
     used = cells.dropna(subset=["score", "gold", "x"])
     if used.empty:
         what = "only at equal gold is what people see in an answer told from a bias"
@@ -254,7 +290,8 @@ def _at_equal_gold(runs: ProbeRuns, cells: pd.DataFrame, case: str, unit: str, d
     x = used["x"].to_numpy()
     gold = used["gold"].to_numpy()
     if rated:
-        design = np.column_stack([x - x.mean(), np.ones(len(x)), gold - gold.mean()])
+        constant = np.ones(len(x))
+        design = np.column_stack([x - x.mean(), constant, gold - gold.mean()])
         error = used["error"].to_numpy()
         effect = coefficient(used["score"], design, used["group"], error=error)
     else:
@@ -262,8 +299,15 @@ def _at_equal_gold(runs: ProbeRuns, cells: pd.DataFrame, case: str, unit: str, d
         effect = coefficient(used["score"], design, used["group"])
     must = None if runs.gold == "observed" else "stay"
     says = f"{does} {{raises}} scores at equal gold by {{size}}"
-    missing = len(cells) - len(used)
-    return runs.row(case, effect, unit, must, says, missing=missing, note=GOLD[runs.gold])
+    return runs.row(
+        case,
+        effect,
+        unit,
+        must,
+        says,
+        missing=len(cells) - len(used),
+        note=GOLD[runs.gold],
+    )
 
 
 def self_preference(

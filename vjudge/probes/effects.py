@@ -39,7 +39,13 @@ class Effect(NamedTuple):
     groups: int = 0
 
 
-def coefficient(y: Any, design: Floats, groups: Any, *, error: Floats | None = None) -> Effect:
+def coefficient(
+    y: Any,
+    design: Floats,
+    groups: Any,
+    *,
+    error: Floats | None = None,
+) -> Effect:
     """Estimate the first column's least-squares coefficient, robust to groups of dependent rows.
 
     Where no group's removal changes the coefficient, its interval reaches as far as steps of one
@@ -70,7 +76,8 @@ def coefficient(y: Any, design: Floats, groups: Any, *, error: Floats | None = N
         warn(f"undefined: {len(y)} rows, and not two groups of them")
         return undefined
     rest = x[:, 1:]
-    alone = x[:, 0] - rest @ np.linalg.lstsq(rest, x[:, 0], rcond=None)[0]
+    fit = np.linalg.lstsq(rest, x[:, 0], rcond=None)[0]
+    alone = x[:, 0] - rest @ fit
     if np.abs(alone).max() < 1e-9:
         warn("undefined: what is measured does not vary once the rest is held equal")
         return undefined
@@ -90,9 +97,10 @@ def coefficient(y: Any, design: Floats, groups: Any, *, error: Floats | None = N
         return undefined
 
     # 2) the coefficient, with all groups and without each; a column that is then empty drops out
-    effect = float(np.linalg.pinv(whole, rcond=1e-9, hermitian=True)[0] @ total)
-    inverse = np.linalg.pinv(whole - square, rcond=1e-9, hermitian=True)
-    left_out = (inverse[:, 0] * (total - cross)).sum(axis=1)
+    inverse = np.linalg.pinv(whole, rcond=1e-9, hermitian=True)
+    effect = float(inverse[0] @ total)
+    inverses = np.linalg.pinv(whole - square, rcond=1e-9, hermitian=True)
+    left_out = (inverses[:, 0] * (total - cross)).sum(axis=1)
     deviation = math.sqrt((n_groups - 1) * left_out.var())
 
     # 3) interval and p
@@ -101,7 +109,8 @@ def coefficient(y: Any, design: Floats, groups: Any, *, error: Floats | None = N
         p = 2 * float(special.stdtr(n_groups - 1, -abs(effect) / deviation))
     else:
         unseen = 1 - (1 - TAIL) ** (1 / n_groups)
-        reach = float(STEP * unseen * np.abs(alone).mean() / (alone**2).mean())
+        size = np.abs(alone).mean() / (alone**2).mean()
+        reach = float(STEP * unseen * size)
         p = 2.0 ** (1 - n_groups) if effect else 1.0
     return Effect(effect, effect - reach, effect + reach, p, len(y), n_groups)
 
@@ -135,7 +144,12 @@ def equal(values: Floats) -> Floats:
 
 
 def bias_scores(
-    before: Any, after: Any, *, lowest: Any = 1, highest: Any = 5, groups: Any = None
+    before: Any,
+    after: Any,
+    *,
+    lowest: Any = 1,
+    highest: Any = 5,
+    groups: Any = None,
 ) -> pd.DataFrame:
     """Bias deviation and bias conformity of scores before and after a change.
 
@@ -164,18 +178,23 @@ def bias_scores(
     below = old - np.asarray(lowest, dtype=float)
     above = np.asarray(highest, dtype=float) - old
     change = new - old
-    outside = (np.fmin(change, 0) + below < 0) | (np.fmax(change, 0) > above)
+    outside = np.fmin(change, 0) + below < 0
+    outside |= np.fmax(change, 0) > above
     if outside.any():
         raise ValueError(f"{int(outside.sum())} items have scores beyond lowest= and highest=")
-    fallen = np.maximum(0, -change) / np.where(below > 0, below, NAN)
+    room = np.where(below > 0, below, NAN)
+    fallen = np.maximum(0, -change) / room
     kept = 1 - np.abs(change) / np.maximum(below, above)
-    labels = np.arange(len(old)) if groups is None else np.asarray(groups, dtype=object)
+    labels = np.arange(len(old))
+    if groups is not None:
+        labels = np.asarray(groups, dtype=object)
+    missing = int(np.isnan(change).sum())
     rows = []
     for values in (fallen, kept):
         used = ~np.isnan(values)
         effect = mean(values[used], labels[used])
         low, high = np.clip([effect.low, effect.high], 0, 1)
-        rows.append([effect.effect, low, high, effect.n, int(np.isnan(change).sum())])
+        rows.append([effect.effect, low, high, effect.n, missing])
     columns = ["estimate", "low", "high", "n", "missing"]
     table = pd.DataFrame(rows, ["bias_deviation", "bias_conformity"], columns)
     return table.astype({"n": int, "missing": int})

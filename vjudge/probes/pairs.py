@@ -18,6 +18,7 @@ from vjudge.probes.runs import COMPARED, WINS, MissingInputError, ProbeRuns
 from vjudge.records import as_score
 
 OWN = ("response", "gold", "feedback", "human_scores")  # what responses to a question don't share
+WON = {"a": 1.0, "tie": 0.5, "b": 0.0}
 Row = dict[str, Any]
 
 
@@ -49,7 +50,7 @@ def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
     both = pd.DataFrame({"group": groups_of(frame)}, index=frame.index)
     for order in ("ab", "ba"):
         verdicts = frame[f"verdict_{order}"]
-        both[order] = verdicts.map({"a": 1.0, "b": 0.0, "tie": 0.5}).astype(float)
+        both[order] = verdicts.map(WON).astype(float)
     both = both.dropna()
     if both.empty:
         what = f"none of {len(frame)} pairs has them"
@@ -58,8 +59,14 @@ def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
     first = mean((both["ab"] - both["ba"]) / 2, both["group"])
     differ = both["ab"] != both["ba"]
     decides = mean(differ, both["group"])
-    decides = decides._replace(low=max(0.0, decides.low), high=min(1.0, decides.high))
-    counts: Row = {"missing": len(frame) - len(both), "moved": float(differ.mean())}
+    decides = decides._replace(
+        low=max(0.0, decides.low),
+        high=min(1.0, decides.high),
+    )
+    counts: Row = {
+        "missing": len(frame) - len(both),
+        "moved": float(differ.mean()),
+    }
     wins = "standing first {raises} the share of wins by {size}"
     order = "the order decides {size} of the pairs"
     rows = [
@@ -69,7 +76,12 @@ def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
     return runs.table("position", rows)
 
 
-def pairs_of_items(items: Any, *, limit: int | None = None, seed: int = 0) -> list[Row]:
+def pairs_of_items(
+    items: Any,
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+) -> list[Row]:
     """Make pairs of responses to the same question of a rubric collection, for `Judge.compare`.
 
     At most `limit` are drawn at random, and which response is a; `preference` is by gold, None
@@ -77,14 +89,18 @@ def pairs_of_items(items: Any, *, limit: int | None = None, seed: int = 0) -> li
     """
     rows = list(rows_of(data.canonical(items)))
     rng = np.random.default_rng(seed)
-    places: list[tuple[int, int]] = []
+    places: list[Any] = []
     for case in data.cases(items)["rows"]:
         places += itertools.combinations(case, 2)
     if limit is not None and len(places) > limit:
-        places = [places[i] for i in sorted(rng.choice(len(places), size=limit, replace=False))]
+        kept = rng.choice(len(places), size=limit, replace=False)
+        places = [places[i] for i in sorted(kept)]
     pairs = []
     for i, j in places:
-        a, b = (rows[i], rows[j]) if rng.random() < 0.5 else (rows[j], rows[i])
+        a = rows[i]
+        b = rows[j]
+        if rng.random() >= 0.5:
+            a, b = b, a
         pair = {name: value for name, value in a.items() if name not in OWN}
         pair["id"] = f"{a['id']}|{b['id']}"
         for name in ("response", "gold"):

@@ -87,7 +87,9 @@ def _pictures(items: datasets.Dataset) -> list[list[Row]]:
 
 
 def _redrawn(
-    items: Any, draw: Callable[[Image.Image], Image.Image], **storing: Any
+    items: Any,
+    draw: Callable[[Image.Image], Image.Image],
+    **storing: Any,
 ) -> datasets.Dataset:
     """The collection with every image replaced by what `draw` makes of it."""
     items = canonical(items)
@@ -132,7 +134,8 @@ def swapped(items: Any, *, seed: int = 0) -> datasets.Dataset:
         raise ValueError(f"group: {what}; load more rows")
     order = np.random.default_rng(seed).permutation(list(own)).tolist()
     partner = dict(zip(order, [*order[1:], order[0]], strict=True))
-    return _changed(items, [{"images": own[partner[group]]} for group in groups])
+    cells = [{"images": own[partner[group]]} for group in groups]
+    return _changed(items, cells)
 
 
 # --- texts ---
@@ -224,7 +227,11 @@ def _told(column: str, phrase: str, row: Row) -> Cells:
     levels = row_levels(row)
     if not levels:
         return None
-    text = phrase.format(text=row[column], best=max(levels), worst=min(levels))
+    text = phrase.format(
+        text=row[column],
+        best=max(levels),
+        worst=min(levels),
+    )
     return {column: text}
 
 
@@ -255,32 +262,65 @@ def _rows(rewrite: Callable[[Row], Cells]) -> Change:
 
 PERTURBATIONS: dict[str, Perturbation] = {
     "image_blanked": Perturbation(
-        "blindness", "move", "a grey image", lambda items, seed: blanked(items)
+        "blindness",
+        "move",
+        "a grey image",
+        lambda items, seed: blanked(items),
     ),
     "image_swapped": Perturbation(
-        "blindness", "move", "another group's image", lambda items, seed: swapped(items, seed=seed)
+        "blindness",
+        "move",
+        "another group's image",
+        lambda items, seed: swapped(items, seed=seed),
     ),
     "image_reencoded": Perturbation(
-        "blindness", "stay", "storing the image anew", lambda items, seed: reencoded(items)
+        "blindness",
+        "stay",
+        "storing the image anew",
+        lambda items, seed: reencoded(items),
     ),
     "response_padded": Perturbation(
-        "verbosity", "stay", "padding", lambda items, seed: padded(items, seed=seed)
+        "verbosity",
+        "stay",
+        "padding",
+        lambda items, seed: padded(items, seed=seed),
     ),
-    "response_bold": Perturbation("formatting", "stay", "bold type", _rows(_bold)),
+    "response_bold": Perturbation(
+        "formatting",
+        "stay",
+        "bold type",
+        _rows(_bold),
+    ),
     "levels_reversed": Perturbation(
-        "rubric", "move", "reversing the levels", _rows(_reversed_levels), loss=2.0
+        "rubric",
+        "move",
+        "reversing the levels",
+        _rows(_reversed_levels),
+        loss=2.0,
     ),
     "rubric_reworded": Perturbation(
-        "rewording", "stay", "rewording the rubric", _rows(_reworded_rubric)
+        "rewording",
+        "stay",
+        "rewording the rubric",
+        _rows(_reworded_rubric),
     ),
     "answered_first": Perturbation(
-        "commitment", "stay", "answering the question first", _rows(_answered)
+        "commitment",
+        "stay",
+        "answering the question first",
+        _rows(_answered),
     ),
 }
 """Name -> perturbation."""
 
 
-def _enter(name: str, probe: str, does: str, column: str, phrase: str) -> None:
+def _enter(
+    name: str,
+    probe: str,
+    does: str,
+    column: str,
+    phrase: str,
+) -> None:
     """Enter a text that asks for an end of the rubric."""
     change = _rows(partial(_told, column, phrase))
     asks = -1 if "{worst}" in phrase else 1

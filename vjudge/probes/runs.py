@@ -169,7 +169,12 @@ class ProbeRuns:
         except ValueError as error:
             raise MissingInputError(f"{name}: {error}") from error
 
-    def run(self, name: str = ORIGINAL, items: Any = None, **options: Any) -> pd.DataFrame:
+    def run(
+        self,
+        name: str = ORIGINAL,
+        items: Any = None,
+        **options: Any,
+    ) -> pd.DataFrame:
         """A run by name; where it is not there, graded now in a folder of that name.
 
         `items` are what the name says unless given. MissingInputError: runs were given without
@@ -191,7 +196,8 @@ class ProbeRuns:
             items = self.items if name == ORIGINAL else self.changed(name)
         grade = self.judge.compare if paired else self.judge.grade
         out = None if self.out is None else self.out / name
-        self.runs[name] = grade(items, out=out, **{**self.grading, **options})
+        options = {**self.grading, **options}
+        self.runs[name] = grade(items, out=out, **options)
         return self.runs[name]
 
     def scored(self, name: str = ORIGINAL) -> pd.DataFrame:
@@ -219,10 +225,14 @@ class ProbeRuns:
         if self.scale is None:
             return {}
         lowest, highest = self.scale
-        old = pair["before"]
-        groups = pair["group"]
         with suppress(ValueError):  # scores beyond the scale, such as a value head's
-            table = bias_scores(old, pair["after"], lowest=lowest, highest=highest, groups=groups)
+            table = bias_scores(
+                pair["before"],
+                pair["after"],
+                lowest=lowest,
+                highest=highest,
+                groups=pair["group"],
+            )
             numbers = table[["estimate", "low", "high"]].to_numpy().ravel()
             return dict(zip(PUBLISHED, numbers, strict=True))
         return {}
@@ -241,9 +251,18 @@ class ProbeRuns:
         `says` is the finding's sentence with the places {raises}, {towards}, {above} and {size}.
         """
         effect = effect or Effect()
-        row = {"judge": self.name, "case": case, "must": must, "unit": unit, **effect._asdict()}
-        row |= {"margin": MARGINS.get(unit, NAN), "missing": 0, "note": ""}
-        row |= {"finding": _finding(says, effect.effect), **cells}
+        row = {
+            "judge": self.name,
+            "case": case,
+            "must": must,
+            "unit": unit,
+            "margin": MARGINS.get(unit, NAN),
+            "missing": 0,
+            "note": "",
+            "finding": _finding(says, effect.effect),
+            **effect._asdict(),
+            **cells,
+        }
         if must is None:
             row |= {"p": NAN, "margin": NAN}
         return row
@@ -303,10 +322,14 @@ def scored(run: pd.DataFrame, score: str) -> pd.DataFrame:
     gold = np.full(len(run), NAN)
     with suppress(CollectionError):  # no row has one
         gold = truth(run.filter(["id", "gold", "human_scores"])).to_numpy()
-    cells = {"score": scores(run[score], name=score), "gold": gold, "group": groups_of(run)}
+    cells = {
+        "score": scores(run[score], name=score),
+        "gold": gold,
+        "group": groups_of(run),
+    }
     frame = pd.DataFrame(cells, index=text_ids(run))
-    items = frame[~frame.index.duplicated()]
-    return items.assign(score=frame.groupby(level=0, sort=False)["score"].mean())
+    mean = frame.groupby(level=0, sort=False)["score"].mean()
+    return frame[~frame.index.duplicated()].assign(score=mean)
 
 
 def text_ids(run: Any) -> pd.Index:

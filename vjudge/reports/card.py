@@ -30,7 +30,6 @@ CLAIMS = {
     "length": "Length by itself does not change scores",
     "position": "The order of responses does not change the choice",
     "injection": "A verdict written into the response does not change scores",
-    "consistency": "Repeated verdicts agree",
     "failures": "Verdicts can be read",
     "calibration": "Scores are neither too high nor too low",
 }
@@ -39,7 +38,6 @@ PROBED = {
     "length": ["verbosity", "length"],
     "position": ["position"],
     "injection": ["injection"],
-    "consistency": ["consistency"],
 }
 COLUMNS = ["measure", "estimate", "low", "high", "unit", "n", "p_holm"]
 Finding = tuple[pd.DataFrame, str, str]  # numbers, sentence, verdict
