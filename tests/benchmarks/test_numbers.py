@@ -231,10 +231,9 @@ def test_an_absolute_judge_answers_pairs_and_its_ties_are_no_choice():
     pairs = [pair(str(n), category="general", preference="a", criteria="") for n in range(4)]
     scores = iter(["5", "3", "4", "4", "2", "3", "none", "3"])
     judge = judge_of(lambda _: f"So. [RESULT] {next(scores)}", template="prometheus-vision")
+    options = {"template": "prometheus-vision", "samples": 1, "temperature": 0.0, **QUIET}
     with pytest.warns(UserWarning, match="has no row of hallucination, reasoning"):
-        table = vj.run_benchmark(
-            judge, "vl-rewardbench", data=pairs, template="prometheus-vision", **QUIET
-        )
+        table = vj.run_benchmark(judge, "vl-rewardbench", data=pairs, **options)
     shares = table["estimate"].loc["overall"].loc["accuracy"]
     assert shares.to_dict() == {"left out": 0.5, "wrong": 0.25, "random": 0.5}
     assert table.attrs["failures"] and not table.attrs["official"]
