@@ -8,6 +8,8 @@ import json
 import torch
 from safetensors.torch import save_file
 
+from vjudge.prompts import IMAGE
+
 SIDE, PATCH = 42, 14  # pixels: nine patches a tile
 TEXT = {
     "hidden_size": 40,
@@ -37,6 +39,30 @@ SHARED = {
 PIECES = sorted(
     set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,:;!?'\"()[]{}<>/#-_|")
 )
+
+
+def question(conversation, text, n_images):
+    """The prompt of a free question; "<image>" stands where an image goes, else they come first."""
+    first, *others = text.split("<image>")
+    if not others:
+        return conversation.wrap(text, n_images)
+    assert len(others) == n_images
+    parts = [first]
+    for piece in others:
+        parts += [IMAGE, piece]
+    return conversation.ask(parts)
+
+
+def forward(judge, text, images, **options):
+    """One pass of a judge's engine over a free question."""
+    prompt = question(judge.template.conversation, text, len(images))
+    return judge.engine.forward(prompt, images, **options)
+
+
+def complete(judge, text, images, **options):
+    """The greedy answer of a judge's engine to a free question, as token ids."""
+    prompt = question(judge.template.conversation, text, len(images))
+    return list(judge.engine.complete(prompt, images, **options))
 
 
 def write_llava15(folder, **settings):

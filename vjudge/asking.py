@@ -7,31 +7,23 @@ prefer whichever response stands first.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vjudge import data
 from vjudge.engines.engine import Ask, Closing
-from vjudge.images import ImageError, Pictures
+from vjudge.images import Pictures
 from vjudge.prompts import Prompt, Template
 from vjudge.records import Item, Pair, Rubric, is_int_at_least
-
-if TYPE_CHECKING:
-    from vjudge.prompts.families import Family
 
 ORDERS = ("ab", "ba")
 # What a table says of a row beside the verdict, where the row has it.
 CARRIED = tuple("gold human_scores preference group criteria category policy_a policy_b".split())
-ONE_SIDED = 0.75  # the share of known preferences for one side from which both orders are asked
-CHANCE = 0.01  # the p-value below which that share is no accident
-GREEDY = {"samples": 1, "temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0}
 
-Record = dict[str, Any]
+Record = dict
 
 
 @dataclass(frozen=True)
@@ -51,67 +43,62 @@ class Options:
     out: str | Path | None = None
     progress: bool = True
 
-    def settled(self, template: Template, family: Family | None) -> Options:
-        """With what the judge's family and wording decide in place of None."""
-        published = {"max_new_tokens": Ask.max_new_tokens, **GREEDY}
-        if family is not None:
-            published |= family.published
-        if template.compares:
-            published["samples"] = 1
-        changes: Record = {}
-        if self.mode == "score" and all(getattr(self, name) == published[name] for name in GREEDY):
-            changes |= GREEDY  # as a whole it means what a score pass does, which draws nothing
-        if self.max_new_tokens is None:
-            changes["max_new_tokens"] = published["max_new_tokens"]
-        if self.unread is None:
-            changes["unread"] = template.unread
-        return replace(self, **changes)
+    def ask(self, template: Template, family: Any) -> Ask:
+        """What the engine is told; ValueError names every unsound option with its remedy.
 
-    def ask(self, template: Template) -> Ask:
-        """What the engine is told; ValueError names every unsound option with its remedy."""
+        What is None is decided by the judge's family and wording.
+        """
+        limit = self.max_new_tokens
+        if limit is None:
+            published = {} if family is None else family.published
+            limit = published.get("max_new_tokens", Ask.max_new_tokens)
+        unread = self.unread or template.unread
         closing = None
-        if self.unread == "close" and template.closing is not None:
+        if unread == "close" and template.closing is not None:
             closing = Closing(template.format, template.closing)
         ask = Ask(
-            mode="value" if template.gives == "value" else self.mode,
+            mode="value" if (template.gives, self.mode) == ("value", "feedback") else self.mode,
             marker=template.marker,
             closing=closing,
-            max_new_tokens=self.max_new_tokens,  # type: ignore[arg-type]  # settled
+            max_new_tokens=limit,
             temperature=self.temperature,
             top_p=self.top_p,
             repetition_penalty=self.repetition_penalty,
             batch_size=self.batch_size,
         )
-        faults = ask_faults(ask, samples=self.samples, seed=self.seed)
-        if self.mode == "value":
-            faults.append('mode="value": use "feedback" or "score"; the wording says what is given')
-        elif ask.mode == "value" and (self.mode, self.temperature) != ("feedback", 0):
-            faults.append("a value head writes and draws nothing: leave mode and temperature out")
+        faults = ask.check()
+        if not is_int_at_least(self.samples, 1):
+            faults.append(f"samples={self.samples!r}: use a whole number from 1")
+        elif self.samples > 1 and self.temperature == 0:
+            faults.append(
+                f"samples={self.samples!r} of greedy decoding are all the same: set a temperature"
+            )
+        if not is_int_at_least(self.seed, 0):
+            faults.append(f"seed={self.seed!r}: use a whole number from 0")
         if ask.scores and not template.marker:
-            what = f"answers to template {template.name!r} have no place for a verdict"
-            remedy = 'use mode="feedback", or for LLaVA-Critic template="llava-critic-rubric"'
-            faults.append(f'mode="score": {what}: {remedy}')
+            faults.append(
+                f'mode="score": answers to template {template.name!r} have no place for a verdict:'
+                ' use mode="feedback", or for LLaVA-Critic template="llava-critic-rubric"'
+            )
         if self.orders not in ("both", "one", "random"):
             faults.append(f'orders={self.orders!r}: use "both", "one" or "random"')
-        if self.unread not in ("missing", "close"):
-            faults.append(f'unread={self.unread!r}: use "missing" or "close"')
-        elif self.unread == "close" and closing is None:
-            faults.append(f'unread="close": template {template.name!r} has no words to close with')
+        if unread != "missing" and closing is None:
+            faults.append(
+                f'unread={unread!r}: use "missing", or "close" where the wording has a place'
+                " for a verdict"
+            )
         if faults:
             raise ValueError("; ".join(faults))
         return ask
 
 
-def ask_faults(ask: Ask, *, samples: int, seed: int) -> list[str]:
-    """What is unsound about how an engine is asked, each with its remedy."""
-    faults = ask.check()
-    if not is_int_at_least(samples, 1):
-        faults.append(f"samples={samples!r}: use a whole number from 1")
-    elif samples > 1 and ask.temperature == 0:
-        faults.append(f"samples={samples!r} of greedy decoding are all the same: set a temperature")
-    if not is_int_at_least(seed, 0):
-        faults.append(f"seed={seed!r}: use a whole number from 0")
-    return faults
+def options_of(**given: Any) -> Options:
+    """Options by name; TypeError says which there are."""
+    known = [field.name for field in fields(Options)]
+    for name in given:
+        if name not in known:
+            raise TypeError(f"there is no option {name!r}; use one of {', '.join(known)}")
+    return Options(**given)
 
 
 @dataclass(frozen=True)
@@ -123,57 +110,23 @@ class Question:
     prompt: Prompt
     sample: int = 0
     order: str = ""  # of a pair "ab" or "ba", of values its side
-    scores: tuple[int, ...] = ()  # the scale; (0, 1) for the first and the second of two responses
+    scores: tuple = ()  # the scale; (0, 1) for the first and the second of two responses
     rubric: Rubric | None = None
 
     @property
-    def weights(self) -> Mapping[str, float]:
+    def weights(self) -> Mapping:
         """The weight of each named criterion; empty for a rubric of one criterion."""
         return self.rubric.weights if self.rubric else {}
 
-    @property
-    def key(self) -> Record:
-        """What tells its verdict from the others of the call."""
-        key: Record = {"id": self.id, "sample": self.sample}
-        if self.order:
-            key["order"] = self.order
-        return key
-
     def seed(self, seed: int) -> int:
         """What decides its draws, whatever else the call asks."""
-        unit: int | str = self.sample
-        if self.order:
-            unit = f"{self.order}{self.sample or ''}"
-        return seed_of(seed, self.id, unit)
+        return seed_of(seed, self.id, f"{self.order}{self.sample}")
 
 
-def seed_of(seed: int, id: str, unit: int | str) -> int:
+def seed_of(seed: int, id: str, unit: str) -> int:
     """A number for one verdict's draws that no other verdict shares."""
     digest = hashlib.sha256(f"{seed}\0{unit}\0{id}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big")
-
-
-class Images(Sequence[Sequence[Any]]):
-    """The images of each question, read from its row when they are asked for."""
-
-    def __init__(self, rows: Sequence[Any], places: Sequence[int], pictures: Pictures) -> None:
-        self.rows = rows
-        self.places = places  # a question's row; empty for a judge that sees no images
-        self.pictures = pictures
-        self._row = lru_cache(maxsize=1)(self._read)  # samples and orders of a row are neighbours
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._row(self.places[index]) if self.places else []
-
-    def _read(self, place: int) -> list[Any]:
-        images = list(self.rows[place].get("images") or ())
-        for position, source in enumerate(images):
-            with suppress(ImageError):  # the engine says of the row what is wrong with it
-                images[position] = self.pictures(source)
-        return images
 
 
 @dataclass
@@ -184,84 +137,52 @@ class Call:
     template: Template
     options: Options
     ask: Ask
-    questions: list[Question]
-    images: Images
-    carried: list[Record]  # by row: the cells of `CARRIED`
+    questions: list
+    images: list
+    carried: list  # by row: the cells of `CARRIED`
     origin: Record  # of the collection
-    remarks: list[str]  # what is said of the call beside what its verdicts lack
-    without_images: int = 0  # rows
 
 
 def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) -> Call:
     """Turn a collection into questions; ValueError: unsound options, CollectionError: bad rows."""
     # 1) the wording, and how it is asked
-    rows = data.rows_of(items)
-    remarks = []
-    if pairs and options.orders == "one":
-        remarks = one_sided(row.get("preference") for row in rows)
-    if remarks:
-        options = replace(options, orders="both")
     template = judge.template
     if pairs and not judge.gives_values:
         template = judge.wording_of_pairs()
-    options = options.settled(template, judge.family)
-    ask = options.ask(template)
+    ask = options.ask(template, judge.family)
 
     # 2) the rows, checked before anything costs time
+    rows = data.rows_of(items)
     pictures = Pictures()
     sees = template.sees_images
     data.validate(rows, needs=template.needs, sees_images=sees, pictures=pictures, pairs=pairs)
 
     # 3) each row once a sample and order
-    questions: list[Question] = []
+    questions: list = []
+    images = []
     carried = []
-    without_images = 0
     for place, row in enumerate(rows):
         subject: Any = (Pair if pairs else Item).from_row(row)
-        questions += _questions(template, options, place, dict(row), subject)
+        own = list(_questions(template, options, place, dict(row), subject))
+        questions += own
+        images += [[pictures(source) for source in subject.images if sees]] * len(own)
         criteria = getattr(subject.rubric or subject, "criteria", None)
         cells = dict(row) | {"group": subject.group, "criteria": criteria}
         carried.append({name: cells[name] for name in CARRIED if name in cells})
-        without_images += sees and not subject.images
 
     # 4) for each question its scale, its seed, and the form of its answer
     score_texts = lru_cache(template.score_texts)
     scales = []
     named = []  # the scale of each criterion
-    seeds = []
     schemas = []
     for question in questions:
         scales.append(score_texts(() if question.weights else question.scores))
         named.append(dict.fromkeys(question.weights, score_texts(question.scores)))
-        if ask.mode == "feedback":
-            seeds.append(question.seed(options.seed))
+        if template.is_json and ask.mode == "feedback":
             schemas.append(template.schema(question.rubric))
-    if not template.is_json:
-        schemas = []
+    seeds = [question.seed(options.seed) for question in questions]
     ask = replace(ask, scales=scales, criteria=named, seeds=seeds, schemas=schemas)
-    places = [question.row for question in questions] if sees else []
-    images = Images(rows, places, pictures)
-    origin = data.origin(items)
-    return Call(
-        judge, template, options, ask, questions, images, carried, origin, remarks, without_images
-    )
-
-
-def one_sided(preferences: Iterable[Any]) -> list[str]:
-    """What is said where one order would not tell a judge that always takes one side."""
-    counts = Counter(preferences)
-    first = counts["a"]
-    decided = first + counts["b"]
-    if max(first, decided - first) < ONE_SIDED * decided or 0.5**decided > CHANCE:
-        return []
-    from scipy.stats import binomtest  # seldom needed
-
-    if binomtest(first, decided).pvalue >= CHANCE:
-        return []
-    return [
-        f"both orders were asked: {first} of {decided} known preferences are for the first"
-        " response, and a judge that always takes one side would be right"
-    ]
+    return Call(judge, template, options, ask, questions, images, carried, data.origin(items))
 
 
 def _questions(
@@ -288,9 +209,8 @@ def _questions(
     for sample in range(options.samples):
         orders = list(prompts)
         if template.compares and options.orders == "one":
-            orders = orders[:1]
+            orders = ["ab"]
         elif template.compares and options.orders == "random":
-            drawn = seed_of(options.seed, subject.id, f"order {sample}") % 2
-            orders = [orders[drawn]]
+            orders = [ORDERS[seed_of(options.seed, subject.id, f"order {sample}") % 2]]
         for order in orders:
             yield Question(place, subject.id, prompts[order], sample, order, scores, rubric)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -22,27 +21,22 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 import vjudge
-from vjudge.asking import Call, Images, Options, Question, Record, prepare
+from vjudge.asking import Call, Options, Question, Record, prepare
 from vjudge.engines.engine import Answer, Ask, Engine, say
+from vjudge.images import Picture
 from vjudge.prompts.parse import parse
 from vjudge.records import NAN, Verdict, weighted_mean
 from vjudge.runs import Run, plain
 
-LOW_MASS = 0.5  # below it the judge would rather have written something else than a score
-REMARKS = {  # what is said of what `attrs` count
-    "failures": "{n} of {total} {verdicts} failed: {reasons}",
-    "closed": "{n} of {total} {verdicts} were closed: the answer held none, and the most probable "
-    "one at its end counts",
-    "unclosed": "not closed: {reasons}",
-    "without_distribution": "{n} of {total} have a score and no distribution: no log-probabilities "
-    "came with it, or it was written in other tokens than the scale's",
-    "low_mass": f"{{n}} of {{total}} {{verdicts}} rest on less than {LOW_MASS:g} of the "
-    "probability: the judge would rather have written something else there",
-    "without_images": "{n} {rows} have no image and were judged without",
+COUNTS = {  # what `attrs` count -> how it is said
+    "failures": "verdicts failed",
+    "closed": "verdicts were closed: the answer held none, and the most probable one counts",
+    "unclosed": "were not closed",
+    "without_images": "were judged without an image",
 }
 SHOWN = 5  # reasons on a line
+DECODING = ("max_new_tokens", "temperature", "top_p", "repetition_penalty")
 WORK = ("n_prompt_tokens", "n_new_tokens", "seconds")
-DECODING = ("max_new_tokens", "temperature", "top_p", "repetition_penalty", "seed", "unread")
 FLOATS = "score expected_score probability_mass probability_a seconds gold score_a score_b".split()
 INTEGERS = ("sample", "n_prompt_tokens", "n_new_tokens")
 KINDS = dict.fromkeys(FLOATS, "float64") | dict.fromkeys(INTEGERS, "int64") | {"closed": "bool"}
@@ -52,34 +46,35 @@ def grade(judge: Any, items: Any, options: Options) -> pd.DataFrame:
     """The table of `Judge.grade`: a record as its row, without what no row has."""
     call = prepare(judge, items, options)
     records = answered(call)
-    absent = {"asked", "order", "strong", "unclosed"}
-    if call.options.samples == 1:
-        absent.add("sample")
-    for name in ("choice", "scores", "reasoning"):
-        if not any(record[name] for record in records):
-            absent.add(name)
     rows = []
     for question, record in zip(call.questions, records, strict=True):
-        row = {name: cell for name, cell in record.items() if name not in absent}
+        row = record | call.carried[question.row]
         if row["probabilities"]:  # in JSON a key is a text
             row["probabilities"] = {int(n): share for n, share in row["probabilities"].items()}
-        rows.append(row | call.carried[question.row])
-    return table(call, records, rows)
+        rows.append(row)
+    frame = table(call, records, rows)
+    absent = ["asked", "order", "unclosed"]
+    if options.samples == 1:
+        absent.append("sample")
+    absent += [name for name in ("choice", "scores", "reasoning") if frame[name].isna().all()]
+    return frame.drop(columns=absent, errors="ignore")
 
 
 # -- questions -> answers -> records
 
 
-def answered(call: Call) -> list[Record]:
+def answered(call: Call) -> list:
     """The record of each question, in their order."""
     template = call.template
-    mode = call.ask.mode
-    decoding = {}
-    if mode == "feedback":
-        decoding = {name: getattr(call.options, name) for name in DECODING}
+    ask = call.ask
+    decoding: Record = {}
+    if ask.mode == "feedback":
+        decoding = {name: getattr(ask, name) for name in DECODING}
+        decoding["seed"] = call.options.seed
+        decoding["unread"] = "close" if ask.closing else "missing"
     about = {
         "judge": call.judge.name,
-        "mode": mode,
+        "mode": ask.mode,
         "decoding": decoding,
         "template": {"name": template.name, "fingerprint": template.fingerprint()},
         "note": {"samples": call.options.samples, "origin": call.origin},
@@ -88,8 +83,8 @@ def answered(call: Call) -> list[Record]:
         call.judge.engine,
         call.questions,
         call.images,
-        call.ask,
-        partial(read, mode=mode, format=template.format),
+        ask,
+        partial(read, mode=ask.mode, format=template.format),
         about,
         out=call.options.out,
         progress=call.options.progress,
@@ -98,134 +93,88 @@ def answered(call: Call) -> list[Record]:
 
 def collect(
     engine: Engine,
-    questions: Sequence[Question],
-    images: Images,
+    questions: Sequence,
+    images: Sequence,
     ask: Ask,
-    reader: Callable[[Answer, Question], Record],
+    reader: Callable,
     about: Record,
     *,
     out: str | Path | None,
     progress: bool,
-    unit: str = "verdict",
-) -> list[Record]:
+) -> list:
     """Answer each question from the record in `out` where it was asked before, else by the engine.
 
-    `reader` makes a record of an answer, `about` is the manifest without what is said here.
+    `reader` makes a record of an answer; `about` is the manifest without the engine's part.
     """
     # 1) the record of earlier calls
     opened: Any = nullcontext()
-    asked: list[str] = []
+    keys: list = []
     if out is not None:
-        for place, question in enumerate(questions):
-            asked.append(_asked(question, images[place], ask, place))
-        manifest = _manifest(engine, about, batch_size=ask.batch_size, asked=asked)
-        opened = Run(out, keys=("asked",)).open(manifest, expected=len(asked))
+        for question, own in zip(questions, images, strict=True):
+            keys.append(_asked(question, own))
+        manifest = {"vjudge": vjudge.__version__, **about, **engine.identity()}
+        opened = Run(out).open(manifest)
     with opened as run:
         done = {}
-        for place, key in enumerate(asked):
-            if (key,) in run.done:
-                done[place] = run.done[(key,)]
-        if run and run.note and run.note["asked"] != manifest["note"]["asked"]:
-            others = f"{len(run.done) - len(done)} kept in the record but not in this call"
-            say(f"{out}: reused {len(done)}, new {len(asked) - len(done)}, {others}")
+        for place, key in enumerate(keys):
+            if key in run.done:
+                done[place] = run.done[key]
+        wanted = set(range(len(questions))) - set(done)
+        kept = len(run.done) - len(done) if run else 0
+        if kept or (done and wanted):
+            others = f"{kept} kept in the record but not in this call"
+            say(f"{out}: reused {len(done)}, new {len(wanted)}, {others}")
 
         # 2) what the engine answers, saved batch by batch
-        wanted = set(range(len(questions))) - set(done)
         prompts = [question.prompt for question in questions]
-        bar = tqdm(total=len(questions), initial=len(done), unit=unit, disable=not progress)
-        failed = 0
-        with bar:
+        with tqdm(total=len(questions), initial=len(done), disable=not progress) as bar:
             for answers in engine.answer(prompts, images, ask, wanted) if wanted else ():
                 lasting = []
                 for one in answers:
                     question = questions[one.index]
-                    record = plain(question.key | reader(one, question))
+                    key = {"id": question.id, "sample": question.sample, "order": question.order}
+                    record = plain(key | reader(one, question))
                     done[one.index] = record
-                    failed += record["failure"] is not None
                     if run and not one.transient:  # the next call asks those again
-                        lasting.append({"asked": asked[one.index], **record})
+                        lasting.append({**record, "asked": keys[one.index]})
                 if run:
                     run.append(lasting)
-                bar.set_postfix(failed=failed, refresh=False)
                 bar.update(len(answers))
     return [done[place] for place in range(len(questions))]
 
 
-def _asked(question: Question, images: Sequence[Any], ask: Ask, place: int) -> str:
+def _asked(question: Question, images: Sequence[Picture]) -> str:
     """A digest of all that one verdict depends on and the manifest does not say."""
-    prompt = (question.prompt.parts, question.prompt.system)
-    keys = [getattr(image, "key", "unreadable") for image in images]
-    what = (question.key, prompt, keys, ask.scale(place), ask.schema(place), question.weights)
-    return _digest(repr(what))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _manifest(engine: Engine, about: Record, *, batch_size: Any, asked: Sequence[str]) -> Record:
-    """What was run; its note may differ from call to call."""
-    identity = engine.identity()
-    note = {
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "batch_size": batch_size,
-        "questions": len(asked),
-        "asked": _digest("".join(sorted(asked))),
-        **about["note"],
-    }
-    versions = {"vjudge": vjudge.__version__, **identity["versions"]}
-    return {**about, **identity, "versions": versions, "note": note}
+    what = (replace(question, row=0), [image.key for image in images])
+    return hashlib.sha256(repr(what).encode()).hexdigest()
 
 
 # -- reading an answer
 
 
 def read(answer: Answer, question: Question, *, mode: str, format: str) -> Record:
-    """One verdict as a run keeps it: NaN or None where there is none."""
+    """One verdict as a run keeps it, in the order of the table: NaN or None where there is none."""
     shares, mass = distribution(answer.score_logprobs, question.scores)
     verdict = verdict_of(answer, question, mode=mode, format=format)
-
-    # 1) without a verdict: the most probable one where a score was forced or the answer closed
-    closed = verdict.failure is not None and (answer.closed, answer.closed_scores) != (None, None)
-    likeliest = answer.closed
-    if mode == "score" and shares and answer.failure is None:
-        likeliest = max(shares, key=shares.__getitem__)  # the lowest of equals
-    if closed and answer.closed_scores:
-        scores = {name: float(score) for name, score in answer.closed_scores.items()}
-        mean = weighted_mean(scores, question.weights)
-        verdict = replace(verdict, failure=None, score=mean, scores=scores)
-    elif verdict.failure is not None and likeliest is not None and question.order:
-        choice = "b" if likeliest else "a"
-        if shares and shares[0] == shares[1]:
-            choice = "tie"
-        verdict = replace(verdict, failure=None, choice=choice)
-    elif verdict.failure is not None and likeliest is not None:
-        verdict = replace(verdict, failure=None, score=float(likeliest))
-
-    # 2) a distribution belongs to a verdict
+    closed = False
+    if answer.failure is None and verdict.failure is not None:
+        verdict = likeliest(verdict, answer, question, shares)
+        closed = mode == "feedback" and verdict.failure is None
     expected = NAN
-    if verdict.failure is not None or verdict.abstained:
+    if verdict.failure is not None or verdict.abstained:  # a distribution belongs to a verdict
         shares = {}
         mass = NAN
     elif shares:
         expected = sum(score * share for score, share in shares.items())
-
-    # 3) what is kept, in the order of the table
     return {
-        "score": verdict.score,
+        **vars(verdict),
         "expected_score": expected,
         "probabilities": shares or None,
         "probability_mass": mass,
-        "feedback": verdict.feedback,
-        "raw": verdict.raw,
-        "failure": verdict.failure,
         "closed": closed,
-        **{name: getattr(answer, name) for name in WORK},
-        "choice": verdict.choice,
-        "scores": verdict.scores or None,
         "reasoning": answer.reasoning or None,
-        "strong": verdict.strong,
         "unclosed": answer.unclosed,
+        **{name: getattr(answer, name) for name in WORK},
     }
 
 
@@ -240,93 +189,84 @@ def verdict_of(answer: Answer, question: Question, *, mode: str, format: str) ->
             finish=answer.finish,
             weights=question.weights,
         )
-    if failure is None and mode == "score":
-        failure = "no score of the rubric has a probability"
-    elif failure is None:
+    if failure is None and mode == "value":
         if answer.value is not None and math.isfinite(answer.value):
             return Verdict(answer.value, "", answer.text)
         failure = "the value head gave no finite number"
-    return Verdict(NAN, "", answer.text, failure)
+    return Verdict(NAN, "", answer.text, failure or "no score of the rubric has a probability")
 
 
-def distribution(
-    logprobs: Mapping[int, float] | None, scores: Sequence[int]
-) -> tuple[dict[int, float], float]:
+def likeliest(verdict: Verdict, answer: Answer, question: Question, shares: Mapping) -> Verdict:
+    """The most probable verdict of a score pass, or what an answer was closed with."""
+    scores = answer.closed_scores
+    if scores:
+        mean = weighted_mean(scores, question.weights)
+        return replace(verdict, failure=None, score=mean, scores=scores)
+    level = answer.closed
+    if not answer.text and shares:
+        level = max(shares, key=shares.__getitem__)  # the lowest of equals
+    if level is None:
+        return verdict
+    if not question.order:
+        return replace(verdict, failure=None, score=float(level))
+    choice = "b" if level else "a"
+    if shares and shares[0] == shares[1]:
+        choice = "tie"
+    return replace(verdict, failure=None, choice=choice)
+
+
+def distribution(logprobs: Mapping | None, scores: Sequence) -> tuple[dict, float]:
     """Log-probabilities as score -> probability over a scale, and their mass; empty without any."""
-    if logprobs is None or not scores:
+    values = [logprobs.get(score, NAN) for score in scores] if logprobs else []
+    if not values or not all(value < math.inf for value in values):  # NaN is not, either
         return {}, NAN
-    values = [logprobs.get(score, NAN) for score in scores]
-    if not all(value < math.inf for value in values):  # NaN is not, either
-        return {}, NAN
-    highest = max(values)
-    if highest == -math.inf:
+    masses = [math.exp(value) for value in values]
+    total = sum(masses)
+    if total == 0:
         return {}, 0.0
-    weights = [math.exp(value - highest) for value in values]
-    total = sum(weights)
-    shares = {score: weight / total for score, weight in zip(scores, weights, strict=True)}
-    return shares, total * math.exp(highest)
+    return {score: mass / total for score, mass in zip(scores, masses, strict=True)}, total
 
 
 # -- records -> a table
 
 
-def table(call: Call, records: Sequence[Record], rows: Sequence[Record]) -> pd.DataFrame:
+def table(call: Call, records: Sequence, rows: Sequence, *remarks: str) -> pd.DataFrame:
     """Rows as a frame, with what its verdicts lack counted in `attrs` and said on one line."""
     frame = pd.DataFrame(rows, dtype=object)
     frame = frame.where(frame.notna(), None)
     frame = frame.astype({name: kind for name, kind in KINDS.items() if name in frame})
     frame.insert(1, "judge", call.judge.name)
     frame.attrs = account(call, records)
-    remarks = call.remarks + remarks_of(frame.attrs, len(records), compares=call.template.compares)
-    if remarks:
-        say("; ".join(remarks))
+    said = list(remarks)
+    for name, words in COUNTS.items():
+        count = frame.attrs[name]
+        if isinstance(count, dict):
+            reasons = [f"{n} x {reason}" for reason, n in count.items()]
+            words = f"{words}: {', '.join(reasons[:SHOWN])}"
+            count = sum(count.values())
+        if count:
+            said.append(f"{count} of {len(records)} {words}")
+    if said:
+        say("; ".join(said))
     return frame
 
 
-def account(call: Call, records: Sequence[Record]) -> Record:
-    """What the verdicts of a call lack, counted; and what the engine computed."""
-    low_mass = 0
-    silent = 0
-    for place, record in enumerate(records):
-        if record["failure"] is None and record["choice"] != "abstain":
-            low_mass += call.ask.scores and record["probability_mass"] < LOW_MASS
-            silent += bool(call.ask.scale(place)) and record["probabilities"] is None
+def account(call: Call, records: Sequence) -> Record:
+    """What the verdicts of a call lack, counted; their scale, and what the engine computed."""
+    blind = 0
+    bounds = set()
+    for question in call.questions:
+        blind += call.template.sees_images and question.prompt.n_images == 0
+        if question.rubric and question.rubric.named:
+            bounds.add(question.rubric.bounds)
     work = call.judge.engine.work
-    attrs: Record = {
-        "judge": call.judge.name,
-        "mode": call.ask.mode,
+    return {
         "failures": dict(Counter(one["failure"] for one in records if one["failure"])),
         "closed": sum(one["closed"] for one in records),
         "unclosed": dict(Counter(one["unclosed"] for one in records if one["unclosed"])),
-        "low_mass": low_mass,
-        "without_images": call.without_images,
+        "without_images": blind,
+        "scale": bounds.pop() if len(bounds) == 1 else call.template.scale,
+        "unbounded": call.ask.mode == "value",
+        "collection": call.origin,
         "work": asdict(work) if work else None,  # None where it computes elsewhere
     }
-    if call.origin:
-        attrs["collection"] = call.origin
-    if not call.template.compares:
-        rubrics = [question.rubric for question in call.questions]
-        bounds = {rubric.bounds for rubric in rubrics if rubric and rubric.named}
-        attrs["scale"] = bounds.pop() if len(bounds) == 1 else call.template.scale
-        attrs["unbounded"] = call.ask.mode == "value"
-        attrs["without_distribution"] = silent
-    return attrs
-
-
-def remarks_of(attrs: Record, total: int, *, compares: bool) -> list[str]:
-    """What is said of a table: what it lacks, and nothing of a whole one."""
-    words = {"total": total, "verdicts": "verdicts", "rows": "items"}
-    if compares:
-        words |= {"verdicts": "comparisons", "rows": "pairs"}
-    remarks = []
-    for name, text in REMARKS.items():
-        n = attrs.get(name)
-        if isinstance(n, dict):
-            reasons = [f"{count} x {reason}" for reason, count in Counter(n).most_common(SHOWN)]
-            if len(n) > SHOWN:
-                reasons.append(f"and {len(n) - SHOWN} more reasons")
-            words["reasons"] = ", ".join(reasons)
-            n = sum(n.values())
-        if n:
-            remarks.append(text.format(n=n, **words))
-    return remarks

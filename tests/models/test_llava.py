@@ -16,14 +16,24 @@ import transformers
 from PIL import Image
 from safetensors.torch import load_file
 
-from originals import PATCH, SIDE, TEXT, VISION, write_llava15, write_onevision
+from originals import (
+    PATCH,
+    SIDE,
+    TEXT,
+    VISION,
+    complete,
+    forward,
+    question,
+    write_llava15,
+    write_onevision,
+)
 from vjudge import models
 from vjudge.engines.vision import images_of
 from vjudge.images import Picture
 from vjudge.judge import load_judge
 from vjudge.models import llava
 from vjudge.models.find import read_tensors
-from vjudge.prompts import VICUNA_V1, question
+from vjudge.prompts import VICUNA_V1
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 LLAVA15, CRITIC = FIXTURES / "llava15-original", FIXTURES / "llava-next-original"
@@ -53,7 +63,7 @@ def compare(judge, root, case):
     text = facts["prompts"][case["prompt"]]["question"]
     prompt = question(judge.template.conversation, text, n_images=len(images))
     assert prompt.text == facts["prompts"][case["prompt"]]["prompt"]
-    out = judge.forward(text, images, image_mode=mode)
+    out = forward(judge, text, images, image_mode=mode)
 
     def close(value, name, limit=5e-5):
         assert value.shape == arrays[name].shape and np.abs(value - arrays[name]).max() < limit, (
@@ -84,9 +94,9 @@ def compare(judge, root, case):
         close(logits, f"logits/{id}")
     assert (logits.argmax(-1) == arrays[f"logits_argmax/{id}"]).all()
     answer = {"max_new_tokens": len(case["greedy"]), "image_mode": mode}
-    assert judge.complete(text, images, **answer) == case["greedy"]
+    assert complete(judge, text, images, **answer) == case["greedy"]
     if penalised := case.get("greedy_with_saved_generation_config_rep_penalty"):
-        assert judge.complete(text, images, repetition_penalty=1.05, **answer) == penalised
+        assert complete(judge, text, images, repetition_penalty=1.05, **answer) == penalised
 
 
 @needs_fixtures
@@ -160,7 +170,7 @@ def test_llava15_of_another_shape(tmp_path, picture, layer):
     folder = write_llava15(tmp_path / "judge", mm_vision_select_layer=layer, **rope)
     judge, weights = load_judge(folder, device="cpu"), stored(folder)
     assert judge.engine.model.context_length == 2 * TEXT["max_position_embeddings"]
-    out = judge.forward("is the thing there?", [picture])
+    out = forward(judge, "is the thing there?", [picture])
     tower = transformers.CLIPVisionModel(
         transformers.CLIPVisionConfig(**VISION, hidden_act="quick_gelu")
     )
@@ -178,7 +188,7 @@ def test_llava15_of_another_shape(tmp_path, picture, layer):
 @torch.no_grad()
 def test_onevision_of_another_shape(onevision, picture):
     judge, weights = load_judge(onevision, device="cpu"), stored(onevision)
-    out = judge.forward("<image> is it?", [picture.resize((84, 20))])
+    out = forward(judge, "<image> is it?", [picture.resize((84, 20))])
     config = transformers.SiglipVisionConfig(
         **{**VISION, "num_hidden_layers": VISION["num_hidden_layers"] - 1}
     )
@@ -235,7 +245,7 @@ def test_a_converted_folder_is_whole(family, tmp_path, picture, request, monkeyp
     assert len(list(target.glob("model-*.safetensors"))) > 2 and not list(target.glob("*.bin"))
     judges = [load_judge(path, device="cpu") for path in (folder, target)]
     text = "It's <s>the</s> [RESULT] 5 <|im_end|>\n ☃"
-    one, two = (judge.forward(text, [picture]).logits for judge in judges)
+    one, two = (forward(judge, text, [picture]).logits for judge in judges)
     assert torch.equal(one, two)
     tokenizer = judges[0].engine.model.tokenizer
     ids = judges[0].engine.encoder.ids(question(VICUNA_V1, text, n_images=0))

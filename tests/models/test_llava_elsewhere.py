@@ -18,10 +18,9 @@ from transformers.models.llava_onevision.image_processing_pil_llava_onevision im
 from transformers.utils import is_torchvision_available
 
 from conftest import make_rows
-from originals import write_llava15, write_onevision
+from originals import complete, forward, question, write_llava15, write_onevision
 from vjudge import models
 from vjudge.judge import load_judge
-from vjudge.prompts import question
 from vjudge.records import Item
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
@@ -66,7 +65,7 @@ def expanded(judge, text, images, mode):
     """The ids of the same turn here, image places included."""
     engine = judge.engine
     per_image = [
-        len(judge.forward("x", [image], image_mode=mode).image_features) for image in images
+        len(forward(judge, "x", [image], image_mode=mode).image_features) for image in images
     ]
     prompt = question(judge.template.conversation, text, n_images=len(images))
     return list(engine.encoder.ids(prompt, image_tokens=per_image))
@@ -97,7 +96,7 @@ def test_the_processor_gives_our_ids_and_pixels_for_every_fixture(family, tmp_pa
         text = facts["prompts"][case["prompt"]]["question"].removeprefix("<image>\n")
         written, inputs = asked(processor, text, [image])
         assert written == facts["prompts"][case["prompt"]]["prompt"]
-        out = judge.forward(text, [image], image_mode=mode)
+        out = forward(judge, text, [image], image_mode=mode)
         pixels = inputs["pixel_values"].reshape(out.pixel_values.shape)
         assert (pixels - out.pixel_values).abs().max() < 1e-6
         if name != ROUNDED:
@@ -124,10 +123,10 @@ def test_processor_and_model_alone_compute_what_the_original_does(small, count):
     assert inputs["input_ids"][0].tolist() == expanded(judge, text, images, mode)
     words = judge.engine.model.vocabulary_size
     logits = model(**inputs).logits[0, :, :words]
-    torch.testing.assert_close(logits, judge.forward(text, images).logits, atol=5e-5, rtol=1e-5)
+    torch.testing.assert_close(logits, forward(judge, text, images).logits, atol=5e-5, rtol=1e-5)
     answer = model.generate(**inputs, max_new_tokens=8, do_sample=False)[0]
     written = answer[inputs["input_ids"].shape[1] :].tolist()
-    assert written == judge.complete(text, images, max_new_tokens=8)
+    assert written == complete(judge, text, images, max_new_tokens=8)
 
 
 def test_a_served_prompt_is_the_judges_own_token_for_token(small):

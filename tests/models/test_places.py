@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from originals import write_llava15, write_onevision
+from originals import complete, forward, write_llava15, write_onevision
 from vjudge.judge import load_judge
 from vjudge.models.placement import choose_device, choose_dtype, place
 
@@ -99,7 +99,7 @@ def test_a_spread_model_answers_as_one_on_one_device(folder):
     assert spread.engine.model.device == CPU
     assert any(tensor.device.type == "meta" for tensor in spread.engine.model.model.parameters())
     judges = (spread, load_judge(folder, device="cpu"))
-    logits = [judge.forward("is it?", [picture]).logits for judge in judges]
+    logits = [forward(judge, "is it?", [picture]).logits for judge in judges]
     assert torch.equal(*logits)
-    answers = [judge.complete("is it?", [picture], max_new_tokens=4) for judge in judges]
+    answers = [complete(judge, "is it?", [picture], max_new_tokens=4) for judge in judges]
     assert answers[0] == answers[1]

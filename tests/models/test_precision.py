@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import vjudge as vj
+from originals import complete, forward
 from vjudge import models
 from vjudge.judge import load_judge
 
@@ -60,9 +61,9 @@ def test_original_checkpoints_answer_in_few_bits(name, way):
     """The original code's small checkpoints have layers of odd sizes, which bitsandbytes' packed kernels don't take."""
     judge = load_judge(ORIGINALS / name, device="cpu", **way)
     picture = (ORIGINALS / name).parent / "images" / "square.png"
-    logits = judge.forward("What is it?", [picture]).logits
+    logits = forward(judge, "What is it?", [picture]).logits
     assert logits is not None and bool(logits.isfinite().all())
-    assert judge.complete("What is it?", [picture], max_new_tokens=3)
+    assert complete(judge, "What is it?", [picture], max_new_tokens=3)
 
 
 # Adapters

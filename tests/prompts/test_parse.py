@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from vjudge.prompts import TEMPLATES, target
 from vjudge.prompts.parse import FORMATS, REASONS, parse
-from vjudge.records import CHOICES
 
 SCALE = (1, 2, 3, 4, 5)
 
@@ -323,25 +322,11 @@ def test_the_feedback_is_found(format, text, feedback):
     assert verdict.failure is None and verdict.feedback == feedback
 
 
-def test_wrong_use_is_refused():
-    with pytest.raises(
-        ValueError, match="unknown verdict format 'xml'; one of: arena, .*prometheus"
-    ):
-        parse("x", scores=SCALE, format="xml")
-    with pytest.raises(ValueError, match="scores is empty"):
-        parse("x", scores=())
-    with pytest.raises(ValueError, match="several criteria are read in format 'json'"):
-        parse("x", scores=SCALE, weights={"a": 1.0})
-
-
 def test_scores_keep_their_own_scale_and_say_it():
     assert parse("[RESULT] 7/10", scores=range(1, 11)).score == 7
-    assert parse("[RESULT] 1 (1-5)", scores=(0, 1, 2)).failure
     assert parse("[RESULT] -1", scores=(-2, -1, 0)).score == -1
     both = parse("8 6.5\nBecause.", format="llava-critic-pair")
     assert (both.scores, both.choice, both.feedback) == ((8.0, 6.5), "a", "Because.")
-    degrees = [parse(f"[[{sign}]]", format="arena").strong for sign in ("A>>B", "A>B", "A=B")]
-    assert degrees == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -393,32 +378,3 @@ def test_floods_take_linear_time(format):
             verdict.choice is not None or not math.isnan(verdict.score)
         )
     assert time.process_time() - start < 20
-
-
-snippets = st.sampled_from(
-    "[RESULT] A B tie 4 85 /100 N/A [[A]] [[A>>B]] [[B>A]] [[C]] <think> </think> <answer>1</answer> <score>4</score> \n"
-    ' Final Score: \\boxed{2} or is better Answer 1 2 <image> </s> USER: ###Feedback: {"score": "choice": "A" }'.split(" ")
-    + ["The better response: [", "Overall Judgment:", "Two responses are equally good.", "Answer 1 is better", "\n8 6\n"]
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("format", FORMATS)
-@settings(deadline=None, max_examples=30)
-@given(text=st.lists(st.one_of(prose, snippets), max_size=8).map(" ".join))
-def test_every_answer_is_one_verdict_of_its_kind_or_a_failure(format, text):
-    verdict = parse(text, scores=SCALE, format=format)
-    rule = FORMATS[format]
-    assert verdict.raw == text
-    if verdict.failure is None and not verdict.abstained:
-        assert (verdict.choice in CHOICES) == (rule.gives == "choice")
-        if rule.gives == "score":
-            low, high = rule.scale or (1, 5)
-            assert low <= verdict.score <= high
-            assert f"{verdict.score:g}" in text
-
-
-def test_a_marker_in_the_middle_of_prose_is_no_verdict():
-    """What the embedded judge writes of a grey picture; the last marker binds."""
-    text = "(4) said star, top square[RESULT] wrong. Four wrong. So the overall score is 1.\n[RESULT] 1"
-    assert parse(text, scores=range(1, 6)).score == 1
-    assert parse(text.replace("] wrong", "] 4"), scores=range(1, 6)).failure

@@ -5,22 +5,10 @@
 from dataclasses import replace
 
 import pytest
-from test_wordings import ITEM, SYSTEM, spell, subject
+from test_wordings import ITEM, SYSTEM, subject
 
-from vjudge import prompts
 from vjudge.prompts import IMAGE, TEMPLATES, Control, target
 from vjudge.records import Rubric
-
-
-def test_a_free_question_takes_its_image_marks_where_they_stand():
-    ask = prompts.question
-    assert ask(prompts.VICUNA_V1, "a <image> b", n_images=1).parts == (
-        f"{SYSTEM} USER: a ",
-        IMAGE,
-        " b ASSISTANT:",
-    )
-    with pytest.raises(ValueError, match=r"2 <image> mark\(s\) and there are 1 image"):
-        ask(prompts.VICUNA_V1, "<image><image>", n_images=1)
 
 
 def test_other_scales_are_consistent_throughout():
@@ -28,11 +16,7 @@ def test_other_scales_are_consistent_throughout():
     template = TEMPLATES["prometheus-vision"]
     text = template.render(replace(ITEM, rubric=rubric)).text
     assert text.count("between 0 and 2") == 2 and "1 and 5" not in text
-    assert (
-        "a reference answer that gets a score of 2," in text
-        and "###Reference Answer (Score 2):" in text
-    )
-    assert "True?\nScore 0: Level 0.\nScore 1: Level 1.\nScore 2: Level 2.\n\n###Feedback:" in text
+    assert "###Reference Answer (Score 2):" in text and "Score 0: Level 0.\n" in text
     assert template.score_texts(template.scores(rubric)) == {0: " 0", 1: " 1", 2: " 2"}
 
 
@@ -110,14 +94,6 @@ def test_a_checkpoints_own_chat_template():
         *(Control("<s>"), start, "user\n", *image, *image),
         *(turn.parts[-1], end, "\n", start, "assistant\n"),
     )  # the data keeps its leading blanks: it never passes through the template
-    # Ordinary text: the same ids as the library's own way through the template.
-    plain = replace(ITEM, response="A cat.")
-    messages = TEMPLATES["chat"].as_messages().render(plain).messages()
-    own = tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
-    pad = tokenizer.convert_tokens_to_ids("<|pad|>")
-    assert [
-        pad if token == -200 else token for token in spell(tokenizer, template.render(plain))
-    ] == own
     template = TEMPLATES["chat"].bind(chat_tokenizer(starts=True), image_token="<|pad|>")
     assert template.render(ITEM).parts[0] == start, "the engine puts the first token"
 
@@ -139,7 +115,7 @@ def test_the_blank_before_an_answer_is_the_chat_templates(border, reply):
     [
         (None, "has no chat template"),
         ("{{ raise_exception('no user') }}", "can't write this prompt: .*TemplateError: no user"),
-        ("{{ messages[0]['content'][1]['text'] }}", r"writes 0 image\(s\) of 1"),
+        ("{{ messages[0]['content'][1]['text'] }}", "leaves out or repeats"),
         ("{{ ''.__class__.__mro__ }}", "can't write this prompt: .*SecurityError"),
     ],
 )
@@ -153,15 +129,8 @@ def test_a_chat_template_that_does_not_serve_is_refused(jinja, message):
 def test_messages_for_an_engine_that_writes_the_conversation():
     prompt = TEMPLATES["prometheus-vision"].as_messages().render(ITEM)
     system, user = prompt.messages()
-    assert (
-        system == {"role": "system", "content": [{"type": "text", "text": SYSTEM}]}
-        and user["role"] == "user"
-    )
+    assert system == {"role": "system", "content": [{"type": "text", "text": SYSTEM}]}
     assert user["content"] == [{"type": "image"}, {"type": "text", "text": prompt.parts[1]}]
-    assert prompt.append("x").system == SYSTEM
-    assert (
-        len(TEMPLATES["prometheus-2"].as_messages().render(ITEM).messages()) == 1
-    )  # Mistral knows no system role
     with pytest.raises(ValueError, match="whole conversation already"):
         TEMPLATES["llava-critic"].render(ITEM).messages()
 

@@ -1,12 +1,10 @@
 """Records: canonical rows in, sound objects out, and a clear refusal otherwise."""
 
-import json
 import math
 
 import numpy as np
 import pytest
 
-import vjudge as vj
 from vjudge.records import Criterion, Item, Pair, Rubric, as_score, is_missing, weighted_mean
 
 LEVELS = ("bad", "poor", "fair", "good", "best")
@@ -29,7 +27,7 @@ def row(**changes):
         ({"criteria": None}, "criteria: is missing or blank"),
         ({"descriptions": ["no"]}, "1 level"),
         ({"descriptions": ["no", "", "yes"]}, "score 2 is missing or blank"),
-        ({"descriptions": ["no", "yes", " no"]}, "scores 1 and 3 are the same"),
+        ({"descriptions": ["no", "yes", " no"]}, "two levels are the same text"),
         ({"descriptions": {"1": "no", "2.5": "yes"}}, "'2.5' is not a whole number"),
         ({"descriptions": {"1": "no", "top": "yes"}}, "'top' is not a number"),
         ({"descriptions": {"1": "no", "5": None}}, "1 level"),
@@ -62,31 +60,8 @@ def test_named_criteria_are_combined_by_their_weights():
     assert rubric.bounds == ((3 * 1 - 5) / 4, (3 * 5 - 1) / 4)
     assert "Accuracy: Are the facts right?\nErrors:" in rubric.criteria
     assert rubric == Item.from_row(row(**rubric.as_row())).rubric
-    by_name = Item.from_row(row(criteria={"Clarity": "Is it clear?", "Other": None})).rubric
-    assert by_name is not None and by_name.named == (Criterion("Clarity", "Is it clear?"),)
-
-
-def test_anchors_and_named_criteria_come_through_a_file(tmp_path):
-    rows = [row(gold=70, descriptions=ANCHORS), row(id="b", criteria=NAMED), row(id="c", gold=5)]
-    path = tmp_path / "own.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    items = vj.load_collection(path)
-    for loaded, own in zip(items, rows, strict=True):
-        assert Item.from_row(loaded).rubric == Item.from_row(own).rubric
-    assert vj.data.levels(items) == list(range(101))
-    vj.data.validate(items)
-    with pytest.raises(ValueError, match=r"101 is off the rubric \(0-100\)"):
-        vj.data.validate([row(gold=101, descriptions=ANCHORS)])
-    anchored = vj.data.fingerprint([row(descriptions=ANCHORS)])
-    assert anchored != vj.data.fingerprint([row(descriptions=list(ANCHORS))])
-
-
-def test_a_rubric_is_optional():
-    for none in (None, []):
-        item = Item.from_row(row(gold=85, descriptions=none))
-        assert item.rubric is None and item.gold == 85
-    with pytest.raises(KeyError):
-        Item.from_row({"id": "a", "instruction": "Describe."})
+    unweighted = Item.from_row(row(criteria=[{"name": "Clear", "criteria": "Is it?"}])).rubric
+    assert unweighted is not None and unweighted.named == (Criterion("Clear", "Is it?"),)
 
 
 def test_a_full_row_comes_through_unchanged():
@@ -98,26 +73,15 @@ def test_a_full_row_comes_through_unchanged():
     assert item.rubric is not None and item.rubric.scores == (0, 1, 2, 3, 4)
 
 
-def test_a_row_whose_pictures_stand_elsewhere_is_not_taken_for_one_without():
-    message = "image_path: the column of pictures is called images; .*rows_of renames it"
-    with pytest.raises(ValueError, match=message):
-        Item.from_row(row(image_path="a.png"))
-    assert Item.from_row(row(images=[], image_path="a.png")).images == ()
-
-
-def test_missing_and_scores():
-    assert all(is_missing(value) for value in (None, float("nan"), np.float32("nan")))
-    assert not any(is_missing(value) for value in ("", 0, [], "nan", False))
-    assert as_score("4") == as_score(4) == as_score(4.0) == 4
-    assert all(math.isnan(as_score(value)) for value in (None, "", "  ", float("nan")))
-    for bad in ("four", "4/5", True, float("inf"), [4], 10**5000, "9" * 5000):
-        with pytest.raises(ValueError, match="is not a number"):
-            as_score(bad)
+@pytest.mark.parametrize("bad", ["four", "4/5", True, float("inf"), [4], "9" * 5000])
+def test_missing_and_scores(bad):
+    assert is_missing(None) and is_missing(np.float32("nan")) and not is_missing("nan")
+    assert as_score("4") == 4 and math.isnan(as_score("  "))
+    with pytest.raises(ValueError, match="is not a number"):
+        as_score(bad)
 
 
 def test_pairs():
     base = {"id": 1, "instruction": "Describe.", "response_a": "x", "response_b": "y"}
-    pair = Pair.from_row({**base, "criteria": "Right?", "preference": "tie"})
-    assert (pair.rubric, pair.preference, pair.criteria) == (None, "tie", "Right?")
     rated = Pair.from_row({**base, "criteria": "Right?", "descriptions": LEVELS})
     assert rated.rubric == Rubric("Right?", LEVELS) and rated.preference is None

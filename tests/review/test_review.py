@@ -408,7 +408,7 @@ def test_files_merge_by_standing_together_or_one_behind_the_other(opened, tmp_pa
         ({"id": ["i1"]}, "is not a vote"),
         (
             {"field": "tags", "value": {"third": ["too critical"]}},
-            'line 1: a vote about "third", not under review',
+            "line 1: a vote about 'third', not under review",
         ),
         ({"field": "better", "value": "third"}, "not under review"),
     ],

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vjudge.asking import GREEDY, Options
+from vjudge.asking import Options
 from vjudge.benchmarks.numbers import benchmark, key_of
 from vjudge.benchmarks.protocols import PROTOCOLS, Protocol, Reader
 from vjudge.benchmarks.rows import published_rows, with_rubric
@@ -18,6 +18,7 @@ from vjudge.comparing import SWAPPED, parts_of, sign
 from vjudge.prompts import Template, families
 
 IMMATERIAL = ("batch_size", "seed")  # options that no protocol decides
+DRAWING = ("samples", "temperature", "top_p", "repetition_penalty")
 
 
 def run_benchmark(
@@ -160,7 +161,7 @@ def _options(
             changes.append(f"{option} is {value!r}, published is {published!r}")
         options[option] = value
     if options.get("mode") == "score":  # it draws nothing
-        for name in GREEDY:
+        for name in DRAWING:
             if name not in deviations:
                 options.pop(name, None)
     return options

@@ -458,7 +458,6 @@ class _Stages:
             ask,
             _record,
             {"options": self.options, "prompts": VERSION, "note": {}},
-            unit=stage,
             out=self.out / f"{self.n_waves:02d}-{stage}",
             progress=self.progress,
         )

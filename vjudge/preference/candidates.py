@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 
-from vjudge.asking import Images, Question, ask_faults
+from vjudge.asking import Options, Question
 from vjudge.comparing import check_rows
 from vjudge.data import check_pictures, rows_of
-from vjudge.engines.engine import Answer, Ask, say
+from vjudge.engines.engine import Answer, say
 from vjudge.grading import collect
-from vjudge.images import Pictures
+from vjudge.images import Picture, Pictures
 from vjudge.judge import Judge
 from vjudge.prompts import Prompt
 from vjudge.records import text_of, unit_of
@@ -77,11 +77,9 @@ def respond(
     [4]
     """
     # 1) the questions, checked
-    decoding = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
-    ask = Ask(batch_size=batch_size, **decoding)  # type: ignore[arg-type]
-    faults = ask_faults(ask, samples=samples, seed=seed)
-    if faults:
-        raise ValueError("; ".join(faults))
+    decoding: Any = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
+    options = Options(samples=samples, seed=seed, batch_size=batch_size, unread="missing")
+    ask = replace(options, **decoding).ask(policy.template, None)
     rows = rows_of(questions)
     sound = [text_of(row, "instruction") is not None for row in rows]
     check_rows(rows, "instruction", sound, "is missing or blank", "fill it in or leave the row out")
@@ -91,14 +89,16 @@ def respond(
 
     # 2) each asked as often as samples say
     asked = []
+    images: list[list[Picture]] = []
+    pictures = Pictures()
     for place, row in enumerate(rows):
         prompt = prompt_of(policy, row)
         asked += [Question(place, str(row["id"]), prompt, sample) for sample in range(samples)]
-    places = [question.row for question in asked] if sees else []
+        images += [[pictures(source) for source in row.get("images") or () if sees]] * samples
     answers = collect(
         policy.engine,
         asked,
-        Images(rows, places, Pictures()),
+        images,
         replace(ask, seeds=[question.seed(seed) for question in asked]),
         _record,
         {
@@ -107,7 +107,6 @@ def respond(
             "decoding": {**decoding, "samples": samples, "seed": seed},
             "note": {},
         },
-        unit="answer",
         out=out,
         progress=progress,
     )

@@ -14,11 +14,9 @@ import datasets
 import numpy as np
 import pandas as pd
 
-from vjudge.asking import Images
 from vjudge.data import rows_of
 from vjudge.data.summary import n_words
 from vjudge.engines.engine import Ask
-from vjudge.images import Pictures
 from vjudge.probes.effects import coefficient, equal, mean, slope
 from vjudge.probes.pairs import position
 from vjudge.probes.perturbations import PERTURBATIONS, Perturbation, beside
@@ -127,7 +125,7 @@ def _with_own_answers(runs: ProbeRuns) -> datasets.Dataset:
         prompts.append(judge.template.conversation.wrap(instruction, n_images))
     texts = {}
     ask = Ask(max_new_tokens=OWN_TOKENS)
-    images = Images(rows, seen, Pictures())
+    images = [rows[place]["images"] or () if seen else () for place in places.values()]
     for batch in judge.engine.answer(prompts, images, ask):
         for answer in batch:
             texts[answer.index] = answer.text

@@ -13,7 +13,6 @@ from vjudge.prompts.conversation import (
     Control,
     Conversation,
     Prompt,
-    question,
     split,
 )
 from vjudge.prompts.template import Template, target
@@ -32,7 +31,6 @@ __all__ = [
     "Template",
     "families",
     "parse",
-    "question",
     "split",
     "target",
 ]

@@ -46,7 +46,7 @@ class Prompt:
     `system` is a system message, where the engine and not the template writes the conversation.
     """
 
-    parts: tuple[str | _Mark | Control, ...]
+    parts: tuple
     system: str = ""
 
     @property
@@ -62,10 +62,10 @@ class Prompt:
         """The same prompt with literal text at its end, such as a template's `forced`."""
         return Prompt(_merge([*self.parts, text]), self.system)
 
-    def with_images(self, written: Sequence[Sequence[str | Control]]) -> Prompt:
+    def with_images(self, written: Sequence) -> Prompt:
         """The same prompt with what a model's processor writes for each image, in order."""
         images = iter(written)
-        parts: list[Any] = []
+        parts: list = []
         for part in self.parts:
             if part is IMAGE:
                 parts.extend(next(images))
@@ -73,23 +73,22 @@ class Prompt:
                 parts.append(part)
         return Prompt(_merge(parts), self.system)
 
-    def messages(self) -> list[dict[str, Any]]:
+    def messages(self) -> list:
         """The prompt as chat messages (system, user).
 
         ValueError: the prompt is a whole conversation already.
         """
-        messages = []
-        if self.system:
-            messages.append(_message("system", [self.system]))
         if any(isinstance(part, Control) for part in self.parts):
             raise ValueError(
                 "the prompt is a whole conversation already: render it with Template.as_messages()"
             )
-        messages.append(_message("user", self.parts))
+        messages = [_message("user", self.parts)]
+        if self.system:
+            messages.insert(0, _message("system", [self.system]))
         return messages
 
 
-def _message(role: str, parts: Iterable[Any]) -> dict[str, Any]:
+def _message(role: str, parts: Iterable) -> dict:
     """One chat message of texts and image places."""
     content = []
     for part in parts:
@@ -100,9 +99,9 @@ def _message(role: str, parts: Iterable[Any]) -> dict[str, Any]:
     return {"role": role, "content": content}
 
 
-def _merge(parts: Iterable[Any]) -> tuple[Any, ...]:
+def _merge(parts: Iterable) -> tuple:
     """Join neighbouring texts and drop empty ones."""
-    merged: list[Any] = []
+    merged: list = []
     for part in parts:
         if isinstance(part, str) and merged and isinstance(merged[-1], str):
             merged[-1] += part
@@ -111,7 +110,7 @@ def _merge(parts: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(merged)
 
 
-def split(text: str, controls: Sequence[str], image_token: str = "") -> tuple[Any, ...]:
+def split(text: str, controls: Sequence, image_token: str = "") -> tuple:
     """Split text that a template or a processor wrote, never data, at its control tokens.
 
     Args:
@@ -123,9 +122,7 @@ def split(text: str, controls: Sequence[str], image_token: str = "") -> tuple[An
         tuple: the texts between, a `Control` for each control token, `IMAGE` for each image.
     """
     spellings = sorted({*controls, image_token} - {""}, key=len, reverse=True)
-    if not spellings:
-        return (text,)
-    parts: list[Any] = []
+    parts: list = []
     for piece in re.split("(" + "|".join(map(re.escape, spellings)) + ")", text):
         if piece and piece == image_token:
             parts.append(IMAGE)
@@ -143,7 +140,7 @@ class Conversation:
     name: str  # in the original code
     opening: str = ""  # system message and the user's role, up to the image or the prompt
     closing: str = ""  # from the end of the prompt to the reply, without what separates the reply
-    controls: tuple[str, ...] = ()  # control tokens in both; all else there is plain text
+    controls: tuple = ()  # control tokens in both; all else there is plain text
     reply: str = " "  # what separates the reply
     system: str = ""  # the system message alone, for an engine that writes the conversation
 
@@ -152,7 +149,7 @@ class Conversation:
         """Whether the words stand here, and are not the engine's own."""
         return bool(self.opening or self.closing)
 
-    def ask(self, parts: Iterable[Any], *, answer: str | None = None) -> Prompt:
+    def ask(self, parts: Iterable, *, answer: str | None = None) -> Prompt:
         """The prompt of one user turn.
 
         Args:
@@ -193,11 +190,10 @@ class Chat(Conversation):
 
     jinja: str = ""
     image_token: str = ""  # what the template writes for an image; "" for a judge without images
-    variables: tuple[tuple[str, str], ...] = ()  # further names that it reads, such as bos_token
+    variables: tuple = ()  # further names that it reads, such as bos_token
     start: str = ""  # the token that the engine puts first by itself, left out here
-    text_only: bool = False  # whether it takes a message's content as a string, not as a list
 
-    def ask(self, parts: Iterable[Any], *, answer: str | None = None) -> Prompt:
+    def ask(self, parts: Iterable, *, answer: str | None = None) -> Prompt:
         turn = _merge(parts)
         texts = [part for part in turn if part is not IMAGE]
         if answer is not None:
@@ -211,7 +207,7 @@ class Chat(Conversation):
 
 
 @lru_cache(maxsize=64)
-def _written_by(chat: Chat, turn: tuple[_Mark, ...], answered: bool) -> tuple[Any, ...]:
+def _written_by(chat: Chat, turn: tuple, answered: bool) -> tuple:
     """What a chat template writes around a turn of images and texts, marks in their places."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -221,11 +217,11 @@ def _written_by(chat: Chat, turn: tuple[_Mark, ...], answered: bool) -> tuple[An
     messages = Prompt(tuple(parts), chat.system).messages()
     if answered:
         messages.append(_message("assistant", [stand_in]))
-    if chat.text_only:
+    if not chat.image_token:  # a text judge's template takes a string
         for message in messages:
             message["content"] = message["content"][0]["text"]
     # 2) fill the template, in Jinja's sandbox
-    variables: dict[str, Any] = dict(chat.variables)
+    variables: dict = dict(chat.variables)
     try:
         rendered: Any = render_jinja_template(
             [messages],
@@ -234,42 +230,18 @@ def _written_by(chat: Chat, turn: tuple[_Mark, ...], answered: bool) -> tuple[An
             **variables,
         )
     except Exception as error:  # a template is a program: it can raise anything
-        what = f"{type(error).__name__}: {error}"
         raise ValueError(
-            f"the checkpoint's chat template can't write this prompt: {what}"
+            "the checkpoint's chat template can't write this prompt:"
+            f" {type(error).__name__}: {error}"
         ) from error
     # 3) read its control tokens and marks
-    written: list[Any] = []
+    written: list = []
     for number, piece in enumerate(rendered[0][0].removeprefix(chat.start).split(stand_in)):
         if number:
             written.append(_Mark.TEXT)
         written.extend(split(piece, chat.controls, chat.image_token))
     # 4) nothing of the turn may be left out or written twice
-    for mark, name in ((_Mark.TEXT, "text"), (IMAGE, "image")):
-        expected = turn.count(mark)
-        if mark is _Mark.TEXT and answered:
-            expected += 1
-        if written.count(mark) != expected:
-            raise ValueError(
-                f"the checkpoint's chat template writes {written.count(mark)} {name}(s) of"
-                f" {expected}"
-            )
+    expected = [*turn, _Mark.TEXT] if answered else turn
+    if any(written.count(mark) != expected.count(mark) for mark in _Mark):
+        raise ValueError("the checkpoint's chat template leaves out or repeats a text or an image")
     return tuple(written)
-
-
-def question(conversation: Conversation, text: str, *, n_images: int) -> Prompt:
-    """The prompt of a free question, whose text may say "<image>" where each image stands.
-
-    Without such a mark the images come first. ValueError: another number of marks than images.
-    """
-    first, *others = text.split(IMAGE.value)
-    if not others:
-        return conversation.wrap(text, n_images)
-    if len(others) != n_images:
-        raise ValueError(
-            f"the question has {len(others)} <image> mark(s) and there are {n_images} image(s)"
-        )
-    parts: list[Any] = [first]
-    for piece in others:
-        parts += [IMAGE, piece]
-    return conversation.ask(parts)

@@ -13,7 +13,6 @@ from vjudge.prompts.template import Template
 from vjudge.prompts.wordings import TEMPLATES
 
 RECORD = "judge.json"  # in a checkpoint's folder: its family, or the wording it was trained on
-_UNREADABLE = "can't be read: give load_judge a template="
 
 
 @dataclass(frozen=True)
@@ -23,33 +22,25 @@ class Family:
     name: str
     template: Template  # how it scores one response
     pairs: Template | None = None  # how it compares two; None where it was never taught to
-    ids: tuple[str, ...] = ()  # hub ids of its checkpoints
-    stems: tuple[str, ...] = ()  # a folder or id whose name holds one of these belongs to it, too
+    ids: Sequence = ()  # hub ids of its checkpoints
+    stems: Sequence = ()  # a folder or id whose name holds one of these belongs to it, too
     # The decoding of its paper: `judge.grade(items, **judge.family.published)`; a comparison drops
     # "samples".
-    published: Mapping[str, Any] = field(default_factory=dict)
+    published: Mapping = field(default_factory=dict)
     paper: str = ""  # a report card names it
 
 
-FAMILIES: dict[str, Family] = {}
+FAMILIES: dict = {}
 """Every known family by name; `register` adds to it."""
 
 
 def register(
-    name: str,
-    *,
-    template: Template | str,
-    pairs: Template | str | None = None,
-    ids: Sequence[str] = (),
-    stems: Sequence[str] = (),
-    published: Mapping[str, Any] | None = None,
-    paper: str = "",
-    replace: bool = False,
+    name: str, *, template: Template | str, pairs: Template | str | None = None, **fields: Any
 ) -> Family:
-    """Make a family known to `load_judge`; the arguments are the fields of `Family`.
+    """Make a family known to `load_judge`; `fields` are further ones of `Family`.
 
-    A template may be the name of one in `vjudge.prompts.TEMPLATES`. ValueError, naming all that is
-    wrong: a name (without `replace`) or id that is taken, a template in the wrong place.
+    A template may be the name of one in `vjudge.prompts.TEMPLATES`. ValueError: a name that is
+    taken, an unknown template.
 
     >>> from vjudge.prompts import VICUNA_V1, Template, families
     >>> body = "Q: {instruction}\\nA: {response}\\n{criteria}\\nEnd with [RESULT] and a score."
@@ -59,47 +50,15 @@ def register(
     >>> families.find("checkpoints/my-judge-7b").name
     'mine'
     """
-    family = Family(
+    if name in FAMILIES:
+        raise ValueError(f"family {name!r} exists: choose another name")
+    FAMILIES[name] = Family(
         name,
         template=wording(template),
         pairs=None if pairs is None else wording(pairs),
-        ids=tuple(ids),
-        stems=tuple(stems),
-        published=published if published else {},
-        paper=paper,
+        **fields,
     )
-    faults = _faults(family)
-    if name in FAMILIES and not replace:
-        faults.insert(0, f"family {name!r} exists: choose another name, or pass replace=True")
-    if faults:
-        raise ValueError("; ".join(faults))
-    FAMILIES[name] = family
-    return family
-
-
-def _faults(family: Family) -> list[str]:
-    """What keeps a family from being registered."""
-    faults = []
-    for id in family.ids:
-        owner = _by_id().get(id.lower(), family)
-        if owner.name != family.name:
-            faults.append(f"id {id!r} belongs to family {owner.name!r}")
-    if family.template.compares:
-        faults.append(
-            f"template {family.template.name!r} compares two responses: give it as pairs="
-        )
-    if family.pairs and not family.pairs.compares:
-        faults.append(f"pairs={family.pairs.name!r} judges one response: give it as template=")
-    return faults
-
-
-def _by_id() -> dict[str, Family]:
-    """Families by the ids of their checkpoints, in lower case."""
-    owners = {}
-    for family in FAMILIES.values():
-        for id in family.ids:
-            owners[id.lower()] = family
-    return owners
+    return FAMILIES[name]
 
 
 def wording(template: Template | str) -> Template:
@@ -124,33 +83,16 @@ def find(name_or_path: str | Path) -> Family | None:
     >>> find("openai:gpt-4o") is None
     True
     """
-    name = str(name_or_path).removeprefix("openai:").replace("\\", "/").rstrip("/").lower()
-    by_id = _by_id()
-    if name in by_id:
-        return by_id[name]
-    # 1) the folder's name, and the model's where the hub's cache holds it, which writes
-    # models--lmms-lab--llava-critic-7b/snapshots/...
-    by_folder = {id.rpartition("/")[2]: family for id, family in by_id.items()}
-    parts = name.split("/")
-    cached = [part.rpartition("--")[2] for part in parts if part.startswith("models--")]
-    for part in (parts[-1], *cached):
-        family = by_folder.get(part) or _by_stem(part)
-        if family:
-            return family
-    # 2) its record
-    return FAMILIES.get(str(_read_record(Path(name_or_path)).get("family")))
-
-
-def _by_stem(part: str) -> Family | None:
-    """The family with the longest stem in a name: "llava-critic-r1" goes before "llava-critic"."""
-    longest = ""
+    name = Path(name_or_path).name.lower()
+    longest = ""  # "llava-critic-r1" goes before "llava-critic"
     found = None
     for family in FAMILIES.values():
-        for stem in family.stems:
-            if stem in part and len(stem) > len(longest):
+        for id in (*family.stems, *family.ids):
+            stem = id.lower().rpartition("/")[2]
+            if stem in name and len(stem) > len(longest):
                 longest = stem
                 found = family
-    return found
+    return found or FAMILIES.get(str(_read_record(Path(name_or_path)).get("family")))
 
 
 def record(folder: Path, template: Template) -> None:
@@ -158,10 +100,9 @@ def record(folder: Path, template: Template) -> None:
     known = TEMPLATES.get(template.name)
     kept: Any = template.name
     if known is None or known.body != template.body or known.marker != template.marker:
-        fields = asdict(template)
         if not template.conversation.written:  # the checkpoint's own chat template
-            fields["conversation"] = asdict(replace(MESSAGES, system=template.conversation.system))
-        kept = fields
+            template = template.as_messages()
+        kept = asdict(template)
     text = json.dumps({"template": kept}, ensure_ascii=False)
     (folder / RECORD).write_text(text + "\n", encoding="utf-8")
 
@@ -172,25 +113,22 @@ def recorded(folder: Path) -> Template | None:
     None where nothing is said; ValueError where it can't be read or is unknown here.
     """
     kept = _read_record(folder).get("template")
-    try:
-        if isinstance(kept, dict):
-            words = kept["conversation"]
-            words["controls"] = tuple(words["controls"])
-            scale = tuple(kept["scale"]) if kept["scale"] else None
-            return Template(**kept | {"conversation": Conversation(**words), "scale": scale})
+    if not isinstance(kept, dict):
         return wording(kept) if kept else None
-    except (ValueError, AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder / RECORD} {_UNREADABLE} ({error})") from error
+    words = kept["conversation"]
+    words["controls"] = tuple(words["controls"])
+    scale = tuple(kept["scale"]) if kept["scale"] else None
+    return Template(**kept | {"conversation": Conversation(**words), "scale": scale})
 
 
-def _read_record(folder: Path) -> dict[str, Any]:
+def _read_record(folder: Path) -> dict:
     file = folder / RECORD
     if not file.is_file():
         return {}
     try:
         return dict(json.loads(file.read_bytes()))
-    except (ValueError, RecursionError, TypeError) as error:
-        raise ValueError(f"{file} {_UNREADABLE} ({error})") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file} can't be read ({error}): give load_judge a template=") from error
 
 
 # --- the judges, each with the decoding that its authors published
@@ -269,7 +207,6 @@ register(
         "CodeGoat24/UnifiedReward-7b-v1.5",
         "CodeGoat24/UnifiedReward-0.5b",
     ],
-    stems=["unifiedreward-7b", "unifiedreward-0.5b"],
     published=_GREEDY,
     paper="Wang et al., UnifiedReward, arXiv 2503.05236",
 )
@@ -294,7 +231,6 @@ register(
     template="chat",
     pairs="unified-reward-think",
     ids=["CodeGoat24/UnifiedReward-Think-7b"],
-    stems=["unifiedreward-think-7b"],
     published=_GREEDY,
     paper=_THINK,
 )
@@ -320,7 +256,6 @@ register(
     template="chat",
     pairs="r1-reward",
     ids=["yifanzhang114/R1-Reward"],
-    stems=["r1-reward"],
     paper="Zhang et al., R1-Reward, arXiv 2505.02835",
 )
 register(

@@ -36,17 +36,15 @@ def _key(name: str) -> str:
     return re.sub(r"[\s-]", "_", name.strip().casefold())
 
 
-def _cells(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    cells: dict[str, Any] = {}
+def _cells(pairs: list) -> dict:
+    cells: dict = {}
     for name, value in pairs:
         key = _key(name)
         cells[key] = _TWICE if key in cells else value
     return cells
 
 
-def read(
-    text: str, gives: str, scale: Sequence[int], weights: Mapping[str, float]
-) -> list[Reading]:
+def read(text: str, gives: str, scale: Sequence, weights: Mapping) -> list:
     """What each JSON object with a verdict in it says."""
     decoder = json.JSONDecoder(object_pairs_hook=_cells, strict=False)
     readings = []
@@ -66,7 +64,7 @@ def read(
     return readings
 
 
-def _said(cells: Mapping[str, Any], gives: str, scale: Sequence[int]) -> Said | str | None:
+def _said(cells: Mapping, gives: str, scale: Sequence) -> Said | str | None:
     """What an object says, or why it says nothing; None where it holds no key of a verdict."""
     found = [_value(cells[key], gives, scale) for key in _KEYS[gives] if key in cells]
     if not found:
@@ -80,7 +78,7 @@ def _said(cells: Mapping[str, Any], gives: str, scale: Sequence[int]) -> Said | 
     return found[0]
 
 
-def _value(value: Any, gives: str, scale: Sequence[int]) -> Said | str:
+def _value(value: Any, gives: str, scale: Sequence) -> Said | str:
     if value is None:
         return NO_VALUE
     if value is _TWICE:
@@ -91,9 +89,7 @@ def _value(value: Any, gives: str, scale: Sequence[int]) -> Said | str:
     return score(line, scale) if gives == "score" else choice(line, scale)
 
 
-def _named(
-    cells: Mapping[str, Any], scale: Sequence[int], weights: Mapping[str, float]
-) -> Said | str | None:
+def _named(cells: Mapping, scale: Sequence, weights: Mapping) -> Said | str | None:
     """The score of each criterion, under "scores" or beside each other, as numbers or objects."""
     if isinstance(cells.get("scores"), dict):
         cells = cells["scores"]
@@ -116,7 +112,7 @@ def _named(
     return Said(score=weighted_mean(scores, weights), scores=scores)
 
 
-def _feedback(cells: Mapping[str, Any]) -> str | None:
+def _feedback(cells: Mapping) -> str | None:
     """The feedback that an object holds."""
     for key in _FEEDBACK_KEYS:
         value = cells.get(key)

@@ -29,7 +29,7 @@ class Mark(NamedTuple):
     """Where a format puts its verdict: in the group "value" of a pattern."""
 
     pattern: str
-    read: Callable[[str, Sequence[int]], Said | str]
+    read: Callable
     # "after": behind a marker, to the end of the line. "label": so, and no other word than "so" or
     # "the" may stand before the marker. "inside": between brackets, beside which nothing stands.
     # "line": a whole line or sentence, which is prose where it is no verdict.
@@ -41,7 +41,7 @@ class Format:
     """One way in which judges write a verdict."""
 
     gives: str  # "score", or "choice" between two responses
-    marks: tuple[Mark, ...] = ()  # what they read must agree; none for JSON
+    marks: tuple = ()  # what they read must agree; none for JSON
     scale: tuple[int, int] | None = None  # its own; None for the rubric's
     opens: bool = False  # the verdict may open the answer, and an explanation follow
     hidden: str = "think(?:ing)?|thought|reasoning"  # tags of what is not read
@@ -50,10 +50,10 @@ class Format:
 def parse(
     text: str,
     *,
-    scores: Sequence[int] = (),
+    scores: Sequence = (),
     format: str = "prometheus",
     finish: str = "stop",
-    weights: Mapping[str, float] | None = None,
+    weights: Mapping | None = None,
 ) -> Verdict:
     """Read the verdict of one answer.
 
@@ -74,7 +74,7 @@ def parse(
         A score, a choice, or a failure that begins with one of `REASONS`.
 
     Raises:
-        ValueError: an unknown format, a scale that is missing, or weights for another format.
+        ValueError: an unknown format, or a scale that is missing.
     """
     if format not in FORMATS:
         raise ValueError(f"unknown verdict format {format!r}; one of: {', '.join(sorted(FORMATS))}")
@@ -82,8 +82,6 @@ def parse(
     scale = range(rule.scale[0], rule.scale[1] + 1) if rule.scale else scores
     if rule.gives == "score" and not len(scale):
         raise ValueError("scores is empty: give the rubric's scale, for example (1, 2, 3, 4, 5)")
-    if weights and format != "json":
-        raise ValueError(f"several criteria are read in format 'json', not in {format!r}")
 
     # 1) an answer that is not whole has no verdict
     visible = _without(rule.hidden, text)
@@ -105,7 +103,7 @@ def parse(
         failure = "refused" if _REFUSAL.match(plain) else said
         return Verdict(NAN, feedback, text, failure)
     score = NAN if said.score is None else said.score
-    return Verdict(score, feedback, text, None, said.choice, said.scores, said.strong)
+    return Verdict(score, feedback, text, None, said.choice, said.scores)
 
 
 def _not_whole(text: str, visible: str | None, finish: str) -> str | None:
@@ -138,7 +136,7 @@ _DENIED = re.compile(
 )
 
 
-def _read_marks(plain: str, rule: Format, scale: Sequence[int]) -> list[Reading]:
+def _read_marks(plain: str, rule: Format, scale: Sequence) -> list:
     """What is said at each place where a mark of the format stands, in reading order."""
     readings = []
     for mark in rule.marks:
@@ -199,7 +197,7 @@ _REFUSAL = re.compile(
 )
 
 
-def _settle(plain: str, rule: Format, readings: Sequence[Reading]) -> Said | str:
+def _settle(plain: str, rule: Format, readings: Sequence) -> Said | str:
     """What the last place says, or why that does not stand."""
     if not readings:
         return "no verdict marker"
@@ -207,14 +205,9 @@ def _settle(plain: str, rule: Format, readings: Sequence[Reading]) -> Said | str
     if isinstance(last, str):
         return last
     # 1) no other place may say something else
-    fullest = last
     for reading in readings:
-        if reading.prose:
-            continue
-        if isinstance(reading.said, str) or reading.said[:2] != last[:2]:
+        if not reading.prose and reading.said[:2] != last[:2]:
             return "two verdicts"
-        if reading.said.scores or reading.said.strong is not None:
-            fullest = reading.said
     if last.choice == "abstain":
         return last
     # 2) nor may the text
@@ -223,7 +216,7 @@ def _settle(plain: str, rule: Format, readings: Sequence[Reading]) -> Said | str
     for hit in _OVERALL.finditer(plain if rule.gives == "score" and not rule.scale else ""):
         if float(hit[1]) != last.score:
             other = "another overall score"
-    return f"two verdicts ({other})" if other else fullest
+    return f"two verdicts ({other})" if other else last
 
 
 def _said_after(tail: str, gives: str, said: Said, opens: bool) -> str | None:
@@ -253,7 +246,7 @@ _WRAPPING = re.compile(
 )
 
 
-def _feedback(text: str, readings: Sequence[Reading]) -> str:
+def _feedback(text: str, readings: Sequence) -> str:
     if not readings:
         return _unwrap(text)
     last = readings[-1]
@@ -314,11 +307,11 @@ _stated = Mark(_IS_BETTER, values.choice, "line")
 _better = (Mark(_THE_BETTER, values.choice), _stated)
 
 
-def _bracketed(table: Mapping[str, str]) -> Mark:
+def _bracketed(table: Mapping) -> Mark:
     return Mark(_BRACKETS, partial(values.sign, table=table), "inside")
 
 
-FORMATS: dict[str, Format] = {
+FORMATS: dict = {
     # "... So the overall score is 4.\n[RESULT] 4", "... [RESULT] B": prometheus-eval; ties are ours
     "prometheus": Format("score", (Mark(_RESULT, values.score),)),
     "prometheus-relative": Format("choice", (Mark(_RESULT, partial(values.choice, signs="ab")),)),

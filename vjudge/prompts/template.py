@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from string import Formatter
 from typing import Any
 
 from vjudge.prompts.conversation import MESSAGES, Chat, Conversation, Prompt
@@ -62,28 +61,23 @@ class Template:
     reply: str = ""  # "{response}" where the response is the assistant's turn: for a value head
 
     def __post_init__(self) -> None:
-        judged = {"response_a", "response_b"} if self.compares else {"response"}
+        text = self.body + self.reply
+        responses = ("response_a", "response_b") if self.compares else ("response",)
         try:
-            parts = list(Formatter().parse(self.body + self.reply))
-        except ValueError as error:
+            text.format(**dict.fromkeys((*FIELDS, *responses), ""))
+        except (ValueError, LookupError) as error:
             raise ValueError(
-                f"template {self.name!r}: its body can't be read ({error}); {_BRACES}"
+                f"template {self.name!r}: its body can't be filled ({error!r}); {_BRACES}"
             ) from error
-        fields = {field for _, field, _, _ in parts} - {None}
-        faults = []
-        for field in sorted(fields ^ judged):  # type: ignore[type-var]
-            if field in judged:
-                faults.append(f"its body lacks {{{field}}}")
-            elif field not in FIELDS:
-                faults.append(f"its body has the unknown field {{{field}}}; {_BRACES}")
+        for field in responses:
+            if f"{{{field}}}" not in text:
+                raise ValueError(f"template {self.name!r}: its body lacks {{{field}}}")
         formats = [name for name, rule in FORMATS.items() if rule.gives == self.gives]
         if self.gives != "value" and self.format not in formats:
-            known = ", ".join(formats)
-            faults.append(f"format {self.format!r} gives no {self.gives}; one of {known}")
-        if self.unread not in ("missing", "close"):
-            faults.append(f'unread={self.unread!r}: use "missing" or "close"')
-        if faults:
-            raise ValueError(f"template {self.name!r}: {'; '.join(faults)}")
+            raise ValueError(
+                f"template {self.name!r}: format {self.format!r} gives no {self.gives}; one of"
+                f" {', '.join(formats)}"
+            )
 
     @property
     def compares(self) -> bool:
@@ -98,7 +92,7 @@ class Template:
         return "choice" if self.compares else "score"
 
     @property
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> frozenset:
         """What the wording can't do without: columns of `NEEDS`."""
         return frozenset(column for column, field in NEEDS.items() if f"{{{field}}}" in self.body)
 
@@ -124,7 +118,7 @@ class Template:
     def _before_verdict(self) -> str:
         return f"{{{self.marker}" if self.is_json else self.marker
 
-    def scores(self, rubric: Rubric | None = None) -> tuple[int, ...]:
+    def scores(self, rubric: Rubric | None = None) -> tuple:
         """The whole numbers of the scale: the template's own, else the rubric's; () for others."""
         if self.gives != "score":
             return ()
@@ -133,24 +127,24 @@ class Template:
             return tuple(range(lowest, highest + 1))
         return rubric.scores if rubric else ()
 
-    def score_texts(self, scores: Sequence[int]) -> dict[int, str]:
+    def score_texts(self, scores: Sequence) -> dict:
         """What the judge writes after `marker`, by score; of two responses 0 is the first.
 
         Empty where the answers have no single place for the verdict, so that no distribution can
         be read there.
         """
-        if not self.marker or self.gives == "value":
+        if not self.marker:
             return {}
         if not self.compares:
             return {score: f" {score}" for score in scores}
         return {0: ' "A', 1: ' "B'} if self.is_json else {0: " A", 1: " B"}
 
-    def schema(self, rubric: Rubric | None = None) -> dict[str, Any] | None:
+    def schema(self, rubric: Rubric | None = None) -> dict | None:
         """The JSON schema of an answer, for a server to enforce; None for other wordings."""
         if not self.is_json:
             return None
         if self.compares:
-            verdict: dict[str, Any] = {"type": "string", "enum": ["A", "B", "tie"]}
+            verdict: dict = {"type": "string", "enum": ["A", "B", "tie"]}
         else:
             verdict = {"type": "integer", "enum": list(self.scores(rubric))}
         properties = self._form(rubric, verdict)
@@ -159,9 +153,9 @@ class Template:
             properties["scores"] = _json_object(properties["scores"])
         return _json_object(properties)
 
-    def _form(self, rubric: Rubric | None, verdict: Any) -> dict[str, Any]:
+    def _form(self, rubric: Rubric | None, verdict: Any) -> dict:
         """The JSON object that is asked for, with `verdict` in the verdict's places."""
-        form: dict[str, Any] = {"feedback": "One or two sentences on what is right and wrong."}
+        form: dict = {"feedback": "One or two sentences on what is right and wrong."}
         if self.compares:
             form["choice"] = verdict
         elif rubric and rubric.named:
@@ -177,35 +171,26 @@ class Template:
         own templates. That Prometheus-Vision's does so, that "Score 5" follows the rubric's scale,
         and that a text-only judge is told of images that it can't see, are our choices.
 
-        ValueError: an item for a pair or the reverse; a blank of `needs`; a rubric of several
-        criteria for a wording that asks for one score.
+        ValueError: an item for a pair or the reverse; a rubric of several criteria for a wording
+        that asks for one score.
 
         Source: prometheus-eval/prometheus-eval prometheus_eval/prompts.py (ABSOLUTE_PROMPT_WO_REF).
         """
         if isinstance(item, Pair) != self.compares:
-            needed = "a pair" if self.compares else "one response"
-            present = "a pair" if isinstance(item, Pair) else "one response"
-            raise ValueError(
-                f"template {self.name!r} judges {needed}, and {item.id!r} is {present}"
-            )
+            kind = type(item).__name__
+            raise ValueError(f"template {self.name!r} does not judge a {kind} such as {item.id!r}")
         if item.rubric and item.rubric.named and self.gives == "score" and not self.is_json:
             raise ValueError(
                 f"template {self.name!r} asks for one score, and {item.id!r} has several criteria:"
                 " use template='chat-json'"
             )
         texts = self._texts(item)
-        for column in sorted(self.needs):
-            if not texts[NEEDS[column]].strip():
-                raise ValueError(
-                    f"template {self.name!r} shows {column}, and {item.id!r} has none: add the"
-                    " column"
-                )
         body = self.body.format(**texts)
         answer = self.reply.format(**texts) if self.reply else None
         n_images = len(item.images) if self.sees_images else 0
         return self.conversation.wrap(body, n_images, answer=answer)
 
-    def _texts(self, item: Item | Pair) -> dict[str, Any]:
+    def _texts(self, item: Item | Pair) -> dict:
         """What stands in the body's fields."""
         rubric = item.rubric
         levels = rubric.levels if rubric else []
@@ -215,7 +200,8 @@ class Template:
             highest = rubric.highest
         example = "B" if self.compares else (lowest + highest) // 2
         quarter = round((highest - lowest) / 4)
-        texts: dict[str, Any] = {
+        texts: dict = dict.fromkeys(FIELDS, "")
+        texts |= {
             "instruction": self._unseen(len(item.images)) + item.instruction,
             "lowest": lowest,
             "highest": highest,
@@ -225,10 +211,6 @@ class Template:
             "low": lowest + quarter,
             "high": highest - quarter,
             "form": json.dumps(self._form(rubric, example), ensure_ascii=False),
-            "look": "",
-            "reference_answer": "",
-            "reference_clause": "",
-            "reference_section": "",
         }
         if self.sees_images and item.images:
             texts["look"] = " Check what is said about an image against the image."
@@ -237,8 +219,7 @@ class Template:
             texts["reference_clause"] = self.reference_clause.format(**texts)
             texts["reference_section"] = self.reference_section.format(**texts)
         for name in ("response", "response_a", "response_b", "context"):
-            text = getattr(item, name, None)
-            texts[name] = "" if text is None else text
+            texts[name] = getattr(item, name, None) or ""
         return texts
 
     def _unseen(self, n_images: int) -> str:
@@ -275,19 +256,25 @@ class Template:
                 "this checkpoint has no chat template: give load_judge a template= that fits its"
                 " training"
             )
+        controls = set(inner.all_special_tokens)
+        for token in inner.added_tokens_decoder.values():
+            if token.special:
+                controls.add(str(token))
+        start = ""  # the token that the tokenizer puts before every text by itself
+        if inner.bos_token_id in inner("").input_ids[:1]:
+            start = inner.bos_token
+        variables = {name: str(token) for name, token in inner.special_tokens_map.items()}
         chat = Chat(
             name="chat",
-            controls=_controls(inner, image_token),
+            controls=tuple(sorted(controls - {image_token})),
             reply="",
             system=self.conversation.system,
             jinja=source,
             image_token=image_token,
-            variables=_variables(inner),
-            start=_first_token(inner),
-            text_only=not image_token,
+            variables=tuple(variables.items()),
+            start=start,
         )
-        chat = replace(chat, reply=_blank_before_answer(chat))
-        return replace(self, conversation=chat)
+        return replace(self, conversation=replace(chat, reply=_blank_before_answer(chat)))
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) over everything that shapes a prompt; a run records it."""
@@ -298,12 +285,9 @@ def _blank_before_answer(chat: Chat) -> str:
     """The blank that a chat template writes before an answer and leaves out of a question's end."""
     try:
         question = chat.ask(["question"]).text
-        answered = chat.ask(["question"], answer="answer").text
+        _, _, written = chat.ask(["question"], answer="answer").text.partition(question)
     except ValueError:  # a template for questions alone
         return ""
-    if not answered.startswith(question):
-        return ""
-    written = answered.removeprefix(question)
     return written[: len(written) - len(written.lstrip())]
 
 
@@ -317,7 +301,7 @@ def _criteria(item: Item | Pair) -> str:
     return rubric.criteria if rubric else ""
 
 
-def _json_object(properties: dict[str, Any]) -> dict[str, Any]:
+def _json_object(properties: dict) -> dict:
     """The schema of an object that has exactly these properties."""
     return {
         "type": "object",
@@ -325,29 +309,6 @@ def _json_object(properties: dict[str, Any]) -> dict[str, Any]:
         "required": list(properties),
         "additionalProperties": False,
     }
-
-
-def _controls(tokenizer: Any, image_token: str) -> tuple[str, ...]:
-    """The spellings of a vocabulary's control tokens, without the image's."""
-    spellings = set(tokenizer.all_special_tokens)
-    for token in getattr(tokenizer, "added_tokens_decoder", {}).values():
-        if getattr(token, "special", True):
-            spellings.add(str(token))
-    return tuple(sorted(spellings - {image_token, ""}))
-
-
-def _variables(tokenizer: Any) -> tuple[tuple[str, str], ...]:
-    """The named special tokens that a chat template may write, such as bos_token."""
-    named = tokenizer.special_tokens_map.items()
-    return tuple(sorted((name, token) for name, token in named if isinstance(token, str)))
-
-
-def _first_token(tokenizer: Any) -> str:
-    """The token that a tokenizer puts before every text by itself; "" for none."""
-    start = tokenizer.bos_token_id
-    if start is None or list(tokenizer("").input_ids[:1]) != [start]:
-        return ""
-    return str(tokenizer.bos_token)
 
 
 def target(feedback: str, score: int) -> str:

@@ -21,8 +21,7 @@ class Said(NamedTuple):
 
     score: float | None = None
     choice: str | None = None
-    scores: tuple[float, ...] | dict[str, float] = ()
-    strong: bool | None = None
+    scores: tuple | Mapping | None = None
 
 
 class Reading(NamedTuple):
@@ -116,7 +115,7 @@ def _no_value(line: str, gives: str) -> Said | str:
     return MORE if LOOKS_LIKE[gives].search(line[:LONGEST]) else NO_VALUE
 
 
-def score(line: str, scale: Sequence[int], *, halves: bool = False) -> Said | str:
+def score(line: str, scale: Sequence, *, halves: bool = False) -> Said | str:
     """A line that is one number of the scale; `halves` allows the numbers between.
 
     >>> score("**4/5**", (1, 2, 3, 4, 5)).score, score("4 or 5", (1, 2, 3, 4, 5))
@@ -140,7 +139,7 @@ _PAIR = re.compile(
 )
 
 
-def two_scores(line: str, scale: Sequence[int], *, of_second: bool = False) -> Said | str:
+def two_scores(line: str, scale: Sequence, *, of_second: bool = False) -> Said | str:
     """A line of two numbers: a choice by them, or `of_second` the second one."""
     hit = _PAIR.fullmatch(undress(line))
     if hit is None or len(line) > LONGEST:
@@ -184,7 +183,7 @@ def side_of(who: str) -> str:
     return "a" if re.search(r"(?i)\b(?:a|1|first)\b", who) else "b"
 
 
-def choice(line: str, scale: Sequence[int] = (), *, signs: str = "ab12") -> Said | str:
+def choice(line: str, scale: Sequence = (), *, signs: str = "ab12") -> Said | str:
     """A line that is one choice; `signs` are the letters and digits that stand for one.
 
     >>> choice("Answer 2 is better.").choice, choice("A is weaker than B")
@@ -208,11 +207,11 @@ DEGREES = {"A>>B": "a", "A>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
 LETTERS = {"A": "a", "B": "b", "C": "tie", "TIE": "tie"}
 
 
-def sign(line: str, scale: Sequence[int] = (), *, table: Mapping[str, str]) -> Said | str:
+def sign(line: str, scale: Sequence = (), *, table: Mapping) -> Said | str:
     """What double brackets hold: one of a table's signs."""
     bare = re.sub(r"[\s*_]", "", line.upper())
     if bare in table:
-        return Said(choice=table[bare], strong=">>" in bare if bare in DEGREES else None)
+        return Said(choice=table[bare])
     said = _no_value(line, "choice")
     return f"{OFF_SCALE} of {', '.join(table)}" if said == MORE else said
 

@@ -57,7 +57,7 @@ CONVERSATIONS = {"llava": VICUNA_V1, "llava_onevision": QWEN_1_5}
 
 # --- wordings
 
-TEMPLATES: dict[str, Template] = {}
+TEMPLATES: dict = {}
 """The wordings by name."""
 
 
@@ -67,6 +67,7 @@ def _text(name: str) -> str:
 
 def _add(name: str, conversation: Conversation, source: str, **fields: Any) -> None:
     """One wording, whose text is the file of its name."""
+    fields = {"marker": ""} | fields
     TEMPLATES[name] = Template(name, source, conversation, _text(name), **fields)
 
 
@@ -75,11 +76,13 @@ _add(
     "prometheus-vision",
     VICUNA_V1,
     "kaistAI/prometheus-vision sample_eval_data.jsonl, sample_train_data.json",
+    marker="[RESULT]",
 )
 _add(
     "prometheus-vision-readme",
     VICUNA_V1,
     "prometheus-eval/prometheus-vision README.md (formerly kaistAI/prometheus-vision)",
+    marker="[RESULT]",
 )
 
 # Prometheus and Prometheus 2, which read no images.
@@ -94,6 +97,7 @@ _add(
     LLAMA_2,
     "prometheus-eval/prometheus evaluation/benchmark/data/vicuna_eval.json; without the stray"
     " quote, comma and line feed that end each prompt of that file",
+    marker="[RESULT]",
     sees_images=False,
 )
 _add(
@@ -101,6 +105,7 @@ _add(
     MISTRAL,
     f"{_PROMETHEUS_2} (ABS_SYSTEM_PROMPT, ABSOLUTE_PROMPT, ABSOLUTE_PROMPT_WO_REF,"
     " SCORE_RUBRIC_TEMPLATE)",
+    marker="[RESULT]",
     sees_images=False,
 )
 _add(
@@ -108,15 +113,16 @@ _add(
     MISTRAL,
     f"{_PROMETHEUS_2} (REL_SYSTEM_PROMPT, RELATIVE_PROMPT, RELATIVE_PROMPT_WO_REF; the rubric as"
     " load_rubric gives it there: the criteria in brackets, without levels)",
+    marker="[RESULT]",
     sees_images=False,
     **_RELATIVE,
 )
 
 # LLaVA-Critic. The slip "answer answers" and the blank at the end of the pointwise one are its own.
 _CRITIC = "lmms-lab/llava-critic-7b README.md (the same text in its model card's quick start)"
-_OUT_OF_100 = {"scale": (0, 100), "marker": "", "format": "llava-critic"}
+_OUT_OF_100 = {"scale": (0, 100), "format": "llava-critic"}
 _add("llava-critic", QWEN_1_5, _CRITIC, **_OUT_OF_100)
-_add("llava-critic-pair", QWEN_1_5, _CRITIC, marker="", format="llava-critic-pair")
+_add("llava-critic-pair", QWEN_1_5, _CRITIC, format="llava-critic-pair")
 _add(
     "llava-critic-rubric",
     QWEN_1_5,
@@ -132,8 +138,8 @@ _CRITIC_R1 = (
     " behind LLaVA-Critic's question. The code that words its question is not published, so that"
     " this question, without LLaVA-Critic's last line, is our choice"
 )
-_add("llava-critic-r1", MESSAGES, _CRITIC_R1, scale=(0, 100), marker="", format="boxed-score")
-_add("llava-critic-r1-pair", MESSAGES, _CRITIC_R1, marker="", format="boxed")
+_add("llava-critic-r1", MESSAGES, _CRITIC_R1, scale=(0, 100), format="boxed-score")
+_add("llava-critic-r1-pair", MESSAGES, _CRITIC_R1, format="boxed")
 
 # UnifiedReward: LLaVA-OneVision's checkpoints, and Qwen2.5-VL's with a wording of their own.
 _UNIFIED = "CodeGoat24/UnifiedReward@ff6f520"
@@ -149,14 +155,12 @@ _add(
     "unified-reward-pair",
     QWEN_1_5,
     f"{_UNDERSTANDING}/pair_rank_image_understanding.py, which does not read its answers",
-    marker="",
     format="llava-critic-pair",
 )
 _add(
     "unified-reward-answers",
     QWEN_1_5,
     f"{_UNIFIED} benchmark_evaluation/LLaVA_evaluation/test_llava_vlrewardbench.py",
-    marker="",
     format="unified-reward",
 )
 _add(
@@ -170,7 +174,6 @@ _add(
     QWEN_1_5,
     f"{_UNIFIED} UnifiedReward-Think/inference_llava/image_understanding/"
     "infer_cot_image_understanding.py",
-    marker="",
     format="think-answer",
 )
 _add(
@@ -178,7 +181,6 @@ _add(
     MESSAGES,
     f"{_UNIFIED} UnifiedReward-Think/benchmark_evaluation/vLLM_qwen3_evaluation/"
     "test_qwen3vl_vlreward_bench.py",
-    marker="",
     format="think-answer",
 )
 
@@ -186,7 +188,6 @@ _add(
     "r1-reward",
     MESSAGES,
     "yfzhang114/r1_reward@3693413 inference/VL-Reward-Bench/r1_reward.py",
-    marker="",
     format="think-answer",
 )
 
@@ -196,7 +197,6 @@ _add(
     MESSAGES,
     "Skywork/Skywork-VL-Reward-7B README.md; allenai/reward-bench@218337c"
     " rewardbench/models/skyvl.py",
-    marker="",
     reply="{response}",
 )
 
@@ -239,7 +239,7 @@ _ASKED_BY = (
     " known"
 )
 _CAPTIONS = replace(MESSAGES, system=_CHECKER)
-_TWO_SCORES = {"scale": (1, 10), "marker": "", "format": "reference-scores"}
+_TWO_SCORES = {"scale": (1, 10), "format": "reference-scores"}
 _add(
     "llava-bench-wild",
     _CAPTIONS,
@@ -275,14 +275,12 @@ _add(
     "wildvision",
     replace(QWEN_1_5, opening=QWEN_1_5.opening.replace(_ASSISTANT, _ARENA), system=_ARENA),
     f"{_LMMS}@01d6045 lmms_eval/tasks/wild_vision_bench/utils.py{_ASKED_BY}",
-    marker="",
     format="arena",
 )
 _add(
     "vl-rewardbench",
     MESSAGES,
     "vl-rewardbench/VL_RewardBench@9b10abd prompt.py, inference_hf.py",
-    marker="",
     format="vl-rewardbench",
 )
 _add(
@@ -291,6 +289,5 @@ _add(
     "facebookresearch/MMRB2@1a09882 evaluate/generate_judgements/evaluator_apis/llm_judges/"
     "evaluation_prompts.py (get_reasoning_prompt), api_pairwise_evaluator.py. There each part is a"
     " message part of its own, with the image where it stands in the task; here they are one text",
-    marker="",
     format="json-choice",
 )

@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from vjudge.runs import shortened
+from vjudge.records import brief
 
 ANSWERS = ("left", "right", "both good", "both bad")
 """Which of two feedbacks is better.
@@ -178,7 +178,7 @@ class VoteLog:
         if all(isinstance(name, str) for name in names):
             kind = TYPES.get(field)
         if kind is None or not isinstance(value, (kind, type(None))):
-            what = f"the {shortened(field)} {shortened(value)} is not a vote"
+            what = f"the {brief(field)} {brief(value)} is not a vote"
             raise ReviewError(f"{where}: {what}; correct or remove it, or use another folder")
         about: Any = ()
         if field == "tags" and value:
@@ -187,5 +187,5 @@ class VoteLog:
             about = (value,)
         unknown = set(about).difference(self.judges, ANSWERS[2:])
         if unknown:
-            what = f"a vote about {shortened(min(unknown))}, not under review"
+            what = f"a vote about {brief(min(unknown))}, not under review"
             raise ReviewError(f"{where}: {what}; use another folder")
