@@ -62,14 +62,14 @@ def crowded(fig: Figure) -> list[tuple[str, ...]]:
     return found + [(visible[i].get_text(), visible[j].get_text()) for i, j in pairs]
 
 
-def run(judges: int, n: int = 120, *, means: bool = False, top: int = 5) -> pd.DataFrame:
+def run(judges: int, *, means: bool = False, n: int = 120) -> pd.DataFrame:
     """Verdicts of several judges of one collection; with `means`, gold is a mean of three raters."""
     rng = np.random.default_rng(0)
-    gold = np.resize(np.arange(1.0, top + 1), n)
-    people = np.clip(gold[:, None] + rng.integers(-1, 2, (n, 3)), 1, top)
+    gold = np.resize(np.arange(1.0, 6), n)
+    people = np.clip(gold[:, None] + rng.integers(-1, 2, (n, 3)), 1, 5)
     parts = []
     for place, judge in enumerate(NAMES[:judges]):
-        score = np.clip(np.round(gold + rng.normal(0, 0.3 + 0.25 * place, n)), 1, top)
+        score = np.clip(np.round(gold + rng.normal(0, 0.3 + 0.25 * place, n)), 1, 5)
         score[[3, 44, 90]] = np.nan
         words = (20 + 4 * gold + rng.integers(0, 30, n)).astype(int)
         part = pd.DataFrame({"judge": judge, "id": np.arange(n), "score": score})
@@ -97,7 +97,7 @@ def pearson(judges: int, benchmarks: int = 3) -> pd.DataFrame:
 
 def comparisons(judges: int) -> pd.DataFrame:
     verdicts = run(judges)
-    scores = verdicts.pivot(index="id", columns="judge", values="score")[NAMES[:judges]]
+    scores = verdicts.pivot(index="id", columns="judge", values="score")
     return metrics.compare_judges(verdicts["gold"][: len(scores)], scores, n_resamples=200)
 
 
@@ -109,13 +109,6 @@ def answers(judges: int) -> dict[tuple[str, str], pd.DataFrame]:
     ):
         counts = [(21, 36, 57, 21), (26, 30, 70, 9), (1, 120, 8, 6)][k % 3]
         tables[pair] = metrics.feedback_preference(np.repeat(words, counts))
-    return tables
-
-
-def wins(judges: int) -> dict[tuple[str, str], pd.DataFrame]:
-    tables = {}
-    for k, pair in enumerate(itertools.combinations(NAMES[:judges], 2)):
-        tables[pair] = metrics.win_rate(["a"] * (45 + 5 * k) + ["b"] * 31 + [None])
     return tables
 
 
@@ -172,7 +165,6 @@ FIGURES: dict[str, Callable[[int, Options], Figure]] = {
     "heatmap": lambda k, o: plots.heatmap(pearson(k, 1 + k % 5), **o),
     "ranks": lambda k, o: plots.rank_heatmap(pearson(k, 5), **o),
     "who beats whom": lambda k, o: plots.who_beats_whom(comparisons(k), **o),
-    "wins": lambda k, o: plots.win_matrix(wins(k), **o),
     "forest": lambda k, o: plots.forest(pearson(k, 1), ceiling=0.86, **o),
     "long lines": lambda k, o: plots.forest(pearson(2, 1).assign(judge=[LONG, *NAMES[:2]]), **o),
     "multiples": lambda k, o: plots.forest(pearson(k, 5), panel="benchmark", shared=True, **o),

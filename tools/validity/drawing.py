@@ -72,7 +72,7 @@ def levels(cells: pd.DataFrame) -> Figure:
 
 
 def _dots(
-    ax: Axes, cells: pd.DataFrame, cases: list[Any], value: str, kinds: dict[str, dict[str, str]]
+    ax: Axes, cells: pd.DataFrame, cases: list[Any], value: str, kinds: dict[str, Any]
 ) -> None:
     nominal, low, high = LEVELS[value]
     ax.axvspan(low, high, color="#DDDDDD", lw=0, zorder=0)

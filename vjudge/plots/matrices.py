@@ -68,14 +68,14 @@ def rank_heatmap(table: pd.DataFrame, **options: Any) -> Figure:
     cells = {"estimate": ranks, "text": ranks.map("{:.3g}".format), "bold": ranks == 1}
     grid = pd.concat(cells, axis=1)
     with page(**options) as paper:
-        ends = {"vmin": 0, "vmax": len(ranks) + 1}
         fig = _matrix(
             paper,
             grid,
             ranks.index,
             ranks.columns,
             cmap="Blues_r",
-            **ends,
+            vmin=0,
+            vmax=len(ranks) + 1,
         )
         return paper.finish(fig, "Bold: rank 1; judges equal to three decimals share a rank")
 
@@ -177,7 +177,7 @@ def _matrix(
     texts = texts.fillna("")
     if side < 0.6:  # too narrow for an interval
         texts = texts.map(lambda text: text.partition("\n")[0] if side > 0.25 else " ")
-    upright = max(map(len, " ".join(columns).split())) > style.CHARACTERS * side
+    upright = max(map(len, " ".join(columns).replace("-", " ").split())) > style.CHARACTERS * side
     across = paper.fold(columns, side)
     if upright:
         across = paper.fold(columns, 1, max(1, int(8 * side)))

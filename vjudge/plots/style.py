@@ -58,7 +58,7 @@ PALE = "#8C8C8C"
 GREY = "#D9D9D9"
 
 
-def looks(names: Iterable[Any]) -> dict[Any, dict[str, str]]:
+def looks(names: Iterable[Any]) -> dict[Any, Any]:
     """A color and a marker for each name, by its place in the list.
 
     Pass the same list for every figure of a paper.

@@ -163,7 +163,7 @@ def report(
     >>> run = vj.load_judge("tiny", device="cpu").grade(items, mode="score", progress=False)
     >>> card = vj.report(run, n_resamples=200)  # or vj.report(judge, items) for the controls too
     >>> [part.name for part in card.parts]
-    ['agreement', 'length', 'failures', 'calibration']
+    ['agreement', 'failures', 'calibration']
     """
     plots.width(venue, "full")  # an unknown venue is refused before anything is graded
     items = None if items is None else data.canonical(data.rows_of(items))
