@@ -4,21 +4,14 @@ Each holds what a download would: weights as safetensors, config, tokenizer with
 preprocessing, chat template and, where the family has one, generation settings that an engine must not obey unasked.
 """
 
-from __future__ import annotations
-
 import json
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-import pytest
 import torch
 import transformers
-from packaging.version import Version
 from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
 from tokenizers import models as tokenizer_models
 from transformers import PreTrainedTokenizerFast
-from transformers.utils import is_torchvision_available
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
@@ -34,7 +27,7 @@ INST = (
     "{{ bos_token }}{% for m in messages %}[INST] {% for p in m.content %}{% if p.type == 'image' %}<image>\n"
     "{% else %}{{ p.text }}{% endif %}{% endfor %} [/INST]{% endfor %}"
 )
-LAYERS: dict[str, Any] = {"num_hidden_layers": 2, "initializer_range": 0.15}
+LAYERS = {"num_hidden_layers": 2, "initializer_range": 0.15}
 VISION = LAYERS | {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2}
 TEXT = LAYERS | {
     "hidden_size": 64,
@@ -46,9 +39,7 @@ TEXT |= {"head_dim": 16, "max_position_embeddings": 4096}
 GRID = [[16, 32], [32, 16], [32, 32]]
 
 
-def make_tokenizer(
-    specials: list[str], *, bos: str | None, eos: str, pad: str, template: str | None, **named: str
-) -> PreTrainedTokenizerFast:
+def make_tokenizer(specials, *, bos, eos, pad, template, **named):
     """A byte-level vocabulary with a family's special tokens; its processor asks for those of `named` by name."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = Tokenizer(
@@ -77,62 +68,54 @@ def make_tokenizer(
     return tokenizer
 
 
-def _save(
-    folder: Path, model: Any, tokenizer: Any, preprocessor: dict[str, Any], **processor: Any
-) -> Path:
+def _save(folder, kind, config, tokenizer, preprocessor=None, **processor):
+    """Write a network of this kind, "" for a language model, with what is read beside it."""
+    if kind:
+        model = getattr(transformers, f"{kind}ForConditionalGeneration")(config)
+    else:
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    if kind == "Gemma3":
+        projection = model.model.multi_modal_projector.mm_input_projection_weight
+        torch.nn.init.normal_(projection, std=0.2)
     model.eval().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    processor |= {"processor_class": preprocessor["processor_class"]} if processor else {}
-    for name, content in (("preprocessor", preprocessor), ("processor", processor)):
+    files = {"preprocessor": preprocessor, "processor": processor}
+    for name, content in files.items():
         if content:
+            content["processor_class"] = f"{kind}Processor"
             (folder / f"{name}_config.json").write_text(json.dumps(content))
-    # Sampling and penalties that the checkpoint's authors suggest: the judge's decoding is vjudge's to say.
+    # Sampling and penalties that the checkpoint's authors suggest: how to decode is vjudge's to say.
     settings = {"do_sample": True, "temperature": 0.1, "repetition_penalty": 1.5, "top_k": 1}
-    settings |= {
-        f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "pad")
-    }
     ends = [tokenizer.eos_token, *({"<end_of_turn>"} & tokenizer.get_added_vocab().keys())]
-    settings["eos_token_id"] = tokenizer.convert_tokens_to_ids(ends)
+    settings |= _ids(tokenizer) | {"eos_token_id": tokenizer.convert_tokens_to_ids(ends)}
     (folder / "generation_config.json").write_text(json.dumps(settings))
     return folder
 
 
-def _ids(tokenizer: Any) -> dict[str, Any]:
-    return {
-        name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")
-    }
+def _ids(tokenizer):
+    names = ("bos_token_id", "eos_token_id", "pad_token_id")
+    return {name: getattr(tokenizer, name) for name in names}
 
 
-def _text(kind: str, tokenizer: Any) -> dict[str, Any]:
-    return TEXT | _ids(tokenizer) | {"model_type": kind, "vocab_size": len(tokenizer)}
+def _text(kind, tokenizer, more=0, **settings):
+    sizes = {"model_type": kind, "vocab_size": len(tokenizer) + more}
+    return TEXT | _ids(tokenizer) | sizes | settings
 
 
-def _qwen(kind: str, folder: Path) -> Path:
-    specials = [
-        "<|im_start|>",
-        "<|im_end|>",
-        "<|vision_start|>",
-        "<|vision_end|>",
-        "<|image_pad|>",
-        "<|video_pad|>",
-    ]
+def _qwen(kind, folder):
+    names = ("image_pad", "video_pad", "vision_start", "vision_end")
+    marks = [f"<|{name}|>" for name in ("im_start", "im_end", *names)]
     written = CHATML.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>")
     tokenizer = make_tokenizer(
-        specials, bos=None, eos="<|im_end|>", pad="<|endoftext|>", template=written
+        marks, bos=None, eos="<|im_end|>", pad="<|endoftext|>", template=written
     )
-    named = {
-        "image": "image_pad",
-        "video": "video_pad",
-        "vision_start": "vision_start",
-        "vision_end": "vision_end",
-    }
-    ids = {
-        f"{name}_token_id": tokenizer.convert_tokens_to_ids(f"<|{token}|>")
-        for name, token in named.items()
-    }
+    ids = {}
+    for name in names:
+        token = tokenizer.convert_tokens_to_ids(f"<|{name}|>")
+        ids[f"{name.removesuffix('_pad')}_token_id"] = token
     rope = {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 10000.0}
-    text = TEXT | _ids(tokenizer) | {"vocab_size": len(tokenizer) + 3, "rope_parameters": rope}
-    vision = {"hidden_size": 32, "out_hidden_size": 64, "depth": 2, "num_heads": 2, "patch_size": 4}
+    text = _text(kind, tokenizer, 3, rope_parameters=rope)
+    del text["model_type"]
     family, own = {
         "qwen2_vl": ("Qwen2VL", {"embed_dim": 32, "hidden_size": 64, "mlp_ratio": 2}),
         "qwen2_5_vl": (
@@ -148,196 +131,163 @@ def _qwen(kind: str, folder: Path) -> Path:
             },
         ),
     }[kind]
+    vision = {"hidden_size": 32, "out_hidden_size": 64, "depth": 2, "num_heads": 2, "patch_size": 4}
     config = getattr(transformers, f"{family}Config")(
         text_config=text, vision_config=vision | own, **ids
     )
     preprocessor = {
-        "image_processor_type": "Qwen2VLImageProcessor"
-        if kind == "qwen2_vl"
-        else "Qwen2VLImageProcessorFast",
-        "processor_class": f"{family}Processor",
+        "image_processor_type": "Qwen2VLImageProcessor",
         **{"patch_size": 4, "merge_size": 2, "temporal_patch_size": 2},
         **{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]},
+        "size": {"shortest_edge": 64, "longest_edge": 2048},
     }
-    if kind != "qwen3_vl":
-        preprocessor |= {"min_pixels": 64, "max_pixels": 2048}
-    else:
-        preprocessor["size"] = {"shortest_edge": 64, "longest_edge": 2048}
-        video = preprocessor | {"video_processor_type": "Qwen3VLVideoProcessor"}
-        (folder / "video_preprocessor_config.json").write_text(json.dumps(video))
-    return _save(
-        folder,
-        getattr(transformers, f"{family}ForConditionalGeneration")(config),
-        tokenizer,
-        preprocessor,
-    )
+    return _save(folder, family, config, tokenizer, preprocessor)
 
 
-def _internvl(folder: Path) -> Path:
+def _internvl(folder):
     named = {
         "start_image_token": "<img>",
         "end_image_token": "</img>",
         "context_image_token": "<IMG_CONTEXT>",
+        "video_token": "<video>",
     }
-    named["video_token"] = "<video>"
-    written = CHATML.replace("IMAGE", "<IMG_CONTEXT>\n")
-    specials = ["<|im_start|>", "<|im_end|>", *named.values()]
     tokenizer = make_tokenizer(
-        specials, bos=None, eos="<|im_end|>", pad="<|endoftext|>", template=written, **named
+        ["<|im_start|>", "<|im_end|>", *named.values()],
+        bos=None,
+        eos="<|im_end|>",
+        pad="<|endoftext|>",
+        template=CHATML.replace("IMAGE", "<IMG_CONTEXT>\n"),
+        **named,
     )
+    sizes = {"image_size": [16, 16], "patch_size": [4, 4], "norm_type": "layer_norm"}
     config = transformers.InternVLConfig(
         text_config=_text("qwen2", tokenizer),
-        vision_config=VISION
-        | {"image_size": [16, 16], "patch_size": [4, 4], "norm_type": "layer_norm"},
+        vision_config=VISION | sizes,
         image_token_id=tokenizer.convert_tokens_to_ids("<IMG_CONTEXT>"),
         image_seq_length=4,
         downsample_ratio=0.5,
     )
-    size = {"size": {"height": 16, "width": 16}}
     preprocessor = {
         "image_processor_type": "GotOcr2ImageProcessorFast",
-        "processor_class": "InternVLProcessor",
-        **size,
+        "size": {"height": 16, "width": 16},
+        **{"crop_to_patches": False, "min_patches": 1, "max_patches": 4},
     }
-    preprocessor |= {"crop_to_patches": False, "min_patches": 1, "max_patches": 4}
-    video = {"video_processor_type": "InternVLVideoProcessor", **size}
-    (folder / "video_preprocessor_config.json").write_text(json.dumps(video))
-    model = transformers.InternVLForConditionalGeneration(config)
-    return _save(folder, model, tokenizer, preprocessor, image_seq_length=4)
+    return _save(folder, "InternVL", config, tokenizer, preprocessor, image_seq_length=4)
 
 
-def _gemma3(folder: Path) -> Path:
+def _gemma3(folder):
     named = {
         "boi_token": "<start_of_image>",
         "eoi_token": "<end_of_image>",
         "image_token": "<image_soft_token>",
     }
-    specials = ["<start_of_turn>", "<end_of_turn>", *named.values()]
     tokenizer = make_tokenizer(
-        specials, bos="<bos>", eos="<eos>", pad="<pad>", template=GEMMA, **named
+        ["<start_of_turn>", "<end_of_turn>", *named.values()],
+        bos="<bos>",
+        eos="<eos>",
+        pad="<pad>",
+        template=GEMMA,
+        **named,
     )
-    token = tokenizer.convert_tokens_to_ids
-    text = TEXT | _ids(tokenizer) | {"vocab_size": len(tokenizer) + 1, "query_pre_attn_scalar": 16}
+    boi, eoi, image = tokenizer.convert_tokens_to_ids(list(named.values()))
+    kinds = {"sliding_window": 32, "layer_types": ["sliding_attention", "full_attention"]}
+    text = _text("gemma3_text", tokenizer, 1, query_pre_attn_scalar=16, **kinds)
     config = transformers.Gemma3Config(
-        text_config=text
-        | {"sliding_window": 32, "layer_types": ["sliding_attention", "full_attention"]},
+        text_config=text,
         vision_config=VISION | {"image_size": 16, "patch_size": 4},
         mm_tokens_per_image=4,
-        image_token_index=token("<image_soft_token>"),
-        boi_token_index=token("<start_of_image>"),
-        eoi_token_index=token("<end_of_image>"),
+        image_token_index=image,
+        boi_token_index=boi,
+        eoi_token_index=eoi,
     )
     preprocessor = {
         "image_processor_type": "Gemma3ImageProcessor",
-        "processor_class": "Gemma3Processor",
-    }
-    preprocessor |= {
         "size": {"height": 16, "width": 16},
         "image_seq_length": 4,
-        "image_mean": [0.5, 0.5, 0.5],
+        **{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]},
     }
-    preprocessor |= {"image_std": [0.5, 0.5, 0.5], "do_pan_and_scan": None, "do_convert_rgb": None}
-    model = transformers.Gemma3ForConditionalGeneration(config)
-    torch.nn.init.normal_(model.model.multi_modal_projector.mm_input_projection_weight, std=0.2)
-    return _save(folder, model, tokenizer, preprocessor, image_seq_length=4)
+    return _save(folder, "Gemma3", config, tokenizer, preprocessor, image_seq_length=4)
 
 
-def _llava_next(folder: Path) -> Path:
-    tokenizer = make_tokenizer(
-        ["<image>"], bos="<s>", eos="</s>", pad="<pad>", template=INST, image_token="<image>"
-    )
-    config = transformers.LlavaNextConfig(
-        text_config=_text("mistral", tokenizer) | {"sliding_window": None},
-        vision_config=VISION
-        | {"model_type": "clip_vision_model", "image_size": 16, "patch_size": 8},
-        image_grid_pinpoints=GRID,
-        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
-        vision_feature_layer=-1,
-    )
-    preprocessor = {
-        "image_processor_type": "LlavaNextImageProcessor",
-        "processor_class": "LlavaNextProcessor",
-    }
-    preprocessor |= {"size": {"shortest_edge": 16}, "crop_size": {"height": 16, "width": 16}}
-    preprocessor |= {"image_grid_pinpoints": GRID}
-    processor = {
-        "vision_feature_select_strategy": "default",
-        "num_additional_image_tokens": 1,
-        "image_token": "<image>",
-    }
-    model = transformers.LlavaNextForConditionalGeneration(config)
-    return _save(folder, model, tokenizer, preprocessor, patch_size=8, **processor)
-
-
-def _llava(folder: Path) -> Path:
-    """LLaVA's class with another tower than CLIP's, so that its own processor prepares the images."""
-    tokenizer = make_tokenizer(
-        ["<image>"], bos="<s>", eos="</s>", pad="<pad>", template=INST, image_token="<image>"
-    )
-    config = transformers.LlavaConfig(
-        text_config=_text("llama", tokenizer),
-        vision_config=VISION
-        | {"model_type": "siglip_vision_model", "image_size": 16, "patch_size": 4},
-        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
-        vision_feature_layer=-1,
-        vision_feature_select_strategy="full",
-        image_seq_length=16,
-    )
-    preprocessor = {
-        "image_processor_type": "SiglipImageProcessor",
-        "processor_class": "LlavaProcessor",
-    }
-    preprocessor |= {"size": {"height": 16, "width": 16}}
-    model = transformers.LlavaForConditionalGeneration(config)
-    return _save(
-        folder, model, tokenizer, preprocessor, patch_size=4, vision_feature_select_strategy="full"
-    )
-
-
-def _onevision(folder: Path) -> Path:
-    """LLaVA-OneVision in the transformers layout: its images are prepared by vjudge, its chat template is its own."""
-    specials = ["<|im_start|>", "<|im_end|>", "<image>", "<video>"]
-    written = CHATML.replace("IMAGE", "<image>\n")
-    tokenizer = make_tokenizer(
-        specials, bos=None, eos="<|im_end|>", pad="<|endoftext|>", template=written
-    )
-    config = transformers.LlavaOnevisionConfig(
-        text_config=_text("qwen2", tokenizer),
-        vision_config=VISION
-        | {"model_type": "siglip_vision_model", "image_size": 16, "patch_size": 4},
-        image_grid_pinpoints=GRID,
+def _of_llava(kind, text, vision, preprocessor, folder, *, template=INST, more=None, **processor):
+    """A network of LLaVA's lineage, whose images stand at "<image>"."""
+    if template == INST:
+        tokenizer = make_tokenizer(
+            ["<image>"], bos="<s>", eos="</s>", pad="<pad>", template=INST, image_token="<image>"
+        )
+    else:
+        tokenizer = make_tokenizer(
+            ["<|im_start|>", "<|im_end|>", "<image>", "<video>"],
+            bos=None,
+            eos="<|im_end|>",
+            pad="<|endoftext|>",
+            template=template,
+        )
+    config = getattr(transformers, f"{kind}Config")(
+        text_config=_text(text, tokenizer, sliding_window=None),
+        vision_config=VISION | {"image_size": 16} | vision,
         image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
         video_token_index=tokenizer.convert_tokens_to_ids("<video>"),
         vision_feature_layer=-1,
+        **(more or {}),
     )
-    preprocessor = {
-        "image_processor_type": "LlavaOnevisionImageProcessor",
-        "processor_class": "LlavaOnevisionProcessor",
-    }
-    preprocessor |= {"size": {"height": 16, "width": 16}, "image_grid_pinpoints": GRID}
-    processor = {
-        "image_token": "<image>",
-        "video_token": "<video>",
-        "vision_feature_select_strategy": "full",
-    }
-    model = transformers.LlavaOnevisionForConditionalGeneration(config)
-    return _save(folder, model, tokenizer, preprocessor, num_image_tokens=16, **processor)
+    preprocessor = {"size": {"height": 16, "width": 16}} | preprocessor
+    return _save(folder, kind, config, tokenizer, preprocessor, **processor)
 
 
-def _idefics3(folder: Path) -> Path:
+SIGLIP = {"model_type": "siglip_vision_model", "patch_size": 4}
+_llava_next = partial(
+    _of_llava,
+    "LlavaNext",
+    "mistral",
+    {"model_type": "clip_vision_model", "patch_size": 8},
+    {
+        "image_processor_type": "LlavaNextImageProcessor",
+        "size": {"shortest_edge": 16},
+        "crop_size": {"height": 16, "width": 16},
+        "image_grid_pinpoints": GRID,
+    },
+    more={"image_grid_pinpoints": GRID},
+    patch_size=8,
+    vision_feature_select_strategy="default",
+    num_additional_image_tokens=1,
+    image_token="<image>",
+)
+# LLaVA's class with another tower than CLIP's, so that its own processor prepares the images.
+_llava = partial(
+    _of_llava,
+    "Llava",
+    "llama",
+    SIGLIP,
+    {"image_processor_type": "SiglipImageProcessor"},
+    more={"vision_feature_select_strategy": "full", "image_seq_length": 16},
+    patch_size=4,
+    vision_feature_select_strategy="full",
+)
+# In the transformers layout: its images are prepared by vjudge, its chat template is its own.
+_onevision = partial(
+    _of_llava,
+    "LlavaOnevision",
+    "qwen2",
+    SIGLIP,
+    {"image_processor_type": "LlavaOnevisionImageProcessor", "image_grid_pinpoints": GRID},
+    template=CHATML.replace("IMAGE", "<image>\n"),
+    more={"image_grid_pinpoints": GRID},
+    num_image_tokens=16,
+    image_token="<image>",
+    video_token="<video>",
+    vision_feature_select_strategy="full",
+)
+
+
+def _idefics3(folder):
     places = [f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)]
-    specials = [
-        "<fake_token_around_image>",
-        "<image>",
-        "<end_of_utterance>",
-        "<global-img>",
-        *places,
-    ]
+    marks = ["<fake_token_around_image>", "<image>", "<end_of_utterance>", "<global-img>"]
     written = INST.replace("<image>\n", "<image>").replace(
         " [/INST]", "<end_of_utterance>\nAssistant:"
     )
     tokenizer = make_tokenizer(
-        specials, bos="<s>", eos="<end_of_utterance>", pad="<pad>", template=written
+        [*marks, *places], bos="<s>", eos="<end_of_utterance>", pad="<pad>", template=written
     )
     config = transformers.Idefics3Config(
         text_config=_text("llama", tokenizer),
@@ -348,32 +298,23 @@ def _idefics3(folder: Path) -> Path:
     )
     preprocessor = {
         "image_processor_type": "Idefics3ImageProcessor",
-        "processor_class": "Idefics3Processor",
-    }
-    preprocessor |= {
         "size": {"longest_edge": 32},
         "max_image_size": {"longest_edge": 16},
         "do_image_splitting": True,
     }
-    model = transformers.Idefics3ForConditionalGeneration(config)
-    return _save(folder, model, tokenizer, preprocessor, image_seq_len=4)
+    return _save(folder, "Idefics3", config, tokenizer, preprocessor, image_seq_len=4)
 
 
-def _language(kind: str, folder: Path) -> Path:
+def _language(kind, folder):
     tokenizer = make_tokenizer([], bos="<s>", eos="</s>", pad="<unk>", template=None)
-    text = TEXT | _ids(tokenizer) | {"vocab_size": len(tokenizer) + 5}
     if kind == "bloom":
         sizes = {"hidden_size": 64, "n_layer": 2, "n_head": 4, "initializer_range": 0.15}
-        config: Any = transformers.BloomConfig(
-            vocab_size=len(tokenizer), **sizes, **_ids(tokenizer)
-        )
-    elif kind == "mixtral":
-        config = transformers.MixtralConfig(**text, num_local_experts=4)
-    elif kind == "mistral":
-        config = transformers.MistralConfig(**text, sliding_window=64)
+        config = transformers.BloomConfig(vocab_size=len(tokenizer), **sizes, **_ids(tokenizer))
     else:
-        config = transformers.LlamaConfig(**text)
-    return _save(folder, transformers.AutoModelForCausalLM.from_config(config), tokenizer, {})
+        own = {"mixtral": {"num_local_experts": 4}, "mistral": {"sliding_window": 64}}
+        text = _text(kind, tokenizer, 5, **own.get(kind, {}))
+        config = transformers.AutoConfig.for_model(**text)
+    return _save(folder, "", config, tokenizer)
 
 
 CHATS = {kind: partial(_qwen, kind) for kind in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")}
@@ -392,14 +333,8 @@ TEXTS = {  # architecture -> the conversation that its judges know
 }
 
 
-def make(kind: str, folder: Path) -> Path:
-    """Write the folder of one architecture: of `CHATS`, of `TEXTS`, or "onevision"; skips what can't be loaded here."""
-    if (
-        kind == "idefics3"
-        and not is_torchvision_available()
-        and Version(transformers.__version__) < Version("5.20")
-    ):
-        pytest.skip("older releases load Idefics3's processor with torchvision alone")
+def make(kind, folder):
+    """Write the folder of one architecture: of `CHATS`, of `TEXTS`, or "onevision"."""
     torch.manual_seed(0)
     folder.mkdir(parents=True, exist_ok=True)
     if kind == "onevision":

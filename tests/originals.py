@@ -8,6 +8,8 @@ import json
 import torch
 from safetensors.torch import save_file
 
+from vjudge.engines import Ask
+from vjudge.engines.batches import Call
 from vjudge.prompts import IMAGE
 
 SIDE, PATCH = 42, 14  # pixels: nine patches a tile
@@ -53,16 +55,20 @@ def question(conversation, text, n_images):
     return conversation.ask(parts)
 
 
-def forward(judge, text, images, **options):
-    """One pass of a judge's engine over a free question."""
-    prompt = question(judge.template.conversation, text, len(images))
-    return judge.engine.forward(prompt, images, **options)
+def forward(engine, prompt, images):
+    """One pass over a prompt: its ids, places of images among them, and its logits."""
+    call = Call(engine, [prompt], [images], Ask())
+    row = call.row(0)
+    assert call.source.fetch([row]), row.failure
+    with torch.no_grad():
+        inputs = call.source.inputs([row.ids], [row.keys])
+        return row.ids, engine.model.model(**inputs, use_cache=False).logits[0].float()
 
 
-def complete(judge, text, images, **options):
-    """The greedy answer of a judge's engine to a free question, as token ids."""
-    prompt = question(judge.template.conversation, text, len(images))
-    return list(judge.engine.complete(prompt, images, **options))
+def logits_of(judge, text, images=()):
+    """The logits after a free question, images first."""
+    prompt = question(judge.template.conversation, text, n_images=len(images))
+    return forward(judge.engine, prompt, images)[1]
 
 
 def write_llava15(folder, **settings):

@@ -77,8 +77,8 @@ def load_judge(
     else:
         from vjudge import models  # torch: seconds to import, so only for a model here
 
-        own = {name: options.pop(name) for name in ("image_mode", "threads") if name in options}
-        here = engines.HFEngine(models.load(name_or_path, **options), **own)
+        mode = options.pop("image_mode", None)
+        here = engines.HFEngine(models.load(name_or_path, **options), image_mode=mode)
     return _fitted(name_or_path, here, wording, exact=isinstance(template, Template))
 
 
@@ -378,8 +378,8 @@ def plan(judge: Judge, items: Any, *, by: str = "pairs", **options: Any) -> pd.D
     >>> import vjudge as vj
     >>> items = vj.load_collection("scenes", split="test", limit=10)
     >>> table = vj.plan(vj.load_judge("tiny", device="cpu"), items)
-    >>> table.loc[["images shown", "images encoded"], "planned"].tolist()
-    [10.0, 1.0]
+    >>> table.loc[["verdicts", "images shown"], "planned"].tolist()
+    [10.0, 10.0]
     """
     call = comparing.prepared(judge, items, options_of(**options), by=by)
     shown = [question.prompt for question in call.questions]

@@ -178,7 +178,6 @@ def test_verdicts_equal_the_transformers_engines(judge_of: Any, scenes: Any, mod
 
 CLOSE = {"max_new_tokens": 3, "closing": Closing("prometheus")}
 SCALED = {"marker": "[RESULT]", "scales": [FIVE, TEN, {}, TEN]}
-NAMED = {"criteria": [{"right": FIVE, "rude": TEN}] * 4}
 
 
 @pytest.mark.parametrize(
@@ -187,7 +186,6 @@ NAMED = {"criteria": [{"right": FIVE, "rude": TEN}] * 4}
         SCALED | CLOSE,
         SCALED | CLOSE | {"max_new_tokens": 64},
         SCALED | {"max_new_tokens": 64},
-        NAMED | CLOSE | {"closing": Closing("json")},
     ],
 )
 def test_answers_are_closed_and_long_scores_read_as_by_the_transformers_engine(
@@ -203,11 +201,10 @@ def test_answers_are_closed_and_long_scores_read_as_by_the_transformers_engine(
         batches = engine.answer(prompts, images, ask)
         answers.append(sorted(sum(batches, []), key=lambda answer: answer.index))
     for one, same in zip(*answers, strict=True):
-        for name in ("text", "finish", "closed", "closed_scores", "unclosed"):
+        for name in ("text", "finish", "closed", "unclosed"):
             assert getattr(one, name) == getattr(same, name)
         scale = ask.scale(one.index)
         assert (one.closed is not None) == (ask.max_new_tokens == 3 and bool(scale))
-        assert (one.closed_scores is not None) == bool(ask.criteria)
         if scale:
             assert set(one.score_logprobs) == set(scale)
             assert one.score_logprobs == pytest.approx(same.score_logprobs, abs=5e-3)

@@ -103,14 +103,18 @@ def test_bad_rows_and_options_are_all_named_before_any_work(items, tmp_path):
         judge.grade(items[:2], top_p=2.0, samples=0, seed=0.5)
 
 
-def test_a_plan_is_what_the_run_computes(judge):
-    """Counts are equal to the run's, and less than without sharing; what is not known says why."""
+def test_a_plan_and_what_the_run_computed(judge):
+    """Work is shared; what is not known before says why."""
     items = vj.load_collection("scenes", split="test", limit=20)
     run = judge.grade(items, max_new_tokens=4, progress=False)
     table = vj.plan(judge, items, max_new_tokens=4)
     plan, work = table["planned"], run.attrs["work"]
-    assert plan["prompt tokens"] == work["prompt_tokens"] == run["n_prompt_tokens"].sum()
-    assert plan["images encoded"] == work["images"] == len(set(items["group"]))
+    assert work["prompt_tokens"] == run["n_prompt_tokens"].sum()
+    assert work["computed_tokens"] < 0.8 * work["prompt_tokens"]
+    assert work["images"] == len(set(items["group"]))
+    assert plan["verdicts"] == plan["images shown"] == len(run)
+    assert plan["new tokens"] == 80 and table.index[plan.isna()].tolist() == ["total"]
+    assert "not measured" in table.loc["total", "note"]
     candidates = [{**items[0], "responses": ["one", "two", "three"]}]
     assert vj.plan(judge, candidates, by="scores").loc["verdicts", "planned"] == 3
     with pytest.raises(ValueError, match="no wording for two"):

@@ -34,7 +34,6 @@ print(*{"torch"} & set(sys.modules))
         ("tiny", {"base_url": "x"}, "argument 'base_url'"),
         ("openai:m", {"foo": 1}, "argument 'foo'"),
         ("tiny", {"template": 5}, "template 5 is unknown"),
-        ("tiny", {"threads": 1.5}, "threads=1.5: use"),
     ],
 )
 def test_an_unsound_option_of_a_judge_is_named(name, options, message):

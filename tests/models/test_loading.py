@@ -33,39 +33,9 @@ def edit(file, **changes):
 @pytest.mark.parametrize("name", ["large", "a/b/c", "/no/such/folder", "two words/x"])
 def test_unknown_name_says_what_exists(name):
     with pytest.raises(
-        ValueError, match=r"no judge .* one of 'tiny', .*'tiny-policy', nor a folder, nor a hub id"
+        ValueError, match="no judge .*'tiny', 'tiny-policy'.*, nor a folder, nor a hub id"
     ):
         models.locate(name)
-
-
-def test_without_a_connection_the_hub_is_asked_once_and_its_cache_is_looked_at(
-    monkeypatch,
-):
-    """huggingface_hub by itself tries for half a minute, at every file."""
-    probes = []
-
-    def head(url, timeout):
-        probes.append(timeout)
-        raise OSError("name or service not known")
-
-    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: SimpleNamespace(head=head))
-    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it waited to try again"))
-    with pytest.raises(
-        ValueError, match="can't be reached from here, and the local cache does not hold it"
-    ):
-        models.load("some/judge", device="cpu")
-    assert 1 <= len(probes) <= 2 and max(probes) <= 10
-
-
-def test_names_of_families_and_what_a_training_wrote(folder):
-    with pytest.raises(
-        ValueError, match="is a family of judges; .*'kaist-ai/prometheus-vision-13b-v1.0'.*'tiny'"
-    ):
-        models.load("prometheus-vision")
-    out = folder.parent / "ft1"
-    out.mkdir()
-    folder.rename(out / "judge")
-    assert models.locate(out) == out / "judge" == models.load(out, device="cpu").path
 
 
 def test_a_hub_checkpoint_is_checked_before_its_weights_are_fetched(folder, tmp_path, monkeypatch):
@@ -73,7 +43,7 @@ def test_a_hub_checkpoint_is_checked_before_its_weights_are_fetched(folder, tmp_
     copy.mkdir()
     fetched = []
 
-    def snapshot(name, revision, allow_patterns, **_):
+    def snapshot(name, revision, allow_patterns):
         assert (name, revision) == ("some/judge", "abc")
         fetched.append([])
         for file in sorted(folder.iterdir()):
@@ -83,15 +53,13 @@ def test_a_hub_checkpoint_is_checked_before_its_weights_are_fetched(folder, tmp_
                     shutil.copy(file, copy)
         return str(copy)
 
-    hub = SimpleNamespace(head=lambda *_, **__: None)
-    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: hub)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     for stray in ("pytorch_model.bin", "consolidated.pth", "code.py"):
         (folder / stray).touch()
     files = [SimpleNamespace(rfilename="model.safetensors", size=1 << 60)]
     listed = SimpleNamespace(siblings=files)
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *_, **__: listed)
-    with pytest.raises(ValueError, match="does not fit: its weights take 10.*GiB in float32"):
+    with pytest.raises(ValueError, match="does not fit: its weights take 10.*GiB"):
         models.load("some/judge", revision="abc", device="cpu")
     (settings,) = fetched
     assert "config.json" in settings and "model.safetensors" not in settings
@@ -103,10 +71,10 @@ def test_a_hub_checkpoint_is_checked_before_its_weights_are_fetched(folder, tmp_
 @pytest.mark.parametrize(
     ("way", "free", "message"),
     [
-        ({}, 9, "does not fit: its weights take 9.3 GiB in float32, and 9.0 GiB are free on cpu"),
+        ({}, 9, "does not fit: its weights take 9.3 GiB, and 9.0 GiB are free on cpu"),
         ({}, 10, None),
         ({"dtype": "bfloat16"}, 5, None),
-        ({"quantization": "8bit"}, 2, "2.3 GiB in 8bit, and 2.0 GiB .*quantization='8bit' or '4b"),
+        ({"quantization": "8bit"}, 2, "2.3 GiB, and 2.0 GiB .*quantization='8bit' or '4b"),
         ({"quantization": "4bit"}, 2, None),
         ({"device_map": "auto"}, 1, None),  # accelerate places what fits
     ],
@@ -121,7 +89,8 @@ def test_what_does_not_fit_is_refused_with_its_remedies(
     (tmp_path / "config.json").write_text('{"model_type": "llama", "dtype": "bfloat16"}')
     (tmp_path / "model.safetensors").touch()
     os.truncate(tmp_path / "model.safetensors", 5 * 10**9)
-    monkeypatch.setattr(placement, "free_bytes", lambda device: free << 30)
+    memory = SimpleNamespace(available=free << 30)
+    monkeypatch.setattr(placement.psutil, "virtual_memory", lambda: memory)
     options = {"dtype": "float32", **way}
     if "device_map" not in way:
         options["device"] = "cpu"
@@ -136,30 +105,28 @@ def test_weights_that_fit_only_in_part(folder):
     name = next(key for key in weights if key.endswith("linear_2.weight"))
     last = weights.pop(name)
     faults = {
-        "missing": {},
-        "unexpected": {name: last, "stray": last.clone()},
-        "mismatched": {name: last[:-1].clone()},
+        "missing or unexpected, such as .*linear_2.weight": {},
+        "missing or unexpected, such as stray": {name: last, "stray": last.clone()},
+        "can't be read from": {name: last[:-1].clone()},
     }
-    for fault, change in faults.items():
+    for message, change in faults.items():
         save_file(weights | change, file, metadata={"format": "pt"})
-        message = rf"do not fit its config.json \(1 {fault}, such as (\S*linear_2.weight|stray)\)"
         with pytest.raises(ValueError, match=message):
             models.load(folder, device="cpu")
 
 
 def test_fingerprint_follows_the_content(folder, random_judge, monkeypatch):
-    weights = models.weights_fingerprint(folder)
-    settings = models.settings_fingerprint(folder)
-    assert weights == models.weights_fingerprint(random_judge), "the same bytes elsewhere"
+    before = models.fingerprint(folder)
+    assert before == models.fingerprint(random_judge), "the same bytes elsewhere"
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", lambda *_: pytest.fail("an unchanged file is read again"))
-        assert models.weights_fingerprint(folder) == weights
+        assert models.fingerprint(folder) == before
+    edit(folder / "tokenizer_config.json", model_max_length=7)
+    changed = models.fingerprint(folder)
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"\0")
     os.utime(file, ns=(1, 1))
-    edit(folder / "tokenizer_config.json", model_max_length=7)
-    assert models.weights_fingerprint(folder) != weights
-    assert models.settings_fingerprint(folder) != settings
+    assert len({before, changed, models.fingerprint(folder)}) == 3
 
 
 # Made to hang or to confuse
@@ -185,7 +152,7 @@ def test_numbers_that_nothing_can_be_built_with(folder, file, field, value):
     part = settings.setdefault(outer, {}) if outer else settings
     part[last] = value
     path.write_text(json.dumps(settings))
-    with pytest.raises(ValueError, match=rf"{file} says {last} = .*a number from .* is possible"):
+    with pytest.raises(ValueError, match=rf"{file} .*{last} = .*from 1 to .* is possible"):
         models.load(folder, device="cpu")
 
 
@@ -213,7 +180,6 @@ def test_files_that_are_damaged_or_missing(folder, content):
     ("kind", "message"),
     [
         ("clip", "'clip'.*supported is"),
-        ("whisper", "is an encoder-decoder"),
         ("blip-2", "'blip-2', which reads no chat with images in it"),
     ],
 )
@@ -223,11 +189,9 @@ def test_settings_of_the_wrong_kind(folder, kind, message):
         models.load(folder, device="cpu")
 
 
-def test_smolvlm_needs_no_torchvision_and_names_what_it_needs(tmp_path, monkeypatch):
+def test_smolvlm_names_the_package_that_it_lacks(tmp_path, monkeypatch):
     folder = make("idefics3", tmp_path / "smolvlm")  # the same network under an older name
     edit(folder / "config.json", model_type="smolvlm")
-    edit(folder / "processor_config.json", processor_class="SmolVLMProcessor")
-    edit(folder / "preprocessor_config.json", processor_class="SmolVLMProcessor")
     processing = importlib.import_module("transformers.models.smolvlm.processing_smolvlm")
     monkeypatch.setattr(processing, "num2words", None)
     with pytest.raises(ValueError, match="needs a package that is missing: .*num2words"):

@@ -16,6 +16,7 @@ from PIL import Image  # noqa: E402
 from safetensors import safe_open  # noqa: E402
 
 from chatmodels import make  # noqa: E402
+from originals import forward  # noqa: E402
 from vjudge import load_judge, models, preference  # noqa: E402
 from vjudge.data import CollectionError  # noqa: E402
 from vjudge.preference import dpo  # noqa: E402
@@ -86,7 +87,7 @@ def test_prompts_and_pixels_give_the_logits_that_the_policy_answers_by(
         logits = policy.engine.model.model(**batch).logits
     for place, row in enumerate(rows * 2):
         n = int(completed[place].argmax())
-        alone = policy.engine.forward(preference.prompt_of(policy, row), row["images"]).logits
+        _, alone = forward(policy.engine, preference.prompt_of(policy, row), row["images"])
         assert len(alone) == batch["attention_mask"][place, :n].sum()
         own = logits[place, n - 1, : alone.shape[1]]
         torch.testing.assert_close(own, alone[-1], atol=1e-4, rtol=1e-3)
@@ -142,7 +143,7 @@ def test_an_interrupted_round_goes_on_and_ends_as_an_unbroken_one(
     last.with_name("checkpoint-99").mkdir()  # as a kill while it is written leaves it
     rest = train(random_judge, pairs, tmp_path / "cut", **options)
     assert [e["loss"] for e in rest["log"]] == [e["loss"] for e in whole["log"]] and batches
-    left = [models.weights_fingerprint(tmp_path / name) for name in ("cut", "whole")]
+    left = [models.fingerprint(tmp_path / name) for name in ("cut", "whole")]
     assert left[0] == left[1]
 
 

@@ -55,7 +55,7 @@ def logits_of(model, encoder, prompt, images):
     source = images_of(model)
     keys = source.keys([picture(image) for image in images])
     prompt, places = source.place(prompt, keys)
-    source.fetch(keys)
+    source.features = {key: source.fetched(key) for key in keys}
     ids = encoder.ids(prompt, image_tokens=places)
     return model.model(**source.inputs([ids], [keys])).logits[0]
 

@@ -27,7 +27,7 @@ from training_cases import (
 
 import vjudge as vj
 from chatmodels import CHATS, TEXTS
-from originals import forward
+from originals import logits_of
 from vjudge.data import CollectionError
 from vjudge.judge import load_judge
 from vjudge.prompts import TEMPLATES
@@ -50,7 +50,7 @@ def test_every_architecture_trains_loads_and_grades(kind, way, base_of, tmp_path
     run = judge.grade(rows_with_feedback(1), mode="score", progress=False)
     assert run["failure"].isna().all()
     before = load_judge(base_of(kind), device="cpu", template=wording)
-    logits = [forward(one, "Is it?", []).logits for one in (judge, before)]
+    logits = [logits_of(one, "Is it?") for one in (judge, before)]
     assert not torch.allclose(*logits, atol=1e-3)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from training_cases import QUIET, at_step, losses_of, rows_with_feedback, train
 
-from originals import forward
+from originals import logits_of
 from vjudge.judge import load_judge
 from vjudge.training.weights import part_of
 
@@ -79,7 +79,7 @@ def test_adapters_merged_and_kept_give_the_same_logits(random_judge, tmp_path):
     assert not (kept / "model.safetensors").exists()
     images = rows_with_feedback(1)[0]["images"]
     judges = [load_judge(folder, device="cpu") for folder in folders]
-    logits = [forward(judge, "What is it?", images).logits for judge in judges]
+    logits = [logits_of(judge, "What is it?", images) for judge in judges]
     assert torch.allclose(logits[1], logits[2], atol=1e-5)
     assert not torch.allclose(logits[0], logits[1], atol=1e-2)
     card = (kept / "README.md").read_text()

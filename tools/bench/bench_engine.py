@@ -96,7 +96,6 @@ class Ways:
         padded = torch.tensor([[0] * (width - len(row)) + row for row in ids])
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in ids])
         pictures = [image.convert("RGB") for place in places for image in self.work[place][1]]
-        beyond = range(model.vocabulary_size, model.model.config.text_config.vocab_size)
         with torch.inference_mode():
             written = model.model.generate(
                 input_ids=padded,
@@ -106,8 +105,7 @@ class Ways:
                 max_new_tokens=self.new,
                 eos_token_id=sorted(self.engine.ends),
                 pad_token_id=0,
-                suppress_tokens=[*model.non_text_token_ids, *beyond]
-                or None,  # as our engine: no words of an answer
+                suppress_tokens=list(model.non_text_token_ids),  # as our engine
             )[:, width:].tolist()
         texts = {}
         for place, row in zip(places, written, strict=True):
@@ -203,9 +201,7 @@ def middle_engine(tiny):
     processor = CLIPImageProcessorPil(
         size={"shortest_edge": side}, crop_size={"height": side, "width": side}
     )
-    return HFEngine(
-        replace(tiny.model, name="middle", model=model, image_processor=processor), threads=1
-    )
+    return HFEngine(replace(tiny.model, name="middle", model=model, image_processor=processor))
 
 
 def one_picture(n):

@@ -23,7 +23,7 @@ from vjudge import lazy
 
 if TYPE_CHECKING:
     from vjudge.engines.engine import Answer, Ask, Engine
-    from vjudge.engines.hf import Forward, HFEngine
+    from vjudge.engines.hf import HFEngine
     from vjudge.engines.ray import RayEngine
     from vjudge.engines.server import ServerEngine
     from vjudge.engines.tokens import Encoder
@@ -34,7 +34,6 @@ __all__ = [
     "Ask",
     "Encoder",
     "Engine",
-    "Forward",
     "RayEngine",
     "ServerEngine",
     "HFEngine",
@@ -42,7 +41,6 @@ __all__ = [
 ]
 _HOMES = dict.fromkeys(__all__, "engine") | {
     "Encoder": "tokens",
-    "Forward": "hf",
     "HFEngine": "hf",
 }
 _HOMES |= {"ServerEngine": "server", "VllmEngine": "vllm", "RayEngine": "ray"}

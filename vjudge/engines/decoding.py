@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from transformers import LogitsProcessor
+from transformers import (
+    LogitsProcessor,
+    LogitsProcessorList,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from vjudge.engines.engine import Ask
 from vjudge.engines.rows import Row
@@ -14,7 +21,7 @@ from vjudge.models import VisionLanguageModel
 
 
 class Writer(LogitsProcessor):
-    """Takes the logits of a step and says each row's next token, to `generate` too.
+    """Says each row's next token to `generate`: every other one is ruled out.
 
     The repetition penalty counts the prompt as published: LLaVA generates from embeddings, so there
     is none to count; vLLM, which ran Prometheus, and transformers count it.
@@ -25,90 +32,66 @@ class Writer(LogitsProcessor):
     ) -> None:
         self.model = model
         self.ends = ends
-        self.rows = list(rows)
-        self.ask = ask
-        self.ended: list[int] = []  # places of the rows that the last step ended
+        self.rows = rows
+        self.greedy = ask.temperature == 0
         self.random = [np.random.default_rng(row.seed) for row in rows]
-        self.counted: torch.Tensor | None = None  # (rows, vocabulary): what the penalty counts
+        self.penalty = None
+        if ask.repetition_penalty != 1:
+            self.penalty = RepetitionPenaltyLogitsProcessor(ask.repetition_penalty)
+        self.warpers = LogitsProcessorList()
+        if not self.greedy:
+            self.warpers.append(TemperatureLogitsWarper(float(ask.temperature)))
+            self.warpers.append(TopPLogitsWarper(ask.top_p))
 
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """What `generate` takes: every token but the next one is ruled out."""
-        tokens = self.step(scores.float())
-        return torch.full_like(scores, -torch.inf).scatter_(1, tokens[:, None], 0.0)
-
-    def keep(self, places: list[int]) -> None:
-        """Keep these rows alone, in this order."""
-        self.rows = [self.rows[place] for place in places]
-        self.random = [self.random[place] for place in places]
-        if self.counted is not None:
-            self.counted = self.counted[places]
-
-    def step(self, logits: torch.Tensor) -> torch.Tensor:
-        """The next token of each row from float32 logits (rows, vocabulary), changed in place."""
-        alive = [place for place, row in enumerate(self.rows) if not row.done]
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        """The scores (rows, vocabulary) that leave each row one token."""
+        # 1) choose a token a row
+        logits = scores.float()
         check_finite(self.model, self.rows, logits)
         self.model.mask_non_text(logits)
-        chances = self._penalized(logits)
-        if self.ask.temperature == 0:
+        chances = logits
+        if self.penalty is not None:
+            chances = self.penalty(self._counted(logits.device), logits)
+        if self.greedy:
             tokens = chances.argmax(-1)
         else:
             draws = [random.random() for random in self.random]
-            tokens = draw_tokens(chances, draws, self.ask.temperature, self.ask.top_p)
-        if self.counted is not None:
-            self.counted.scatter_(1, tokens[:, None], True)
-        written = tokens.tolist()
-        for place in alive:
-            self._write(self.rows[place], written[place], logits[place])
-        self.ended = [place for place in alive if self.rows[place].done]
-        return tokens
+            tokens = draw_tokens(self.warpers(input_ids, chances), draws)
+        # 2) put it behind the row, and note the distribution where a score begins
+        for place, token in enumerate(tokens.tolist()):
+            row = self.rows[place]
+            if not row.done:
+                if row.scale is not None and token in row.scale.steps[()]:
+                    row.logprobs[len(row.tokens)] = logprobs_of(row.scale.steps[()], logits[place])
+                row.tokens.append(token)
+                if token in self.ends:
+                    row.finish = "stop"
+                row.done = row.finish == "stop" or len(row.tokens) == row.limit
+            if row.done:
+                tokens[place] = min(self.ends)
+        return torch.full_like(scores, -torch.inf).scatter_(1, tokens[:, None], 0.0)
 
-    def _write(self, row: Row, token: int, logits: torch.Tensor) -> None:
-        """Put a token behind a row; where a score begins, note the distribution."""
-        if row.done:  # its logits are not finite
-            return
-        if row.scale is not None and token in row.scale.firsts:
-            row.logprobs[len(row.tokens)] = logprobs_of(row.scale.firsts, logits)
-        row.tokens.append(token)
-        if token in self.ends:
-            row.finish = "stop"
-        row.done = row.finish == "stop" or len(row.tokens) == row.limit
-
-    def _penalized(self, logits: torch.Tensor) -> torch.Tensor:
-        """The logits after the repetition penalty of Keskar et al., CTRL (arXiv 1909.05858)."""
-        penalty = self.ask.repetition_penalty
-        if penalty == 1.0:
-            return logits
-        if self.counted is None:
-            self.counted = torch.zeros_like(logits, dtype=torch.bool)
-            if self.model.kind != "llava":
-                for place, row in enumerate(self.rows):
-                    self.counted[place, row.ids] = True
-        penalized = torch.where(logits < 0, logits * penalty, logits / penalty)
-        return torch.where(self.counted, penalized, logits)
+    def _counted(self, device: torch.device) -> Any:
+        """The tokens that the penalty counts; shorter rows repeat their first one."""
+        counted = []
+        for row in self.rows:
+            read = [] if self.model.kind == "llava" else row.ids
+            counted.append([*read, *row.tokens])
+        longest = max(map(len, counted))
+        for ids in counted:
+            ids += (ids or [0])[:1] * (longest - len(ids))
+        return torch.tensor(counted, dtype=torch.long, device=device)
 
 
-def draw_tokens(
-    logits: torch.Tensor, draws: Sequence[float], temperature: float, top_p: float
-) -> torch.Tensor:
+def draw_tokens(scores: torch.Tensor, draws: Sequence[float]) -> torch.Tensor:
     """The token of each row at its draw in [0, 1), most probable tokens first."""
-    uniform = torch.tensor(draws, dtype=logits.dtype, device=logits.device)[:, None]
-    probabilities = (logits / temperature).softmax(-1)
-    probabilities, order = probabilities.sort(dim=-1, descending=True, stable=True)
-    kept = probabilities.cumsum(-1) - probabilities < top_p
-    reached = (probabilities * kept).cumsum(-1)
+    probabilities, order = scores.softmax(-1).sort(dim=-1, descending=True, stable=True)
+    reached = probabilities.cumsum(-1)
+    uniform = torch.tensor(draws, device=scores.device)[:, None]
     place = (reached <= uniform * reached[:, -1:]).sum(-1, keepdim=True)
-    # Rounding can put a draw near 1 past the last kept token.
-    last = kept.sum(-1, keepdim=True) - 1
+    # Rounding can put a draw near 1 past the last possible token.
+    last = (probabilities > 0).sum(-1, keepdim=True) - 1
     return order.gather(-1, torch.minimum(place, last)).squeeze(-1)
-
-
-def read(model: VisionLanguageModel, rows: Sequence[Row], logits: torch.Tensor) -> None:
-    """Note the distribution of each row's scale after its stem."""
-    check_finite(model, rows, logits)
-    model.mask_non_text(logits)
-    for row, line in zip(rows, logits, strict=True):
-        if row.failure is None and row.scale is not None:
-            row.logprobs[0] = logprobs_of(row.scale.reads(row.stem), line)
 
 
 def logprobs_of(tokens: list[int], logits: torch.Tensor) -> dict[int, float]:

@@ -7,7 +7,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from tqdm.auto import tqdm
@@ -120,25 +120,26 @@ class Ask:
 
     def check(self) -> list[str]:
         """What is unsound about these options, each with its remedy; empty for sound ones."""
+        rules = {
+            "mode": (self.mode in MODES, 'one of "feedback", "score", "value"'),
+            "temperature": (is_number(self.temperature), "0 for greedy, or a number above 0"),
+            "top_p": (is_number(self.top_p) and 0 < self.top_p <= 1, "a number in (0, 1]"),
+            "repetition_penalty": (
+                is_number(self.repetition_penalty) and self.repetition_penalty > 0,
+                "1 for none, or a number above 0",
+            ),
+            "batch_size": (
+                self.batch_size == "auto" or is_int_at_least(self.batch_size, 1),
+                '"auto" or a whole number from 1',
+            ),
+            "max_new_tokens": (is_int_at_least(self.max_new_tokens, 1), "a whole number from 1"),
+        }
         faults = []
-
-        def refuse(name: str, remedy: str) -> None:
-            faults.append(f"{name}={getattr(self, name)!r}: use {remedy}")
-
-        if self.mode not in MODES:
-            refuse("mode", f"one of {', '.join(map(repr, MODES))}")
-        if not is_number(self.temperature):
-            refuse("temperature", "0 for greedy decoding, or a number above 0")
-        if not is_number(self.top_p) or not 0 < self.top_p <= 1:
-            refuse("top_p", "a number in (0, 1]")
-        if not is_number(self.repetition_penalty) or self.repetition_penalty == 0:
-            refuse("repetition_penalty", "1 for none, or a number above 0")
-        if self.batch_size != "auto" and not is_int_at_least(self.batch_size, 1):
-            refuse("batch_size", '"auto" or a whole number from 1')
-        if not is_int_at_least(self.max_new_tokens, 1):
-            refuse("max_new_tokens", "a whole number from 1")
+        for name, (sound, remedy) in rules.items():
+            if not sound:
+                faults.append(f"{name}={getattr(self, name)!r}: use {remedy}")
         draws = (self.temperature, self.top_p, self.repetition_penalty) != (0, 1, 1)
-        if draws and self.mode in ("score", "value"):
+        if draws and self.mode != "feedback":
             faults.append(
                 f'mode="{self.mode}" draws nothing: leave temperature, top_p and'
                 " repetition_penalty out"
@@ -181,10 +182,7 @@ class Work:
     computed_tokens: int = 0  # of these, each shared one once
     new_tokens: int = 0
     images: int = 0
-    at_once: int = 0
-    threads: int = 0  # torch's on a CPU
     seconds: float = 0.0  # wall time
-    notes: list[str] = field(default_factory=list)  # such as why rows shared no prefixes
 
 
 class Quantity(NamedTuple):
@@ -223,23 +221,13 @@ class Engine(ABC):
 
     def plan(self, prompts: Sequence[Prompt], images: Sources, ask: Ask) -> list[Quantity]:
         """What `answer` would take, without running it; here only what the prompts show."""
-        n_images = sum(prompt.n_images for prompt in prompts)
-        n_characters = 0
-        for prompt in prompts:
-            n_characters += sum(len(part) for part in prompt.parts if isinstance(part, str))
-        note = "estimated, 4 characters each, as in English"
-        if n_images:
-            note += "; pictures come on top"
-        limit = ask.max_new_tokens
-        most = f"at most: every answer at its limit of {limit}"
-        if ask.mode != "feedback":
-            limit = 0 if ask.mode == "value" else 1
-            most = f"{limit} a prompt"
+        n_characters = sum(len(prompt.text) for prompt in prompts)
+        limit = {"feedback": ask.max_new_tokens, "score": 1, "value": 0}[ask.mode]
         return [
             Quantity("verdicts", len(prompts)),
-            Quantity("prompt tokens", n_characters / 4, "", note),
-            Quantity("images shown", n_images),
-            Quantity("new tokens", limit * len(prompts), "", most),
+            Quantity("prompt tokens", n_characters / 4, "", "estimated; pictures come on top"),
+            Quantity("images shown", sum(prompt.n_images for prompt in prompts)),
+            Quantity("new tokens", limit * len(prompts), "", f"at most: {limit} each"),
             Quantity("total", math.nan, "seconds", "not measured: time a part of the items"),
         ]
 
@@ -265,6 +253,5 @@ def say(line: str) -> None:
 
 def is_number(value: Any) -> bool:
     """Whether an option is a finite number, 0 or more."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    return math.isfinite(value) and value >= 0
+    kind = isinstance(value, int | float) and not isinstance(value, bool)
+    return kind and 0 <= value < math.inf

@@ -115,14 +115,14 @@ class Handshake:
         texts = self.ask.scale(row)
         served = self.scale(self.ask.marker, texts)
         if served is not None:
-            return served.scale.firsts if served.scale.tokens else None
+            return served.scale.steps[()] if served.scale.tokens else None
         letters = {text.strip()[:1] for text in texts.values()}  # "1" does not tell 1 from 10
         return [] if texts and len(letters) == len(texts) else None
 
     def _served(self, marker: str, texts: Texts) -> ServedScale | None:
         """A scale in the server's tokens; None where no text leads to one of its stems."""
         scale = Scale.read(marker, texts, self.encode)
-        if len(scale.firsts) > LISTED:
+        if len(scale.steps[()]) > LISTED:
             return None
         score = min(texts)
         before = self.encode(f".\n{marker}{texts[score]}")[: -len(scale.paths[score])]
@@ -132,7 +132,7 @@ class Handshake:
                 begun = marker + text[:end]
                 beginnings[tuple(self.encode(f".\n{begun}"))] = begun
         try:
-            behind = {stem: beginnings[(*before, *stem)] for stem in scale.stems}
+            behind = {stem: beginnings[(*before, *stem)] for stem in scale.steps}
         except KeyError:
             return None
         return ServedScale(scale, behind)

@@ -18,8 +18,8 @@ class Prefix:
     multimodal positions add to a token's number after it.
     """
 
-    ids: list[int] = field(default_factory=list)
-    keys: tuple[str, ...] = ()
+    ids: list[int]
+    keys: tuple[str, ...]
     states: list[Any] = field(default_factory=list)
     delta: int = 0
 
@@ -40,7 +40,7 @@ class Row:
     seed: int = 0
     scale: Scale | None = None
     stem: Stem = ()
-    prefix: Prefix = field(default_factory=Prefix)
+    prefix: Any = None  # a `Prefix`, where it is shared
     tokens: list[int] = field(default_factory=list)  # of its answer, the one that ended it too
     text: str = ""
     finish: str = "length"
@@ -50,19 +50,19 @@ class Row:
     readings: list[Row] = field(default_factory=list)
     score_logprobs: dict[int, float] | None = None
     value: float | None = None
-    to_close: list[Any] = field(default_factory=list)  # of `Ask.closings`, what is left
-    closed: dict[str, int] = field(default_factory=dict)
+    closing: bool = False  # whether what is read closes the answer
+    closed: int | None = None
     unclosed: str | None = None
 
     @property
     def own(self) -> int:
         """How many tokens stand after its prefix."""
-        return len(self.ids) - len(self.prefix.ids)
+        return len(self.ids) - (len(self.prefix.ids) if self.prefix else 0)
 
     def read_after(self, ids: Sequence[int], scale: Scale) -> None:
         """Have a scale read after `ids`, once behind each stem."""
         self.readings = []
-        for stem in scale.stems:
+        for stem in scale.steps:
             reading = Row(self.index, [*ids, *stem], self.keys, scale=scale, stem=stem)
             self.readings.append(reading)
 
@@ -75,78 +75,59 @@ class Row:
         if self.failure is not None:
             return
         if ask.closes(self.index, self.text, self.finish):
-            self.to_close = ask.closings(self.index)
-            self._close([*self.ids, *written], encoder, context)
-            return
-        step = None
-        if self.scale is not None:
+            self._close(ask, [*self.ids, *written], encoder, context)
+        elif self.scale is not None:
             step = encoder.verdict_step(written, self.scale)
-        if self.scale is None or step is None:
-            return
-        if self.scale.tokens:  # the distribution where the verdict was written
-            self.score_logprobs = self.scale.logprobs({(): self.logprobs[step]})
-        else:
-            self.read_after([*self.ids, *written[:step]], self.scale)
+            if step is None:
+                return
+            if self.scale.tokens:  # the distribution where the verdict was written
+                self.score_logprobs = self.scale.logprobs({(): self.logprobs[step]})
+            else:
+                self.read_after([*self.ids, *written[:step]], self.scale)
 
-    def settle(self, encoder: Encoder, context: int) -> bool:
-        """Take over what was read; whether another criterion is to be read now."""
+    def settle(self) -> None:
+        """Take over what was read."""
         for reading in self.readings:
             self.failure = self.failure or reading.failure
         if self.failure is not None or not self.readings:
-            return False
-        first = self.readings[0]
-        scale: Any = first.scale
+            return
+        scale: Any = self.readings[0].scale
         logprobs = scale.logprobs({one.stem: one.logprobs[0] for one in self.readings})
-        self.readings = []
-        if not self.to_close:
-            self.score_logprobs = logprobs
-            return False
-        name, _, _ = self.to_close.pop(0)
-        best = max(sorted(logprobs), key=logprobs.__getitem__)  # the lowest of equals
-        self.closed[name] = best
-        if not name:
-            self.score_logprobs = logprobs
-        if self.to_close:
-            self._close([*first.ids, *scale.paths[best]], encoder, context)
-        return bool(self.readings)
+        self.score_logprobs = logprobs
+        if self.closing:
+            self.closed = max(sorted(logprobs), key=logprobs.__getitem__)  # the lowest of equals
 
-    def _close(self, ids: Sequence[int], encoder: Encoder, context: int) -> None:
-        """Have the next scale read behind `ids` and what closes an answer."""
-        _, before, texts = self.to_close[0]
+    def _close(self, ask: Ask, ids: list[int], encoder: Encoder, context: int) -> None:
+        """Have the scale read behind `ids` and what closes an answer."""
+        name, before, texts = ask.closings(self.index)[0]
         try:
+            if name:
+                raise ValueError("only one verdict can be closed here, not named criteria")
             marker, scale = encoder.closing(before, texts)
         except ValueError as error:
             self.unclosed = str(error)
             return
-        n_tokens = self.n_prompt_tokens + len(ids) - len(self.ids) + len(marker)
-        if n_tokens + len(scale.stems[-1]) >= context:
-            self.unclosed = (
-                f"the model's context holds {context} tokens, which leaves no room behind the"
-                " answer"
-            )
-            return
         self.read_after([*ids, *marker], scale)
+        self.closing = True
+        n_places = self.n_prompt_tokens - len(self.ids)  # of images, where `ids` have one of each
+        if n_places + len(self.readings[-1].ids) >= context:
+            self.readings = []
+            self.unclosed = f"the model's context of {context} tokens leaves no room for a verdict"
 
     def answer(self, seconds: float) -> Answer:
         """What was written and read."""
-        closed = self.closed
-        logprobs = self.score_logprobs
         if self.failure is not None:
-            logprobs = None
-        if self.failure is not None or self.unclosed is not None:
-            closed = {}
-        named = {name: score for name, score in closed.items() if name}
+            self.score_logprobs = self.closed = None
         return Answer(
             self.index,
             self.text,
             n_prompt_tokens=self.n_prompt_tokens,
             n_new_tokens=len(self.tokens),
-            score_logprobs=logprobs,
+            score_logprobs=self.score_logprobs,
             finish=self.finish,
             seconds=seconds,
             failure=self.failure,
-            closed=closed.get(""),
-            closed_scores=named if named else None,
+            closed=self.closed,
             unclosed=self.unclosed,
             value=self.value,
         )

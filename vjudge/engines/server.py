@@ -295,7 +295,7 @@ class ServerCall:
             begun = begun.removeprefix(self.engine.conversation.reply)
         after = {}
         for stem, text in served.behind.items():
-            tokens = served.scale.reads(stem)
+            tokens = served.scale.steps[stem]
             body = messages(prompt, uris, begun + text) | self.sent
             body |= {"max_tokens": 1, "temperature": 0.0, "logprobs": True, "top_logprobs": LISTED}
             body |= {"logprob_token_ids": tokens, "return_tokens_as_token_ids": True}

@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokenizers import AddedToken
-
 from vjudge.engines.engine import Ask, Texts
-from vjudge.prompts import IMAGE, Control, Prompt
+from vjudge.prompts import Control, Prompt
 
 Stem = tuple[int, ...]
 
@@ -39,44 +37,33 @@ class Scale:
         shared = min(shared, min(map(len, written.values())) - 1)
         paths = {score: tuple(ids[shared:]) for score, ids in written.items()}
         if len(set(paths.values())) < len(paths):
-            raise ValueError(
-                f"this judge's vocabulary writes two scores of {sorted(paths)} alike"
-                f" after {marker!r}"
-            )
+            raise ValueError(f"two scores are written alike after {marker!r} by this vocabulary")
         return cls(marker, paths)
 
     @functools.cached_property
     def tokens(self) -> dict[int, int]:
         """Score -> its first token; empty where that doesn't tell the scores apart."""
         firsts = {score: path[0] for score, path in self.paths.items()}
-        if len(set(firsts.values())) < len(firsts):
-            return {}
-        return firsts
+        return firsts if len(set(firsts.values())) == len(firsts) else {}
 
     @functools.cached_property
-    def stems(self) -> list[Stem]:
-        """After which tokens to read a distribution: (), and all beginnings of several scores."""
-        if self.tokens:
-            return [()]
-        beginnings: set[Stem] = set()
+    def steps(self) -> dict[Stem, list[int]]:
+        """What is read: stem -> the tokens that go on to a score after it.
+
+        The stems are (), and all beginnings of several scores where one token does not suffice.
+        """
+        steps: dict[Stem, list[int]] = {}
         for path in self.paths.values():
-            beginnings.update(path[:end] for end in range(len(path)))
-        return sorted(beginnings, key=lambda stem: (len(stem), stem))
-
-    @functools.cached_property
-    def firsts(self) -> list[int]:
-        """The tokens that a score may begin with."""
-        return self.reads(())
-
-    def reads(self, stem: Stem) -> list[int]:
-        """The tokens whose log-probabilities are wanted after a stem."""
-        size = len(stem)
-        return sorted({p[size] for p in self.paths.values() if len(p) > size and p[:size] == stem})
+            for end, token in enumerate(path[:1] if self.tokens else path):
+                after = steps.setdefault(path[:end], [])
+                if token not in after:
+                    after.append(token)
+        return steps
 
     def logprobs(self, after: Mapping[Stem, Mapping[int, float]]) -> dict[int, float]:
         """The log-probability of each score's text.
 
-        `after` maps stem -> token -> log-probability, for the tokens in `reads`. A score that
+        `after` maps stem -> token -> log-probability, for the tokens in `steps`. A score that
         begins another one's text has what the longer ones leave of it.
         """
         if self.tokens:
@@ -111,23 +98,14 @@ class Encoder:
         first = tokenizer("").input_ids[:1]
         self.start = first if first == [tokenizer.bos_token_id] else []
         self._scales: dict[Any, Scale] = {}
-        # The unknown token is no control: it is how some vocabularies spell a character.
-        controls = {image_token_id, *tokenizer.all_special_ids}
-        for token, entry in tokenizer.added_tokens_decoder.items():
-            if entry.special:
-                controls.add(token)
-        controls -= {tokenizer.unk_token_id, None}
-        spelled = "".join(tokenizer.convert_ids_to_tokens(sorted(controls)))
-        if image_token_id in self.text_ids(spelled):
-            # Some checkpoints store the image token as an ordinary added token.
-            image_token = tokenizer.convert_ids_to_tokens(image_token_id)
-            special = AddedToken(image_token, special=True, normalized=False)
-            tokenizer.add_tokens([special], special_tokens=True)
         self._added: dict[str, int] = tokenizer.get_added_vocab()
-        found = sorted(controls.intersection(self.text_ids(spelled)))
-        if found:
-            names = tokenizer.convert_ids_to_tokens(found)
-            raise ValueError(f"this tokenizer reads {names} in plain text as control tokens")
+        # The unknown token is no control: it is how some vocabularies spell a character.
+        controls = {image_token_id, *tokenizer.all_special_ids} - {tokenizer.unk_token_id, None}
+        names = tokenizer.convert_ids_to_tokens(sorted(controls))
+        if controls.intersection(self.text_ids("".join(names))):
+            raise ValueError(
+                f"this tokenizer reads one of {names} in plain text as a control token"
+            )
 
     def text_ids(self, text: str) -> list[int]:
         """The ids of one chunk of plain text."""
@@ -155,10 +133,16 @@ class Encoder:
                 ids += self.text_ids(text)
                 text = ""
             if isinstance(part, Control):
-                ids += [self._control(part.text)] * part.times
+                if part.text not in self._added:
+                    raise ValueError(
+                        f"the conversation is written with {part.text!r}, which is no control token"
+                        " of this judge's vocabulary; use a template with the judge's own"
+                        " conversation"
+                    )
+                ids += [self._added[part.text]] * part.times
             elif image_tokens is None:
                 ids += self.image_ids
-            elif part is IMAGE:
+            else:
                 ids += self.image_ids[:1] * next(places)
         if text:
             ids += self.text_ids(text)
@@ -182,11 +166,9 @@ class Encoder:
         scale = self.scale(ask.marker, texts) if texts else None
         if not ask.scores:
             return self.ids(prompt, image_tokens=image_tokens), scale
-        if scale is None:
-            raise ValueError("a score pass needs a scale: this prompt has none")
         score = min(texts)
         ids = self.ids(prompt, suffix=texts[score], image_tokens=image_tokens)
-        return _up_to(ids, scale.paths[score]), scale
+        return _up_to(ids, self.scale(ask.marker, texts).paths[score]), scale
 
     def closing(self, marker: str, texts: Texts) -> tuple[list[int], Scale]:
         """What is put behind an answer to close it, up to the scores' own tokens; the scale."""
@@ -197,43 +179,15 @@ class Encoder:
         ids = self.text_ids(f"x{marker}{texts[score]}")
         return _up_to(ids, scale.paths[score])[start:], scale
 
-    def answered(
-        self, prompt: Prompt, answers: Sequence[str], *, image_tokens: Sequence[int] | None = None
-    ) -> tuple[list[int], list[list[int]]]:
-        """The ids of a prompt as a model is asked, and of each answer after it, for training.
-
-        An answer stands by itself where a vocabulary merges the two at their border, which
-        generation can't do.
-        """
-        question = self.ids(prompt, image_tokens=image_tokens)
-        size = len(question)
-        replies = []
-        for answer in answers:
-            whole = self.ids(prompt, suffix=answer, image_tokens=image_tokens)
-            merged = whole[:size] != question
-            replies.append(self.text_ids(answer) if merged else whole[size:])
-        return question, replies
-
     def text(self, ids: Sequence[int]) -> str:
         """The text of generated ids, special tokens spelled out: what was written is shown."""
-        text = self.tokenizer.decode(
-            ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
-        return str(text)
+        return str(self.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
 
     def verdict_step(self, ids: Sequence[int], scale: Scale) -> int | None:
         """The step at which an answer's verdict was written; None where it holds none."""
-        steps = (step for step, token in enumerate(ids) if token in scale.firsts)
+        steps = (step for step, token in enumerate(ids) if token in scale.steps[()])
         before = ((step, self.text(ids[:step])) for step in steps)
         return verdict_step(self.text(ids), scale.marker, before)
-
-    def _control(self, text: str) -> int:
-        if text not in self._added:
-            raise ValueError(
-                f"the conversation is written with {text!r}, which is no control token of this"
-                " judge's vocabulary; use a template with the judge's own conversation"
-            )
-        return self._added[text]
 
 
 def _up_to(ids: list[int], path: Stem) -> list[int]:

@@ -14,15 +14,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchFeature
 from transformers.image_processing_utils import select_best_resolution
 
-from vjudge.images import MAX_PIXELS, pad_to_square
+from vjudge.images import pad_to_square
 from vjudge.models import VisionLanguageModel
-from vjudge.models.placement import input_device, weight_of
 from vjudge.prompts import Prompt, split
 
 Size = tuple[int, int]  # (width, height) in pixels, as PIL has it
@@ -30,6 +27,8 @@ Prepared = tuple[torch.Tensor, Size, str]  # tiles (tiles, 3, side, side), size 
 Keys = Sequence[str]
 Ids = Sequence[Sequence[int]]
 Inputs = dict[str, Any]
+MODES = {"llava": ("crop", "pad"), "llava_onevision": ("anyres", "pad")}
+NARROW = 200  # times as long as wide: no model sees anything in such an image
 KINDS_OF_TOKEN = ("mm_token_type_ids", "token_type_ids")  # which tokens are an image's
 TEXT_INPUTS = ("input_ids", "attention_mask", "text_replacement_offsets", *KINDS_OF_TOKEN)
 
@@ -41,34 +40,53 @@ class CallImages:
     `inputs` makes what the model takes.
     """
 
-    def __init__(self, model: VisionLanguageModel) -> None:
+    def __init__(self, model: VisionLanguageModel, mode: str | None = None) -> None:
+        modes = ("", "")
+        if model.kind == "llava":
+            modes = MODES[model.model.config.model_type]
+        if mode is not None and mode not in modes:
+            raise ValueError(f"image_mode={mode!r}: use None, or for this judge one of {modes}")
+        self.modes = modes if mode is None else (mode, mode)
         self.model = model
         self.encoded = 0  # how many images were encoded
         self.features: dict[str, Any] = {}
-        self._pictures: dict[str, tuple[Any, str]] = {}  # key -> picture, mode
+        self.pictures: dict[str, tuple[Any, str]] = {}  # key -> picture, mode
+
+    def keys(self, pictures: Sequence[Any]) -> tuple[str, ...]:
+        """Name a prompt's pictures, equal ones alike."""
+        if pictures and not self.model.sees_images:
+            raise ValueError(
+                "this judge reads no images: use a template whose sees_images is False"
+            )
+        mode = self.modes[self.model.tiled and len(pictures) > 1]
+        keys = []
+        for picture in pictures:
+            key = f"{mode}:{picture.key}"
+            self.pictures.setdefault(key, (picture, mode))
+            keys.append(key)
+        return tuple(keys)
 
     def fetched(self, key: str) -> Any:
         """What `inputs` needs of an image: here the image, opened."""
-        return self._pictures[key][0].open()
+        return self.pictures[key][0].open()
 
-    def fetch(self, keys: Keys) -> dict[str, str]:
-        """Have these images ready; returns key -> why one can't be had.
+    def fetch(self, rows: Sequence[Any]) -> list[Any]:
+        """Have the images of rows ready; returns those whose images can be had, the others fail.
 
-        Others are dropped: neighbouring batches share some images, others hardly do.
+        Other images are dropped: neighbouring batches share some, others hardly do.
         """
-        self.features = {key: self.features[key] for key in keys if key in self.features}
-        broken = {}
-        for key in keys:
-            try:
-                if key not in self.features:
-                    self.features[key] = self.fetched(key)
-            except (ValueError, OSError) as error:
-                broken[key] = str(error)
-        return broken
-
-    def forget(self) -> None:
-        """Let go of the pictures that were named; `keys` names them anew."""
-        self._pictures.clear()
+        before = self.features
+        self.features = {}
+        for row in rows:
+            for key in row.keys:
+                try:
+                    if key in before:
+                        self.features[key] = before[key]
+                    elif key not in self.features:
+                        self.features[key] = self.fetched(key)
+                except (ValueError, OSError) as error:
+                    row.failure = str(error)
+        return [row for row in rows if row.failure is None]
 
 
 class ImageFeatures(CallImages):
@@ -80,30 +98,12 @@ class ImageFeatures(CallImages):
     several images, as in training.
     """
 
-    def __init__(self, model: VisionLanguageModel, mode: str | None = None) -> None:
-        super().__init__(model)
+    def __init__(self, model: VisionLanguageModel, mode: str | None) -> None:
+        super().__init__(model, mode)
         self.config = model.model.config
         self.processor = model.image_processor
-        self.modes = ("anyres", "pad") if model.tiled else ("crop", "pad")
-        if mode is not None and mode not in self.modes:
-            raise ValueError(
-                f"image_mode {mode!r} is unknown to this judge; use one of {self.modes}"
-            )
-        self.mode = mode
         self.side = int(self.config.vision_config.image_size)
         self.across = self.side // self.config.vision_config.patch_size  # patches along a tile
-
-    def keys(self, pictures: Sequence[Any]) -> tuple[str, ...]:
-        """Name a prompt's pictures, equal ones alike."""
-        mode = self.mode
-        if mode is None:
-            mode = self.modes[self.model.tiled and len(pictures) > 1]
-        keys = []
-        for picture in pictures:
-            key = f"{mode}:{picture.key}"
-            self._pictures.setdefault(key, (picture, mode))
-            keys.append(key)
-        return tuple(keys)
 
     def place(self, prompt: Prompt, keys: Keys) -> tuple[Prompt, list[int]]:
         """The prompt for the encoder, and the places that each of its images takes.
@@ -112,26 +112,21 @@ class ImageFeatures(CallImages):
         """
         places = []
         for key in keys:
-            picture, mode = self._pictures[key]
-            places.append(self.n_tokens(picture.size, mode))
+            picture, mode = self.pictures[key]
+            size = picture.size
+            n_tokens = self.model.tokens_per_image
+            narrow = max(size) > NARROW * min(size)
+            if mode == "anyres":
+                _, _, (height, width) = self._layout(size)
+                n_tokens = self.across**2 + height * (width + 1)
+                narrow = narrow or height < 1 or width < 1  # no row or column is left
+            if narrow:
+                raise ValueError(
+                    f"an image of {size[0]} x {size[1]} pixels is too narrow for this judge; crop"
+                    " it"
+                )
+            places.append(n_tokens)
         return prompt, places
-
-    def n_tokens(self, size: Size, mode: str) -> int:
-        """The places that an image takes in a prompt; ValueError for one that is too narrow."""
-        n_tokens = self.model.tokens_per_image
-        narrow = False
-        if mode == "anyres":
-            _, _, (height, width) = self._layout(size)
-            n_tokens = self.across**2 + height * (width + 1)
-            narrow = height < 1 or width < 1  # no row or column of features is left
-        if mode == "crop":
-            edge = dict(self.processor.size).get("shortest_edge", 0)
-            narrow = edge**2 * max(size) / min(size) > MAX_PIXELS  # once it is scaled
-        if narrow:
-            raise ValueError(
-                f"an image of {size[0]} x {size[1]} pixels is too narrow for this judge; crop it"
-            )
-        return n_tokens
 
     def inputs(self, ids: Ids, keys: Sequence[Keys]) -> Inputs:
         """What the model takes for rows, padded on the left, whose images were fetched."""
@@ -143,13 +138,12 @@ class ImageFeatures(CallImages):
     def fetched(self, key: str) -> torch.Tensor:
         """An image's features."""
         # One at a time: the last bits depend on who is encoded along.
-        (features,) = self.encode([self.prepare(key)])
         self.encoded += 1
-        return features
+        return self.encode(*self.prepare(key))
 
     def prepare(self, key: str) -> Prepared:
         """An image as it is encoded; a huge one that is padded is reduced first."""
-        picture, mode = self._pictures[key]
+        picture, mode = self.pictures[key]
         processor = self.processor
         image = picture.open()
         if mode == "pad":
@@ -158,47 +152,38 @@ class ImageFeatures(CallImages):
         if not self.model.tiled:
             tiles = processor(image, return_tensors="pt")["pixel_values"]
             return tiles, picture.size, mode
-        # transformers' tiles of 8-bit levels, made numbers as the original does, which rounds.
         grid = self.config.image_grid_pinpoints
         if mode == "pad":
             grid = [[self.side, self.side]]
-        levels = processor(
+        tiles = processor(
             image,
             size={"height": self.side, "width": self.side},
             image_grid_pinpoints=grid,
-            do_rescale=False,
-            do_normalize=False,
             return_tensors="pt",
         )["pixel_values"][0]
         if mode == "pad":
-            levels = levels[:1]  # the whole image stands first
-        mean = torch.tensor(processor.image_mean)[:, None, None]
-        std = torch.tensor(processor.image_std)[:, None, None]
-        return (levels.float() * np.float32(1 / 255) - mean) / std, picture.size, mode
+            tiles = tiles[:1]  # the whole image stands first
+        return tiles, picture.size, mode
 
-    def encode(self, images: Sequence[Prepared]) -> list[torch.Tensor]:
-        """Images' features as they stand in a prompt, (tokens, hidden) each."""
+    def encode(self, tiles: torch.Tensor, size: Size, mode: str) -> torch.Tensor:
+        """An image's features as they stand in a prompt, (tokens, hidden)."""
         inner = self.model.model.model
-        layers = self.config.vision_feature_layer
-        if isinstance(layers, int):
-            layers = [layers]
-        features = []
-        for tiles, size, mode in images:
-            pixels = tiles.to(input_device(inner.vision_tower), self.model.dtype)
-            states = inner.vision_tower(pixels, output_hidden_states=True).hidden_states
-            chosen = torch.cat([states[layer] for layer in layers], dim=-1)
-            if self.config.vision_feature_select_strategy == "default":
-                chosen = chosen[:, 1:]  # without the class token
-            projected = inner.multi_modal_projector(chosen)
-            packed = projected[0]
-            if self.model.tiled:
-                newline = weight_of(inner, "image_newline").to(projected)
-                rest = newline[None]
-                if mode == "anyres":
-                    rest = self._grid(projected[1:], newline, size)
-                packed = torch.cat([packed, rest])
-            features.append(packed)
-        return features
+        pixels = tiles.to(self.model.device, self.model.dtype)
+        states = inner.vision_tower(pixels, output_hidden_states=True).hidden_states
+        chosen = states[self.config.vision_feature_layer]
+        if self.config.vision_feature_select_strategy == "default":
+            chosen = chosen[:, 1:]  # without the class token
+        projected = inner.multi_modal_projector(chosen)
+        if not self.model.tiled:
+            return projected[0]
+        newline = inner.image_newline
+        if newline.device.type == "meta":  # accelerate's hook keeps it elsewhere
+            newline = inner._hf_hook.weights_map["image_newline"]
+        newline = newline.to(projected)
+        rest = newline[None]
+        if mode == "anyres":
+            rest = self._grid(projected[1:], newline, size)
+        return torch.cat([projected[0], rest])
 
     def _grid(self, tiles: torch.Tensor, newline: torch.Tensor, size: Size) -> torch.Tensor:
         """Lay the features of a grid's tiles out as one picture, a newline after each row."""
@@ -245,39 +230,25 @@ class ProcessedImages(CallImages):
     `features` are the opened images: they are encoded together with the prompts they stand in.
     """
 
-    def __init__(self, model: VisionLanguageModel, mode: str | None = None) -> None:
-        super().__init__(model)
-        if mode is not None:
-            raise ValueError(
-                f"image_mode {mode!r}: only LLaVA's families have modes, and this judge has none"
-            )
+    def __init__(self, model: VisionLanguageModel, mode: str | None) -> None:
+        super().__init__(model, mode)
         self.processor = model.processor
-        self._spelling: dict[tuple[Size, ...], list[Any]] = {}  # sizes -> parts of each image
-        added = model.tokenizer.added_tokens_decoder.values()
-        self._controls = sorted({str(entry) for entry in added if entry.special})
-
-    def keys(self, pictures: Sequence[Any]) -> tuple[str, ...]:
-        if pictures and self.processor is None:
-            raise ValueError(
-                "this judge reads no images: use a template whose sees_images is False"
-            )
-        for picture in pictures:
-            self._pictures.setdefault(picture.key, (picture, ""))
-        return tuple(picture.key for picture in pictures)
+        self.spelling: dict[tuple[Size, ...], list[Any]] = {}  # sizes -> parts of each image
 
     def place(self, prompt: Prompt, keys: Keys) -> tuple[Prompt, None]:
         """A prompt with each image's own tokens in its place, which the processor may refuse."""
         if not keys:
             return prompt, None
-        pictures = [self._pictures[key][0] for key in keys]
+        pictures = [self.pictures[key][0] for key in keys]
         sizes = tuple(picture.size for picture in pictures)  # these alone decide the tokens
-        if sizes not in self._spelling:
+        if sizes not in self.spelling:
             shown = [picture.open() for picture in pictures]
             outputs = self._process([shown], return_text_replacement_offsets=True)
             (images,) = outputs["text_replacement_offsets"]
-            written = [split(image["replacement"], self._controls) for image in images]
-            self._spelling[sizes] = written
-        return prompt.with_images(self._spelling[sizes]), None
+            added = self.model.tokenizer.added_tokens_decoder.values()
+            controls = [str(entry) for entry in added if entry.special]
+            self.spelling[sizes] = [split(image["replacement"], controls) for image in images]
+        return prompt.with_images(self.spelling[sizes]), None
 
     def inputs(self, ids: Ids, keys: Sequence[Keys]) -> Inputs:
         padded, mask = left_padded(ids, self.model.tokenizer.pad_token_id or 0, self.model.device)
@@ -285,12 +256,14 @@ class ProcessedImages(CallImages):
         shown = [[self.features[key] for key in row] for row in keys if row]
         if shown:
             outputs = self._process(shown, padding=True)
-            for name, tensor in outputs.items():
+            for name in outputs:
                 if name not in TEXT_INPUTS:
-                    inputs[name] = tensor
-                elif name in KINDS_OF_TOKEN and KINDS_OF_TOKEN[0] not in inputs:
+                    inputs[name] = outputs[name]
+            for name in KINDS_OF_TOKEN:
+                if name in outputs:
                     kinds = self.processor.create_mm_token_type_ids(padded.tolist())
                     inputs[name] = torch.tensor(kinds).to(mask) * mask
+                    break
             self.encoded += sum(map(len, shown))
         # The precision is for inputs with a fraction alone.
         return dict(BatchFeature(inputs).to(self.model.device, dtype=self.model.dtype))
@@ -302,18 +275,16 @@ class ProcessedImages(CallImages):
 
 def images_of(model: VisionLanguageModel, mode: str | None = None) -> CallImages:
     """The images of a call, by what kind of model reads them; ValueError for an unknown mode."""
-    if model.kind == "llava":
-        return ImageFeatures(model, mode)
-    return ProcessedImages(model, mode)
+    kind: Any = ImageFeatures if model.kind == "llava" else ProcessedImages
+    return kind(model, mode)
 
 
 def left_padded(ids: Ids, pad: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows of tokens as one tensor (rows, longest), padded on the left, and the mask."""
-    rows = [torch.tensor(row, dtype=torch.long) for row in ids]
-    ones = [torch.ones_like(row) for row in rows]
-    padded = pad_sequence(rows, batch_first=True, padding_value=pad, padding_side="left")
-    mask = pad_sequence(ones, batch_first=True, padding_side="left")
-    return padded.to(device), mask.to(device)
+    longest = max(map(len, ids))
+    padded = [[pad] * (longest - len(row)) + list(row) for row in ids]
+    mask = [[0] * (longest - len(row)) + [1] * len(row) for row in ids]
+    return torch.tensor(padded, device=device), torch.tensor(mask, device=device)
 
 
 def embedded(
@@ -321,11 +292,9 @@ def embedded(
 ) -> torch.Tensor:
     """Embeddings (rows, tokens, hidden) of ids, image features in their places, in order."""
     embed = model.model.get_input_embeddings()
-    if not features:
-        return embed(ids).to(ids.device)
     is_image: Any = ids == model.image_token_id
     inputs = embed(ids.masked_fill(is_image, 0)).to(ids.device)
+    if not features:
+        return inputs
     states = torch.cat([feature.to(inputs) for feature in features])
-    if len(states) != is_image.sum():
-        raise ValueError(f"{len(states)} image features for {is_image.sum()} places in the prompts")
     return inputs.masked_scatter(is_image.unsqueeze(-1), states)

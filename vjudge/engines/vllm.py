@@ -93,10 +93,7 @@ class VllmEngine(Engine):
             tokens_per_image=1,
         )
         self.ends = sorted(ends_of(self.model))
-        # Rows of the output layer past the vocabulary are never written either.
-        n_rows = self.model.model.config.get_text_config().vocab_size
-        beyond = range(self.model.vocabulary_size, n_rows)
-        self.non_text_token_ids = sorted({*self.model.non_text_token_ids, *beyond})
+        self.non_text_token_ids = self.model.non_text_token_ids
         self.llm = vllm.LLM(
             model=str(self.model.folder), trust_remote_code=False, **self._settings()
         )
@@ -186,8 +183,7 @@ class VllmEngine(Engine):
         folders = (self.model.path, *self.model.others)
         options = {name: self.options[name] for name in self.options if name not in NOT_IDENTITY}
         return {
-            "weights": models.weights_fingerprint(*folders),
-            "settings": models.settings_fingerprint(*folders),
+            "checkpoint": models.fingerprint(*folders),
             "engine": self.name,
             "dtype": str(self.llm.llm_engine.model_config.dtype).removeprefix("torch."),
             "quantization": self.options.get("quantization"),
@@ -204,7 +200,7 @@ class VllmEngine(Engine):
         """Turn a prompt into token ids; ValueError where they can't be made, or are too many."""
         row.ids, row.scale = self.encoder.asked(prompt, ask, row.index)
         row.n_prompt_tokens = len(row.ids)  # until vLLM has counted the images' places
-        limit = min(self.model.prompt_limit, self.context_length - 1)
+        limit = self.context_length - 1
         if len(row.ids) > limit:
             raise ValueError(
                 f"the prompt has {len(row.ids)} tokens, and {limit} are this judge's limit,"
@@ -230,11 +226,12 @@ class VllmEngine(Engine):
         # 2) write the answers, and find where their verdicts are read
         if not ask.scores:
             self._write(alive, ask)
-        # 3) read at the verdicts' places and behind answers that are closed, one criterion a round
-        while alive:
-            alive = [row for row in alive if row.failure is None and row.readings]
+        # 3) read at the verdicts' places and behind answers that are closed
+        alive = [row for row in alive if row.failure is None and row.readings]
+        if alive:
             self._read(alive)
-            alive = [row for row in alive if row.settle(self.encoder, self.context_length)]
+        for row in alive:
+            row.settle()
         # 4) hand the answers over
         seconds = time.perf_counter() - started
         self.work.images += len(self.opened)
@@ -259,7 +256,7 @@ class VllmEngine(Engine):
         readings = [reading for row in rows for reading in row.readings]
         params = []
         for reading in readings:
-            tokens = reading.scale.reads(reading.stem)  # type: ignore[union-attr]
+            tokens = reading.scale.steps[reading.stem]  # type: ignore[union-attr]
             params.append(
                 self.vllm.SamplingParams(
                     max_tokens=1,
@@ -288,8 +285,8 @@ class VllmEngine(Engine):
             "detokenize": False,
         }
         if row.scale is not None and row.scale.tokens:
-            fields["logprob_token_ids"] = row.scale.firsts
-            fields["logprobs"] = len(row.scale.firsts)
+            fields["logprob_token_ids"] = row.scale.steps[()]
+            fields["logprobs"] = len(row.scale.steps[()])
         if ask.temperature:
             fields["top_p"] = ask.top_p
             fields["seed"] = row.seed % 2**63

@@ -3,7 +3,7 @@
 Original LLaVA checkpoints (original.py) are converted once (llava.py).
 """
 
-from vjudge.models.find import locate, settings_fingerprint, weights_fingerprint
+from vjudge.models.find import fingerprint, locate
 from vjudge.models.llava import convert
 from vjudge.models.load import VisionLanguageModel, load, outline
 from vjudge.models.placement import place
@@ -11,12 +11,11 @@ from vjudge.models.placement import place
 __all__ = [
     "VisionLanguageModel",
     "convert",
+    "fingerprint",
     "load",
     "locate",
     "outline",
     "place",
-    "settings_fingerprint",
-    "weights_fingerprint",
 ]
 
 __dir__ = __all__.copy

@@ -7,7 +7,7 @@ import functools
 import inspect
 import logging
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,39 +15,25 @@ from typing import Any
 
 import torch
 import transformers
-from safetensors import safe_open
 from tokenizers import AddedToken
-from transformers.models.auto.processing_auto import PROCESSOR_MAPPING, processor_class_from_name
-from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
-from transformers.models.llava_onevision.image_processing_pil_llava_onevision import (
-    LlavaOnevisionImageProcessorPil,
-)
+from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
 from vjudge.models.find import (
     ADAPTERS,
-    SUPPORTED,
     find,
     folder_of,
     locate,
     read_json,
     reason_of,
-    weight_files,
+    weight_bytes,
 )
 from vjudge.models.llava import converted
-from vjudge.models.original import NO_LIMIT, Original
-from vjudge.models.placement import Placement, check_fit, input_device, place
+from vjudge.models.original import Original
+from vjudge.models.placement import Placement, check_fit, place
 from vjudge.models.value_head import load_value_head
 
-IMAGE_PROCESSORS: dict[str, Any] = {
-    "llava": CLIPImageProcessorPil,
-    "llava_onevision": LlavaOnevisionImageProcessorPil,
-}
 BUFFERS = ("position_ids", "inv_freq")  # older checkpoints store these; newer classes compute them
 UNBOUNDED = 1 << 20  # tokens, for a model without a stated context
-STRETCHED = ("linear", "dynamic")  # rotary scalings that multiply the length a model was made for
-PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
-ADAPTER_WEIGHTS = "adapter_model.safetensors"
-FULL_WEIGHTS = "non_lora_trainables.bin"  # of LLaVA's own adapters: what was trained in full
 QUICK = 1 << 28  # bytes of weights that load in a moment: no progress bar
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
@@ -75,11 +61,6 @@ class VisionLanguageModel:
         return self.image_processor is not None
 
     @property
-    def attention(self) -> str:
-        """How the decoder computes attention: "sdpa", "eager" or "flash_attention_2"."""
-        return str(self.model.config.get_text_config()._attn_implementation)
-
-    @property
     def tiled(self) -> bool:
         """Whether it is a LLaVA-OneVision, which takes more places for a larger image."""
         return bool(self.model.config.model_type == "llava_onevision")
@@ -88,19 +69,7 @@ class VisionLanguageModel:
     def context_length(self) -> int:
         """The most tokens, image tokens included, that a prompt and its answer have together."""
         config = self.model.config.get_text_config()
-        length = getattr(config, "max_position_embeddings", UNBOUNDED)
-        rope = getattr(config, "rope_parameters", None)
-        if rope and rope.get("rope_type") in STRETCHED:
-            length *= rope["factor"]
-        return int(length)
-
-    @property
-    def prompt_limit(self) -> int:
-        """The most tokens of a prompt: for LLaVA the tokenizer's maximum, as originally."""
-        stated = int(self.tokenizer.model_max_length)
-        if self.kind == "llava" and stated < NO_LIMIT:
-            return stated
-        return self.context_length
+        return int(getattr(config, "max_position_embeddings", UNBOUNDED))
 
     @property
     def tokens_per_image(self) -> int:
@@ -109,9 +78,8 @@ class VisionLanguageModel:
             return 0
         vision = self.model.config.vision_config
         patches = int((vision.image_size // vision.patch_size) ** 2)
-        if self.tiled or self.model.config.vision_feature_select_strategy == "full":
-            return patches + 1
-        return patches
+        whole = self.model.config.vision_feature_select_strategy == "full"
+        return patches + int(self.tiled or whole)
 
     @property
     def image_token_id(self) -> int | None:
@@ -130,28 +98,17 @@ class VisionLanguageModel:
         return str(self.tokenizer.convert_ids_to_tokens(self.image_token_id))
 
     @functools.cached_property
-    def vocabulary_size(self) -> int:
-        """Leading entries of the vocabulary that are words: LLaVA's image token was put last."""
-        entries = len(self.tokenizer)
-        if self.image_token_id is None or self.kind != "llava":
-            return entries
-        added = self.tokenizer.added_tokens_decoder
-        for token in range(self.image_token_id, entries):
-            if token not in added or not added[token].special:
-                return entries
-        return self.image_token_id
-
-    @functools.cached_property
     def non_text_token_ids(self) -> tuple[int, ...]:
-        """Vocabulary entries that stand for images, videos and sound: no words of an answer."""
-        names = [f"{kind}_token_id" for kind in ("image", "video", "audio")]
-        tokens = {getattr(self.model.config, name, None) for name in names}
-        return tuple(sorted(token for token in tokens if token is not None))
+        """What is no word of an answer: places of images, videos and sound, and spare rows."""
+        config = self.model.config
+        tokens: Any = set(range(len(self.tokenizer), config.get_text_config().vocab_size))
+        for kind in ("image", "video", "audio"):
+            tokens.add(getattr(config, f"{kind}_token_id", None))
+        return tuple(sorted(tokens - {None}))
 
     def mask_non_text(self, logits: torch.Tensor) -> None:
         """Set to -inf, in place, what is no word in logits of shape (rows, vocabulary)."""
         logits[:, list(self.non_text_token_ids)] = -torch.inf
-        logits[:, self.vocabulary_size :] = -torch.inf  # rows beyond the vocabulary
 
 
 def load(
@@ -176,11 +133,7 @@ def load(
     """
     name = str(name_or_path)
     base = base_of(name_or_path)
-    if base is not None and base_of(base) is not None:
-        raise ValueError(
-            f"judge {name!r}: its base {base!r} is a folder of adapters itself; merge that first"
-        )
-    target = name_or_path if base is None else base
+    target = base or name_or_path
 
     # 1) where it goes, and whether it fits there, before any weight is fetched
     placed = place(**placing)
@@ -191,23 +144,20 @@ def load(
     shape = outline(target, revision=revision)
     with _reading(shape.name, shape.folder):
         model = _network(shape, placed)
-        width = model.config.get_text_config().hidden_size
-        head = load_value_head(shape.folder, width)
-    if head is not None:
-        head = head.to(input_device(model.get_output_embeddings()))
+        head = load_value_head(shape.folder, model.config.get_text_config().hidden_size)
     loaded = replace(
         shape,
         model=model,
-        device=input_device(model.get_input_embeddings()),
+        device=placed.device,
         dtype=placed.dtype,
         quantization=placed.quantization,
-        value_head=head,
+        value_head=None if head is None else head.to(placed.device),
     )
 
     # 3) adapters on top
     if base is None:
         return loaded
-    return replace(_with_adapters(loaded, folder_of(name_or_path)), name=name)
+    return _with_adapters(replace(loaded, name=name), folder_of(name_or_path))
 
 
 def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionLanguageModel:
@@ -225,20 +175,20 @@ def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionL
             folder, others = converted(original), original.origins[1:]
             kind = "llava"
         config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
-        if config.is_encoder_decoder:
-            raise ValueError(
-                f"judge {name!r} is an encoder-decoder ({config.model_type}); supported is"
-                f" {SUPPORTED}"
-            )
         if kind == "chat":
             processor = load_processor(folder, config)
             tokenizer, image_processor = processor.tokenizer, processor.image_processor
         else:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
         if kind == "llava":
-            images = IMAGE_PROCESSORS[config.model_type]
-            image_processor = images.from_pretrained(folder, local_files_only=True)
-        generation = _generation_config(folder, config)
+            image_processor = transformers.AutoImageProcessor.from_pretrained(
+                folder, backend="pil", **LOCAL
+            )
+        # what ends an answer and what is no word; how to draw is the engine's to say
+        file = folder / "generation_config.json"
+        stored = read_json(file) if file.is_file() else {}
+        kept = ("bos_token_id", "eos_token_id", "pad_token_id", "suppress_tokens")
+        generation = transformers.GenerationConfig(**{name: stored.get(name) for name in kept})
     shape = VisionLanguageModel(
         name=name,
         path=path,
@@ -250,34 +200,17 @@ def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionL
         processor=processor,
         others=others,
     )
-    if kind != "llava":
-        _make_special(shape)
+    _make_special(shape)
     return shape
 
 
-def _generation_config(folder: Path, config: Any) -> Any:
-    """What ends an answer and what is no word; how to draw is the engine's to say."""
-    file = folder / "generation_config.json"
-    if file.is_file():
-        stored = read_json(file)
-    else:
-        stored = transformers.GenerationConfig.from_model_config(config).to_dict()
-    tokens = {}
-    for key, value in stored.items():
-        if key.endswith("_token_id") or key == "suppress_tokens":
-            tokens[key] = value
-    return transformers.GenerationConfig(**tokens)
-
-
 def _make_special(shape: VisionLanguageModel) -> None:
-    """Make a chat template's added tokens special: ordinary ones would match in any text."""
+    """Make image and chat tokens special: ordinary added ones would match in any text."""
     tokenizer = shape.tokenizer
-    template = str(tokenizer.chat_template)
-    if getattr(shape.processor, "chat_template", None):
-        template = str(shape.processor.chat_template)
+    template = getattr(shape.processor, "chat_template", None) or tokenizer.chat_template
     marks = []
     for token, entry in tokenizer.added_tokens_decoder.items():
-        used = str(entry) in template or token in shape.non_text_token_ids
+        used = str(entry) in str(template) or token in shape.non_text_token_ids
         if used and not entry.special:
             marks.append(AddedToken(str(entry), special=True, normalized=False))
     tokenizer.add_tokens(marks, special_tokens=True)
@@ -292,44 +225,22 @@ def _network(shape: VisionLanguageModel, placed: Placement) -> Any:
         shape.folder,
         config=shape.model.config,
         dtype=placed.dtype,
-        use_safetensors=any(shape.folder.glob("*.safetensors")),
-        weights_only=True,
         output_loading_info=True,
-        ignore_mismatched_sizes=True,  # reported, and refused below with the rest
         **LOCAL,
         **placed.options,
     )
-    unused = {key for key in report["unexpected_keys"] if not key.endswith(BUFFERS)}
-    if unused and shape.kind != "llava":
-        warnings.warn(
-            f"judge {shape.name!r}: {len(unused)} weights are not used, such as {min(unused)}",
-            stacklevel=4,
+    wrong = set(report["missing_keys"])
+    if shape.kind == "llava":
+        wrong.update(key for key in report["unexpected_keys"] if not key.endswith(BUFFERS))
+    if wrong:
+        raise ValueError(
+            f"judge {shape.name!r}: the weights do not fit its config.json ({len(wrong)} missing or"
+            f" unexpected, such as {min(wrong)})"
         )
-        unused = set()
-    _check_keys(
-        f"judge {shape.name!r}: the weights do not fit its config.json",
-        missing=report["missing_keys"],
-        unexpected=unused,
-        mismatched={key[0] for key in report["mismatched_keys"]},
-    )
     if "device_map" not in placed.options:
         model.to(placed.device)
-    for layer in model.modules():
-        # bitsandbytes' packed kernel for CPUs takes no 4-bit layers of other sizes
-        if type(layer).__name__ == "Linear4bit":
-            if layer.out_features % 32 or layer.in_features % 64:
-                layer.support_avx512bf16_for_cpu = False
     model.generation_config = shape.model.generation_config
     return model.eval()
-
-
-def _check_keys(what: str, **faults: Collection[str]) -> None:
-    counts = []
-    for kind, keys in faults.items():
-        if keys:
-            counts.append(f"{len(keys)} {kind}, such as {min(keys)}")
-    if counts:
-        raise ValueError(f"{what} ({'; '.join(counts)})")
 
 
 @contextlib.contextmanager
@@ -338,38 +249,25 @@ def _reading(name: str, folder: Path) -> Iterator[None]:
     # bitsandbytes speaks of every layer that it casts in 8 bits.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     bars = transformers.utils.logging
-    size = sum(file.stat().st_size for file in weight_files(folder))
-    hide = bars.is_progress_bar_enabled() and size < QUICK
-    if hide:
+    if weight_bytes(folder) < QUICK:
         bars.disable_progress_bar()
     try:
         yield
-    except torch.OutOfMemoryError:
-        raise
     except ImportError as error:
         raise ValueError(f"judge {name!r} needs a package that is missing: {error}") from error
     except Exception as error:  # of any kind: libraries don't check a file before they use it
         plain = repr(name) in str(error) or str(folder) in str(error)
-        if plain and isinstance(error, ValueError):
+        if isinstance(error, torch.OutOfMemoryError) or plain and isinstance(error, ValueError):
             raise
         reason = reason_of(error)
         raise ValueError(f"judge {name!r} can't be read from {folder} ({reason})") from error
     finally:
-        if hide:
-            bars.enable_progress_bar()
+        bars.enable_progress_bar()
 
 
 def load_processor(folder: Path, config: Any) -> Any:
     """A chat model's own processor, PIL-based, without videos, which need torchvision."""
-    kind: Any = PROCESSOR_MAPPING.get(type(config), None)
-    for file in PROCESSOR_FILES:
-        stored = read_json(folder / file) if (folder / file).is_file() else {}
-        if stored.get("processor_class"):
-            kind = processor_class_from_name(stored["processor_class"])
-            break
-    if kind is None:
-        version = transformers.__version__
-        raise ValueError(f"{folder} names no processor that transformers {version} knows")
+    kind: Any = PROCESSOR_MAPPING[type(config)]
 
     class Processor(kind):
         @classmethod
@@ -389,39 +287,16 @@ def base_of(name_or_path: str | Path) -> str | None:
     file = folder_of(name_or_path) / ADAPTERS
     if not file.is_file():
         return None
-    name = str(name_or_path)
-    if (file.parent / FULL_WEIGHTS).is_file():
-        raise ValueError(
-            f"judge {name!r}: its projector stands in {FULL_WEIGHTS}, not read here: merge all by"
-            " LLaVA's own scripts/merge_lora_weights.py"
-        )
-    base = read_json(file).get("base_model_name_or_path")
-    if not base:
-        raise ValueError(f"judge {name!r}: its {ADAPTERS} names no base_model_name_or_path; add it")
-    return str(base)
+    return str(read_json(file)["base_model_name_or_path"])
 
 
 def _with_adapters(base: VisionLanguageModel, folder: Path) -> VisionLanguageModel:
     """A base with a folder's adapters in it, not merged; ValueError where they do not fit."""
-    try:
-        import peft
-    except ImportError as error:
-        raise ValueError(
-            "a judge stored as adapters needs peft: pip install 'vjudge[train]'"
-        ) from error
     with _reading(str(folder), folder), warnings.catch_warnings():
-        with safe_open(folder / ADAPTER_WEIGHTS, framework="pt") as file:
-            stored = set(file.keys())
-        # Missing and unexpected keys are refused below.
-        warnings.filterwarnings("ignore", message=".*(missing|unexpected) adapter keys")
+        import peft
+
+        warnings.filterwarnings("error", message=".*missing adapter keys")
         wrapped: Any = peft.PeftModel.from_pretrained(base.model, folder, local_files_only=True)
-        vocabulary = any("embed_tokens" in key or "lm_head" in key for key in stored)
-        state = peft.get_peft_model_state_dict(wrapped, save_embedding_layers=vocabulary)
-    _check_keys(
-        f"the adapters in {folder} do not fit {base.name!r}",
-        missing=set(state) - stored,
-        unexpected=stored - set(state),
-    )
     wrapped.requires_grad_(False)
     model = wrapped.base_model.model.eval()
     return replace(base, path=folder, others=(base.path, *base.others), model=model)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import warnings
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,14 +17,19 @@ import torch
 import transformers
 from tokenizers import AddedToken
 from tokenizers.pre_tokenizers import Metaspace
-from transformers import CLIPVisionConfig, LlavaConfig, LlavaOnevisionConfig, SiglipVisionConfig
+from transformers import (
+    CONFIG_MAPPING,
+    CLIPVisionConfig,
+    LlavaConfig,
+    LlavaOnevisionConfig,
+    SiglipVisionConfig,
+)
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.llava_onevision.image_processing_pil_llava_onevision import (
     LlavaOnevisionImageProcessorPil,
 )
 
 from vjudge.models.find import (
-    check_numbers,
     decoder_of,
     fetch,
     fetch_weights,
@@ -35,13 +39,6 @@ from vjudge.models.find import (
 )
 from vjudge.prompts import QWEN_1_5, VICUNA_V1
 
-TEXT_SETTINGS = (
-    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
-    *("num_key_value_heads", "head_dim", "hidden_act", "max_position_embeddings"),
-    *("initializer_range", "rms_norm_eps", "attention_bias", "mlp_bias", "attention_dropout"),
-    *("use_sliding_window", "sliding_window", "max_window_layers"),
-    *("bos_token_id", "eos_token_id", "pad_token_id"),
-)
 VOCABULARY_WEIGHTS = ("language_model.model.embed_tokens.weight", "language_model.lm_head.weight")
 OWN_TOWER = "model.vision_tower.vision_tower."  # begins the names of a tower in a checkpoint
 NO_LIMIT = int(1e30)  # from here on, transformers' own word for a tokenizer without a maximum
@@ -61,51 +58,28 @@ class Original:
         # Images are cut into tiles by LLaVA-NeXT and OneVision.
         self.tiled = decoder_of(self.settings) == "qwen2"
         self.tied = bool(self.settings.get("tie_word_embeddings", False))
-        self.tower_folder = self._find_tower()
+        # Of OneVision's tower the last layer that is left.
+        self.layer = -1 if self.tiled else int(self.settings.get("mm_vision_select_layer", -2))
+
+        # The tower's own folder says what the checkpoint does not: sizes, heads, activation.
+        self.tower = str(self.settings["mm_vision_tower"])
+        self.tower_folder = folder.parent / self.tower  # or an absolute path
+        if not self.tower_folder.is_dir():
+            self.tower_folder = folder / self.tower
+        if not self.tower_folder.is_dir():
+            self.tower_folder = fetch(self.tower, ["config.json", "preprocessor_config.json"])
         self.origins = (folder, self.tower_folder)  # of its weights and settings
-        self.tower_config = self._read_tower_config()
-        self.layer = self._feature_layer()
-
-    def _find_tower(self) -> Path:
-        tower = str(self.settings["mm_vision_tower"])
-        for place in (self.folder.parent / tower, self.folder / tower):  # or an absolute path
-            if (place / "config.json").is_file():
-                return place
-        return fetch(tower, ["config.json", "preprocessor_config.json"])
-
-    def _read_tower_config(self) -> Any:
-        """From the tower's own folder: the checkpoint repeats no sizes, heads or activation."""
-        file = self.tower_folder / "config.json"
-        stored = read_json(file)
-        check_numbers(file, stored)
-        kind = str(stored.get("model_type", "clip")).removesuffix("_vision_model")
-        if kind != ("siglip" if self.tiled else "clip"):
-            raise ValueError(
-                f"judge {self.name!r} has a vision tower of type {kind!r}, which is not supported"
-            )
+        read_json(self.tower_folder / "config.json")  # refuses bad numbers
         classes: Any = SiglipVisionConfig if self.tiled else CLIPVisionConfig
-        config = classes.from_pretrained(self.tower_folder, local_files_only=True)
+        self.tower_config = classes.from_pretrained(self.tower_folder, local_files_only=True)
         if self.tiled:  # the original deletes the last layer and the pooling head
-            config.num_hidden_layers -= 1
-            config.vision_use_head = False
-        return config
-
-    def _feature_layer(self) -> int:
-        if self.tiled:  # the last of those that are left
-            return -1
-        layer = int(self.settings.get("mm_vision_select_layer", -2))
-        layers = self.tower_config.num_hidden_layers
-        if not -layers - 1 <= layer <= layers:  # of the input and each layer's output
-            raise ValueError(
-                f"judge {self.name!r} takes image features from layer {layer}"
-                f" (mm_vision_select_layer), and its vision tower has {layers} layers"
-            )
-        return layer
+            self.tower_config.num_hidden_layers -= 1
+            self.tower_config.vision_use_head = False
 
     @cached_property
     def weights(self) -> dict[str, torch.Tensor]:
-        """The checkpoint's own weights by their original names, in the order of an index."""
-        return dict(sorted(read_tensors(self.folder).items()))
+        """The checkpoint's own weights by their original names."""
+        return read_tensors(self.folder)
 
     @cached_property
     def tower_weights(self) -> dict[str, torch.Tensor]:
@@ -116,36 +90,29 @@ class Original:
         """
         tower = _inside(self.weights, OWN_TOWER)
         if not (tower and self.tiled):
-            tower = self._stored_tower(tower)
+            if not weight_files(self.tower_folder):
+                fetch_weights(self.tower)
+            tower = read_tensors(self.tower_folder)
         # transformers 5 saves a tower by itself without the prefix that the hub's files have.
         return _inside(tower, "vision_model.") or tower
-
-    def _stored_tower(self, own: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The tower of `mm_vision_tower`; the checkpoint's own where that can't be had."""
-        try:
-            if not weight_files(self.tower_folder):
-                fetch_weights(str(self.settings["mm_vision_tower"]))
-        except ValueError:
-            if not own:
-                raise
-        if own and not weight_files(self.tower_folder):
-            return own
-        return read_tensors(self.tower_folder)
 
     @cached_property
     def tokenizer(self) -> Any:
         """The original's tokenizer, by the class that reads it alike, with places for images."""
         # 1) the words of the checkpoint's files
-        tokenizer = self._stored_tokenizer()
+        # The classes by name make an all but empty vocabulary where there are no files.
+        files = ("tokenizer.json", "tokenizer.model", "vocab.json")
+        if not any((self.folder / file).is_file() for file in files):
+            raise ValueError(f"judge {self.name!r}: {self.folder} holds no tokenizer")
+        family = transformers.Qwen2Tokenizer if self.tiled else transformers.LlamaTokenizer
+        limit = self.settings.get("tokenizer_model_max_length") or NO_LIMIT
+        tokenizer: Any = family.from_pretrained(
+            self.folder, local_files_only=True, model_max_length=limit
+        )
         rows = len(self.weights["model.embed_tokens.weight"])
         # The original's loader adds this entry unless told not to; one trained so has a row.
         if self.settings.get("mm_use_im_patch_token", True) and rows > len(tokenizer):
             tokenizer.add_tokens(["<im_patch>"], special_tokens=True)
-        if len(tokenizer) > rows:  # the original drew them at random
-            extra = len(tokenizer) - rows
-            warnings.warn(
-                f"judge {self.name!r}: {extra} words have zeros for weights", stacklevel=2
-            )
 
         # 2) the places of images and videos, after all words
         marks = []
@@ -171,20 +138,6 @@ class Original:
             template += "{{ bos_token }}"
         tokenizer.chat_template = template + body
         return tokenizer
-
-    def _stored_tokenizer(self) -> Any:
-        # The classes by name make an all but empty vocabulary where there are no files.
-        files = ("vocab.json", "merges.txt") if self.tiled else ("tokenizer.model",)
-        present = all((self.folder / file).is_file() for file in files)
-        if not present and not (self.folder / "tokenizer.json").is_file():
-            raise ValueError(
-                f"judge {self.name!r}: {self.folder} lacks {' and '.join(files)}, or"
-                " tokenizer.json; copy the checkpoint's own there"
-            )
-        family = transformers.Qwen2Tokenizer if self.tiled else transformers.LlamaTokenizer
-        limit = self.settings.get("tokenizer_model_max_length")
-        limit = NO_LIMIT if limit is None else int(limit)
-        return family.from_pretrained(self.folder, local_files_only=True, model_max_length=limit)
 
     @cached_property
     def config(self) -> Any:
@@ -219,38 +172,30 @@ class Original:
         )
 
     def _text_settings(self, rows: int) -> dict[str, Any]:
-        text: dict[str, Any] = {"model_type": decoder_of(self.settings), "vocab_size": rows}
-        for key in TEXT_SETTINGS:
+        kind = str(decoder_of(self.settings))
+        text: dict[str, Any] = {"rope_theta": 10_000.0}
+        for key in (*CONFIG_MAPPING[kind]().to_dict(), "rope_theta", "rope_scaling"):
             if self.settings.get(key) is not None:
                 text[key] = self.settings[key]
-        scaling = self.settings.get("rope_scaling")
-        rope = {} if scaling is None else dict(scaling)
-        rope = {"rope_type": rope.pop("type", "default"), **rope}
-        theta = self.settings.get("rope_theta")
-        rope["rope_theta"] = 1e4 if theta is None else float(theta)
-        text["rope_parameters"] = rope
-        text["tie_word_embeddings"] = self.tied
-        return text
+        return text | {
+            "model_type": kind,
+            "vocab_size": rows,
+            "tie_word_embeddings": self.tied,
+        }
 
     @property
     def grid(self) -> list[list[int]]:
         """The resolutions that a tiled image may take, each (height, width) as in transformers."""
         size = self.tower_config.image_size
         text = str(self.settings.get("image_grid_pinpoints"))
-        corners = re.findall(r"\b(\d{1,2})\s*x\s*(\d{1,2})\b", text)  # (width, height) in tiles
-        listed = re.findall(r"\b(\d{1,6})\s*,\s*(\d{1,6})\b", text)
+        corners = re.findall(r"(\d+)x(\d+)", text)  # (width, height) in tiles
+        listed = re.findall(r"(\d+), (\d+)", text)
         grid = [[int(height), int(width)] for width, height in listed]
         if corners:
             left, top = map(int, corners[0])
             right, bottom = map(int, corners[-1])
             tiles = itertools.product(range(left, right + 1), range(top, bottom + 1))
             grid = [[height * size, width * size] for width, height in tiles]
-        edges = list(itertools.chain(*grid))
-        if not edges or any(edge < size or edge % size for edge in edges):
-            raise ValueError(
-                f"judge {self.name!r}: image_grid_pinpoints in its config.json is no list of"
-                f" resolutions in multiples of its vision tower's {size} pixels"
-            )
         return grid
 
     @property

@@ -111,7 +111,7 @@ def train(
     options = PUBLISHED | options
     texts = [{**row, "response_a": row["chosen"], "response_b": row["rejected"]} for row in rows]
     settings = {
-        "start": models.weights_fingerprint(models.locate(policy)),
+        "start": models.fingerprint(models.locate(policy)),
         "pairs": data.fingerprint(texts),
         "freeze": list(freeze),
         "lora": lora,

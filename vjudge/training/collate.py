@@ -169,12 +169,22 @@ class Coder:
     def encode(
         self, prompt: Prompt, images: Sequence[Any], answers: Sequence[str]
     ) -> tuple[list[int], list[list[int]]]:
-        """The ids of a prompt with its images' places, and of each answer with its end."""
+        """The ids of a prompt with its images' places, and of each answer with its end.
+
+        An answer stands by itself where a vocabulary merges the two at their border, which
+        generation can't do.
+        """
         (keys,) = self._keys([images])
         prompt, places = self.source.place(prompt, keys)
-        replies = [self.conversation.reply + answer for answer in answers]
-        start, encoded = self.encoder.answered(prompt, replies, image_tokens=places)
-        return start, [[*ids, self.end] for ids in encoded]
+        start = self.encoder.ids(prompt, image_tokens=places)
+        replies = []
+        for answer in answers:
+            reply = self.conversation.reply + answer
+            ids = self.encoder.ids(prompt, suffix=reply, image_tokens=places)
+            merged = ids[: len(start)] != start
+            ids = self.encoder.text_ids(reply) if merged else ids[len(start) :]
+            replies.append([*ids, self.end])
+        return start, replies
 
     def batch(
         self, sequences: Sequence[Sequence[int]], images: Sequence[Sequence[Any]]
@@ -186,7 +196,7 @@ class Coder:
         keys = self._keys(images)
         shown = list(chain.from_iterable(keys))
         if self.model.kind == "chat":
-            self.source.fetch(shown)
+            self.source.features = {key: self.source.fetched(key) for key in shown}
             return self.source.inputs(sequences, keys)
         ids, mask = left_padded(sequences, self.pad, CPU)
         batch: dict[str, Any] = {"input_ids": ids, "attention_mask": mask}
@@ -199,7 +209,7 @@ class Coder:
 
     def _keys(self, images: Sequence[Sequence[Any]]) -> list[list[str]]:
         """The keys of each row's images, which the source knows until the next call."""
-        self.source.forget()
+        self.source.pictures.clear()
         return [self.source.keys(list(map(picture, row))) for row in images]
 
 
@@ -238,7 +248,7 @@ def encode_pictures(model: VisionLanguageModel) -> Any:
         source: Any = images_of(judge)
         features = {}
         for key, (tiles, size, mode) in pictures.items():
-            (features[key],) = source.encode([(tiles, tuple(size), mode)])
+            features[key] = source.encode(tiles, tuple(size), mode)
         shown = list(map(features.__getitem__, options.pop("shown")))
         options["inputs_embeds"] = embedded(judge, options.pop("input_ids"), shown)
         return (), options
@@ -263,7 +273,7 @@ class Examples:
         self.shape = shape
         self.coder = Coder(model, template.conversation)
         self.sees = model.sees_images and template.sees_images
-        self.limit = min(model.prompt_limit, model.context_length)
+        self.limit = model.context_length
         if max_length is not None:
             self.limit = min(self.limit, max_length)
 

@@ -155,7 +155,7 @@ def fine_tune(
     # 3) what the folder holds already
     settings = {
         "base": str(base),
-        "base_weights": judge.engine.identity()["weights"],
+        "base_weights": judge.engine.identity()["checkpoint"],
         "seed": seed,
         "template": wording.fingerprint(),
         "collection": data.fingerprint(items),
