@@ -33,7 +33,7 @@ def edit(file, **changes):
 @pytest.mark.parametrize("name", ["large", "a/b/c", "/no/such/folder", "two words/x"])
 def test_unknown_name_says_what_exists(name):
     with pytest.raises(
-        ValueError, match="no judge .*'tiny', 'tiny-policy'.*, nor a folder, nor a hub id"
+        ValueError, match="no judge .*'tiny', .*'tiny-policy'.*, nor a folder, nor a hub id"
     ):
         models.locate(name)
 
