@@ -88,7 +88,7 @@ class Handshake:
         if self.ask.scores and served:
             begun = served.behind[()]
         forms = {(prompt.n_images, prompt.system): prompt for _, prompt, _ in jobs}
-        prompts = list(forms.values())
+        prompts = forms.values()
         if self.conversation and not all(self._agrees(prompt, "") for prompt in prompts):
             raise ServerError(
                 f"{self.name} does not write the judge's own prompt, token for token. Start it with"

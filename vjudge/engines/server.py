@@ -227,8 +227,7 @@ class ServerCall:
             except Unanswered as error:
                 self.silent += 1
                 if isinstance(error, Refused) or self.silent == GIVE_UP:
-                    what = f"{self.silent} prompts in a row got no answer"
-                    self.stopped = f"{what}, the last for: {error}"
+                    self.stopped = f"{self.silent} prompts in a row got no answer: {error}"
                 return Answer(row, failure=str(error), transient=True)
             self.silent = 0
             return replace(answer, seconds=time.perf_counter() - started)
@@ -315,7 +314,7 @@ class ServerCall:
         """The answer with the verdicts that it did not hold, or why they could not be had."""
         row = answer.index
         places = self.ask.closings(row)
-        scales = [self.server.scale(before, texts) for _, before, texts in places]
+        scales: list[Any] = [self.server.scale(before, texts) for _, before, texts in places]
         closed = {}
         scores = None
         try:
