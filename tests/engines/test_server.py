@@ -389,8 +389,8 @@ def test_what_the_transport_spoils_is_asked_again(rows: Any, reply: Reply) -> No
 ANSWERS = {  # these are answers
     "no verdict marker": Reply(completion("I would rather not say.")),
     "cut off at the token limit": Reply(completion("", finish="length", content=None)),
-    "the judge refused": Reply(completion("", content=None, refusal="I can't judge this.")),
-    "ended by content_filter": Reply(completion("It. [RESULT] 3", finish="content_filter")),
+    "refused: the judge": Reply(completion("", content=None, refusal="I can't judge this.")),
+    "or the server's content filter": Reply(completion("It. [RESULT] 3", finish="content_filter")),
     "HTTP 400.*the image is too small": Reply({"error": "the image is too small"}, status=400),
 }
 GARBAGE = {  # and these are asked for again by the next call

@@ -32,6 +32,7 @@ def read_reply(
         refusal = message.get("refusal")
         thought = message.get("reasoning_content") or message.get("reasoning")
         finish = choice.get("finish_reason")
+        refused = refusal or finish == "content_filter"
         usage = reply.get("usage") or {}
         answer = Answer(
             row,
@@ -39,7 +40,7 @@ def read_reply(
             int(usage.get("prompt_tokens", 0)),
             int(usage.get("completion_tokens", 0)),
             finish=finish if finish in FINISHES else "stop",
-            failure="refused: the server says that the judge refused" if refusal else None,
+            failure="refused: the judge, or the server's content filter" if refused else None,
             reasoning=_clean(thought, key),
         )
         return answer, _tokens(choice)

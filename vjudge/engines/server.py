@@ -263,7 +263,7 @@ class ServerCall:
 
     def _request(self, prompt: Prompt, uris: Sequence[str], row: int) -> dict[str, Any]:
         """A request for a row, by its prompt or one that stands for it."""
-        body = {**messages(prompt, uris), **self.sent}
+        body = messages(prompt, uris) | self.sent
         if self.ask.temperature:
             body["seed"] = self.ask.seed(row) % 2**31
         tokens = self.server.firsts(row)
