@@ -99,7 +99,7 @@ def respond(
         policy.engine,
         asked,
         images,
-        replace(ask, seeds=[question.seed(seed) for question in asked]),
+        replace(ask, marker="", seeds=[question.seed(seed) for question in asked]),
         _record,
         {
             "policy": policy.name,
