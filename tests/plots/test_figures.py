@@ -76,7 +76,9 @@ def test_every_verdict_is_drawn_or_counted(kind):
     counted = f"{both:,} of {len(frame):,} rows have score and gold"
     assert fig.get_label() == counted and "none" in shown(fig)
     assert plots.agreement_scatter(frame).get_label().startswith(counted)
-    assert plots.length_by_score(frame).get_label().startswith(f"{frame['gold'].count():,} of")
+    counted = f"{frame['gold'].count():,} of"
+    for one in (frame, frame.drop(columns="judge")):
+        assert plots.length_by_score(one).get_label().startswith(counted)
     fig = plots.length_scatter(frame, g.slopes(1), **WIDE)
     assert len(fig.axes[0].collections[0].get_offsets()) == both
 

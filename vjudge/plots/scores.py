@@ -248,7 +248,8 @@ def length_by_score(
         ax.set_xticks(range(len(where)), [f"{level:g}" for level in where])
         ax.set(xlabel=score_name, ylabel=f"response ({lengths.attrs['unit']})")
         ax.set_ylim(bottom=0)
-        ax.legend_.remove()
+        if ax.legend_:  # none where no judge is named
+            ax.legend_.remove()
         paper.legend(fig, ax)
         boxes = "Boxes: quartiles; whiskers: 5 and 95%"
         return paper.finish(fig, _used(frame, ["gold", "response"]), boxes)
