@@ -195,7 +195,7 @@ def rank(judge: Any, candidates: Any, by: str, options: Options) -> pd.DataFrame
             cells.append(shared | cell)
     frame = pd.DataFrame(cells)
     frame.insert(1, "judge", judge.name)
-    points = pd.DataFrame(given)
+    points = pd.DataFrame([pd.Series(own, dtype=float) for own in given])
     frame["value"] = points.mean(axis=1)
     frame["rank"] = frame.groupby("id")["value"].rank(method="min", ascending=False)
     frame["best"] = frame["rank"] == 1
