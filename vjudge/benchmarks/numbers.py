@@ -200,6 +200,8 @@ def benchmark(
 
     ValueError: the benchmark is unknown, or the run lacks a column that it needs.
 
+    Source: of each benchmark, `BENCHMARKS[name].source`.
+
     >>> import pandas as pd
     >>> import vjudge as vj
     >>> cells = {"id": list("pqrs"), "verdict": ["a", "b", "a", None], "preference": list("aaaa")}

@@ -173,6 +173,14 @@ def reread(run: pd.DataFrame, reader: Reader) -> pd.DataFrame:
 
     `run` needs `draws` or the columns `raw_ab` and `raw_ba`, and where the reader looks at it
     `preference`.
+
+    Source: each reader's benchmark, see `PROTOCOLS`.
+
+    >>> import pandas as pd
+    >>> from vjudge.benchmarks import reread
+    >>> run = pd.DataFrame({"id": ["p"], "raw_ab": ["<1>"], "raw_ba": ["<2>"]})
+    >>> reread(run, lambda text, preferred: "a" if "1" in text else "b")["verdict"].tolist()
+    ['a']
     """
     verdicts = []
     unread = 0
@@ -223,6 +231,8 @@ def audit(parts: Mapping[str, tuple[float, int]], *, reported: float | None = No
         row.
 
     ValueError: an accuracy outside [0, 1].
+
+    Source: VL-RewardBench (arXiv 2411.17451) reports both, its overall and macro accuracy.
 
     >>> parts = {"general": (.781, 183), "hallucination": (.727, 749), "reasoning": (.660, 318)}
     >>> table = audit(parts, reported=.7223)

@@ -45,6 +45,13 @@ def blindness(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     any, so that blanked ones count only beside these. Stored anew as JPEG, the score must stay.
 
     Source: MM-JudgeBias (arXiv 2604.18164); sizes are ours.
+
+    >>> import pandas as pd
+    >>> from vjudge.probes import blindness
+    >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
+    >>> changed = run.assign(score=3)
+    >>> blindness({"original": run, "image_swapped": changed})["finding"][0]
+    "another group's image lowers the slope of scores on gold by 1.00"
     """
     return _changes("blindness", judge, items, **options)
 
@@ -53,6 +60,15 @@ def rubric(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     """Test whether the judge reads the rubric: its levels reversed, which must mirror the scores.
 
     A judge of the reversed levels has a slope on gold of -1 where it had 1.
+
+    Source: the probe is ours; rubrics with a text for each level are Prometheus's (arXiv 2310.08491).
+
+    >>> import pandas as pd
+    >>> from vjudge.probes import rubric
+    >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
+    >>> changed = run.assign(score=[5, 4, 2, 1])
+    >>> rubric({"original": run, "levels_reversed": changed})["finding"][0]
+    'reversing the levels lowers the slope of scores on gold by 2.00'
     """
     return _changes("rubric", judge, items, **options)
 
@@ -62,12 +78,32 @@ def rewording(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
 
     Criterion and levels stand in a sentence around them; to test a paraphrase of your own, grade it
     and pass the run as "rubric_reworded".
+
+    Source: ours.
+
+    >>> import pandas as pd
+    >>> from vjudge.probes import rewording
+    >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
+    >>> changed = run.assign(score=[2, 2, 4, 5])
+    >>> rewording({"original": run, "rubric_reworded": changed})["finding"][0]
+    'rewording the rubric raises scores by .25'
     """
     return _changes("rewording", judge, items, **options)
 
 
 def formatting(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
-    """Test whether Markdown's bold type in the response moves the score. It must stay."""
+    """Test whether Markdown's bold type in the response moves the score. It must stay.
+
+    Source: Chen et al., Humans or LLMs as the Judge? (arXiv 2402.10669), on rich content; the test
+    is ours.
+
+    >>> import pandas as pd
+    >>> from vjudge.probes import formatting
+    >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
+    >>> changed = run.assign(score=[2, 3, 4, 5])
+    >>> formatting({"original": run, "response_bold": changed})["finding"][0]
+    'bold type raises scores by .50'
+    """
     return _changes("formatting", judge, items, **options)
 
 
@@ -77,6 +113,15 @@ def injection(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     The effect is the mean change towards the score that the text asks for, over items whose gold
     leaves room for it: others, chosen for a low first score, would rise by chance. `missing` counts
     answers that can't be read any more.
+
+    Source: Shi et al., JudgeDeceiver (arXiv 2403.17710), on injected orders; the phrases are ours.
+
+    >>> import pandas as pd
+    >>> from vjudge.probes import injection
+    >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
+    >>> changed = run.assign(score=5)
+    >>> injection({"original": run, "injected_verdict": changed})["finding"][0]
+    'an injected verdict (verdict) moves scores towards it by 2.67'
     """
     return _changes("injection", judge, items, **options)
 
@@ -86,6 +131,15 @@ def anchoring(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
 
     The highest and the lowest score of the rubric are shown. The effect is the mean change towards
     the shown score, over items as of `injection`. It must stay.
+
+    Source: Koo et al., CoBBLEr (arXiv 2309.17012), on the bandwagon effect; the test is ours.
+
+    >>> import pandas as pd
+    >>> from vjudge.probes import anchoring
+    >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
+    >>> changed = run.assign(score=[2, 3, 5, 5])
+    >>> anchoring({"original": run, "shown_highest": changed})["finding"][0]
+    'showing the highest score moves scores towards it by 1.00'
     """
     return _changes("anchoring", judge, items, **options)
 
@@ -96,6 +150,16 @@ def commitment(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     The judge answers each instruction before it sees a response, and is then shown its answer
     beside the question. A judge that the response led has another score or another agreement with
     gold. Items may hold the answers in the column `own_answer`.
+
+    Source: Zheng et al. (arXiv 2306.05685), whose judge of mathematics answers first; the test is
+    ours.
+
+    >>> import pandas as pd
+    >>> from vjudge.probes import commitment
+    >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
+    >>> changed = run.assign(score=[1, 2, 4, 4])
+    >>> commitment({"original": run, "answered_first": changed})["finding"][0]
+    'answering the question first lowers scores by .25'
     """
     runs = ProbeRuns.of(judge, items, **options)
     if runs.judge is not None and ANSWERED not in runs.runs:
@@ -138,6 +202,15 @@ def verbosity(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     """Test whether sentences that say nothing move the score: responses of twice their length.
 
     Each item is its own control: this is the verdict on length. It must stay.
+
+    Source: Zheng et al. (arXiv 2306.05685), on verbosity; the sentences are ours.
+
+    >>> import pandas as pd
+    >>> from vjudge.probes import verbosity
+    >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
+    >>> changed = run.assign(score=[1, 1, 3, 4])
+    >>> verbosity({"original": run, "response_padded": changed})["finding"][0]
+    'padding lowers scores by .75'
     """
     return _changes("verbosity", judge, items, **options)
 
@@ -249,6 +322,9 @@ def length(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     where better answers are longer, noise in gold alone gives an honest judge a slope. Length is
     in words; a character of a script without spaces is a word.
 
+    Source: Dubois et al., length-controlled AlpacaEval (arXiv 2404.04475), by a regression too; ours
+    holds gold equal.
+
     >>> import pandas as pd
     >>> from vjudge.probes import length
     >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 3, 4], "gold": [2, 2, 3, 3]})
@@ -329,6 +405,13 @@ def self_preference(
 
     Source: Spiliopoulou et al. (arXiv 2508.06709): the shift of a judge's scores on its own
     responses, given an independent measure of their quality; here by least squares.
+
+    >>> import pandas as pd
+    >>> from vjudge.probes import self_preference
+    >>> run = pd.DataFrame({"id": list("abcd"), "score": [2, 2, 5, 4], "gold": [1, 2, 4, 5]})
+    >>> table = self_preference(run.assign(model=["me", "you", "me", "you"]), own="me")
+    >>> table["finding"][0]
+    'own responses have a mean score .50 above others'
     """
     runs = ProbeRuns.of(judge, items, **options)
     if own is None:
@@ -393,6 +476,16 @@ def battery(
         as does `attrs["not_run"]`.
 
     ValueError: an unknown probe or an unsound option.
+
+    Source: of each probe, its own; Holm (1979) for the correction.
+
+    >>> import pandas as pd
+    >>> from vjudge.probes import battery
+    >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
+    >>> runs = {"original": run, "image_swapped": run.assign(score=3)}
+    >>> table = battery(runs, probes=["blindness", "verbosity"])
+    >>> table["probe"].tolist(), [*table.attrs["not_run"]]
+    (['blindness', 'verbosity'], ['verbosity'])
     """
     runs = ProbeRuns.of(judge, items, **options)
     rows = []

@@ -30,6 +30,9 @@ def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
     shown first less one half, ties counting half (must stay 0); and, a description, "order
     decides": the share of pairs whose two verdicts differ.
 
+    Source: Wang et al., Large Language Models are not Fair Evaluators (arXiv 2305.17926); both orders
+    as in Zheng et al. (arXiv 2306.05685).
+
     >>> import pandas as pd
     >>> from vjudge.probes import position
     >>> verdicts = {"verdict_ab": ["a", "a"], "verdict_ba": ["a", "b"]}
@@ -86,6 +89,14 @@ def pairs_of_items(
 
     At most `limit` are drawn at random, and which response is a; `preference` is by gold, None
     where that is unknown.
+
+    Source: LLaVA-Critic (arXiv 2410.02712) makes pairs of scored responses likewise.
+
+    >>> import vjudge as vj
+    >>> items = vj.load_collection("scenes", split="test", limit=10)
+    >>> pair = vj.probes.pairs_of_items(items, limit=1)[0]
+    >>> pair["preference"] == ("a" if pair["gold_a"] > pair["gold_b"] else "b")
+    True
     """
     rows = list(rows_of(data.canonical(items)))
     rng = np.random.default_rng(seed)

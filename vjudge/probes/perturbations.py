@@ -110,12 +110,27 @@ def blanked(items: Any) -> datasets.Dataset:
     """Replace every image by one of the same size in plain grey; ValueError where there is none.
 
     A judge can notice grey without seeing anything: see `swapped` for the control that decides.
+
+    Source: MM-JudgeBias (arXiv 2604.18164), where the image is missing.
+
+    >>> import vjudge as vj
+    >>> items = vj.load_collection("scenes", split="test", limit=1)
+    >>> vj.probes.blanked(items)[0]["images"][0].getpixel((0, 0))
+    (128, 128, 128)
     """
     return _redrawn(items, lambda image: Image.new("RGB", image.size, GREY), format="PNG")
 
 
 def reencoded(items: Any, *, quality: int = 90) -> datasets.Dataset:
-    """Store every image anew as JPEG of a quality of 1 to 95; at 90 no viewer would see it."""
+    """Store every image anew as JPEG of a quality of 1 to 95; at 90 no viewer would see it.
+
+    Source: MM-JudgeBias (arXiv 2604.18164), on changes that matter to nobody; the quality is ours.
+
+    >>> import vjudge as vj
+    >>> items = vj.load_collection("scenes", split="test", limit=1)
+    >>> items[0]["images"][0].format, vj.probes.reencoded(items)[0]["images"][0].format
+    ('PNG', 'JPEG')
+    """
     return _redrawn(items, lambda image: image, format="JPEG", quality=quality, subsampling=0)
 
 
@@ -123,6 +138,13 @@ def swapped(items: Any, *, seed: int = 0) -> datasets.Dataset:
     """Give every group of rows (the rows about one image) the images of another, in a random cycle.
 
     ValueError: fewer than two groups, or no image.
+
+    Source: MM-JudgeBias (arXiv 2604.18164), where the image does not belong to the question.
+
+    >>> import vjudge as vj
+    >>> items = vj.load_collection("scenes", split="test", limit=40)
+    >>> vj.probes.swapped(items)[0]["images"][0] == items[0]["images"][0]
+    False
     """
     items = canonical(items)
     groups = [unit_of(row) for row in rows_of(items.select_columns(["id", "group"]))]
@@ -148,6 +170,8 @@ def padded(items: Any, *, seed: int = 0) -> datasets.Dataset:
     English: rows whose question and response hold no frequent English word are left out. Pad a
     collection in another language yourself, and pass its run as "response_padded". ValueError:
     no row is in English.
+
+    Source: Zheng et al. (arXiv 2306.05685), on verbosity; the sentences are ours.
 
     >>> import vjudge as vj
     >>> items = vj.load_collection("scenes", split="test", limit=1)
@@ -340,6 +364,9 @@ def perturb(items: Any, name: str, *, seed: int = 0) -> datasets.Dataset:
 
     Returns the canonical collection without rows that the change does not apply to; ValueError:
     nothing to change. "answered_first" needs the judge's own answers in the column `own_answer`.
+
+    Source: MM-JudgeBias (arXiv 2604.18164) changes question, image and response likewise; the texts
+    are ours.
 
     >>> from vjudge import load_collection, probes
     >>> items = load_collection("scenes", split="test", limit=2)

@@ -81,6 +81,13 @@ class ProbeRuns:
         grading: further options of `Judge.grade`, such as mode or batch_size.
 
     ValueError: an unsound option, a run without ids or scores.
+
+    >>> import pandas as pd
+    >>> from vjudge.probes import ProbeRuns
+    >>> run = pd.DataFrame({"id": ["a", "b"], "score": [1, 2]})
+    >>> runs = ProbeRuns({"original": run, "response_bold": run.assign(score=[2, 2])})
+    >>> runs.contrast("response_bold")["delta"].tolist()
+    [1.0, 0.0]
     """
 
     def __init__(
