@@ -61,7 +61,7 @@ def rubric(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
 
     A judge of the reversed levels has a slope on gold of -1 where it had 1.
 
-    Source: the probe is ours; rubrics with a text for each level are Prometheus's (arXiv 2310.08491).
+    Source: the probe is ours, for rubrics as Prometheus has them (arXiv 2310.08491).
 
     >>> import pandas as pd
     >>> from vjudge.probes import rubric
@@ -322,8 +322,8 @@ def length(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     where better answers are longer, noise in gold alone gives an honest judge a slope. Length is
     in words; a character of a script without spaces is a word.
 
-    Source: Dubois et al., length-controlled AlpacaEval (arXiv 2404.04475), by a regression too; ours
-    holds gold equal.
+    Source: Dubois et al., length-controlled AlpacaEval (arXiv 2404.04475), by a regression too;
+    ours holds gold equal.
 
     >>> import pandas as pd
     >>> from vjudge.probes import length

@@ -30,8 +30,8 @@ def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
     shown first less one half, ties counting half (must stay 0); and, a description, "order
     decides": the share of pairs whose two verdicts differ.
 
-    Source: Wang et al., Large Language Models are not Fair Evaluators (arXiv 2305.17926); both orders
-    as in Zheng et al. (arXiv 2306.05685).
+    Source: Wang et al., Large Language Models are not Fair Evaluators (arXiv 2305.17926); both
+    orders as in Zheng et al. (arXiv 2306.05685).
 
     >>> import pandas as pd
     >>> from vjudge.probes import position
