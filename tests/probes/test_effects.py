@@ -56,6 +56,9 @@ def test_what_does_not_vary_is_undefined_and_what_never_moves_has_p_of_one(rng):
     reach = 1 - 0.025 ** (1 / 9)
     assert mean(np.zeros(9), range(9)) == pytest.approx((0, -reach, reach, 1, 9, 9))
     assert mean(np.ones(9), range(9)).p == 2.0**-8  # all nine groups moved alike: the sign test
+    gold = np.tile(np.arange(1.0, 6.0), 20)  # a judge without an error: its slope is rounding
+    design = np.column_stack([rng.normal(size=100), equal(gold)])
+    assert coefficient(gold, design, np.arange(100) // 5).p == 1
 
 
 def test_noise_in_what_is_held_equal_is_taken_out(rng):

@@ -111,7 +111,7 @@ def coefficient(
         unseen = 1 - (1 - TAIL) ** (1 / n_groups)
         size = np.abs(alone).mean() / (alone**2).mean()
         reach = float(STEP * unseen * size)
-        p = 2.0 ** (1 - n_groups) if effect else 1.0
+        p = 2.0 ** (1 - n_groups) if abs(effect) > NO_CHANGE else 1.0
     return Effect(effect, effect - reach, effect + reach, p, len(y), n_groups)
 
 
