@@ -15,32 +15,41 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vjudge.benchmarks import benchmark, run_benchmark
+    from vjudge.data import load_collection, load_verdicts, truth
+    from vjudge.judge import Judge, load_judge, plan
+    from vjudge.metrics import bradley_terry, compare_judges, correlate, win_rate
+    from vjudge.metrics.agreement import agreement
+    from vjudge.panels import panel
+    from vjudge.records import Criterion, Item, Pair, Rubric
+    from vjudge.reports import from_scores, report
 
 __version__ = "0.1.0"
-_HOMES = {
-    "Criterion": "records",
-    "Item": "records",
-    "Judge": "judge",
-    "Pair": "records",
-    "Rubric": "records",
-    "agreement": "metrics",
-    "benchmark": "benchmarks",
-    "bradley_terry": "metrics",
-    "compare_judges": "metrics",
-    "correlate": "metrics",
-    "from_scores": "reports",
-    "load_collection": "data",
-    "load_judge": "judge",
-    "load_verdicts": "data",
-    "panel": "panels",
-    "plan": "judge",
-    "report": "reports",
-    "run_benchmark": "benchmarks",
-    "truth": "data",
-    "win_rate": "metrics",
-}
-__all__ = [*_HOMES, "__version__"]
+__all__ = [
+    "Criterion",
+    "Item",
+    "Judge",
+    "Pair",
+    "Rubric",
+    "__version__",
+    "agreement",
+    "benchmark",
+    "bradley_terry",
+    "compare_judges",
+    "correlate",
+    "from_scores",
+]
+__all__ += ["load_collection", "load_judge", "load_verdicts", "panel", "plan", "report", "truth"]
+__all__ += ["run_benchmark", "win_rate"]
+
+_HOMES = dict.fromkeys(__all__, "metrics") | dict.fromkeys(("from_scores", "report"), "reports")
+_HOMES |= dict.fromkeys(("benchmark", "run_benchmark"), "benchmarks")
+_HOMES |= dict.fromkeys(("load_collection", "load_verdicts", "truth"), "data")
+_HOMES |= dict.fromkeys(("Judge", "load_judge", "plan"), "judge") | {"panel": "panels"}
+_HOMES |= dict.fromkeys(("Criterion", "Item", "Pair", "Rubric"), "records")
 _ROOMS = {room.name for room in iter_modules(__path__)}
 
 

@@ -249,9 +249,18 @@ class Judge:
         self,
         pairs: Any,
         *,
+        mode: str = "feedback",
         orders: str = "both",
         samples: int = 1,
-        **options: Any,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        repetition_penalty: float = 1.0,
+        seed: int = 0,
+        batch_size: int | str = "auto",
+        max_new_tokens: int | None = None,
+        unread: str | None = None,
+        out: str | Path | None = None,
+        progress: bool = True,
     ) -> pd.DataFrame:
         """Compare the two responses of every pair, in both orders unless told otherwise.
 
@@ -260,9 +269,9 @@ class Judge:
             orders: "both" shows each pair twice, each response first once; "random" draws an order
                 for each sample; "one" shows response_a first alone.
             samples: draws a pair and order, each a vote; more than one needs a temperature.
-            options: mode (with "score", the more probable of A and B is chosen), temperature,
-                top_p, repetition_penalty, seed, batch_size, max_new_tokens, unread, out and
-                progress, as of `grade`.
+            mode: as of `grade`; with "score", the more probable of A and B is chosen.
+            temperature, top_p, repetition_penalty, seed, batch_size, max_new_tokens, unread, out,
+                progress: as of `grade`.
 
         A judge with a value head grades each response once, and the larger value is chosen.
 
@@ -285,15 +294,37 @@ class Judge:
         >>> run[["verdict_ab", "verdict_ba", "verdict"]].values.tolist()
         [['a', 'b', 'tie']]
         """
-        asked = options_of(orders=orders, samples=samples, **options)
-        return comparing.compare(self, pairs, asked)
+        options = Options(
+            mode=mode,
+            orders=orders,
+            samples=samples,
+            temperature=temperature,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            seed=seed,
+            batch_size=batch_size,
+            max_new_tokens=max_new_tokens,
+            unread=unread,
+            out=out,
+            progress=progress,
+        )
+        return comparing.compare(self, pairs, options)
 
     def rank(
         self,
         candidates: Any,
         *,
         by: str = "pairs",
-        **options: Any,
+        mode: str = "feedback",
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        repetition_penalty: float = 1.0,
+        seed: int = 0,
+        batch_size: int | str = "auto",
+        max_new_tokens: int | None = None,
+        unread: str | None = None,
+        out: str | Path | None = None,
+        progress: bool = True,
     ) -> pd.DataFrame:
         """Rank the responses to each instruction, best of n.
 
@@ -301,8 +332,8 @@ class Judge:
             candidates: rows with a list `responses` in place of the response.
             by: "pairs" compares every two in both orders, n (n - 1) comparisons; "scores" grades
                 each. A judge with a value head goes by its values.
-            options: mode, temperature, top_p, repetition_penalty, seed, batch_size,
-                max_new_tokens, unread, out and progress, as of `grade`; its errors, too.
+            mode, temperature, top_p, repetition_penalty, seed, batch_size, max_new_tokens, unread,
+                out, progress: as of `grade`; its errors, too.
 
         Returns:
             One row a candidate: id, judge, candidate (its place in `responses`), response, value,
@@ -321,7 +352,19 @@ class Judge:
         Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning:
         r_i = sum_k a_ki - sum_l a_il.
         """
-        return comparing.rank(self, candidates, by, options_of(orders="both", samples=1, **options))
+        options = Options(
+            mode=mode,
+            temperature=temperature,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            seed=seed,
+            batch_size=batch_size,
+            max_new_tokens=max_new_tokens,
+            unread=unread,
+            out=out,
+            progress=progress,
+        )
+        return comparing.rank(self, candidates, by, options)
 
     def render(self, item: Item | Pair | Mapping, *, mode: str = "feedback") -> str:
         """What the model reads for one item, pair or row; "<image>" stands where an image goes.

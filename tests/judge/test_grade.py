@@ -80,7 +80,7 @@ def test_a_run_is_recorded_continued_and_refused_to_another(judge, items, graded
     same(judge.grade(items, out=tmp_path, **QUIET), graded)
     for name, options, message in (
         ("tiny", {"mode": "score"}, "mode: 'feedback' -> 'score'"),
-        ("tiny-base", {}, "judge: 'tiny' -> 'tiny-base'.*weights: '"),
+        ("tiny-base", {}, "judge: 'tiny' -> 'tiny-base'.*checkpoint: '"),
     ):
         other = vj.load_judge(name, device="cpu")
         with pytest.raises(RunError, match=message):
