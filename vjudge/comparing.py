@@ -42,7 +42,21 @@ def compare(judge: Any, pairs: Any, options: Options) -> pd.DataFrame:
     changed = sum(row.get("consistent") is False for row in rows)
     if changed:
         remarks.append(f"{changed} of {len(rows)} verdicts changed with the order")
+    if options.orders == "one":
+        remarks += one_sided([cells.get("preference") for cells in call.carried])
     return table(call, records, rows, *remarks)
+
+
+def one_sided(preferences: Sequence) -> list[str]:
+    """What is said where a judge that always takes one side would be right."""
+    first = preferences.count("a")
+    decided = first + preferences.count("b")
+    if decided < 20 or 0.1 * decided < first < 0.9 * decided:
+        return []
+    return [
+        f"{first} of {decided} known preferences are for the first response: a judge that always"
+        ' takes one side would be right, which orders="both" tells'
+    ]
 
 
 def valued(first: Record, second: Record) -> Record:

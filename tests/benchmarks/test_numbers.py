@@ -45,11 +45,10 @@ def labels():
 def test_an_order_that_is_kept_would_give_vl_rewardbench_away(labels, capsys):
     """1,245 of its 1,250 rows prefer the first response: a judge that always says so is no good one."""
     judge = judge_of("The better response: [1].")
-    run = judge.compare(labels, orders="one", **QUIET)
-    assert set(run["verdict"]) == {"tie"} and "verdict_ba" in run, "both orders were asked"
-    said = "both orders were asked: 1245 of 1250 known preferences are for the first"
+    judge.compare(labels, orders="one", **QUIET)
+    said = "1245 of 1250 known preferences are for the first response: a judge that always"
     assert said in capsys.readouterr().err
-    table = vj.benchmark(run)["estimate"]
+    table = vj.benchmark(judge.compare(labels, **QUIET))["estimate"]
     assert table["overall", "accuracy", "wrong"] == 0
     assert table["overall", "accuracy", "random"] == 0.5
 

@@ -34,7 +34,7 @@ GONE = {"bytes": None, "path": "gone.png"}
         ({"images": [None], "descriptions": None}, ["images[0]", "descriptions"]),
         ({"response": "  "}, ["response"]),
         ({"instruction": None}, ["instruction"]),
-        ({"descriptions": ["none", "few", "none", "", "all"]}, ["descriptions", "descriptions"]),
+        ({"descriptions": ["none", "few", "none", "", "all"]}, ["descriptions"]),
         ({"criteria": None, "descriptions": ["only one"]}, ["criteria", "descriptions"]),
         ({"lowest": "zero"}, ["lowest"]),
         ({"gold": 6}, ["gold"]),

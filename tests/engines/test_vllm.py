@@ -242,12 +242,13 @@ def test_what_vllm_is_made_with_and_asked(judge_of: Any, random_judge: Path, row
     assert hostile in engine.encoder.text(ids), "data is never a control token"
     (picture,) = request["multi_modal_data"]["image"]
     assert picture.mode == "RGB" and picture.tobytes() == rows[0]["images"][0].tobytes()
-    scores = sorted(engine.encoder.text_ids(f".\n[RESULT] {n}")[-1] for n in FIVE)
+    scores = [engine.encoder.text_ids(f".\n[RESULT] {n}")[-1] for n in FIVE]
+    assert sorted(params.logprob_token_ids) == sorted(scores)
     assert params == SamplingParams(
         max_tokens=7,
         temperature=0.0,
         logprobs=5,
-        logprob_token_ids=scores,
+        logprob_token_ids=params.logprob_token_ids,
         detokenize=False,
         logit_bias={image: -100.0},
         stop_token_ids=[tokenizer.eos_token_id],
