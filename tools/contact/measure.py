@@ -2,8 +2,8 @@
 
 WHAT is one of
 
-    judge     grades the five answers of held-out cases of Scenes, with pictures and with blanked
-              ones: correlation with the truth, share of readable verdicts, best of n
+    judge     grades the five answers of held-out cases of Scenes, with pictures, with blanked and
+              with swapped ones: correlation with the truth, share of readable verdicts, best of n
     adapters  LoRA and QLoRA side by side, a few steps each, from the folder of a base
     dpo       20 steps of DPO from the folder of a policy, on pairs of Scenes' best and worst answer
     curve     writes the logs of what train.py left in a folder to curve.csv beside this file
@@ -41,12 +41,11 @@ def whole_cases(n: int, aspects: list[str]) -> Any:
 def measure(folder: Path, given: argparse.Namespace) -> None:
     judge = vj.load_judge(folder, device="cpu", template=WORDING if given.wording else None)
     items = whole_cases(given.n, given.aspects)
-    shown = items
-    for what in ("shown", "blanked"):
-        if what == "blanked":
-            shown = vj.probes.blanked(items)
-        if what == "blanked" and given.zero_shot:
-            break
+    changed = {"shown": items}
+    if not given.only_shown:
+        changed["blanked"] = vj.probes.blanked(items)
+        changed["swapped"] = vj.probes.swapped(items)
+    for what, shown in changed.items():
         run = judge.grade(shown, max_new_tokens=150, unread="missing", progress=False)
         aspect = [scenes.ASPECT_OF[criteria] for criteria in items["criteria"]]
         run = run.assign(aspect=aspect, case=[id.rpartition("-")[0] for id in run["id"]])
@@ -107,7 +106,10 @@ def curve(folder: Path, given: argparse.Namespace) -> None:
     logs = []
     for stage in ("describe", "judge"):
         log = pd.read_json(folder / stage / "training_log.jsonl", lines=True)
-        logs.append(log.assign(stage=stage, examples=8 * log["step"]))
+        # Where a run continued, its clock began anew.
+        began = log["seconds"].shift(fill_value=0).where(log["seconds"].diff() < 0, 0).cumsum()
+        log["seconds"] += began
+        logs.append(log.assign(stage=stage, examples=given.batch_size * log["step"]))
     names = ["stage", "examples", "loss", "seconds"]
     table = pd.concat(logs)[names].assign(base="SmolLM2 and DINOv2")
     table.round(4).to_csv(Path(__file__).with_name("curve.csv"), index=False)
@@ -120,7 +122,8 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=40, help="cases")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--aspects", nargs="+", default=PLACES)
-    parser.add_argument("--zero-shot", action="store_true", help="no blanked pictures")
+    parser.add_argument("--only-shown", action="store_true", help="no other pictures")
+    parser.add_argument("--batch-size", type=int, default=8, help="of the logged training")
     parser.add_argument("--wording", action="store_true", help="ask in the wording of train.py")
     given = parser.parse_args()
     for folder in given.folders:

@@ -67,7 +67,7 @@ def cells(scene: scenes.Scene) -> list[str]:
     return said
 
 
-def fit_words(base: Path, out: Path, *, steps: int, seed: int) -> Path:
+def fit_words(base: Path, out: Path, *, steps: int, seed: int, precision: str) -> Path:
     """Fit the tower and the projector to sums of words' embeddings; returns the new base."""
     if out.is_dir():
         return out
@@ -110,7 +110,7 @@ def fit_words(base: Path, out: Path, *, steps: int, seed: int) -> Path:
                 rows.append(torch.stack([embedded(f"{what} {place}") for place, what in said]))
             truth = torch.stack(rows)[:, cell_of]
             pixels = images([scenes.draw(scene) for scene in drawn], return_tensors="pt")
-            with torch.autocast("cpu", torch.bfloat16):
+            with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
                 seen = tower(pixels["pixel_values"], output_hidden_states=True).hidden_states[-1]
                 made = projector(seen[:, 1:])
             loss = (made.float() - truth).square().mean() / truth.var()
@@ -172,13 +172,14 @@ def main() -> None:
     parser.add_argument("base", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--words", type=int, default=2_000, help="steps of 16 pictures")
-    parser.add_argument("--describe", type=int, default=1_000, help="steps of 8 pictures")
-    parser.add_argument("--judge", type=int, default=1_250, help="steps of 8 items")
+    parser.add_argument("--describe", type=int, default=1_000, help="steps of a batch of pictures")
+    parser.add_argument("--judge", type=int, default=1_250, help="steps of a batch of items")
     parser.add_argument(
         "--held-out", type=int, default=100, help="items graded as it trains; 0 for none"
     )
     parser.add_argument("--aspects", nargs="+", default=list(scenes.ASPECTS))
     parser.add_argument("--lr", type=float, default=5e-4)
+    parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--blind", action="store_true", help="no pictures")
@@ -190,7 +191,7 @@ def main() -> None:
         "freeze": ("tower",),
         "lr": given.lr,
         "projector_lr": None if given.blind else given.lr / 3,
-        "batch_size": 8,
+        "batch_size": given.batch_size,
         "warmup": 0.03,
         "gradient_checkpointing": False,
         "allow": ("length", "scores", "leakage"),
@@ -200,17 +201,23 @@ def main() -> None:
         "progress": False,
     }
     start = given.base
-    items = judged("train", 8 * given.judge, given.aspects)
+    items = judged("train", given.batch_size * given.judge, given.aspects)
     held_out = judged("validation", given.held_out, given.aspects) if given.held_out else None
     if given.blind:
         items = items.remove_columns("images")
         if held_out is not None:
             held_out = held_out.remove_columns("images")
     else:
-        start = fit_words(given.base, given.out / "base", steps=given.words, seed=given.seed)
+        start = fit_words(
+            given.base,
+            given.out / "base",
+            steps=given.words,
+            seed=given.seed,
+            precision=given.precision,
+        )
         start = fine_tune(
             start,
-            described(8 * given.describe),
+            described(given.batch_size * given.describe),
             out=given.out / "describe",
             steps=given.describe,
             checkpoint_every=50,
