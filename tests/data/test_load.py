@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -183,19 +184,19 @@ def test_why_the_hub_does_not_give_a_set(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(
-    ("path", "allowed"),
+    ("path", "outcome"),
     [
-        ("images/a.png", True),
-        ("images/../images/a.png", True),
-        ("inner.png", True),
-        ("../beside/a.png", True),  # as Perception-Bench names its images
-        ("../../secret.png", False),
-        ("link.png", False),
-        ("images/../../../secret.png", False),
+        ("images/a.png", "read"),
+        ("images/../images/a.png", "read"),
+        ("inner.png", "read"),
+        ("../beside/a.png", "warned"),  # as Perception-Bench names its images
+        ("../../secret.png", "refused"),
+        ("link.png", "refused"),
+        ("images/../../../secret.png", "refused"),
     ],
 )
 def test_a_picture_outside_of_the_files_folder_is_refused_by_name(
-    path: str, allowed: bool, tmp_path: Path
+    path: str, outcome: str, tmp_path: Path
 ) -> None:
     """A file from elsewhere must not make a judge read what its reader did not mean to show."""
     secret = tmp_path / "secret.png"
@@ -207,11 +208,23 @@ def test_a_picture_outside_of_the_files_folder_is_refused_by_name(
     (folder / "link.png").symlink_to(secret)
     (folder / "inner.png").symlink_to(folder / "images" / "a.png")
     file = lines(folder / "rows.jsonl", row("first", images=[str(secret)]), row(images=[path]))
-    if allowed:
-        assert load_collection(file)[1]["images"][0].size == (2, 2)
+    if outcome == "refused":
+        with pytest.raises(CollectionError, match=r"row 1 .*leads out of the folder .*absolute"):
+            load_collection(file)
         return
-    with pytest.raises(CollectionError, match=r"row 1 .*leads out of the folder .*absolute path"):
-        load_collection(file)
+    said = nullcontext()
+    if outcome == "warned":
+        what = "1 pictures stand outside of the folder .*beside/a.png"
+        said = pytest.warns(UserWarning, match=what)
+    with said:
+        assert load_collection(file)[1]["images"][0].size == (2, 2)
+
+
+def test_a_path_of_ones_own_counts_from_the_files_folder_alone(tmp_path: Path) -> None:
+    picture(tmp_path / "images", "a.png")
+    file = lines(tmp_path / "rows.jsonl", row(images=["a.png"]))
+    with pytest.raises(CollectionError, match="images"):
+        validate(load_collection(file))
 
 
 def test_the_hubs_cache_holds_links_to_its_blobs(tmp_path: Path) -> None:

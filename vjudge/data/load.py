@@ -30,7 +30,8 @@ from vjudge.data.schema import (
 from vjudge.records import NAN
 
 _EMPTY = {"human_scores": [], "ranks": [], "gold": NAN}  # in place of None
-# Where pictures may stand, seen from the file's folder; the first one that is there is taken.
+# Where a published set's pictures may stand, seen from its file's folder; the first one that is
+# there is taken.
 _FOLDERS = (".", "images", "image", "val2014", "data", "..", "../image")
 
 
@@ -258,9 +259,11 @@ def _collect(
     table: list[Cells] = []
     problems: list[Problem] = []
     ids = Counter[str]()
+    outside: list[str] = []
     for index, given in enumerate(source.as_given(0, n_rows)):
         cells, faults = adapter.read(given) if adapter else canonical_row(given)
-        faults = faults or _set_beside(cells, folder)
+        if folder is not None and not faults:
+            faults = _set_beside(cells, folder, _FOLDERS if adapter else (".",), outside)
         id = id_of(cells) or str(index)
         if faults:
             problems += [Problem(index, id, *fault) for fault in faults]
@@ -272,17 +275,21 @@ def _collect(
     n_bad = len({problem.index for problem in problems})
     if n_bad and (adapter is None or n_bad == n_rows):
         raise CollectionError.of_rows(problems, n_rows)
+    if outside and adapter is None:
+        where = f"outside of the folder {str(folder)!r}, such as {outside[0]!r}"
+        what = f"{len(outside)} pictures stand {where}: see that they are the right ones"
+        warnings.warn(what, stacklevel=3)
     items = _dataset(table)
     return _described(items, adapter, table) if adapter else items
 
 
-def _set_beside(cells: Cells, folder: Path | None) -> list[Fault]:
+def _set_beside(
+    cells: Cells, folder: Path, roots: Sequence[str], outside: list[str]
+) -> list[Fault]:
     """Have relative paths of pictures count from a folder, which they must not lead out of.
 
-    They may stand beside the folder, as in published sets.
+    They may stand beside the folder, as in published sets; those are added to `outside`.
     """
-    if folder is None:
-        return []
     home = folder.parent
     if home.name == "snapshots":  # of the hub's cache, whose files are links to its blobs
         home = home.parent
@@ -292,12 +299,15 @@ def _set_beside(cells: Cells, folder: Path | None) -> list[Fault]:
             path = picture["path"]
         if not isinstance(path, str) or "://" in path or os.path.isabs(path):
             continue
-        files = [str(folder / root / path) for root in _FOLDERS]
+        files = [str(folder / root / path) for root in roots]
         file = next(filter(os.path.isfile, files), files[0])
-        target = os.path.realpath(file)
-        if not Path(target).is_relative_to(os.path.realpath(home)):
-            what = f"{path!r} leads out of the folder {str(folder)!r} to {target!r}"
+        target = Path(os.path.realpath(file))
+        if not target.is_relative_to(os.path.realpath(home)):
+            what = f"{path!r} leads out of the folder {str(folder)!r} to {str(target)!r}"
             return [("images", what, "write its absolute path, or put it into that folder")]
+        beside = home == folder.parent and not target.is_relative_to(os.path.realpath(folder))
+        if beside and target.is_file():
+            outside.append(file)
         cells["images"][place] = {"bytes": None, "path": file}
     return []
 
