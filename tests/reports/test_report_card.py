@@ -68,7 +68,7 @@ def test_a_judge_is_graded_under_all_controls_and_goes_on_where_it_was(
     assert {one.name for one in card.parts} == set(CLAIMS) - {"position"}
     assert "wording for two responses" in absent(card)[CLAIMS["position"]]
     text = (tmp_path / "report.html").read_text()
-    for words in ("mode score", "seed 0", "Scenes, held against gold"):
+    for words in ("checkpoint", "mode score", "seed 0", "Scenes, held against gold"):
         assert words in text, words
     assert not re.search(r'(?:src|href)="(?!data:image/png)', text), "nothing is loaded"
 

@@ -65,8 +65,10 @@ class HFEngine(Engine):
         threads = torch.get_num_threads()
         for batch in call.batches():
             torch.set_num_threads(1 if self.small else threads)  # many stall beside other work
-            answers = self._answered(call, batch)
-            torch.set_num_threads(threads)
+            try:
+                answers = self._answered(call, batch)
+            finally:
+                torch.set_num_threads(threads)
             yield [answer for answer in answers if answer.index in call.wanted]
 
     def identity(self) -> dict[str, Any]:

@@ -292,8 +292,9 @@ def tabulate(
         warn_of(table.index[flat], "an interval of no width says nothing beyond these items")
         lost = np.isnan(drawn[defined.to_numpy()]).mean(axis=-1).max()
         if lost > 0.01:
+            reason = f" ({why})" if why else ""
             warn(
-                f"a statistic is undefined in {lost:.0%} of the resamples ({why}): its interval"
+                f"a statistic is undefined in {lost:.0%} of the resamples{reason}: its interval"
                 " leaves them out and is too narrow"
             )
     grouped = "" if design.groups is None else f"{units} groups of "
@@ -478,16 +479,14 @@ def format_interval(
     return f"{value} [{below}, {above}]"
 
 
-def format_p(p: float, *, floor: float | None = None) -> str:
-    """A p value with its relation; floor: the least one of permutations (`attrs["p_floor"]`).
+def format_p(p: float) -> str:
+    """A p value with its relation.
 
-    >>> format_p(0.0149), format_p(1 / 67, floor=1 / 67), format_p(0.0001), format_p(1.0)
-    ('= .015', '<= .015', '< .001', '= 1')
+    >>> format_p(0.0149), format_p(0.0001), format_p(1.0)
+    ('= .015', '< .001', '= 1')
     """
     if math.isnan(p):
         return "n/a"
-    if floor is not None and p <= floor * (1 + 1e-9):
-        return "<= " + f"{p:.2g}".replace("0.", ".", 1)
     if p < 0.001:
         return "< .001"
     if p > 0.9995:

@@ -24,6 +24,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as IMAGE_MODELS,
 )
 
+from vjudge.prompts.families import RECORD
 from vjudge.records import brief
 
 ASSETS = Path(__file__).parents[1] / "assets"
@@ -58,7 +59,20 @@ DECODER_SETTINGS = {
 
 ADAPTERS = "adapter_config.json"  # of a folder that holds adapters on a base
 NUMBERS = ("config.json", "preprocessor_config.json", "processor_config.json")
-SETTINGS = ("*.json", "*.jinja", "tokenizer.model", "merges.txt")
+SETTINGS = (
+    *NUMBERS,
+    "generation_config.json",
+    "chat_template.json",
+    "chat_template.jinja",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+    ADAPTERS,
+)
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # the first kind that is there is read
 # Fields of these files, and the largest number that a model can be built with; the least is 1.
 LIMITS = {
@@ -87,7 +101,7 @@ def find(name_or_path: str | Path, *, revision: str | None = None) -> Found:
                 f"no judge {name!r}: it is neither one of {EMBEDDED}, nor a folder, nor a hub id"
                 f" such as 'owner/name'; give the path of a folder that holds {SUPPORTED}"
             )
-        folder = fetch(name, SETTINGS, revision=revision)
+        folder = fetch(name, [*SETTINGS, RECORD], revision=revision)
     for file in NUMBERS:
         if (folder / file).is_file():
             read_json(folder / file)  # refuses bad numbers now
@@ -193,7 +207,8 @@ def fetch(name: str, patterns: Sequence[str], *, revision: str | None = None) ->
 def fetch_weights(name: str, *, revision: str | None = None) -> Path:
     """Download settings and weights; pickled weights only where there are no others."""
     for pattern in WEIGHTS:
-        folder = fetch(name, [*SETTINGS, pattern], revision=revision)
+        files = [*SETTINGS, RECORD, pattern, f"{pattern}.index.json"]
+        folder = fetch(name, files, revision=revision)
         if weight_files(folder):
             break
     return folder
@@ -227,10 +242,8 @@ def fingerprint(*folders: Path) -> str:
     """The SHA-256 over what decides checkpoints' outputs; each file is read once a process."""
     whole = hashlib.sha256()
     for folder in folders:
-        files = weight_files(folder)
-        for pattern in SETTINGS:
-            files += sorted(folder.glob(pattern))
-        for file in files:
+        settings = [folder / name for name in SETTINGS if (folder / name).is_file()]
+        for file in [*weight_files(folder), *settings]:
             state = file.stat()
             digest = _digest(file.resolve(), state.st_mtime_ns, state.st_size)
             whole.update(f"{file.name}\0{digest}\n".encode())

@@ -94,7 +94,7 @@ def from_scores(
         out: a folder for the figures (PDF, SVG, PNG, data, caption) and tables (LaTeX, CSV); None
             writes nothing.
         venue: whose page figures and tables fit, one of `plots.VENUES`.
-        n_resamples, seed: of the bootstrap and the permutations.
+        n_resamples, seed: of the bootstrap.
 
     Raises:
         ValueError: a column is absent, or a benchmark or group is missing.

@@ -15,7 +15,7 @@ from vjudge.metrics.tables import groups_of
 from vjudge.probes.runs import COMPARED, ORIGINAL, ProbeRuns, scored
 from vjudge.runs import MANIFEST, Run
 
-FACTS = ["model", "revision", "weights", "mode", "decoding"]
+FACTS = ["model", "revision", "checkpoint", "mode", "decoding"]
 
 
 @dataclass
