@@ -132,7 +132,6 @@ def train(
     model = loaded.engine.model
     coder = Coder(model, loaded.template.conversation)
     _check_lengths(coder, rows, max_length)
-
     reference, adapters = _prepared(model, freeze, lora)
 
     # 3) train
