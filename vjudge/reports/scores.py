@@ -97,7 +97,7 @@ def from_scores(
         n_resamples, seed: of the bootstrap.
 
     Raises:
-        ValueError: a column is absent, or a benchmark or group is missing.
+        ValueError: there is no such venue; a column is absent, or a benchmark or group is missing.
         TypeError: a score is no number.
 
     >>> frame = pd.DataFrame({"a": [1, 2, 3, 4], "b": [2, 1, 4, 3], "people": [1, 2, 3, 4]})
@@ -106,7 +106,8 @@ def from_scores(
     >>> pearson["estimate"].round(2).to_dict()
     {'a': 1.0, 'b': 0.6}
     """
-    # 1) check the columns, and read the scores
+    # 1) check the venue and the columns, and read the scores
+    plots.width(venue, "full")
     judges = list(judges)
     people = [human] if isinstance(human, str) else list(human)
     labels = [name for name in (benchmark, group, response) if name is not None]
