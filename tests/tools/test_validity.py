@@ -90,11 +90,9 @@ def test_studies_are_summed_up():
     assert (
         cells.loc[cells["case"] == "image blanked: agreement", "planted"].iloc[0] == 0.25
     )  # the least that counts
-    summed = drawing.summary(cells).set_index("case")
-    assert (
-        summed["FP, n=500"].notna().sum() == 2
-        and summed.loc["padding: change", "stays, n=500"] > 0.9
-    )
+    summed = drawing.summary(cells).set_index(["n", "case"])
+    assert summed.loc[500, "FP"].notna().sum() == 2
+    assert summed.loc[(500, "padding: change"), "stays"] > 0.9
     frame = studies.batteries(
         simulations=2, power_simulations=1, pool_size=200, designs={"120 items": (120, 1)}
     )

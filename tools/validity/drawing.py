@@ -19,6 +19,12 @@ LEVELS = {
     "rejected": (ALPHA, 0.04, 0.06),
     "covered": (0.95, 0.94, 0.965),
 }  # nominal, and the band aimed at
+SHORT = {  # units in a narrow place
+    "score points": "points",
+    "score per doubling": "per doubling",
+    "log-odds per doubling": "log-odds",
+    "log-odds of the first": "log-odds",
+}
 ABOUT = (
     "Simulated judges and scores; nothing here is about a model. Scores are whole numbers on a 1-5 scale unless "
     "unrounded; noise of an item .3, an image .3 and a verdict .5 score points (noisy judge: 1.2); response lengths "
@@ -36,9 +42,9 @@ CURVES = (
     "Bars are exact 95 % binomial intervals. "
 )
 TABLE = (
-    "FP: false positives at 5 %; found: smallest planted effect with power .9 or more, in the unit of the last "
-    "column; cover: coverage of 95 % intervals; stays: share of judges without the bias whose interval lies inside "
-    "the margin. On simulated judges: {designs}. Seed {seed}."
+    "FP: false positives at 5 %; found: smallest planted effect with power .9 or more, in the unit beside it (--: none "
+    "of those planted); cover: coverage of 95 % intervals; stays: share of judges without the bias whose interval lies inside the margin. On "
+    "simulated judges: {designs}. Seed {seed}."
 )
 
 
@@ -108,9 +114,7 @@ def power(cells: pd.DataFrame) -> Figure:
     cells = cells[~least | (cells["planted"] <= LEAST)]
     cells.loc[least, "planted"] = LEAST - cells["planted"]
     cells.loc[least, "unit"] = "share missing"
-    short = {"score points": "points", "score per doubling": "per doubling"}
-    short |= {"log-odds per doubling": "log-odds", "log-odds of the first": "log-odds"}
-    cells["panel"] = cells["label"] + ": " + cells["unit"].replace(short)
+    cells["panel"] = cells["label"] + ": " + cells["unit"].replace(SHORT)
     cells = cells.sort_values(["label", "planted"], kind="stable")
     return plots.curves(
         cells, x="planted", y="rejected", by="design", panel="panel", low="rejected_low",
@@ -120,21 +124,25 @@ def power(cells: pd.DataFrame) -> Figure:
 
 
 def summary(cells: pd.DataFrame) -> pd.DataFrame:
-    """A row for each case: false positives and coverage by design, the smallest planted effect with power .9, and how
-    often a judge without it is cleared."""
+    """A row for each design and case: false positives, the smallest planted effect with power .9, coverage, and how
+    often a judge without the bias is cleared."""
     rows = []
-    for (probe, case), part in cells.groupby(["probe", "case"], sort=False):
-        row: dict[str, Any] = {"probe": probe, "case": case}
-        for design, here in part.groupby("design", sort=False):
-            null = here[here["null"] & here["rejected"].notna()]
-            larger = here["planted"] > here.loc[here["null"], "planted"].max()
-            n = int(design.split()[0])  # tells the designs apart
-            row[f"FP, n={n}"] = null["rejected"].iloc[0] if len(null) else np.nan
-            row[f"found, n={n}"] = here[larger & (here["rejected"] >= 0.9)]["planted"].min()
-            row[f"cover, n={n}"] = np.average(here["covered"], weights=here["simulations"])
-            row[f"stays, n={n}"] = null["stays"].iloc[0] if len(null) else np.nan
-        rows.append({**row, "planted in": part["unit"].iloc[0]})
-    return pd.DataFrame(rows)
+    for (design, probe, case), part in cells.groupby(["design", "probe", "case"], sort=False):
+        null = part[part["null"] & part["rejected"].notna()]
+        larger = part["planted"] > part.loc[part["null"], "planted"].max()
+        rows.append(
+            {
+                "probe": probe,
+                "case": case,
+                "n": int(design.split()[0]),  # tells the designs apart
+                "FP": null["rejected"].iloc[0] if len(null) else np.nan,
+                "found": part[larger & (part["rejected"] >= 0.9)]["planted"].min(),
+                "unit": SHORT.get(part["unit"].iloc[0], part["unit"].iloc[0]),
+                "cover": np.average(part["covered"], weights=part["simulations"]),
+                "stays": null["stays"].iloc[0] if len(null) else np.nan,
+            }
+        )
+    return pd.DataFrame(rows).sort_values("n", ascending=False, kind="stable", ignore_index=True)
 
 
 def save(folder: Path, *, seed: int = 0) -> list[Path]:
