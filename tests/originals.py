@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 
 from vjudge.engines import Ask
 from vjudge.engines.batches import Call
+from vjudge.engines.vision import images_of
 from vjudge.prompts import IMAGE
 
 SIDE, PATCH = 42, 14  # pixels: nine patches a tile
@@ -57,7 +58,8 @@ def question(conversation, text, n_images):
 
 def forward(engine, prompt, images):
     """One pass over a prompt: its ids, places of images among them, and its logits."""
-    call = Call(engine, [prompt], [images], Ask())
+    source = images_of(engine.model, engine.image_mode)
+    call = Call(engine, source, [prompt], [images], Ask())
     row = call.row(0)
     assert call.source.fetch([row]), row.failure
     with torch.no_grad():

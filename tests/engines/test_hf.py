@@ -211,7 +211,7 @@ def test_rows_share_the_prefixes_that_save_most(every, pairs, prefixes):
     rows = []
     for n in range(4):
         ids = [0] * every + [10 + n // 2] * (pairs - every) + [20 + n] * (25 - pairs)
-        rows.append(Row(n, ids))
+        rows.append(Row(n, ids=ids))
     assert [len(prefix.ids) for prefix in share(rows, None)] == prefixes
     assert len(share(rows, rows[1].ids[-1])) >= 2  # no prefix ends before the last image
 
@@ -248,7 +248,7 @@ def test_an_answer_stops_at_the_context_and_is_not_closed(random_judge):
     engine = HFEngine(models.load(random_judge, device="cpu"))
     prompts = [Prompt(("x" * 900,)), Prompt(("y",))]
     context = len(engine.encoder.ids(prompts[0])) + 5
-    engine.model.model.config.text_config.max_position_embeddings = context
+    engine.context_length = context
     how = ask(max_new_tokens=9, closing=Closing("prometheus"))
     long, short = answers(engine, prompts, [[], []], how)
     assert long.n_new_tokens <= 5 and long.finish == "length"

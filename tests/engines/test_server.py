@@ -342,23 +342,17 @@ def test_an_answer_without_a_verdict_is_continued_where_that_is_possible(
     assert begun == {"role": "assistant", "content": "It is so.\n[RESULT]"}
 
 
-@pytest.mark.parametrize(("tokenizer", "score"), [(None, 2), (Tokenizer(chatml), 1)])
-def test_several_criteria_are_closed(rows: Any, tokenizer: Any, score: int) -> None:
-    """By one schema for all, or one after another where the server continues an answer."""
+@pytest.mark.parametrize("tokenizer", [None, Tokenizer(chatml)])
+def test_several_criteria_are_closed_by_one_schema(rows: Any, tokenizer: Any) -> None:
     criteria = [
         {"name": "right", "criteria": "Is it right?", "weight": 3.0},
         {"name": "rude", "criteria": "Is it rude?", "weight": -1.0},
     ]
     row = {**rows[0], "criteria": criteria, "gold": None}
-    answer = wordy(tokenizer, answer=PROSE, end=":") if tokenizer else by_schema
     load = {"template": "chat-json"}
-    frame, asked = graded(answer, [row], tokenizer=tokenizer, load=load, unread="close")
-    assert frame["scores"][0] == {"right": score, "rude": score} and frame["closed"][0]
-    assert frame["score"][0] == (3 * score - score) / 4
-    if tokenizer:
-        begun = [request.body["messages"][-1]["content"] for request in asked[-2:]]
-        assert begun[0] == 'It is a fair answer.\n{"scores": {"right":'
-        assert begun[1] == begun[0] + ' 1, "rude":'
+    frame, _ = graded(by_schema, [row], tokenizer=tokenizer, load=load, unread="close")
+    assert frame["scores"][0] == {"right": 2, "rude": 2} and frame["closed"][0]
+    assert frame["score"][0] == (3 * 2 - 2) / 4
 
 
 @pytest.mark.parametrize("refused", ["response_format", "nothing"])

@@ -9,8 +9,8 @@ from tokenizers import AddedToken
 from transformers import LlamaTokenizer, Qwen2Tokenizer
 
 from conftest import make_tokenizer
-from vjudge.engines import Ask, Encoder
-from vjudge.engines.tokens import Scale
+from vjudge.engines import Ask
+from vjudge.engines.tokens import Encoder, Scale
 from vjudge.prompts import IMAGE, TEMPLATES, Prompt
 from vjudge.records import Item, Pair, Rubric
 
@@ -111,7 +111,7 @@ def test_ordinary_text_has_the_tokenizers_own_ids(kind):
 def test_scale_finds_the_token_that_tells_scores_apart(kind, token):
     encoder = make_encoder(kind)
     scale = encoder.scale("[RESULT]", FIVE)
-    assert encoder.tokenizer.convert_ids_to_tokens(scale.tokens[4]).replace("Ġ", " ") == token
+    assert encoder.tokenizer.convert_ids_to_tokens(scale.paths[4][0]).replace("Ġ", " ") == token
 
 
 def test_ten_scores_are_read_from_their_texts():
@@ -120,7 +120,7 @@ def test_ten_scores_are_read_from_their_texts():
     prompt = Prompt(("USER: ", IMAGE, "\nJudge. ASSISTANT: [RESULT]"))
     forced, scale = encoder.asked(prompt, Ask("score", "[RESULT]", [ten]), 0)
     one, zero = scale.paths[10]
-    assert scale.tokens == {} and scale.paths[1] == (one,) and list(scale.steps) == [(), (one,)]
+    assert not scale.single and scale.paths[1] == (one,) and list(scale.steps) == [(), (one,)]
     assert encoder.ids(prompt, suffix=" 10") == [*forced, one, zero]
 
 

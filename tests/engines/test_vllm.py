@@ -211,7 +211,7 @@ def test_answers_are_closed_and_long_scores_read_as_by_the_transformers_engine(
 
 
 def test_what_vllm_is_made_with_and_asked(judge_of: Any, random_judge: Path, rows: Any) -> None:
-    options = {"quantization": "4bit", "tensor_parallel_size": 4, "max_model_len": 900}
+    options = {"tensor_parallel_size": 4, "max_model_len": 900}
     judge, llm = judge_of(random_judge, **options)
     engine = judge.engine
     assert llm.model == str(random_judge)
@@ -224,7 +224,6 @@ def test_what_vllm_is_made_with_and_asked(judge_of: Any, random_judge: Path, row
         "logprobs_mode": "raw_logprobs",
         "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
         "limit_mm_per_prompt": {"image": 1},
-        "quantization": "bitsandbytes",
         "tensor_parallel_size": 4,
         "max_model_len": 900,
     }
@@ -271,14 +270,14 @@ def test_failures_stay_in_their_own_row(
     gone.unlink()
     asked = engine.encoder.asked
 
-    def refused(prompt: Any, ask: Any, index: int) -> Any:
-        ids, scale = asked(prompt, ask, index)
+    def refused(prompt: Any, ask: Any, index: int, **places: Any) -> Any:
+        ids, scale = asked(prompt, ask, index, **places)
         return [*ids, 999] if index == 2 else ids, scale
 
     monkeypatch.setattr(engine.encoder, "asked", refused)
     batches = engine.answer(prompts, images, Ask(max_new_tokens=3))
     answers = {answer.index: answer for batch in batches for answer in batch}
-    assert "and 419 are this judge's limit" in answers[1].failure
+    assert "the model's context holds 420" in answers[1].failure
     assert answers[2].failure == "vLLM: a token that vLLM turns down"
     assert "gone.png" in answers[4].failure
     assert [answers[place].n_new_tokens for place in (0, 3, 5)] == [3, 3, 3]

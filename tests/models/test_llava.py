@@ -151,10 +151,10 @@ def test_whose_tower_weights_count(tmp_path):
     """LLaVA-1.5 takes its tower from `mm_vision_tower`; LLaVA-OneVision's own wins where it was trained."""
     for write, wins in ((write_llava15, False), (write_onevision, True)):
         folder = write(tmp_path / write.__name__ / "judge")
-        before = llava.Original(folder, name="judge").tower_weights
+        before = llava.Original(folder).tower_weights
         stale = {f"vision_model.{name}": tensor * 2 for name, tensor in before.items()}
         torch.save(stale, next(folder.parent.glob("tower-*")) / "pytorch_model.bin")
-        after = llava.Original(folder, name="judge").tower_weights
+        after = llava.Original(folder).tower_weights
         assert all(
             torch.equal(after[name], before[name]) == wins for name in before if before[name].any()
         )
@@ -231,8 +231,8 @@ def home(tmp_path, monkeypatch):
 
 def test_an_original_is_converted_once_and_named_in_the_fingerprint(llava15, home, monkeypatch):
     with ThreadPoolExecutor(2) as pool:
-        pool.submit(llava.converted, llava.Original(llava15, name="judge"))
-        target = pool.submit(llava.converted, llava.Original(llava15, name="judge")).result()
+        pool.submit(llava.converted, llava.Original(llava15))
+        target = pool.submit(llava.converted, llava.Original(llava15)).result()
     assert [path for path in home.iterdir() if path.is_dir()] == [target]
     first = models.load(llava15, device="cpu")
     tower = llava15.parent / "tower-clip"

@@ -26,22 +26,17 @@ if TYPE_CHECKING:
     from vjudge.engines.hf import HFEngine
     from vjudge.engines.ray import RayEngine
     from vjudge.engines.server import ServerEngine
-    from vjudge.engines.tokens import Encoder
     from vjudge.engines.vllm import VllmEngine
 
 __all__ = [
     "Answer",
     "Ask",
-    "Encoder",
     "Engine",
     "RayEngine",
     "ServerEngine",
     "HFEngine",
     "VllmEngine",
 ]
-_HOMES = dict.fromkeys(__all__, "engine") | {
-    "Encoder": "tokens",
-    "HFEngine": "hf",
-}
-_HOMES |= {"ServerEngine": "server", "VllmEngine": "vllm", "RayEngine": "ray"}
+_HOMES = dict.fromkeys(("Answer", "Ask", "Engine"), "engine")
+_HOMES |= {"HFEngine": "hf", "ServerEngine": "server", "VllmEngine": "vllm", "RayEngine": "ray"}
 __getattr__, __dir__ = lazy(__name__, _HOMES), __all__.copy

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ LOCAL = ("localhost", "127.0.0.1", "::1")  # hosts that are this machine
 RETRIES = 6
 SHOWN = 300  # characters of a server's own words in a message
 WINDOW = 8  # characters of a key in a row that are cut out
+HIDDEN = "\uffff"  # no character of any text
 
 
 class Unanswered(Exception):
@@ -72,17 +74,12 @@ def without_key(text: str, key: str) -> str:
     for shift in range(3):
         shapes.append(base64.b64encode(b"\0" * shift + raw).decode())
     secret = "\n".join(shapes).lower()
-    hidden: set[int] = set()
+    shown = list(text)
     for start in range(len(text) - WINDOW + 1):
-        if text[start : start + WINDOW].lower() in secret:
-            hidden.update(range(start, start + WINDOW))
-    shown = ""
-    for place, letter in enumerate(text):
-        if place not in hidden:
-            shown += letter
-        elif place - 1 not in hidden:
-            shown += "[key]"
-    return shown
+        end = start + WINDOW
+        if text[start:end].lower() in secret:
+            shown[start:end] = HIDDEN * WINDOW
+    return re.sub(f"{HIDDEN}+", "[key]", "".join(shown))
 
 
 class DeadlineClient(httpx.AsyncClient):

@@ -7,13 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import (
-    LogitsProcessor,
-    LogitsProcessorList,
-    RepetitionPenaltyLogitsProcessor,
-    TemperatureLogitsWarper,
-    TopPLogitsWarper,
-)
+from transformers import LogitsProcessor, RepetitionPenaltyLogitsProcessor, TopPLogitsWarper
 
 from vjudge.engines.engine import Ask
 from vjudge.engines.rows import Row
@@ -28,20 +22,19 @@ class Writer(LogitsProcessor):
     """
 
     def __init__(
-        self, model: VisionLanguageModel, ends: Collection[int], rows: Sequence[Row], ask: Ask
+        self,
+        model: VisionLanguageModel,
+        ends: Collection[int],
+        rows: Sequence[Row],
+        ask: Ask,
     ) -> None:
         self.model = model
         self.ends = ends
         self.rows = rows
-        self.greedy = ask.temperature == 0
-        self.random = [np.random.default_rng(row.seed) for row in rows]
-        self.penalty = None
-        if ask.repetition_penalty != 1:
-            self.penalty = RepetitionPenaltyLogitsProcessor(ask.repetition_penalty)
-        self.warpers = LogitsProcessorList()
-        if not self.greedy:
-            self.warpers.append(TemperatureLogitsWarper(float(ask.temperature)))
-            self.warpers.append(TopPLogitsWarper(ask.top_p))
+        self.ask = ask
+        self.random = [np.random.default_rng(ask.seed(row.index)) for row in rows]
+        self.penalty = RepetitionPenaltyLogitsProcessor(float(ask.repetition_penalty))
+        self.top_p = TopPLogitsWarper(ask.top_p)
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         """The scores (rows, vocabulary) that leave each row one token."""
@@ -49,20 +42,20 @@ class Writer(LogitsProcessor):
         logits = scores.float()
         check_finite(self.model, self.rows, logits)
         self.model.mask_non_text(logits)
-        chances = logits
-        if self.penalty is not None:
-            chances = self.penalty(self._counted(logits.device), logits)
-        if self.greedy:
+        chances = self._penalised(logits)
+        if self.ask.temperature == 0:
             tokens = chances.argmax(-1)
         else:
             draws = [random.random() for random in self.random]
-            tokens = draw_tokens(self.warpers(input_ids, chances), draws)
+            chances = self.top_p(input_ids, chances / self.ask.temperature)
+            tokens = draw_tokens(chances, draws)
         # 2) put it behind the row, and note the distribution where a score begins
         for place, token in enumerate(tokens.tolist()):
             row = self.rows[place]
             if not row.done:
-                if row.scale is not None and token in row.scale.steps[()]:
-                    row.logprobs[len(row.tokens)] = logprobs_of(row.scale.steps[()], logits[place])
+                firsts = row.scale.steps[()] if row.scale else []
+                if token in firsts:
+                    row.logprobs[len(row.tokens)] = logprobs_of(firsts, logits[place])
                 row.tokens.append(token)
                 if token in self.ends:
                     row.finish = "stop"
@@ -71,27 +64,32 @@ class Writer(LogitsProcessor):
                 tokens[place] = min(self.ends)
         return torch.full_like(scores, -torch.inf).scatter_(1, tokens[:, None], 0.0)
 
-    def _counted(self, device: torch.device) -> Any:
-        """The tokens that the penalty counts; shorter rows repeat their first one."""
-        counted = []
-        for row in self.rows:
-            read = [] if self.model.kind == "llava" else row.ids
-            counted.append([*read, *row.tokens])
-        longest = max(map(len, counted))
-        for ids in counted:
-            ids += (ids or [0])[:1] * (longest - len(ids))
-        return torch.tensor(counted, dtype=torch.long, device=device)
+    def _penalised(self, logits: torch.Tensor) -> torch.Tensor:
+        """The logits after the repetition penalty, a row at a time: they count unequal many."""
+        if self.ask.repetition_penalty == 1:
+            return logits
+        rows = []
+        for row, line in zip(self.rows, logits, strict=True):
+            counted = list(row.tokens)
+            if self.model.kind != "llava":
+                counted += row.ids
+            ids: Any = torch.tensor([counted], dtype=torch.long, device=logits.device)
+            rows.append(self.penalty(ids, line[None]))
+        return torch.cat(rows)
 
 
 def draw_tokens(scores: torch.Tensor, draws: Sequence[float]) -> torch.Tensor:
     """The token of each row at its draw in [0, 1), most probable tokens first."""
-    probabilities, order = scores.softmax(-1).sort(dim=-1, descending=True, stable=True)
+    probabilities = scores.softmax(-1)
+    probabilities, order = probabilities.sort(dim=-1, descending=True, stable=True)
     reached = probabilities.cumsum(-1)
     uniform = torch.tensor(draws, device=scores.device)[:, None]
-    place = (reached <= uniform * reached[:, -1:]).sum(-1, keepdim=True)
+    wanted = uniform * reached[:, -1:]
+    place = (reached <= wanted).sum(-1, keepdim=True)
     # Rounding can put a draw near 1 past the last possible token.
     last = (probabilities > 0).sum(-1, keepdim=True) - 1
-    return order.gather(-1, torch.minimum(place, last)).squeeze(-1)
+    place = torch.minimum(place, last)
+    return order.gather(-1, place).squeeze(-1)
 
 
 def logprobs_of(tokens: list[int], logits: torch.Tensor) -> dict[int, float]:

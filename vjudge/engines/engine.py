@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from abc import ABC, abstractmethod
@@ -51,8 +50,8 @@ class Ask:
             Engines that can enforce a schema do; for the others the wording has to suffice.
         closing: how answers without a verdict are closed; None leaves them as they are.
         criteria: one a prompt, the scale of each named criterion that its answer scores; empty
-            for an answer with one verdict. Such an answer has no distribution and is closed
-            criterion by criterion.
+            for an answer with one verdict. Such an answer has no distribution and is closed by a
+            schema alone.
         max_new_tokens: the most tokens of an answer, at least 1; the context bounds it too.
         temperature: 0 for greedy, otherwise the divisor of the logits, above 0.
         top_p: the smallest set of tokens with at least this probability is drawn from; in (0, 1].
@@ -89,30 +88,24 @@ class Ask:
     def schema(self, row: int) -> Mapping[str, Any] | None:
         return self.schemas[row] if self.schemas else None
 
-    def closings(self, row: int) -> list[tuple[str, str, Texts]]:
-        """Where an answer is closed: criterion ("" for one verdict), text before it, its scale."""
+    def closings(self, row: int) -> Mapping[str, Texts]:
+        """The verdicts that close an answer: criterion, or "" for one verdict -> its scale."""
         if self.closing is None or self.mode != "feedback":
-            return []
-        criteria = self.criteria[row] if self.criteria else {}
-        if not criteria:
-            scale = self.scale(row)
-            return [("", self.closing.marker, scale)] if scale else []
-        places = []
-        before = '\n{"scores": {'
-        for name, scale in criteria.items():
-            places.append((name, f"{before}{json.dumps(name, ensure_ascii=False)}:", scale))
-            before = ", "
-        return places
+            return {}
+        if self.criteria and self.criteria[row]:
+            return self.criteria[row]
+        scale = self.scale(row)
+        return {"": scale} if scale else {}
 
     def closes(self, row: int, text: str, finish: str) -> bool:
         """Whether an answer holds no verdict and is to be closed; a refusal never is."""
         from vjudge.prompts.parse import parse
 
-        places = self.closings(row)
-        if self.closing is None or not places:
+        verdicts = self.closings(row)
+        if self.closing is None or not verdicts:
             return False
-        weights = {name: 1.0 for name, _, _ in places if name}
-        scores = tuple(places[0][2])
+        weights = {name: 1.0 for name in verdicts if name}
+        scores = tuple(next(iter(verdicts.values())))
         read = parse(text, scores=scores, format=self.closing.format, weights=weights)
         if read.failure is None:
             return finish != "stop"
@@ -147,7 +140,7 @@ class Ask:
         return faults
 
 
-@dataclass(frozen=True)
+@dataclass
 class Answer:
     """What the engine made of the prompt at `index` of the call.
 
@@ -206,7 +199,11 @@ class Engine(ABC):
 
     @abstractmethod
     def answer(
-        self, prompts: Sequence[Prompt], images: Sources, ask: Ask, wanted: Wanted = None
+        self,
+        prompts: Sequence[Prompt],
+        images: Sources,
+        ask: Ask,
+        wanted: Wanted = None,
     ) -> Answers:
         """Answer every prompt, in any order; options are checked (`Ask.check`) by the caller.
 

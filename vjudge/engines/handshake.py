@@ -3,6 +3,7 @@ and can it continue an answer?"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -74,11 +75,9 @@ class Handshake:
             if self.conversation is not None:
                 say(f"{self.name} shows no tokens: its prompt is not compared with the judge's own")
             return
-        for row, _, _ in jobs:
-            for _, marker, texts in [("", ask.marker, ask.scale(row)), *ask.closings(row)]:
-                key = (marker, *texts.items())
-                if texts and key not in self.scales:
-                    self.scales[key] = self._served(marker, texts)
+        markers = [ask.marker] if ask.closing is None else [ask.marker, ask.closing.marker]
+        for marker, (row, _, _) in itertools.product(markers, jobs):
+            self.scale(marker, ask.scale(row))
         self._compare(jobs)
 
     def _compare(self, jobs: Sequence[Job]) -> None:
@@ -104,7 +103,12 @@ class Handshake:
 
     def scale(self, marker: str, texts: Texts) -> ServedScale | None:
         """A scale behind a marker; None where its distribution can't be read token by token."""
-        return self.scales.get((marker, *texts.items()))
+        if not texts or not self.context:
+            return None
+        key = (marker, *texts.items())
+        if key not in self.scales:
+            self.scales[key] = self._served(marker, texts)
+        return self.scales[key]
 
     def firsts(self, row: int) -> list[int] | None:
         """The tokens to ask log-probabilities of while an answer is written.
@@ -115,7 +119,7 @@ class Handshake:
         texts = self.ask.scale(row)
         served = self.scale(self.ask.marker, texts)
         if served is not None:
-            return served.scale.steps[()] if served.scale.tokens else None
+            return served.scale.steps[()] if served.scale.single else None
         letters = {text.strip()[:1] for text in texts.values()}  # "1" does not tell 1 from 10
         return [] if texts and len(letters) == len(texts) else None
 
@@ -124,15 +128,13 @@ class Handshake:
         scale = Scale.read(marker, texts, self.encode)
         if len(scale.steps[()]) > LISTED:
             return None
-        score = min(texts)
-        before = self.encode(f".\n{marker}{texts[score]}")[: -len(scale.paths[score])]
         beginnings = {}
         for text in texts.values():
             for end in range(len(text)):
                 begun = marker + text[:end]
                 beginnings[tuple(self.encode(f".\n{begun}"))] = begun
         try:
-            behind = {stem: beginnings[(*before, *stem)] for stem in scale.steps}
+            behind = {stem: beginnings[scale.before + stem] for stem in scale.steps}
         except KeyError:
             return None
         return ServedScale(scale, behind)

@@ -17,7 +17,7 @@ import transformers
 from transformers import GenerationConfig, LogitsProcessorList
 
 from vjudge.engines.batches import Call, share
-from vjudge.engines.cache import behind_prefixes, give_prefix, prefill, shares
+from vjudge.engines.cache import Shared, behind_prefixes, keep_for_readings, prefill, shares
 from vjudge.engines.decoding import Writer, check_finite, logprobs_of
 from vjudge.engines.engine import Answer, Answers, Ask, Engine, Sources, Wanted, Work
 from vjudge.engines.rows import Row
@@ -39,6 +39,7 @@ class HFEngine(Engine):
     """
 
     name = "hf"
+    auto = 64  # rows of a batch under "auto", until memory runs out
 
     def __init__(self, model: VisionLanguageModel, *, image_mode: str | None = None) -> None:
         images_of(model, image_mode)  # refuses an unknown mode now
@@ -49,21 +50,27 @@ class HFEngine(Engine):
             image_token_id=model.image_token_id,
             tokens_per_image=model.tokens_per_image,
         )
+        self.context_length = model.context_length
         self.ends = ends_of(model)
         self.shares = shares(model)
         self.small = model.model.num_parameters() < SMALL
         self.work: Work = Work()
 
     def answer(
-        self, prompts: Sequence[Prompt], images: Sources, ask: Ask, wanted: Wanted = None
+        self,
+        prompts: Sequence[Prompt],
+        images: Sources,
+        ask: Ask,
+        wanted: Wanted = None,
     ) -> Answers:
         """See `Engine.answer`; a row's draws depend on its seed alone."""
         if ask.mode == "value" and self.model.value_head is None:
             raise ValueError(f"judge {self.model.name!r} has no value head")
-        call = Call(self, prompts, images, ask, wanted=wanted)
-        self.work = call.work
+        self.work = Work()
+        source = images_of(self.model, self.image_mode)
+        call = Call(self, source, prompts, images, ask, wanted=wanted)
         threads = torch.get_num_threads()
-        for batch in call.batches():
+        for batch in call.batches(whole=True):
             torch.set_num_threads(1 if self.small else threads)  # many stall beside other work
             try:
                 answers = self._answered(call, batch)
@@ -92,7 +99,7 @@ class HFEngine(Engine):
         try:
             self._compute(call, rows)
         except (RuntimeError, MemoryError) as error:
-            if isinstance(error, RuntimeError) and "allocate" not in str(error):
+            if "allocate" not in str(error):
                 raise
             shortage = str(error)
         if shortage is not None:  # outside of the except block, whose traceback keeps the tensors
@@ -104,7 +111,7 @@ class HFEngine(Engine):
                 return [*self._answered(call, rows[:half]), *self._answered(call, rows[half:])]
             rows[0].failure = f"out of memory with one prompt: {shortage}"
         seconds = time.perf_counter() - started
-        call.work.seconds += seconds
+        self.work.seconds += seconds
         return [row.answer(seconds / len(rows)) for row in rows]
 
     @torch.inference_mode()
@@ -113,34 +120,36 @@ class HFEngine(Engine):
         # 1) encode each image once
         rows = call.source.fetch(rows)
         # 2) write the answers, each distinct prefix computed once
+        shared = None
         if rows and call.ask.mode == "feedback":
-            self._write(call, rows)
+            shared = self._write(call, rows)
         # 3) read at the verdicts' places and behind answers that are closed
         passes = []
         for row in rows:
             passes += [row] if call.ask.mode == "value" else row.readings
         if passes:
-            self._read(call, passes)
+            self._read(call, passes, shared)
         for row in rows:
             row.settle()
-        call.work.images = call.source.encoded
+        self.work.images = call.source.encoded
 
-    def _write(self, call: Call, rows: Sequence[Row]) -> None:
-        """Write answers, and give what is read after them the keys and values that are there."""
+    def _write(self, call: Call, rows: Sequence[Row]) -> Shared | None:
+        """Write answers; returns the keys and values that are there for what is read after them."""
         writer = Writer(self.model, self.ends, rows, call.ask)
         longest = max(row.limit for row in rows)
-        mask, output = self._generate(call, rows, [writer], max_new_tokens=longest)
-        for place, row in enumerate(rows):
-            row.end(self.encoder, call.ask, self.ends, self.model.context_length)
-            call.work.new_tokens += len(row.tokens)
-            if row.readings and self.shares:
-                give_prefix(row, mask[place], output.past_key_values.layers, place)
+        _, shared = self._generate(call, rows, None, writer, max_new_tokens=longest)
+        for row in rows:
+            row.end(self.encoder, call.ask, self.ends, self.context_length)
+            self.work.new_tokens += len(row.tokens)
+        if shared is not None:
+            keep_for_readings(rows, shared)
+        return shared
 
-    def _read(self, call: Call, rows: Sequence[Row]) -> None:
+    def _read(self, call: Call, rows: Sequence[Row], shared: Shared | None) -> None:
         """Read what stands after rows: distributions over scales, or values."""
         valued = call.ask.mode == "value"
-        _, output = self._generate(
-            call, rows, [], max_new_tokens=1, output_logits=True, output_hidden_states=valued
+        output, _ = self._generate(
+            call, rows, shared, max_new_tokens=1, output_logits=True, output_hidden_states=valued
         )
         if not valued:
             logits = output.logits[0]
@@ -158,22 +167,27 @@ class HFEngine(Engine):
             row.value = value
 
     def _generate(
-        self, call: Call, rows: Sequence[Row], processors: list[Any], **options: Any
-    ) -> tuple[torch.Tensor, Any]:
+        self,
+        call: Call,
+        rows: Sequence[Row],
+        shared: Shared | None,
+        *processors: Any,
+        **options: Any,
+    ) -> tuple[Any, Shared | None]:
         """The model's own `generate`, behind the rows' prefixes where they can be shared.
 
-        Returns the mask of what stands before the new tokens, and `generate`'s output.
+        Returns its output, and the keys and values of the rows.
         """
-        work = call.work
-        if self.shares:
-            prefixes = share([row for row in rows if row.prefix is None], self.model.image_token_id)
-            prefill(self.model, call.source, prefixes)
-            work.computed_tokens += sum(len(prefix.ids) for prefix in prefixes)
-            inputs = behind_prefixes(self.model, rows)
+        if self.shares and shared is None:
+            prefixes = share(rows, self.model.image_token_id)
+            shared = prefill(self.model, call.source, prefixes)
+            self.work.computed_tokens += sum(len(prefix.ids) for prefix in prefixes)
+        if shared is not None:
+            inputs = behind_prefixes(self.model, rows, shared)
         else:
             inputs = call.source.inputs([row.ids for row in rows], [row.keys for row in rows])
-        work.prompt_tokens += sum(len(row.ids) for row in rows)
-        work.computed_tokens += sum(row.own for row in rows)
+        self.work.prompt_tokens += sum(len(row.ids) for row in rows)
+        self.work.computed_tokens += sum(row.own for row in rows)
         settings = GenerationConfig(
             pad_token_id=min(self.ends),
             eos_token_id=sorted(self.ends),
@@ -185,4 +199,4 @@ class HFEngine(Engine):
             generation_config=settings,
             logits_processor=LogitsProcessorList(processors),
         )
-        return inputs["attention_mask"], output
+        return output, shared

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from vjudge.engines.engine import Answer, Answers, Ask, Engine, Sources, Wanted, say
-from vjudge.prompts import Prompt, families
+from vjudge.prompts import Prompt
 
 ROWS = 64  # of a block
-ATTEMPTS = 3  # times a block is computed at most, if its worker dies each time
+RETRIES = 2  # times a block is computed again, if its worker dies each time
 STARTS = 4  # times that Ray may try to start
 PAUSE = 5.0  # seconds between them
 
@@ -35,9 +35,8 @@ class RayEngine(Engine):
 
     Args:
         judge, load: the judge's name, and `load_judge`, or it with options such as `dtype` bound.
-        workers: how many processes, each with the whole judge; None: as many as there are GPUs.
-        gpus: that Ray sets aside for a worker; None takes one, or an equal share where workers
-            outnumber the GPUs.
+        workers: how many processes, each with the whole judge and one GPU, or an equal share where
+            they outnumber the GPUs; None: as many as there are GPUs.
         worker_engine, options: the workers' own engine, "hf" or "vllm" ("auto" as in
             `load_judge`), and its options.
 
@@ -54,7 +53,6 @@ class RayEngine(Engine):
         load: Any,
         workers: int | None = None,
         worker_engine: str = "auto",
-        gpus: float | None = None,
         **options: Any,
     ) -> None:
         # 1) join or start Ray
@@ -64,27 +62,29 @@ class RayEngine(Engine):
         n_cpus = int(free.get("CPU", 0))
         n_gpus = int(free.get("GPU", 0))
         count = n_gpus if workers is None else workers
-        if gpus is None:
-            gpus = 1 / math.ceil(count / n_gpus) if n_gpus else 0
-        if not 1 <= count <= n_cpus or count * gpus > n_gpus:
+        if not 1 <= count <= n_cpus:
             raise ValueError(
-                f"workers={workers!r}, gpus={gpus!r}: say how many; a worker takes one CPU, and Ray"
-                f" has {n_cpus} CPUs and {n_gpus} GPUs free"
+                f"workers={workers!r}: say how many; a worker takes one CPU, and Ray has {n_cpus}"
+                f" CPUs and {n_gpus} GPUs free"
             )
+        share = 1 / math.ceil(count / n_gpus) if n_gpus else 0
         # 3) start them; a folder's path holds in their processes too
         place = str(Path(judge).absolute()) if Path(judge).is_dir() else str(judge)
         actor = self.ray.remote(
-            num_cpus=1, num_gpus=gpus, max_restarts=-1, max_task_retries=ATTEMPTS - 1
+            num_cpus=1, num_gpus=share, max_restarts=-1, max_task_retries=RETRIES
         )(Worker)
         loaded = partial(load, place, engine=worker_engine, **options)
         self.workers = [actor.remote(loaded) for _ in range(count)]
         # 4) ask one what the judge is
         described = self.ray.get(self.workers[0].describe.remote())
-        self.template, self.pairs, family, self.workers_identity = described
-        self.family = families.FAMILIES.get(family)
+        self.template, self.pairs, self.family, self.workers_identity = described
 
     def answer(
-        self, prompts: Sequence[Prompt], images: Sources, ask: Ask, wanted: Wanted = None
+        self,
+        prompts: Sequence[Prompt],
+        images: Sources,
+        ask: Ask,
+        wanted: Wanted = None,
     ) -> Answers:
         """Answer every prompt; see `Engine.answer`. `batch_size` is each worker's."""
         blocks = []
@@ -111,7 +111,7 @@ class RayEngine(Engine):
 
     def identity(self) -> dict[str, Any]:
         """The workers' own; how many they are decides nothing."""
-        return dict(self.workers_identity)
+        return self.workers_identity
 
 
 class Worker:
@@ -121,10 +121,9 @@ class Worker:
         self.judge = cache(load)
 
     def describe(self) -> tuple[Any, ...]:
-        """The judge's wordings, its family's name and its engine's identity."""
+        """The judge's wordings, its family and its engine's identity."""
         judge = self.judge()
-        family = judge.family.name if judge.family else None
-        return judge.template, judge.pairs, family, judge.engine.identity()
+        return judge.template, judge.pairs, judge.family, judge.engine.identity()
 
     def answer(self, block: Sequence[int], *request: Any) -> list[Answer]:
         """The answers to a block, whose rows are numbered from 0 in the request."""

@@ -12,47 +12,32 @@ from vjudge.engines.tokens import Encoder, Scale, Stem
 
 @dataclass(eq=False)
 class Prefix:
-    """The beginning of prompts, with all their images.
-
-    `states` holds each layer's keys and values (2, heads, tokens, width); `delta` is what
-    multimodal positions add to a token's number after it.
-    """
+    """The beginning of prompts, with all their images."""
 
     ids: list[int]
     keys: tuple[str, ...]
-    states: list[Any] = field(default_factory=list)
-    delta: int = 0
+    place: int  # of its keys and values
 
 
 @dataclass(eq=False)
-class Row:
+class Row(Answer):
     """One prompt as tokens, and its answer while it is written.
 
     `readings` are rows after which a distribution is read; they end in the `stem` of a score's
     text. `logprobs` is step -> token -> log-probability.
     """
 
-    index: int
     ids: list[int] = field(default_factory=list)
     keys: tuple[str, ...] = ()  # of its images
-    n_prompt_tokens: int = 0  # each image's places included
     limit: int = 0  # tokens of its answer
-    seed: int = 0
     scale: Scale | None = None
     stem: Stem = ()
     prefix: Any = None  # a `Prefix`, where it is shared
     tokens: list[int] = field(default_factory=list)  # of its answer, the one that ended it too
-    text: str = ""
-    finish: str = "length"
     done: bool = False
-    failure: str | None = None
     logprobs: dict[int, dict[int, float]] = field(default_factory=dict)
     readings: list[Row] = field(default_factory=list)
-    score_logprobs: dict[int, float] | None = None
-    value: float | None = None
     closing: bool = False  # whether what is read closes the answer
-    closed: int | None = None
-    unclosed: str | None = None
 
     @property
     def own(self) -> int:
@@ -63,7 +48,7 @@ class Row:
         """Have a scale read after `ids`, once behind each stem."""
         self.readings = []
         for stem in scale.steps:
-            reading = Row(self.index, [*ids, *stem], self.keys, scale=scale, stem=stem)
+            reading = Row(self.index, ids=[*ids, *stem], keys=self.keys, scale=scale, stem=stem)
             self.readings.append(reading)
 
     def end(self, encoder: Encoder, ask: Ask, ends: Collection[int], context: int) -> None:
@@ -80,7 +65,7 @@ class Row:
             step = encoder.verdict_step(written, self.scale)
             if step is None:
                 return
-            if self.scale.tokens:  # the distribution where the verdict was written
+            if self.scale.single:  # the distribution where the verdict was written
                 self.score_logprobs = self.scale.logprobs({(): self.logprobs[step]})
             else:
                 self.read_after([*self.ids, *written[:step]], self.scale)
@@ -99,11 +84,12 @@ class Row:
 
     def _close(self, ask: Ask, ids: list[int], encoder: Encoder, context: int) -> None:
         """Have the scale read behind `ids` and what closes an answer."""
-        name, before, texts = ask.closings(self.index)[0]
+        texts = ask.closings(self.index).get("")
+        if texts is None or ask.closing is None:
+            self.unclosed = "only one verdict can be closed here, not named criteria"
+            return
         try:
-            if name:
-                raise ValueError("only one verdict can be closed here, not named criteria")
-            marker, scale = encoder.closing(before, texts)
+            marker, scale = encoder.closing(ask.closing.marker, texts)
         except ValueError as error:
             self.unclosed = str(error)
             return
@@ -117,17 +103,8 @@ class Row:
     def answer(self, seconds: float) -> Answer:
         """What was written and read."""
         if self.failure is not None:
-            self.score_logprobs = self.closed = None
-        return Answer(
-            self.index,
-            self.text,
-            n_prompt_tokens=self.n_prompt_tokens,
-            n_new_tokens=len(self.tokens),
-            score_logprobs=self.score_logprobs,
-            finish=self.finish,
-            seconds=seconds,
-            failure=self.failure,
-            closed=self.closed,
-            unclosed=self.unclosed,
-            value=self.value,
-        )
+            self.score_logprobs = None
+            self.closed = None
+        self.n_new_tokens = len(self.tokens)
+        self.seconds = seconds
+        return self

@@ -31,7 +31,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from vjudge.engines import client
 from vjudge.engines.client import KEY_NAME, OPENAI, Client, Refused, Rejected, Unanswered, address
-from vjudge.engines.engine import Answer, Answers, Ask, Engine, Sources, Wanted, say
+from vjudge.engines.engine import Answer, Answers, Ask, Engine, Sources, Texts, Wanted, say
 from vjudge.engines.handshake import (
     BLANK,
     LISTED,
@@ -96,7 +96,11 @@ class ServerEngine(Engine):
         return f"ServerEngine({self.model!r}, base_url={self.base_url!r})"
 
     def answer(
-        self, prompts: Sequence[Prompt], images: Sources, ask: Ask, wanted: Wanted = None
+        self,
+        prompts: Sequence[Prompt],
+        images: Sources,
+        ask: Ask,
+        wanted: Wanted = None,
     ) -> Answers:
         """Ask for every prompt; `batch_size` is how many requests are under way at once.
 
@@ -125,7 +129,6 @@ class ServerEngine(Engine):
             "base_url": self.base_url,
             "model": self.model,
             "request": {"conversation": conversation, "fields": self.fields},
-            "versions": {},
         }
 
 
@@ -251,11 +254,11 @@ class ServerCall:
         if ask.closes(row, answer.text, answer.finish):
             return await self._closed(answer, prompt, uris)
         # 4) read the distribution of a scale of several tokens at the verdict's place
-        if served is None or served.scale.tokens or not self.server.continues:
+        if served is None or served.scale.single or not self.server.continues:
             return answer
-        if not any(f"{ask.marker}{text}" in answer.text for text in ask.scale(row).values()):
+        begun, _, said = answer.text.rpartition(ask.marker)
+        if not said.startswith(tuple(ask.scale(row).values())):
             return answer
-        begun = answer.text[: answer.text.rindex(ask.marker)]
         with suppress(Rejected):
             read = await self._distribution(row, prompt, uris, begun, served)
             answer = replace(answer, score_logprobs=read.score_logprobs)
@@ -284,7 +287,12 @@ class ServerCall:
         return read_reply(reply, row, engine.model, self.client.key)
 
     async def _distribution(
-        self, row: int, prompt: Prompt, uris: Sequence[str], begun: str, served: ServedScale
+        self,
+        row: int,
+        prompt: Prompt,
+        uris: Sequence[str],
+        begun: str,
+        served: ServedScale,
     ) -> Answer:
         """An answer with a scale's log-probabilities behind its beginning.
 
@@ -296,8 +304,14 @@ class ServerCall:
         for stem, text in served.behind.items():
             tokens = served.scale.steps[stem]
             body = messages(prompt, uris, begun + text) | self.sent
-            body |= {"max_tokens": 1, "temperature": 0.0, "logprobs": True, "top_logprobs": LISTED}
-            body |= {"logprob_token_ids": tokens, "return_tokens_as_token_ids": True}
+            body |= {
+                "max_tokens": 1,
+                "temperature": 0.0,
+                "logprobs": True,
+                "top_logprobs": LISTED,
+                "logprob_token_ids": tokens,
+                "return_tokens_as_token_ids": True,
+            }
             answer, written = await self._post(body, row)
             if not written:
                 return answer
@@ -312,38 +326,36 @@ class ServerCall:
 
     async def _closed(self, answer: Answer, prompt: Prompt, uris: Sequence[str]) -> Answer:
         """The answer with the verdicts that it did not hold, or why they could not be had."""
-        row = answer.index
-        places = self.ask.closings(row)
-        scales: list[Any] = [self.server.scale(before, texts) for _, before, texts in places]
-        closed = {}
-        scores = None
+        verdicts = self.ask.closings(answer.index)
+        closing: Any = self.ask.closing
+        served = None
+        if self.server.continues and "" in verdicts:
+            served = self.server.scale(closing.marker, verdicts[""])
         try:
-            if not self.server.continues or None in scales:
-                closed = await self._by_schema(answer, prompt, uris)
-                places = []
-            # Put the marker of each verdict behind the answer, and read the distribution there.
-            begun = answer.text
-            for served, (name, before, texts) in zip(scales, places, strict=False):
-                read = await self._distribution(row, prompt, uris, begun, served)
-                scores = read.score_logprobs
-                if scores is None:
-                    raise ValueError("no log-probabilities")
-                closed[name] = max(sorted(scores), key=scores.__getitem__)  # the lowest of equals
-                begun += before + texts[closed[name]]
+            if served is None:
+                return await self._by_schema(answer, prompt, uris, verdicts)
+            # Put the marker behind the answer, and read the distribution there.
+            read = await self._distribution(answer.index, prompt, uris, answer.text, served)
+            scores = read.score_logprobs
+            if scores is None:
+                raise ValueError("no log-probabilities")
         except (Rejected, LookupError, TypeError, ValueError) as error:
             return replace(answer, unclosed=f"the server gave no verdict to close it with: {error}")
-        if "" not in closed:
-            return replace(answer, closed_scores=closed)
-        return replace(answer, closed=closed[""], score_logprobs=scores)
+        closed = max(sorted(scores), key=scores.__getitem__)  # the lowest of equals
+        return replace(answer, closed=closed, score_logprobs=scores)
 
     async def _by_schema(
-        self, answer: Answer, prompt: Prompt, uris: Sequence[str]
-    ) -> dict[str, int]:
-        """Ask for the verdicts on an answer in a form that allows nothing else."""
+        self,
+        answer: Answer,
+        prompt: Prompt,
+        uris: Sequence[str],
+        verdicts: Mapping[str, Texts],
+    ) -> Answer:
+        """An answer with the verdicts that are asked for in a form that allows nothing else."""
         # 1) the form: one of the scale's texts for each verdict
         choices = {}
-        properties = {}
-        for name, _, texts in self.ask.closings(answer.index):
+        properties: dict[str, Any] = {}
+        for name, texts in verdicts.items():
             choices[name] = {text.strip(' "'): score for score, text in texts.items()}
             properties[name or "verdict"] = {"type": "string", "enum": list(choices[name])}
         form = {
@@ -359,7 +371,10 @@ class ServerCall:
         body |= {**self.sent, "temperature": 0.0, "response_format": _form(form)}
         reply, _ = await self._post(body, answer.index)
         said = json.loads(reply.text)
-        return {name: own[said[name or "verdict"]] for name, own in choices.items()}
+        closed = {name: own[said[name or "verdict"]] for name, own in choices.items()}
+        if "" in closed:
+            return replace(answer, closed=closed[""])
+        return replace(answer, closed_scores=closed)
 
 
 def _form(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,26 +25,26 @@ class Scale:
 
     marker: str
     paths: dict[int, Stem]
+    before: Stem = ()  # the tokens that all scores begin with, behind ".", a new line, the marker
 
     @classmethod
     def read(cls, marker: str, texts: Texts, encode: Callable[[str], list[int]]) -> Scale:
         """Tokenize a scale; ValueError where two scores are the same tokens."""
         written = {}
         for score, text in texts.items():
-            written[score] = encode(f".\n{marker}{text}")
-        # The "▁" of "▁" and "4" belongs to all scores; of " 1" and " 10" the last token stays.
-        shared = len(os.path.commonprefix(list(written.values())))
-        shared = min(shared, min(map(len, written.values())) - 1)
-        paths = {score: tuple(ids[shared:]) for score, ids in written.items()}
-        if len(set(paths.values())) < len(paths):
+            written[score] = tuple(encode(f".\n{marker}{text}"))
+        if len(set(written.values())) < len(written):
             raise ValueError(f"two scores are written alike after {marker!r} by this vocabulary")
-        return cls(marker, paths)
+        # The "▁" of "▁" and "4" belongs to all scores; of " 1" and " 10" the last token stays.
+        shortest = min(map(len, written.values()))
+        before: Any = os.path.commonprefix(list(written.values()))[: shortest - 1]
+        paths = {score: ids[len(before) :] for score, ids in written.items()}
+        return cls(marker, paths, before)
 
-    @functools.cached_property
-    def tokens(self) -> dict[int, int]:
-        """Score -> its first token; empty where that doesn't tell the scores apart."""
-        firsts = {score: path[0] for score, path in self.paths.items()}
-        return firsts if len(set(firsts.values())) == len(firsts) else {}
+    @property
+    def single(self) -> bool:
+        """Whether the first tokens tell the scores apart."""
+        return len({path[0] for path in self.paths.values()}) == len(self.paths)
 
     @functools.cached_property
     def steps(self) -> dict[Stem, list[int]]:
@@ -54,7 +54,8 @@ class Scale:
         """
         steps: dict[Stem, list[int]] = {}
         for path in self.paths.values():
-            for end, token in enumerate(path[:1] if self.tokens else path):
+            read = path[:1] if self.single else path
+            for end, token in enumerate(read):
                 after = steps.setdefault(path[:end], [])
                 if token not in after:
                     after.append(token)
@@ -66,16 +67,22 @@ class Scale:
         `after` maps stem -> token -> log-probability, for the tokens in `steps`. A score that
         begins another one's text has what the longer ones leave of it.
         """
-        if self.tokens:
-            return {score: after[()][token] for score, token in self.tokens.items()}
+        if self.single:
+            return {score: after[()][path[0]] for score, path in self.paths.items()}
         left: dict[Stem, float] = {}
         for path in sorted(self.paths.values(), key=len, reverse=True):
-            logprob = sum(after[path[:place]][token] for place, token in enumerate(path))
-            longer = [p for other, p in left.items() if other[: len(path)] == path]
-            left[path] = math.exp(logprob) - sum(longer)
-        logprobs = {}
+            logprob = 0.0
+            for place, token in enumerate(path):
+                logprob += after[path[:place]][token]
+            chance = math.exp(logprob)
+            for longer in left:
+                if longer[: len(path)] == path:
+                    chance -= left[longer]
+            left[path] = chance
+        logprobs = dict.fromkeys(self.paths, -math.inf)
         for score, path in self.paths.items():
-            logprobs[score] = math.log(left[path]) if left[path] > 0 else -math.inf
+            if left[path] > 0:
+                logprobs[score] = math.log(left[path])
         return logprobs
 
 
@@ -115,7 +122,11 @@ class Encoder:
         return list(ids)
 
     def ids(
-        self, prompt: Prompt, *, suffix: str = "", image_tokens: Sequence[int] | None = None
+        self,
+        prompt: Prompt,
+        *,
+        suffix: str = "",
+        image_tokens: Sequence[int] | None = None,
     ) -> list[int]:
         """The ids of a prompt followed by `suffix`.
 
@@ -123,16 +134,11 @@ class Encoder:
         None for the same number each. ValueError: a control token that this vocabulary lacks.
         """
         ids = list(self.start)
-        text = ""
         places = iter(image_tokens or ())
-        for part in (*prompt.parts, suffix):
+        for part in prompt.append(suffix).parts:
             if isinstance(part, str):
-                text += part
-                continue
-            if text:
-                ids += self.text_ids(text)
-                text = ""
-            if isinstance(part, Control):
+                ids += self.text_ids(part)
+            elif isinstance(part, Control):
                 if part.text not in self._added:
                     raise ValueError(
                         f"the conversation is written with {part.text!r}, which is no control token"
@@ -144,8 +150,6 @@ class Encoder:
                 ids += self.image_ids
             else:
                 ids += self.image_ids[:1] * next(places)
-        if text:
-            ids += self.text_ids(text)
         return ids
 
     def scale(self, marker: str, texts: Texts) -> Scale:
@@ -156,19 +160,24 @@ class Encoder:
         return self._scales[key]
 
     def asked(
-        self, prompt: Prompt, ask: Ask, index: int, *, image_tokens: Sequence[int] | None = None
+        self,
+        prompt: Prompt,
+        ask: Ask,
+        index: int,
+        *,
+        image_tokens: Sequence[int] | None = None,
     ) -> tuple[list[int], Scale | None]:
         """The ids of a call's prompt, and the scale of its verdict.
 
         The ids of a score pass end before the scores' own tokens.
         """
         texts = ask.scale(index)
-        scale = self.scale(ask.marker, texts) if texts else None
+        scale: Any = self.scale(ask.marker, texts) if texts else None
         if not ask.scores:
             return self.ids(prompt, image_tokens=image_tokens), scale
         score = min(texts)
         ids = self.ids(prompt, suffix=texts[score], image_tokens=image_tokens)
-        return _up_to(ids, self.scale(ask.marker, texts).paths[score]), scale
+        return _up_to(ids, scale.paths[score]), scale
 
     def closing(self, marker: str, texts: Texts) -> tuple[list[int], Scale]:
         """What is put behind an answer to close it, up to the scores' own tokens; the scale."""
@@ -185,9 +194,11 @@ class Encoder:
 
     def verdict_step(self, ids: Sequence[int], scale: Scale) -> int | None:
         """The step at which an answer's verdict was written; None where it holds none."""
-        steps = (step for step, token in enumerate(ids) if token in scale.steps[()])
-        before = ((step, self.text(ids[:step])) for step in steps)
-        return verdict_step(self.text(ids), scale.marker, before)
+        steps = []
+        for step, token in enumerate(ids):
+            if token in scale.steps[()]:
+                steps.append((step, self.text(ids[:step])))
+        return verdict_step(self.text(ids), scale.marker, steps)
 
 
 def _up_to(ids: list[int], path: Stem) -> list[int]:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.nn.functional import interpolate
 from transformers import BatchFeature
 from transformers.image_processing_utils import select_best_resolution
 
@@ -30,7 +31,7 @@ Inputs = dict[str, Any]
 MODES = {"llava": ("crop", "pad"), "llava_onevision": ("anyres", "pad")}
 NARROW = 200  # times as long as wide: no model sees anything in such an image
 KINDS_OF_TOKEN = ("mm_token_type_ids", "token_type_ids")  # which tokens are an image's
-TEXT_INPUTS = ("input_ids", "attention_mask", "text_replacement_offsets", *KINDS_OF_TOKEN)
+TEXT_INPUTS = ("input_ids", "attention_mask", "text_replacement_offsets")
 
 
 class CallImages:
@@ -58,13 +59,18 @@ class CallImages:
             raise ValueError(
                 "this judge reads no images: use a template whose sees_images is False"
             )
-        mode = self.modes[self.model.tiled and len(pictures) > 1]
+        several = self.model.tiled and len(pictures) > 1
+        mode = self.modes[several]
         keys = []
         for picture in pictures:
             key = f"{mode}:{picture.key}"
             self.pictures.setdefault(key, (picture, mode))
             keys.append(key)
         return tuple(keys)
+
+    def place(self, prompt: Prompt, keys: Keys) -> tuple[Prompt, Sequence[int] | None]:
+        """The prompt for the encoder, and the places that each of its images takes: here one."""
+        return prompt, [1] * len(keys)
 
     def fetched(self, key: str) -> Any:
         """What `inputs` needs of an image: here the image, opened."""
@@ -78,14 +84,13 @@ class CallImages:
         before = self.features
         self.features = {}
         for row in rows:
-            for key in row.keys:
-                try:
-                    if key in before:
-                        self.features[key] = before[key]
-                    elif key not in self.features:
-                        self.features[key] = self.fetched(key)
-                except (ValueError, OSError) as error:
-                    row.failure = str(error)
+            try:
+                for key in row.keys:
+                    if key not in before:
+                        before[key] = self.fetched(key)
+                    self.features[key] = before[key]
+            except (ValueError, OSError) as error:
+                row.failure = str(error)
         return [row for row in rows if row.failure is None]
 
 
@@ -106,10 +111,7 @@ class ImageFeatures(CallImages):
         self.across = self.side // self.config.vision_config.patch_size  # patches along a tile
 
     def place(self, prompt: Prompt, keys: Keys) -> tuple[Prompt, list[int]]:
-        """The prompt for the encoder, and the places that each of its images takes.
-
-        ValueError: an image is too narrow.
-        """
+        """As above; ValueError: an image is too narrow."""
         places = []
         for key in keys:
             picture, mode = self.pictures[key]
@@ -144,25 +146,24 @@ class ImageFeatures(CallImages):
     def prepare(self, key: str) -> Prepared:
         """An image as it is encoded; a huge one that is padded is reduced first."""
         picture, mode = self.pictures[key]
-        processor = self.processor
         image = picture.open()
         if mode == "pad":
-            background = tuple(int(value * 255) for value in processor.image_mean)
+            background = tuple(int(value * 255) for value in self.processor.image_mean)
             image = pad_to_square(image, background)
-        if not self.model.tiled:
-            tiles = processor(image, return_tensors="pt")["pixel_values"]
-            return tiles, picture.size, mode
-        grid = self.config.image_grid_pinpoints
-        if mode == "pad":
-            grid = [[self.side, self.side]]
-        tiles = processor(
-            image,
-            size={"height": self.side, "width": self.side},
-            image_grid_pinpoints=grid,
-            return_tensors="pt",
-        )["pixel_values"][0]
-        if mode == "pad":
-            tiles = tiles[:1]  # the whole image stands first
+        if self.model.tiled:
+            grid = self.config.image_grid_pinpoints
+            if mode == "pad":
+                grid = [[self.side, self.side]]
+            (tiles,) = self.processor(
+                image,
+                size={"height": self.side, "width": self.side},
+                image_grid_pinpoints=grid,
+                return_tensors="pt",
+            )["pixel_values"]
+            if mode == "pad":
+                tiles = tiles[:1]  # the whole image stands first
+        else:
+            tiles = self.processor(image, return_tensors="pt")["pixel_values"]
         return tiles, picture.size, mode
 
     def encode(self, tiles: torch.Tensor, size: Size, mode: str) -> torch.Tensor:
@@ -187,14 +188,16 @@ class ImageFeatures(CallImages):
 
     def _grid(self, tiles: torch.Tensor, newline: torch.Tensor, size: Size) -> torch.Tensor:
         """Lay the features of a grid's tiles out as one picture, a newline after each row."""
-        (down, across), crop, (height, width) = self._layout(size)
+        (down, across), crop, shape = self._layout(size)
         picture = tiles.view(down, across, self.across, self.across, -1)
-        picture = picture.permute(4, 0, 2, 1, 3).flatten(1, 2).flatten(2, 3)[crop]
-        if picture.shape[1:] != (height, width):
-            shape = [height, width]
-            picture = torch.nn.functional.interpolate(picture[None], shape, mode="bilinear")[0]
-        ends = newline[:, None, None].expand(-1, height, 1)
-        return torch.cat([picture, ends], dim=-1).flatten(1).T
+        picture = picture.permute(4, 0, 2, 1, 3)
+        picture = picture.flatten(1, 2).flatten(2, 3)
+        picture = picture[crop]
+        if picture.shape[1:] != shape:
+            picture = interpolate(picture[None], shape, mode="bilinear")[0]
+        ends = newline[:, None, None].expand(-1, shape[0], 1)
+        rows = torch.cat([picture, ends], dim=-1)
+        return rows.flatten(1).T
 
     def _layout(self, size: Size) -> tuple[Size, tuple[slice, ...], Size]:
         """How an image lies on its grid: tiles (down, across), features kept, (height, width).
@@ -202,7 +205,8 @@ class ImageFeatures(CallImages):
         The margin is cut without rounding first, as in the original; transformers rounds.
         """
         best = select_best_resolution(size[::-1], self.config.image_grid_pinpoints)
-        down, across = (edge // self.side for edge in best)
+        down = best[0] // self.side
+        across = best[1] // self.side
         height = down * self.across
         width = across * self.across
         # 1) cut the margins
@@ -211,7 +215,8 @@ class ImageFeatures(CallImages):
             top = (height - int(size[1] * (width / size[0]))) // 2
         else:
             left = (width - int(size[0] * (height / size[1]))) // 2
-        crop = (slice(None), slice(top, height - top), slice(left, width - left))
+        rows = slice(top, height - top)
+        columns = slice(left, width - left)
         height -= 2 * top
         width -= 2 * left
         # 2) thin the features out beyond the most tiles
@@ -221,7 +226,7 @@ class ImageFeatures(CallImages):
             if times > 1.1:
                 height = int(height // times)
                 width = int(width // times)
-        return (down, across), crop, (height, width)
+        return (down, across), (slice(None), rows, columns), (height, width)
 
 
 class ProcessedImages(CallImages):
@@ -245,25 +250,25 @@ class ProcessedImages(CallImages):
             shown = [picture.open() for picture in pictures]
             outputs = self._process([shown], return_text_replacement_offsets=True)
             (images,) = outputs["text_replacement_offsets"]
-            added = self.model.tokenizer.added_tokens_decoder.values()
-            controls = [str(entry) for entry in added if entry.special]
+            controls = list(self.model.tokenizer.get_added_vocab())
             self.spelling[sizes] = [split(image["replacement"], controls) for image in images]
         return prompt.with_images(self.spelling[sizes]), None
 
     def inputs(self, ids: Ids, keys: Sequence[Keys]) -> Inputs:
         padded, mask = left_padded(ids, self.model.tokenizer.pad_token_id or 0, self.model.device)
         inputs = {"input_ids": padded, "attention_mask": mask}
-        shown = [[self.features[key] for key in row] for row in keys if row]
+        shown = []
+        for row in keys:
+            if row:
+                shown.append([self.features[key] for key in row])
         if shown:
             outputs = self._process(shown, padding=True)
             for name in outputs:
-                if name not in TEXT_INPUTS:
-                    inputs[name] = outputs[name]
-            for name in KINDS_OF_TOKEN:
-                if name in outputs:
+                if name in KINDS_OF_TOKEN:
                     kinds = self.processor.create_mm_token_type_ids(padded.tolist())
                     inputs[name] = torch.tensor(kinds).to(mask) * mask
-                    break
+                elif name not in TEXT_INPUTS:
+                    inputs[name] = outputs[name]
             self.encoded += sum(map(len, shown))
         # The precision is for inputs with a fraction alone.
         return dict(BatchFeature(inputs).to(self.model.device, dtype=self.model.dtype))
@@ -282,9 +287,13 @@ def images_of(model: VisionLanguageModel, mode: str | None = None) -> CallImages
 def left_padded(ids: Ids, pad: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows of tokens as one tensor (rows, longest), padded on the left, and the mask."""
     longest = max(map(len, ids))
-    padded = [[pad] * (longest - len(row)) + list(row) for row in ids]
-    mask = [[0] * (longest - len(row)) + [1] * len(row) for row in ids]
-    return torch.tensor(padded, device=device), torch.tensor(mask, device=device)
+    padded = torch.full((len(ids), longest), pad)
+    mask = torch.zeros_like(padded)
+    for place, row in enumerate(ids):
+        start = longest - len(row)
+        padded[place, start:] = torch.tensor(row)
+        mask[place, start:] = 1
+    return padded.to(device), mask.to(device)
 
 
 def embedded(

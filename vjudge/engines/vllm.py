@@ -17,14 +17,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import transformers
 
 from vjudge import models
+from vjudge.engines.batches import Call
 from vjudge.engines.engine import (
-    FINISHES,
     Answer,
     Answers,
     Ask,
@@ -32,21 +33,19 @@ from vjudge.engines.engine import (
     Sources,
     Wanted,
     Work,
-    check_images,
 )
 from vjudge.engines.rows import Row
 from vjudge.engines.tokens import Encoder, ends_of
-from vjudge.images import Picture, Pictures
+from vjudge.engines.vision import CallImages
 from vjudge.models.load import base_of
 from vjudge.prompts import Prompt
 
-ROWS = 512  # given to vLLM at once under "auto": what is lost at most when the process dies
 LOGPROBS = 128  # tokens whose log-probabilities vLLM gives at most for one place
 # Options that decide how fast, not what, or that the identity names apart.
 NOT_IDENTITY = (
     "tensor_parallel_size pipeline_parallel_size gpu_memory_utilization max_num_seqs"
     " max_num_batched_tokens enforce_eager enable_prefix_caching cpu_offload_gb"
-    " distributed_executor_backend dtype quantization"
+    " distributed_executor_backend dtype"
 ).split()
 DAMAGED = "the model's probabilities are not finite numbers: its weights are damaged"
 
@@ -58,14 +57,14 @@ class VllmEngine(Engine):
         judge, revision: as for `load_judge`.
         max_images: images in a prompt at most; vLLM sets memory aside for them.
         options: for vLLM's `LLM`, such as `dtype`, `tensor_parallel_size`, `max_model_len` or
-            `gpu_memory_utilization`; `quantization` may also be "4bit" (bitsandbytes, quantised
-            while loading).
+            `gpu_memory_utilization`.
 
     ImportError: vLLM is not installed. ValueError: an unsupported checkpoint, a folder of adapters
     among them.
     """
 
     name = "vllm"
+    auto = 512  # prompts given to vLLM at once: what is lost at most when the process dies
 
     def __init__(
         self,
@@ -93,10 +92,11 @@ class VllmEngine(Engine):
             tokens_per_image=1,
         )
         self.ends = sorted(ends_of(self.model))
-        self.non_text_token_ids = self.model.non_text_token_ids
         self.llm = vllm.LLM(
             model=str(self.model.folder), trust_remote_code=False, **self._settings()
         )
+        self.settled = self.llm.llm_engine.model_config
+        self.context_length = int(self.settled.max_model_len)
 
     def _outline(self, judge: str | Path, revision: str | None) -> models.VisionLanguageModel:
         """The judge's settings; ValueError where vLLM can't run it as it should be run."""
@@ -130,18 +130,14 @@ class VllmEngine(Engine):
             if hasattr(self.model.model.config, "video_token_id"):
                 limits["video"] = 0
             settings["limit_mm_per_prompt"] = limits
-        settings.update(self.options)
-        if self.options.get("quantization") == "4bit":
-            settings["quantization"] = "bitsandbytes"
-        return settings
-
-    @property
-    def context_length(self) -> int:
-        """The most tokens of a prompt and its answer together."""
-        return int(self.llm.llm_engine.model_config.max_model_len)
+        return settings | self.options
 
     def answer(
-        self, prompts: Sequence[Prompt], images: Sources, ask: Ask, wanted: Wanted = None
+        self,
+        prompts: Sequence[Prompt],
+        images: Sources,
+        ask: Ask,
+        wanted: Wanted = None,
     ) -> Answers:
         """Answer every prompt; see `Engine.answer`.
 
@@ -155,38 +151,18 @@ class VllmEngine(Engine):
                 " too, and this judge's own code the answer's alone; use engine=\"hf\""
             )
         self.work = Work()
-        pictures = Pictures()
-        shown: dict[str, Picture] = {}
-        rows = []
-        for index in range(len(prompts)):
-            if wanted is not None and index not in wanted:
-                continue
-            row = Row(index, seed=ask.seed(index))
-            try:
-                own = [pictures(source) for source in images[index]]
-                check_images(prompts[index], own)
-                row.keys = tuple(picture.key for picture in own)
-                self._encode(row, prompts[index], ask)
-            except (ValueError, TypeError, OSError) as error:
-                yield [Answer(index, failure=str(error))]
-                continue
-            shown.update(zip(row.keys, own, strict=True))
-            rows.append(row)
-        # common beginnings stand one after another
-        rows.sort(key=lambda row: (row.keys, row.ids, row.index))
-        size = ROWS if ask.batch_size == "auto" else int(ask.batch_size)
-        for start in range(0, len(rows), size):
-            yield self._block(rows[start : start + size], shown, ask)
+        self.source = CallImages(self.model)
+        call = Call(self, self.source, prompts, images, ask, wanted=wanted)
+        for rows in call.batches(whole=False):
+            yield self._block(rows, ask)
 
     def identity(self) -> dict[str, Any]:
         """See `Engine.identity`; reads the weights' files the first time."""
-        folders = (self.model.path, *self.model.others)
         options = {name: self.options[name] for name in self.options if name not in NOT_IDENTITY}
         return {
-            "checkpoint": models.fingerprint(*folders),
+            "checkpoint": models.fingerprint(self.model.path, *self.model.others),
             "engine": self.name,
-            "dtype": str(self.llm.llm_engine.model_config.dtype).removeprefix("torch."),
-            "quantization": self.options.get("quantization"),
+            "dtype": str(self.settled.dtype).removeprefix("torch."),
             "options": options,
             "versions": {
                 "vllm": self.vllm.__version__,
@@ -196,33 +172,11 @@ class VllmEngine(Engine):
 
     # --- a call ---------------------------------------------------------------------------------
 
-    def _encode(self, row: Row, prompt: Prompt, ask: Ask) -> None:
-        """Turn a prompt into token ids; ValueError where they can't be made, or are too many."""
-        row.ids, row.scale = self.encoder.asked(prompt, ask, row.index)
-        row.n_prompt_tokens = len(row.ids)  # until vLLM has counted the images' places
-        limit = self.context_length - 1
-        if len(row.ids) > limit:
-            raise ValueError(
-                f"the prompt has {len(row.ids)} tokens, and {limit} are this judge's limit,"
-                " max_model_len among its reasons; shorten the item's texts"
-            )
-        if ask.scores and row.scale is not None:
-            row.finish = "stop"
-            row.read_after(row.ids, row.scale)
-
-    def _block(self, rows: Sequence[Row], shown: Mapping[str, Picture], ask: Ask) -> list[Answer]:
+    def _block(self, rows: Sequence[Row], ask: Ask) -> list[Answer]:
         """Answer a block of prompts."""
         started = time.perf_counter()
         # 1) open each image once
-        self.opened: dict[str, Any] = {}
-        for row in rows:
-            try:
-                for key in row.keys:
-                    if key not in self.opened:
-                        self.opened[key] = shown[key].open()
-            except (ValueError, OSError) as error:
-                row.failure = str(error)
-        alive = [row for row in rows if row.failure is None]
+        alive = self.source.fetch(rows)
         # 2) write the answers, and find where their verdicts are read
         if not ask.scores:
             self._write(alive, ask)
@@ -234,7 +188,7 @@ class VllmEngine(Engine):
             row.settle()
         # 4) hand the answers over
         seconds = time.perf_counter() - started
-        self.work.images += len(self.opened)
+        self.work.images += len(self.source.features)
         self.work.seconds += seconds
         for row in rows:
             self.work.prompt_tokens += row.n_prompt_tokens
@@ -246,14 +200,14 @@ class VllmEngine(Engine):
         for row, output in self._generate(rows, params):
             written = output.outputs[0]
             row.tokens = list(written.token_ids)
-            row.finish = written.finish_reason if written.finish_reason in FINISHES else "error"
+            row.finish = written.finish_reason or "error"
             for step, entries in enumerate(written.logprobs or []):
                 row.logprobs[step] = finite_logprobs(row, entries)
             row.end(self.encoder, ask, self.ends, self.context_length)
 
     def _read(self, rows: Sequence[Row]) -> None:
         """Read the distributions over scales behind rows, a request a stem."""
-        readings = [reading for row in rows for reading in row.readings]
+        readings = list(chain.from_iterable(row.readings for row in rows))
         params = []
         for reading in readings:
             tokens = reading.scale.steps[reading.stem]  # type: ignore[union-attr]
@@ -280,16 +234,16 @@ class VllmEngine(Engine):
             "temperature": ask.temperature,
             "repetition_penalty": ask.repetition_penalty,
             "stop_token_ids": self.ends,
-            "logit_bias": dict.fromkeys(self.non_text_token_ids, -100.0),
+            "logit_bias": dict.fromkeys(self.model.non_text_token_ids, -100.0),
             "logprobs": 0,
             "detokenize": False,
         }
-        if row.scale is not None and row.scale.tokens:
+        if row.scale is not None and row.scale.single:
             fields["logprob_token_ids"] = row.scale.steps[()]
             fields["logprobs"] = len(row.scale.steps[()])
         if ask.temperature:
             fields["top_p"] = ask.top_p
-            fields["seed"] = row.seed % 2**63
+            fields["seed"] = ask.seed(row.index) % 2**63
         schema = ask.schema(row.index)
         if schema is not None:
             guide = self.vllm.sampling_params.StructuredOutputsParams(json=dict(schema))
@@ -307,7 +261,8 @@ class VllmEngine(Engine):
         for row in rows:
             request: dict[str, Any] = {"prompt_token_ids": row.ids}
             if row.keys:
-                request["multi_modal_data"] = {"image": [self.opened[key] for key in row.keys]}
+                shown = [self.source.features[key] for key in row.keys]
+                request["multi_modal_data"] = {"image": shown}
                 request["multi_modal_uuids"] = {"image": list(row.keys)}
             requests.append(request)
         answered = []

@@ -6,7 +6,6 @@ Original LLaVA checkpoints (original.py) are converted once (llava.py).
 from vjudge.models.find import fingerprint, locate
 from vjudge.models.llava import convert
 from vjudge.models.load import VisionLanguageModel, load, outline
-from vjudge.models.placement import place
 
 __all__ = [
     "VisionLanguageModel",
@@ -15,7 +14,6 @@ __all__ = [
     "load",
     "locate",
     "outline",
-    "place",
 ]
 
 __dir__ = __all__.copy

@@ -35,10 +35,7 @@ SUPPORTED = (
     " language model"
 )
 # The families whose images vjudge prepares as the original code does, with their vision towers.
-LLAVA_TOWERS = {
-    "llava": ("clip_vision_model",),
-    "llava_onevision": ("siglip_vision_model", "clip_vision_model"),
-}
+LLAVA_TOWERS = {"llava": "clip_vision_model", "llava_onevision": "siglip_vision_model"}
 # The class of an original LLaVA checkpoint -> transformers' name of its decoder.
 DECODERS = {"LlavaLlamaForCausalLM": "llama", "LlavaQwenForCausalLM": "qwen2"}
 # Settings of an original's config.json that are supported, by decoder.
@@ -46,11 +43,13 @@ DECODER_SETTINGS = {
     "llama": {
         "mm_projector_type": "mlp2x_gelu",
         "mm_use_im_start_end": "False|None",
+        "mm_use_im_patch_token": "False",
         "mm_patch_merge_type": "flat|None",
         "image_aspect_ratio": "(?!.*anyres).*",
     },
     "qwen2": {
         "mm_projector_type": "mlp2x_gelu",
+        "mm_use_im_patch_token": "False",
         "mm_patch_merge_type": "spatial_unpad",
         "image_aspect_ratio": r"anyres(_max_\d+)?",
         "mm_newline_position": "one_token|grid|None",
@@ -149,11 +148,10 @@ def kind_of(config: Mapping[str, Any], name: str) -> str:
         _check_original(config, name)
         return "original"
     model_type = str(config.get("model_type"))
-    vision = config.get("vision_config")
-    if model_type in LLAVA_TOWERS:
-        towers = LLAVA_TOWERS[model_type]
-        if (vision or {}).get("model_type", towers[0]) in towers:
-            return "llava"
+    vision = config.get("vision_config") or {}
+    tower = LLAVA_TOWERS.get(model_type)
+    if tower is not None and vision.get("model_type", tower) == tower:
+        return "llava"
     if model_type in IMAGE_MODELS and (vision or model_type not in TEXT_MODELS):
         # captioning models such as BLIP-2 don't take an image at its place in a text
         if getattr(transformers, IMAGE_MODELS[model_type]).main_input_name == "input_ids":

@@ -26,11 +26,11 @@ from vjudge.models.find import (
 )
 from vjudge.models.original import Original
 
-WRITTEN = 3  # raise it whenever another folder would be written, and caches are renewed
+WRITTEN = 4  # raise it whenever another folder would be written, and caches are renewed
 SHARD_BYTES = 2 << 30  # of a converted checkpoint's files
 
 
-def convert(source: str | Path, target: str | Path, *, revision: str | None = None) -> Path:
+def convert(source: str | Path, target: str | Path) -> Path:
     """Write an original LLaVA checkpoint as a transformers folder, as `load_judge` does once.
 
     Precision, tokenizer, preprocessing, conversation (as a chat template) and generation settings
@@ -41,7 +41,6 @@ def convert(source: str | Path, target: str | Path, *, revision: str | None = No
     Args:
         source: a folder, with its vision tower where `mm_vision_tower` says, or a hub id.
         target: the folder to write; it appears when everything is written.
-        revision: branch, tag or commit of a hub checkpoint.
 
     Returns:
         `target`.
@@ -54,12 +53,11 @@ def convert(source: str | Path, target: str | Path, *, revision: str | None = No
     target = Path(target).expanduser()
     if target.exists() and any(target.iterdir()):
         raise FileExistsError(f"{target} is not empty; give another folder")
-    if find(source, revision=revision).kind != "original":
+    if find(source).kind != "original":
         raise ValueError(
             f"{source} is not in the original LLaVA layout; there is nothing to convert"
         )
-    folder = locate(source, revision=revision)
-    return _write(Original(folder, name=str(source)), target)
+    return _write(Original(locate(source)), target)
 
 
 def converted(original: Original) -> Path:
@@ -136,7 +134,6 @@ def _processor_settings(original: Original) -> dict[str, Any]:
             "processor_class": "LlavaOnevisionProcessor",
             "num_image_tokens": patches**2,
             "vision_aspect_ratio": config.vision_aspect_ratio,
-            "video_token": "<video>",
         }
     return settings | {
         "processor_class": "LlavaProcessor",
@@ -146,4 +143,4 @@ def _processor_settings(original: Original) -> dict[str, Any]:
 
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:
-    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    file.write_text(json.dumps(content, indent=2) + "\n")

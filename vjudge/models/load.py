@@ -25,7 +25,6 @@ from vjudge.models.find import (
     locate,
     read_json,
     reason_of,
-    weight_bytes,
 )
 from vjudge.models.llava import converted
 from vjudge.models.original import Original
@@ -34,7 +33,6 @@ from vjudge.models.value_head import load_value_head
 
 BUFFERS = ("position_ids", "inv_freq")  # older checkpoints store these; newer classes compute them
 UNBOUNDED = 1 << 20  # tokens, for a model without a stated context
-QUICK = 1 << 28  # bytes of weights that load in a moment: no progress bar
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 
@@ -144,14 +142,15 @@ def load(
     shape = outline(target, revision=revision)
     with _reading(shape.name, shape.folder):
         model = _network(shape, placed)
-        head = load_value_head(shape.folder, model.config.get_text_config().hidden_size)
+        hidden_size = model.config.get_text_config().hidden_size
+        head = load_value_head(shape.folder, hidden_size, placed.device)
     loaded = replace(
         shape,
         model=model,
         device=placed.device,
         dtype=placed.dtype,
         quantization=placed.quantization,
-        value_head=None if head is None else head.to(placed.device),
+        value_head=head,
     )
 
     # 3) adapters on top
@@ -171,7 +170,7 @@ def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionL
     image_processor = None
     with _reading(name, path):
         if kind == "original":
-            original = Original(path, name=name)
+            original = Original(path)
             folder, others = converted(original), original.origins[1:]
             kind = "llava"
         config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
@@ -237,27 +236,24 @@ def _network(shape: VisionLanguageModel, placed: Placement) -> Any:
             f"judge {shape.name!r}: the weights do not fit its config.json ({len(wrong)} missing or"
             f" unexpected, such as {min(wrong)})"
         )
-    if "device_map" not in placed.options:
-        model.to(placed.device)
     model.generation_config = shape.model.generation_config
     return model.eval()
 
 
 @contextlib.contextmanager
 def _reading(name: str, folder: Path) -> Iterator[None]:
-    """Say what was being read when a library failed; show no bar for weights of a moment."""
+    """Say what was being read when a library failed; show no bar."""
     # bitsandbytes speaks of every layer that it casts in 8 bits.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     bars = transformers.utils.logging
-    if weight_bytes(folder) < QUICK:
-        bars.disable_progress_bar()
+    bars.disable_progress_bar()
     try:
         yield
     except ImportError as error:
         raise ValueError(f"judge {name!r} needs a package that is missing: {error}") from error
     except Exception as error:  # of any kind: libraries don't check a file before they use it
         plain = repr(name) in str(error) or str(folder) in str(error)
-        if isinstance(error, torch.OutOfMemoryError) or plain and isinstance(error, ValueError):
+        if plain and isinstance(error, ValueError):
             raise
         reason = reason_of(error)
         raise ValueError(f"judge {name!r} can't be read from {folder} ({reason})") from error
@@ -276,8 +272,7 @@ def load_processor(folder: Path, config: Any) -> Any:
 
     Processor.__name__ = kind.__name__
     options: dict[str, Any] = dict(LOCAL)
-    video = inspect.signature(kind.__init__).parameters.get("video_processor")
-    if video is not None and video.default is inspect.Parameter.empty:  # SmolVLM's
+    if "video_processor" in inspect.signature(kind.__init__).parameters:  # SmolVLM's needs one
         options["video_processor"] = None
     return Processor.from_pretrained(folder, backend="pil", **options)
 

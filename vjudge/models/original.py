@@ -17,6 +17,7 @@ import torch
 import transformers
 from tokenizers import AddedToken
 from tokenizers.pre_tokenizers import Metaspace
+from torch.nn.functional import pad
 from transformers import (
     CONFIG_MAPPING,
     CLIPVisionConfig,
@@ -41,7 +42,6 @@ from vjudge.prompts import QWEN_1_5, VICUNA_V1
 
 VOCABULARY_WEIGHTS = ("language_model.model.embed_tokens.weight", "language_model.lm_head.weight")
 OWN_TOWER = "model.vision_tower.vision_tower."  # begins the names of a tower in a checkpoint
-NO_LIMIT = int(1e30)  # from here on, transformers' own word for a tokenizer without a maximum
 
 
 class Original:
@@ -51,9 +51,8 @@ class Original:
         ValueError: what transformers' classes can't hold.
     """
 
-    def __init__(self, folder: Path, *, name: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.name = name
         self.settings = read_json(folder / "config.json")
         # Images are cut into tiles by LLaVA-NeXT and OneVision.
         self.tiled = decoder_of(self.settings) == "qwen2"
@@ -63,10 +62,11 @@ class Original:
 
         # The tower's own folder says what the checkpoint does not: sizes, heads, activation.
         self.tower = str(self.settings["mm_vision_tower"])
-        self.tower_folder = folder.parent / self.tower  # or an absolute path
-        if not self.tower_folder.is_dir():
-            self.tower_folder = folder / self.tower
-        if not self.tower_folder.is_dir():
+        for place in (folder.parent, folder):
+            self.tower_folder = place / self.tower  # or an absolute path
+            if self.tower_folder.is_dir():
+                break
+        else:
             self.tower_folder = fetch(self.tower, ["config.json", "preprocessor_config.json"])
         self.origins = (folder, self.tower_folder)  # of its weights and settings
         read_json(self.tower_folder / "config.json")  # refuses bad numbers
@@ -103,16 +103,9 @@ class Original:
         # The classes by name make an all but empty vocabulary where there are no files.
         files = ("tokenizer.json", "tokenizer.model", "vocab.json")
         if not any((self.folder / file).is_file() for file in files):
-            raise ValueError(f"judge {self.name!r}: {self.folder} holds no tokenizer")
+            raise ValueError(f"{self.folder} holds no tokenizer")
         family = transformers.Qwen2Tokenizer if self.tiled else transformers.LlamaTokenizer
-        limit = self.settings.get("tokenizer_model_max_length") or NO_LIMIT
-        tokenizer: Any = family.from_pretrained(
-            self.folder, local_files_only=True, model_max_length=limit
-        )
-        rows = len(self.weights["model.embed_tokens.weight"])
-        # The original's loader adds this entry unless told not to; one trained so has a row.
-        if self.settings.get("mm_use_im_patch_token", True) and rows > len(tokenizer):
-            tokenizer.add_tokens(["<im_patch>"], special_tokens=True)
+        tokenizer: Any = family.from_pretrained(self.folder, local_files_only=True)
 
         # 2) the places of images and videos, after all words
         marks = []
@@ -186,28 +179,28 @@ class Original:
     @property
     def grid(self) -> list[list[int]]:
         """The resolutions that a tiled image may take, each (height, width) as in transformers."""
+        listed = self.settings["image_grid_pinpoints"]
+        if isinstance(listed, list):  # (width, height)
+            return [[height, width] for width, height in listed]
+        # the first and the last in tiles, "(1x1),...,(6x6)"
+        left, top, right, bottom = map(int, re.findall(r"\d+", listed))
         size = self.tower_config.image_size
-        text = str(self.settings.get("image_grid_pinpoints"))
-        corners = re.findall(r"(\d+)x(\d+)", text)  # (width, height) in tiles
-        listed = re.findall(r"(\d+), (\d+)", text)
-        grid = [[int(height), int(width)] for width, height in listed]
-        if corners:
-            left, top = map(int, corners[0])
-            right, bottom = map(int, corners[-1])
-            tiles = itertools.product(range(left, right + 1), range(top, bottom + 1))
-            grid = [[height * size, width * size] for width, height in tiles]
-        return grid
+        tiles = itertools.product(range(left, right + 1), range(top, bottom + 1))
+        return [[height * size, width * size] for width, height in tiles]
 
     @property
     def image_processor(self) -> Any:
         if not self.tiled:
             return CLIPImageProcessorPil.from_pretrained(self.tower_folder, local_files_only=True)
         size = self.tower_config.image_size
-        square: Any = {"height": size, "width": size}
-        half: Any = [0.5, 0.5, 0.5]  # SigLIP's, fixed in the original
-        return LlavaOnevisionImageProcessorPil(
-            size=square, image_grid_pinpoints=self.grid, image_mean=half, image_std=half
-        )
+        half = [0.5, 0.5, 0.5]  # SigLIP's, fixed in the original
+        settings: Any = {
+            "size": {"height": size, "width": size},
+            "image_grid_pinpoints": self.grid,
+            "image_mean": half,
+            "image_std": half,
+        }
+        return LlavaOnevisionImageProcessorPil(**settings)
 
     @cached_property
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -229,8 +222,7 @@ class Original:
         for name in VOCABULARY_WEIGHTS:
             if name in tensors:
                 words = tensors[name][: self.config.image_token_index]
-                tensors[name] = words.new_zeros((rows, *words.shape[1:]))
-                tensors[name][: len(words)] = words
+                tensors[name] = pad(words, (0, 0, 0, rows - len(words)))
         return tensors
 
     def _in_tower(self, key: str) -> bool:

@@ -16,8 +16,8 @@ VALUE_HEAD = "value_head.safetensors"
 PREFIX = "v_head.summary."  # of its weight, shape (1, hidden size), and its bias, (1,)
 
 
-def load_value_head(folder: Path, hidden_size: int) -> torch.nn.Linear | None:
-    """Read the value head of a folder, in float32 on the CPU; None where there is none.
+def load_value_head(folder: Path, hidden_size: int, device: torch.device) -> torch.nn.Linear | None:
+    """Read the value head of a folder, in float32; None where there is none.
 
     Its input is the decoder's last hidden state, after the last norm and before the output weights,
     shape (hidden_size,); its output is the value.
@@ -29,7 +29,7 @@ def load_value_head(folder: Path, hidden_size: int) -> torch.nn.Linear | None:
     file = folder / VALUE_HEAD
     if not file.is_file():
         return None
-    head = torch.nn.Linear(hidden_size, 1)
+    head = torch.nn.Linear(hidden_size, 1, device=device)
     tensors = load_file(file)
     head.load_state_dict({name.removeprefix(PREFIX): tensors[name] for name in tensors})
-    return head.requires_grad_(False).eval()
+    return head.requires_grad_(False)
