@@ -1,4 +1,4 @@
-"""What a blind view hides: scores that a feedback tells, and little of its content."""
+"""What a blind view hides: scores that a feedback tells by a marker, a label or as n/5."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ TOLD = """
 It names all but one, so 4/5.|It names all but one, so [hidden].
 Rating: [[4]]|Rating: [[[hidden]]]
 分数：4|分数：[hidden]
-这个回答可以给四分。|这个回答可以给[hidden]分。
 Score (1-5): 4|Score (1-5): [hidden]
-I'd give it a 2 because the dog is invented.|I'd give it a [hidden] because the dog is invented.
-The sign is misread.\\n**4**|The sign is misread.\\n**[hidden]**
+I rated it as a four out of five.|I rated it as a [hidden].
 No execution of the edit (score1: 0).|No execution of the edit (score1: [hidden]).
 So the overall score is 4.\\n[RESULT] 4|So the overall score is [hidden].\\n[RESULT] [hidden]
 It names 4 of the 5 apples and 2 of 3 dogs.|It names 4 of the 5 apples and 2 of 3 dogs.

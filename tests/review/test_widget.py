@@ -4,110 +4,106 @@ from __future__ import annotations
 
 import pytest
 from reviews import Reader, judged, rows
-from reviews import items as six
 
 from vjudge.review import TAGS, Review, Reviewer, matrix
 
 
 @pytest.fixture
-def tool(tmp_path):
-    def open_tool(names=("first", "second"), *, items=None, **options):
-        runs = {name: judged(name) for name in names}
-        return Reviewer(
-            Review(items or six(), runs, out=tmp_path / "votes", annotator="ann", **options)
-        )
-
-    return open_tool
+def tool(opened):
+    return Reviewer(opened())
 
 
-def press(tool, name):
-    tool._buttons[name].click()
+def press(tool, *names):
+    for name in names:
+        tool._buttons[name].click()
+
+
+def primary(tool):
+    return {name for name, button in tool._buttons.items() if button.button_style == "primary"}
 
 
 def test_what_is_pressed_again_is_withdrawn_and_undo_brings_it_back(tool):
-    shown, votes = tool(), {"score": 4, "better": "left", "tags": {"right": [TAGS[1]]}}
-    for name in ("score 4", "left", f"right: {TAGS[1]}"):
-        press(shown, name)
-    assert (
-        shown.review.case.votes == votes and "score 4; better feedback: left" in shown._status.value
-    )
-    assert (
-        shown._buttons["score 4"].button_style == shown._buttons["left"].button_style == "primary"
-    )
-    press(shown, "score 4")
-    assert "score" not in shown.review.case.votes and shown._buttons["score 4"].button_style == ""
-    press(shown, "undo")
-    assert shown.review.case.votes == votes
+    buttons = ["score 4", "left", f"right: {TAGS[0]}", f"right: {TAGS[1]}"]
+    votes = {"score": 4, "better": "left", "tags": {"right": list(TAGS[:2])}}
+    words = f"Your vote: score 4; better feedback: left; right: {TAGS[0]}, {TAGS[1]}"
+    press(tool, *buttons)
+    assert tool.review.case.votes == votes and primary(tool) == set(buttons)
+    assert tool._status.value == words
+    for name in buttons:
+        press(tool, name)
+        assert name not in primary(tool)
+        press(tool, "undo")
+        assert tool.review.case.votes == votes
 
 
 def test_a_note_is_kept_on_going_on_and_a_refused_one_stays_in_its_field(tool, monkeypatch):
-    shown = tool()
-    shown._note.value = "looks twice"
-    press(shown, "next")
-    assert shown._note.value == "" and shown.review.step(-1).votes == {"note": "looks twice"}
-    shown._note.value = "kept"
-    monkeypatch.setattr(
-        shown.review, "note", lambda value: (_ for _ in ()).throw(OSError(28, "no space left"))
-    )
-    press(shown, "next")
-    assert (
-        shown.review.case.number == 0
-        and shown._note.value == "kept"
-        and "no space left" in shown._status.value
-    )
+    tool._note.value = "looks twice"
+    press(tool, "next")
+    assert tool._note.value == "" and tool.review.step(-1).votes == {"note": "looks twice"}
+    tool._note.value = "kept"
+
+    def full(value):
+        raise OSError(28, "no <b>space</b> left")
+
+    monkeypatch.setattr(tool.review, "note", full)
+    press(tool, "next")
+    assert tool.review.case.number == 0 and tool._note.value == "kept"
+    assert "no &lt;b&gt;space&lt;/b&gt; left" in tool._status.value
 
 
-def test_the_tool_is_dead_while_it_works_and_idle_buttons_are_disabled_but_the_pressed_one(
-    tool, monkeypatch
-):
-    shown, busy = tool(), []
-    monkeypatch.setattr(
-        shown.review, "refresh", lambda: busy.append("vj-busy" in shown.widget._dom_classes)
-    )
-    assert shown._buttons["previous"].disabled and not shown._buttons["next"].disabled
-    for _ in range(5):
-        press(shown, "next")
-    assert busy == [True] * 5 and "vj-busy" not in shown.widget._dom_classes
-    assert not shown._buttons["next"].disabled, "the pressed button keeps the focus"
-    press(shown, "larger")
-    assert shown._buttons["next"].disabled and not shown._buttons["previous"].disabled
+def test_the_tool_is_dead_while_it_works_and_a_larger_picture_is_larger(tool, monkeypatch):
+    busy = []
+    look = lambda: busy.append("vj-busy" in tool.widget._dom_classes)  # noqa: E731
+    monkeypatch.setattr(tool.review, "refresh", look)
+    press(tool, "next", "previous")
+    tool._size.value = 840
+    assert 'width="840"' in tool._case.value
+    assert busy == [True] * 3 and "vj-busy" not in tool.widget._dom_classes
 
 
-def test_a_page_without_a_kernel_shows_the_case(tool):
-    bundle = tool(names=("first",))._repr_mimebundle_()
+def test_the_controls_list_and_clear_and_a_page_without_a_kernel_shows_the_case(tool):
+    labels = dict(tool._filters["disagreement"].options), dict(tool._filters["score"].options)
+    assert labels[0]["large disagreement"] == "large" and labels[1]["no verdict"] == "none"
+    tool._filters["criterion"].value = "odd"
+    tool._filters["order"].value = "worst"
+    assert tool.review.listed == ["i1", "i3", "i5"]
+    bundle = tool._repr_mimebundle_()
     assert bundle["application/vnd.jupyter.widget-view+json"]["model_id"]
-    assert "Question 0?" in bundle["text/html"] and "item 1 of 6" in bundle["text/plain"]
+    assert "Question 1?" in bundle["text/html"] and "item 1 of 3, 0 of 6" in bundle["text/plain"]
     Reader(bundle["text/html"])
+    tool._filters["truth"].value = "1"
+    assert tool._status.value == "Clear a filter to go on."
+    press(tool, "score 4")
+    assert "no item passes the filters" in tool._status.value
+    tool.filter()
+    assert len(tool.review.listed) == 6 and tool._filters["criterion"].value == ""
 
 
-def test_only_scores_on_the_items_scale_can_be_pressed(tool):
-    shown = tool(
-        items=[rows()[0] | {"descriptions": ["no", "half", "yes"], "lowest": 0}, *rows()[1:]]
-    )
-    free = [
-        name
-        for name, button in shown._buttons.items()
-        if name.startswith("score") and not button.disabled
-    ]
-    assert free == ["score 0", "score 1", "score 2"] and "score 5" in shown._buttons
-
-
-def test_a_long_scale_has_a_field(tool):
+def test_a_score_off_the_items_scale_is_refused_and_a_long_scale_has_a_field(tmp_path):
+    short = rows()[0] | {"descriptions": ["no", "half", "yes"], "lowest": 0}
     bare = [row | {"criteria": None, "descriptions": None} for row in rows()]
-    shown = tool(items=bare, scale=(0, 100))
-    shown._score.value = 55
-    press(shown, "score")
-    assert shown.review.case.votes == {"score": 55}
+    runs = {"mine": judged("first")}
+    some = Reviewer(Review([short, *rows()[1:]], runs, out=tmp_path / "1", annotator="ann"))
+    press(some, "score 5")
+    assert "score 5 is not a whole number from 0 to 2" in some._status.value
+    press(some, "score 0")
+    assert some.review.case.votes == {"score": 0}
+    long = Reviewer(Review(bare, runs, out=tmp_path / "2", annotator="ann", scale=(0, 100)))
+    long._score.value = 55
+    press(long, "score")
+    assert long.review.case.votes == {"score": 55}
 
 
 def cells(shown):
-    """The matrix's buttons by row and column."""
-    grid = shown.widget.children[2]
-    width = len(shown.table.columns) + 1
+    """The matrix's buttons by row and column, from the top left."""
+    grid = iter(shown.widget.children[2].children)
+    heads = [next(grid) for _ in range(len(shown.table.columns) + 1)]
+    assert [head.value for head in heads[1:]] == [f"<b>{name}</b>" for name in shown.table.columns]
     buttons = {}
-    for number, row in enumerate(shown.table.index, start=1):
-        for place, column in enumerate(shown.table.columns, start=1):
-            buttons[row, column] = grid.children[number * width + place]
+    for row in shown.table.index:
+        assert next(grid).value == f"<b>{row}</b>"
+        for column in shown.table.columns:
+            buttons[row, column] = next(grid)
     return buttons
 
 
@@ -116,44 +112,38 @@ def counts(shown):
 
 
 def test_a_cell_of_the_matrix_opens_the_review_on_its_items(opened):
-    shown = matrix(opened())
-    assert counts(shown) == {
-        ("1", "1"): 1,
-        ("2", "4"): 1,
-        ("3", "3"): 1,
-        ("4", "none"): 1,
-        ("5", "5"): 1,
-    }
-    assert shown.reviewer.widget.layout.display == "none"
-    assert cells(shown)["1", "2"].disabled and not cells(shown)["1", "1"].disabled
-    words = "Rows: gold. Columns: first. Items: 5; without a truth yet: 1."
-    assert words in shown.widget.children[1].value
-    cells(shown)["2", "4"].click()
+    shown = matrix(opened(), judge="first")
+    diagonal = {("1", "1"): 1, ("3", "3"): 1, ("5", "5"): 1}
+    assert counts(shown) == diagonal | {("2", "4"): 1, ("4", "none"): 1}
+    assert list(shown.table.index) == list("54321"), "the same way up as the figure"
+    assert list(shown.table.columns) == [*"12345", "none"]
     tool = shown.reviewer
-    assert tool.widget.layout.display == "" and "item 1 of 1" in tool._progress.value
-    assert tool.review.case.item.id == "i1"
-    assert tool._filters["score"].value == (4, 4) and tool._filters["truth"].value == (2, 2)
-    cells(shown)["4", "none"].click()
-    assert tool.review.case.item.id == "i3" and tool._filters["score"].value == ""
-    tool.filter()
-    assert "of 6," in tool._progress.value
+    assert tool.widget.layout.display == "none"
+    assert cells(shown)["1", "2"].disabled and not cells(shown)["1", "1"].disabled
+    words = "Rows: gold. Columns: first. Items: 5; without a truth yet: 1. Scores between"
+    assert words in shown.widget.children[1].value
+    for cell, id in ((("2", "4"), "i1"), (("4", "none"), "i3")):
+        cells(shown)[cell].click()
+        assert tool.widget.layout.display == "" and "item 1 of 1" in tool._progress.value
+        assert tool.review.case.item.id == id
+        assert (tool._filters["truth"].value, tool._filters["score"].value) == cell
     Reader(shown._repr_mimebundle_()["text/html"])
     with pytest.raises(ValueError, match="judge 'third' is unknown; use one of first, second"):
         matrix(opened(), judge="third")
 
 
-def test_the_matrix_of_people_and_of_a_long_scale_says_how_it_bins(tmp_path):
-    bare = [
-        {key: row[key] for key in ("id", "images", "instruction", "response")} for row in rows()
-    ]
-    people = [row | {"human_scores": [10.0 * n, 10.0 * n + 5]} for n, row in enumerate(bare)]
-    runs = {"mine": judged("first", [3.0, 17.0, 99.0, 100.0, 20.0, 57.5])}
-    shown = matrix(Review(people, runs, out=tmp_path, annotator="ann", scale=(0, 100)))
-    assert counts(shown)["0 to 9", "0 to 9"] == counts(shown)["20 to 29", "90 to 99"] == 1
-    words = shown.table.attrs["words"]
-    assert "Rows: mean of people. Columns: mine. Items: 6; without a truth yet: 0." in words
-    cells(shown)["40 to 49", "20 to 29"].click()
-    assert shown.review.case.item.id == "i4"
+def test_the_matrix_of_people_has_the_levels_of_the_figure_on_a_long_scale(tmp_path):
+    fields = ("id", "images", "instruction", "response")
+    bare = [{field: row[field] for field in fields} for row in rows()]
+    people = [row | {"human_scores": [10.0 * n, 10.0 * n + 4]} for n, row in enumerate(bare)]
+    runs = {"mine": judged("first", [3.0, 17.0, 99.0, 100.0, 20.0, 55.0])}
+    shown = matrix(
+        Review(people, runs, out=tmp_path, annotator="ann", scale=(0, 100)), judge="mine"
+    )
+    assert counts(shown) == dict.fromkeys(
+        [("0", "0"), ("10", "20"), ("20", "100"), ("30", "100"), ("40", "20"), ("50", "60")], 1
+    )
+    assert "Rows: mean of people. Columns: mine. Items: 6;" in shown.text
     nobody = Review(bare, runs, out=tmp_path / "2", annotator="ann", scale=(0, 100))
     with pytest.raises(ValueError, match="no item has a true score"):
-        matrix(nobody)
+        matrix(nobody, judge="mine")

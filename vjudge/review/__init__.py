@@ -19,15 +19,8 @@ from vjudge.review.widget import Matrix as matrix
 from vjudge.review.widget import Reviewer
 
 __all__ = [
-    "ANSWERS",
-    "TAGS",
-    "Review",
-    "ReviewError",
-    "Reviewer",
-    "collection",
-    "contact_sheet",
-    "error_tags",
-]
-__all__ += ["export", "matrix", "preference", "show", "show_case"]
+    "ANSWERS", "TAGS", "Review", "ReviewError", "Reviewer", "collection", "contact_sheet",
+    "error_tags", "export", "matrix", "preference", "show", "show_case",
+]  # fmt: skip
 
 __dir__ = __all__.copy

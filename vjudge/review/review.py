@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,15 +11,14 @@ import numpy as np
 import pandas as pd
 
 from vjudge import data
+from vjudge.plots.scores import levels, nearest
 from vjudge.records import Item
-from vjudge.review.hiding import hidden
-from vjudge.review.judged import item_table, level_names, levels_of, verdict_table, within
+from vjudge.review.hiding import hide_scores
+from vjudge.review.judged import item_table, verdict_table
 from vjudge.review.votes import ANSWERS, TAGS, VOTED, ReviewError, VoteLog
 
-ORDERS = ("file", "worst", "random")
-DISAGREEMENTS = ("large", "judge too high", "judge too low", "none")
-TELLING = {"score", "truth", "disagreement", "unparsed"}  # filters that tell scores
-FILTERS = {*TELLING, "judge", "criterion", "voted", "text"}
+TELLING = {"score", "truth", "disagreement"}  # filters that tell scores
+NO_SCORE = "none"  # the level of a verdict without a score
 
 
 class ReviewCase(NamedTuple):
@@ -51,8 +48,9 @@ class Review:
         scale: lowest and highest score for items without a rubric.
 
     `path` (the annotator's file), `judges`, `criteria`, `listed` (ids), `judge_scores` (items by
-    judges), `truth` (of `vj.truth`; all NaN where there is none), `levels` (name -> lowest and
-    highest score) and the arguments can be read.
+    judges), `truth` (of `vj.truth`; all NaN where there is none), `levels` (names of the levels of
+    `vjudge.plots.confusion`), `scale` (of all items), `filters` (name -> its values) and the other
+    arguments can be read.
 
     ReviewError: the folder has votes on another collection or other judges. ValueError: rows are
     pairs; a run has several verdicts for an item, or items that the collection lacks.
@@ -83,7 +81,7 @@ class Review:
         tags: Sequence[str] = TAGS,
         scale: tuple[int, int] | None = None,
     ) -> None:
-        if not isinstance(annotator, str) or not annotator.strip():
+        if not annotator.strip():
             raise ValueError("annotator: give a name, so that votes can be told apart")
         self.annotator = annotator
         self.blind = blind
@@ -97,20 +95,38 @@ class Review:
         self._ids = self._facts.index
         self.judges = tuple(self._verdicts.index.unique("judge"))
         self.criteria = self._facts["criteria"].dropna().value_counts().index.tolist()
-        table = self._verdicts.reset_index(drop=True)
-        shape = {"index": self._ids, "columns": list(self.judges)}
-        scores = table.pivot(index="id", columns="judge", values="score")
-        self.judge_scores = scores.reindex(**shape).astype(float)
-        feedback = table.pivot(index="id", columns="judge", values="feedback")
-        self._graded = feedback.reindex(**shape).notna()
+        self.judge_scores = self._by_judge("score").astype(float)
+        self._graded = self._by_judge("feedback").notna()
 
-        # 2) the truth, and the levels of all scores
+        # 2) the truth, and the level of each score
         try:
             self.truth = data.truth(self._rows).set_axis(self._ids)
         except data.CollectionError:  # nobody scored yet: that is what a review is for
             self.truth = pd.Series(np.nan, index=self._ids, name="no truth")
-        scales = self._facts["scale"].dropna().explode()
-        self.levels = levels_of(pd.concat([self.judge_scores.stack(), self.truth, scales]))
+        ends = self._facts["scale"].dropna().explode()
+        self.scale = None if ends.empty else (ends.min(), ends.max())
+        scores = self.judge_scores.stack()
+        where = levels(scores, self.truth, scale=self.scale)
+        self.levels = [f"{level:g}" for level in where]
+        self._true_levels = _named(self.truth, where).rename(self.truth.name)
+        self._score_levels = self.judge_scores.apply(_named, where=where).where(self._graded)
+        self._excess = self.judge_scores.sub(self.truth, axis=0)
+        distance = self._excess.abs()
+        self._disagreeing = {
+            "large": distance >= max(1, round((where[-1] - where[0]) / 2)),
+            "judge too high": self._excess >= 0.5,
+            "judge too low": self._excess <= -0.5,
+            "none": distance < 0.5,
+        }
+        self.filters = {
+            "judge": self.judges,
+            "score": [*self.levels, NO_SCORE],
+            "truth": self.levels,
+            "disagreement": list(self._disagreeing),
+            "criterion": self.criteria,
+            "voted": [False, True],
+            "order": ["file", "worst", "random"],
+        }
 
         # 3) votes, and the list
         self._log = VoteLog(
@@ -120,26 +136,17 @@ class Review:
             judges=self.judges,
         )
         self.path = self._log.path
-        self.order = "file"
-        self._order_seed = 0
-        self._filters: dict[str, Any] = {}
-        self.listed: list[str] = list(self._ids)
         self._position = 0
+        self.filter()
 
     def refresh(self) -> None:
         """Read what others wrote; ReviewError where a file has votes of another review."""
         self._log.refresh()
 
     @property
-    def annotators(self) -> list[str]:
-        """Everyone who voted."""
-        names = [vote["annotator"] for vote in self._log.lines if vote["field"] in VOTED]
-        return list(dict.fromkeys(names))
-
-    @property
     def voted(self) -> pd.Series:
         """Which items have a vote of this annotator, by id."""
-        votes = self._log.current(*VOTED)
+        votes = self._log.current()
         own = [vote["id"] for vote in votes if vote["annotator"] == self.annotator]
         return pd.Series(self._ids.isin(own), self._ids)
 
@@ -160,114 +167,75 @@ class Review:
         self._position = min(max(self._position + by, 0), last)
         return self.case
 
-    def next_unvoted(self) -> ReviewCase | None:
-        """Go to the next item of the list without a vote, from its start where none follows."""
-        voted = self.voted
-        here = self._position
-        for number in (*range(here + 1, len(self.listed)), *range(here)):
-            if not voted[self.listed[number]]:
-                return self.step(number - here)
-        return self.case
-
     def goto(self, id: str) -> ReviewCase | None:
         """Go to an item of the list; ValueError where it is not in it."""
         if id not in self.listed:
             raise ValueError(f"item {id!r} is not in the list; clear the filters with filter()")
-        return self.step(self.listed.index(id) - self._position)
+        self._position = self.listed.index(id)
+        return self.case
 
-    def filter(self, **filters: Any) -> int:
-        """Choose what is listed, and return its length. A filter of None does not restrict.
+    def filter(self, *, seed: int = 0, **filters: Any) -> int:
+        """Choose what is listed in which order, go to its start, and return its length.
 
         Args:
-            judge: whose score `score`, `disagreement` and `unparsed` look at; any where None.
-            score, truth: a level or a range (lowest, highest) of the judge's score or the truth;
-                halves count up.
-            disagreement: one of `DISAGREEMENTS`; large is half of the scale or more.
-            unparsed: verdicts without a score, or with one.
+            judge: whose score `score`, `disagreement` and the worst order look at; else any.
+            score, truth: one of `levels`, the nearest to the judge's score or the truth; a score
+                may be "none".
+            disagreement: "large" (half of the scale or more), "judge too high", "judge too low" or
+                "none".
             criterion: the whole criterion.
             voted: with a vote of this annotator or without, when the list is made.
-            text: a part of instruction, response, reference or feedback, in any case.
+            order: "file", "random" (by the seed) or "worst" (farthest from the truth first).
 
-        The current item stays. A vote records the list it was made on: where that tells scores
-        (`TELLING`, or the worst first), it does not count as blind.
+        A filter of None does not restrict. A vote records the list it was made on: where that tells
+        scores (`TELLING`, or the worst first), it does not count as blind.
 
-        ValueError: an unknown filter, judge, criterion or disagreement.
+        ValueError: an unknown filter or value.
         """
         chosen = {name: value for name, value in filters.items() if value is not None}
-        for name in chosen:
-            _check("filter", name, FILTERS)
-        _check("judge", chosen.get("judge"), (None, *self.judges))
-        _check("criterion", chosen.get("criterion"), (None, *self.criteria))
-        _check("disagreement", chosen.get("disagreement"), (None, *DISAGREEMENTS))
-        self._filters = chosen
-        self._relist()
-        return len(self.listed)
-
-    def sort(self, order: str = "file", *, seed: int = 0) -> None:
-        """Order the list, and go to its start.
-
-        `order`: "file", "random" (by the seed) or "worst" (farthest from the truth first).
-        """
-        _check("order", order, ORDERS)
-        self.order = order
-        self._order_seed = seed
-        self._relist()
+        for name, value in chosen.items():
+            _check("filter", name, self.filters)
+            _check(name, value, self.filters[name])
+        self._chosen = chosen
+        self._judges = list(self.judges)
+        if "judge" in chosen:
+            self._judges = [chosen["judge"]]
+        order = chosen.get("order", "file")
+        ids = self._ids
+        if order == "random":
+            ids = ids[np.random.default_rng(seed).permutation(len(ids))]
+            self._chosen = {**chosen, "seed": seed}
+        elif order == "worst":  # without a truth: last
+            distance = self._excess[self._judges].abs().max(axis=1)
+            ids = distance.sort_values(ascending=False, kind="stable").index
+        passing = pd.Series(True, index=ids)
+        for name, value in chosen.items():
+            if name != "order":
+                passing &= self._passing(name, value)
+        self.listed: list[str] = ids[passing[ids]].tolist()
         self._position = 0
-
-    def _relist(self) -> None:
-        """List what passes the filters, in the order; the current item stays where it is listed."""
-        current = self.listed[self._position] if self.listed else None
-        keep = np.ones(len(self._ids), dtype=bool)
-        for name, value in self._filters.items():
-            keep &= self._passing(name, value).to_numpy(dtype=bool)
-        order = np.arange(len(self._ids))
-        if self.order == "random":
-            order = np.random.default_rng(self._order_seed).permutation(order)
-        elif self.order == "worst":
-            distance = self._excess().abs().max(axis=1).fillna(-math.inf)  # without a truth: last
-            order = np.argsort(-distance.to_numpy(), kind="stable")
-        self.listed = self._ids[order[keep[order]]].tolist()
-        self._position = self.listed.index(current) if current in self.listed else 0
+        return len(self.listed)
 
     def _passing(self, name: str, value: Any) -> pd.Series:
         """Which items pass one filter."""
         if name == "truth":
-            return within(self.truth, value)
+            return self._true_levels == value
         if name == "criterion":
             return self._facts["criteria"] == value
         if name == "voted":
             return self.voted == value
-        if name == "text":
-            return self._facts["text"].str.contains(value.casefold(), regex=False)
-        graded = self._graded[self._among()]
-        scores = self.judge_scores[self._among()]
         if name == "judge":
-            return graded.any(axis=1)
-        if name == "score":
-            return within(scores, value).any(axis=1)
-        if name == "unparsed":
-            return (scores.isna() & graded).any(axis=1) == value
-        return self._disagreeing(value).any(axis=1)
+            passing = self._graded
+        elif name == "score":
+            passing = self._score_levels == value
+        else:
+            passing = self._disagreeing[value]
+        return passing[self._judges].any(axis=1)
 
-    def _disagreeing(self, how: str) -> pd.DataFrame:
-        """Which items have this disagreement with the truth, by judge."""
-        excess = self._excess()
-        if how == "judge too high":
-            return excess >= 0.5
-        if how == "judge too low":
-            return excess <= -0.5
-        if how == "none":
-            return excess.abs() < 0.5
-        ends = np.ravel(list(self.levels.values()))
-        return excess.abs() >= max(1, round(np.ptp(ends) / 2))
-
-    def _among(self) -> list[str]:
-        """The judge that is chosen by a filter, else all."""
-        return [self._filters["judge"]] if "judge" in self._filters else list(self.judges)
-
-    def _excess(self) -> pd.DataFrame:
-        """Score minus truth, one column a judge."""
-        return self.judge_scores[self._among()].sub(self.truth, axis=0)
+    def _by_judge(self, column: str) -> pd.DataFrame:
+        """A column of the verdicts: one row an item, one column a judge."""
+        table = self._verdicts[column].unstack("judge")
+        return table.reindex(index=self._ids, columns=list(self.judges))
 
     # What is shown
 
@@ -285,16 +253,18 @@ class Review:
         """Count how often a judge gives each score at each level of the truth.
 
         Returns:
-            Counts over the items that the judge graded: one row a level of truth, one column a
-            level of score, "none" without a score. `attrs["words"]` says what is counted.
+            Counts over the items that the judge graded: one row a level of truth, the highest
+            first, one column a level of score, "none" without a score. `attrs["words"]` says what
+            is counted.
         """
+        _check("judge", judge, self.judges)
         graded = self._graded[judge]
         truth = self.truth[graded]
-        rows = level_names(truth, self.levels)
-        columns = level_names(self.judge_scores.loc[graded, judge], self.levels).fillna("none")
-        names = list(self.levels)
-        table = pd.crosstab(rows, columns).reindex(
-            index=names, columns=[*names, "none"], fill_value=0
+        table = pd.crosstab(self._true_levels[graded], self._score_levels.loc[graded, judge])
+        table = table.reindex(
+            index=self.levels[::-1],
+            columns=[*self.levels, NO_SCORE],
+            fill_value=0,
         )
         table.attrs["words"] = (
             f"Rows: {truth.name}. Columns: {judge}. Items: {truth.notna().sum()}; "
@@ -312,54 +282,41 @@ class Review:
             remedy = "open the review with scale=, such as (0, 100)"
             raise ValueError(f"item {case.item.id!r} has no rubric: {remedy}")
         lowest, highest = case.scale
-        if value is None:
-            self._vote(case, "score", None)
-        elif isinstance(value, bool) or value not in range(lowest, highest + 1):
-            raise ValueError(f"score {value!r} is not a whole number from {lowest} to {highest}")
-        else:
-            self._vote(case, "score", int(value))
+        if value is not None:
+            if value not in range(lowest, highest + 1):
+                what = f"is not a whole number from {lowest} to {highest}"
+                raise ValueError(f"score {value!r} {what}")
+            value = int(value)
+        self._vote(case, "score", value)
 
     def better(self, answer: str | None) -> None:
         """Say which of two judges' feedbacks is better, by one of `ANSWERS`; None withdraws it.
 
         ValueError: another answer, or an item that not both judges graded.
         """
-        _check("answer", answer, (None, *ANSWERS))
+        if answer is not None:
+            _check("answer", answer, ANSWERS)
         case = self._needed()
-        compared = [verdict for verdict in case.sides.values() if "feedback" in verdict]
-        if len(self.judges) != 2 or len(compared) != 2:
+        graded = self._graded.loc[case.item.id]
+        if len(graded) != 2 or not graded.all():
             what = "which feedback is better can be asked only of two judges that both graded"
             raise ValueError(f"{what} the item")
         self._vote(case, "better", self.sides(case.item.id).get(str(answer), answer))
 
-    def tag(self, name: str, on: bool | None = None, *, side: str) -> None:
-        """Set an error tag on the feedback at a place, or remove it; None turns it over."""
+    def tag(self, names: Collection[str], *, side: str) -> None:
+        """Set the error tags on the feedback at a place; none withdraws them."""
         case = self._needed()
         places = self.sides(case.item.id)
-        _check("tag", name, self.tags)
         _check("side", side, places)
-        given = dict(case.votes.get("tags", {}))
-        before = given.pop(side, [])
-        if on == (name in before):
-            return
-        after = [tag for tag in self.tags if (tag in before) != (tag == name)]
-        if after:
-            given[side] = after
-        value = {places[place]: tags for place, tags in given.items()}
+        for name in names:
+            _check("tag", name, self.tags)
+        given = {**case.votes.get("tags", {}), side: list(names)}
+        value = {places[place]: tags for place, tags in given.items() if tags}
         self._vote(case, "tags", value or None)
 
     def note(self, text: str | None) -> None:
         """Keep a free note on the current item; blank withdraws it."""
-        case = self._needed()
-        value = (text or "").strip() or None
-        if value != case.votes.get("note"):
-            self._vote(case, "note", value)
-
-    def reveal(self) -> None:
-        """Show names and scores of the current item before voting; its vote is then not blind."""
-        case = self._needed()
-        if not case.revealed:
-            self._log.append(id=case.item.id, field="reveal", value=True)
+        self._vote(self._needed(), "note", (text or "").strip() or None)
 
     def undo(self) -> ReviewCase | None:
         """Restore what this annotator's last vote replaced, and go to its item."""
@@ -371,25 +328,18 @@ class Review:
         """Everyone's votes in some fields ("score", "better", "tags", "note"), else in all.
 
         One row a vote: id, annotator, field, value (of "better" a judge's name or one of
-        `ANSWERS[2:]`; of "tags" judge -> tags), blind, selection (JSON, "" for the whole list in
-        the file's order) and time (UTC).
+        `ANSWERS[2:]`; of "tags" judge -> tags), blind, selection (the filters of the list) and time
+        (UTC).
         """
         self.refresh()
         columns = ["id", "annotator", "field", "value", "blind", "selection", "time"]
-        table = pd.DataFrame(self._log.current(*(fields or VOTED)), columns=columns)
-        table["blind"] = table["blind"].eq(True)
-        texts = []
-        for selection in table["selection"]:
-            chosen = isinstance(selection, dict) and selection
-            texts.append(json.dumps(selection, sort_keys=True) if chosen else "")
-        table["selection"] = texts
-        return table
+        return pd.DataFrame(self._log.current(*fields), columns=columns)
 
     def human_scores(self) -> pd.DataFrame:
         """Everyone's scores, NaN for none: one row an item (`id`), one column an annotator."""
         votes = self.votes("score").astype({"value": float})
         table = votes.pivot(index="id", columns="annotator", values="value")
-        return table.reindex(self._ids, columns=self.annotators)
+        return table.reindex(self._ids)
 
     def _needed(self) -> ReviewCase:
         """The current item, which a vote needs; else ReviewError."""
@@ -400,18 +350,16 @@ class Review:
         return case
 
     def _vote(self, case: ReviewCase, field: str, value: Any) -> None:
-        selection = dict(self._filters)
-        if self.order != "file":
-            selection["order"] = self.order
-        if self.order == "random":
-            selection["seed"] = self._order_seed
-        tells = self.order == "worst" or bool(TELLING & set(self._filters))
+        """Write a vote, unless it stands already."""
+        if value == self._log.get(self.annotator, case.item.id, field):
+            return
+        tells = TELLING & self._chosen.keys() or self._chosen.get("order") == "worst"
         self._log.append(
             id=case.item.id,
             field=field,
             value=value,
             blind=not case.revealed and not tells,
-            selection=selection,
+            selection=self._chosen,
         )
 
     def _votes_on(self, id: str) -> dict[str, Any]:
@@ -438,7 +386,6 @@ class Review:
         decisive = "better" if len(self.judges) == 2 else "score"
         votes = self._votes_on(id)
         revealed = not self.blind or decisive in votes
-        revealed = revealed or bool(self._log.get(self.annotator, id, "reveal"))
 
         # 2) each side's verdict, without what tells its score
         sides = {}
@@ -447,14 +394,22 @@ class Review:
             if self._graded.loc[id, judge]:
                 verdict = self._verdicts.loc[(judge, id)].dropna().to_dict()
             if revealed:
-                sides[place] = {**verdict, "judge": judge}
-            else:
-                sides[place] = hidden(verdict, scale or (1, 5))
+                verdict["judge"] = judge
+            elif verdict:
+                feedback, hidden = hide_scores(verdict["feedback"])
+                verdict = {"feedback": feedback, "hidden": hidden}
+            sides[place] = verdict
         item = Item.from_row(self._rows[index])
         return ReviewCase(number, item, scale, sides, votes, revealed)
 
 
 def _check(what: str, value: Any, options: Collection[Any]) -> None:
     if value not in options:
-        names = ", ".join(str(option) for option in options if option is not None)
+        names = ", ".join(map(str, options))
         raise ValueError(f"{what} {value!r} is unknown; use one of {names}")
+
+
+def _named(scores: pd.Series, where: np.ndarray) -> pd.Series:
+    """The name of the level nearest to each score."""
+    names = nearest(scores, where).map("{:g}".format)
+    return names.replace("nan", NO_SCORE)

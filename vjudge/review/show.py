@@ -10,21 +10,22 @@ import html
 import itertools
 import math
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 import pandas as pd
+from IPython.display import HTML
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
-from scipy import stats
 
 from vjudge import images, plots
 from vjudge.data import rows_of
 from vjudge.metrics import feedback_preference
+from vjudge.metrics.tables import shares
 from vjudge.plots.save import write_csv
 from vjudge.records import Item, is_missing
 from vjudge.review.review import Review, ReviewCase
@@ -34,39 +35,23 @@ ASSETS = files("vjudge") / "assets"
 CSS = Markup((ASSETS / "review.css").read_text("utf-8"))
 
 
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f"
+    r"\ud800-\uf8ff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f\U000f0000-\U0010ffff]"
+)
+
+
 def plain(value: Any) -> str:
     """Text with control, format, surrogate and private characters by their code; joiners stay."""
     if isinstance(value, Markup):
         return value
-    shown = []
-    for mark in str(value).replace("\r\n", "\n"):
-        odd = unicodedata.category(mark) in ("Cc", "Cf", "Cs", "Co")
-        if odd and mark not in "\n\t\u200c\u200d":
-            mark = f"<U+{ord(mark):04X}>"
-        shown.append(mark)
-    return "".join(shown)
+    text = str(value).replace("\r\n", "\n")
+    return _CONTROL.sub(lambda mark: f"<U+{ord(mark[0]):04X}>", text)
 
 
 def escape(text: Any) -> str:
     """Text as HTML that shows it as it is."""
     return html.escape(plain(text))
-
-
-def vote_words(votes: Mapping[str, Any]) -> str:
-    """An annotator's votes on one item in words."""
-    words = []
-    if "score" in votes:
-        words.append(f"score {votes['score']}")
-    answer = votes.get("better")
-    if answer in ("left", "right"):
-        words.append(f"better feedback: {answer}")
-    elif answer:
-        words.append(answer)
-    for place, tags in votes.get("tags", {}).items():
-        words.append(f"{place}: {', '.join(tags)}")
-    if "note" in votes:
-        words.append(f"note: {votes['note']}")
-    return "; ".join(words)
 
 
 def _number(score: Any) -> str:
@@ -75,73 +60,41 @@ def _number(score: Any) -> str:
 
 _environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=plain)
 _environment.filters["number"] = _number
-_environment.filters["words"] = vote_words
 _lines = (ASSETS / "review.html").read_text("utf-8").splitlines()
 TEMPLATES: Any = _environment.from_string("".join(map(str.strip, _lines))).module
 """The macros of assets/review.html, which escape every text."""
 
 
-class View:
-    """Something shown as HTML where there is a notebook and as its text elsewhere."""
-
-    def __init__(self, body: str) -> None:
-        self.body = body
-        # Both generations of MathJax would typeset "$5 or $6".
-        ignored = "vj tex2jax_ignore mathjax_ignore"
-        self.html = f'<div class="{ignored}"><style>\n{CSS}</style>{body}</div>'
-
-    def _repr_html_(self) -> str:
-        return self.html
-
-    def __repr__(self) -> str:
-        text = re.sub("</strong></div><div[^>]*>", ": ", self.body)
-        text = re.sub("</(?:div|li|tr|figure|th|td)>", "\n", text)
-        text = re.sub("<[^>]*>", "", text)
-        return html.unescape("\n".join(line for line in text.split("\n") if line.strip()))
+def framed(body: str) -> str:
+    """HTML with its style sheet; both generations of MathJax would typeset "$5 or $6"."""
+    return f'<div class="vj tex2jax_ignore mathjax_ignore"><style>\n{CSS}</style>{body}</div>'
 
 
-def show(item: Item | Mapping[str, Any], *, verdict: Any = None, image_size: int = 320) -> View:
-    """Show one item whole, with a judge's verdict where there is one.
+def show(item: Mapping[str, Any], *, image_size: int = 320) -> HTML:
+    """Show one item whole, the true score marked in its rubric.
 
     Args:
-        item: an `Item`, or a row with the canonical columns. An image that can't be opened shows
-            why.
-        verdict: a row of `Judge.grade`'s table (a Series or mapping), as far as its fields are
-            there. The rubric marks its level beside the true one, with the probability of each.
-        image_size: pixels of an image's longer side at most; it is embedded at that size.
-
-    ValueError: the verdict is of another item, or the item is no canonical row.
+        item: a row with the canonical columns (else ValueError). An image that can't be opened
+            shows why.
+        image_size: pixels of an image's longer side.
 
     >>> from vjudge.review import show
-    >>> show({"id": "a", "instruction": "What is it?", "response": "A cat.", "gold": 4})
-    Item a
-    Instruction: What is it?
-    Response: A cat.
-    Reference answer: none given
-    Rubric: none given
-    True score: 4
+    >>> item = {"id": "a", "instruction": "What is it?", "response": "A cat.", "gold": 4}
+    >>> "A cat." in show(item).data
+    True
     """
-    item = _item(item)
-    given = None
-    marks: list[Any] = [(item.gold, "true score", "vj-true")]
-    if verdict is not None:
-        given = {name: verdict[name] for name in verdict.keys() if not is_missing(verdict[name])}
-        if str(given.get("id", item.id)) != item.id:
-            what = f"the verdict is of item {given['id']!r}, the item is {item.id!r}"
-            raise ValueError(f"{what}: pass its own row")
-        marks.append((given.get("score"), "judge", "vj-judge"))
-        for level, share in (given.get("probabilities") or {}).items():
-            marks.append((int(level), f"{float(share):.0%}", ""))
-    return View(TEMPLATES.item(item, pictures(item.images, image_size), marks, given))
+    shown = Item.from_row(rows_of([item])[0])
+    return HTML(framed(TEMPLATES.item(shown, pictures(shown.images, image_size))))
 
 
-def show_case(items: Sequence[Mapping[str, Any]], *, image_size: int = 320) -> View:
+def show_case(items: Sequence[Mapping[str, Any]], *, image_size: int = 320) -> HTML:
     """Show the responses to one question side by side, lowest true score first.
 
-    `items` are `Item`s or rows of one case, as `vjudge.data.cases` finds them; `image_size` as in
-    `show`. ValueError: the questions differ.
+    `items` are the rows of one case, as `vjudge.data.cases` finds them; `image_size` as in `show`.
+    ValueError: the questions differ.
     """
-    case = sorted(map(_item, items), key=lambda item: (math.isnan(item.gold), item.gold))
+    rows = map(Item.from_row, rows_of(items))
+    case = sorted(rows, key=lambda item: (math.isnan(item.gold), item.gold))
     same = ("instruction", "reference_answer", "rubric", "group")
     unlike = []
     for name in same:
@@ -150,37 +103,32 @@ def show_case(items: Sequence[Mapping[str, Any]], *, image_size: int = 320) -> V
     if unlike:
         remedy = "pass the rows of one case, see vjudge.data.cases"
         raise ValueError(f"the items differ in {', '.join(unlike)}: {remedy}")
-    return View(TEMPLATES.responses(case, pictures(case[0].images, image_size)))
+    return HTML(framed(TEMPLATES.responses(case, pictures(case[0].images, image_size))))
 
 
 def contact_sheet(
     sources: Sequence[Any], *, captions: Sequence[str] = (), image_size: int = 120
-) -> View:
+) -> HTML:
     """Show images small, each with a caption, else with its size in pixels."""
-    return View(TEMPLATES.sheet(pictures(sources, image_size, captions)))
+    return HTML(framed(TEMPLATES.sheet(pictures(sources, image_size, captions))))
 
 
-def case_html(case: ReviewCase, image_size: int, *, truth: bool = False) -> Markup:
+def case_html(case: ReviewCase, image_size: int) -> Markup:
     """A case as its annotator may see it; the truth only where the case is revealed."""
-    shown = truth and case.revealed
     marks: list[Any] = []
-    if shown:
+    if case.revealed:
         marks.append((case.item.gold, "true score", "vj-true"))
-    texts = []
     for place, verdict in case.sides.items():
         marks.append((verdict.get("score"), verdict.get("judge", place), ""))
-        feedback = verdict.get("feedback", "not graded by this judge")
-        texts.append(str(feedback or verdict.get("raw") or "no feedback"))
     marks.append((case.votes.get("score"), "you", "vj-own"))
-    seen = pictures(case.item.images, image_size, enlarge=True)
-    return TEMPLATES.case(case, seen, marks, texts, shown)
+    return TEMPLATES.case(case, pictures(case.item.images, image_size), marks)
 
 
 def pictures(
-    sources: Sequence[Any], image_size: int, captions: Sequence[str] = (), enlarge: bool = False
-) -> list[Any]:
+    sources: Sequence[Any], image_size: int, captions: Sequence[str] = ()
+) -> list[tuple[str, str, int, int]]:
     """Label, data URI, width and height of each picture; the reason and no URI where it fails."""
-    shown: list[tuple[Any, ...]] = []
+    shown = []
     for source, caption in zip(sources, captions or [""] * len(sources), strict=True):
         try:
             image = images.open_image(source)
@@ -190,15 +138,17 @@ def pictures(
         small = images.thumbnail(image, size=image_size)
         # PNG keeps a drawing sharp; of a photograph it is slow and large.
         drawing = small.getcolors(2_000) is not None
-        uri = Markup(images.data_uri(small, format="png" if drawing else "jpeg"))
-        scale = max(1.0, image_size / max(small.size)) if enlarge else 1.0
-        label = caption or f"{image.width} x {image.height}"
-        shown.append((label, uri, round(small.width * scale), round(small.height * scale)))
+        uri = images.data_uri(small, format="png" if drawing else "jpeg")
+        scale = image_size / max(small.size)
+        shown.append(
+            (
+                caption or f"{image.width} x {image.height}",
+                uri,
+                round(small.width * scale),
+                round(small.height * scale),
+            )
+        )
     return shown
-
-
-def _item(row: Item | Mapping[str, Any]) -> Item:
-    return row if isinstance(row, Item) else Item.from_row(rows_of([row])[0])
 
 
 def collection(items: datasets.Dataset, review: Review) -> datasets.Dataset:
@@ -234,11 +184,16 @@ def preference(review: Review) -> pd.DataFrame:
     answers = votes["value"].replace({first: "left", second: "right"})
     several = votes["id"].duplicated().any()
     table = feedback_preference(answers, groups=votes["id"] if several else None)
-    names = {"left": first, "right": second}
-    words = {row: " ".join(names.get(word, word) for word in row.split("_")) for row in table.index}
-    words["left"] = f"{first} is better"
-    words["right"] = f"{second} is better"
-    words["left_ties_half"] = f"{first}, ties half"
+    words = {
+        "left": f"{first} is better",
+        "right": f"{second} is better",
+        "both_good": "both good",
+        "both_bad": "both bad",
+        "left_as_good_or_better": f"{first} as good or better",
+        "right_as_good_or_better": f"{second} as good or better",
+        "left_of_decided": f"{first} of decided",
+        "left_ties_half": f"{first}, ties half",
+    }
     table.attrs["words"] = words
     return table
 
@@ -246,55 +201,57 @@ def preference(review: Review) -> pd.DataFrame:
 def error_tags(review: Review) -> pd.DataFrame:
     """How often each error tag was given to each judge's feedback: one row a `judge` and `tag`.
 
-    `count` of `n` (pairs of an annotator and an item with any vote, taken as independent), `share`
-    in [0, 1] with `low` and `high` (95 % Wilson intervals).
+    `estimate` is a share of `n`, the pairs of an annotator and an item with any vote, with `low`
+    and `high` (95 % Wilson intervals, by item where several people voted on one).
     """
-    n = len(review.votes()[["id", "annotator"]].drop_duplicates())
-    given: list[tuple[str, str]] = []
-    for vote in review.votes("tags")["value"]:
-        for judge, tags in vote.items():
-            given.extend((judge, tag) for tag in tags)
+    pairs = review.votes()[["id", "annotator"]].drop_duplicates()
+    given = review.votes("tags").set_index(["id", "annotator"])["value"].to_dict()
+    values = [given.get(tuple(pair), {}) for pair in pairs.to_numpy()]
     rows = []
     for judge, tag in itertools.product(review.judges, review.tags):
-        count = given.count((judge, tag))
-        low, high = math.nan, math.nan
-        if n:
-            low, high = stats.binomtest(count, n).proportion_ci(method="wilson")
-        rows.append((judge, tag, count, n, count / n if n else math.nan, low, high))
-    columns = ["judge", "tag", "count", "n", "share", "low", "high"]
-    return pd.DataFrame(rows, columns=columns)
+        hits = np.array([tag in value.get(judge, ()) for value in values])
+        rows.append(((judge, tag), hits, np.ones(len(hits))))
+    several = pairs["id"].duplicated().any()
+    return shares(
+        rows,
+        groups=pairs["id"] if several else None,
+        unit="reviews",
+        index=["judge", "tag"],
+    )
 
 
 def export(items: datasets.Dataset, review: Review, folder: str | Path) -> list[Path]:
     """Write what the votes on items became into a folder; files of these names are replaced.
 
     Returns:
-        The paths: `votes.csv` and `votes.jsonl`, `collection` (a `datasets` folder, where anybody
-        scored), `error_tags` and, where feedbacks were compared, `preferences` (.csv, .tex), and
-        `review.html`, in which nothing can run, of the listed items as the annotator may see them.
-        In CSV files a formula begins with "'".
+        The paths: `votes.csv`; `collection` (a `datasets` folder), `error_tags` and `preferences`
+        (.csv, .tex) where anybody gave such votes; `review.html`, in which nothing can run, of the
+        listed items as the annotator may see them. In CSV files a formula begins with "'".
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     votes = review.votes()
-    paths = [folder / "votes.csv", folder / "votes.jsonl"]
+    paths = [folder / "votes.csv"]
     write_csv(votes, paths[0])
-    votes.to_json(paths[1], orient="records", lines=True, force_ascii=False)
-    if "score" in set(votes["field"]):
+    fields = set(votes["field"])
+    if "score" in fields:
         paths.append(folder / "collection")
         collection(items, review).save_to_disk(paths[-1])
-    people = f"{len(review.annotators)} annotator(s), {votes['id'].nunique()} items"
-    text = f"Error tags given to each judge's feedback; Wilson intervals; {people}."
-    tables = plots.save_table(error_tags(review), "error_tags", caption=text, folder=folder)
-    paths += tables.values()
-    better = votes[votes["field"] == "better"]
-    if len(better):
-        shares = preference(review)
-        text = f"Which judge's feedback is better; {people}; {better['blind'].sum()} votes blind"
-        text = plots.caption(text, shares)
-        table = shares.rename(index=shares.attrs["words"]).rename_axis("answer").reset_index()
-        paths += plots.save_table(table, "preferences", caption=text, folder=folder).values()
-    cases = [(case_html(case, 360, truth=True), case.votes) for case in review.cases()]
+
+    tables = {}
+    if "tags" in fields:
+        text = "Error tags given to each judge's feedback"
+        tables["error_tags"] = (error_tags(review), text)
+    if "better" in fields:
+        table = preference(review)
+        table = table.rename(index=table.attrs["words"]).rename_axis("answer")
+        blind = votes.loc[votes["field"] == "better", "blind"].sum()
+        tables["preferences"] = (table, f"Which judge's feedback is better; {blind} votes blind")
+    for name, (table, text) in tables.items():
+        text = plots.caption(text, table)
+        paths += plots.save_table(table, name, caption=text, folder=folder).values()
+
+    cases = [(case_html(case, 360), case.votes) for case in review.cases()]
     paths.append(folder / "review.html")
     replace_file(paths[-1], str(TEMPLATES.page(review, CSS, cases)))
     return paths

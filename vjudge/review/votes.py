@@ -12,7 +12,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -39,13 +39,11 @@ TAGS = (
 
 Source: the first two are of Prometheus-Vision (arXiv 2401.06591), the others ours.
 """
-VOTED = ("score", "better", "tags", "note")  # what a person votes on
-TYPES = {  # of a line's value, by its field
+VOTED = {  # what a person votes on, and the type of its value
     "score": int,
     "better": str,
     "tags": dict,
     "note": str,
-    "reveal": bool,
 }
 PARTS = {"annotator", "id", "field", "value", "collection"}  # which every line has
 Vote = dict[str, Any]
@@ -66,15 +64,12 @@ class VoteLog:
 
     `path` is the annotator's file, `lines` are all votes in the order of the files.
 
-    ReviewError: a line is no vote on this collection and these judges, or the folder is a file.
+    ReviewError: a line is no vote on this collection and these judges.
     """
 
     def __init__(
         self, folder: Path, *, annotator: str, collection: str, judges: Sequence[str]
     ) -> None:
-        if folder.is_file():
-            what = "give a folder as out=, in which each annotator has a file of votes"
-            raise ReviewError(f"{folder} is a file: {what}")
         name = re.sub(r"[^\w-]+", "_", annotator)[:60]
         self.folder = folder
         self.path = folder / f"{name}.jsonl"
@@ -87,8 +82,21 @@ class VoteLog:
         """Read all files again."""
         self.lines: list[Vote] = []
         self._current: dict[tuple[str, str, str], Vote] = {}  # by annotator, id and field
-        for vote in list(self._read()):
-            self._take(vote)
+        seen = set()
+        for path in sorted(self.folder.glob("*.jsonl")):
+            for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+                if not line.strip() or line in seen:
+                    continue
+                seen.add(line)
+                where = f"{path}, line {number}"
+                try:
+                    vote = json.loads(line)
+                except (ValueError, RecursionError):
+                    what = "cut short by a crash, or damaged; what it said is not counted"
+                    warnings.warn(f"{where}: {what}", RuntimeWarning, stacklevel=4)
+                    continue
+                self._check(vote, where)
+                self._take(vote)
 
     def get(self, annotator: str, id: str, field: str) -> Any:
         """The value of one vote, None where there is none."""
@@ -96,14 +104,14 @@ class VoteLog:
         return None if vote is None else vote["value"]
 
     def current(self, *fields: str) -> list[Vote]:
-        """Everyone's votes on some fields, in the order in which they were cast."""
-        return [vote for vote in self._current.values() if vote["field"] in fields]
+        """Everyone's votes on some fields, else on all, in the order in which they were cast."""
+        return [vote for vote in self._current.values() if vote["field"] in (fields or VOTED)]
 
     def append(self, **vote: Any) -> None:
         """Add one line of this annotator and wait until the disk has it; else ReviewError."""
         vote["annotator"] = self.annotator
         vote["collection"] = self.collection
-        vote["time"] = datetime.now(timezone.utc).isoformat(timespec="microseconds")
+        vote["time"] = datetime.now(timezone.utc).isoformat()
         text = json.dumps(vote, ensure_ascii=False, allow_nan=False)
         line = text.encode("utf-8", "surrogatepass") + b"\n"
         try:
@@ -117,15 +125,16 @@ class VoteLog:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            why = error.strerror or error
-            raise ReviewError(f"{self.path} can't be written: {why}; nothing was voted") from error
+            raise ReviewError(
+                f"{self.path} can't be written: {error}; nothing was voted"
+            ) from error
         self._take(vote)
 
     def undo(self) -> str:
         """Restore what this annotator's last vote replaced, and return its item."""
         standing: list[Vote] = []
         for vote in self.lines:
-            if vote["annotator"] != self.annotator or vote["field"] not in VOTED:
+            if vote["annotator"] != self.annotator:
                 continue
             if vote.get("undo"):
                 standing = standing[:-1]
@@ -148,23 +157,6 @@ class VoteLog:
         if vote["value"] is not None:
             self._current[key] = vote
 
-    def _read(self) -> Iterator[Vote]:
-        seen = set()
-        for path in sorted(self.folder.glob("*.jsonl")):
-            for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
-                if not line.strip() or line in seen:
-                    continue
-                seen.add(line)
-                where = f"{path}, line {number}"
-                try:
-                    vote = json.loads(line)
-                except (ValueError, RecursionError):
-                    what = "cut short by a crash, or damaged; what it said is not counted"
-                    warnings.warn(f"{where}: {what}", RuntimeWarning, stacklevel=5)
-                    continue
-                self._check(vote, where)
-                yield vote
-
     def _check(self, vote: Any, where: str) -> None:
         """Raise ReviewError for a line that is no vote of this review."""
         same = isinstance(vote, dict) and vote.keys() >= PARTS
@@ -176,7 +168,7 @@ class VoteLog:
         names = [vote["annotator"], vote["id"], field]
         kind = None
         if all(isinstance(name, str) for name in names):
-            kind = TYPES.get(field)
+            kind = VOTED.get(field)
         if kind is None or not isinstance(value, (kind, type(None))):
             what = f"the {brief(field)} {brief(value)} is not a vote"
             raise ReviewError(f"{where}: {what}; correct or remove it, or use another folder")
