@@ -1,7 +1,5 @@
 """A build, from a scripted generator and over real HTTP: what is kept, counted, refused, continued and exported."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 
@@ -11,7 +9,7 @@ import yaml
 from scripted_generator import ScriptedGenerator, given_of
 
 import vjudge as vj
-from servers import ChatServer, Reply, Request
+from servers import ChatServer, Reply
 from vjudge import builder, data
 from vjudge.builder import faults
 from vjudge.builder.build import VERSION
@@ -60,7 +58,7 @@ def test_a_generator_that_writes_more_for_better_is_told_of(tmp_path):
             room = given["most"] - len(answer["response"].split())
             answer["response"] += " indeed" * (room * (given["score"] - 1) // 4)
 
-    built = make(Faulty(2, change), tmp_path / "out", rubrics=3, instructions=2)
+    built = make(Faulty(1, change), tmp_path / "out", instructions=2)
     with pytest.warns(RuntimeWarning, match="could score by length"):
         built.export(tmp_path / "c")
     assert "can score by length" in (tmp_path / "c" / "README.md").read_text()
@@ -68,11 +66,11 @@ def test_a_generator_that_writes_more_for_better_is_told_of(tmp_path):
 
 def test_planted_faults_are_counted_and_none_reaches_the_collection(tmp_path):
     planted = {"not JSON": 0.04, "score leak": 0.1, "not judgeable": 0.5}
-    generator = ScriptedGenerator(4, planted=planted)
+    generator = ScriptedGenerator(2, planted=planted)
     built = make(generator, tmp_path, rubrics=3, instructions=2)
     counts = (built.n_rubrics, built.n_cases, built.n_incomplete)
-    assert counts == (12, 24, 0), "the paper's, for four images"
-    assert Counter(row["gold"] for row in built.rows) == dict.fromkeys((1, 2, 3, 4, 5), 24)
+    assert counts == (6, 12, 0), "the paper's, for two images"
+    assert Counter(row["gold"] for row in built.rows) == dict.fromkeys((1, 2, 3, 4, 5), 12)
     counted = built.faults()["all"]
     for kind in ("not JSON", "score leak"):
         assert counted[kind] == generator.sent[kind] > 0
@@ -158,45 +156,32 @@ def test_a_server_is_held_to_the_schema_and_its_silence_and_refusals_are_told_ap
     monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.005)
     monkeypatch.setattr(client_module, "RETRIES", 1)
     scripted = ScriptedGenerator(1)
+    refused = {"message": {"role": "assistant", "content": None, "refusal": "I won't."}}
+    refusals = iter([refused, {"finish_reason": "content_filter"}])
+    silent = True
 
-    def serve(change):
-        def answer(request: Request) -> Reply:
-            choice = {"index": 0, "finish_reason": "stop"}
-            choice["message"] = {"role": "assistant", "content": "yes"}
-            reply = {"object": "chat.completion", "model": "m", "choices": [choice]}
-            reply["usage"] = {"prompt_tokens": 9}
-            if request.is_test:
-                return Reply(reply)
+    def answer(request):
+        message = {"role": "assistant", "content": "yes"}
+        choice = {"index": 0, "finish_reason": "stop", "message": message}
+        reply = {"object": "chat.completion", "model": "m", "usage": {"prompt_tokens": 9}}
+        if not request.is_test:
             task = request.text[request.text.index("Task: ") :]
             stage = given_of(task)[0]
             form = request.body["response_format"]["json_schema"]["schema"]
             assert form == builder.STAGES[stage]["schema"]
-            image = vj.images.image_bytes(request.pictures[0])
-            choice["message"]["content"] = scripted.reply(task, image)
-            return change(stage, choice) or Reply(reply)
+            if silent and stage == "align":
+                return Reply(b"<html>bad gateway</html>", headers={"Content-Type": "text/html"})
+            message["content"] = scripted.reply(task, vj.images.image_bytes(request.pictures[0]))
+            if stage == "response":
+                choice |= next(refusals, {})
+        return Reply(reply | {"choices": [choice]})
 
-        with ChatServer(answer) as server:
-            judge = vj.load_judge("openai:m", base_url=server.url, timeout=5.0)
-            judge.engine.identity = lambda: {"versions": {}}  # the next server has another address
-            return make(judge, tmp_path, images=scripted.images)
-
-    def silent(stage, choice):
-        if stage == "align":
-            return Reply(b"<html>bad gateway</html>", headers={"Content-Type": "text/html"})
-        return None
-
-    refused = {"message": {"role": "assistant", "content": None, "refusal": "I won't."}}
-    refusals = iter([refused, {"finish_reason": "content_filter"}])
-
-    def odd(stage, choice):
-        if stage == "response":
-            choice |= next(refusals, {})
-
-    with pytest.raises(
-        builder.BuildError, match="calls of the stage 'align' got no answer: .*JSON"
-    ):
-        serve(silent)
-    built = serve(odd)
+    with ChatServer(answer) as server:
+        judge = vj.load_judge("openai:m", base_url=server.url, timeout=5.0)
+        with pytest.raises(builder.BuildError, match="stage 'align' got no answer: .*JSON"):
+            make(judge, tmp_path, images=scripted.images)
+        silent = False
+        built = make(judge, tmp_path, images=scripted.images)
     assert built.n_cases == 2 and built.faults().at["refusal", "response"] == 2
 
 
@@ -206,8 +191,8 @@ def test_an_exported_folder_loads_as_what_was_built_its_card_says_how_and_a_judg
     pytest.importorskip("torch")
     from vjudge.training import fine_tune
 
-    generator = ScriptedGenerator(2, planted={"not JSON": 0.1})
-    built = make(generator, tmp_path / "out", rubrics=3, instructions=2)
+    generator = ScriptedGenerator(1, planted={"not JSON": 0.1})
+    built = make(generator, tmp_path / "out")
     folder = built.export(tmp_path / "c", name="Scenes, by script", license="cc0-1.0")
     items = vj.load_collection(folder)
     assert data.fingerprint(items) == data.fingerprint(data.canonical(built.rows))
@@ -218,8 +203,8 @@ def test_an_exported_folder_loads_as_what_was_built_its_card_says_how_and_a_judg
     assert head["license"] == "cc0-1.0"
     assert head["configs"][0]["data_files"][0]["path"] == "train.parquet"
     n_broken = built.faults().at["not JSON", "all"]
-    counts = ("2 images, 6 rubrics, 12 instructions", "60 responses", f"not JSON: {n_broken} (")
+    counts = ("1 images, 2 rubrics, 2 instructions", "10 responses", f"not JSON: {n_broken} (")
     assert n_broken and all(line in card for line in (*counts, built.generator, VERSION))
-    options = {"steps": 1, "batch_size": 5, "device": "cpu", "progress": False}
+    options = {"steps": 1, "batch_size": 2, "device": "cpu", "progress": False}
     judge = fine_tune("tiny", items, out=tmp_path / "judge", **options)
-    assert vj.load_judge(judge).grade(items.select([0]), progress=False)["raw"][0]
+    assert vj.load_judge(judge).template.name == "prometheus-vision"

@@ -1,7 +1,5 @@
 """What an answer of a generator must hold: its form, and that no text judges itself, on genuine phrases."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

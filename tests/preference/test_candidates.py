@@ -1,10 +1,6 @@
 """A policy's answers: what is drawn, what is blank, what is refused."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -12,45 +8,42 @@ from PIL import Image
 from samples import Scripted
 from vjudge import preference
 from vjudge.data import CollectionError
-from vjudge.engines import Answer
 from vjudge.judge import Judge
 from vjudge.preference import respond
 from vjudge.prompts import TEMPLATES
 
-DRAWS: dict[str, Any] = {"samples": 4, "temperature": 0.7, "progress": False}
+DRAWS = {"samples": 4, "temperature": 0.7, "progress": False}
 WORDS = ("one", "two words", "three whole words")
 
 
 class Seeded(Scripted):
     """Answers depend on a row's seed alone."""
 
-    def __init__(self, texts: tuple[str, ...]) -> None:
+    def __init__(self, texts):
         super().__init__(str)
         self.texts = texts
 
-    def answer(
-        self, prompts: Any, images: Any, ask: Any, wanted: Any = None
-    ) -> Iterator[list[Answer]]:
+    def answer(self, prompts, images, ask, wanted=None):
         assert ask.scales == () and ask.marker == ""
         for (answer,) in super().answer(prompts, images, ask, wanted):
             text = self.texts[ask.seed(answer.index) % len(self.texts)]
             yield [replace(answer, text=f" {text} ")]
 
 
-def policy(*, texts: tuple[str, ...] = WORDS) -> Judge:
-    engine: Any = Seeded(texts)
+def policy(*, texts=WORDS):
+    engine = Seeded(texts)
     return Judge("scripted", template=TEMPLATES["prometheus-vision"], engine=engine)
 
 
-def questions(n: int, **more: Any) -> list[dict[str, Any]]:
+def questions(n, **more):
     shared = {"images": [Image.new("RGB", (8, 8), "teal")], "criteria": "True?"}
     shared |= {"response": "an old one", "gold": 2.0, **more}
     return [{"id": f"q{i}", "instruction": f"What is {i}?", **shared} for i in range(n)]
 
 
 def test_candidates_are_the_published_draws_by_seed_question_and_number_alone(
-    tmp_path: Any,
-) -> None:
+    tmp_path,
+):
     assert preference.DRAWS == {"samples": 5, "temperature": 0.7, "top_p": 0.9}
     asked = questions(6, true_scores=[1.0, 5.0])
     rows = preference.draw(policy(), asked, progress=False, out=tmp_path / "run")
@@ -65,7 +58,7 @@ def test_candidates_are_the_published_draws_by_seed_question_and_number_alone(
     assert [row["times"] for row in other] != [row["times"] for row in rows]
 
 
-def test_blank_answers_fail_with_a_reason_and_make_no_candidate(capsys: Any) -> None:
+def test_blank_answers_fail_with_a_reason_and_make_no_candidate(capsys):
     answers = respond(policy(texts=("", "something")), questions(8), **DRAWS)
     blank = answers["response"].isna()
     assert 0 < blank.sum() < 32 and set(answers["failure"].dropna()) == {"the answer is blank"}
@@ -76,7 +69,7 @@ def test_blank_answers_fail_with_a_reason_and_make_no_candidate(capsys: Any) -> 
         preference.reward(None, rows)
 
 
-def test_bad_questions_are_all_named_and_instructions_are_plain_text() -> None:
+def test_bad_questions_are_all_named_and_instructions_are_plain_text():
     rows = questions(4)
     rows[1]["instruction"] = " "
     rows[3]["id"] = "q0"

@@ -1,11 +1,7 @@
 """Rewards over ordered pairs by hand, pairs and what was left out of them, best of n."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +17,7 @@ CHOICES = {-1: "a", 0: "tie", 1: "b", None: None}  # points of the second respon
 SWAPPED = {-1: "b", 0: "tie", 1: "a", None: None}
 
 
-def candidates(n: int, k: int, **more: Any) -> list[dict[str, Any]]:
+def candidates(n, k, **more):
     rows = []
     for number in range(n):
         texts = [f"answer {place} of q{number}" for place in range(k)]
@@ -30,10 +26,10 @@ def candidates(n: int, k: int, **more: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def compared(rows: Any, rule: Callable[[str, str], Any], **options: Any) -> pd.DataFrame:
+def compared(rows, rule, **options):
     """Rewards by a judge for whom the second of two texts is better (1), as good (0), worse."""
 
-    def compare(pairs: Any, orders: str = "both") -> pd.DataFrame:
+    def compare(pairs, orders="both"):
         table = []
         for pair in pairs:
             a, b = pair["response_a"], pair["response_b"]
@@ -43,7 +39,7 @@ def compared(rows: Any, rule: Callable[[str, str], Any], **options: Any) -> pd.D
     return preference.reward(SimpleNamespace(compare=compare), rows, by="pairs", **options)
 
 
-def published(texts: list[str], rule: Any) -> list[float]:
+def published(texts, rule):
     """r_i = sum_k a_ki - sum_l a_il written out."""
     found = []
     for i, text in enumerate(texts):
@@ -54,17 +50,17 @@ def published(texts: list[str], rule: Any) -> list[float]:
 
 
 @given(st.lists(st.sampled_from([-1, 0, 1]), min_size=20, max_size=20))
-def test_reward_is_the_published_sum_over_ordered_pairs(points: list[int]) -> None:
+def test_reward_is_the_published_sum_over_ordered_pairs(points):
     (row,) = candidates(1, 5)
     table = dict(zip(itertools.permutations(row["responses"], 2), points, strict=True))
 
-    def rule(first: str, second: str) -> int:
+    def rule(first, second):
         return table[first, second]
 
     assert compared([row], rule)["reward"].tolist() == published(row["responses"], rule)
 
 
-def test_what_depends_on_the_place_alone_cancels_over_both_orders() -> None:
+def test_what_depends_on_the_place_alone_cancels_over_both_orders():
     rows = candidates(3, 4)
     for constant in (-1, 1):
         frame = compared(rows, lambda first, second, c=constant: c)
@@ -76,23 +72,23 @@ def test_what_depends_on_the_place_alone_cancels_over_both_orders() -> None:
     assert one["reward"].tolist() == [3, 1, -1, -3] * 3, "one order rewards the place"
 
 
-def test_a_repeated_answer_counts_as_often_and_one_without_a_verdict_has_no_reward() -> None:
+def test_a_repeated_answer_counts_as_often_and_one_without_a_verdict_has_no_reward():
     (row,) = candidates(1, 4, times=[2, 1, 1, 1])
-    place = row["responses"].index
-    gone = set(row["responses"][1:3])
+    texts = row["responses"]
 
-    def rule(first: str, second: str) -> int:
-        return int(np.sign(place(second) - place(first)))
+    def rule(first, second):
+        return int(np.sign(texts.index(second) - texts.index(first)))
 
-    by_hand = published([row["responses"][i] for i in (0, 0, 1, 2, 3)], rule)
-    assert compared([row], rule)["reward"].tolist() == [by_hand[0], *by_hand[2:]]
+    by_hand = published([texts[0], *texts], rule)
+    assert compared([row], rule)["reward"].tolist() == by_hand[1:]
+    gone = set(texts[1:3])
     frame = compared([row], lambda first, second: None if {first, second} == gone else 1)
     assert frame["reward"].isna().tolist() == [False, True, True, False]
     pairs = preference.make_pairs([row], frame)
     assert pairs.attrs["left_out"] == {"response: without a reward": 2, "pair: a tie": 1}
 
 
-def test_scores_of_candidates_of_ones_own_keep_their_picture_and_what_is_missing() -> None:
+def test_scores_of_candidates_of_ones_own_keep_their_picture_and_what_is_missing():
     rows = []
     for texts in (["a", "b"], ["c", "d"]):
         rows.append({"instruction": "What?", "image": "a.png", "responses": texts})
@@ -105,7 +101,7 @@ def test_scores_of_candidates_of_ones_own_keep_their_picture_and_what_is_missing
         preference.reward(None, rows, by="wins")
 
 
-def test_extremes_and_all_pairs_with_margins_and_lengths() -> None:
+def test_extremes_and_all_pairs_with_margins_and_lengths():
     texts = ["word " * 4, "word " * 31, "word " * 5, "a b c d"]
     rows = candidates(1, 4, responses=texts, true_scores=[1.0, 2.0, 3.0, 4.0])
     graded = pd.DataFrame({"score": [2.0, 5.0, 1.0, 5.0]})
@@ -121,23 +117,20 @@ def test_extremes_and_all_pairs_with_margins_and_lengths() -> None:
     assert near.attrs["left_out"] == {f"pair: {reason}": n for reason, n in reasons.items()}
 
 
-def test_best_of_n_is_the_mean_over_every_choice_of_n_and_counts_what_is_left_out() -> None:
+def test_best_of_n_is_the_mean_over_every_choice_of_n_and_counts_what_is_left_out():
     rng = np.random.default_rng(3)
-    values = rng.normal(size=6)
-    judged = rng.integers(0, 3, 6).astype(float)
-    shared = {"id": "q", "times": 1, "group": "g", "reward": judged, "true_score": values}
-    curve = preference.best_of_n(pd.DataFrame(shared), n_resamples=0)
+    values = rng.normal(size=4)
+    judged = np.array([1.0, 0.0, 1.0, 2.0])
+    table = pd.DataFrame({"id": "q", "group": "g", "reward": judged, "true_score": values})
+    table["times"] = times = [1, 2, 1, 1]
+    other = table.assign(id="r", reward=[1.0, 2.0, 3.0, NAN], group="h")
+    curve = preference.best_of_n(pd.concat([table, other]), n_resamples=0)
+    drawn = np.repeat(range(4), times)
     for n, best in curve["estimate"].items():
         means = []
-        for choice in itertools.combinations(range(6), n):
-            chosen = list(choice)
-            means.append(values[chosen][judged[chosen] == judged[chosen].max()].mean())
+        for choice in map(list, itertools.combinations(drawn, n)):
+            means.append(values[choice][judged[choice] == judged[choice].max()].mean())
         assert best == pytest.approx(np.mean(means))
-    columns = {"reward": [1.0, 2.0, 5.0, 1.0, NAN], "true_score": [1.0, 5.0, 2.0, 4.0, 3.0]}
-    columns |= {"id": list("ppqqr"), "times": [2, 1, 1, 2, 3], "group": list("aabbc")}
-    curve = preference.best_of_n(pd.DataFrame(columns), n_resamples=200)
-    assert curve[["n", "missing"]].to_numpy().tolist() == [[2, 1]] * 3
-    by_hand = [(7 / 3 + 10 / 3) / 2, (11 / 3 + 8 / 3) / 2, 3.5]
-    assert curve["estimate"].tolist() == pytest.approx(by_hand)
-    with pytest.raises(ValueError, match=r"a true score for every answer \(3 left out\)"):
-        preference.best_of_n(pd.DataFrame(columns).assign(true_score=NAN))
+    assert curve[["n", "missing"]].to_numpy().tolist() == [[1, 1]] * 5
+    with pytest.raises(ValueError, match=r"a true score for every answer \(1 left out\)"):
+        preference.best_of_n(other)

@@ -1,7 +1,5 @@
 """What is refused before any work: rows without a target, a cue in length or score, test items in the training."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -9,7 +7,7 @@ from PIL import Image
 from training_cases import rows_with_feedback, train
 
 from vjudge.data import CollectionError
-from vjudge.training import RECIPES, checks, finetune
+from vjudge.training import checks
 
 
 def test_everything_wrong_with_the_rows_is_said_at_once(random_judge, tmp_path):
@@ -37,10 +35,9 @@ def test_everything_wrong_with_the_rows_is_said_at_once(random_judge, tmp_path):
 
 
 def test_an_unbalanced_collection_is_refused_with_the_figure():
-    longer = rows_with_feedback(40)
-    for row in longer:
-        row["response"] = "word " * int(row["gold"])
-    few = [row for row in rows_with_feedback(40) if row["gold"] != 2 or int(row["id"][5:]) < 5]
+    longer = [row | {"response": "word " * int(row["gold"])} for row in rows_with_feedback(40)]
+    rows = rows_with_feedback(40)
+    few = [row for number, row in enumerate(rows) if row["gold"] != 2 or number < 5]
     pairs = []
     for number in range(8):  # questions differ far more in length than their two responses do
         row = {"id": str(number), "instruction": str(number), "response_b": "c " * (5**number + 1)}
@@ -59,12 +56,10 @@ def test_an_unbalanced_collection_is_refused_with_the_figure():
 def test_leakage_is_found_by_pixels_and_by_texts(tmp_path):
     rows = rows_with_feedback(4)
     for number, row in enumerate(rows):
-        row["images"] = [Image.new("RGB", (8, 8), (number, 0, 0))]
-        row["response"] = f"answer {number}"
-    path = tmp_path / "same.png"
-    rows[1]["images"][0].save(path)
-    test = [rows[0] | {"id": "t0", "images": [Image.new("RGB", (8, 8), (99, 0, 0))]}]
-    test.append(rows[3] | {"id": "t1", "images": [str(path)], "response": "another"})
+        row |= {"images": [Image.new("RGB", (8, 8), (number, 0, 0))], "response": f"{number}"}
+    rows[1]["images"][0].save(tmp_path / "same.png")
+    test = [rows[0] | {"images": [Image.new("RGB", (8, 8), "blue")]}]
+    test.append(rows[3] | {"images": [str(tmp_path / "same.png")], "response": "another"})
     with pytest.raises(CollectionError) as caught:
         checks.check_leakage(rows, test)
     assert [(p.index, p.field) for p in caught.value.problems] == [(0, "response"), (1, "images")]
@@ -87,8 +82,3 @@ def test_leakage_is_found_by_pixels_and_by_texts(tmp_path):
 def test_unsound_options_are_refused(random_judge, tmp_path, options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         train(random_judge, tmp_path / "out", **{"steps": 1, **options})
-
-
-def test_recipes_are_as_published(tmp_path):
-    arguments = finetune._arguments(RECIPES["prometheus-vision"], tmp_path, 1280, "cpu", "float32")
-    assert (arguments.max_steps, arguments.get_warmup_steps(10), arguments.save_steps) == (10, 1, 1)

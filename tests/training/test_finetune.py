@@ -1,7 +1,5 @@
 """Fine-tuning: it learns, on every architecture, resumes exactly, and says what came of it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -25,19 +23,20 @@ from training_cases import (
     weights_of,
 )
 
-import vjudge as vj
 from chatmodels import CHATS, TEXTS
 from originals import logits_of
-from vjudge.data import CollectionError
+from samples import turns
+from vjudge.data import CollectionError, canonical
 from vjudge.judge import load_judge
 from vjudge.prompts import TEMPLATES
 from vjudge.training import trainer, weights
 from vjudge.training.weights import part_of
 
 pytestmark = QUIET
-WAYS = [(kind, {"lora": {"r": 4}}) for kind in (*CHATS, "onevision", "llama", "mixtral")]
-WAYS += [("qwen3_vl", {}), ("internvl", {"freeze": []}), ("bloom", {})]
-WAYS += [("qwen3_vl", {"lora": {"r": 4, "merge": False}}), ("gemma3", {"precision": "bfloat16"})]
+LORA = {"lora": {"r": 4}}
+WAYS = [*((kind, LORA) for kind in (*CHATS, "onevision", "llama")), ("qwen3_vl", {}), ("bloom", {})]
+WAYS += [("qwen3_vl", {"lora": {"r": 4, "merge": False}})]
+WAYS += [("gemma3", {"precision": "bfloat16", "freeze": []})]
 
 
 @pytest.mark.parametrize(("kind", "way"), WAYS, ids=str)
@@ -58,7 +57,7 @@ def test_one_batch_is_learned_by_heart(random_judge, tmp_path):
     rows = rows_with_feedback(3)
     for row, name in zip(rows, ("white", "red", "blue"), strict=True):
         row |= {"images": [Image.new("RGB", (16, 16), name)], "response": f"it is {name} {name}"}
-    options = dict(steps=60, batch_size=3, lr=5e-3, log_every=10, checkpoint_every=60)
+    options = dict(steps=50, batch_size=3, lr=5e-3, log_every=10, checkpoint_every=50)
     folder = train(random_judge, tmp_path, rows, template="prometheus-vision", **options)
     losses = losses_of(tmp_path)
     assert losses[0] > 1 and losses[-1] < 0.05
@@ -83,35 +82,32 @@ def test_pair_wordings_train_from_preferences_and_are_loaded(kind, wording, base
     assert len(judge.compare(rows[:1], orders="one", max_new_tokens=4, progress=False)) == 1
 
 
-def test_a_wording_of_ones_own_is_stored_with_the_judge(base_of, tmp_path):
+def test_a_wording_of_ones_own_is_stored_and_a_training_that_teaches_nothing_says_so(
+    base_of, tmp_path
+):
     own = replace(TEMPLATES["chat"], name="mine", body="Mine.\n" + TEMPLATES["chat"].body)
-    folder = train(base_of("qwen2_vl"), tmp_path, template=own, steps=1)
+    with pytest.warns(UserWarning, match="nothing was learned that shows: the loss was"):
+        folder = train(base_of("qwen2_vl"), tmp_path, template=own, steps=1, lr=0.0)
+    assert "nothing was learned that shows" in (folder / "README.md").read_text()
     judge = load_judge(folder, device="cpu")
     assert judge.template.name == "mine" and "Mine.\n" in judge.render(rows_with_feedback(1)[0])
 
 
-def test_a_training_that_teaches_nothing_ends_with_a_line_that_says_so(random_judge, tmp_path):
-    with pytest.warns(UserWarning, match="nothing was learned that shows: the loss was"):
-        train(random_judge, tmp_path, lr=0.0, steps=1)
-    assert "nothing was learned that shows" in (tmp_path / "judge/README.md").read_text()
-
-
 def test_a_killed_training_resumes_to_the_same_weights_and_log(random_judge, tmp_path):
-    held_out = rows_with_feedback(3)
+    held_out = rows_with_feedback(2)
     for row in held_out:
         row |= {"images": [Image.new("RGB", (30, 30), "purple")], "instruction": "Another?"}
-    options = dict(rows=15, steps=7, checkpoint_every=2, evaluate_every=3, rows_at_once=2)
+    options = dict(rows=10, steps=5, checkpoint_every=2, evaluate_every=2, rows_at_once=2)
     options["validation"] = held_out
-    seen: list[dict] = []
+    seen = []
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     expected = weights_of(train(random_judge, whole, on_log=seen.append, **options))
     assert [entry["step"] for entry in seen] == [entry["step"] for entry in entries_of(whole)]
-    step = int(np.random.default_rng().integers(1, 7))
+    step = int(np.random.default_rng().integers(1, 5))
     with pytest.raises(KeyboardInterrupt), at_step(step, die):
         train(random_judge, cut, **options)
     resumed = train(random_judge, cut, **options)
-    for name, weight in weights_of(resumed).items():
-        assert torch.equal(weight, expected[name]), (step, name)
+    torch.testing.assert_close(weights_of(resumed), expected, rtol=0, atol=0, msg=str(step))
     assert json.dumps(entries_of(cut)) == json.dumps(entries_of(whole)), step
     assert result_of(cut) == result_of(whole)
     with pytest.raises(ValueError, match=r"another training \(other recipe\)"):
@@ -122,7 +118,6 @@ def test_a_killed_training_resumes_to_the_same_weights_and_log(random_judge, tmp
 @pytest.mark.parametrize(
     ("kind", "freeze"),
     [
-        ("random", ["tower"]),
         ("random", ["tower", "decoder"]),
         ("qwen3_vl", ["tower", "decoder"]),
         ("idefics3", []),
@@ -139,21 +134,21 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(rando
     def spoil(trainer):
         next(weight for weight in trainer.model.parameters() if weight.requires_grad).data *= np.nan
 
-    options = dict(rows=10, steps=6, checkpoint_every=2)
-    with pytest.raises(FloatingPointError, match="the loss is nan"), at_step(5, spoil):
+    options = dict(steps=3, checkpoint_every=1)
+    with pytest.raises(FloatingPointError, match="the loss is nan"), at_step(2, spoil):
         train(random_judge, tmp_path, **options)
     train(random_judge, tmp_path, **options)
-    assert len(losses_of(tmp_path)) == 6 and np.isfinite(losses_of(tmp_path)).all()
+    assert len(losses_of(tmp_path)) == 3 and np.isfinite(losses_of(tmp_path)).all()
 
 
 def test_the_best_weights_are_kept(random_judge, tmp_path, monkeypatch):
     worth = iter([0.1, 0.9, 0.3, 0.2])
     row = pd.DataFrame({"low": 0.0, "high": 1.0}, index=["pearson"])
     monkeypatch.setattr(trainer, "correlate", lambda *_, **__: row.assign(estimate=next(worth)))
-    options = dict(rows=10, steps=6, evaluate_every=2, checkpoint_every=2, shape="score")
+    options = dict(rows=10, steps=3, evaluate_every=1, checkpoint_every=1, shape="score")
     options |= dict(validation=rows_with_feedback(2), allow=["leakage"])
     stored = weights_of(train(random_judge, tmp_path, **options))
-    for step, best in (("best", True), ("checkpoints/checkpoint-6/model", False)):
+    for step, best in (("best", True), ("checkpoints/checkpoint-3/model", False)):
         weight = load_file(tmp_path / f"{step}.safetensors")["lm_head.weight"]
         own = stored.get("lm_head.weight", stored.get("language_model.lm_head.weight"))
         assert torch.equal(weight, own) is best
@@ -164,27 +159,17 @@ def test_critic_rows_train_wherever_prompt_and_target_are_there(quantization, ba
     """Instruction and response can't be read out of each, and training needs neither."""
     if quantization:
         pytest.importorskip("bitsandbytes")
-    stored = []
-    for number, prompt in enumerate(("Judge the second caption: <one> a dog <two> a cat", "How?")):
-        image = f"{number}.png"
-        Image.effect_noise((40, 36), 60 + number).convert("RGB").save(tmp_path / image)
-        turns = [{"from": "human", "value": f"<image>\n{prompt}"}]
-        turns.append({"from": "gpt", "value": "It is off. Three of ten."})
-        stored.append(
-            {"id": f"row-{number}", "source": "x", "image": image, "conversations": turns}
-        )
-    file = tmp_path / "critic.json"
-    file.write_text(json.dumps(stored))
+    questions = ("Judge the second caption: <one> a dog <two> a cat", "How?")
+    rows = [turns(question, "It is off. Three of ten.") for question in questions]
     options = dict(recipe="llava-critic", lr=1e-2, batch_size=2, steps=3, warmup=1)
     options |= dict(template="llava-critic", lora={"r": 4}, quantization=quantization)
     options |= dict(freeze=["tower"], allow=["length", "scores"])
-    train(base_of("onevision"), tmp_path / "out", vj.load_collection(file), **options)
+    train(base_of("onevision"), tmp_path / "out", canonical(rows), **options)
     losses = losses_of(tmp_path / "out")
     assert len(losses) == 3 and losses[-1] < losses[0]
-    stored[1]["conversations"][1]["value"] = " "
-    file.write_text(json.dumps(stored))
+    rows[1]["conversations"][1]["value"] = " "
     with pytest.raises(CollectionError) as caught:
-        train(base_of("onevision"), tmp_path / "no", vj.load_collection(file), **options)
+        train(base_of("onevision"), tmp_path / "no", canonical(rows), **options)
     assert {problem.index for problem in caught.value.problems} == {1}
 
 

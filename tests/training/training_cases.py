@@ -1,10 +1,7 @@
 """What the tests of fine-tuning share: rows with feedback, few steps, what a training left, and its end midway."""
 
-from __future__ import annotations
-
 import json
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from safetensors.torch import load_file
@@ -16,7 +13,7 @@ QUIET = [
     pytest.mark.filterwarnings(f"ignore:.*{text}")
     for text in ("verdicts failed", "nothing was learned", "LLaVA-Critic-113k")
 ]
-SMALL: dict[str, Any] = dict(
+SMALL = dict(
     recipe="scenes", lr=3e-3, batch_size=4, warmup=2, log_every=1, progress=False, device="cpu"
 )
 

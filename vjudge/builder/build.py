@@ -49,7 +49,7 @@ SYSTEM = (
 VERSION = hashlib.sha256(json.dumps([SYSTEM, STAGES]).encode()).hexdigest()[:8]  # of the prompts
 _NAME = re.compile(r"\w[\w.-]*")  # becomes a file's name in the exported folder
 
-Row = dict[str, Any]
+Row = dict
 Task = tuple[Row, Row]  # a row, and what the generator is given about it, as plain JSON values
 
 
@@ -57,7 +57,7 @@ class BuildError(RuntimeError):
     """The generator does not answer; the message says why. Every answer is in the record."""
 
 
-def load_seeds(name_or_path: str | Path = "general") -> list[Row]:
+def load_seeds(name_or_path: str | Path = "general") -> list:
     """Read seed rubrics, which show a generator form and breadth.
 
     >>> len(load_seeds("general")), load_seeds("charts")[0]["area"]
@@ -76,7 +76,7 @@ def load_seeds(name_or_path: str | Path = "general") -> list[Row]:
     path: Any = Path(name_or_path)
     if name_or_path in ("charts", "general"):
         path = ASSETS / "seeds" / f"{name_or_path}.jsonl"
-    seeds: list[Row] = []
+    seeds: list = []
     for number, line in enumerate(path.read_text("utf-8-sig").splitlines(), start=1):
         try:
             seed = json.loads(line)
@@ -102,9 +102,9 @@ class Build:
     """
 
     generator: str
-    images: Mapping[str, Any]
-    options: Mapping[str, Any]
-    rows: list[Row]
+    images: Mapping
+    options: Mapping
+    rows: list
     n_rubrics: int
     n_cases: int
     n_incomplete: int
@@ -158,16 +158,8 @@ class Build:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        (folder / "images").mkdir(parents=True, exist_ok=True)
-        rows = []
-        for row in self.rows:
-            path = f"images/{row['group']}.png"
-            if not (folder / path).exists():
-                open_image(row["images"][0]).save(folder / path)
-            rows.append(row | {"images": [path]})
-        pd.DataFrame(rows).to_parquet(folder / "train.parquet", index=False)
-        template = jinja2.Template((ASSETS / "card.md").read_text("utf-8"))
-        card = template.render(
+        self._write_rows(folder)
+        card = jinja2.Template((ASSETS / "card.md").read_text("utf-8")).render(
             build=self,
             name=name,
             license=license,
@@ -181,9 +173,20 @@ class Build:
         (folder / "README.md").write_text(f"{card}\n", encoding="utf-8")
         return folder
 
+    def _write_rows(self, folder: Path) -> None:
+        """Write the rows, and each image once."""
+        (folder / "images").mkdir(parents=True, exist_ok=True)
+        rows = []
+        for row in self.rows:
+            path = f"images/{row['group']}.png"
+            if not (folder / path).exists():
+                open_image(row["images"][0]).save(folder / path)
+            rows.append(row | {"images": [path]})
+        pd.DataFrame(rows).to_parquet(folder / "train.parquet", index=False)
+
 
 def build(
-    images: Mapping[str, Any],
+    images: Mapping,
     generator: Any,
     *,
     out: str | Path,
@@ -221,27 +224,15 @@ def build(
         RunError: `out` holds another call's record.
         BuildError: the generator does not answer; the same call asks again.
     """
-    options = {
-        "rubrics": rubrics,
-        "instructions": instructions,
-        "tolerance": tolerance,
-        "seed": seed,
-        "tries": tries,
-        "temperature": temperature,
-        "max_new_tokens": max_new_tokens,
-    }
+    options = {"rubrics": rubrics, "instructions": instructions, "tolerance": tolerance}
+    options |= {"seed": seed, "tries": tries}
+    options |= {"temperature": temperature, "max_new_tokens": max_new_tokens}
     _check(images, generator, options)
     stages = _Stages(generator, images, load_seeds(seeds), options, Path(out), progress)
     made = stages.make_rubrics()
     cases = stages.make_cases(made)
-    responses = stages.make_responses(cases)
-    rows: list[Row] = []
-    for _, members in groupby(responses, key=lambda row: row["id"].rpartition("-")[0]):
-        of_case = list(members)
-        if len(of_case) == stages.n_levels:
-            rows += of_case
+    rows = stages.make_responses(cases)
     n_cases = len(rows) // stages.n_levels
-    n_incomplete = len(cases) - n_cases
     log = pd.DataFrame(stages.log)
     if not rows:
         counts = log["fault"].value_counts().to_dict()
@@ -252,10 +243,11 @@ def build(
             RuntimeWarning,
             stacklevel=2,
         )
+    n_incomplete = len(cases) - n_cases
     return Build(generator.name, images, options, rows, len(made), n_cases, n_incomplete, log)
 
 
-def _check(images: Mapping[str, Any], generator: Any, options: Row) -> None:
+def _check(images: Mapping, generator: Any, options: Row) -> None:
     """Refuse options and images that can't be used, before anything is asked."""
     if min(options["rubrics"], options["instructions"], options["tries"]) < 1:
         raise ValueError("rubrics, instructions, tries: use whole numbers from 1")
@@ -285,8 +277,8 @@ class _Stages:
     """
 
     generator: Any
-    images: Mapping[str, Any]
-    seeds: Sequence[Row]
+    images: Mapping
+    seeds: Sequence
     options: Row
     out: Path
     progress: bool
@@ -295,25 +287,25 @@ class _Stages:
         self.pictures = Pictures()
         self.n_levels = len(self.seeds[0]["descriptions"])
         self.n_waves = 0
-        self.log: list[Row] = []
+        self.log: list = []
         # What was written so far, to find repetitions; texts as `faults.normal` gives them.
         self.criteria = {}
         for number, seed in enumerate(self.seeds, start=1):
             self.criteria[f"seed {number}"] = faults.normal(seed["criteria"])
-        self.instructions: dict[str, dict[str, str]] = {image: {} for image in self.images}
-        self.texts: set[str] = set()
+        self.instructions: dict = {image: {} for image in self.images}
+        self.texts: set = set()
 
     # -- rubrics: brainstorm criteria, refine them, keep those that are new and fit their image
 
-    def make_rubrics(self) -> list[Row]:
-        brainstorms: list[Task] = []
+    def make_rubrics(self) -> list:
+        brainstorms: list = []
         for place, image in enumerate(self.images):
             rng = np.random.default_rng([self.options["seed"], place])
             drawn = rng.permutation(len(self.seeds))[:N_EXAMPLES]
             examples = [self.seeds[number] for number in drawn]
             given = {"number": self.options["rubrics"] + N_SPARE, "examples": examples}
             brainstorms.append(({"id": image, "group": image}, given))
-        drafts: list[Task] = []
+        drafts: list = []
         for row in self.ask("brainstorm", brainstorms, self.read_ideas):
             drafts += row["tasks"]
         refined = self.ask("refine", drafts, self.read_rubric)
@@ -325,7 +317,7 @@ class _Stages:
 
     def read_ideas(self, row: Row, given: Row, answer: Row) -> Row:
         """The refinements to ask for."""
-        tasks: list[Task] = []
+        tasks: list = []
         for number, idea in enumerate(answer["criteria"][: given["number"]]):
             wanted: Row = {"lowest": 1, "highest": self.n_levels}
             wanted["draft"] = check_text("criteria", idea["criteria"])
@@ -353,10 +345,10 @@ class _Stages:
 
     # -- instructions with reference answers for each rubric, all different within an image
 
-    def make_cases(self, rubrics: Sequence[Row]) -> list[Row]:
-        cases: list[Row] = []
+    def make_cases(self, rubrics: Sequence) -> list:
+        cases: list = []
         for number in range(self.options["instructions"]):
-            tasks: list[Task] = []
+            tasks: list = []
             for row in rubrics:
                 earlier = [case["instruction"] for case in cases if case["group"] == row["group"]]
                 given = _rubric(row) | {"earlier": earlier} | REFERENCE_LENGTH
@@ -379,8 +371,9 @@ class _Stages:
 
     # -- a response and feedback for each score of each case, alike in length
 
-    def make_responses(self, cases: Sequence[Row]) -> list[Row]:
-        tasks: list[Task] = []
+    def make_responses(self, cases: Sequence) -> list:
+        """The responses of the cases that have one for every score."""
+        tasks: list = []
         for case in cases:
             length = n_words(case["reference_answer"])
             slack = max(1, int(length * self.options["tolerance"]))
@@ -395,7 +388,9 @@ class _Stages:
             for score in range(1, self.n_levels + 1):
                 own = {"id": f"{case['id']}-s{score}", "gold": float(score), "images": images}
                 tasks.append((case | own, given | {"score": score}))
-        return self.ask("response", tasks, self.read_response)
+        kept = self.ask("response", tasks, self.read_response)
+        n_kept = Counter(_case_of(row) for row in kept)
+        return [row for row in kept if n_kept[_case_of(row)] == self.n_levels]
 
     def read_response(self, row: Row, given: Row, answer: Row) -> Row:
         response = check_text("response", answer["response"], (given["score"],))
@@ -410,12 +405,12 @@ class _Stages:
 
     # -- asking
 
-    def ask(self, stage: str, tasks: Sequence[Task], read: Any) -> list[Row]:
+    def ask(self, stage: str, tasks: Sequence, read: Any) -> list:
         """Ask, try by try: each row with what `read` makes of its answer, if one is kept.
 
         `read` takes the row, what was given and the answer.
         """
-        results: dict[str, Row] = {}
+        results: dict = {}
         notes = {row["id"]: "" for row, _ in tasks}  # of the calls that are still open
         for number in range(self.options["tries"]):
             wave = [task for task in tasks if task[0]["id"] in notes]
@@ -434,7 +429,7 @@ class _Stages:
                 self.log.append(entry)
         return [results[row["id"]] for row, _ in tasks if row["id"] in results]
 
-    def _answers(self, stage: str, wave: Sequence[Task], number: int, notes: Row) -> list[Row]:
+    def _answers(self, stage: str, wave: Sequence, number: int, notes: Row) -> list:
         """The answers to a wave of calls, each from its record where it was asked before."""
         conversation = replace(self.generator.template.conversation, system=SYSTEM)
         questions = []
@@ -476,7 +471,7 @@ def _record(answer: Answer, _: Question) -> Row:
     return {name: getattr(answer, name) for name in ("text", "failure", "finish", "transient")}
 
 
-def task_text(stage: str, given: Mapping[str, Any], *, note: str = "") -> str:
+def task_text(stage: str, given: Mapping, *, note: str = "") -> str:
     """The user's turn: what is asked about what is given, and why an answer was rejected."""
     task = " ".join(STAGES[stage]["task"])
     shown = json.dumps(given, ensure_ascii=False, indent=1)
@@ -485,6 +480,11 @@ def task_text(stage: str, given: Mapping[str, Any], *, note: str = "") -> str:
     if note:
         text += f"\n\nAn answer to this was rejected: {note} Give another one that avoids this."
     return text
+
+
+def _case_of(row: Row) -> str:
+    """The id of a response's case."""
+    return str(row["id"].rpartition("-")[0])
 
 
 def _rubric(row: Row) -> Row:

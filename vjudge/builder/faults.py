@@ -9,7 +9,6 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from textwrap import shorten
-from typing import Any
 
 import jsonschema
 from rapidfuzz import fuzz, process
@@ -25,7 +24,7 @@ Of 2,016 pairs of different criteria the closest has 63 (Chinese 69, German 71);
 criterion have 83 to 97.
 """
 ASSETS = resources.files("vjudge") / "assets"
-STAGES: dict[str, dict[str, Any]] = json.loads((ASSETS / "stages.json").read_text("utf-8"))
+STAGES: dict = json.loads((ASSETS / "stages.json").read_text("utf-8"))
 """What is asked, in order: task, schema and sample of the answer."""
 KINDS = {
     "refusal": "it declined, or a content filter cut it off",
@@ -148,7 +147,7 @@ _VERDICT = re.compile(  # a sentence or a line that is nothing but a verdict
 _SENTENCES = re.compile(r"\n|(?<=[.!?。！？])(?=\s|[^\x00-\x7f])")
 
 
-def read_answer(record: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+def read_answer(record: Mapping, schema: Mapping) -> dict:
     """Read an answer that is one JSON object, bare, in a fenced block or with prose around it.
 
     Args:
@@ -182,7 +181,7 @@ def read_answer(record: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[st
     raise Fault("wrong form", shorten(f"{error.json_path}: {error.message}", 100), note)
 
 
-def _objects(text: str) -> dict[int, dict[str, Any]]:
+def _objects(text: str) -> dict:
     """Each JSON object of a text by its place."""
     decoder = json.JSONDecoder(strict=False)
     found = {}
@@ -272,7 +271,7 @@ def normal(text: str) -> str:
     return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", text).casefold()))
 
 
-def check_length(name: str, text: str, given: Mapping[str, Any]) -> None:
+def check_length(name: str, text: str, given: Mapping) -> None:
     """Raise a `Fault` where a text has not `least` to `most` words."""
     length = n_words(text)
     wanted = f"{given['least']} to {given['most']}"

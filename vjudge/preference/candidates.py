@@ -15,7 +15,7 @@ from vjudge.comparing import check_rows
 from vjudge.data import check_pictures, rows_of
 from vjudge.engines.engine import Answer, say
 from vjudge.grading import collect
-from vjudge.images import Picture, Pictures
+from vjudge.images import Pictures
 from vjudge.judge import Judge
 from vjudge.prompts import Prompt
 from vjudge.records import text_of, unit_of
@@ -26,10 +26,10 @@ DRAWS = {"samples": 5, "temperature": 0.7, "top_p": 0.9}
 Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning.
 """
 WORK = {"finished": bool, "n_prompt_tokens": int, "n_new_tokens": int, "seconds": float}
-EARLIER = ("response", "gold", "feedback", "human_scores", "true_scores", "ranks")
+EARLIER = "response gold feedback human_scores true_scores ranks".split()
 
 
-def prompt_of(policy: Judge, question: Mapping[str, Any]) -> Prompt:
+def prompt_of(policy: Judge, question: Mapping) -> Prompt:
     """What a policy reads: the question's images, if it sees any, then the plain instruction."""
     row = rows_of([question])[0]
     n_images = 0
@@ -78,44 +78,51 @@ def respond(
     """
     # 1) the questions, checked
     decoding: Any = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
-    options = Options(samples=samples, seed=seed, batch_size=batch_size, unread="missing")
-    ask = replace(options, **decoding).ask(policy.template, None)
+    options = Options(samples=samples, seed=seed, batch_size=batch_size, **decoding)
+    ask = replace(options, unread="missing").ask(policy.template, None)
     rows = rows_of(questions)
     sound = [text_of(row, "instruction") is not None for row in rows]
     check_rows(rows, "instruction", sound, "is missing or blank", "fill it in or leave the row out")
-    sees = policy.template.sees_images
-    if sees:
+    if policy.template.sees_images:
         check_pictures(rows)
 
     # 2) each asked as often as samples say
-    asked = []
-    images: list[list[Picture]] = []
-    pictures = Pictures()
-    for place, row in enumerate(rows):
-        prompt = prompt_of(policy, row)
-        asked += [Question(place, str(row["id"]), prompt, sample) for sample in range(samples)]
-        images += [[pictures(source) for source in row.get("images") or () if sees]] * samples
+    asked, images = _asked(policy, rows, samples)
+    note = {"policy": policy.name, "conversation": policy.template.conversation.name, "note": {}}
     answers = collect(
         policy.engine,
         asked,
         images,
         replace(ask, marker="", seeds=[question.seed(seed) for question in asked]),
         _record,
-        {
-            "policy": policy.name,
-            "conversation": policy.template.conversation.name,
-            "decoding": {**decoding, "samples": samples, "seed": seed},
-            "note": {},
-        },
+        {**note, "decoding": {**decoding, "samples": samples, "seed": seed}},
         out=out,
         progress=progress,
     )
 
     # 3) the table
+    groups = [unit_of(rows[question.row]) for question in asked]
+    return _table(answers, policy.name, groups)
+
+
+def _asked(policy: Judge, rows: Any, samples: int) -> tuple:
+    """Each row's question as often as it is drawn, and its images."""
+    asked = []
+    images: list = []
+    pictures = Pictures()
+    for place, row in enumerate(rows):
+        prompt = prompt_of(policy, row)
+        asked += [Question(place, str(row["id"]), prompt, sample) for sample in range(samples)]
+        shown = row.get("images") or ()
+        images += [list(map(pictures, shown[: prompt.n_images]))] * samples
+    return asked, images
+
+
+def _table(answers: Any, policy: str, groups: list) -> pd.DataFrame:
+    """One row an answer; those that failed or were cut off are counted on stderr."""
     columns = ["id", "policy", "sample", "response", "failure", *WORK]
     frame = pd.DataFrame(answers, columns=columns, dtype=object)
-    frame = frame.astype({"sample": int, **WORK}).assign(policy=policy.name)
-    frame["group"] = [unit_of(rows[question.row]) for question in asked]
+    frame = frame.astype({"sample": int, **WORK}).assign(policy=policy, group=groups)
     remarks = Counter(frame["failure"].dropna())
     remarks["cut off by a limit"] = int((frame["failure"].isna() & ~frame["finished"]).sum())
     listed = ", ".join(f"{n} x {remark}" for remark, n in remarks.most_common() if n)
@@ -124,7 +131,7 @@ def respond(
     return frame
 
 
-def _record(answer: Answer, _: Question) -> dict[str, Any]:
+def _record(answer: Answer, _: Question) -> dict:
     """What is kept of an answer."""
     text = answer.text.strip()
     failure = answer.failure
@@ -140,7 +147,7 @@ def _record(answer: Answer, _: Question) -> dict[str, Any]:
     }
 
 
-def draw(policy: Judge, questions: Any, **options: Any) -> list[dict[str, Any]]:
+def draw(policy: Judge, questions: Any, **options: Any) -> list:
     """Draw several answers of a policy to each question, as candidates.
 
     Args:

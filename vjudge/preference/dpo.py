@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import pandas as pd
 import torch
 import transformers
 
@@ -33,7 +34,7 @@ try:
 except ImportError as error:
     raise ImportError(f"{error}: preference learning needs pip install 'vjudge[train]'") from error
 
-PUBLISHED: dict[str, Any] = {
+PUBLISHED: dict = {
     "beta": 0.1,  # how strongly the policy is held to the reference
     "learning_rate": 5e-7,  # the peak, from which it falls to 0
     "lr_scheduler_type": "cosine",
@@ -51,7 +52,7 @@ PUBLISHED: dict[str, Any] = {
 Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning; LLaVA-VL/LLaVA-NeXT
 scripts/train/dpo_ov7b.sh.
 """
-ALWAYS: dict[str, Any] = {
+ALWAYS: dict = {
     "logging_steps": 1,
     "save_total_limit": 1,
     "report_to": [],
@@ -69,12 +70,12 @@ def train(
     out: str | Path,
     *,
     freeze: Sequence[str] = (),
-    lora: Mapping[str, Any] | None = None,
+    lora: Mapping | None = None,
     quantization: str | None = None,
     dtype: str = "auto",
     max_length: int = 4096,
     **options: Any,
-) -> dict[str, Any]:
+) -> dict:
     """Train a policy on pairs; what `out` holds already is not trained again.
 
     Args:
@@ -103,23 +104,11 @@ def train(
     if quantization and lora is None:
         raise ValueError("quantised weights can't train: give lora= too")
     rows = checked(pairs)
-    if not rows:
-        raise data.CollectionError(
-            "there are no pairs to train on: see attrs['left_out'] of make_pairs"
-        )
     out = Path(out)
     options = PUBLISHED | options
-    texts = [{**row, "response_a": row["chosen"], "response_b": row["rejected"]} for row in rows]
-    settings = {
-        "start": models.fingerprint(models.locate(policy)),
-        "pairs": data.fingerprint(texts),
-        "freeze": list(freeze),
-        "lora": lora,
-        "quantization": quantization,
-        "dtype": dtype,
-        "max_length": max_length,
-        **options,
-    }
+    settings: dict = {"start": models.fingerprint(models.locate(policy)), "pairs": _digest(rows)}
+    settings |= {"freeze": list(freeze), "lora": lora, "quantization": quantization}
+    settings |= {"dtype": dtype, "max_length": max_length, **options}
     record = weights.claim(out / RECORD, settings, begin=False)
     if "log" in record:
         return record
@@ -129,13 +118,42 @@ def train(
     precision = placement.choose_dtype(dtype, device)
     held = "float32" if lora is None else str(precision).removeprefix("torch.")
     loaded: Any = load_judge(policy, dtype=held, quantization=quantization)
-    model = loaded.engine.model
-    coder = Coder(model, loaded.template.conversation)
+    coder = Coder(loaded.engine.model, loaded.template.conversation)
     _check_lengths(coder, rows, max_length)
-    reference, adapters = _prepared(model, freeze, lora)
+    reference, adapters = _prepared(loaded.engine.model, freeze, lora)
 
     # 3) train
-    arguments = trl.DPOConfig(
+    arguments = _arguments(out, device, precision, options)
+    weights.claim(out / RECORD, settings)  # nothing is refused from here on
+    trainer = _trainer(loaded.engine.model, reference, adapters, arguments, coder, rows)
+    trainer.train(resume_from_checkpoint=weights.last_checkpoint(out / "checkpoints"))
+
+    # 4) store
+    network = trainer.model
+    if adapters is not None:
+        network = weights.merged(network, policy, out / "adapters", dtype=torch.float32)
+    weights.write_checkpoint(network, loaded.engine.model.folder, out)
+    return _finish(record, trainer.state, out)
+
+
+def _digest(rows: Sequence) -> str:
+    """What pairs are known by."""
+    sides = {"chosen": "response_a", "rejected": "response_b"}
+    return data.fingerprint(pd.DataFrame(rows).rename(columns=sides))
+
+
+def _prepared(model: Any, freeze: Sequence, lora: Any) -> tuple:
+    """The reference, which is computed in the same way, or the settings of adapters."""
+    encode_pictures(model)
+    model.model.train()
+    if lora is not None:
+        return None, weights.adapters_of(model.model, freeze, lora)
+    weights.prepare(model, freeze=freeze, lora=None)
+    return copy.deepcopy(model.model).eval(), None
+
+
+def _arguments(out: Path, device: Any, precision: Any, options: Any) -> trl.DPOConfig:
+    return trl.DPOConfig(
         str(out / "checkpoints"),
         use_cpu=device.type == "cpu",
         bf16=precision == torch.bfloat16,
@@ -143,7 +161,11 @@ def train(
         **ALWAYS,
         **options,
     )
-    weights.claim(out / RECORD, settings)  # nothing is refused from here on
+
+
+def _trainer(
+    model: Any, reference: Any, adapters: Any, arguments: Any, coder: Coder, rows: Sequence
+) -> Trainer:
     trainer = Trainer(
         model=model.model,
         ref_model=reference,
@@ -155,28 +177,16 @@ def train(
     )
     trainer.remove_callback(transformers.PrinterCallback)
     weights.train_in_float32(trainer.model)  # TRL makes adapters on quantised weights bfloat16
-    trainer.train(resume_from_checkpoint=weights.last_checkpoint(out / "checkpoints"))
+    return trainer
 
-    # 4) store
-    network = trainer.model
-    if adapters is not None:
-        network = weights.merged(network, policy, out / "adapters", dtype=torch.float32)
-    weights.write_checkpoint(network, model.folder, out)
-    record["steps"] = trainer.state.global_step
-    record["log"] = [entry for entry in trainer.state.log_history if "loss" in entry]
+
+def _finish(record: dict, state: Any, out: Path) -> dict:
+    """Write down what came of a round; it takes no checkpoints any more."""
+    record["steps"] = state.global_step
+    record["log"] = [entry for entry in state.log_history if "loss" in entry]
     replace_file(out / RECORD, json.dumps(record, indent=1) + "\n")
     shutil.rmtree(out / "checkpoints", ignore_errors=True)
     return record
-
-
-def _prepared(model: Any, freeze: Sequence[str], lora: Any) -> tuple[Any, Any]:
-    """The reference, which is computed in the same way, or the settings of adapters."""
-    encode_pictures(model)
-    model.model.train()
-    if lora is not None:
-        return None, weights.adapters_of(model.model, freeze, lora)
-    weights.prepare(model, freeze=freeze, lora=None)
-    return copy.deepcopy(model.model).eval(), None
 
 
 class Trainer(weights.OwnCheckpoints, trl.DPOTrainer):
@@ -187,7 +197,7 @@ class Trainer(weights.OwnCheckpoints, trl.DPOTrainer):
         return dataset
 
 
-def _check_lengths(coder: Coder, rows: Sequence[Mapping[str, Any]], max_length: int) -> None:
+def _check_lengths(coder: Coder, rows: Sequence, max_length: int) -> None:
     """Refuse all pairs that are longer than allowed."""
     lengths = []
     for row in rows:
@@ -198,7 +208,7 @@ def _check_lengths(coder: Coder, rows: Sequence[Mapping[str, Any]], max_length: 
     check_rows(rows, "length", sound, f"exceeds max_length={max_length}", remedy)
 
 
-def batch_of(coder: Coder, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def batch_of(coder: Coder, rows: Sequence) -> dict:
     """Pairs, chosen responses first, as the tokens and pixels that the policy answers with."""
     encoded = [encode(coder, row) for row in rows]
     ids = []
@@ -212,12 +222,12 @@ def batch_of(coder: Coder, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return batch
 
 
-def images_of(coder: Coder, row: Mapping[str, Any]) -> list[Any]:
+def images_of(coder: Coder, row: Mapping) -> list:
     """A row's images, none for a policy that reads none."""
     return row["images"] if coder.model.sees_images else []
 
 
-def encode(coder: Coder, row: Mapping[str, Any]) -> tuple[list[int], list[list[int]]]:
+def encode(coder: Coder, row: Mapping) -> tuple[list[int], list]:
     """The ids of a row's prompt, and of its two responses after it."""
     images = images_of(coder, row)
     prompt = coder.conversation.wrap(row["instruction"], len(images))

@@ -22,20 +22,18 @@ import numpy as np
 import pandas as pd
 
 from vjudge.comparing import POINTS, check_rows, parts_of
-from vjudge.data import check_pictures, n_words, rows_of
+from vjudge.data import CollectionError, check_pictures, n_words, rows_of
 from vjudge.metrics.tables import design_of, tabulate
 from vjudge.records import NAN, text_of, unit_of
 
 PAIR = (
-    *("id", "question", "instruction", "images", "margin", "group"),
-    *("chosen", "reward_chosen", "true_chosen", "rejected", "reward_rejected", "true_rejected"),
-)
+    "id question instruction images margin group chosen reward_chosen true_chosen rejected"
+    " reward_rejected true_rejected"
+).split()
 FEWER = "question: fewer than two distinct responses to choose from"
 
 
-def reward(
-    judge: Any, candidates: Sequence[Mapping[str, Any]], *, by: str = "scores", **options: Any
-) -> pd.DataFrame:
+def reward(judge: Any, candidates: Sequence, *, by: str = "scores", **options: Any) -> pd.DataFrame:
     """Let a judge reward candidates: by a score of each, or by comparing every two in both orders.
 
     Args:
@@ -71,7 +69,7 @@ def reward(
     return table.assign(reward=scores.to_numpy(dtype=float))
 
 
-def _listed(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def _listed(rows: Sequence) -> pd.DataFrame:
     """One row a candidate, without its reward."""
     cells = []
     for row in rows:
@@ -99,7 +97,7 @@ def _by_pairs(table: pd.DataFrame, run: pd.DataFrame) -> np.ndarray:
 
 
 def make_pairs(
-    candidates: Sequence[Mapping[str, Any]],
+    candidates: Sequence,
     rewards: pd.DataFrame,
     *,
     every: bool = False,
@@ -152,11 +150,11 @@ def make_pairs(
 
 
 def _pair(
-    question: Mapping[str, Any],
-    better: Mapping[str, Any],
-    worse: Mapping[str, Any],
+    question: Mapping,
+    better: Mapping,
+    worse: Mapping,
     margin: float,
-) -> dict[str, Any]:
+) -> dict:
     pair = {
         "id": f"{better['id']}/{better['candidate']}-{worse['candidate']}",
         "question": better["id"],
@@ -215,7 +213,7 @@ def best_of_n(rewards: pd.DataFrame, **options: Any) -> pd.DataFrame:
     )
 
 
-def _best_of_each(worth: np.ndarray) -> list[float]:
+def _best_of_each(worth: np.ndarray) -> list:
     """The mean of the last value among n of a sorted list, for n from 1 to all of them."""
     places = range(len(worth))
     means = []
@@ -225,9 +223,12 @@ def _best_of_each(worth: np.ndarray) -> list[float]:
     return means
 
 
-def checked(pairs: Any) -> list[dict[str, Any]]:
-    """Pairs as rows; CollectionError names each one without a text, or a missing image column."""
+def checked(pairs: Any) -> list:
+    """Pairs as rows; CollectionError where there are none, or names each one without a text."""
     rows = rows_of(pairs)
+    if not len(rows):
+        what = "there are no pairs to train on: see attrs['left_out'] of make_pairs"
+        raise CollectionError(what)
     check_pictures(rows)
     for name in ("instruction", "chosen", "rejected"):
         sound = [text_of(row, name) is not None for row in rows]

@@ -43,11 +43,9 @@ def survey(items: Any, examples: Examples) -> tuple[list[int], int]:
                 if image.key not in decoded:
                     image.open()
                 decoded.add(image.key)
-        except ImageError as error:
-            remedy = "repair it, or leave the row out"
-            problems.append(Problem(index, str(row.get("id")), "images", str(error), remedy))
         except (ValueError, KeyError) as error:
-            field, _, rest = str(error).partition(": ")
+            said = f"images: {error}" if isinstance(error, ImageError) else str(error)
+            field, _, rest = said.partition(": ")
             what, _, remedy = rest.partition("; ")
             problems.append(Problem(index, str(row.get("id")), field, what, remedy))
         else:
@@ -60,7 +58,7 @@ def survey(items: Any, examples: Examples) -> tuple[list[int], int]:
     return lengths, longest_answer
 
 
-def _unsound(items: Any, examples: Examples) -> list[Problem]:
+def _unsound(items: Any, examples: Examples) -> list:
     """What is wrong with rows by themselves; one with its own texts needs no others."""
     problems = []
     try:
@@ -113,7 +111,7 @@ def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float
     return {"auc": auc, "ratio": ratio}
 
 
-def _sides(pairs: Any) -> list[dict[str, Any]]:
+def _sides(pairs: Any) -> list:
     """Both responses of each pair with a preference, as items of score 1 and 0."""
     sides = []
     for row in pairs:
@@ -139,7 +137,7 @@ def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
     0
     """
     pictures = Pictures()
-    digests: dict[str, str] = {}
+    digests: dict = {}
     owners = {}
     for row in data.rows_of(test):
         for _, content in _contents(row, pictures, digests):
@@ -157,9 +155,7 @@ def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
     return len(problems)
 
 
-def _contents(
-    row: Mapping[str, Any], pictures: Pictures, digests: dict[str, str]
-) -> Iterator[tuple[str, Any]]:
+def _contents(row: Mapping, pictures: Pictures, digests: dict) -> Iterator:
     """The pixels of each image of a row that can be opened, then its texts, blanks made one."""
     for source in row.get("images") or ():
         with suppress(ValueError):

@@ -92,7 +92,7 @@ def prompt_and_target(
     return template.render(item), _target(template, feedback, verdict, shape)
 
 
-def has_own_texts(row: Mapping[str, Any]) -> bool:
+def has_own_texts(row: Mapping) -> bool:
     """Whether a row brings its own prompt and answer, and needs no other text."""
     return text_of(row, "prompt") is not None and text_of(row, "target") is not None
 
@@ -145,7 +145,7 @@ class Example(NamedTuple):
 
     ids: list[int]
     labels: list[int]  # `IGNORED` for the prompt's
-    images: tuple[Any, ...]
+    images: tuple
 
 
 class Coder:
@@ -167,8 +167,8 @@ class Coder:
         self.places = model.kind != "chat" and "position_ids" in forward
 
     def encode(
-        self, prompt: Prompt, images: Sequence[Any], answers: Sequence[str]
-    ) -> tuple[list[int], list[list[int]]]:
+        self, prompt: Prompt, images: Sequence, answers: Sequence[str]
+    ) -> tuple[list[int], list]:
         """The ids of a prompt with its images' places, and of each answer with its end.
 
         An answer stands by itself where a vocabulary merges the two at their border, which
@@ -186,9 +186,7 @@ class Coder:
             replies.append([*ids, self.end])
         return start, replies
 
-    def batch(
-        self, sequences: Sequence[Sequence[int]], images: Sequence[Sequence[Any]]
-    ) -> dict[str, Any]:
+    def batch(self, sequences: Sequence[Sequence[int]], images: Sequence) -> dict:
         """What the model takes for rows of tokens, padded on the left, with their images.
 
         A LLaVA gets `shown`, the key of each image in order, and `pictures`, each prepared once.
@@ -199,7 +197,7 @@ class Coder:
             self.source.features = {key: self.source.fetched(key) for key in shown}
             return self.source.inputs(sequences, keys)
         ids, mask = left_padded(sequences, self.pad, CPU)
-        batch: dict[str, Any] = {"input_ids": ids, "attention_mask": mask}
+        batch: dict = {"input_ids": ids, "attention_mask": mask}
         if self.places:
             batch["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
         if shown:
@@ -207,7 +205,7 @@ class Coder:
             batch["pictures"] = {key: self.source.prepare(key) for key in dict.fromkeys(shown)}
         return batch
 
-    def _keys(self, images: Sequence[Sequence[Any]]) -> list[list[str]]:
+    def _keys(self, images: Sequence) -> list:
         """The keys of each row's images, which the source knows until the next call."""
         self.source.pictures.clear()
         return [self.source.keys(list(map(picture, row))) for row in images]
@@ -235,7 +233,7 @@ def encode_pictures(model: VisionLanguageModel) -> Any:
     Other models take batches as they are.
     """
 
-    def hook(network: Any, _: Any, options: dict[str, Any]) -> Any:
+    def hook(network: Any, _: Any, options: dict) -> Any:
         pictures = options.pop("pictures", None)
         if pictures is None:
             return None
@@ -261,7 +259,7 @@ class Examples:
 
     def __init__(
         self,
-        rows: Sequence[Any],
+        rows: Sequence,
         model: VisionLanguageModel,
         template: Template,
         *,
@@ -295,7 +293,7 @@ class Examples:
             )
         return Example(ids, [IGNORED] * len(start) + answer, images)
 
-    def collate(self, numbers: Sequence[int]) -> dict[str, Any]:
+    def collate(self, numbers: Sequence[int]) -> dict:
         """The batch of rows with these numbers: what the model takes, and `labels`.
 
         The model computes logits for the columns alone where a label follows.
@@ -344,7 +342,7 @@ def training_order(lengths: Sequence[int], *, batch_size: int, steps: int, seed:
     in random order.
     """
     sizes = np.array(lengths)
-    order: list[int] = []
+    order: list = []
     while len(order) < steps * batch_size:
         rng = np.random.default_rng([seed, len(order) // len(sizes)])
         drawn = rng.permutation(len(sizes))

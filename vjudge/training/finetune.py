@@ -8,7 +8,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,17 +26,16 @@ from vjudge.prompts import Template, families
 from vjudge.runs import replace_file
 from vjudge.training import weights
 from vjudge.training.checks import check_balance, check_leakage, survey
-from vjudge.training.collate import Examples, training_order
-from vjudge.training.recipes import Recipe, recipe_of
+from vjudge.training.collate import Examples
+from vjudge.training.recipes import Plan, Recipe, recipe_of
 from vjudge.training.trainer import JudgeTrainer
 
 MANIFEST = "manifest.json"
 FREE = ("checkpoint_every", "log_every", "allow", "source")  # no weight depends on them
 COMPARED = (  # their tokens, labels and loss are compared with their own processors' and classes'
-    *("llava", "llava_onevision", "llava_next", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"),
-    *("internvl", "idefics3", "gemma3"),
-)
-ALWAYS: dict[str, Any] = {
+    "llava llava_onevision llava_next qwen2_vl qwen2_5_vl qwen3_vl internvl idefics3 gemma3"
+).split()
+ALWAYS: dict = {
     "save_total_limit": 2,
     "remove_unused_columns": False,
     "report_to": "none",
@@ -48,11 +47,11 @@ ALWAYS: dict[str, Any] = {
 }
 CARD = """---
 tags: [vision-language-model-as-a-judge]
-base_model: {base}
+base_model: {plan.base}
 ---
 # {name}: a judge fine-tuned with vjudge
 
-Source of its recipe: {source}. What came of the training stands under "result":
+Source of its recipe: {plan.recipe.source}. What came of the training stands under "result":
 
 ```json
 {manifest}
@@ -68,12 +67,12 @@ def fine_tune(
     recipe: str | Recipe | None = None,
     template: str | Template | None = None,
     validation: Any = None,
-    lora: bool | Mapping[str, Any] | None = None,
+    lora: bool | Mapping | None = None,
     quantization: str | None = None,
     device: str = "auto",
     precision: str = "auto",
     seed: int = 0,
-    on_log: Callable[[dict[str, Any]], None] | None = None,
+    on_log: Callable[[dict], None] | None = None,
     progress: bool = True,
     **changes: Any,
 ) -> Path:
@@ -117,109 +116,70 @@ def fine_tune(
         ValueError: an unsound option; a folder of another training.
         FloatingPointError: a loss that is no number; the last checkpoint stays.
     """
-    # 1) the recipe, and the base in its precision
-    adapters, merge = _adapters(lora, quantization)
-    chat = find(locate(base)).kind == "chat"
-    recipe = recipe_of(recipe, changes, chat=chat, adapters=adapters is not None)
-    if adapters is not None:
-        own = {"r": recipe.rank, "lora_alpha": recipe.alpha, "lora_dropout": recipe.dropout}
-        adapters = own | adapters
-    spread = "ACCELERATE_USE_FSDP" in os.environ
-    if spread and (validation is not None or adapters is not None):
-        raise ValueError(
-            "FSDP spreads the weights over processes, which takes no validation= and no lora=:"
-            " grade the finished judge, and train adapters under DDP (launch/ddp.yaml)"
-        )
-    place, dtype = _place(device, precision)
-    held = "float32" if adapters is None else dtype
-    judge: Any = load_judge(
-        base, template=template, device=place, dtype=held, quantization=quantization
-    )
-    model = judge.engine.model
+    # 1) what is asked for, and the base in its precision
+    plan = _settle(base, recipe, changes, lora, quantization, device, precision, seed)
+    judge = _load(plan, template, validation)
 
     # 2) the rows, each looked at before anything is computed
     out = Path(out).expanduser()
     rows = data.rows_of(items)
-    wording = _wording(judge, rows, validation)
-    arguments = _arguments(
-        recipe, out, len(rows), place, dtype, seed=seed, disable_tqdm=not progress
-    )
-    examples = Examples(rows, model, wording, shape=recipe.shape, max_length=recipe.max_length)
+    examples = _examples(judge, rows, validation, plan.recipe)
+    arguments = _arguments(plan, out, len(rows), progress)
     transformers.set_seed(seed)
-    network = weights.prepare(model, freeze=recipe.freeze, lora=adapters)
+    network = weights.prepare(judge.engine.model, freeze=plan.recipe.freeze, lora=plan.lora)
     lengths, longest_answer = survey(items, examples)
     if validation is not None:
-        check_leakage(items, validation, allow=recipe.allow)
-    balance = check_balance(items, allow=recipe.allow)
+        check_leakage(items, validation, allow=plan.recipe.allow)
+    balance = check_balance(items, allow=plan.recipe.allow)
 
     # 3) what the folder holds already
-    settings = {
-        "base": str(base),
-        "base_weights": judge.engine.identity()["checkpoint"],
-        "seed": seed,
-        "template": wording.fingerprint(),
-        "collection": data.fingerprint(items),
-        "recipe": {name: value for name, value in asdict(recipe).items() if name not in FREE},
-        "lora": adapters,
-        "merge": merge,
-        "quantization": quantization,
-        "precision": dtype,
-        "processes": arguments.world_size,
-    }
-    first = arguments.process_index == 0
-    record = weights.claim(out / MANIFEST, settings, begin=first)
+    settings = _settings(plan, judge, examples, items, arguments)
+    record = weights.claim(out / MANIFEST, settings, begin=arguments.process_index == 0)
     if "result" in record:
         return out / "judge"
 
     # 4) train
-    if recipe.gradient_checkpointing:
-        model.model.gradient_checkpointing_enable({"use_reentrant": False})
-    order = training_order(
-        lengths, batch_size=recipe.batch_size, steps=arguments.max_steps, seed=seed
-    )
-    trainer = JudgeTrainer(network, arguments, examples, order, recipe, dtype, on_log)
+    trainer = JudgeTrainer(network, arguments, examples, lengths, plan, on_log)
     if validation is not None:
-        trainer.grade = partial(
-            judge.grade,
-            validation,
-            progress=False,
-            mode="feedback" if recipe.shape == "feedback" else "score",
-            max_new_tokens=longest_answer * 5 // 4 + 8,  # a base that never ends takes minutes
-        )
-    trainer.go_on(model)
+        trainer.grade = _grading(judge, validation, plan.recipe, longest_answer)
+    trainer.go_on(judge.engine.model)
 
     # 5) store the judge
-    state = trainer.whole_state()
-    if first:
-        record["result"] = trainer.result() | balance
-        _store(network, model, out / "judge", state, base=base, merge=merge)
-        families.record(out / "judge", wording)
-        manifest = json.dumps(record, indent=2)
-        card = CARD.format(base=base, name=out.name, source=recipe.source, manifest=manifest)
-        (out / "judge" / "README.md").write_text(card, encoding="utf-8")
-        replace_file(out / MANIFEST, manifest + "\n")
-        if record["result"]["lesson"]:
-            warnings.warn(f"{out}: {record['result']['lesson']}", stacklevel=2)
-    trainer.accelerator.wait_for_everyone()
+    _store(trainer, judge.engine.model, record, balance, out)
     return out / "judge"
 
 
-def _adapters(
-    lora: bool | Mapping[str, Any] | None, quantization: str | None
-) -> tuple[dict[str, Any] | None, bool | None]:
-    """The options of adapters, and whether to merge them; None, None for a training in full."""
-    if lora is None or lora is False:
-        if quantization is not None:
-            raise ValueError(
-                f"quantization={quantization!r} keeps the base's weights: add lora=True"
-            )
-        return None, None
-    options = {} if lora is True else dict(lora)
+# -- what is asked for
+
+
+def _settle(
+    base: Any,
+    recipe: Any,
+    changes: Any,
+    lora: Any,
+    quantization: Any,
+    device: str,
+    precision: str,
+    seed: int,
+) -> Plan:
+    """Every option as it will be used; ValueError where two do not go together."""
+    adapted = lora not in (None, False)
+    if quantization is not None and not adapted:
+        raise ValueError(f"quantization={quantization!r} keeps the base's weights: add lora=True")
+    chat = find(locate(base)).kind == "chat"
+    recipe = recipe_of(recipe, changes, chat=chat, adapters=adapted)
+    device, dtype = _place(device, precision)
+    plan = Plan(str(base), recipe, None, None, quantization, device, dtype, seed)
+    if not adapted:
+        return plan
+    options = {"r": recipe.rank, "lora_alpha": recipe.alpha, "lora_dropout": recipe.dropout}
+    if lora is not True:
+        options |= lora
     merge = bool(options.pop("merge", quantization is None))
-    return options, merge
+    return replace(plan, lora=options, merge=merge)
 
 
-def _place(device: str, precision: str) -> tuple[str, str]:
+def _place(device: str, precision: str) -> tuple:
     """This process's device, and the precision of its products."""
     chosen = choose_device(device)
     dtype = str(choose_dtype(precision, chosen)).removeprefix("torch.")
@@ -230,8 +190,28 @@ def _place(device: str, precision: str) -> tuple[str, str]:
     return str(chosen), dtype
 
 
-def _wording(judge: Any, rows: Any, validation: Any) -> Template:
-    """The judge's wording for these rows; a warning where its architecture was not compared."""
+def _load(plan: Plan, template: str | Template | None, validation: Any) -> Any:
+    """The base as a judge, in float32 where its own weights train."""
+    spread = "ACCELERATE_USE_FSDP" in os.environ
+    if spread and (validation is not None or plan.lora is not None):
+        raise ValueError(
+            "FSDP spreads the weights over processes, which takes no validation= and no lora=:"
+            " grade the finished judge, and train adapters under DDP (launch/ddp.yaml)"
+        )
+    return load_judge(
+        plan.base,
+        template=template,
+        device=plan.device,
+        dtype="float32" if plan.lora is None else plan.precision,
+        quantization=plan.quantization,
+    )
+
+
+# -- the rows
+
+
+def _examples(judge: Any, rows: Any, validation: Any, recipe: Recipe) -> Examples:
+    """The rows in the judge's wording; a warning where its architecture was not compared."""
     model = judge.engine.model
     kind = model.model.config.model_type
     if model.sees_images and kind not in COMPARED:
@@ -239,27 +219,40 @@ def _wording(judge: Any, rows: Any, validation: Any) -> Template:
             f"nobody has compared the training of {kind!r} with its own processor and loss",
             stacklevel=3,
         )
-    if "response_a" not in rows.columns:
-        return judge.template
-    if validation is not None:
-        raise ValueError(
-            "validation: pairs are not graded during training; compare with the judge afterwards"
-        )
-    return judge.wording_of_pairs()
+    template = judge.template
+    if "response_a" in rows.columns:
+        template = judge.wording_of_pairs()
+        if validation is not None:
+            raise ValueError(
+                "validation: pairs are not graded during training; compare with the judge"
+                " afterwards"
+            )
+    return Examples(rows, model, template, shape=recipe.shape, max_length=recipe.max_length)
 
 
-def _arguments(
-    recipe: Recipe, out: Path, n_rows: int, device: str, dtype: str, **options: Any
-) -> TrainingArguments:
+def _settings(
+    plan: Plan, judge: Any, examples: Examples, items: Any, arguments: TrainingArguments
+) -> dict:
+    """All that the weights follow from, by which another training is told."""
+    settings = asdict(plan)
+    del settings["device"]
+    for name in FREE:
+        del settings["recipe"][name]
+    return settings | {
+        "base_weights": judge.engine.identity()["checkpoint"],
+        "template": examples.template.fingerprint(),
+        "collection": data.fingerprint(items),
+        "processes": arguments.world_size,
+    }
+
+
+# -- the training
+
+
+def _arguments(plan: Plan, out: Path, n_rows: int, progress: bool) -> TrainingArguments:
     """transformers' arguments for a recipe on this machine."""
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    at_once = recipe.rows_at_once or max(1, recipe.batch_size // processes)
-    passes, rest = divmod(recipe.batch_size, at_once * processes)
-    if rest:
-        raise ValueError(
-            f"batch_size={recipe.batch_size} is no multiple of {processes} process(es) times"
-            f" {at_once}"
-        )
+    recipe = plan.recipe
+    at_once, passes = _batches(recipe)
     steps = recipe.steps
     if steps is None:
         steps = max(1, round(recipe.epochs * math.ceil(n_rows / recipe.batch_size)))
@@ -279,27 +272,69 @@ def _arguments(
         logging_steps=recipe.log_every,
         eval_steps=recipe.evaluate_every or tenth,
         save_steps=recipe.checkpoint_every or tenth,
-        bf16=dtype == "bfloat16",
-        fp16=dtype == "float16" and device != "cpu",
-        use_cpu=device == "cpu" and "ACCELERATE_USE_FSDP" not in os.environ,
+        bf16=plan.precision == "bfloat16",
+        fp16=plan.precision == "float16" and plan.device != "cpu",
+        use_cpu=plan.device == "cpu" and "ACCELERATE_USE_FSDP" not in os.environ,
+        seed=plan.seed,
+        disable_tqdm=not progress,
         **ALWAYS,
-        **options,
     )
     arguments._n_gpu = min(1, arguments.n_gpu)  # one process, one device: more take a launcher
     return arguments
 
 
-def _store(
-    network: Any, model: Any, folder: Path, state: Any, *, base: str | Path, merge: bool | None
-) -> None:
-    """Write a trained judge for `load_judge`: whole weights, or adapters alone."""
+def _batches(recipe: Recipe) -> tuple:
+    """The rows that a process computes at once, and how many such passes make a step."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    at_once = recipe.rows_at_once or max(1, recipe.batch_size // processes)
+    passes, rest = divmod(recipe.batch_size, at_once * processes)
+    if rest:
+        raise ValueError(
+            f"batch_size={recipe.batch_size} is no multiple of {processes} process(es) times"
+            f" {at_once}"
+        )
+    return at_once, passes
+
+
+def _grading(judge: Any, validation: Any, recipe: Recipe, longest_answer: int) -> Callable:
+    """What grades the validation rows with the weights as they are."""
+    return partial(
+        judge.grade,
+        validation,
+        progress=False,
+        mode="feedback" if recipe.shape == "feedback" else "score",
+        max_new_tokens=longest_answer * 5 // 4 + 8,  # a base that never ends takes minutes
+    )
+
+
+# -- the judge
+
+
+def _store(trainer: JudgeTrainer, model: Any, record: Any, balance: dict, out: Path) -> None:
+    """Write a trained judge for `load_judge`, and what came of its training."""
+    state = trainer.whole_state()  # of all processes
+    if trainer.is_world_process_zero():
+        record["result"] = trainer.result() | balance
+        _write(trainer.model, model, out / "judge", state, trainer.plan)
+        families.record(out / "judge", trainer.examples.template)
+        manifest = json.dumps(record, indent=2)
+        card = CARD.format(plan=trainer.plan, name=out.name, manifest=manifest)
+        (out / "judge" / "README.md").write_text(card, encoding="utf-8")
+        replace_file(out / MANIFEST, manifest + "\n")
+        if record["result"]["lesson"]:
+            warnings.warn(f"{out}: {record['result']['lesson']}", stacklevel=3)
+    trainer.accelerator.wait_for_everyone()
+
+
+def _write(network: Any, model: Any, folder: Path, state: Any, plan: Plan) -> None:
+    """Whole weights, or adapters alone."""
     shutil.rmtree(folder, ignore_errors=True)
-    if merge is False:
-        weights.save_adapters(network, base, folder)
+    if plan.merge is False:
+        weights.save_adapters(network, plan.base, folder)
         return
     dtype = AutoConfig.from_pretrained(model.folder).dtype
-    if merge:
+    if plan.merge:
         aside = folder.with_name("adapters")
-        network = weights.merged(network, base, aside, dtype=dtype or torch.bfloat16)
+        network = weights.merged(network, plan.base, aside, dtype=dtype or torch.bfloat16)
         state = None
     weights.write_checkpoint(network, model.folder, folder, state=state, dtype=dtype)

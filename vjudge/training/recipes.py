@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 SHAPES = ("feedback", "score", "score-first")
 """What an answer holds: feedback then verdict (as published), the verdict alone, verdict first."""
@@ -30,10 +29,10 @@ class Recipe:
     schedule: str = "cosine"  # or another name in `transformers.SchedulerType`
     warmup: float = 0.03  # a share of the steps below 1, or a number of steps
     weight_decay: float = 0.0  # of matrices, not of biases and norms
-    betas: tuple[float, ...] = (0.9, 0.999)  # AdamW's
+    betas: tuple = (0.9, 0.999)  # AdamW's
     clip: float = 1.0  # the largest norm of a gradient
     max_length: int | None = None  # tokens of an example, images included; None: the model's limit
-    freeze: tuple[str, ...] = ("tower",)  # which of `PARTS` stay as they are
+    freeze: tuple = ("tower",)  # which of `PARTS` stay as they are
     projector_lr: float | None = None  # None: `lr`
     rank: int = 128  # of adapters, where they are asked for, with `alpha` and `dropout`
     alpha: int = 256
@@ -44,7 +43,7 @@ class Recipe:
     evaluate_every: int | None = None  # optimiser steps; None: ten times in all
     checkpoint_every: int | None = None  # optimiser steps; None: ten times in all; two are kept
     log_every: int = 10  # optimiser steps
-    allow: tuple[str, ...] = ()  # checks that may fail: "length", "scores", "leakage"
+    allow: tuple = ()  # checks that may fail: "length", "scores", "leakage"
     source: str = "own"  # where it is published, and what of it is not
 
     def __post_init__(self) -> None:
@@ -53,6 +52,20 @@ class Recipe:
             values = [value] if name == "shape" else value
             if not set(values) <= set(choices):
                 raise ValueError(f"recipe: {name}={value!r}: use {', '.join(choices)}")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training of which every option is settled."""
+
+    base: str
+    recipe: Recipe
+    lora: dict | None = None  # options of adapters; None trains in full
+    merge: bool | None = None  # whether adapters go into the stored weights
+    quantization: str | None = None
+    device: str = "cpu"
+    precision: str = "float32"  # of products
+    seed: int = 0
 
 
 _LLAVA = Recipe(
@@ -115,7 +128,7 @@ RECIPES = {
 
 
 def recipe_of(
-    recipe: str | Recipe | None, changes: Mapping[str, Any], *, chat: bool, adapters: bool
+    recipe: str | Recipe | None, changes: Mapping, *, chat: bool, adapters: bool
 ) -> Recipe:
     """A recipe with changed fields; None takes the one for the kind of base and of training."""
     known = [field.name for field in fields(Recipe)]

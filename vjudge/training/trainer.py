@@ -1,4 +1,4 @@
-"""transformers' Trainer on a judge's examples: order, rates, validation, log, result."""
+"""transformers' Trainer on a judge's examples: rates, validation, log, result."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from transformers import Trainer, TrainingArguments
 from vjudge.metrics import correlate
 from vjudge.runs import replace_file
 from vjudge.training import weights
-from vjudge.training.collate import Examples, answer_loss, encode_pictures
-from vjudge.training.recipes import Recipe
+from vjudge.training.collate import Examples, answer_loss, encode_pictures, training_order
+from vjudge.training.recipes import Plan
 
 LOG = "training_log.jsonl"
 BEST = "best.safetensors"
@@ -26,7 +26,7 @@ FALL = 0.98  # a loss that ends above this share of the one at the start did not
 
 
 class JudgeTrainer(weights.OwnCheckpoints, Trainer):
-    """transformers' Trainer on `Examples` in a given order; `grade` gives a validation run."""
+    """transformers' Trainer on `Examples`; `grade` gives a validation run."""
 
     model: Any
     grade: Callable[[], Any] | None = None
@@ -36,11 +36,16 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
         network: Any,
         arguments: TrainingArguments,
         examples: Examples,
-        order: list[int],
-        recipe: Recipe,
-        dtype: str,
-        on_log: Callable[[dict[str, Any]], None] | None,
+        lengths: list,
+        plan: Plan,
+        on_log: Callable | None,
     ) -> None:
+        order = training_order(
+            lengths,
+            batch_size=plan.recipe.batch_size,
+            steps=arguments.max_steps,
+            seed=plan.seed,
+        )
         super().__init__(
             network,
             arguments,
@@ -49,8 +54,9 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
             compute_loss_func=answer_loss,
         )
         self.remove_callback(transformers.PrinterCallback)  # the log has its own place
-        self.recipe = recipe
-        self.dtype = getattr(torch, dtype)
+        self.examples = examples
+        self.plan = plan
+        self.dtype = getattr(torch, plan.precision)
         self.out = Path(str(arguments.output_dir)).parent
         self.on_log = on_log
         self.began = time.monotonic()
@@ -62,6 +68,8 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
         if self.grade is not None:
             self.args.eval_strategy = transformers.IntervalStrategy.STEPS
             self.args.eval_on_start = last is None
+        if self.plan.recipe.gradient_checkpointing:
+            model.model.gradient_checkpointing_enable({"use_reentrant": False})
         hook = encode_pictures(model)
         self.train(resume_from_checkpoint=last)
         hook.remove()
@@ -70,13 +78,13 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
             weights.load_weights(self.model, best)
         self.model.eval()
 
-    def whole_state(self) -> dict[str, Any]:
+    def whole_state(self) -> dict:
         """The network's weights, of all processes where they are spread."""
         if self.is_fsdp_enabled or self.is_deepspeed_enabled:
             return self.accelerator.get_state_dict(self.model_wrapped)
         return self.model.state_dict()
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> dict:
         """What the training came to; `lesson` is a sentence where the loss did not fall."""
         losses = [entry["loss"] for entry in self.state.log_history if "loss" in entry]
         tenth = max(1, len(losses) // 10)
@@ -100,14 +108,14 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
         """transformers' AdamW, with the projector's own rate."""
         is_new = self.optimizer is None
         optimizer = super().create_optimizer(model)
-        if not is_new or self.recipe.projector_lr is None:
+        if not is_new or self.plan.recipe.projector_lr is None:
             return optimizer
         projector = set()
         for name, weight in (model or self.model).named_parameters():
             if weights.part_of(name) == "projector":
                 projector.add(weight)
         for group in list(optimizer.param_groups):
-            own: dict[str, Any] = {"lr": self.recipe.projector_lr}
+            own: dict = {"lr": self.plan.recipe.projector_lr}
             own["params"] = [weight for weight in group["params"] if weight in projector]
             group["params"] = [weight for weight in group["params"] if weight not in projector]
             optimizer.add_param_group({**group, **own})

@@ -19,10 +19,9 @@ from vjudge.runs import replace_file
 
 MARKS = {  # words of a weight's name -> the part of the model; all else is the decoder's
     "projector": (
-        *("multi_modal_projector", "image_newline", "connector", "merger", "mlp1"),
-        "deepstack_merger_list",
-    ),
-    "tower": ("vision_tower", "visual", "vision_model"),
+        "multi_modal_projector image_newline connector merger mlp1 deepstack_merger_list"
+    ).split(),
+    "tower": ["vision_tower", "visual", "vision_model"],
 }
 OLDER_TOWERS = ("clip_vision_model", "siglip_vision_model")  # others keep their weights' names
 SETTINGS = (".json", ".jinja", ".model", ".txt")  # files that training leaves as they are
@@ -37,9 +36,7 @@ def part_of(name: str) -> str:
     return "decoder"
 
 
-def prepare(
-    judge: VisionLanguageModel, *, freeze: Collection[str], lora: Mapping[str, Any] | None
-) -> Any:
+def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Mapping | None) -> Any:
     """Settle in place which weights train, in float32; returns the network, or peft's around it."""
     network = judge.model
     if lora is None:
@@ -53,7 +50,7 @@ def prepare(
     return network
 
 
-def _adapted(judge: VisionLanguageModel, freeze: Collection[str], lora: Mapping[str, Any]) -> Any:
+def _adapted(judge: VisionLanguageModel, freeze: Collection, lora: Mapping) -> Any:
     """The network under adapters; a projector that trains does so whole, as in LLaVA's recipe."""
     import peft
 
@@ -70,7 +67,7 @@ def _adapted(judge: VisionLanguageModel, freeze: Collection[str], lora: Mapping[
     return peft.get_peft_model(network, config)
 
 
-def _projectors(network: nn.Module) -> list[str]:
+def _projectors(network: nn.Module) -> list:
     """The names of the modules that are a projector, each of a list by itself."""
     names = []
     for name, module in network.named_modules():
@@ -82,7 +79,7 @@ def _projectors(network: nn.Module) -> list[str]:
     return names
 
 
-def adapters_of(network: Any, freeze: Collection[str], lora: Mapping[str, Any]) -> Any:
+def adapters_of(network: Any, freeze: Collection[str], lora: Mapping) -> Any:
     """peft's settings of adapters on the decoder; ValueError where the decoder is frozen."""
     import peft
 
@@ -141,13 +138,13 @@ def load_weights(network: nn.Module, file: Path) -> None:
 
 def last_checkpoint(folder: Path) -> str | None:
     """The newest checkpoint that was written to its end."""
-    whole: dict[int, str | None] = {0: None}
+    whole: dict = {0: None}
     for file in folder.glob("checkpoint-*/trainer_state.json"):
         whole[int(file.parent.name.rpartition("-")[2])] = str(file.parent)
     return whole[max(whole)]
 
 
-def claim(file: Path, settings: Mapping[str, Any], *, begin: bool = True) -> dict[str, Any]:
+def claim(file: Path, settings: Mapping, *, begin: bool = True) -> dict:
     """The record of a training in `file`; of the processes of a new one, one has to `begin` it.
 
     ValueError: the folder holds another training, or something else.
@@ -155,7 +152,7 @@ def claim(file: Path, settings: Mapping[str, Any], *, begin: bool = True) -> dic
     folder = file.parent
     record = {"settings": json.loads(json.dumps(settings))}
     if file.is_file():
-        held: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        held: dict = json.loads(file.read_text("utf-8"))
         now = record["settings"]
         changed = [name for name in now if held["settings"].get(name) != now[name]]
         if changed:
