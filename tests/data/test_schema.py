@@ -1,12 +1,8 @@
 """Canonical rows: every way of giving a picture or a rating ends in the same row, and what cannot is named."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math
-from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
@@ -31,12 +27,12 @@ RED = (255, 0, 0)
 
 
 @pytest.fixture
-def picture(tmp_path: Path) -> Path:
+def picture(tmp_path):
     (tmp_path / "red.png").write_bytes(png())
     return tmp_path / "red.png"
 
 
-def encoded(path: Path) -> str:
+def encoded(path):
     return base64.b64encode(path.read_bytes()).decode()
 
 
@@ -59,8 +55,8 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_a_picture_in_every_column_is_the_same_row_and_one_group(
-    picture: Path, tmp_path: Path, form: str
-) -> None:
+    picture, tmp_path, form
+):
     Image.new("RGB", (4, 4), "blue").save(tmp_path / "blue.png")
     files = [picture, picture, tmp_path / "blue.png"]
     for column in ("images", "image", "image_path", "img", "Image File"):
@@ -78,37 +74,23 @@ def test_every_form_of_a_picture_in_every_column_is_the_same_row_and_one_group(
         assert len(several) == 2 and open_image(several[0]).size == (4, 4)
 
 
-def test_every_entrance_of_a_collection_gives_the_same_rows(picture: Path, tmp_path: Path) -> None:
+def test_every_entrance_of_a_collection_gives_the_same_rows(picture, tmp_path):
     scores = {"gold": 4.0, "human_scores": [3.0, 4.0]}
     expected = [row(str(n), images=[str(picture)], **scores) for n in range(3)]
-    mine = [row(str(n), img=str(picture), gold=4.0, human_scores="3;4") for n in range(3)]
+    mine = [row(str(n), img=str(picture), gold=4, human_scores="3;4") for n in range(3)]
     frame, dataset = pd.DataFrame(mine), datasets.Dataset.from_list(mine)
     frame.assign(descriptions=json.dumps(LEVELS)).to_csv(tmp_path / "a.csv", index=False)
-    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
     frame.to_json(tmp_path / "a.json", orient="records")
-    frame.to_json(tmp_path / "lines.json", orient="records", lines=True)
+    for name in ("a.jsonl", "lines.json"):
+        frame.to_json(tmp_path / name, orient="records", lines=True)
     frame.to_parquet(tmp_path / "a.parquet")
     dataset.save_to_disk(str(tmp_path / "saved"))
-    names = ("a.csv", "a.jsonl", "a.json", "lines.json", "a.parquet", "saved")
-    forms = [
-        mine,
-        frame,
-        frame.set_index("id"),
-        dataset,
-        dataset.select([2, 1, 0]).select([2, 1, 0]),
-        dataset.cast_column("img", datasets.Image()),
-        list(map(Item.from_row, rows_of(expected))),
-        str(tmp_path / "a.csv"),
-        canonical(mine),
-        load_collection(tmp_path / "a.jsonl"),
-        *(tmp_path / name for name in names),
-    ]
+    files = [tmp_path / name for name in ("a.csv", "a.json", "a.jsonl", "lines.json", "a.parquet")]
+    forms = [mine, frame, frame.set_index("id"), canonical(mine), *files, tmp_path / "saved"]
+    forms += [dataset, dataset.select([2, 1, 0]).select([2, 1, 0]), str(files[0])]
+    forms += [dataset.cast_column("img", datasets.Image()), load_collection(files[2])]
+    forms += [list(map(Item.from_row, rows_of(expected))), rows_of(mine)]
     assert {fingerprint(form) for form in forms} == {fingerprint(expected)}
-    for form in forms:
-        rows = rows_of(form)
-        assert rows_of(rows) is rows and [each["id"] for each in rows] == ["0", "1", "2"]
-        assert rows[0]["gold"] == 4 and rows[-1]["human_scores"] == [3, 4]
-        validate(form, sees_images=True)
     (pair,) = rows_of([Pair("p", ("a.png",), "Say.", "Red.", "Blue.", preference="a")])
     assert Pair.from_row(pair).preference == "a" and pair["images"] == ["a.png"]
 
@@ -126,7 +108,7 @@ def test_every_entrance_of_a_collection_gives_the_same_rows(picture: Path, tmp_p
     ],
     ids=range(7),
 )
-def test_what_is_no_collection_is_named(wrong: Any, message: str) -> None:
+def test_what_is_no_collection_is_named(wrong, message):
     with pytest.raises(CollectionError, match=message):
         rows_of(wrong)[0]
 
@@ -139,26 +121,24 @@ BYTES = {"bytes": png(), "path": "a.png"}
     [("a.png", "a.png"), (png(), BYTES), (None, "a.png"), (BYTES, "images/a.png")],
     ids=range(4),
 )
-def test_two_columns_that_name_one_picture_are_one(one: Any, other: Any) -> None:
+def test_two_columns_that_name_one_picture_are_one(one, other):
     assert len(rows_of([row(image=one, image_path=other)])[0]["images"]) == 1
 
 
-def test_an_empty_list_is_said_a_missing_cell_is_not_and_the_picture_is_the_group() -> None:
-    cells: list[Any] = [[], "[]", None, float("nan"), ""]
+def test_an_empty_list_is_said_a_missing_cell_is_not_and_the_picture_is_the_group():
+    cells = [[], "[]", None, float("nan"), ""]
     read = [each["images"] for each in rows_of([row(images=cell) for cell in cells])]
     assert read == [[], [], None, None, None] and "images" not in rows_of([row()])[0]
     stored = canonical([row(str(n), images=cell) for n, cell in enumerate([["a.png"], [], None])])
     assert [each["images"] and len(each["images"]) for each in plain(stored)] == [1, [], None]
-    with pytest.raises(CollectionError, match="row 2 .id '2'., images: is missing; name it, or"):
-        validate(stored.remove_columns("images").add_column("images", [[png()], [], None]))
     made = rows_of([row(image="a.png"), row(image=png()), row(image="a.png", group="g")])
-    groups = [each.get("group") for each in made]
-    assert groups[0] == "a.png" and len(groups[1]) == 16 and groups[2] == "g"
+    groups = [each["group"] for each in made]
+    assert groups[::2] == ["a.png", "g"] and len(groups[1]) == 16
 
 
 def test_a_data_set_is_read_row_by_row_with_its_pictures_undecoded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """Its only column of pictures may have any name."""
     files = [png((n, 0, 0)) for n in range(40)]
     dataset = datasets.Dataset.from_dict({"id": [str(n) for n in range(40)], "photo": files})
@@ -172,7 +152,7 @@ def test_a_data_set_is_read_row_by_row_with_its_pictures_undecoded(
 
 
 @pytest.mark.parametrize("form", [list, pd.DataFrame, datasets.Dataset.from_list])
-def test_rows_without_ids_are_numbered_whatever_they_stand_in(form: Any) -> None:
+def test_rows_without_ids_are_numbered_whatever_they_stand_in(form):
     bare = {name: cell for name, cell in row(images=[]).items() if name != "id"}
     validate(form([bare] * 3))
     assert [one["id"] for one in rows_of(form([bare] * 3))] == ["0", "1", "2"]
@@ -191,7 +171,7 @@ def test_rows_without_ids_are_numbered_whatever_they_stand_in(form: Any) -> None
         (("3,5;4",), [3.5, 4]),
     ],
 )
-def test_ratings_are_as_many_as_were_given(cells: Any, expected: list[float]) -> None:
+def test_ratings_are_as_many_as_were_given(cells, expected):
     for cell in cells:
         assert ratings(cell) == expected == rows_of([row(human_scores=cell)])[0]["human_scores"]
     assert list(map(math.isnan, ratings("3;;nan;4"))) == [False, True, True, False]
@@ -209,7 +189,7 @@ def test_ratings_are_as_many_as_were_given(cells: Any, expected: list[float]) ->
     ],
     ids=range(6),
 )
-def test_a_hostile_cell_is_named_with_its_row_and_field(field: str, cell: Any, what: str) -> None:
+def test_a_hostile_cell_is_named_with_its_row_and_field(field, cell, what):
     rows = [row("good"), row("bad") | {field: cell}]
     for read in (lambda: rows_of(rows)[1], lambda: validate(rows), lambda: canonical(rows)):
         with pytest.raises(CollectionError, match=what) as error:
@@ -217,7 +197,7 @@ def test_a_hostile_cell_is_named_with_its_row_and_field(field: str, cell: Any, w
         assert (error.value.problems[0].index, error.value.problems[0].field) == (1, field)
 
 
-def test_errors_show_the_first_ones_and_the_count() -> None:
+def test_errors_show_the_first_ones_and_the_count():
     with pytest.raises(CollectionError) as error:
         validate([row(str(n), gold=9) for n in range(50)])
     message = str(error.value)

@@ -1,18 +1,13 @@
 """What must hold before a run, what a collection is known by, its true scores and lengths."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 
-from samples import LEVELS, png, row
+from samples import LEVELS, lines, picture, png, row
 from vjudge import data
 from vjudge.data import CollectionError, canonical, fingerprint, load_collection, truth, validate
-from vjudge.records import Item
 
 PAIR = {"id": "a", "instruction": "What?", "response_a": "Red.", "response_b": "Blue."}
 GOOD = {"bytes": png(), "path": None}
@@ -44,7 +39,7 @@ GONE = {"bytes": None, "path": "gone.png"}
     ],
     ids=range(19),
 )
-def test_every_bad_row_is_named_with_its_fields(changes: dict[str, Any], fields: list[str]) -> None:
+def test_every_bad_row_is_named_with_its_fields(changes, fields):
     rows = [row("first", images=[GOOD]), row("second", images=[GOOD]) | changes, "no row"]
     with pytest.raises(CollectionError) as error:
         validate(rows)
@@ -52,7 +47,7 @@ def test_every_bad_row_is_named_with_its_fields(changes: dict[str, Any], fields:
     assert sorted(problems) == sorted([*((1, field) for field in fields), (2, "row")])
 
 
-def test_a_judge_that_sees_refuses_rows_that_name_no_picture(tmp_path: Path) -> None:
+def test_a_judge_that_sees_refuses_rows_that_name_no_picture(tmp_path):
     rows = [row(image_url="x"), row("b")]
     pd.DataFrame(rows).assign(descriptions=str(LEVELS)).to_csv(tmp_path / "a.csv")
     for items in (rows, tmp_path / "a.csv", load_collection(tmp_path / "a.csv")):
@@ -73,18 +68,17 @@ def test_a_judge_that_sees_refuses_rows_that_name_no_picture(tmp_path: Path) -> 
         ({}, "blue"),  # the same name, other pixels
     ],
 )
-def test_the_fingerprint_sees_every_column_and_the_pixels(
-    change: dict[str, Any], folder: str, tmp_path: Path
-) -> None:
+def test_the_fingerprint_sees_every_column_and_the_pixels(change, folder, tmp_path):
     for colour in ("red", "blue"):
-        (tmp_path / colour).mkdir()
-        (tmp_path / colour / "a.png").write_bytes(png(colour))
+        picture(tmp_path, f"{colour}/a.png", colour)
     base = row(images=["a.png"], group="g")
-    first = fingerprint(canonical([base], folder=tmp_path / "red"))
-    assert fingerprint(canonical([base | change], folder=tmp_path / folder)) != first
+    files = [lines(tmp_path / "red/a.jsonl", base)]
+    files.append(lines(tmp_path / folder / "b.jsonl", base | change))
+    first, other = (fingerprint(load_collection(file)) for file in files)
+    assert first != other
 
 
-def test_the_truth_is_gold_else_the_mean_of_people() -> None:
+def test_the_truth_is_gold_else_the_mean_of_people():
     people = [row("b", human_scores="2;3;"), row("c", human_scores=[None])]
     mixed = [row("a", gold=4, human_scores=[1]), *people]
     series = truth(mixed)
@@ -114,35 +108,25 @@ def test_the_truth_is_gold_else_the_mean_of_people() -> None:
     ],
     ids=range(6),
 )
-def test_a_row_of_another_kind_is_named(rows: Any, pairs: bool | None, message: str) -> None:
+def test_a_row_of_another_kind_is_named(rows, pairs, message):
     validate([PAIR], needs=(), pairs=True)
     with pytest.raises(CollectionError, match=message):
         validate(rows, pairs=pairs)
 
 
-def graded(number: int, **changes: Any) -> dict[str, Any]:
-    rubric = {"criteria": "Right?", "descriptions": ["bad", "fair", "good"]}
-    base = {"images": [], **rubric, "gold": 1.0, "group": f"g{number}"}
-    return row(f"i{number}", **{**base, **changes})
-
-
-def test_cases_are_the_responses_to_one_question_and_levels_those_of_every_rubric() -> None:
-    changes = [{"gold": 3.0}, {"gold": 1.0}, {"gold": None}, {"reference_answer": "a dog"}]
-    changes += [{"group": "b"}, {"descriptions": ["bad", "fair", "best"]}]
-    rows = [graded(n, **{"group": "a", **change}) for n, change in enumerate(changes)]
-    cases = data.cases(rows)
-    assert cases["rows"].tolist() == [[0, 1, 2], [3], [4], [5]]
-    assert cases["n"].tolist() == [3, 1, 1, 1]
-    assert cases["scores"].tolist() == [[1.0, 3.0], [1.0], [1.0], [1.0]]
-    assert cases["reference"].tolist() == [False, True, False, False]
+def test_cases_are_the_responses_to_one_question_and_levels_those_of_every_rubric():
+    base = {"images": [], "descriptions": ["bad", "fair", "good"], "gold": 1.0, "group": "a"}
+    changes = [{"gold": 3.0}, {}, {"gold": None}, {"reference_answer": "a dog"}, {"group": "b"}]
+    changes.append({"descriptions": ["bad", "fair", "best"]})
+    rows = [row(str(n), **{**base, **change}) for n, change in enumerate(changes)]
+    expected = {
+        "n": [3, 1, 1, 1],
+        "scores": [[1.0, 3.0], [1.0], [1.0], [1.0]],
+        "rows": [[0, 1, 2], [3], [4], [5]],
+        "reference": [False, True, False, False],
+    }
+    assert data.cases(rows)[list(expected)].to_dict("list") == expected
     assert data.levels([rows[0], rows[1] | {"lowest": 0}]) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("function", [data.cases, data.lengths, data.levels])
-def test_a_dataset_rows_and_items_give_the_same_and_nothing_gives_nothing(function: Any) -> None:
-    rows = [graded(i, images=[GOOD], reference_answer="a cat") for i in range(3)]
-    for form in (canonical(rows), list(map(Item.from_row, rows))):
-        pd.testing.assert_frame_equal(pd.DataFrame(function(form)), pd.DataFrame(function(rows)))
     bare = {"id": "a", "instruction": "What?", "response": "A cat.", "gold": 80}
-    assert len(function([])) == 0
-    assert len(function([bare])) == (0 if function is data.levels else 1)
+    assert data.levels([bare]) == [] and len(data.lengths([bare])) == 1
+    assert len(data.cases([])) == len(data.lengths([])) == 0

@@ -1,12 +1,9 @@
 """Real verdicts: the public files, served on loopback as their repositories serve them, give the public numbers."""
 
-from __future__ import annotations
-
 import lzma
 import os
 import shutil
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -27,12 +24,12 @@ pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="the public files are 
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory):
     """The folder of a server of the public files: owner/name/commit/path."""
     root = tmp_path_factory.mktemp("mirror")
     for source in SOURCES.values():
@@ -49,7 +46,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
+def served(folder):
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -57,7 +54,7 @@ def served(folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def cache(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def cache(root, tmp_path_factory):
     """A user's cache, filled from the server by whoever asks first."""
     with served(root) as mirror, pytest.MonkeyPatch.context() as patch:
         patch.setattr(verdicts, "MIRROR", mirror)
@@ -65,7 +62,7 @@ def cache(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
         yield Path(os.environ["XDG_CACHE_HOME"])
 
 
-def shown(name: str) -> pd.DataFrame:
+def shown(name):
     """The frame as the public table writes it."""
     frame = load_verdicts(name).set_index("item")
     if name == "genai-bench":
@@ -92,7 +89,7 @@ def shown(name: str) -> pd.DataFrame:
         ("genai-bench", "genai_bench_pairs"),
     ],
 )
-def test_the_frame_is_the_public_table(name: str, table: str, cache: Path) -> None:
+def test_the_frame_is_the_public_table(name, table, cache):
     frame = shown(name)
     public = pd.read_csv(DATA / "verdicts" / f"{table}.csv.gz", dtype={"item": str})
     public = public.set_index("item")
@@ -112,7 +109,7 @@ def test_the_frame_is_the_public_table(name: str, table: str, cache: Path) -> No
             assert ours.equals(theirs.astype(ours.dtype)), column
 
 
-def test_pairs_are_counted_as_they_stand_and_the_source_is_named(cache: Path) -> None:
+def test_pairs_are_counted_as_they_stand_and_the_source_is_named(cache):
     frame = load_verdicts("genai-bench")
     table = win_rate(frame["qwenvl"])
     assert table.attrs["malformed"] == 1 and table["missing"].iloc[0] == 259
@@ -121,26 +118,24 @@ def test_pairs_are_counted_as_they_stand_and_the_source_is_named(cache: Path) ->
 
 
 def test_the_cache_is_not_fetched_again_and_what_is_not_the_checked_file_is_refused(
-    root: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(
-        CollectionError, match=r"no verdicts named 'mllm': use one of .'mllm-judge'"
-    ):
-        load_verdicts("mllm")
+    root, cache, tmp_path, monkeypatch
+):
+    def refused(name, message):
+        with pytest.raises(CollectionError, match=message):
+            load_verdicts(name)
+
+    refused("mllm", r"no verdicts named 'mllm': use one of .'mllm-judge'")
     fetched = load_verdicts("mllm-judge")
     monkeypatch.setattr(verdicts, "MIRROR", "http://127.0.0.1:9")
     assert load_verdicts("mllm-judge").equals(fetched)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
-    with pytest.raises(CollectionError, match="can't be read from http://127.0.0.1:9/.*at .*new"):
-        load_verdicts("mllm-judge")
+    refused("mllm-judge", "can't be read from http://127.0.0.1:9/.*at .*new")
     changed = tmp_path / "mirror"
     shutil.copytree(root / "divake", changed / "divake")
     (file,) = changed.rglob("error_analysis.csv")
     file.write_text(file.read_text().replace("coco", "caco"))
     with served(changed) as mirror:
         monkeypatch.setattr(verdicts, "MIRROR", mirror)
-        with pytest.raises(CollectionError, match="from http.*it is not the file that was checked"):
-            load_verdicts("mllm-judge")
-        with pytest.raises(CollectionError, match="HTTP Error 404"):
-            load_verdicts("genai-bench")
+        refused("mllm-judge", "from http.*it is not the file that was checked")
+        refused("genai-bench", "HTTP Error 404")
     assert not [path for path in (tmp_path / "new").rglob("*") if path.is_file()]

@@ -16,9 +16,13 @@ from vjudge.data.rows import Cells, Reading, canonical_row
 from vjudge.data.schema import CollectionError, Row, plain, spelled
 from vjudge.records import is_missing
 
-
-def _nothing(row: Row) -> Cells:
-    return {}
+_LEVELS = tuple(map("orig_score{}_description".format, range(1, 6)))
+_AGAIN = (
+    "output",
+    "messages",
+    "input",
+    *_LEVELS,
+)  # prompt and target over again, and what was read
 
 
 @dataclass(frozen=True)
@@ -27,11 +31,10 @@ class Adapter:
 
     Args:
         name: as its paper calls it.
-        columns: by which its rows are known.
+        columns: by which its rows are known; one without one of our names is not kept.
         names: canonical name -> its column, or several with blanks between: the first that is
             filled.
         more: the cells that take more than a name, from a row.
-        drop: further columns that are not kept.
         ids: on the Hugging Face hub.
         split: the hub's.
         parts: the hub's configurations, for a set that has several.
@@ -40,29 +43,31 @@ class Adapter:
     """
 
     name: str
-    columns: tuple[str, ...]
+    columns: tuple
     names: Mapping[str, str]
-    more: Callable[[Row], Cells] = _nothing
-    drop: tuple[str, ...] = ()
-    ids: tuple[str, ...] = ()
+    more: Callable[[Row], Cells] | None = None
+    ids: tuple = ()
     split: str = "train"
-    parts: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
+    parts: tuple = ()
+    files: tuple = ()
     benchmark: str = ""
 
     def read(self, row: Any) -> Reading:
         """A row in canonical form, its other columns kept, and what is wrong with it."""
         if not isinstance(row, Mapping):
             return canonical_row(row)
-        used = set(self.drop)
-        found = {}
+        used = {*_AGAIN, *self.columns}
+        found: Cells = {}
         for name, columns in self.names.items():
-            used |= set(columns.split())
-            filled = [row[column] for column in columns.split() if not is_missing(row.get(column))]
-            found[name] = plain(filled[0]) if filled else None
+            found[name] = None
+            for column in columns.split():
+                used.add(column)
+                if found[name] is None:
+                    found[name] = plain(row.get(column))
         cells = {name: cell for name, cell in row.items() if name not in used} | found
         try:
-            cells |= self.more({**row, **found})
+            if self.more is not None:
+                cells |= self.more({**row, **found})
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             field, _, what = str(error).partition(": ")
             remedy = "correct it or leave the row out"
@@ -71,9 +76,7 @@ class Adapter:
         return {**cells, "images": cells.get("images") or []}, faults  # where none is named
 
 
-def adapter_of(
-    rows: Iterable[Any], names: Sequence[str] = (), schema: str | None = None
-) -> Adapter | None:
+def adapter_of(columns: Iterable[str], names: Sequence[str], schema: str | None) -> Adapter | None:
     """The set that rows are of: the one called `schema`, else the first whose columns they have.
 
     Where sets have the same columns, `names` of the file and its folder decide, else the first set
@@ -83,34 +86,33 @@ def adapter_of(
         CollectionError: no set is called that.
     """
     if schema:
+        known = []
         for one in ADAPTERS:
+            known.append(one.name)
             if spelled(one.name) == spelled(schema):
                 return one
-        known = dict.fromkeys(one.name for one in ADAPTERS)
         raise CollectionError(f"schema={schema!r}: use one of {', '.join(known)}")
-    first: Any = next((row for row in rows if isinstance(row, Mapping)), {})
-    fitting = [one for one in ADAPTERS if first.keys() >= set(one.columns)]
+    fitting = [one for one in ADAPTERS if set(one.columns).issubset(columns)]
     alike = [one for one in fitting if one.columns == fitting[0].columns]
+    said = " ".join(map(spelled, names))
     for one in alike:
-        if any(spelled(one.name) in spelled(name) for name in names):
+        if spelled(one.name) in said:
             return one
     if len(alike) > 1:
         what = f"the columns are those of {alike[0].name} and {alike[1].name}"
         remedy = f"read as {alike[0].name}; pass schema={alike[1].name!r} for the other"
-        warnings.warn(f"{what}, and no name says which: {remedy}", stacklevel=6)
+        warnings.warn(f"{what}, and no name says which: {remedy}", stacklevel=5)
     return alike[0] if alike else None
 
 
 # -- Prometheus-Vision, Prometheus and Prometheus 2: the `orig_*` columns; conversations
 
-_LEVELS = tuple(f"orig_score{score}_description" for score in range(1, 6))
-
 
 def _rubric(row: Row) -> Cells:
-    return {"descriptions": [row.get(name) for name in _LEVELS]}
+    return {"descriptions": list(map(row.get, _LEVELS))}
 
 
-def _preference(row: Row, column: str, choices: Mapping[str, str]) -> Cells:
+def _preference(row: Row, column: str, choices: Mapping) -> Cells:
     """What a label says; None where there is none."""
     said: Any = row.get(column)
     if is_missing(said):
@@ -125,9 +127,9 @@ def _conversation(row: Row) -> Cells:
 
     So are LLaVA-Critic-113k's, and kaistAI/prometheus-vision's sample_train_data.json.
     """
-    prompt, target = [turn["value"] for turn in row["conversations"]]
-    prompt = re.sub(r"\A(?:\s*<image>\s*)+", "", prompt)
-    return {"prompt": prompt, "target": target}
+    human, assistant = row["conversations"]
+    prompt = re.sub(r"\A(?:\s*<image>\s*)+", "", human["value"])
+    return {"prompt": prompt, "target": assistant["value"]}
 
 
 # -- benchmarks of judges: two responses and whose is better; one and its score; several in order
@@ -144,20 +146,17 @@ def _vl(row: Row) -> Cells:
     if ranks not in ([0, 1], [1, 0]):
         raise ValueError(f"human_ranking: {ranks!r} is neither [0, 1] nor [1, 0]")
     prefix = re.split("[_-]", str(row.get("id")))[0].lower()
-    category = "general"
-    if prefix in ("hallucination", "rlaif", "rlhf"):
-        category = "hallucination"
-    elif prefix in ("mathverse", "mmmu"):
-        category = "reasoning"
     return {
         "instruction": (row["query"] or "").replace("<image>\n", ""),  # as the set's own code does
         "response_a": response_a,
         "response_b": response_b,
         "preference": "a" if ranks == [0, 1] else "b",
-        "category": category,
+        "category": _CATEGORIES.get(prefix, "general"),
     }
 
 
+_CATEGORIES = dict.fromkeys(("hallucination", "rlaif", "rlhf"), "hallucination")
+_CATEGORIES |= dict.fromkeys(("mathverse", "mmmu"), "reasoning")
 _LABEL = "human human_answer Human_answer"  # another name by file, and within one
 
 
@@ -179,7 +178,6 @@ def _mllm_batch(row: Row) -> Cells:
         raise ValueError(f"human: {order!r} does not order the {len(answers)} answers {letters}")
     return {
         "responses": [answer["answer"] for answer in answers],
-        "policies": [answer["name"] for answer in answers],
         "ranks": [order.index(letter) + 1.0 for letter in letters],
     }
 
@@ -187,7 +185,7 @@ def _mllm_batch(row: Row) -> Cells:
 # -- benchmarks of policies: questions about images, without a `response`
 
 
-def llava_bench_rows(tables: Sequence[list[Any]]) -> list[Cells]:
+def llava_bench_rows(tables: Iterable) -> list:
     """The rows of a LLaVA-Bench that comes as files of questions, answers and captions.
 
     GPT-4's answer, written from a caption, is the reference. `context` is what the set's own judge
@@ -218,31 +216,27 @@ _NAMES = {
 }
 _SCORED = _NAMES | {"response": "orig_response original_response", "gold": "orig_score"}
 _PAIRED = _NAMES | {"response_a": "orig_response_A", "response_b": "orig_response_B"}
-# The prompt and target over again, and what was read.
-_AGAIN = ("output", "messages", "input", *_LEVELS)
 
 
 def _orig(name: str, *columns: str, **options: Any) -> Adapter:
     """A set of `orig_*` columns, on the hub under its authors' accounts."""
     ids = (f"prometheus-eval/{name}", f"kaist-ai/{name}")
-    defaults: Any = {"names": _SCORED, "more": _rubric, "drop": _AGAIN, "ids": ids}
-    return Adapter(name, ("orig_instruction", *columns), **(defaults | options))
+    known: Any = {"names": _SCORED, "more": _rubric, "ids": ids}
+    return Adapter(name, ("orig_instruction", *columns), **known | options)
 
 
-def _mllm(kind: str, columns: Sequence[str], more: Any, id: str, **names: str) -> Adapter:
+def _mllm(kind: str, columns: Sequence, more: Any, **names: str) -> Adapter:
     """A part of MLLM-as-a-Judge (Dongping-Chen/MLLM-Judge, Dataset/)."""
     return Adapter(
         f"MLLM-as-a-Judge ({kind})",
         ("instruction", "image_path", *columns),
         {
-            "id": id,
             "images": "image_path",
             "instruction": "instruction",
             "category": "original_dataset",
             **names,
         },
         more,
-        ("id", "answer1", "answer2", "answers"),
         benchmark=f"mllm-judge-{kind}",
     )
 
@@ -255,6 +249,7 @@ def _llava(kind: str, *files: str) -> Adapter:
         "instruction": "text",
         "reference_answer": "answer",
         "context": "caption",
+        "category": "category",
     }
     return Adapter(
         f"LLaVA-Bench-{kind}",
@@ -283,7 +278,6 @@ ADAPTERS = (
         ("conversations",),
         {"images": "images image"},
         _conversation,
-        ("conversations",),
         ids=("lmms-lab/LLaVA-Critic-113k",),
         parts=("pointwise", "pairwise"),
     ),
@@ -292,21 +286,13 @@ ADAPTERS = (
         ("query", "response", "human_ranking"),
         {"images": "image", "instruction": "query"},
         _vl,
-        ("response", "human_ranking"),
         ids=("MMInstruction/VL-RewardBench",),
         split="test",
         benchmark="vl-rewardbench",
     ),
-    _mllm(
-        "score",
-        ["score_id", "answer"],
-        _nothing,
-        "score_id",
-        response="answer",
-        gold=_LABEL,
-    ),
-    _mllm("pair", ["answer1", "answer2"], _mllm_pair, "pair_id id", human=_LABEL),
-    _mllm("batch", ["answers"], _mllm_batch, "id", human=_LABEL),
+    _mllm("score", ["score_id", "answer"], None, id="score_id", response="answer", gold=_LABEL),
+    _mllm("pair", ["answer1", "answer2"], _mllm_pair, id="pair_id id", human=_LABEL),
+    _mllm("batch", ["answers"], _mllm_batch, id="id", human=_LABEL),
     _llava("Wild", "questions.jsonl", "answers_gpt4.jsonl", "context.jsonl"),
     _llava(  # haotian-liu/LLaVA playground/data/coco2014_val_qa_eval, llava/eval/table
         "COCO",

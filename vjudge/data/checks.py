@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from vjudge.data.load import check_pictures, rows_of
-from vjudge.data.schema import CollectionError, Fault, Problem, Row, id_of
+from vjudge.data.schema import CollectionError, Problem, Row, id_of, problems_of
 from vjudge.images import ImageError, Pictures
 from vjudge.records import criteria_of, is_missing, lowest_of, row_levels, rubric_faults, text_of
 
@@ -49,9 +49,9 @@ def validate(
         raise CollectionError("the collection has no rows; check split= and limit=")
     if sees_images:
         check_pictures(rows)
-    problems = list[Problem]()
-    unnamed = list[Problem]()
-    ids = set[str | None]()
+    problems: list = []
+    unnamed: list = []
+    ids: set = set()
     pictured = sees_images
     for index, (row, faults) in enumerate(rows.reads()):
         id = id_of(row)
@@ -67,16 +67,14 @@ def validate(
                 unnamed.append(Problem(index, id, "images", "is missing", _UNNAMED))
         ids.add(id)
         pictured = pictured or bool(row.get("images"))
-        problems += [Problem(index, id, *fault) for fault in faults]
+        problems += problems_of(index, id, faults)
     if pictured:  # where no row has a picture, none is missing
         problems += unnamed
     if problems:
         raise CollectionError.of_rows(problems, len(rows))
 
 
-def _row_faults(
-    row: Row, pair: bool, needs: Collection[str], pictures: Callable[[Any], Any]
-) -> list[Fault]:
+def _row_faults(row: Row, pair: bool, needs: Collection, pictures: Callable) -> list:
     faults = list(_text_faults(row, pair, needs))
     for position, source in enumerate(row.get("images") or ()):
         try:
@@ -87,7 +85,7 @@ def _row_faults(
     return faults + list(_rubric_faults(row, pair, needs))
 
 
-def _text_faults(row: Row, pair: bool, needs: Collection[str]) -> Iterator[Fault]:
+def _text_faults(row: Row, pair: bool, needs: Collection) -> Iterator:
     """Missing texts, and a preference that is none."""
     responses = ("response_a", "response_b") if pair else ("response",)
     for field in ("instruction", *responses):
@@ -105,7 +103,7 @@ def _text_faults(row: Row, pair: bool, needs: Collection[str]) -> Iterator[Fault
         yield "preference", f"{preference!r} is not one of a, b and tie", _CORRECT
 
 
-def _rubric_faults(row: Row, pair: bool, needs: Collection[str]) -> Iterator[Fault]:
+def _rubric_faults(row: Row, pair: bool, needs: Collection) -> Iterator:
     """What keeps the rubric from being one, and scores that lie off it."""
     try:
         lowest = lowest_of(row)
@@ -130,6 +128,6 @@ def _rubric_faults(row: Row, pair: bool, needs: Collection[str]) -> Iterator[Fau
         scores = set(cell if isinstance(cell, list) else [cell]) - {None}
         off = [score for score in scores if score < min(described) or score > max(described)]
         if off:
-            listed = ", ".join(f"{score:g}" for score in sorted(off))
+            listed = ", ".join(map("{:g}".format, sorted(off)))
             what = f"{listed} is off the rubric ({min(described)}-{max(described)})"
             yield field, what, _CORRECT

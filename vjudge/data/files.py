@@ -15,11 +15,11 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from vjudge.data.adapters import ADAPTERS, llava_bench_rows
 from vjudge.data.schema import CollectionError, check_names
 
-SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
-_SPLITS = {"train", "validation", "valid", "val", "dev", "test"}
+SUFFIXES = ".jsonl .json .csv .tsv .parquet".split()
+_SPLITS = "train validation valid val dev test".split()
 
 
-def parts_of(path: Path) -> dict[str, Any]:
+def parts_of(path: Path) -> dict:
     """What a file or a folder holds, by split; "" is the name of what has none."""
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
         saved = datasets.load_from_disk(str(path))
@@ -28,7 +28,7 @@ def parts_of(path: Path) -> dict[str, Any]:
         return {"": path}
     for adapter in ADAPTERS:
         if adapter.files and (path / adapter.files[0]).is_file():
-            tables = [rows_of_file(path / name) for name in adapter.files]
+            tables = map(rows_of_file, map(path.joinpath, adapter.files))
             return {adapter.name: llava_bench_rows(tables)}
     parts = {file.stem: file for file in sorted(path.iterdir()) if file.suffix.lower() in SUFFIXES}
     if not parts:
@@ -59,14 +59,19 @@ def rows_of_file(path: Path) -> Any:
     suffix = path.suffix.lower()
     try:
         if suffix == ".parquet":
-            return datasets.Dataset(datasets.table.InMemoryTable(pq.read_table(path)))
+            return datasets.Dataset(pq.read_table(path))
         return _csv_rows(path) if suffix in (".csv", ".tsv") else _json_rows(path)
     except (ValueError, csv.Error, RecursionError) as error:
         what = f"{str(path)!r} is not a sound {suffix[1:]} file in UTF-8 ({error}); repair it"
         raise CollectionError(what) from error
 
 
-def _json_rows(path: Path) -> list[Any]:
+# Text files are read by the standard library, row by row as they stand: `datasets` and pandas give
+# twin columns new names, shift a line of one cell too many, make 7 of "007", 1.0 of 1 and nothing
+# of "NA", and of a bad line, or a row that is no object, name neither line nor row.
+
+
+def _json_rows(path: Path) -> list:
     """The entries of an array, or of one object a line, as some published .json files are."""
     text = path.read_text(encoding="utf-8-sig")
     if text.lstrip().startswith("["):
@@ -82,7 +87,7 @@ def _json_rows(path: Path) -> list[Any]:
     return rows
 
 
-def _csv_rows(path: Path) -> list[Any]:
+def _csv_rows(path: Path) -> list:
     """The rows of a table, separated by comma, semicolon or tab; an empty cell is missing."""
     csv.field_size_limit(2**31 - 1)
     with path.open(encoding="utf-8-sig", newline="") as file:

@@ -22,17 +22,16 @@ from vjudge.data.files import SUFFIXES, chosen, parts_of, rows_of_file
 from vjudge.data.rows import Cells, Rows, canonical_row, cells_of, frame_rows
 from vjudge.data.schema import (
     CollectionError,
-    Fault,
-    Problem,
     features_of,
     id_of,
+    problems_of,
 )
 from vjudge.records import NAN
 
 _EMPTY = {"human_scores": [], "ranks": [], "gold": NAN}  # in place of None
 # Where a published set's pictures may stand, seen from its file's folder; the first one that is
 # there is taken.
-_FOLDERS = (".", "images", "image", "val2014", "data", "..", "../image")
+_FOLDERS = ". images image val2014 data .. ../image".split()
 
 
 def rows_of(items: Any) -> Rows:
@@ -77,8 +76,9 @@ def check_pictures(items: Any) -> None:
         CollectionError: no column names a picture; it says which column looks like it.
     """
     rows = rows_of(items)
-    if any(row.get("images") is not None for row, _ in rows.reads()):
-        return
+    for row, _ in rows.reads():
+        if row.get("images") is not None:
+            return
     raise CollectionError(
         "this judge looks at pictures, and no column names one (the columns are"
         f" {', '.join(rows.columns)}): add a column with paths, or rename yours to `images`; an"
@@ -124,8 +124,10 @@ def load_collection(
     5
     """
     if not isinstance(name_or_path, str | Path):
-        what = f"a collection has a name or a path, not a {type(name_or_path).__name__}"
-        raise CollectionError(f"{what}; for rows or a frame call vjudge.data.canonical")
+        raise CollectionError(
+            f"a collection has a name or a path, not a {type(name_or_path).__name__}; for rows or a"
+            " frame call vjudge.data.canonical"
+        )
     name = str(name_or_path)
     if name == "scenes":
         return canonical(scenes.rows(split, limit, seed))
@@ -134,30 +136,24 @@ def load_collection(
     path = Path(name).expanduser()
     if path.exists():
         return _load_path(path, split, limit, schema)
-    sets: dict[str, Adapter] = {}
+    names: list = []
     for adapter in ADAPTERS:
-        sets |= dict.fromkeys(adapter.ids, adapter)
-    if name in sets:
-        return _fetch(name, sets[name], split, limit, revision)
+        names += adapter.ids
+        if name in adapter.ids:
+            return _fetch(name, adapter, split, limit, revision)
     raise CollectionError(
         f"unknown collection {name!r}: no such name, and no such file or folder seen from"
-        f" {str(Path.cwd())!r}. Names: scenes, photos, {', '.join(sets)}. Files:"
+        f" {str(Path.cwd())!r}. Names: scenes, photos, {', '.join(names)}. Files:"
         f" {', '.join(SUFFIXES)}, or from datasets.save_to_disk. Of another hub data set, pass what"
         " datasets.load_dataset returns to vjudge.data.canonical"
     )
 
 
-def canonical(
-    rows: Iterable[Mapping[str, Any]],
-    *,
-    folder: str | Path | None = None,
-    schema: str | None = None,
-) -> datasets.Dataset:
+def canonical(rows: Any, *, schema: str | None = None) -> datasets.Dataset:
     """Bring rows into a data set of the canonical columns.
 
     Args:
         rows: what `rows_of` takes, in the canonical columns or in those of a published set.
-        folder: relative image paths count from it.
         schema: as for `load_collection`.
 
     Returns:
@@ -167,7 +163,7 @@ def canonical(
     Raises:
         CollectionError: see `load_collection`.
     """
-    return _collect(rows, Path(folder) if folder else None, schema=schema)
+    return _collect(rows, None, schema=schema)
 
 
 def origin(items: Any) -> Cells:
@@ -178,11 +174,9 @@ def origin(items: Any) -> Cells:
     """
     if not isinstance(items, datasets.Dataset):
         return {}
-    try:
-        facts = json.loads(items.info.description)
-    except ValueError:  # of another's description
-        return {}
-    return dict(facts)
+    with suppress(ValueError):  # of another's description
+        return dict(json.loads(items.info.description))
+    return {}
 
 
 def _record(items: datasets.Dataset, **facts: Any) -> datasets.Dataset:
@@ -246,7 +240,7 @@ def _collect(
     limit: int | None = None,
     adapter: Adapter | None = None,
     schema: str | None = None,
-    names: Sequence[str] = (),
+    names: Sequence = (),
 ) -> datasets.Dataset:
     """As `canonical`; `names` of split, file and folder tell sets of the same columns apart."""
     if isinstance(rows, datasets.Dataset):
@@ -254,38 +248,55 @@ def _collect(
         if features_of(rows.column_names).items() <= rows.features.items():
             return rows
     source = rows_of(rows)
-    n_rows = len(range(len(source))[:limit])
-    adapter = adapter or adapter_of(source.as_given(0, n_rows), names, schema)
-    table: list[Cells] = []
-    problems: list[Problem] = []
-    ids = Counter[str]()
-    outside: list[str] = []
-    for index, given in enumerate(source.as_given(0, n_rows)):
-        cells, faults = adapter.read(given) if adapter else canonical_row(given)
-        if folder is not None and not faults:
-            faults = _set_beside(cells, folder, _FOLDERS if adapter else (".",), outside)
-        id = id_of(cells) or str(index)
+    adapter = adapter or adapter_of(source.columns, names, schema)
+    readings = _read(itertools.islice(source.as_given(), limit), adapter, folder)
+
+    # 1) the bad rows of one's own collection are refused, those of a published set keep the reason
+    table: list = []
+    problems: list = []
+    n_bad = 0
+    for cells, faults in readings:
         if faults:
-            problems += [Problem(index, id, *fault) for fault in faults]
-            cells = {"fault": "; ".join(f"{field}: {what}" for field, what, _ in faults)}
-        ids[id] += 1
-        if adapter and ids[id] > 1:  # published ids repeat
-            id = f"{id}#{ids[id]}"
-        table.append(cells | {"id": id, "group": cells.get("group") or id})
-    n_bad = len({problem.index for problem in problems})
-    if n_bad and (adapter is None or n_bad == n_rows):
-        raise CollectionError.of_rows(problems, n_rows)
+            n_bad += 1
+            problems += problems_of(len(table), cells["id"], faults)
+            reason = "; ".join(f"{field}: {what}" for field, what, _ in faults)
+            cells = {"id": cells["id"], "fault": reason}
+        table.append(cells)
+    if n_bad and (adapter is None or n_bad == len(table)):
+        raise CollectionError.of_rows(problems, len(table))
+
+    # 2) an id and a group for each row
+    ids = Counter[str]()
+    for cells in table:
+        ids[cells["id"]] += 1
+        if adapter and ids[cells["id"]] > 1:  # published ids repeat
+            cells["id"] += f"#{ids[cells['id']]}"
+        cells["group"] = cells.get("group") or cells["id"]
+    items = _dataset(table)
+    if adapter is None:
+        return items
+    return _described(items, adapter, table)
+
+
+def _read(given: Iterable, adapter: Adapter | None, folder: Path | None) -> list:
+    """Canonical rows, their pictures' paths from the folder on, and what is wrong with each."""
+    roots = _FOLDERS if adapter else ["."]
+    read = adapter.read if adapter else canonical_row
+    readings = []
+    outside: list = []
+    for index, row in enumerate(given):
+        cells, faults = read(row)
+        if folder is not None and not faults:
+            faults = _set_beside(cells, folder, roots, outside)
+        readings.append((cells | {"id": id_of(cells) or str(index)}, faults))
     if outside and adapter is None:
         where = f"outside of the folder {str(folder)!r}, such as {outside[0]!r}"
         what = f"{len(outside)} pictures stand {where}: see that they are the right ones"
-        warnings.warn(what, stacklevel=3)
-    items = _dataset(table)
-    return _described(items, adapter, table) if adapter else items
+        warnings.warn(what, stacklevel=5)
+    return readings
 
 
-def _set_beside(
-    cells: Cells, folder: Path, roots: Sequence[str], outside: list[str]
-) -> list[Fault]:
+def _set_beside(cells: Cells, folder: Path, roots: Sequence, outside: list) -> list:
     """Have relative paths of pictures count from a folder, which they must not lead out of.
 
     They may stand beside the folder, as in published sets; those are added to `outside`.
@@ -312,33 +323,28 @@ def _set_beside(
     return []
 
 
-def _dataset(table: list[Cells]) -> datasets.Dataset:
-    """The canonical columns of the rows' kind, then the further ones."""
-    names = list(itertools.chain.from_iterable(table))
+def _dataset(table: list) -> datasets.Dataset:
+    """The canonical columns of the rows' kind, then the further ones, as text where types mix."""
+    names = dict.fromkeys(itertools.chain.from_iterable(table))
     kind = features_of(names)
     columns = []
-    for name in dict.fromkeys([*kind, *names]):
+    for name in kind | names:
         values = []
         for cells in table:
             cell = cells.get(name)
             values.append(_EMPTY.get(name) if cell is None else cell)
-        columns.append(_column(name, values, kind))
+        known = None
+        if name in kind:
+            known = datasets.Features({name: kind[name]})
+        try:
+            columns.append(datasets.Dataset.from_dict({name: values}, known))
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            texts = [None if cell is None else str(cell) for cell in values]
+            columns.append(datasets.Dataset.from_dict({name: texts}))
     return datasets.concatenate_datasets(columns, axis=1)
 
 
-def _column(name: str, values: list[Any], kind: datasets.Features) -> datasets.Dataset:
-    """A column of its type; a further one as it is, as text where its types mix."""
-    known = None
-    if name in kind:
-        known = datasets.Features({name: kind[name]})
-    try:
-        return datasets.Dataset.from_dict({name: values}, known)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        texts = [None if cell is None else str(cell) for cell in values]
-        return datasets.Dataset.from_dict({name: texts})
-
-
-def _described(items: datasets.Dataset, adapter: Adapter, table: list[Cells]) -> datasets.Dataset:
+def _described(items: datasets.Dataset, adapter: Adapter, table: list) -> datasets.Dataset:
     """A published set with its name, and a warning that counts its unreadable rows."""
     reasons = Counter(cells["fault"] for cells in table if cells.get("fault"))
     if reasons:

@@ -7,20 +7,18 @@ only what is said of them.
 from __future__ import annotations
 
 import hashlib
-import json
 from importlib import resources, util
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from vjudge.data.files import rows_of_file
 from vjudge.images import ImageError
 
 
-def lines(name: str) -> list[dict[str, Any]]:
+def lines(name: str) -> list:
     """The lines of a file of `assets/photos`."""
-    text = resources.files("vjudge").joinpath("assets", "photos", name).read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
+    return rows_of_file(Path(str(resources.files("vjudge") / "assets" / "photos" / name)))
 
 
 def file_of(photo: dict[str, str]) -> Path:
@@ -40,10 +38,7 @@ def file_of(photo: dict[str, str]) -> Path:
     return file
 
 
-def rows(
-    split: str | None = None,
-    limit: int | None = None,
-) -> list[dict[str, Any]]:
+def rows(split: str | None = None, limit: int | None = None) -> list:
     """The rows of photos: three cases a photograph, five responses a case in random order.
 
     A case has one response for each score; `group` is the photograph. Further columns: `aspect` (of
@@ -60,19 +55,16 @@ def rows(
     made = []
     for number, cells in enumerate(lines("texts.jsonl")):
         photo = photos[cells.pop("photo")]
-        texts = {name: cells.pop(name) for name in ("responses", "feedback", "fault_shows_in")}
+        cells["response"] = cells.pop("responses")
+        cells["gold"] = [1.0, 2.0, 3.0, 4.0, 5.0]
         cells["images"] = [{"bytes": None, "path": str(file_of(photo))}]
         cells |= {"human_scores": [], "group": f"photos-{photo['name']}"}
         cells["credit"] = photo["credit"]
-        order = np.random.default_rng(number).permutation(len(texts["responses"]))
+        cells["fault_shows_in"] = cells.pop("fault_shows_in")
+        order = np.random.default_rng(number).permutation(5)
         for place, level in enumerate(order.tolist()):
-            row = {
-                "id": f"{cells['group']}-{number % 3}-{place}",
-                **cells,
-                "response": texts["responses"][level],
-                "feedback": texts["feedback"][level],
-                "fault_shows_in": texts["fault_shows_in"][level],
-                "gold": level + 1.0,
-            }
+            row = {"id": f"{cells['group']}-{number % 3}-{place}", **cells}
+            for name in ("response", "feedback", "fault_shows_in", "gold"):
+                row[name] = cells[name][level]
             made.append(row)
     return made[:limit]

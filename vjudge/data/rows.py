@@ -20,12 +20,11 @@ from PIL import Image
 from vjudge.data.schema import (
     CollectionError,
     Fault,
-    Problem,
-    Row,
     check_names,
     columns_of,
     id_of,
     plain,
+    problems_of,
 )
 from vjudge.images import ImageError, Picture, image_bytes
 from vjudge.records import NAN, Item, Pair, anchors_of, as_score, brief, criteria_of, is_missing
@@ -35,7 +34,7 @@ BLOCK = 32  # rows of a data set that stand in memory with their pictures
 _BASE64 = re.compile(r"(?:/9j/|iVBORw0KGgo|R0lGOD|UklGR)[A-Za-z0-9+/\s]{60,}={0,2}\s*")
 _ABSENT = ("none", "nan", "na", "n/a")  # how a rater's missing score is written
 
-Cells = dict[str, Any]
+Cells = dict
 Reading = tuple[Cells, list[Fault]]  # a canonical row, and what is wrong with it
 
 
@@ -59,7 +58,7 @@ def ratings(cell: Any) -> list[float]:
         if re.search("[;|]", text):
             cell = re.split("[;|]", text.replace(",", "."))
         else:
-            cell = re.split(r"[\s,]+", text) if text else []
+            cell = text.replace(",", " ").split()
     if cell is None:
         return []
     scores = cell if isinstance(cell, list) else [cell]
@@ -107,7 +106,7 @@ def _list_in(cell: Any) -> Any:
     return cell
 
 
-def _pictures(cell: Any) -> list[Any] | None:
+def _pictures(cell: Any) -> list | None:
     """A cell's pictures, each as `open_image` takes it; [] for none on purpose, None if unsaid."""
     if isinstance(cell, (str, os.PathLike)):
         cell = _picture_text(os.fspath(cell).strip())
@@ -116,19 +115,16 @@ def _pictures(cell: Any) -> list[Any] | None:
             cell = _pixels(np.asarray(cell))
     if isinstance(cell, np.ndarray) and cell.dtype.kind in "OUS":
         cell = cell.tolist()
-    if isinstance(cell, np.ndarray):
-        return list(cell) if cell.ndim == 4 else [cell]
     if isinstance(cell, list | tuple):
-        pictures: list[Any] = []
+        pictures: list = []
         for part in cell:
             pictures += _pictures(part) or [part]
         return pictures
-    if isinstance(cell, Mapping):
-        named = cell.get("bytes") is not None or not is_missing(cell.get("path"))
-        return [cell] if named else None
-    if is_missing(cell) or cell == "":
+    if isinstance(cell, Mapping) and cell.get("bytes") is None and is_missing(cell.get("path")):
         return None
-    if not isinstance(cell, (str, bytes, Image.Image)):
+    if is_missing(cell) or isinstance(cell, str) and not cell:
+        return None
+    if not isinstance(cell, (str, bytes, Mapping, np.ndarray, Image.Image)):
         raise ValueError(f"a picture cannot be of type {type(cell).__name__}")
     return [cell]
 
@@ -149,15 +145,11 @@ def _pixels(array: np.ndarray) -> np.ndarray:
     return array
 
 
-_READERS: dict[str, Callable[[Any], Any]] = {
+_TEXT_COLUMNS = ("instruction response response_a response_b reference_answer feedback").split()
+_READERS: dict[str, Callable] = {
+    **dict.fromkeys(_TEXT_COLUMNS, _text),
     "id": _name,
     "group": _name,
-    "instruction": _text,
-    "response": _text,
-    "response_a": _text,
-    "response_b": _text,
-    "reference_answer": _text,
-    "feedback": _text,
     "criteria": _criteria,
     "descriptions": _levels,
     "responses": _texts,
@@ -183,7 +175,7 @@ def canonical_row(row: Any) -> Reading:
     if not isinstance(row, Mapping):
         what = f"is a {type(row).__name__}"
         return {}, [("row", what, "write one object with named columns for each row")]
-    faults = list[Fault]()
+    faults: list = []
     cells: Cells = {}
     pictured: Cells = {}  # the pictures by column
     for name, column in columns_of(tuple(row)).items():
@@ -208,36 +200,41 @@ def canonical_row(row: Any) -> Reading:
 
 def _flatten_rubric(cells: Cells) -> None:
     """Write anchors and named criteria into columns of one type, as a `datasets.Dataset` needs."""
-    levels = cells.get("descriptions")
-    if isinstance(levels, dict):
-        cells["descriptions"] = list(levels.values())
-        cells["anchors"] = list(levels)
-    criteria = cells.get("criteria")
-    if isinstance(criteria, list | Mapping):
-        cells["criteria"], named = criteria_of(criteria)
+    if isinstance(cells.get("descriptions"), dict):
+        cells["anchors"] = list(cells["descriptions"])
+        cells["descriptions"] = list(cells["descriptions"].values())
+    if isinstance(cells.get("criteria"), list | Mapping):
+        cells["criteria"], named = criteria_of(cells["criteria"])
         cells["named_criteria"] = [one.as_cells() for one in named]
 
 
-def _add_pictures(cells: Cells, pictured: Cells) -> list[Fault]:
+def _add_pictures(cells: Cells, pictured: Mapping) -> list:
     """Put the pictures, and the group that they name, into a row's cells."""
-    said = {name: found for name, found in pictured.items() if found is not None}
-    given = {name: found for name, found in said.items() if found}
-    pictures: Any = next(iter((given or said).values()), None)
     faults = []
-    for name, found in given.items():
-        if len(found) != len(pictures) or any(map(_differ, pictures, found)):
-            what = f"this row's columns `{next(iter(given))}` and `{name}` name different pictures"
+    first = None
+    cells["images"] = None
+    for name, found in pictured.items():
+        if found and first is None:
+            first = name
+            cells["images"] = found
+        elif found and not _alike(cells["images"], found):
+            what = f"this row's columns `{first}` and `{name}` name different pictures"
             faults.append(("images", what, "keep one of the columns"))
-    cells["images"] = pictures
+        elif found == []:  # none on purpose
+            cells["images"] = cells["images"] or []
     if not cells.get("group"):
-        keys = [_key(picture) for picture in pictures or ()]
-        cells["group"] = " ".join(filter(None, keys)) or None
+        cells["group"] = " ".join(filter(None, map(_key, cells["images"] or ()))) or None
     return faults
 
 
-def _differ(one: Any, other: Any) -> bool:
-    """Whether two pictures differ, as far as two paths or two files tell."""
-    return isinstance(one, str) == isinstance(other, str) and _key(one) != _key(other)
+def _alike(some: list, others: list) -> bool:
+    """Whether two columns may name the same pictures, as far as two paths or two files tell."""
+    if len(some) != len(others):
+        return False
+    for one, other in zip(some, others, strict=True):
+        if isinstance(one, str) == isinstance(other, str) and _key(one) != _key(other):
+            return False
+    return True
 
 
 def _key(picture: Any) -> str:
@@ -245,26 +242,24 @@ def _key(picture: Any) -> str:
     data = getattr(picture, "filename", None) or picture  # of an image that Pillow opened
     if isinstance(data, Mapping):
         data = data.get("bytes") or data.get("path")
-    if isinstance(data, str):
-        return data
     if isinstance(data, bytes):
         return hashlib.sha256(data).hexdigest()[:16]
     with suppress(ImageError):  # who opens it names what is wrong with it
-        return Picture(data).key[-16:]
+        return data if isinstance(data, str) else Picture(data).key[-16:]
     return ""
 
 
 # -- many rows
 
 
-class Rows(Sequence[Row]):
+class Rows(Sequence):
     """Canonical rows, read when asked for, images undecoded, numbered where none has an id.
 
     Raises:
         CollectionError: when read, a row that cannot be canonical.
     """
 
-    def __init__(self, source: datasets.Dataset | list[Any]) -> None:
+    def __init__(self, source: datasets.Dataset | list) -> None:
         if isinstance(source, datasets.Dataset):
             source = with_image(source).with_format("arrow")
             names = source.column_names
@@ -280,28 +275,28 @@ class Rows(Sequence[Row]):
         place = range(len(self))[index]
         return next(self._sound(place, place + 1))
 
-    def __iter__(self) -> Iterator[Row]:
-        return self._sound(0, len(self))
+    def __iter__(self) -> Iterator:
+        return self._sound()
 
-    def as_given(self, start: int, stop: int) -> Iterator[Any]:
+    def as_given(self, start: int = 0, stop: int | None = None) -> Iterator:
         """The rows as they were given, a block of a data set at a time."""
+        stop = len(self) if stop is None else stop
         for first in range(start, stop, BLOCK):
             block = self._source[first : min(first + BLOCK, stop)]
             yield from block if isinstance(block, list) else block.to_pylist()
 
     def reads(self, start: int = 0, stop: int | None = None) -> Iterator[Reading]:
         """Every row and its faults, as `canonical_row` gives them."""
-        rows = self.as_given(start, len(self) if stop is None else stop)
-        for index, row in enumerate(rows, start):
+        for index, row in enumerate(self.as_given(start, stop), start):
             cells, faults = canonical_row(row)
             if "id" not in self.columns:
                 cells = {"id": str(index)} | cells
             yield cells, faults
 
-    def _sound(self, start: int, stop: int) -> Iterator[Row]:
+    def _sound(self, start: int = 0, stop: int | None = None) -> Iterator:
         for index, (row, faults) in enumerate(self.reads(start, stop), start):
             if faults:
-                problems = [Problem(index, id_of(row), *fault) for fault in faults]
+                problems = problems_of(index, id_of(row), faults)
                 raise CollectionError.of_rows(problems, len(self))
             yield row
 
@@ -323,7 +318,7 @@ def with_image(table: datasets.Dataset) -> datasets.Dataset:
     return table
 
 
-def frame_rows(frame: pd.DataFrame) -> list[Cells]:
+def frame_rows(frame: pd.DataFrame) -> list:
     """The rows of a frame, whose ids may stand in its index."""
     if "id" in frame.index.names and "id" not in frame.columns:
         frame = frame.reset_index("id")

@@ -16,7 +16,7 @@ import json
 import math
 from importlib import resources
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw
@@ -31,11 +31,11 @@ COLOURS = {
     "pink": "#fa96c3",
     "black": "#1e1e22",
 }
-SHAPES = ("circle", "square", "triangle", "star", "cross", "diamond", "heart", "ring")
+SHAPES = tuple("circle square triangle star cross diamond heart ring".split())
 SIZES = {"small": 0.42, "medium": 0.64, "large": 0.92}  # width of a thing as a share of its cell
 PLACES = tuple("top-left top top-right left middle right bottom-left bottom bottom-right".split())
 NUMBERS = tuple("zero one two three four five six seven eight nine".split())
-WRONG_COUNTS = ("None", "One", "Two", "Three", "Four")
+WRONG_COUNTS = tuple("None One Two Three Four".split())
 N_IMAGES = {"train": 1_000, "validation": 100, "test": 120}
 SPLITS = tuple(N_IMAGES)
 IMAGE_SIZE = 192  # pixels, width and height
@@ -46,9 +46,8 @@ REFERENCE_RATE = 0.5  # share of cases with a reference answer
 OVERLAP_RATE = 0.1  # share of reference answers that also speak of one of the response's claims
 
 Rng = np.random.Generator
-Row = dict[str, Any]
 _FILE = resources.files("vjudge").joinpath("assets", "scenes.json")
-_ASSET: dict[str, Any] = json.loads(_FILE.read_text(encoding="utf-8"))
+_ASSET: dict = json.loads(_FILE.read_text(encoding="utf-8"))
 _LEVELS: list[list[str]] = _ASSET["levels"]
 _OUTLINES = {shape: np.array(corners) for shape, corners in _ASSET["outlines"].items()}
 """The corners of every shape but circle and ring, inside the unit circle, y downwards."""
@@ -76,8 +75,8 @@ class Scene(NamedTuple):
     """The things of one picture, and the two colours and two shapes that are counted."""
 
     things: tuple[Thing, ...]
-    counted: tuple[str, ...]  # each count is uniform on 1-4
-    seed: tuple[int, ...]
+    counted: tuple  # each count is uniform on 1-4
+    seed: tuple
 
     def at(self, place: str) -> Thing | None:
         """The thing at `place`, or None where the cell is empty."""
@@ -110,7 +109,7 @@ def sample(split: str, *seed: int) -> Scene:
     """Sample the scene of `split` that belongs to `seed` (any number of non-negative integers)."""
     index = SPLITS.index(split)
     rng = np.random.default_rng([*seed, index])
-    combinations: list[tuple[int, int, int]] = []
+    combinations: list = []
     while not combinations:
         # Of colours, then of shapes: two that are counted, and how many things have each.
         pairs = []
@@ -126,26 +125,26 @@ def sample(split: str, *seed: int) -> Scene:
             more = rng.choice(others, size=n - count.sum())
             words.append([*np.repeat(pair, count), *more])
         combinations = _arrange(rng, words[1], words[0], index)
-    colours = tuple(COLOURS)
-    sizes = tuple(SIZES)
+    colours = np.array(list(COLOURS))
+    shapes = np.array(SHAPES)
+    sizes = list(SIZES)
     things = []
     for shape, colour, place in combinations:
         size = sizes[rng.integers(3)]
-        things.append(Thing(SHAPES[shape], colours[colour], size, PLACES[place]))
-    counted = [colours[word] for word in pairs[0]]
-    counted += [SHAPES[word] for word in pairs[1]]
+        things.append(Thing(SHAPES[shape], str(colours[colour]), size, PLACES[place]))
+    counted = [*colours[pairs[0]].tolist(), *shapes[pairs[1]].tolist()]
     return Scene(tuple(things), tuple(counted), (*seed, index))
 
 
 def _arrange(
     rng: Rng,
-    shapes: list[int],
-    colours: list[int],
+    shapes: list,
+    colours: list,
     split: int,
-) -> list[tuple[int, int, int]]:
+) -> list:
     """Pair shapes, colours and places by the split's rule; empty where the order hit a dead end."""
     places = rng.permutation(len(PLACES)).tolist()
-    combinations: list[tuple[int, int, int]] = []
+    combinations = []
     while shapes:
         table = _SPLIT_OF[np.ix_(shapes, colours, places)]
         options = np.argwhere(table == split)
@@ -173,22 +172,20 @@ def draw(scene: Scene) -> Image.Image:
         row, column = divmod(PLACES.index(thing.place), 3)
         radius = SIZES[thing.size] * cell / 2
         slack = max(cell / 2 - radius * 1.08, 0.0) * 0.5
-        middle = (np.array([column, row]) + 0.5) * cell
-        x, y = middle + rng.uniform(-slack, slack, size=2)
+        middle = (np.array([column, row]) + 0.5) * cell + rng.uniform(-slack, slack, size=2)
         turn = math.radians(rng.uniform(-10, 10))
         colour = np.array(ImageColor.getrgb(COLOURS.get(thing.colour, thing.colour)))
         ink = tuple(np.clip(colour + rng.integers(-10, 11, size=3), 0, 255).tolist())
         if thing.shape == "circle":
-            pen.circle((x, y), radius, fill=ink)
+            pen.circle(tuple(middle), radius, fill=ink)
         elif thing.shape == "ring":
-            pen.circle((x, y), radius, outline=ink, width=max(2, round(radius * 0.42)))
+            width = max(2, round(radius * 0.42))
+            pen.circle(tuple(middle), radius, outline=ink, width=width)
         else:
-            rotation = [
-                [math.cos(turn), -math.sin(turn)],
-                [math.sin(turn), math.cos(turn)],
-            ]
-            corners = _OUTLINES[thing.shape] @ np.array(rotation).T * radius + (x, y)
-            pen.polygon([tuple(corner) for corner in corners], fill=ink)
+            cos = math.cos(turn)
+            sin = math.sin(turn)
+            corners = _OUTLINES[thing.shape] @ [[cos, sin], [-sin, cos]] * radius + middle
+            pen.polygon(corners.flatten().tolist(), fill=ink)
     return image.reduce(2)
 
 
@@ -203,7 +200,7 @@ class Claim(NamedTuple):
     seen: str
 
 
-def rubric(aspect: SimpleNamespace, variant: int) -> tuple[str, list[str]]:
+def rubric(aspect: SimpleNamespace, variant: int) -> tuple[str, list]:
     """Criteria and the five level descriptions, lowest first, of one of the aspect's rubrics."""
     place = variant + list(ASPECTS).index(aspect.name)
     levels = _LEVELS[place % len(_LEVELS)]
@@ -213,7 +210,7 @@ def rubric(aspect: SimpleNamespace, variant: int) -> tuple[str, list[str]]:
 
 def statement(
     aspect: SimpleNamespace,
-    claims: list[Claim],
+    claims: list,
     wording: int,
 ) -> str:
     """Claims as a numbered answer in one of the aspect's wordings.
@@ -229,12 +226,12 @@ def statement(
     return " ".join(parts)
 
 
-def n_wrong(claims: list[Claim]) -> int:
+def n_wrong(claims: list) -> int:
     """How many claims are wrong: the true score of a response is 5 less these."""
     return sum(claim.said != claim.seen for claim in claims)
 
 
-def feedback(claims: list[Claim]) -> str:
+def feedback(claims: list) -> str:
     """Feedback on claims: each one against the picture, then how many are wrong."""
     parts = []
     for i, claim in enumerate(claims, start=1):
@@ -244,17 +241,12 @@ def feedback(claims: list[Claim]) -> str:
     return " ".join(parts)
 
 
-def truths(
-    scene: Scene,
-    aspect: str,
-    rng: Rng,
-) -> tuple[list[Claim], list[Claim]]:
+def truths(scene: Scene, aspect: str, rng: Rng) -> tuple[list, list]:
     """True claims for a response (four) and for a reference answer (two to four others)."""
-    keys = [thing.place for thing in scene.things]
     if aspect in ("count", "presence"):
         keys = _words(scene, aspect, rng)
     else:
-        keys = [keys[i] for i in rng.permutation(len(keys))]
+        keys = rng.permutation([thing.place for thing in scene.things]).tolist()
     claims = []
     for key in keys[: 2 * N_CLAIMS]:
         seen = scene.shows(aspect, key)
@@ -262,18 +254,22 @@ def truths(
     return claims[:N_CLAIMS], claims[N_CLAIMS:]
 
 
-def _words(scene: Scene, aspect: str, rng: Rng) -> list[str]:
+def _words(scene: Scene, aspect: str, rng: Rng) -> list:
     """Colours and shapes in the order in which claims speak of them."""
     words = [*COLOURS, *SHAPES]
     if aspect == "presence":
         rng.shuffle(words)
-    shown = [word for word in words if scene.shows("presence", word) == "present"]
-    hidden = [word for word in words if word not in shown]
-    keys: list[str] = []
+    shown = []
+    hidden = []
+    for word in words:
+        if scene.shows("presence", word) == "present":
+            shown.append(word)
+        else:
+            hidden.append(word)
+    keys: list = []
     if aspect == "count":  # the scene's counted words, then other words, the shown ones first
-        counted = list(scene.counted)
-        others = [word for word in shown if word not in counted]
-        for part in (counted, others, hidden):
+        others = [word for word in shown if word not in scene.counted]
+        for part in (list(scene.counted), others, hidden):
             rng.shuffle(part)
             keys += part
         return keys
@@ -309,7 +305,7 @@ def falsify(
 # -- rows
 
 
-def case(scene: Scene, aspect_name: str, rng: Rng) -> list[Row]:
+def case(scene: Scene, aspect_name: str, rng: Rng) -> list:
     """The five rows of one case, scores 1-5 in random order, without `id`, `images` and `group`."""
     aspect = ASPECTS[aspect_name]
     mine, others = truths(scene, aspect_name, rng)
@@ -325,7 +321,7 @@ def case(scene: Scene, aspect_name: str, rng: Rng) -> list[Row]:
     rows = []
     for count in rng.permutation(N_CLAIMS + 1):
         wrong = rng.choice(N_CLAIMS, size=count, replace=False)
-        claims: list[Claim] = []
+        claims: list = []
         for i, claim in enumerate(mine):
             said = claim
             if i in wrong:
@@ -334,24 +330,21 @@ def case(scene: Scene, aspect_name: str, rng: Rng) -> list[Row]:
                 # An empty place was taken twice: keep to the claim's own place.
                 said = falsify(scene, "shape", claim, rng)
             claims.append(said)
-        row = {
-            "instruction": instruction,
-            "reference_answer": reference,
-            "criteria": criteria,
-            "descriptions": descriptions,
-            "response": statement(aspect, claims, wording),
-            "gold": 5.0 - n_wrong(claims),
-            "feedback": feedback(claims),
-        }
-        rows.append(row)
+        rows.append(
+            {
+                "instruction": instruction,
+                "reference_answer": reference,
+                "criteria": criteria,
+                "descriptions": descriptions,
+                "response": statement(aspect, claims, wording),
+                "gold": 5.0 - n_wrong(claims),
+                "feedback": feedback(claims),
+            }
+        )
     return rows
 
 
-def rows_of(
-    split: str,
-    index: int,
-    seed: int = 0,
-) -> tuple[Scene, list[Row]]:
+def rows_of(split: str, index: int, seed: int = 0) -> tuple[Scene, list]:
     """Scene number `index` of a split and the rows of its cases, each about another aspect."""
     scene = sample(split, seed, index)
     rng = np.random.default_rng([seed, index, SPLITS.index(split), 1])
@@ -360,8 +353,7 @@ def rows_of(
     aspects = rng.choice(list(ASPECTS), size=CASES_PER_IMAGE, replace=False)
     for i, aspect in enumerate(aspects):
         for j, row in enumerate(case(scene, str(aspect), rng)):
-            row = {"id": f"{group}-{i}-{j}", **row, "human_scores": [], "group": group}
-            rows.append(row)
+            rows.append({"id": f"{group}-{i}-{j}", **row, "human_scores": [], "group": group})
     return scene, rows
 
 
@@ -369,7 +361,7 @@ def rows(
     split: str | None = None,
     limit: int | None = None,
     seed: int = 0,
-) -> list[Row]:
+) -> list:
     """Make the collection's rows, 10 a picture.
 
     Args:
@@ -389,12 +381,12 @@ def rows(
         raise ValueError(f"scenes has no split {split!r}; take one of {', '.join(SPLITS)}")
     per_image = CASES_PER_IMAGE * (N_CLAIMS + 1)
     n_rows = N_IMAGES[split] * per_image if limit is None else limit
-    made: list[Row] = []
+    made: list = []
     for index in range(math.ceil(n_rows / per_image)):
         scene, new = rows_of(split, index, seed)
         file = io.BytesIO()
         draw(scene).save(file, format="PNG")
+        picture = {"bytes": file.getvalue(), "path": None}
         for row in new:
-            picture = {"bytes": file.getvalue(), "path": None}
             made.append({**row, "images": [picture]})
     return made[:n_rows]

@@ -36,7 +36,7 @@ CANDIDATE_FEATURES = datasets.Features(
 )
 
 SHOWN = 10  # problems in an error's message
-Row = Mapping[str, Any]
+Row = Mapping
 Fault = tuple[str, str, str]  # field, what is wrong, remedy
 
 
@@ -60,19 +60,24 @@ class CollectionError(ValueError):
     `problems` holds every bad row; the message shows the first ones and the count.
     """
 
-    def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
+    def __init__(self, message: str, problems: Iterable = ()) -> None:
         self.problems = tuple(problems)
-        lines = [message, *(f"  {problem}" for problem in self.problems[:SHOWN])]
-        if len(self.problems) > SHOWN:
-            more = len(self.problems) - SHOWN
-            lines.append(f"  and {more} more, all in the error's `problems`")
-        super().__init__("\n".join(lines))
+        lines = [message, *map(str, self.problems[:SHOWN])]
+        more = len(self.problems) - SHOWN
+        if more > 0:
+            lines.append(f"and {more} more, all in the error's `problems`")
+        super().__init__("\n  ".join(lines))
 
     @classmethod
-    def of_rows(cls, problems: Sequence[Problem], n_rows: int, source: str = "") -> CollectionError:
+    def of_rows(cls, problems: Sequence[Problem], n_rows: int) -> CollectionError:
         """The error of bad rows among so many, with their number."""
         n_bad = len({problem.index for problem in problems})
-        return cls(f"{n_bad} of {n_rows} rows{source} cannot be used:", problems)
+        return cls(f"{n_bad} of {n_rows} rows cannot be used:", problems)
+
+
+def problems_of(index: int, id: str | None, faults: Iterable) -> list:
+    """What is wrong with a row, as problems of the collection."""
+    return [Problem(index, id, *fault) for fault in faults]
 
 
 def plain(value: Any) -> Any:
@@ -98,13 +103,9 @@ def features_of(columns: Iterable[str]) -> datasets.Features:
 
 
 @functools.lru_cache(maxsize=1024)
-def columns_of(names: tuple[Any, ...]) -> dict[Any, str]:
+def columns_of(names: tuple) -> dict[Any, str]:
     """The canonical name of each of a row's columns; several may hold pictures, in any case."""
-    columns = {name: str(name) for name in names}
-    for name in names:
-        if spelled(name) in IMAGE_COLUMNS:
-            columns[name] = "images"
-    return columns
+    return {name: "images" if spelled(name) in IMAGE_COLUMNS else str(name) for name in names}
 
 
 def id_of(row: Any) -> str | None:
@@ -113,7 +114,7 @@ def id_of(row: Any) -> str | None:
     return None if is_missing(id) else str(id)
 
 
-def check_names(names: Sequence[Any], table: str) -> None:
+def check_names(names: Sequence, table: str) -> None:
     """Refuse a table in which a column's name stands twice."""
     twice = [str(name) for name, count in Counter(names).items() if count > 1]
     if twice:

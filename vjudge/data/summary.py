@@ -16,13 +16,11 @@ from vjudge.data.schema import CollectionError, features_of, id_of, plain
 from vjudge.images import ImageError, Pictures
 from vjudge.records import as_score, is_missing, lowest_of, row_levels, text_of, unit_of
 
-UNSPACED = {  # the signs of scripts without spaces between words
-    "kana": "\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f",
-    "Chinese": "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff",
-    "Thai, Lao, Khmer, Burmese": "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff",
-}
-SPACELESS = "".join(UNSPACED.values())
-_CHARACTER = re.compile(rf"[{SPACELESS}]")
+_CHARACTER = re.compile(  # a sign of a script without spaces between words
+    "[\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # kana
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese
+    "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff]"  # Thai, Lao, Khmer, Burmese
+)
 
 
 def fingerprint(items: Any) -> str:
@@ -36,7 +34,7 @@ def fingerprint(items: Any) -> str:
     pictures = Pictures()
     digest = hashlib.sha256()
     for row in rows_of(items):
-        cells: dict[str, Any] = {"lowest": lowest_of(row)}
+        cells: dict = {"lowest": lowest_of(row)}
         for name in (*features_of(row), "anchors", "named_criteria"):
             cell = plain(row.get(name))
             cells[name] = None if cell == [] else cell
@@ -69,27 +67,24 @@ def truth(items: Any) -> pd.Series:
     """
     rows = rows_of(items)
     scores = []
-    counts: dict[str, Any] = {
-        "gold": 0,
-        "mean of people": 0,
-        "missing": 0,
-    }
+    counts = {"gold": 0, "mean of people": 0, "missing": 0}
     for row in rows:
-        gold = as_score(row.get("gold"))
+        score = as_score(row.get("gold"))
         people = [rating for rating in row.get("human_scores") or () if not is_missing(rating)]
         source = "missing"
-        if not math.isnan(gold):
+        if not math.isnan(score):
             source = "gold"
         elif people:
             source = "mean of people"
-            gold = sum(people) / len(people)
+            score = sum(people) / len(people)
         counts[source] += 1
-        scores.append(gold)
+        scores.append(score)
     names = [name for name in ("gold", "mean of people") if counts[name]]
     if not names:
-        columns = ", ".join(rows.columns)
-        what = f"no row has a score in gold or human_scores (the columns are {columns})"
-        raise CollectionError(f"{what}: rename yours")
+        raise CollectionError(
+            "no row has a score in gold or human_scores (the columns are"
+            f" {', '.join(rows.columns)}): rename yours"
+        )
     index = pd.Index([id_of(row) for row in rows], dtype=object, name="id")
     if isinstance(items, pd.DataFrame):
         index = items.index
@@ -115,20 +110,13 @@ def cases(items: Any) -> pd.DataFrame:
         (whether there is a reference answer), n (responses), scores (gold scores, sorted, without
         the missing), rows (positions).
     """
-    lines: list[Any] = []
-    for row in rows_of(items):
-        line = {
-            "group": unit_of(row),
-            "instruction": row.get("instruction"),
-            "criteria": row.get("criteria"),
-            "reference": text_of(row, "reference_answer"),
-            "levels": tuple(row.get("descriptions") or ()),
-            "gold": as_score(row.get("gold")),
-            "row": len(lines),
-        }
-        lines.append(line)
     question = ["group", "instruction", "criteria", "reference", "levels"]
-    table = pd.DataFrame(lines, columns=[*question, "gold", "row"])
+    lines = []
+    for row in rows_of(items):
+        line = [unit_of(row), row.get("instruction"), row.get("criteria")]
+        line += [text_of(row, "reference_answer"), tuple(row.get("descriptions") or ())]
+        lines.append([*line, as_score(row.get("gold"))])
+    table = pd.DataFrame(lines, columns=[*question, "gold"]).rename_axis("row").reset_index()
     found = table.groupby(question, sort=False, dropna=False).agg(
         n=("row", "size"),
         scores=("gold", lambda scores: sorted(scores.dropna())),
@@ -145,36 +133,27 @@ def levels(items: Any) -> list[int]:
     >>> levels([{"id": "a"} | rubric])
     [0, 1, 2]
     """
-    scores = set[int]()
+    scores: set = set()
     for row in rows_of(items):
         scores.update(row_levels(row))
     return list(range(min(scores), max(scores) + 1)) if scores else []
 
 
-def lengths(items: Any, *, field: str = "response") -> pd.DataFrame:
-    """The length of each item's text, in words (see `n_words`) and characters; NaN where missing.
+def lengths(items: Any) -> pd.DataFrame:
+    """The length of each response, in words (see `n_words`) and characters; NaN where missing.
 
     Returns:
         id, group, gold, words and characters, one row an item.
     """
     lines = []
     for row in rows_of(items):
-        text = text_of(row, field)
+        text = text_of(row, "response")
         line = {
             "id": str(row.get("id")),
             "group": unit_of(row),
             "gold": as_score(row.get("gold")),
         }
-        line["words"] = math.nan if text is None else n_words(text)
-        line["characters"] = math.nan if text is None else len(text)
+        if text is not None:
+            line |= {"words": n_words(text), "characters": len(text)}
         lines.append(line)
-    return pd.DataFrame(
-        lines,
-        columns=[
-            "id",
-            "group",
-            "gold",
-            "words",
-            "characters",
-        ],
-    )
+    return pd.DataFrame(lines, columns=["id", "group", "gold", "words", "characters"])

@@ -15,7 +15,6 @@ import re
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
 from urllib.request import urlopen
 
 import pandas as pd
@@ -24,7 +23,7 @@ from vjudge.data.schema import CollectionError
 
 MIRROR = "https://raw.githubusercontent.com"
 _FACTS = resources.files("vjudge").joinpath("assets", "verdicts.json").read_text(encoding="utf-8")
-SOURCES: dict[str, dict[str, Any]] = json.loads(_FACTS)
+SOURCES: dict = json.loads(_FACTS)
 """The sets by name: files ("owner/name@commit" -> path -> SHA-256), licence, citation, traps."""
 
 Files = Mapping[str, io.BytesIO]  # by path
@@ -106,8 +105,8 @@ def _mllm_judge(files: Files) -> pd.DataFrame:
     # does not say which it is of.
     analysis = pd.read_csv(files["results/v2/error_analysis.csv"], index_col="sample_id")
     groups = analysis["orig_dataset"].reindex(people.index).ffill()
-    frame = pd.DataFrame({"group": groups})
-    frame = frame.assign(criterion="overall", human_1=people, human=people)
+    columns = {"group": groups, "criterion": "overall", "human_1": people, "human": people}
+    frame = pd.DataFrame(columns)
     for judge, table in tables.items():
         scores = table["parsed_score"].reindex(people.index)
         frame[judge] = scores.where(scores > 0)  # -1 is how the source writes that there is none
@@ -122,7 +121,7 @@ def _tifa160(files: Files) -> pd.DataFrame:
     ratings["item"] = ratings["item_id"] + ":" + ratings["t2i_model"]
     raters = ratings.pivot(index="item", columns="worker_id", values="answer")
     raters = raters.sort_index(axis=1)
-    raters.columns = [f"human_{number}" for number in range(1, raters.shape[1] + 1)]
+    raters.columns = list(map("human_{}".format, range(1, raters.shape[1] + 1)))
     facts = ratings.drop_duplicates("item").set_index("item")
     frame = pd.DataFrame({"group": facts["item_id"], "criterion": "text-image consistency"})
     frame = frame.assign(model=facts["t2i_model"]).join(raters)
@@ -151,13 +150,12 @@ def _shares(answers: pd.DataFrame) -> pd.Series:
     Source: j-min/DSG README.md.
     """
     items = answers["item_id"] + ":" + answers["t2i_model"]
-    yes = (answers["answer"] == "yes").tolist()
-    said = dict(zip(zip(items, answers["question_id"], strict=True), yes, strict=True))
+    yes = answers.set_index([items, "question_id"])["answer"] == "yes"
+    said = yes.to_dict()
     counts = []
-    for item, own, above in zip(items, yes, answers["dependency_id"], strict=True):
-        parts = [part.strip() for part in str(above).split(",")]
-        above_it = [said.get((item, int(part)), True) for part in parts if part.isdigit()]
-        counts.append(own and all(above_it))
+    for (item, question), above in zip(said, answers["dependency_id"], strict=True):
+        asked = [question, *map(int, re.findall(r"\d+", str(above)))]
+        counts.append(all(said.get((item, number), True) for number in asked))
     return pd.Series(counts, index=items).groupby(level=0).mean()
 
 
