@@ -8,21 +8,23 @@ off has no verdict. All patterns take time linear in the answer's length.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
-from vjudge.prompts import jsons, values
-from vjudge.prompts.values import MORE, NO_VALUE, Reading, Said, plain_text
-from vjudge.records import NAN, Verdict
+from vjudge.prompts import values
+from vjudge.prompts.values import MORE, NO_VALUE, OFF_SCALE, Said, plain_text
+from vjudge.records import NAN, Verdict, weighted_mean
 
 REASONS = (
     *("no verdict marker", "not on the scale", "two verdicts", "more than a verdict on its line"),
     *("cut off", "ended by", "refused", "empty answer"),
 )
 """How every failure begins; details may follow."""
+_HIDDEN = r"(?i)< ?{}(?:think(?:ing)?|thought|reasoning|feedback)>"  # tags of what is not read
 
 
 class Mark(NamedTuple):
@@ -36,15 +38,22 @@ class Mark(NamedTuple):
     kind: str = "after"
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(NamedTuple):
     """One way in which judges write a verdict."""
 
     gives: str  # "score", or "choice" between two responses
     marks: tuple = ()  # what they read must agree; none for JSON
     scale: tuple[int, int] | None = None  # its own; None for the rubric's
     opens: bool = False  # the verdict may open the answer, and an explanation follow
-    hidden: str = "think(?:ing)?|thought|reasoning"  # tags of what is not read
+
+
+class Reading(NamedTuple):
+    """What is said at one place of an answer, or as a text why nothing is."""
+
+    start: int
+    end: int
+    said: Said | str
+    feedback: str | None = None  # that stands there, too
 
 
 def parse(
@@ -84,9 +93,12 @@ def parse(
         raise ValueError("scores is empty: give the rubric's scale, for example (1, 2, 3, 4, 5)")
 
     # 1) an answer that is not whole has no verdict
-    visible = _without(rule.hidden, text)
+    end = 0
+    for closing in re.finditer(_HIDDEN.format("/ ?"), text):
+        end = closing.end()
+    visible = " " * end + text[end:]
     failure = _not_whole(text, visible, finish)
-    if failure or visible is None:
+    if failure:
         return Verdict(NAN, _unwrap(text), text, failure)
 
     # 2) find the places of verdicts and read what stands there
@@ -94,7 +106,7 @@ def parse(
     if rule.marks:
         readings = _read_marks(plain, rule, scale)
     else:
-        readings = jsons.read(visible, rule.gives, scale, weights or {})
+        readings = _read_json(visible, rule.gives, scale, weights or {})
 
     # 3) the last one counts, unless something says otherwise
     said = _settle(plain, rule, readings)
@@ -102,30 +114,16 @@ def parse(
     if isinstance(said, str):
         failure = "refused" if _REFUSAL.match(plain) else said
         return Verdict(NAN, feedback, text, failure)
-    score = NAN if said.score is None else said.score
-    return Verdict(score, feedback, text, None, said.choice, said.scores)
+    return Verdict(said.score, feedback, text, None, said.choice, said.scores)
 
 
-def _not_whole(text: str, visible: str | None, finish: str) -> str | None:
-    if finish == "length":
-        return "cut off at the token limit"
+def _not_whole(text: str, visible: str, finish: str) -> str | None:
     if finish != "stop":
-        return f"ended by {finish}"
+        return "cut off at the token limit" if finish == "length" else f"ended by {finish}"
     if not text.strip():
         return "empty answer"
-    return "cut off before the thinking ended" if visible is None else None
-
-
-def _without(tag: str, text: str) -> str | None:
-    """A text with what stands in certain tags as blanks; None where the last of them never ends."""
-    tags = list(re.finditer(rf"(?i)< ?(/?) ?(?:{tag})>", text))
-    if not tags:
-        return text
-    if not tags[-1][1]:
-        return None
-    first = 0 if tags[0][1] else tags[0].start()
-    last = tags[-1].end()
-    return text[:first] + " " * (last - first) + text[last:]
+    unfinished = re.search(_HIDDEN.format(""), visible)
+    return "cut off before the thinking ended" if unfinished else None
 
 
 # --- what stands at a mark
@@ -141,59 +139,132 @@ def _read_marks(plain: str, rule: Format, scale: Sequence) -> list:
     readings = []
     for mark in rule.marks:
         for hit in re.finditer(mark.pattern, plain, re.IGNORECASE | re.MULTILINE):
-            before = re.split(r"[.!?;\n]", plain[max(0, hit.start() - 100) : hit.start()])[-1]
-            if mark.kind == "label" and not values.FILLERS.fullmatch(before.strip(" *_#>`\"'([")):
-                continue  # "Fluency score", "Max score"
             said = mark.read(hit["value"], scale)
+            before = re.split(r"[.!?;\n]", plain[max(0, hit.start() - 100) : hit.start()])[-1]
             if mark.kind == "line" and isinstance(said, str):
                 continue
-            end = hit.end()
-            if mark.kind == "inside":
-                line = plain[end : end + values.LONGEST].partition("\n")[0]
-                end += len(line)
-                beside = values.undress(line).strip(" .!,;:$")
-                if not hit["end"] or beside or _DENIED.search(before):
-                    said = MORE
-            prose = said == NO_VALUE
-            if mark.kind != "inside" and isinstance(said, str):
-                prose = not values.OPENS_WITH_VALUE.match(hit["value"])
-            readings.append(Reading(hit.start(), end, said, prose))
+            if mark.kind == "label" and values.undress(before).strip(" >#"):
+                continue  # "Fluency score", "Max score"
+            behind = re.search(r"\]\][^\w<]*\w", hit["value"][: values.LONGEST])
+            if mark.kind == "inside" and (behind or _DENIED.search(before)):
+                said = MORE
+            readings.append(Reading(hit.start(), hit.end(), said))
     return sorted(readings, key=lambda reading: reading.start)
+
+
+# --- what stands in a JSON object, fenced or not, with prose around it or not
+
+_KEYS = {
+    "score": "(?:(?:overall|final|total|revised|corrected|adjusted)_)?(?:score|rating)|overall",
+    "choice": "choice|winner|better_response|verdict|preference|better|answer",
+}
+_FEEDBACK_KEYS = "feedback|reasoning|explanation|rationale|reason|analysis"
+_TOPS = "max(?:imum)?(?:_score)?|out_of|scale"  # of another scale
+_MOST_STARTS = 50  # bounds the time on floods of opening braces
+
+
+def _under(cells: Sequence, keys: str) -> list:
+    """The values of an object under all keys that match a pattern; a key may stand twice."""
+    return [value for key, value in cells if re.fullmatch(keys, _key(key))]
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[\s-]", "_", name.strip().casefold())
+
+
+def _read_json(text: str, gives: str, scale: Sequence, weights: Mapping) -> list:
+    """What each JSON object with a verdict in it says."""
+    decoder = json.JSONDecoder(object_pairs_hook=tuple, strict=False)
+    readings = []
+    end = 0
+    for brace in islice(re.finditer(r"\{", text), _MOST_STARTS):
+        if brace.start() < end:
+            continue
+        try:
+            cells, end = decoder.raw_decode(text, brace.start())
+        except (ValueError, RecursionError):  # no JSON
+            continue
+        said = _by_name(cells, scale, weights) if weights else _by_key(cells, gives, scale)
+        if said is not None:
+            readings.append(Reading(brace.start(), end, said, _told(cells)))
+    return readings
+
+
+def _by_key(cells: Sequence, gives: str, scale: Sequence) -> Said | str | None:
+    """What an object says, or why it says nothing; None where it holds no key of a verdict."""
+    for top in _under(cells, _TOPS):
+        numbers = re.findall(r"\d+", str(top))
+        if gives == "score" and numbers and numbers[-1] != str(scale[-1]):
+            return f"{OFF_SCALE} of {scale[0]} to {scale[-1]} (the object names another)"
+    return _together(_under(cells, _KEYS[gives]), gives, scale)
+
+
+def _together(given: Sequence, gives: str, scale: Sequence) -> Said | str | None:
+    """What the values under a key say; None without any."""
+    found = set()
+    for value in given:
+        if isinstance(value, tuple):  # {"accuracy": {"score": 4, "feedback": "..."}}
+            value = dict(value).get("score")
+        line = plain_text(value if isinstance(value, str) else json.dumps(value))
+        said = values.score(line, scale) if gives == "score" else values.choice(line)
+        found.add(MORE if isinstance(value, bool | list) else said)
+    if len(found) > 1:
+        return "two verdicts (in one object)"
+    return found.pop() if found else None
+
+
+def _by_name(cells: Sequence, scale: Sequence, weights: Mapping) -> Said | str | None:
+    """The score of each criterion, under "scores" or beside each other, as numbers or objects."""
+    for inner in _under(cells, "scores"):
+        cells = inner if isinstance(inner, tuple) else cells
+    scores = {}
+    for name in weights:
+        said = _together(_under(cells, re.escape(_key(name))), "score", scale)
+        if isinstance(said, Said) and said.choice is None:
+            scores[name] = said.score
+        elif isinstance(said, str) and said != NO_VALUE:
+            return f"{said} (criterion {name})"
+    absent = [name for name in weights if name not in scores]
+    if absent:
+        return f"no verdict marker (no score for {', '.join(absent)})" if scores else None
+    return Said(weighted_mean(scores, weights), scores=scores)
+
+
+def _told(cells: Sequence) -> str | None:
+    """The feedback that an object holds."""
+    for told in _under(cells, _FEEDBACK_KEYS):
+        if isinstance(told, tuple):
+            return "\n".join(f"{name}: {text}" for name, text in told)
+        return str(told).strip()
+    return None
 
 
 # --- whether something says otherwise
 
 _TAKEN_BACK = re.compile(
-    r"(?i)\b(?:correct(?:ion|ed)\b|scratch that|second thoughts?\b|(?:on|upon) reflection"
-    r"|reconsider|i (?:take (?:it|that) back|mean\b|meant\b|changed?\b|was wrong|made a mistake)"
-    r"|revis(?:e|ed|ing)\b|oops"
-    r"|chang\w{1,3} (?:my|the) (?:mind|score|verdict|rating|answer|choice)\b"
-    r"|my mistake"
-    r"|(?:ignore|disregard) (?:that|this|the (?:above|previous))|overrule|undecided"
-    r"|(?:previous|above|new|real|actual|wrong) (?:score|verdict|rating|answer|choice)|withdraw"
-    r"|strike that|make (?:that|it)\b|that said|changed from|would give"
-    r"|too (?:high|low|generous|harsh|lenient|strict)\b"
-    r"|(?:this|the|my) (?:score|verdict|rating|choice)\b[^.\n]{0,20}"
-    r"\b(?:wrong|mistake|lower|higher|different))"
-    r"|~~"
-    r"|(?:^|[.!?\n])[ *_#>(-]{0,8}(?:wait|actually|no[,.! ]|sorry|hmm+|edit:|update|oh\b|or\b"
-    r"|alternatively|instead|hold on|then again)"
+    r"(?i)\b(?:correct(?:ion|ed)\b|scratch that|second thoughts?\b|(?:up)?on reflection|reconsider"
+    r"|i (?:take (?:it|that) back|mean\b|meant\b|changed?\b|was wrong|made a mistake)|my mistake"
+    r"|revis(?:e|ed|ing)\b|chang\w{1,3} (?:my|the) (?:mind|score|verdict|rating|answer|choice)\b"
+    r"|(?:ignore|disregard) (?:that|this|the (?:above|previous))|overrule|undecided|withdraw|oops"
+    r"|(?:previous|above|new|real|actual|wrong) (?:score|verdict|rating|answer|choice)|would give"
+    r"|strike that|make (?:that|it)\b|that said|changed from|too (?:high|low|generous|harsh|lenient"
+    r"|strict)\b|(?:this|the|my) (?:score|verdict|rating|choice)\b[^.\n]{0,20}\b(?:wrong|mistake"
+    r"|lower|higher|different))|~~|(?:^|[.!?\n])[ *_#>(-]{0,8}(?:wait|actually|no[,.! ]|sorry|hmm+"
+    r"|edit:|update|oh\b|or\b|alternatively|instead|hold on|then again)"
 )
 _SHORT = 60  # characters; less than that is no explanation
 _OVERALL = re.compile(rf"(?i)\boverall score is[\s:*_(\[]{{0,8}}({values.DIGITS})(?![\w%])(?!\.\d)")
-_SCORED = re.compile(
-    rf"(?i)\b(?:scor(?:e|ed|ing)|rat(?:e|ed|ing)|grade)\b[^\n\d]{{0,30}}?({values.DIGITS})"
-)
+_SCORED = re.compile(rf"(?i)\b(?:scor|rat|grad)(?:e|ed|ing)\b[^\n\d]{{0,30}}?({values.DIGITS})")
 _RANKED = re.compile(  # "A is worse"; "B is better"
-    rf"(?i)\b({values.WHO}) (?:is|was) (?:\w+ )?(?:not|worse|weaker|inferior|wrong)\b"
-    rf"|\b({values.WHO})\b[^.\n]{{0,40}}\b(?:better|best|preferred|superior|wins|winner"
+    rf"(?i)\b({values.WHO})(?: response| answer)? (?:is|was) (?:\w+ )?(?:not|worse|weaker|inferior"
+    rf"|wrong)\b|\b({values.WHO})\b[^.\n]{{0,40}}\b(?:better|best|preferred|superior|wins|winner"
     r"|(?:right|correct) choice)\b"
 )
 _REFUSAL = re.compile(
-    r"(?i)\W{0,20}(?:(?:i'?m|i am) (?:very |so |really )?(?:sorry|unable to|not able to)|sorry,"
-    r"|i apologi[sz]e|as an ai\b|as a language model|i (?:can(?:no|')t|can not|won't|will not"
-    r"|must decline|decline to) (?:\w+ )?(?:assist|help|comply|provide|evaluate|judge|rate|grade"
-    r"|score|fulfil|complete|do|continue|engage|answer|compare))"
+    r"(?i)\W{0,20}(?:(?:i'?m|i am) (?:(?:very|so|really) )?(?:sorry|unable to|not able to)|sorry,"
+    r"|i apologi[sz]e|as an ai\b|as a language model|i (?:can(?:no|')t|can not|won't|will not|must"
+    r" decline|decline to) (?:\w+ )?(?:assist|help|comply|provide|evaluate|judge|rate|grade|score"
+    r"|fulfil|complete|do|continue|engage|answer|compare))"
 )
 
 
@@ -204,37 +275,34 @@ def _settle(plain: str, rule: Format, readings: Sequence) -> Said | str:
     last = readings[-1].said
     if isinstance(last, str):
         return last
-    # 1) no other place may say something else
     for reading in readings:
-        if not reading.prose and reading.said[:2] != last[:2]:
+        if reading.said != NO_VALUE and reading.said[:2] != last[:2]:
             return "two verdicts"
     if last.choice == "abstain":
         return last
-    # 2) nor may the text
+    tail = plain[readings[-1].end :]
     opens = rule.opens and not plain[: readings[0].start].strip(" \n*_#>`{[(")
-    other = _said_after(plain[readings[-1].end :], rule.gives, last, opens)
-    for hit in _OVERALL.finditer(plain if rule.gives == "score" and not rule.scale else ""):
-        if float(hit[1]) != last.score:
+    explains = opens or (rule.gives == "choice" and len(tail.strip()) >= _SHORT)
+    other = _taken_back(tail, rule.gives, last, explains)
+    for hit in _OVERALL.finditer(plain):
+        if last.choice is None and not rule.scale and float(hit[1]) != last.score:
             other = "another overall score"
     return f"two verdicts ({other})" if other else last
 
 
-def _said_after(tail: str, gives: str, said: Said, opens: bool) -> str | None:
-    """What follows may explain a verdict, at length where it opens the answer; never replace it."""
+def _taken_back(tail: str, gives: str, said: Said, explains: bool) -> str | None:
+    """What follows may explain a verdict that opens the answer, or a choice; never replace it."""
     if _TAKEN_BACK.search(tail):
         return "what follows takes it back"
-    if not opens and (gives == "score" or len(tail.strip()) < _SHORT):
+    if not explains:
         more = values.LOOKS_LIKE[gives].search(tail.replace("_", " "))
         return "more values follow" if more else None
-    if any(values.is_value(line[0]) for line in re.finditer(r"\S[^\n]*", tail)):
-        return "a line that follows is one"
-    others = []
+    others = [line for line in tail.split("\n") if values.is_value(line)]
     if gives == "score":
-        others = [hit for hit in _SCORED.finditer(tail) if float(hit[1]) != said.score]
-    for hit in _RANKED.finditer(tail if gives == "choice" else ""):
-        worse, better = hit.groups()
+        others += [hit for hit in _SCORED.findall(tail) if float(hit) != said.score]
+    for worse, better in _RANKED.findall(tail if gives == "choice" else ""):
         if (values.side_of(better or worse) == said.choice) == bool(worse):
-            others.append(hit)
+            others.append(better or worse)
     return "what follows names another" if others else None
 
 
@@ -253,9 +321,7 @@ def _feedback(text: str, readings: Sequence) -> str:
     if last.feedback is not None:
         return last.feedback
     before = _unwrap(text[: last.start].rstrip("*_`# \t\n"))
-    if before:
-        return before
-    return _unwrap(text[last.end :].lstrip(" \t\n.*_`)]}\"'"))
+    return before or _unwrap(text[last.end :].lstrip(" \t\n.*_`)]}\"'"))
 
 
 def _unwrap(text: str) -> str:
@@ -267,24 +333,25 @@ def _unwrap(text: str) -> str:
 
 # --- the formats
 
-_LEAD = r"[\s*_`\"':=]*"
-
 
 def _after(marker: str, value: str = r"[^\n]*") -> str:
     """A pattern of what stands after a marker, to the end of the line."""
-    return rf"(?:{marker}){_LEAD}(?P<value>{value})"
+    return rf"(?:{marker})[\s*_`\"':=]*(?P<value>{value})"
 
 
-_COLON = r"(?=[*_]{0,3} {0,3}(?:\([^()\n]{0,30}\))?[*_ ]{0,4}[:=])"
-_CHINESE = "\u5206\u6570|\u8bc4\u5206|\u5f97\u5206|\u5206\u6578|\u8a55\u5206"
+_FINAL = _after(r"\bfinal score\b")
+_SCORE = _after(  # "Overall score 4", "Rating (1-5): 4"
+    r"\b(?:final|overall|total) (?:score|rating|grade)\b|(?:\b(?:score|rating|grade)\b"
+    "|\u5206\u6570|\u8bc4\u5206|\u5f97\u5206|\u5206\u6578|\u8a55\u5206)"
+    r"(?=[*_]{0,3} {0,3}(?:\([^()\n]{0,30}\))?[*_ ]{0,4}[:=])"
+)
 # an echo of the prompt's "[RESULT] (an integer number between 1 and 5)" is no marker
 _RESULT = _after(
     r"\[RESULT\](?!\W{0,4}an? (?:integer|number|score)\b|\W{0,2}\(A(?: or|,) B|\W{0,2}\(?write\b)",
     r"(?:(?!\[RESULT\])[^\n])*",
 )
-_BRACKETS = r"\[\[\s{0,3}(?P<value>[^\[\]\n]{1,30}?)\s{0,3}(?P<end>\]\])"
-_TAGGED = r"<{0}>(?P<value>(?:(?!</?{0}>)[\s\S]){{0,200}})(?P<end>(?:</{0}>)?)"
-_BOX = r"\\boxed\s{0,3}\{(?P<value>(?:[^{}]|\{[^{}]{0,60}\}){0,100})(?P<end>\}?)"
+_BRACKETS = _after(r"\[\[(?=[^\[\]\n]{1,40}\]\])")
+_BOX = _after(r"\\boxed\s{0,3}\{(?=(?:[^{}]|\{[^{}]{0,60}\}){0,100}\})")
 _FIRST = r"\A\s*(?P<value>\S[^\n]{0,199})$"
 _LAST = r"^(?P<value>[^\n]{1,200})\s*\Z"
 _IS_BETTER = (  # a line, or the first sentence of one, that says which response is better
@@ -295,71 +362,63 @@ _THE_BETTER = _after(
     r"\[[^\[\]\n]{1,20}\](?=\.[*_]{0,3} [A-Z])|[^\n]*",  # "[1]. It names ..."
 )
 
-_to_100 = partial(values.score, halves=True)
-_two_scores = Mark(_FIRST, values.two_scores, "line")
-_second_score = Mark(_FIRST, partial(values.two_scores, of_second=True), "line")
-_final = Mark(_after(r"\bfinal score\b"), values.score, "label")
-_total = Mark(_after(r"\b(?:final|overall|total) (?:score|rating|grade)\b"), values.score, "label")
-_label = Mark(_after(rf"(?:\b(?:score|rating|grade)\b|{_CHINESE}){_COLON}"), values.score, "label")
-_first = Mark(_FIRST, values.score, "line")
-_judged = Mark(_after(r"\boverall judge?ment\b"), values.choice)
-_stated = Mark(_IS_BETTER, values.choice, "line")
-_better = (Mark(_THE_BETTER, values.choice), _stated)
+
+_TAGGED = _after(r"<(answer|score)>(?=(?:(?!</?(?:answer|score)>)[\s\S]){0,200}</\1>)")
 
 
-def _bracketed(table: Mapping) -> Mark:
+def _scores(read: Callable) -> tuple:
+    """The marks of a labelled score, and of one that opens the answer."""
+    return Mark(_SCORE, read, "label"), Mark(_FIRST, read, "line")
+
+
+def _signs(table: Mapping) -> Mark:
     return Mark(_BRACKETS, partial(values.sign, table=table), "inside")
 
+
+_to_100 = partial(values.score, halves=True)
+_second_score = partial(values.two_scores, of_second=True)
+_result = partial(values.choice, signs="ab")
+_first = Mark(_FIRST, values.two_scores, "line")
+_last = Mark(_LAST, values.score, "line")
+_judged = Mark(_after(r"\boverall judge?ment\b"), values.choice)
+_better = (Mark(_THE_BETTER, values.choice), Mark(_IS_BETTER, values.choice, "line"))
+_degree = _signs(values.DEGREES | values.LETTERS)
 
 FORMATS: dict = {
     # "... So the overall score is 4.\n[RESULT] 4", "... [RESULT] B": prometheus-eval; ties are ours
     "prometheus": Format("score", (Mark(_RESULT, values.score),)),
-    "prometheus-relative": Format("choice", (Mark(_RESULT, partial(values.choice, signs="ab")),)),
+    "prometheus-relative": Format("choice", (Mark(_RESULT, _result),)),
     # "... Final Score: 4": UnifiedReward (arXiv 2503.05236), pointwise
-    "final-score": Format("score", (_final,)),
+    "final-score": Format("score", (Mark(_FINAL, values.score, "label"),)),
     # LLaVA-Critic-113k (LLaVA-VL/LLaVA-NeXT#461): a score of 100, and the better of two responses
-    "llava-critic": Format(
-        "score",
-        tuple(mark._replace(read=_to_100) for mark in (_total, _label, _first)),
-        (0, 100),
-        opens=True,
-    ),
+    "llava-critic": Format("score", _scores(_to_100), (0, 100), opens=True),
     "better-response": Format("choice", _better, opens=True),
     # "... [[A>>B]]": LLaVA-Critic-113k; WildVision; lmarena/arena-hard-auto
-    "arena": Format("choice", (_bracketed(values.DEGREES),)),
+    "arena": Format("choice", (_signs(values.DEGREES),)),
     # "... [[A]]", [[C]] for a tie; "Rating: [[5]]": MT-Bench (arXiv 2306.05685); MM RewardBench
-    "mt-bench": Format("choice", (_bracketed(values.LETTERS),)),
+    "mt-bench": Format("choice", (_signs(values.LETTERS),)),
     "mt-bench-score": Format("score", (Mark(_BRACKETS, _to_100, "inside"),), (1, 10)),
     # "8 6\n...", of the second form the first score is the reference's: LLaVA-Bench
-    "two-scores": Format("choice", (_two_scores,), (1, 10), opens=True),
-    "reference-scores": Format("score", (_second_score,), (1, 10), opens=True),
+    "two-scores": Format("choice", (_first,), (1, 10), opens=True),
+    "reference-scores": Format(
+        "score", (Mark(_FIRST, _second_score, "line"),), (1, 10), opens=True
+    ),
     # "...\nAnswer 1 is better": UnifiedReward; "Overall Judgment: Answer 2 is better.":
     # VL_RewardBench
-    "unified-reward": Format("choice", (_judged, _stated), opens=True),
+    "unified-reward": Format("choice", (_judged, _better[1]), opens=True),
     "vl-rewardbench": Format("choice", (_judged,)),
     # "<think>...</think><answer>2</answer>": R1-Reward (yfzhang114/r1_reward);
     # "<answer>Answer 2 is better</answer>": UnifiedReward-Think (CodeGoat24/UnifiedReward)
-    "think-answer": Format("choice", (Mark(_TAGGED.format("answer"), values.choice, "inside"),)),
+    "think-answer": Format("choice", (Mark(_TAGGED, values.choice, "inside"),)),
     # "<think>...</think>\\boxed{2}": LLaVA-Critic-R1 (LLaVA-VL/LLaVA-NeXT#475); of scores, ours
     "boxed": Format("choice", (Mark(_BOX, values.choice, "inside"),)),
     "boxed-score": Format("score", (Mark(_BOX, values.score, "inside"),)),
     # "<feedback>...</feedback><score>4</score>": flowaicom/Flow-Judge-v0.1
-    "flow-judge": Format(
-        "score",
-        (Mark(_TAGGED.format("score"), values.score, "inside"),),
-        hidden="feedback|think(?:ing)?",
-    ),
+    "flow-judge": Format("score", (Mark(_TAGGED, values.score, "inside"),)),
     # "... **Score:** 2" or a first or last line that is a number: ours, for chat models
-    "score": Format(
-        "score", (_total, _label, _first, Mark(_LAST, values.score, "line")), opens=True
-    ),
+    "score": Format("score", (*_scores(values.score), _last), opens=True),
     # LLaVA-Critic-113k's four forms for pairs
-    "llava-critic-pair": Format(
-        "choice",
-        (*_better, _bracketed(values.DEGREES | values.LETTERS), _two_scores),
-        (1, 10),
-        opens=True,
-    ),
+    "llava-critic-pair": Format("choice", (*_better, _degree, _first), (1, 10), opens=True),
     # {"feedback": "...", "score": 4}, {"reasoning": ..., "better_response": "A"} (MMRB2)
     "json": Format("score"),
     "json-choice": Format("choice"),

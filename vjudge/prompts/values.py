@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from vjudge.records import NAN
+
 OFF_SCALE = "not on the scale"
 MORE = "more than a verdict on its line"
 NO_VALUE = "no verdict marker with a verdict after it"
@@ -19,40 +21,31 @@ LONGEST = 200  # characters of a line that can be a value
 class Said(NamedTuple):
     """What an answer says; the fields are those of `vjudge.records.Verdict`."""
 
-    score: float | None = None
+    score: float = NAN
     choice: str | None = None
     scores: tuple | Mapping | None = None
 
 
-class Reading(NamedTuple):
-    """What is said at one place of an answer, or as a text why nothing is."""
+# --- a line without its dress
 
-    start: int
-    end: int
-    said: Said | str
-    prose: bool = False  # a marker without a value after it, as prose has
-    feedback: str | None = None
-
-
-# --- plain signs: one for each kind of dash, quote, bracket and space, so that places stay
-
-_SIGNS = {
-    "\n": "\x85\u2028\u2029",
-    "-": "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63",
-    ".": "\u3002",
-    "'": "\u2018\u2019\u201a\u201b",
-    '"': "\u201c\u201d\u201e\u201f\xab\xbb\u300c\u300d\u300e\u300f",
-    "[": "\u3010",
-    "]": "\u3011",
-    "/": "\u2044\u2215",
-}
-_PLAIN = {ord(sign): plain for plain, signs in _SIGNS.items() for sign in signs}
+_PLAIN = str.maketrans(  # each kind of line end, dash, quote and bracket, so that places stay
+    "\x85\u2028\u2029\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\u3002\u2018\u2019\u201a"
+    "\u201b\u201c\u201d\u201e\u201f\xab\xbb\u300c\u300d\u300e\u300f\u3010\u3011\u2044\u2215",
+    "\n\n\n---------.''''" + 10 * '"' + "[]//",
+)
 _PLAIN.update({code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)})  # full width
 _BLANK = re.compile(r"[^\S\n]|[\0\x1c-\x1f\xad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
-_TAG = "b|i|u|p|em|strong|span|div|code|big|mark|score|rating|answer|result|verdict|output"
 _DRESS = re.compile(
-    rf"(?i)</?(?:{_TAG})>|</s>|<\|[\w ]{{1,30}}\|>|\\(?:boxed|text(?:bf)?|math(?:bf|rm))\b"
-    r"|\\[()\[\]]|[*_`\"'()\[\]{}]"
+    r"</?\w+>|<\|[\w ]+\|>|\\(?:boxed|text(?:bf)?|math(?:bf|rm))\b|\\[()\[\]]|\}\$?|[*_`\"'()\[\]{]"
+)
+_NOUN = (
+    "(?:score|rating|grade|judge?ment|verdict|result|choice|answer|response|assistant|model"
+    "|option|candidate)"
+)
+_IDLE = re.compile(  # words that change no verdict; a noun at the end of a line may
+    r"\b(?:(?:so|thus|therefore|hence|finally|(?:in )?conclusion|my|the|final|overall|total"
+    r"|judge ?s|far|much|slightly|clearly|marginally|significantly|definitely)\b,?"
+    rf"|{_NOUN}\b(?=\W*\w))"
 )
 
 
@@ -62,57 +55,74 @@ def plain_text(text: str) -> str:
     return re.sub(r"\d", lambda digit: str(int(digit[0])), text)
 
 
-def undress(line: str) -> str:
-    r"""The first characters of a line, in lower case, without emphasis, brackets, boxes and tags.
-
-    >>> undress(r"**Score:** $\boxed{4}$/5")
-    'score: 4 /5'
-    """
+def _bare(line: str) -> str:
+    """The first characters of a line, in lower case, without emphasis, brackets, boxes and tags."""
     line = re.sub(r"\$([^$]*)\$", r" \1 ", line[:LONGEST])
-    return " ".join(_DRESS.sub(" ", line).split()).casefold()
+    return " ".join(_DRESS.sub(" ", line).casefold().split())
 
 
-# --- scores
+def undress(line: str) -> str:
+    r"""The same without idle words.
+
+    >>> undress(r"**The score is:** $\boxed{4}$/5")
+    'is: 4 /5'
+    """
+    return " ".join(_IDLE.sub(" ", _bare(line)).split())
+
+
+# --- patterns of undressed lines
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 DIGITS = r"\d{1,9}(?:\.\d{1,9})?"
+WHO = "(?:[ab12]|first|second)"
 _NUMBER = rf"[+-]?{DIGITS}|{'|'.join(WORDS)}"
-_LABEL = (
-    r"(?:(?:so |therefore |thus ),? ?)?(?:(?:the |my |a )?(?:(?:final|overall|total) )?(?:score"
-    r"|rating|grade|verdict|judge?ment|result|answer|choice|winner|better (?:response|answer))"
-    r"(?: is| of)?|is) ?[:=]? ?"
-)
-_OUT_OF = r"(?:/|\bout of\b|\bof\b) ?(?:a )?(?:possible |maximum |total )?"
+_IS = r"(?:winner ?|better (?:one )?)?(?:is ?|of ?)?[:=]? ?"
+_UNIT = r"(?: (?:points?|stars?|marks?))?"
+_OUT_OF = r"(?:/|\bout of\b|\bof\b) ?(?:a )?(?:possible |maximum )?"
 _SCORE = re.compile(
-    rf"(?:{_LABEL})?(?:(?:(?P<low>{DIGITS}) ?(?:-|to) ?|{_OUT_OF})(?P<high>{DIGITS}) ?[:=] ?)?"
-    rf"(?P<value>{_NUMBER})(?: ?{_OUT_OF}(?P<top>{_NUMBER}))?(?P<percent> ?%)?"
-    rf"(?: (?:points?|stars?|marks?))?(?: ?{_OUT_OF}(?P<best>{_NUMBER}))? ?[.!,;:]?"
+    rf"{_IS}(?:(?:(?P<low>{DIGITS}) ?(?:-|to) ?|{_OUT_OF})(?P<high>{DIGITS}) ?[:=] ?)?"
+    rf"(?P<value>{_NUMBER}){_UNIT}(?: ?{_OUT_OF}(?P<top>{_NUMBER}))?(?P<percent> ?%)?{_UNIT}"
+    r"[.!,;: ]*"
+)
+_TEN = r"(?: ?(?:/|out of) ?10)?"
+_PAIR = re.compile(rf"({DIGITS}){_TEN} ?[ ,;|] ?({DIGITS}){_TEN} ?[.]?")
+_CHOICE = re.compile(
+    rf"{_IS}(?:(?P<who>{WHO})(?:(?<=t|d) (?:one|{_NOUN}))?(?: wins| (?:is|was) (?:better|best"
+    rf"|preferred|winner|superior|stronger)(?: one| {_NOUN})?(?: than (?P<than>{WHO}))?)?|(?:a )?"
+    r"(?:tied?|draw)|(?:(?:(?:both|two)(?: answers| responses)?|they)(?: are)? )?equal(?:ly good)?)"
+    r"[.! ]*"
 )
 _ABSTAINED = re.compile(
     r"(?:n/?a|not applicable|abstain(?:ed|s)?|(?:i )?(?:cannot|can ?t|unable to) (?:be )?"
     r"(?:judged?|decided?|determined?|tell|evaluated?)) ?[.!]?"
 )
-_ANY_NUMBER = rf"(?:\d|(?i:\b(?:{'|'.join(WORDS[2:])})\b))"
-_ANY_CHOICE = r"\b(?:[AB12]|(?i:first|second|tie|tied|draw|equal\w{0,2}))\b"
 LOOKS_LIKE = {  # a value in a line or text that is more than one
-    "score": re.compile(_ANY_NUMBER),
-    "choice": re.compile(_ANY_CHOICE),
+    "score": re.compile(rf"(?i)\d|\b(?:{'|'.join(WORDS[2:])})\b"),
+    "choice": re.compile(r"\b(?:[AB12]|(?i:first|second|tie|tied|draw|equal\w{0,2}))\b"),
 }
-# a number in the first word, or a choice in the first three
-OPENS_WITH_VALUE = re.compile(
-    rf"\s*(?:(?:(?!{_ANY_NUMBER})\S)*{_ANY_NUMBER}|(?:\S+\s+){{0,2}}(?:(?!{_ANY_CHOICE})\S)*{_ANY_CHOICE})"
-)
 
 
-def _number(text: str) -> float:
-    return float(WORDS.index(text)) if text in WORDS else float(text)
+# --- readers of a line
+
+
+def _match(pattern: re.Pattern, line: str) -> re.Match | None:
+    return pattern.fullmatch(undress(line)) if len(line) <= LONGEST else None
+
+
+def is_value(line: str) -> bool:
+    """Whether a line is a value of any kind and scale."""
+    return any(_match(kind, line) for kind in (_SCORE, _CHOICE, _PAIR))
 
 
 def _no_value(line: str, gives: str) -> Said | str:
     """What a line says that is no value: an abstention, or why it says nothing."""
-    if _ABSTAINED.fullmatch(undress(line)):
+    if _match(_ABSTAINED, line):
         return Said(choice="abstain")
     return MORE if LOOKS_LIKE[gives].search(line[:LONGEST]) else NO_VALUE
+
+
+def _number(text: str) -> float:
+    return float(WORDS.index(text)) if text in WORDS else float(text)
 
 
 def score(line: str, scale: Sequence, *, halves: bool = False) -> Said | str:
@@ -121,66 +131,37 @@ def score(line: str, scale: Sequence, *, halves: bool = False) -> Said | str:
     >>> score("**4/5**", (1, 2, 3, 4, 5)).score, score("4 or 5", (1, 2, 3, 4, 5))
     (4.0, 'more than a verdict on its line')
     """
-    hit = _SCORE.fullmatch(undress(line))
-    if hit is None or len(line) > LONGEST:
+    hit = _match(_SCORE, line)
+    if hit is None:
         return _no_value(line, "score")
+    lowest = scale[0]
+    highest = scale[-1]
     value = _number(hit["value"])
-    fits = value in scale or (halves and scale[0] <= value <= scale[-1])
-    ends = [(hit["low"], scale[0]), ("100" if hit["percent"] else None, scale[-1])]
-    ends += [(hit[name], scale[-1]) for name in ("high", "top", "best")]
-    for said, end in ends:
-        if said and _number(said) != end:
-            fits = False
-    return Said(score=value) if fits else f"{OFF_SCALE} of {scale[0]} to {scale[-1]}"
-
-
-_PAIR = re.compile(
-    rf"({DIGITS})(?: ?(?:/|out of) ?10)? ?[ ,;|] ?({DIGITS})(?: ?(?:/|out of) ?10)? ?[.]?"
-)
+    fits = value in scale or (halves and lowest <= value <= highest)
+    fits = fits and (hit["low"] is None or _number(hit["low"]) == lowest)
+    for top in (hit["high"], hit["top"], "100" if hit["percent"] else None):
+        fits = fits and (top is None or _number(top) == highest)
+    return Said(score=value) if fits else f"{OFF_SCALE} of {lowest} to {highest}"
 
 
 def two_scores(line: str, scale: Sequence, *, of_second: bool = False) -> Said | str:
     """A line of two numbers: a choice by them, or `of_second` the second one."""
-    hit = _PAIR.fullmatch(undress(line))
-    if hit is None or len(line) > LONGEST:
+    hit = _PAIR.fullmatch(_bare(line))
+    if hit is None:
         return NO_VALUE
-    first = float(hit[1])
-    second = float(hit[2])
-    if min(first, second) < scale[0] or max(first, second) > scale[-1]:
+    first, second = scores = (float(hit[1]), float(hit[2]))
+    if min(scores) < scale[0] or max(scores) > scale[-1]:
         return OFF_SCALE
     if of_second:
-        return Said(score=second, scores=(first, second))
+        return Said(score=second, scores=scores)
     if first == second:
-        return Said(choice="tie", scores=(first, second))
-    return Said(choice="a" if first > second else "b", scores=(first, second))
-
-
-# --- choices
-
-WHO = (
-    r"(?:(?:the )?(?:response|answer|assistant|model|option|candidate) )?(?:a|b|1|2)"
-    r"|(?:the )?(?:first|second)(?: (?:response|answer|assistant|model|option|one))?"
-)
-_VERY = r"(?:much|far|slightly|clearly|marginally|significantly|overall|definitely|the)"
-_BETTER = rf"(?:is|was) (?:{_VERY} ){{0,3}}(?:better|best|preferred|superior|winner|stronger)"
-_TIE = (
-    r"(?:a )?(?:tie|tied|draw)|(?:the )?(?:(?:both|two)(?: (?:responses|answers))? (?:are )?)?"
-    r"equal(?:ly good)?|they are equally good"
-)
-FILLERS = re.compile(
-    r"(?i)(?:(?:so|thus|therefore|hence|overall|finally|in conclusion|conclusion|and|my|the|is"
-    r"|judge'?s)\b[ ,:]*)*"
-)
-_CHOICE = re.compile(
-    rf"(?:{FILLERS.pattern[4:]})(?:{_LABEL})?(?:(?P<who>{WHO})(?: {_BETTER}"
-    rf"(?: (?:response|answer|one|option|choice))?(?: than (?P<than>{WHO}))?| wins)?"
-    rf"|(?P<tie>{_TIE})) ?[.!]?"
-)
+        return Said(choice="tie", scores=scores)
+    return Said(choice="a" if first > second else "b", scores=scores)
 
 
 def side_of(who: str) -> str:
-    """Which of two responses "the first response", "Answer 2" or "A" is."""
-    return "a" if re.search(r"(?i)\b(?:a|1|first)\b", who) else "b"
+    """Which of two responses "first", "2" or "A" is."""
+    return "a" if who.casefold() in ("a", "1", "first") else "b"
 
 
 def choice(line: str, scale: Sequence = (), *, signs: str = "ab12") -> Said | str:
@@ -189,18 +170,15 @@ def choice(line: str, scale: Sequence = (), *, signs: str = "ab12") -> Said | st
     >>> choice("Answer 2 is better.").choice, choice("A is weaker than B")
     ('b', 'more than a verdict on its line')
     """
-    hit = _CHOICE.fullmatch(undress(line))
-    if hit is None or len(line) > LONGEST:
+    hit = _match(_CHOICE, line)
+    if hit is None:
         return _no_value(line, "choice")
-    if hit["tie"]:
+    if hit["who"] is None:
         return Said(choice="tie")
-    sign = hit["who"].split()[-1]
-    if sign in "ab12" and sign not in signs:
+    if hit["who"] in "12" and "1" not in signs:
         return f"{OFF_SCALE} of {', '.join(signs).upper()}"
     side = side_of(hit["who"])
-    if hit["than"] and side_of(hit["than"]) == side:
-        return MORE
-    return Said(choice=side)
+    return MORE if hit["than"] and side_of(hit["than"]) == side else Said(choice=side)
 
 
 DEGREES = {"A>>B": "a", "A>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
@@ -209,14 +187,8 @@ LETTERS = {"A": "a", "B": "b", "C": "tie", "TIE": "tie"}
 
 def sign(line: str, scale: Sequence = (), *, table: Mapping) -> Said | str:
     """What double brackets hold: one of a table's signs."""
-    bare = re.sub(r"[\s*_]", "", line.upper())
+    bare = re.sub(r"[\s.!]", "", undress(line)).upper()
     if bare in table:
         return Said(choice=table[bare])
     said = _no_value(line, "choice")
     return f"{OFF_SCALE} of {', '.join(table)}" if said == MORE else said
-
-
-def is_value(line: str) -> bool:
-    """Whether a line is a value of any kind and scale."""
-    bare = undress(line)
-    return any(kind.fullmatch(bare) for kind in (_SCORE, _CHOICE, _PAIR))
