@@ -117,10 +117,8 @@ def thumbnail(image: Image.Image, *, size: int = 256) -> Image.Image:
     return small
 
 
-def data_uri(image: Image.Image, *, format: str = "png", size: int | None = None) -> str:
-    """An RGB image as a `data:` URI: "png" (exact) or "jpeg" (smaller); `size` as `thumbnail`."""
-    if size is not None:
-        image = thumbnail(image, size=size)
+def data_uri(image: Image.Image, *, format: str = "png") -> str:
+    """An RGB image as a `data:` URI: "png" (exact) or "jpeg" (smaller)."""
     buffer = io.BytesIO()
     image.save(buffer, format, quality=85)
     return f"data:image/{format};base64,{base64.b64encode(buffer.getvalue()).decode()}"

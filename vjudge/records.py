@@ -17,7 +17,6 @@ IMAGE_COLUMNS = tuple(
     " image_files image_filename image_filenames picture_path picture_paths".split()
 )
 """The names under which a row may hold its pictures; `images` is the canonical one."""
-CHOICES = ("a", "b", "tie", "abstain")  # what a judge may say instead of a number
 
 
 def is_missing(value: Any) -> bool:
@@ -307,7 +306,7 @@ class Verdict:
     feedback: str  # the text before the verdict; the text after it where the verdict comes first
     raw: str  # the judge's whole answer, unchanged
     failure: str | None = None  # begins with one of `vjudge.prompts.parse.REASONS`
-    choice: str | None = None  # one of `CHOICES`; a tie and an abstention are no failures
+    choice: str | None = None  # "a", "b", "tie" or "abstain"; the last two are no failures
     # the two that a choice follows from, a reference's and the response's, or one a criterion
     scores: tuple | Mapping | None = None
 

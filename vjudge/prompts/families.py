@@ -27,7 +27,6 @@ class Family:
     # The decoding of its paper: `judge.grade(items, **judge.family.published)`; a comparison drops
     # "samples".
     published: Mapping = field(default_factory=dict)
-    paper: str = ""  # a report card names it
 
 
 FAMILIES: dict = {}
@@ -147,7 +146,7 @@ register(
     ],
     stems=["prometheus-vision"],
     published=_SAMPLED,  # Source: kaistAI/prometheus-vision llava/eval/model_vqa.py
-    paper="Lee et al., Prometheus-Vision, arXiv 2401.06591",
+    # Lee et al., Prometheus-Vision, arXiv 2401.06591
 )
 # Of the text judges the repetition penalty counts the prompt, as transformers and vLLM have it;
 # both were published with tries until an answer parses, which are not made here.
@@ -162,7 +161,7 @@ register(
     ],
     # Source: prometheus-eval/prometheus evaluation/benchmark/run_absolute_scoring.py
     published={**_SAMPLED, "repetition_penalty": 1.03, "max_new_tokens": 256, "samples": 3},
-    paper="Kim et al., Prometheus, arXiv 2310.08491",
+    # Kim et al., Prometheus, arXiv 2310.08491
 )
 register(
     "prometheus-2",
@@ -172,7 +171,7 @@ register(
     stems=["prometheus-7b-v2", "prometheus-8x7b-v2", "prometheus-2"],
     # Source: prometheus-eval/prometheus-eval prometheus_eval/utils.py
     published={**_SAMPLED, "repetition_penalty": 1.03},
-    paper="Kim et al., Prometheus 2, arXiv 2405.01535",
+    # Kim et al., Prometheus 2, arXiv 2405.01535
 )
 register(
     "llava-critic",  # its paper's benchmarks have wordings of their own in TEMPLATES
@@ -181,7 +180,7 @@ register(
     ids=["lmms-lab/llava-critic-7b", "lmms-lab/llava-critic-72b"],
     stems=["llava-critic"],
     published=_GREEDY,
-    paper="Xiong et al., LLaVA-Critic, arXiv 2410.02712",
+    # Xiong et al., LLaVA-Critic, arXiv 2410.02712
 )
 register(
     "llava-critic-r1",
@@ -194,7 +193,7 @@ register(
         "lmms-lab/LLaVA-Critic-R1-7B-LLaMA32v",
     ],
     stems=["llava-critic-r1"],
-    paper="Wang et al., LLaVA-Critic-R1, arXiv 2509.00676",
+    # Wang et al., LLaVA-Critic-R1, arXiv 2509.00676
 )
 # UnifiedReward on LLaVA-OneVision and on Qwen2.5-VL: the same words for pairs, in the checkpoint's
 # own conversation. Its code for pairs in free words ("unified-reward-pair") reads no answer.
@@ -208,7 +207,7 @@ register(
         "CodeGoat24/UnifiedReward-0.5b",
     ],
     published=_GREEDY,
-    paper="Wang et al., UnifiedReward, arXiv 2503.05236",
+    # Wang et al., UnifiedReward, arXiv 2503.05236
 )
 register(
     "unified-reward-qwen",
@@ -222,17 +221,16 @@ register(
     ],
     stems=["unifiedreward-qwen", "unifiedreward-2.0-qwen"],
     published={"max_new_tokens": 4096},  # the temperature is left to the checkpoint
-    paper="Wang et al., UnifiedReward, arXiv 2503.05236",
+    # Wang et al., UnifiedReward, arXiv 2503.05236
 )
 # These were taught to compare alone; one response is put to them as to any chat model.
-_THINK = "Wang et al., UnifiedReward-Think, arXiv 2505.03318"
 register(
     "unified-reward-think",
     template="chat",
     pairs="unified-reward-think",
     ids=["CodeGoat24/UnifiedReward-Think-7b"],
     published=_GREEDY,
-    paper=_THINK,
+    # Wang et al., UnifiedReward-Think, arXiv 2505.03318
 )
 register(
     "unified-reward-think-qwen",
@@ -241,7 +239,7 @@ register(
     ids=["CodeGoat24/UnifiedReward-Think-qwen-7b"],
     stems=["unifiedreward-think-qwen"],
     published={"max_new_tokens": 4096},
-    paper=_THINK,
+    # Wang et al., UnifiedReward-Think, arXiv 2505.03318
 )
 register(
     "unified-reward-think-qwen3vl",
@@ -249,21 +247,21 @@ register(
     pairs="unified-reward-think-qwen3vl",
     ids=[f"CodeGoat24/UnifiedReward-Think-qwen3vl-{size}" for size in ("2b", "4b", "8b", "32b")],
     stems=["unifiedreward-think-qwen3vl"],
-    paper=_THINK,
+    # Wang et al., UnifiedReward-Think, arXiv 2505.03318
 )
 register(
     "r1-reward",
     template="chat",
     pairs="r1-reward",
     ids=["yifanzhang114/R1-Reward"],
-    paper="Zhang et al., R1-Reward, arXiv 2505.02835",
+    # Zhang et al., R1-Reward, arXiv 2505.02835
 )
 register(
     "skywork-vl-reward",  # a value for each response; two are compared by their values
     template="skywork-vl-reward",
     ids=["Skywork/Skywork-VL-Reward-7B"],
     stems=["skywork-vl-reward"],
-    paper="Wang et al., Skywork-VL Reward, arXiv 2505.07263",
+    # Wang et al., Skywork-VL Reward, arXiv 2505.07263
 )
 # Any chat model; and benchmarks' prompts for any chat model, with the benchmark's decoding.
 register(
@@ -278,5 +276,5 @@ register(
     pairs="vl-rewardbench",
     # Source: vl-rewardbench/VL_RewardBench inference_hf.py; 10 draws, each order at random
     published={"temperature": 0.2, "top_p": 0.2, "max_new_tokens": 2048},
-    paper="Li et al., VL-RewardBench, arXiv 2411.17451",
+    # Li et al., VL-RewardBench, arXiv 2411.17451
 )

@@ -28,7 +28,7 @@ class Said(NamedTuple):
 
 # --- a line without its dress
 
-_PLAIN = str.maketrans(  # each kind of line end, dash, quote and bracket, so that places stay
+_PLAIN: dict = str.maketrans(  # each kind of line end, dash, quote and bracket, so that places stay
     "\x85\u2028\u2029\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\u3002\u2018\u2019\u201a"
     "\u201b\u201c\u201d\u201e\u201f\xab\xbb\u300c\u300d\u300e\u300f\u3010\u3011\u2044\u2215",
     "\n\n\n---------.''''" + 10 * '"' + "[]//",
