@@ -1,9 +1,8 @@
-"""Six items, two judges' verdicts on them, and what reads a page, for the tests of the review."""
+"""Six items and two judges' verdicts on them, for the tests of the review."""
 
 from __future__ import annotations
 
 from functools import cache
-from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
@@ -33,37 +32,12 @@ def rows():
 
 
 def judged(name, scores=None):
-    scores = SCORES[name] if scores is None else scores
-    failures = ["no verdict marker" if np.isnan(score) else None for score in scores]
-    table = {"id": [f"i{n}" for n in range(N)], "judge": name, "score": scores, "failure": failures}
+    table = {"id": [f"i{n}" for n in range(N)], "score": scores or SCORES[name]}
     return pd.DataFrame(table | {"feedback": [f"{name} about {n}" for n in range(N)]})
 
 
 def runs(*names):
     return {name: judged(name) for name in names or SCORES}
-
-
-class Reader(HTMLParser):
-    """Collects tags, attributes and text, and checks that tags close in order."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.tags, self.attributes, self.text, self.open = [], [], "", []
-        self.feed(page)
-        assert not self.open, f"never closed: {self.open}"
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += [(tag, *attribute) for attribute in attrs]
-        if tag not in ("img", "meta"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open and self.open.pop() == tag, f"</{tag}> out of order"
-
-    def handle_data(self, data):
-        if not self.open or self.open[-1] != "style":
-            self.text += data + " "
 
 
 @cache

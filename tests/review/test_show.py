@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ET
 from functools import cache
 
 import numpy as np
@@ -11,38 +12,47 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
-from reviews import HOSTILE, Reader, items, judged
+from reviews import HOSTILE, items, judged, rows
 
 from vjudge import data, review
 from vjudge.review import ANSWERS, TAGS, Review, collection, error_tags, export, preference
 
 
 def row(**changes):
-    return {
-        "id": "i0", "images": [Image.new("RGB", (8, 4), "red")], "instruction": "What is shown?",
-        "response": "A red field.", "reference_answer": "A field, red all over.", "criteria": "Is it right?",
-        "descriptions": ["level one", "level two", "level three", "level four", "level five"], "gold": 2.0,
-        "feedback": "The field is red.", "human_scores": [2.0, 3.0], "group": "g",
-    } | changes  # fmt: skip
+    more = {
+        "reference_answer": "A reference.",
+        "feedback": "Some feedback.",
+        "human_scores": [2, 3],
+    }
+    return rows()[1] | more | changes
 
 
 BARE = {"reference_answer": None, "gold": None, "feedback": None, "human_scores": None}
-PARTS = ["i0", "What is shown?", "A red field.", "A field, red all over.", "Is it right?", "level five",
-         "The field is red.", "2, 3", "8 x 4", "true score"]  # fmt: skip
-LESS = ["Reference feedback", "Human scores", "true score", "8 x 4"]
+PARTS = [
+    "i1",
+    "Question 1?",
+    "Answer 1.",
+    "A reference.",
+    "odd",
+    "five",
+    "Some feedback.",
+    "2, 3",
+    "8 x 8",
+]
+LESS = ["Reference feedback", "Human scores", "true score", "8 x 8"]
 
 
 @pytest.mark.parametrize(
     ("changes", "there", "absent"),
     [
-        ({}, PARTS, ["none given"]),
+        ({}, [*PARTS, "true score"], ["none given"]),
         (BARE | {"images": []}, ["Reference answer none given", "True score none"], LESS),
         ({"images": ["<b>gone</b>.png"]}, ["<b>gone</b>.png", "does not exist"], []),
     ],
 )
 def test_an_item_shows_all_its_parts_and_what_is_missing(changes, there, absent):
     page = review.show(row(**changes))._repr_html_()
-    text = re.sub(" +", " ", Reader(page).text)
+    text = " ".join(ET.fromstring(page).itertext())
     assert all(part in text for part in there) and not any(part in text for part in absent)
     true = re.findall(r'<li class="vj-true" style="background-color[^>]*><b>(\d)</b>', page)
     assert true == ([] if "gold" in changes else ["2"]), "without the style sheet, too"
@@ -61,8 +71,8 @@ def all_views(text):
 
 
 def structure(page):
-    reader = Reader(page)
-    return reader.tags, [(tag, name) for tag, name, _ in reader.attributes]
+    """Tags and attributes; every tag closes in its place."""
+    return [(element.tag, element.keys()) for element in ET.fromstring(page).iter()]
 
 
 @cache
@@ -86,7 +96,7 @@ def test_a_case_is_sorted_by_score_and_shows_the_question_once():
     case = [item | {"response": f"answer {item['id']}"} for item in case]
     page = review.show_case(case)._repr_html_()
     assert re.findall(r"answer (i\d)", page) == ["i2", "i0", "i1"]
-    assert page.count("What is shown?") == 1 and page.count("<img") == 1
+    assert page.count("Question 1?") == 1 and page.count("<img") == 1
     with pytest.raises(ValueError, match="instruction, group"):
         review.show_case([row(), row(instruction="Else?", group="h")])
 
@@ -103,12 +113,12 @@ def test_votes_become_a_collection_with_human_scores(opened):
     bob = opened("bob")
     with pytest.raises(ValueError, match="no item has a score"):
         collection(items(), ann)
-    for who, id, score in ((ann, "i0", 1), (ann, "i2", 4), (ann, "i4", 5), (bob, "i2", 2)):
+    for who, id, score in ((ann, "i2", 4), (ann, "i4", 5), (bob, "i2", 2)):
         who.goto(id)
         who.score(score)
     rows = collection(items(), ann)
-    assert list(rows["id"]) == ["i0", "i2", "i4"] and rows["annotators"][0] == ["ann", "bob"]
-    np.testing.assert_array_equal(rows["human_scores"], [[1, np.nan], [4, 2], [5, np.nan]])
+    assert list(rows["id"]) == ["i2", "i4"] and rows["annotators"][0] == ["ann", "bob"]
+    np.testing.assert_array_equal(rows["human_scores"], [[4, 2], [5, np.nan]])
     data.validate(rows)
 
 
@@ -123,19 +133,15 @@ def test_counts_of_answers_and_tags(opened):
         "left": 0.25, "right": 0.25, "both_good": 0.25, "both_bad": 0.25, "left_as_good_or_better": 0.5,
         "right_as_good_or_better": 0.5, "left_of_decided": 0.5, "left_ties_half": 0.5,
     }  # fmt: skip
-    words = shares.attrs["words"]
-    assert words["left"] == "first is better" and set(words) == set(shares.index)
+    assert set(shares.attrs["words"]) == set(shares.index)
     tags = error_tags(ann)
     assert {"too critical", "too optimistic"} <= {tag for _, tag in tags.index}, "arXiv 2401.06591"
     given = tags.loc[("second", TAGS[2])]
     # Wilson's interval of 4 in 4: z^2 / (n + z^2) is its distance from one.
     low = 1 - 1.959964**2 / (4 + 1.959964**2)
     assert given[["estimate", "n"]].tolist() == [1.0, 4] and given["low"] == pytest.approx(low)
-    assert tags["estimate"].sum() == 1
-    bob = opened("bob")
-    bob.note("nothing wrong")
-    tags = error_tags(bob).loc[("second", TAGS[2])]
-    assert tags[["estimate", "n"]].tolist() == [0.8, 5]
+    opened("bob").note("nothing wrong")
+    assert error_tags(ann)["estimate"].sum() == 0.8
     with pytest.raises(ValueError, match="between two judges; under review: first"):
         preference(opened(folder="one", judges=("first",)))
 
@@ -158,10 +164,8 @@ def test_export_writes_what_can_be_read_again_and_no_formula(opened, tmp_path):
     assert votes["value"].iloc[-1] == "'" + ann.case.votes["note"], (
         "a row is a row, whatever it says"
     )
-    for path in paths.values():
-        if path.suffix == ".csv":
-            cells = pd.read_csv(path, dtype=str).fillna("").to_numpy().ravel()
-            assert not [cell for cell in cells if cell.startswith(("=", "+", "@"))]
+    cells = votes.fillna("").to_numpy().ravel()
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "@"))]
     assert "toprule" in paths["error_tags.tex"].read_text()
     shares = pd.read_csv(paths["preferences.csv"]).set_index("answer")["estimate"]
     assert shares["first is better"] == 1
@@ -173,7 +177,8 @@ def test_the_page_holds_no_more_than_its_annotator_may_see_and_no_markup(tmp_pat
     ann = Review(items(), runs, out=tmp_path / "votes", annotator=HOSTILE, blind=True)
     ann.better("left")
     page = export(items(), ann, tmp_path / "export")[-1].read_text(encoding="utf-8")
-    assert not {"script", "a", "svg"} & set(Reader(page).tags) and "default-src 'none'" in page
+    tags = {element.tag for element in ET.fromstring(page).iter()}
+    assert not {"script", "a", "svg"} & tags and "default-src 'none'" in page
     assert page.count('<img src="data:') == 6 and "\x1b" not in page and "\u202e" not in page
     assert page.count("Score: 4") == 2 and page.count("Score: [hidden]") == 10
     assert page.count("Left: ") == page.count("<strong>True score<") == 1, "one item has its vote"
