@@ -172,7 +172,7 @@ FIGURES: dict[str, Callable[[int, Options], Figure]] = {
     "confusion": lambda k, o: plots.confusion(run(k), **o),
     "scatter": lambda k, o: plots.agreement_scatter(run(k, means=True), **o),
     "feedback": lambda k, o: plots.preference_bars(answers(k), **o),
-    "length": lambda k, o: plots.length_by_score(run(k), **o),
+    "length": lambda k, o: plots.length_by_score(run(1), **o),
     "length scatter": lambda k, o: plots.length_scatter(run(k), slopes(k), **o),
     "power": lambda k, o: plots.curves(power(), **POWER, log=k > 3, **o),
     "training": lambda k, o: plots.training_curve(training(), **o),

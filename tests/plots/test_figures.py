@@ -77,8 +77,7 @@ def test_every_verdict_is_drawn_or_counted(kind):
     assert fig.get_label() == counted and "none" in shown(fig)
     assert plots.agreement_scatter(frame).get_label().startswith(counted)
     counted = f"{frame['gold'].count():,} of"
-    for one in (frame, frame.drop(columns="judge")):
-        assert plots.length_by_score(one).get_label().startswith(counted)
+    assert plots.length_by_score(frame).get_label().startswith(counted)
     fig = plots.length_scatter(frame, g.slopes(1), **WIDE)
     assert len(fig.axes[0].collections[0].get_offsets()) == both
 
@@ -114,6 +113,8 @@ def test_estimates_are_drawn_row_by_row():
     fig = plots.battery_effects(g.battery(), **WIDE)
     assert len(points(fig)) == 3 and "response padded" in shown(fig)
     assert "2 cases are left out: not tested, or no effect" in fig.get_label()
+    rounding = g.battery().assign(effect=3e-13, low=-2e-12, high=3e-12)
+    assert ".00 [.00, .00]" in shown(plots.battery_effects(rounding, **WIDE))
     assert {"loss per token", "Pearson r"} <= set(shown(plots.training_curve(g.training())))
     line = plots.length_scatter(g.run(1), g.slopes(1)).axes[0].lines[-1]
     x, y = np.log2(line.get_xdata()), line.get_ydata()
@@ -126,8 +127,10 @@ def test_bars_of_answers_add_up_to_a_hundred():
     expected = sorted(100 * n / 135 for n in (21, 36, 57, 21, 26, 30, 70, 9))
     np.testing.assert_allclose(widths, expected)
     assert {"16", "42", "first better", "both bad"} <= set(shown(fig))
-    missing = metrics.win_rate(["a", "b", "tie", None])
-    assert plots.preference_bars({"one": missing}).get_label() == "n = 3, up to 1 missing"
+    words = {"win": "wins", "tie": "ties", "loss": "loses"}
+    missing = {"one": metrics.win_rate(["a", "b", "tie", None])}
+    fig = plots.preference_bars(missing, labels=words)
+    assert fig.get_label() == "n = 3, up to 1 missing"
 
 
 def test_judges_against_each_other_show_differences_and_corrected_p():

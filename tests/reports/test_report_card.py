@@ -15,7 +15,6 @@ from validity.simulated import Planted, SimulatedJudge, collection
 from vjudge import metrics
 from vjudge.reports import Card
 from vjudge.reports.card import CLAIMS
-from vjudge.reports.page import to_html
 
 QUICK: dict[str, Any] = {"n_resamples": 200}
 HOSTILE = "<script>alert(1)</script> 100%_of & #1 {judge} $x$ ^~\\ \u202e ρ"
@@ -55,13 +54,13 @@ def test_only_a_corrected_test_fails_a_judge_and_judges_stand_side_by_side(tmp_p
     page = (tmp_path / "report.html").read_text()
     assert page.count('class="verdict fails"') == list(verdicts.values()).count("fails")
     assert "<th>honest</th><th>pays</th>" in page
-    assert set(card.figures["scores"][2]["judge"]) == set(plans)
+    assert set(card.figures["confusion"][2]["judge"]) == set(plans)
 
 
 def test_a_judge_is_graded_under_all_controls_and_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    items = vj.load_collection("scenes", split="test", limit=12)
+    items = vj.load_collection("scenes", split="test", limit=6)
     judge = vj.load_judge("tiny", device="cpu")
     options: dict[str, Any] = dict(out=tmp_path, n_resamples=200, collection="Scenes", mode="score")
     card = vj.report(judge, items, **options)
@@ -84,7 +83,7 @@ def test_a_judge_is_graded_under_all_controls_and_goes_on_where_it_was(
 def test_people_without_gold_are_the_truth_and_stand_beside_the_judge() -> None:
     run = rated()
     card = vj.report({"mine": run}, **QUICK)
-    assert card.judges == ["mine"] and "mean of people" in card.figures["scores"][1]
+    assert card.judges == ["mine"] and "mean of people" in card.figures["confusion"][1]
     table = part(card, "agreement")
     mean = [np.mean(cell) for cell in run["human_scores"]]
     r = metrics.correlate(run["score"], mean, groups=run["group"], n_resamples=200).loc["pearson"]
@@ -94,13 +93,11 @@ def test_people_without_gold_are_the_truth_and_stand_beside_the_judge() -> None:
     assert absent(card)[CLAIMS["image"]].startswith("needs the run 'image_blanked'")
 
 
-def test_controls_rest_on_whole_groups_and_on_the_truth_given() -> None:
+def test_controls_rest_on_as_many_items_as_are_asked_for() -> None:
     items = vj.data.canonical([{**row, "images": []} for row in collection(60, per_group=6)])
-    truth = pd.Series(vj.truth(items)[::-1].to_numpy(), items["id"], name="our lab")
-    card = vj.report(SimulatedJudge(items), items, truth=truth, controls=13, **QUICK)
-    assert card.truth == "our lab"
-    assert set(part(card, "agreement")["n"]) == {60}
-    assert set(part(card, "length")["n"]) == {18}
+    card = vj.report(SimulatedJudge(items), items, controls=13, **QUICK)
+    assert card.truth == "gold" and set(part(card, "agreement")["n"]) == {60}
+    assert set(part(card, "length")["n"]) == {13}
     assert "no row has an image" in absent(card)[CLAIMS["image"]]
 
 
@@ -110,7 +107,7 @@ def test_a_run_that_failed_says_so() -> None:
     assert "no score was read" in absent(card)[CLAIMS["injection"]]
     expected = "12 of 12 verdicts are missing (no verdict: 9; too long: 3)"
     assert card.parts[0].sentence.startswith(expected) and card.parts[0].verdict == "measured"
-    assert "words" not in to_html(card, CLAIMS)
+    assert "words" not in card.html()
 
 
 def test_pairs_have_accuracy_and_position() -> None:
@@ -133,12 +130,11 @@ def test_pairs_have_accuracy_and_position() -> None:
 def test_hostile_names_are_text_and_files_are_the_same_twice(tmp_path: Path) -> None:
     run = rated(40).assign(judge=HOSTILE, failure=[HOSTILE] + [None] * 39)
     run["score"] = run["score"].where(run.index > 0)
-    truth = vj.truth(run).set_axis(run["id"]).rename(HOSTILE)
-    card = vj.report(run, truth=truth, collection=HOSTILE, out=tmp_path, **QUICK)
+    card = vj.report({HOSTILE: run}, collection=HOSTILE, out=tmp_path, **QUICK)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<script" not in page and "&lt;script&gt;alert(1)" in page and "\u202e" not in page
     assert "<script" not in card._repr_html_()
-    assert list(card.figures) == ["agreement", "scores", "calibration"]
+    assert list(card.figures) == ["agreement", "confusion", "calibration"]
     first = {path: path.read_bytes() for path in tmp_path.iterdir()}
     card.write(tmp_path)
     assert first == {path: path.read_bytes() for path in tmp_path.iterdir()}

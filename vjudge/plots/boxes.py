@@ -18,43 +18,40 @@ from vjudge.plots.style import CHARACTERS, MIN_TEXT, clean, page
 LINE = 0.125  # inches from line to line
 LEAST = 11  # lines of a box, beside its image
 FIELDS = "instruction response reference_answer criteria descriptions human_scores gold".split()
-LONGEST = 1_200  # characters of a text that are printed
 
 
-def examples(items: Any, runs: Mapping[str, pd.DataFrame], ids: Sequence[Any]) -> list[Any]:
-    """What the boxes of some items hold.
-
-    Args:
-        items: a collection, as `data.rows_of` takes it.
-        runs: by judge, what `Judge.grade` returned: columns id, score; feedback, failure if known.
-        ids: of the items, in order of the boxes.
-    """
+def _cases(items: Any, runs: Mapping[str, pd.DataFrame], ids: Sequence[Any]) -> list[Any]:
+    """The image of each item or None, and its texts by heading."""
     rows = {str(row["id"]): row for row in rows_of(items)}
     absent = [id for id in map(str, ids) if id not in rows]
     if absent:
         raise ValueError(f"the collection has no item {absent}: give the ids of some of its rows")
-    return [_example(rows[str(id)], runs) for id in ids]
+    cases = []
+    for id in map(str, ids):
+        image = None
+        if rows[id]["images"]:
+            image = thumbnail(open_image(rows[id]["images"][0]), size=640)
+        texts = _texts(rows[id])
+        for name, run in runs.items():
+            for verdict in run[run["id"].map(str) == id].to_dict("records"):
+                score = f"score {verdict['score']:g}"
+                if pd.isna(verdict["score"]):
+                    score = f"no score ({verdict.get('failure') or 'no reason given'})"
+                texts[f"{name}: {score}"] = verdict.get("feedback") or ""
+        cases.append((image, texts))
+    return cases
 
 
-def _example(
-    row: Mapping[str, Any], runs: Mapping[str, pd.DataFrame]
-) -> tuple[Any, dict[str, str]]:
-    """An item's image or None, and its texts by heading."""
+def _texts(row: Mapping[str, Any]) -> dict[str, str]:
+    """An item's own texts by heading."""
     texts = {}
     for name in FIELDS:
         value = row.get(name)
-        if value and name == "descriptions":
-            value = "\n".join(value)
+        if name == "descriptions":
+            value = "\n".join(value or ())
         if value and value == value:
-            texts[name.replace("_", " ").capitalize()] = value
-    for name, run in runs.items():
-        for verdict in run[run["id"].map(str) == str(row["id"])].to_dict("records"):
-            score = f"score {verdict['score']:g}"
-            if pd.isna(verdict["score"]):
-                score = f"no score ({verdict.get('failure') or 'no reason given'})"
-            texts[f"{name}: {score}"] = verdict.get("feedback") or ""
-    image = thumbnail(open_image(row["images"][0]), size=640) if row["images"] else None
-    return image, {heading: str(text)[:LONGEST] for heading, text in texts.items()}
+            texts[name.replace("_", " ").capitalize()] = str(value)
+    return texts
 
 
 def qualitative(
@@ -63,11 +60,16 @@ def qualitative(
     """Boxes of image, instruction, response, rubric, people's scores and each judge's feedback.
 
     Args:
-        items, runs, ids: see `examples`. A figure higher than the page is a ValueError.
+        items: a collection, as `data.rows_of` takes it.
+        runs: by judge, what `Judge.grade` returned: columns id, score; feedback, failure if known.
+        ids: of the items, in order of the boxes.
+
+    Raises:
+        ValueError: an item is absent; the boxes are higher than the page.
     """
-    cases = examples(items, runs, ids)
+    cases = _cases(items, runs, ids)
     with page(**{"column": "full", **options}) as paper:
-        boxes = [_fold(texts, int(0.8 * CHARACTERS * paper.inches)) for _, texts in cases]
+        boxes = [_lines(texts, int(0.8 * CHARACTERS * paper.inches)) for _, texts in cases]
         sizes = [max(len(lines), LEAST) for lines in boxes]
         height = LINE * sum(sizes) + 0.2
         if height > paper.tall:
@@ -76,28 +78,19 @@ def qualitative(
                 "items, or use `qualitative_latex`, whose boxes break across pages"
             )
         shape: dict[str, Any] = {"width_ratios": (1, 4), "height_ratios": sizes, "squeeze": False}
-        fig, axes = paper.subplots(
-            height,
-            len(cases),
-            2,
-            **shape,
-        )
-        for (left, right), case, lines in zip(
-            axes,
-            cases,
-            boxes,
-            strict=True,
-        ):
+        fig, axes = paper.subplots(height, len(cases), 2, **shape)
+        for place, lines in enumerate(boxes):
+            left, right = axes[place]
             left.axis("off")
-            if case[0] is not None:
-                left.imshow(case[0])
+            if cases[place][0] is not None:
+                left.imshow(cases[place][0])
                 left.set_anchor("N")
-            right.set(ylim=(max(len(lines), LEAST), -0.5), xticks=[], yticks=[])
+            right.set(ylim=(sizes[place], -0.5), xticks=[], yticks=[])
             right.spines[:].set_visible(True)
-            for place, (line, weight) in enumerate(lines):
+            for y, (line, weight) in enumerate(lines):
                 right.text(
                     0.01,
-                    place,
+                    y,
                     line,
                     weight=weight,
                     va="top",
@@ -106,7 +99,7 @@ def qualitative(
         return paper.finish(fig, f"{len(cases)} items")
 
 
-def _fold(texts: Mapping[str, str], most: int) -> list[tuple[str, str]]:
+def _lines(texts: Mapping[str, str], most: int) -> list[tuple[str, str]]:
     """The lines of a box from top to bottom, each with its weight."""
     lines = []
     for heading, text in texts.items():
@@ -129,15 +122,15 @@ def qualitative_latex(
     The preamble needs `\usepackage[breakable]{tcolorbox}` and `\usepackage{graphicx}`.
 
     Args:
-        items, runs, ids: see `examples`.
+        items, runs, ids: see `qualitative`.
         name: of the file, and the first part of the images' names.
 
     Returns:
         The path of the file; the images stand beside it.
     """
-    folder = Path(folder)
     check_name(name)
-    cases = examples(items, runs, ids)
+    folder = Path(folder)
+    cases = _cases(items, runs, ids)
     folder.mkdir(parents=True, exist_ok=True)
     lines = []
     for place, (image, texts) in enumerate(cases, 1):

@@ -20,7 +20,6 @@ FOUR_WAY = {
     "both_bad": "both bad",
     "right": "second better",
 }
-WINS = {"win": "wins", "tie": "ties", "loss": "loses"}
 TIES = ["#E6E6E6", "#BDBDBD"]
 LOGGED = {"loss": "loss per token", "pearson": "Pearson r", "parsed": "readable verdicts"}
 
@@ -51,43 +50,40 @@ def forest(
     """
     names = [name for name in (panel, rows, by) if name is not None]
     table = need(table, *BOUNDS, names=names)
-    table["kind"] = "" if by is None else table[by]
-    table["panel"] = label if panel is None else table[panel]
+    table["kind"] = table.get(by, "")
+    table["panel"] = table.get(panel, label)
+    # 1) the height of each line: the lines of a name stand together
     apart = np.where(shared, "", table["panel"])
     table["place"] = table[rows].groupby(apart).transform(lambda names: pd.factorize(names)[0])
     within = table.groupby(["panel", rows]).cumcount()
     table["y"] = within + table["place"] * (within.max() + 1.4)
     parts = dict(list(table.groupby("panel", sort=False)))
     heights = [part["y"].max() + 1.4 for part in parts.values()]
+    kinds = looks(table["kind"].unique())
     with page(**options) as paper:
         if shared:
-            ratio = 0.1 * max(heights)
-            fig, axes = paper.panels(
-                list(parts),
-                ratio,
-                least=1.6,
-                sharex=True,
-                sharey=True,
-            )
-            fig.supxlabel(label)
+            fig, panels = paper.panels(parts, 0.1 * max(heights), across=label, least=1.6)
         else:
             height = 0.19 * sum(heights) + 0.5 * len(parts)
-            shape: dict[str, Any] = {"squeeze": False, "height_ratios": heights}
-            fig, axes = paper.subplots(height, len(parts), **shape)
-            axes = axes[:, 0]
-        for ax, (unit, part) in zip(axes, parts.items(), strict=True):
-            _lines(
-                ax,
-                part,
-                looks(table["kind"].unique()),
-                reference,
-            )
+            fig, axes = paper.subplots(height, len(parts), squeeze=False, height_ratios=heights)
+            panels = list(zip(axes.flat, parts.values(), strict=True))
+        # 2) the lines of each panel, and their names
+        for ax, part in panels:
+            _lines(ax, part, kinds)
             whole = table if shared else part
             ticks = whole.groupby(rows, sort=False)["y"].mean()
             ax.set_ylim(whole["y"].max() + 0.7, -0.7)
             lines = 1 if shared else 2
             ax.set_yticks(ticks, paper.fold(ticks.index, 0.36 * paper.inches, lines))
             ax.locator_params(axis="x", nbins=int(paper.inches))
+            if reference is not None:
+                ax.axvline(
+                    reference,
+                    color=PALE,
+                    ls="--",
+                    lw=0.8,
+                    zorder=-1,
+                )
             if ceiling is not None:
                 ax.axvline(
                     ceiling,
@@ -97,15 +93,15 @@ def forest(
                     zorder=-1,
                 )
             if not shared:
-                ax.set_xlabel(paper.fold([unit], 0.6 * paper.inches)[0])
+                ax.set_xlabel(*paper.fold(part["panel"].unique(), 0.6 * paper.inches))
             if not shared and paper.inches > 2.8:
                 _numbers(ax, part)
-        paper.legend(fig, axes[0])
+        paper.legend(fig, fig.axes[0])
         band = "Grey band: changes too small to matter" if "margin" in table else ""
         return paper.finish(fig, style.counts(table), band)
 
 
-def _lines(ax: Axes, part: pd.DataFrame, kinds: Mapping[str, Any], reference: float | None) -> None:
+def _lines(ax: Axes, part: pd.DataFrame, kinds: Mapping[str, Any]) -> None:
     """Draw estimates at their `y`, from top to bottom."""
     for kind, look in kinds.items():
         own = part[part["kind"] == kind]
@@ -126,14 +122,6 @@ def _lines(ax: Axes, part: pd.DataFrame, kinds: Mapping[str, Any], reference: fl
             left=-margin,
             color=GREY,
             zorder=-2,
-        )
-    if reference is not None:
-        ax.axvline(
-            reference,
-            color=PALE,
-            ls="--",
-            lw=0.8,
-            zorder=-1,
         )
 
 
@@ -162,8 +150,6 @@ def battery_effects(table: pd.DataFrame, **options: Any) -> Figure:
     cases = need(
         table,
         "effect",
-        "low",
-        "high",
         "unit",
         "must",
         "judge",
@@ -182,14 +168,13 @@ def battery_effects(table: pd.DataFrame, **options: Any) -> Figure:
         by="judge",
         **options,
     )
-    fig.set_label(
-        f"{fig.get_label()}. {len(cases) - len(lines)} cases are left out: not tested, or no effect"
-    )
+    gone = f"{len(cases) - len(lines)} cases are left out: not tested, or no effect"
+    fig.set_label(f"{fig.get_label()}. {gone}")
     return fig
 
 
 def preference_bars(
-    tables: Mapping[Any, pd.DataFrame], *, labels: Mapping[str, str] | None = None, **options: Any
+    tables: Mapping[Any, pd.DataFrame], *, labels: Mapping[str, str] = FOUR_WAY, **options: Any
 ) -> Figure:
     """Shares of wins, ties and losses, or of preferred feedback, as stacked bars.
 
@@ -197,23 +182,17 @@ def preference_bars(
         tables: what `metrics.feedback_preference` or `metrics.win_rate` returned, by a pair of
             names, (first, second), or by one name. Whiskers are the intervals of the first and the
             last share.
-        labels: row of the tables -> its words in the legend, from left to right.
+        labels: row of the tables -> its words in the legend, from left to right; the default is
+            that of feedback preferences.
     """
-    whole = need(
-        pd.concat(dict(enumerate(tables.values()))),
-        *BOUNDS,
-        "n",
-        "missing",
-    )
-    if labels is None:
-        labels = FOUR_WAY if "left" in whole.index.levels[1] else WINS
+    whole = need(pd.concat(dict(enumerate(tables.values()))), *BOUNDS, "n", "missing")
     names = [name if isinstance(name, str) else " v ".join(name) for name in tables]
     first, *between, last = labels
     shares = 100 * whole["estimate"].unstack()[list(labels)]
+    colors = ["#56B4E9", *TIES[: len(between)], "#E69F00"]
     with page(**options) as paper:
         fig, ax = paper.subplots(0.42 * len(tables) + 0.5)
         bars = shares.rename(columns=labels).plot.barh
-        colors = ["#56B4E9", *TIES[: len(between)], "#E69F00"]
         bars(
             stacked=True,
             ax=ax,
@@ -223,7 +202,8 @@ def preference_bars(
             legend=False,
         )
         for drawn in ax.containers:
-            ax.bar_label(drawn, fmt=_percent, label_type="center", fontsize=MIN_TEXT)
+            texts = ["" if share <= 8 else f"{share:.0f}" for share in drawn.datavalues]
+            ax.bar_label(drawn, texts, label_type="center", fontsize=MIN_TEXT)
         for row, start in ((first, 0), (last, 100)):
             ends = abs(start - 100 * whole.xs(row, level=1)[["low", "high"]]).to_numpy().T
             y = shares.index + 0.36
@@ -240,10 +220,6 @@ def preference_bars(
         ax.invert_yaxis()
         paper.legend(fig, ax)
         return paper.finish(fig, style.counts(whole.xs(first, level=1)))
-
-
-def _percent(share: float) -> str:
-    return f"{share:.0f}" if share > 8 else ""
 
 
 def curves(
@@ -275,14 +251,22 @@ def curves(
         y,
         low,
         high,
-        names=[by] if panel is None else [by, panel],
+        names=[by],
     )
+    table = table.assign(low=table[low], high=table[high])
     parts = {"": table}
     if panel is not None:
         parts = dict(list(table.groupby(panel, sort=False)))
+    across, up = labels or (x, y)
     with page(**options) as paper:
-        fig, axes = paper.panels(list(parts), 0.7)
-        for ax, part in zip(axes, parts.values(), strict=True):
+        fig, panels = paper.panels(
+            parts,
+            0.7,
+            across=across,
+            up=up,
+            shared=False,
+        )
+        for ax, part in panels:
             for level in lines:
                 ax.axhline(
                     level,
@@ -293,21 +277,17 @@ def curves(
                 )
             for name, look in looks(table[by].unique()).items():
                 own = part[part[by] == name].sort_values(x)
-                ends = style.reach(own, y, low, high)
                 ax.errorbar(
                     own[x],
                     own[y],
-                    yerr=ends,
+                    yerr=style.reach(own, y),
                     label=name,
                     **look,
                 )
             if log:
                 style.log_axis(ax, "x", part[x])
                 style.log_axis(ax, "y", table[y])
-        across, up = labels or (x, y)
-        fig.supxlabel(across)
-        fig.supylabel(up)
-        paper.legend(fig, axes[0])
+        paper.legend(fig, fig.axes[0])
         return paper.finish(fig)
 
 
@@ -318,13 +298,11 @@ def training_curve(log: pd.DataFrame, **options: Any) -> Figure:
         log: a `training_log.jsonl` as a frame: columns step; loss, and of evaluations pearson (no
             point where undefined), low, high, parsed, n.
     """
-    names = [name for name in LOGGED if name in log]
     ids = ["step", "low", "high"]
-    long = log.reindex(columns=[*ids, *names]).melt(ids).dropna(subset="value")
-    agreement = long["variable"] == "pearson"
-    for end in ("low", "high"):
-        long[end] = long[end].where(agreement, long["value"])
-    long = long.assign(panel=long["variable"].map(LOGGED), by="")
+    names = log.columns.intersection(list(LOGGED))
+    long = log.reindex(columns=[*ids, *names]).melt(ids, var_name="panel").dropna(subset="value")
+    long.loc[long["panel"] != "pearson", ["low", "high"]] = np.nan
+    long = long.assign(panel=long["panel"].map(LOGGED), by="")
     options = {"column": "full", "labels": ("step", ""), **options}
     return curves(
         long,

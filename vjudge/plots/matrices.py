@@ -15,9 +15,7 @@ from vjudge.plots import style
 from vjudge.plots.style import need, page
 
 AXES = ["judge", "benchmark"]
-CELL = ["estimate", "text", "bold"]
 LEVEL = 0.05  # of tests that are corrected by Holm's method
-SURE = "Bold: p at most .05, corrected by Holm's method"
 
 
 def heatmap(table: pd.DataFrame, *, label: str = "Pearson r", **options: Any) -> Figure:
@@ -34,20 +32,22 @@ def heatmap(table: pd.DataFrame, *, label: str = "Pearson r", **options: Any) ->
     Source: the correlation heatmap of Prometheus-Vision (arXiv 2401.06591).
     """
     cells = need(table, "estimate", names=AXES)
-    people = cells.get("ceiling", pd.Series(False, cells.index)).astype(bool)
     bounds = cells.reindex(columns=["estimate", "low", "high"]).to_numpy(float)
     cells["text"] = [style.short(*row).replace(" [", "\n[") for row in bounds]
-    rounded = cells["estimate"].where(~people).round(3)
-    cells["bold"] = rounded == rounded.groupby(cells["benchmark"]).transform("max")
-    rows = pd.concat([cells[~people], cells[people]])["judge"].unique()
-    columns = cells["benchmark"].unique()
-    axes = AXES
-    if len(columns) > len(rows):
-        rows, columns = columns, rows
-        axes = AXES[::-1]
-    grid = cells.pivot(index=axes[0], columns=axes[1], values=CELL)
+    cells["bold"] = style.best(cells, ["benchmark"])
+    people = style.people_in(cells)
+    judges = pd.concat([cells[~people], cells[people]])["judge"].unique()
+    grids = _grids(
+        cells,
+        "judge",
+        "benchmark",
+        judges,
+        cells["benchmark"].unique(),
+    )
+    if len(grids[0].columns) > len(judges):
+        grids = [grid.T for grid in grids]
     with page(**options) as paper:
-        fig = _matrix(paper, grid, rows, columns, label, cmap="Blues")
+        fig = _matrix(paper, grids, label, cmap="Blues")
         bold = "Bold: the best judge of each benchmark, people not compared"
         return paper.finish(fig, style.counts(table), bold)
 
@@ -59,23 +59,20 @@ def rank_heatmap(table: pd.DataFrame, **options: Any) -> Figure:
         table: columns judge, benchmark and estimate, one row of each pair; people are left out.
     """
     table = need(table, "estimate", names=AXES)
-    if "ceiling" in table:
-        table = table[~table["ceiling"].astype(bool)]
+    table = table[~style.people_in(table)]
     grid = table.pivot(index="judge", columns="benchmark", values="estimate")
     ranks = grid[table["benchmark"].unique()].round(3).rank(ascending=False, method="min")
     ranks["mean"] = ranks.mean(axis=1)
     ranks = ranks.sort_values("mean")
-    cells = {"estimate": ranks, "text": ranks.map("{:.3g}".format), "bold": ranks == 1}
-    grid = pd.concat(cells, axis=1)
+    texts = ranks.map("{:.3g}".format)
+    most = len(ranks) + 1
     with page(**options) as paper:
         fig = _matrix(
             paper,
-            grid,
-            ranks.index,
-            ranks.columns,
+            [ranks, texts, ranks == 1],
             cmap="Blues_r",
             vmin=0,
-            vmax=len(ranks) + 1,
+            vmax=most,
         )
         return paper.finish(fig, "Bold: rank 1; judges equal to three decimals share a rank")
 
@@ -89,20 +86,8 @@ def who_beats_whom(comparisons: pd.DataFrame, **options: Any) -> Figure:
     """
     pairs = comparisons.xs("pearson", level="statistic").reset_index()
     pairs = pairs.assign(estimate=pairs["difference"], mirror=-pairs["difference"])
-    own = pd.concat([pairs.set_index("a")["estimate_a"], pairs.set_index("b")["estimate_b"]])
-    order = own.groupby(level=0).first().sort_values(ascending=False).index
     most = max(0.1, pairs["estimate"].abs().max())
-    with page(**options) as paper:
-        label = "difference, row less column"
-        fig = _pairs(
-            paper,
-            pairs,
-            order,
-            label,
-            vmin=-most,
-            vmax=most,
-        )
-        return paper.finish(fig, style.counts(pairs), SURE)
+    return _pairs(pairs, (-most, most), "difference, row less column", options)
 
 
 def win_matrix(tables: Mapping[tuple[str, str], pd.DataFrame], **options: Any) -> Figure:
@@ -124,83 +109,94 @@ def win_matrix(tables: Mapping[tuple[str, str], pd.DataFrame], **options: Any) -
     # 2) the score test of one half
     p = 2 * stats.norm.sf(2 * (share - 0.5).abs() * np.sqrt(n))
     pairs = pairs.assign(mirror=1 - share, p_holm=holm(p))
-    wins = pd.concat([pairs.set_index("a")["estimate"], pairs.set_index("b")["mirror"]])
-    order = wins.groupby(level=0).mean().sort_values(ascending=False).index
-    with page(**options) as paper:
-        fig = _pairs(
-            paper,
-            pairs,
-            order,
-            "share won by the row",
-            vmin=0,
-            vmax=1,
-        )
-        return paper.finish(fig, style.counts(pairs), SURE)
+    return _pairs(pairs, (0, 1), "share won by the row", options)
 
 
 def _pairs(
-    paper: style.Page, pairs: pd.DataFrame, order: Sequence[str], label: str, **look: Any
+    pairs: pd.DataFrame, ends: tuple[float, float], label: str, options: Mapping[str, Any]
 ) -> Figure:
-    """A matrix of pairs: `estimate` in the row of `a`, `mirror` in that of `b`, with p_holm."""
+    """A matrix of pairs: `estimate` in the row of `a`, `mirror` in that of `b`, with p_holm.
+
+    ends: of the colour scale.
+    """
     back = pairs.rename(columns={"a": "b", "b": "a"}).assign(estimate=pairs["mirror"])
     cells = pd.concat([pairs, back], ignore_index=True)
     tests = "\np " + cells["p_holm"].map(format_p)
     cells["text"] = cells["estimate"].map(style.short) + tests.replace("\np n/a", "")
     cells["bold"] = cells["p_holm"] <= LEVEL
-    grid = cells.pivot(index="a", columns="b", values=CELL)
-    return _matrix(
-        paper,
-        grid,
+    order = cells.groupby("a")["estimate"].mean().sort_values(ascending=False).index
+    grids = _grids(
+        cells,
+        "a",
+        "b",
         order,
         order,
-        label,
-        cmap="RdBu",
-        **look,
     )
+    low, high = ends
+    with page(**options) as paper:
+        fig = _matrix(
+            paper,
+            grids,
+            label,
+            cmap="RdBu",
+            vmin=low,
+            vmax=high,
+        )
+        sure = "Bold: p at most .05, corrected by Holm's method"
+        return paper.finish(fig, style.counts(pairs), sure)
+
+
+def _grids(
+    cells: pd.DataFrame, down: str, across: str, rows: Sequence[str], columns: Sequence[str]
+) -> list[pd.DataFrame]:
+    """Estimates, texts and whether they are bold, as rows and columns."""
+    grids = []
+    for name in ("estimate", "text", "bold"):
+        grid = cells.pivot(index=down, columns=across, values=name)
+        grids.append(grid.reindex(rows, columns=columns))
+    return grids
 
 
 def _matrix(
     paper: style.Page,
-    grid: pd.DataFrame,
-    rows: Sequence[str],
-    columns: Sequence[str],
+    grids: Sequence[pd.DataFrame],
     label: str = "",
     **look: Any,
 ) -> Figure:
-    """Cells of `grid`, whose columns are CELL by name; an undefined one is grey.
+    """Cells of values with their texts, some bold; an undefined one is grey.
 
     label: of a colour bar; none draws none.
     """
-    value, texts, bold = [grid[name].reindex(index=rows, columns=columns) for name in CELL]
+    value, texts, bold = grids
+    columns = value.columns
     known = value.notna()
     side = 0.62 * paper.inches / len(columns)
     texts = texts.fillna("")
     if side < 0.6:  # too narrow for an interval
         texts = texts.map(lambda text: text.partition("\n")[0] if side > 0.25 else " ")
-    upright = max(map(len, " ".join(columns).replace("-", " ").split())) > style.CHARACTERS * side
     across = paper.fold(columns, side)
+    upright = max(map(len, " ".join(columns).replace("-", " ").split())) > style.CHARACTERS * side
+    height = 0.33 * len(value) + 0.4
     if upright:
         across = paper.fold(columns, 1, max(1, int(8 * side)))
-    height = 0.33 * len(rows) + (1.1 if upright else 0.4)
-    fig, ax = paper.subplots(height + (0.6 if label else 0))
+        height += 0.7
+    if label:
+        height += 0.6
+    fig, ax = paper.subplots(height)
     style.cells(
         ax,
-        value.astype(float),
+        value,
         texts,
         mask=~known,
         xticklabels=across,
-        yticklabels=paper.fold(rows, 0.34 * paper.inches),
+        yticklabels=paper.fold(value.index, 0.34 * paper.inches),
         cbar=bool(label),
-        cbar_kws={
-            "location": "bottom",
-            "aspect": 40,
-            "pad": 0.03,
-            "label": label,
-        },
+        cbar_kws={"location": "bottom", "aspect": 40, "pad": 0.03, "label": label},
         **look,
     )
     for text, strong in zip(ax.texts, bold.to_numpy()[known], strict=True):
-        text.set_weight("bold" if strong else "normal")
+        if strong:
+            text.set_weight("bold")
     ax.tick_params(labeltop=True, labelbottom=False)
     ax.tick_params(axis="x", labelrotation=90 if upright else 0)
     return fig

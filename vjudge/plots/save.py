@@ -11,12 +11,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from vjudge.metrics.tables import format_number, format_p
-from vjudge.plots.style import clean, need, page
+from vjudge.plots.style import best, clean, need, page
 from vjudge.records import is_missing
 
 FORMULA = re.compile(r"\s*[=+@＝＋－＠-]|[\t\r\n]")  # a spreadsheet runs a text that begins so
 TWO_COLUMNS = ("acl", "icml", "cvpr", "aaai")  # venues where `table*` spans the page
 NARROW = 5  # columns of a table that one of two columns holds
+ADJUSTED = "\\begin{adjustbox}{max width=\\linewidth}\n"
 
 
 def save_figure(
@@ -44,9 +45,8 @@ def save_figure(
     check_name(name, caption)
     paths = _paths(folder, name, ("pdf", "svg", "png", "txt", "csv"))
     with page():
-        fig.savefig(paths["pdf"], metadata={"CreationDate": None})
-        fig.savefig(paths["svg"], metadata={"Date": None})
-        fig.savefig(paths["png"], metadata={"Software": None})
+        for ending, changing in (("pdf", "CreationDate"), ("svg", "Date"), ("png", "Software")):
+            fig.savefig(paths[ending], metadata={changing: None})
     paths["txt"].write_text(sentences(caption, str(fig.get_label())) + "\n", encoding="utf-8")
     write_csv(data, paths["csv"])
     return paths
@@ -59,6 +59,7 @@ def save_table(
     caption: str,
     folder: str | Path = "figures",
     venue: str = "acl",
+    bold: pd.DataFrame | None = None,
 ) -> dict[str, Path]:
     """Write a table as CSV (full precision) and as LaTeX with booktabs rules, every text escaped.
 
@@ -72,6 +73,7 @@ def save_table(
         caption: plain text.
         folder: where to write; it is made.
         venue: where two columns stand on its page, a table of more than five columns is `table*`.
+        bold: by the frame's index and some of its columns, which cells are bold.
 
     Returns:
         The path of each file by its ending; a bad name or an empty caption is a ValueError.
@@ -82,23 +84,33 @@ def save_table(
     >>> sorted(path.name for path in paths.values())
     ['scores.csv', 'scores.tex']
     """
+    check_name(name, caption)
+    paths = _paths(folder, name, ("csv", "tex"))
+    write_csv(frame, paths["csv"])
     flat = _flat(frame)
-    cells = flat.map(_cell)
+    formats = {}
     for column in flat:
-        if str(column) == "p" or str(column).startswith("p_"):
-            texts = flat[column].map(format_p).str.removeprefix("= ")
-            cells[column] = texts.replace({"n/a": "--", "< .001": "$<$ .001"})
-    kinds = ["r" if pd.api.types.is_numeric_dtype(kind) else "l" for kind in flat.dtypes]
-    cells = cells.rename(columns=latex)
-    return _write(
-        frame,
-        cells,
-        "".join(kinds),
-        name,
-        caption,
-        folder,
-        venue,
+        is_p = str(column) == "p" or str(column).startswith("p_")
+        formats[column] = _p_value if is_p else _cell
+    style = flat.style.format(formats).format_index(latex, axis="columns").hide(axis="index")
+    if bold is not None:
+        look = bold.map({True: "textbf:--rwrap"}.get).reset_index(drop=True)
+        style = style.apply(lambda _: look, axis=None, subset=list(look))
+    environment = "table"
+    if venue in TWO_COLUMNS and flat.shape[1] > NARROW:
+        environment = "table*"
+    text = style.to_latex(
+        hrules=True,
+        caption=latex(caption),
+        label=f"tab:{name}",
+        position="t",
+        position_float="centering",
+        environment=environment,
     )
+    text = text.replace(r"\begin{tabular}", ADJUSTED + r"\begin{tabular}")
+    text = text.replace(r"\end{tabular}", "\\end{tabular}\n\\end{adjustbox}")
+    paths["tex"].write_text(text, encoding="utf-8")
+    return paths
 
 
 def save_correlations(
@@ -118,18 +130,15 @@ def save_correlations(
             `ceiling`, True on the rows of people, which are not compared.
         name, caption, folder, venue: and what is returned: see `save_table`.
     """
-    rows = need(table, "estimate", names=["benchmark", "judge", "statistic"])
-    people = rows.get("ceiling", pd.Series(False, rows.index)).astype(bool)
-    rounded = rows["estimate"].round(3).where(~people)
-    best = rounded == rounded.groupby([rows["benchmark"], rows["statistic"]]).transform("max")
-    texts = rows["estimate"].map(_cell)
-    rows["text"] = texts.mask(best, r"\textbf{" + texts + "}")
-    cells = rows.pivot(index=["benchmark", "judge"], columns="statistic", values="text")
-    order = rows[["benchmark", "judge"]].drop_duplicates()
-    cells = order.merge(cells[rows["statistic"].unique()].reset_index())
-    cells[["benchmark", "judge"]] = order.map(latex).to_numpy()
+    keys = ["benchmark", "judge", "statistic"]
+    rows = need(table, "estimate", names=keys)
+    rows["bold"] = best(rows, ["benchmark", "statistic"])
+    grid = rows.set_index(keys)[["estimate", "bold"]].unstack(sort=False)
     text = f"{caption.strip().rstrip('.')}. Bold: the best judge of each benchmark."
-    return _write(table, cells, "llrrr", name, text, folder, venue)
+    where: dict[str, Any] = {"caption": text, "folder": folder, "venue": venue}
+    paths = save_table(grid["estimate"], name, bold=grid["bold"], **where)
+    write_csv(table, paths["csv"])
+    return paths
 
 
 def caption(text: str, *tables: pd.DataFrame) -> str:
@@ -143,11 +152,10 @@ def caption(text: str, *tables: pd.DataFrame) -> str:
     methods = list(dict.fromkeys(table.attrs["method"] for table in tables))
     if len(methods) > 1:
         methods = [f"{methods[0]}; alike for the others, of their own items"]
-    missing = [table.get("missing", pd.Series([0])).max() for table in tables]
-    left_out = ""
-    if any(missing):
-        left_out = f"Up to {max(missing):,.0f} items without a score or verdict are left out"
-    return sentences(text, *methods, left_out)
+    missing = max((table["missing"].max() for table in tables if "missing" in table), default=0)
+    if missing:
+        methods.append(f"Up to {missing:,.0f} items without a score or verdict are left out")
+    return sentences(text, *methods)
 
 
 def sentences(*parts: str) -> str:
@@ -200,35 +208,10 @@ def _harmless(value: Any) -> Any:
     return value
 
 
-def _write(
-    data: pd.DataFrame,
-    cells: pd.DataFrame,
-    align: str,
-    name: str,
-    caption: str,
-    folder: str | Path,
-    venue: str,
-) -> dict[str, Path]:
-    """Data as CSV, and cells of LaTeX as a table with booktabs rules."""
-    check_name(name, caption)
-    paths = _paths(folder, name, ("csv", "tex"))
-    write_csv(data, paths["csv"])
-    environment = "table"
-    if venue in TWO_COLUMNS and cells.shape[1] > NARROW:
-        environment = "table*"
-    lines = [
-        rf"\begin{{{environment}}}[t]",
-        r"\centering",
-        rf"\caption{{{latex(caption)}}}",
-        rf"\label{{tab:{name}}}",
-        r"\begin{adjustbox}{max width=\linewidth}",
-        cells.style.hide(axis="index").to_latex(column_format=align, hrules=True).strip(),
-        r"\end{adjustbox}",
-        rf"\end{{{environment}}}",
-        "",
-    ]
-    paths["tex"].write_text("\n".join(lines), encoding="utf-8")
-    return paths
+def _p_value(value: Any) -> str:
+    """A p value as LaTeX prints it."""
+    text = format_p(value).removeprefix("= ")
+    return text.replace("n/a", "--").replace("<", "$<$")
 
 
 def _cell(value: Any) -> str:

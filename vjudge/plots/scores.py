@@ -16,6 +16,7 @@ from vjudge.plots import style
 from vjudge.plots.style import INK, PALE, PALETTE, looks, need, page
 
 BOTH = ["score", "gold"]
+DIAGONAL: dict[str, Any] = {"ls": "--", "color": PALE, "lw": 0.8}
 
 
 def levels(*columns: pd.Series, scale: Sequence[int] | None = None) -> np.ndarray:
@@ -31,14 +32,14 @@ def levels(*columns: pd.Series, scale: Sequence[int] | None = None) -> np.ndarra
     if scale is None and numbers.between(0, 1).all():
         ends = [0, 1]
     ticks = MaxNLocator(10, steps=[1, 2, 5, 10], integer=max(ends) > 1)
-    return np.array(ticks.tick_values(min(ends), max(ends)))
+    return ticks.tick_values(min(ends), max(ends))
 
 
 def nearest(values: pd.Series, where: np.ndarray) -> pd.Series:
     """The level that is nearest to each value, of two the upper one; NaN where it is missing."""
-    middles = (where[1:] + where[:-1]) / 2 - 1e-9
-    places = np.searchsorted(middles, values.fillna(0).to_numpy(float))
-    return pd.Series(where[places], values.index).where(values.notna())
+    middles = (where[1:] + where[:-1]) / 2
+    ends = [-np.inf, *middles, np.inf]
+    return pd.cut(values, ends, right=False, labels=where).astype(float)
 
 
 def by_judge(run: pd.DataFrame, *columns: str) -> dict[str, pd.DataFrame]:
@@ -77,28 +78,25 @@ def confusion(
     where = levels(run["score"], run["gold"], scale=scale)
     names = [f"{level:g}" for level in where]
     across = [*names, "none"] if run["score"].isna().any() else names
+    look = {"cmap": "Blues", "vmin": 0, "vmax": 1, "cbar": False}
     with page(**options) as paper:
         least = min(paper.inches, 0.25 * len(across) + 0.4)  # a cell holds three digits
-        fig, axes = paper.panels(list(judges), 0.75, least=least)
-        for ax, rows in zip(axes, judges.values(), strict=True):
+        fig, panels = paper.panels(
+            judges,
+            0.75,
+            across="judge's score",
+            up=truth_name,
+            least=least,
+            shared=False,
+        )
+        for ax, rows in panels:
             gold = nearest(rows["gold"], where).map("{:g}".format)
             score = nearest(rows["score"], where).map("{:g}".format).replace("nan", "none")
             table = pd.crosstab(gold.to_numpy(), score.to_numpy())
-            table = table.reindex(index=names, columns=across, fill_value=0)
+            table = table.reindex(names, columns=across, fill_value=0)
             share = table.div(table.sum(axis=1).clip(lower=1), axis=0)
-            texts = table.astype(str).where(table > 0, "")
-            style.cells(
-                ax,
-                share,
-                texts,
-                cmap="Blues",
-                vmin=0,
-                vmax=1,
-                cbar=False,
-            )
+            style.cells(ax, share, table.astype(str).where(table > 0, ""), **look)
             ax.tick_params(axis="x", rotation=90 if len(across) > 8 else 0)
-        fig.supxlabel("judge's score")
-        fig.supylabel(truth_name)
         return paper.finish(fig, _used(run, BOTH))
 
 
@@ -128,37 +126,19 @@ def calibration_curve(
     low = whole["human"].min()
     high = whole["human"].max()
     with page(**options) as paper:
-        fig, axes = paper.panels(
-            list(tables),
+        fig, panels = paper.panels(
+            tables,
             0.85,
+            across="judge's score",
+            up=label,
             least=1.25,
-            sharex=True,
-            sharey=True,
         )
-        for ax, look, table in zip(
-            axes,
-            looks(tables).values(),
-            tables.values(),
-            strict=True,
-        ):
-            ax.axline(
-                (low, low),
-                slope=1,
-                ls="--",
-                color=PALE,
-                lw=0.8,
-            )
+        for (ax, table), look in zip(panels, looks(tables).values(), strict=True):
+            ax.axline((low, low), slope=1, **DIAGONAL)
             ends = style.reach(table, "human")
-            ax.errorbar(
-                table["judge"],
-                table["human"],
-                yerr=ends,
-                **look,
-            )
+            ax.errorbar(table["judge"], table["human"], yerr=ends, **look)
         # an interval of two items may be far longer than the scale
-        axes[0].set_ylim(1.25 * low - 0.25 * high, 1.25 * high - 0.25 * low + 0.1)
-        fig.supxlabel("judge's score")
-        fig.supylabel(label)
+        ax.set_ylim(1.25 * low - 0.25 * high, 1.25 * high - 0.25 * low + 0.1)
         missing = max(table.attrs.get("missing", 0) for table in tables.values())
         return paper.finish(fig, f"{whole['n'].sum():,} scores, up to {missing:,} missing")
 
@@ -174,44 +154,16 @@ def agreement_scatter(
     """
     judges = by_judge(run, *BOTH)
     where = levels(run["gold"])
+    shade: dict[str, Any] = {"cmap": "Blues", "mincnt": 1, "bins": "log", "lw": 0}
     with page(**options) as paper:
-        fig, axes = paper.panels(
-            list(judges),
-            0.9,
-            sharex=True,
-            sharey=True,
-        )
-        for ax, rows in zip(axes, judges.values(), strict=True):
+        fig, panels = paper.panels(judges, 0.9, across=truth_name, up="judge's score")
+        for ax, rows in panels:
             rows = rows[BOTH].dropna()
-            shade: dict[str, Any] = {
-                "cmap": "Blues",
-                "mincnt": 1,
-                "bins": "log",
-                "lw": 0,
-            }
-            ax.hexbin(
-                rows["gold"],
-                rows["score"],
-                gridsize=18,
-                **shade,
-            )
-            ax.axline(
-                (where[0], where[0]),
-                slope=1,
-                ls="--",
-                color=PALE,
-                lw=0.8,
-            )
+            ax.hexbin(rows["gold"], rows["score"], gridsize=18, **shade)
+            ax.axline((where[0], where[0]), slope=1, **DIAGONAL)
             means = rows.groupby(nearest(rows["gold"], where)).mean()
-            ax.plot(
-                means["gold"],
-                means["score"],
-                "D",
-                color=PALETTE[1],
-            )
+            ax.plot(means["gold"], means["score"], "D", color=PALETTE[1])
             ax.set_box_aspect(1)
-        fig.supxlabel(truth_name)
-        fig.supylabel("judge's score")
         shading = "Shade: number of items, on a logarithmic scale; diamonds: means"
         return paper.finish(fig, _used(run, BOTH), shading)
 
@@ -226,12 +178,11 @@ def length_by_score(
     """Length of the response at each score, as box plots: quartiles, and whiskers to 5 and 95%.
 
     Args:
-        frame: one row an item, or a verdict with its `judge`; columns gold and response.
+        frame: one row an item: columns gold and response.
         score_name: what gold is called.
         scale: see `levels`.
     """
-    judges = by_judge(frame, "gold", "response")
-    rows = pd.concat(judges.values(), ignore_index=True)
+    rows = need(frame, "gold", "response").reset_index(drop=True)
     lengths = metrics.lengths(rows["response"])
     where = levels(rows["gold"], scale=scale)
     with page(**options) as paper:
@@ -239,7 +190,6 @@ def length_by_score(
         sns.boxplot(
             x=nearest(rows["gold"], where),
             y=lengths,
-            hue=rows["judge"],
             order=where,
             whis=(5, 95),
             showfliers=False,
@@ -248,11 +198,8 @@ def length_by_score(
         ax.set_xticks(range(len(where)), [f"{level:g}" for level in where])
         ax.set(xlabel=score_name, ylabel=f"response ({lengths.attrs['unit']})")
         ax.set_ylim(bottom=0)
-        if ax.legend_:  # none where no judge is named
-            ax.legend_.remove()
-        paper.legend(fig, ax)
         boxes = "Boxes: quartiles; whiskers: 5 and 95%"
-        return paper.finish(fig, _used(frame, ["gold", "response"]), boxes)
+        return paper.finish(fig, _used(rows, ["gold", "response"]), boxes)
 
 
 def length_scatter(
@@ -267,30 +214,34 @@ def length_scatter(
         truth_name: what gold is called.
     """
     judges = by_judge(frame, *BOTH, "response")
-    slopes = need(probe, "case", "effect", "low", "high")
+    slopes = need(
+        probe,
+        "case",
+        "effect",
+        "low",
+        "high",
+    )
     slopes = slopes[slopes["case"] == "slope at equal gold"].to_dict("records")
     if len(slopes) != len(judges):
         raise ValueError(f"{len(slopes)} slopes of {len(judges)} judges: give one for each")
     where = levels(frame["gold"])
+    unit = metrics.lengths(frame["response"]).attrs["unit"]
+    across = f"length of the response ({unit})"
+    up = f"score less its mean\nat equal {truth_name}"
     with page(**options) as paper:
-        fig, axes = paper.panels(
-            list(judges),
+        fig, panels = paper.panels(
+            judges,
             0.75,
+            across=across,
+            up=up,
             least=1.6,
-            sharex=True,
-            sharey=True,
         )
-        for ax, rows, slope in zip(
-            axes,
-            judges.values(),
-            slopes,
-            strict=True,
-        ):
-            lengths = metrics.lengths(rows["response"])
+        for (ax, rows), slope in zip(panels, slopes, strict=True):
+            lengths = metrics.lengths(rows["response"]).astype(float)
             rows = rows.assign(length=lengths).query("length > 0").dropna(subset=BOTH)
             rows = rows.sort_values("length")
             means = rows["score"].groupby(nearest(rows["gold"], where)).transform("mean")
-            x = rows["length"].astype(float)
+            x = rows["length"]
             doublings = np.log2(x) - np.log2(x).mean()
             ax.scatter(
                 x,
@@ -309,7 +260,5 @@ def length_scatter(
                 lw=0,
             )
             ax.plot(x, slope["effect"] * doublings, color=INK)
-        style.log_axis(axes[0], "x", x)
-        fig.supxlabel(f"length of the response ({lengths.attrs['unit']})")
-        fig.supylabel(f"score less its mean\nat equal {truth_name}")
+        style.log_axis(ax, "x", x)
         return paper.finish(fig, _used(frame, [*BOTH, "response"]))

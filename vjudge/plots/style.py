@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
-from itertools import cycle
 from typing import Any, Literal, NamedTuple
 
 import matplotlib.pyplot as plt
@@ -43,7 +42,13 @@ VENUES: dict[str, Venue] = {
     "iclr": Venue(2.64, 5.5, 9.0, 9),
     "icml": Venue(3.25, 6.75, 9.0, 8),
     "cvpr": Venue(3.25, 6.875, 8.875, 8),
-    "eccv": Venue(2.3, 4.8, 7.6, 9, SANS),
+    "eccv": Venue(
+        2.3,
+        4.8,
+        7.6,
+        9,
+        SANS,
+    ),
     "aaai": Venue(3.3, 6.975, 9.0, 9),
 }
 MIN_TEXT = 7.0  # points
@@ -67,13 +72,9 @@ def looks(names: Iterable[Any]) -> dict[Any, Any]:
     {'color': '#E69F00', 'marker': 's'}
     """
     styles = {}
-    for name, color, marker in zip(
-        names,
-        cycle(PALETTE),
-        cycle(MARKERS),
-        strict=False,
-    ):
-        styles[name] = {"color": color, "marker": marker}
+    for place, name in enumerate(names):
+        place %= len(PALETTE)
+        styles[name] = {"color": PALETTE[place], "marker": MARKERS[place]}
     return styles
 
 
@@ -130,17 +131,26 @@ class Page:
         )
 
     def panels(
-        self, names: Sequence[Any], ratio: float, *, least: float = 1.4, **options: Any
-    ) -> tuple[Figure, list[Axes]]:
-        """A figure and one axes for each name, which is its title where there are several.
+        self,
+        parts: Mapping[Any, Any],
+        ratio: float,
+        *,
+        across: str,
+        up: str = "",
+        least: float = 1.4,
+        shared: bool = True,
+    ) -> tuple[Figure, list[Any]]:
+        """A figure, and axes with the rows of each part, whose name is its title.
 
         Args:
-            names: of the panels, which fill rows.
+            parts: name of a panel -> its rows; the panels fill lines.
             ratio: of a panel's height by its width.
+            across, up: labels of the two axes.
             least: inches of a panel's width.
+            shared: whether all panels have the same axes.
         """
-        columns = max(1, min(len(names), int(self.inches / least)))
-        rows = math.ceil(len(names) / columns)
+        columns = max(1, min(len(parts), int(self.inches / least)))
+        rows = math.ceil(len(parts) / columns)
         each = self.inches / columns
         height = rows * (ratio * min(each, 3.3) + 0.35) + 0.2
         fig, axes = self.subplots(
@@ -148,30 +158,27 @@ class Page:
             rows,
             columns,
             squeeze=False,
-            **options,
+            sharex=shared,
+            sharey=shared,
         )
-        shown = list(axes.flat[: len(names)])
-        for ax in axes.flat[len(names) :]:
+        shown = axes.flat[: len(parts)]
+        for ax in axes.flat[len(parts) :]:
             ax.remove()
         for ax in shown[-columns:]:  # no panel stands below these
             ax.tick_params(labelbottom=True)
-        if len(names) > 1:
-            for ax, title in zip(shown, self.fold(names, each - 0.3, 3), strict=True):
+        if len(parts) > 1:
+            for ax, title in zip(shown, self.fold(parts, each - 0.3, 3), strict=True):
                 ax.set_title(title)
-        return fig, shown
+        fig.supxlabel(across)
+        fig.supylabel(up)
+        return fig, list(zip(shown, parts.values(), strict=True))
 
     def fold(self, names: Iterable[Any], inches: float, lines: int = 2) -> list[str]:
         """Names on lines of so many inches; what does not fit on the last one is cut off."""
         most = max(6, int(CHARACTERS * inches))
         folded = []
         for name in names:
-            text = textwrap.fill(
-                clean(name),
-                most,
-                max_lines=lines,
-                placeholder="…",
-            )
-            folded.append(text)
+            folded.append(textwrap.fill(clean(name), most, max_lines=lines, placeholder="…"))
         return folded
 
     def legend(self, fig: Figure, ax: Axes) -> None:
@@ -192,6 +199,7 @@ class Page:
         account: what the numbers rest on. It is part of the caption (`fig.get_label()`).
         """
         fig.draw_without_rendering()
+        fig.set_layout_engine("none")  # each drawing would move it by a hair
         fig.set_label(". ".join(filter(None, account)))
         plt.close(fig)
         return fig
@@ -202,20 +210,19 @@ def clean(text: Any) -> str:
     return "".join(c if c.isprintable() or c == "\n" else " " for c in str(text))
 
 
-def reach(rows: pd.DataFrame, middle: str, low: str = "low", high: str = "high") -> np.ndarray:
+def reach(rows: pd.DataFrame, middle: str) -> np.ndarray:
     """How far intervals reach below and above their estimates: shape (2, n)."""
-    return rows[[low, high]].sub(rows[middle], axis=0).abs().to_numpy(float).T
+    return rows[["low", "high"]].sub(rows[middle], axis=0).abs().to_numpy(float).T
 
 
 def cells(ax: Axes, values: pd.DataFrame, texts: pd.DataFrame, **look: Any) -> None:
     """A heatmap with a text in each cell."""
-    kind: dict[str, Any] = {"fontsize": MIN_TEXT, "linespacing": 1.0}
     sns.heatmap(
         values,
         ax=ax,
         annot=texts,
         fmt="",
-        annot_kws=kind,
+        annot_kws={"fontsize": MIN_TEXT, "linespacing": 1.0},
         linewidths=1,
         **look,
     )
@@ -228,14 +235,31 @@ def log_axis(ax: Axes, axis: str, values: pd.Series) -> None:
     places = np.geomspace(values.min(), values.max(), 4)
     ticks = sorted({float(f"{place:.1g}") for place in places})
     ax.set(**{f"{axis}scale": "log"})
-    ax.set(**{f"{axis}ticks": ticks, f"{axis}ticklabels": [f"{tick:g}" for tick in ticks]})
+    ax.set(**{f"{axis}ticks": ticks, f"{axis}ticklabels": map("{:g}".format, ticks)})
     ax.minorticks_off()
 
 
 def short(estimate: float, low: float = math.nan, high: float = math.nan) -> str:
-    """A number, with its interval where it has one, without the zero before the point."""
-    text = format_interval(estimate, low, high, zero=False)
+    """An estimate, with its bounds where it has them, without the zero before the point.
+
+    What is no more than rounding of the computation is zero.
+
+    >>> short(0.714), short(3e-13, -2e-12, 3e-12)
+    ('.71', '.00 [.00, .00]')
+    """
+    text = format_interval(*np.round([estimate, low, high], 9), zero=False)
     return text.replace("-", "\N{MINUS SIGN}").replace("n/a", "\N{EN DASH}")
+
+
+def people_in(table: pd.DataFrame) -> pd.Series:
+    """Which rows of correlations are people's (`ceiling`), who are not compared."""
+    return table.get("ceiling", pd.Series(False, table.index)).astype(bool)
+
+
+def best(table: pd.DataFrame, by: Sequence[str]) -> pd.Series:
+    """Which rows have the highest estimate of their group, to three decimals; never people."""
+    rounded = table["estimate"].mask(people_in(table)).round(3)
+    return rounded == rounded.groupby([table[name] for name in by]).transform("max")
 
 
 def counts(table: pd.DataFrame) -> str:

@@ -5,23 +5,25 @@ Nothing is computed here: numbers are those of `vjudge.metrics` and `vjudge.prob
 
 from __future__ import annotations
 
+import base64
 import html
+import io
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
+from jinja2 import Environment
 
 import vjudge
 from vjudge import data, metrics, plots, probes
 from vjudge.metrics.tables import CHOICES, groups_of, shares
-from vjudge.plots.save import write_csv
-from vjudge.plots.style import short
+from vjudge.plots.save import sentences, write_csv
+from vjudge.plots.style import clean, short
 from vjudge.probes.runs import MissingInputError
-from vjudge.reports import page
-from vjudge.reports.scores import binned_calibration
+from vjudge.reports.figures import Figures
 from vjudge.reports.sides import Side, by_name, side_of
 
 CLAIMS = {
@@ -65,22 +67,21 @@ class Card:
     Attributes:
         judges: their names.
         collection, truth: what was judged, and what scores are held against.
+        figures: of all judges side by side, by name: the figure, its caption and its data.
         parts: what was found, by claim and judge.
         absent: what could not be measured: judge, what, reason.
         remarks: what to know before a number is printed.
         methods: how the numbers were made.
-        figures: of all judges side by side, by name: the figure, its caption and its data.
     """
 
     judges: list[str]
     collection: str
     truth: str
-    venue: str
+    figures: Figures
     parts: list[Part] = field(default_factory=list)
     absent: list[tuple[str, str, str]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     methods: list[str] = field(default_factory=list)
-    figures: dict[str, tuple[Figure, str, pd.DataFrame]] = field(default_factory=dict)
 
     @property
     def table(self) -> pd.DataFrame:
@@ -93,42 +94,44 @@ class Card:
 
     def write(self, folder: str | Path) -> None:
         """Write the page, the table (CSV) and the figures, the same bytes every time."""
-        for name, (figure, caption, rows) in self.figures.items():
-            plots.save_figure(
-                figure,
-                name,
-                caption=caption,
-                data=rows,
-                folder=folder,
-            )
+        self.figures.save(folder)
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write_csv(self.table, folder / "report.csv")
-        (folder / "report.html").write_text(page.to_html(self, CLAIMS), encoding="utf-8")
+        (folder / "report.html").write_text(self.html(), encoding="utf-8")
+
+    def html(self) -> str:
+        """The card as one page that needs no other file; texts of data and models are escaped."""
+        rows = []
+        for name, claim in CLAIMS.items():
+            parts = {part.judge: part for part in self.parts if part.name == name}
+            if parts:
+                rows.append((claim, [parts.get(judge) for judge in self.judges]))
+        figures = []
+        for figure, caption, _ in self.figures.values():
+            file = io.BytesIO()
+            with plots.page():
+                figure.savefig(file, dpi=200, metadata={"Software": None})
+            picture = base64.b64encode(file.getvalue()).decode()
+            figures.append((sentences(caption, str(figure.get_label())), picture))
+        text = (files("vjudge") / "assets/report.html").read_text(encoding="utf-8")
+        template = Environment(autoescape=True).from_string(text)
+        return clean(template.render(card=self, rows=rows, figures=figures))
 
     def _repr_html_(self) -> str:
         # A frame of its own: a notebook's styles and the card's leave one another alone.
-        text = html.escape(page.to_html(self, CLAIMS), quote=True)
+        text = html.escape(self.html(), quote=True)
         style = "width:100%;height:900px;border:1px solid #ddd"
         return f'<iframe srcdoc="{text}" sandbox="" style="{style}"></iframe>'
-
-    def draw(
-        self, name: str, plot: Any, rows: Any, table: pd.DataFrame, caption: str, /, **options: Any
-    ) -> None:
-        """Keep a figure of these rows with its caption and data."""
-        figure = plot(rows, venue=self.venue, column="full", **options)
-        figure.set_layout_engine("none")  # each drawing would move it by a hair
-        self.figures[name] = (figure, caption, table)
 
 
 def report(
     judge: Any,
     items: Any = None,
     *,
-    truth: pd.Series | None = None,
     venue: str = "acl",
     out: str | Path | None = None,
-    controls: int | None = 200,
+    controls: int = 200,
     gold: str = "observed",
     collection: str = "the collection",
     n_resamples: int = 2_000,
@@ -141,13 +144,11 @@ def report(
         judge: a judge, which then grades the items and the controls; a run; runs by perturbation,
             as `probes.ProbeRuns` has them; or any of these by judge's name, which stand side by
             side.
-        items: what was graded, or is to be.
-        truth: scores (of pairs: preferences) by id, whose name captions use; None for gold, else
-            the mean of people.
+        items: what was graded, or is to be. The truth is its gold (of pairs: preference), else the
+            mean of people; without items, the run's.
         venue: of the figures.
         out: a folder for the page, its figures and what is graded, which continues there.
-        controls: the most items that controls are graded on, in whole groups drawn at random; None
-            for all, 0 for none.
+        controls: the most items that controls are graded on, drawn at random; 0 for none.
         gold: see `probes.ProbeRuns`.
         collection: what the card calls the items.
         n_resamples, seed: of resampling and draws.
@@ -165,34 +166,26 @@ def report(
     >>> [part.name for part in card.parts]
     ['agreement', 'failures', 'calibration']
     """
-    plots.width(venue, "full")  # an unknown venue is refused before anything is graded
+    figures = Figures(venue)
     items = None if items is None else data.canonical(data.rows_of(items))
-    given = by_name(judge, items)
-    probing = {"gold": gold, "seed": seed}
     sides = []
-    for name, one in given.items():
+    for name, one in by_name(judge, items).items():
         home = None if out is None else Path(out, "runs", name)
+        probing = {"gold": gold, "seed": seed}
         sides.append(
             side_of(
                 name,
                 one,
                 items,
                 home,
-                truth,
                 controls,
                 probing,
                 grading,
             )
         )
-    card = Card(
-        [side.name for side in sides],
-        collection,
-        sides[0].truth,
-        venue,
-    )
-    options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
+    card = Card([side.name for side in sides], collection, sides[0].truth, figures)
     for side in sides:
-        _measure(card, side, controls, options)
+        _measure(card, side, controls, {"n_resamples": n_resamples, "seed": seed})
     _figures(card, sides)
     card.methods.append(f"Computed with vjudge {vjudge.__version__}, seed {seed}")
     if out is not None:
@@ -200,12 +193,12 @@ def report(
     return card
 
 
-def _measure(card: Card, side: Side, controls: int | None, options: dict[str, Any]) -> None:
+def _measure(card: Card, side: Side, controls: int, options: dict[str, Any]) -> None:
     """Add the parts of one judge to a card; what a part lacks stands in `absent`."""
     traps = side.run.attrs.get("traps", ())
     card.remarks += [trap for trap in traps if trap not in card.remarks]
     card.methods.append(f"{side.name}: {side.facts}")
-    names = [name for group in PROBED.values() for name in group]
+    names = sum(PROBED.values(), [])
     if controls == 0 or (not side.pairs and side.scores["score"].isna().all()):
         names = []
     side.battery = probes.battery(side.probe_runs, probes=names)
@@ -252,7 +245,7 @@ def _agreement(side: Side, options: dict[str, Any]) -> Finding:
     if score.isna().all():
         raise MissingInputError("no verdict could be read")
     if side.scores["gold"].isna().all():
-        raise MissingInputError("no item has a truth: give the truth by id")
+        raise MissingInputError("no item has a truth: give gold or human_scores")
     table = metrics.correlate(
         score,
         side.scores["gold"],
@@ -357,36 +350,21 @@ def _figures(card: Card, sides: list[Side]) -> None:
     sides = [side for side in sides if not side.pairs and len(side.scores.dropna())]
     if not sides:
         return
-    found = [part for part in card.parts if part.name == "agreement"]
-    table = pd.concat([part.table.assign(judge=part.judge) for part in found])
+    table = card.table
+    found = table[table["part"] == "agreement"]
     title = f"Correlation with {card.truth}"
-    look: dict[str, Any] = {"rows": "measure", "by": "judge", "label": title}
-    card.draw("agreement", plots.forest, table, table, title, **look)
+    card.figures.draw(
+        "agreement",
+        plots.forest,
+        found,
+        title,
+        rows="measure",
+        by="judge",
+        label=title,
+    )
     run = pd.concat([side.scores.assign(judge=side.name) for side in sides])
-    text = f"Scores by {card.truth}; shade: share of a row"
-    card.draw(
-        "scores",
-        plots.confusion,
-        run,
-        run,
-        text,
-        truth_name=card.truth,
-    )
-    curves = {}
-    for side in sides:
-        scores = side.scores
-        curves[side.name] = binned_calibration(scores["score"], scores["gold"], scores["group"])
-    whole = pd.concat(curves, names=["name", "row"]).reset_index()
-    text = f"Mean of the truth ({card.truth}) at each score"
-    card.draw(
-        "calibration",
-        plots.calibration_curve,
-        curves,
-        whole,
-        text,
-        label=card.truth,
-    )
+    card.figures.draw_scores(run, card.truth)
     batteries = pd.concat([side.battery.assign(judge=side.name) for side in sides])
     if len(batteries.dropna(subset=["must", "effect"])):
         text = "What each control did to the scores, with 95% intervals"
-        card.draw("controls", plots.battery_effects, batteries, batteries, text)
+        card.figures.draw("controls", plots.battery_effects, batteries, text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +12,12 @@ import pandas as pd
 from vjudge import metrics, plots, probes
 from vjudge.metrics.tables import scores as numbers
 from vjudge.plots.style import need
+from vjudge.reports.figures import Figures
 
 OVERALL = "overall"
-MOST_LEVELS = 11  # of a scale whose scores are calibrated one by one, not in bins
-
-
-FIGURES = "heatmap forest matrix ranks multiples confusion scatter calibration length".split()
+NAMES = "heatmap forest matrix ranks multiples confusion scatter calibration length".split()
+TITLE = "Pearson correlation with people's scores"
+COMPARED = "Differences of Pearson correlations, a less b; p_holm: corrected by Holm"
 
 
 class ScoreAnalysis(SimpleNamespace):
@@ -37,35 +37,6 @@ class ScoreAnalysis(SimpleNamespace):
             benchmarks, `length` responses; they are None otherwise.
         files: the paths that were written, by name and ending.
     """
-
-    def draw(
-        self, name: str, plot: Any, rows: Any, data: pd.DataFrame, caption: str, **options: Any
-    ) -> None:
-        """Draw a figure, keep it under its name, and write it where there is a folder."""
-        figure = plot(rows, venue=self.venue, column="full", **options)
-        setattr(self, name, figure)
-        if self.out is not None:
-            text = f"{caption}. {self.about}"
-            paths = plots.save_figure(
-                figure,
-                name,
-                caption=text,
-                data=data,
-                folder=self.out,
-            )
-            self.files[name] = paths
-
-    def write(self, name: str, save: Any, table: pd.DataFrame, caption: str) -> None:
-        """Write a table where there is a folder."""
-        if self.out is not None:
-            text = f"{caption}. {self.about}."
-            self.files[name] = save(
-                table,
-                name,
-                caption=text,
-                folder=self.out,
-                venue=self.venue,
-            )
 
 
 def from_scores(
@@ -106,179 +77,168 @@ def from_scores(
     >>> pearson["estimate"].round(2).to_dict()
     {'a': 1.0, 'b': 0.6}
     """
-    # 1) check the venue and the columns, and read the scores
-    plots.width(venue, "full")
+    # 1) check the columns, and read the scores
+    figures = Figures(venue)
     judges = list(judges)
     people = [human] if isinstance(human, str) else list(human)
     labels = [name for name in (benchmark, group, response) if name is not None]
-    frame = need(
-        frame,
-        *judges,
-        *people,
-        *labels,
-    ).reset_index(drop=True)
+    frame = need(frame, *judges, *people, *labels).reset_index(drop=True)
+    scores = _read(frame, judges + people, labels)
+    judged = scores[judges]
+    reference = scores[people].mean(axis=1)
+    columns = judged.assign(human=reference)
+    counts = pd.DataFrame({"n": columns.notna().sum(), "missing": columns.isna().sum()})
+    lacking = ", ".join(f"{name} {count:,}" for name, count in counts["missing"].items())
+    about = f"{len(frame):,} items; reference: mean of {', '.join(people)}"
+    about += f". Missing scores: {lacking}"
+
+    # 2) agreement by benchmark and overall
+    options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
+    groups = pd.Series(range(len(frame)))
+    unit = "items"
+    if group is not None:
+        groups = frame[group]
+        unit = f"groups ({group})"
+    method = f"95% bootstrap intervals, {n_resamples:,} resamples of {unit}, seed {seed}"
+    parts = {OVERALL: frame.index}
+    if benchmark is not None:
+        parts = frame.groupby(frame[benchmark].astype(str), sort=False).groups | parts
+    correlations = _correlations(
+        judged,
+        scores[people],
+        groups,
+        parts,
+        options,
+    )
+    _agreement(figures, correlations, f"{TITLE}. {method}")
+
+    # 3) comparison of judges, confusion, calibration, density and length
+    comparisons = None
+    if len(judges) > 1:
+        comparisons = metrics.compare_judges(reference, judged, groups=groups, **options)
+        figures.draw("matrix", plots.who_beats_whom, comparisons, COMPARED)
+    run = judged.melt(var_name="judge", value_name="score", ignore_index=False)
+    known = pd.DataFrame({"gold": reference, "group": groups})
+    run = run.rename_axis("id").reset_index().join(known, on="id")
+    figures.draw_scores(run, "mean of people's scores")
+    figures.draw("scatter", plots.agreement_scatter, run, "Scores of each judge against people's")
+    slopes = None
+    if response is not None:
+        slopes = _length(figures, run.join(frame[response].rename("response"), on="id"))
+
+    # 4) files
+    files: dict[str, Any] = {}
+    if out is not None:
+        files = figures.save(out, about)
+        where: dict[str, Any] = {"folder": out, "venue": venue}
+        files["correlations"] = plots.save_correlations(
+            correlations,
+            "correlations",
+            caption=f"Correlations. {method}. {about}",
+            **where,
+        )
+    if out is not None and comparisons is not None:
+        pairs = comparisons.xs("pearson", level="statistic")
+        files["comparisons"] = plots.save_table(
+            pairs[["difference", "low", "high", "p", "p_holm", "n"]],
+            "comparisons",
+            caption=f"{COMPARED}. {about}",
+            **where,
+        )
+    drawn = {name: figure for name, (figure, *_) in figures.items()}
+    return ScoreAnalysis(
+        **dict.fromkeys(NAMES) | drawn,
+        counts=counts.rename_axis("judge"),
+        correlations=correlations,
+        comparisons=comparisons,
+        length_slopes=slopes,
+        about=about,
+        files=files,
+    )
+
+
+def _read(frame: pd.DataFrame, names: Sequence[str], labels: Sequence[str]) -> pd.DataFrame:
+    """Columns of scores as numbers; a row without a label is a ValueError."""
     for name in labels:
         if frame[name].isna().any():
             row = int(frame[name].isna().argmax())
             raise ValueError(f"row {row}: {name!r} is missing; fill it, or leave the row out")
-    scores = pd.DataFrame({name: numbers(frame[name], name=name) for name in judges + people})
-    reference = scores[people].mean(axis=1)
-    columns = scores[judges].assign(human=reference)
-    counts = pd.DataFrame({"n": columns.notna().sum(), "missing": columns.isna().sum()})
-    about = f"{len(frame):,} items; reference: mean of {', '.join(people)}"
-    lacking = ", ".join(f"{name} {count:,}" for name, count in counts["missing"].items())
-    result = ScoreAnalysis(
-        **dict.fromkeys([*FIGURES, "comparisons", "length_slopes"]),
-        counts=counts.rename_axis("judge"),
-        about=f"{about}. Missing scores: {lacking}",
-        venue=venue,
-        out=out,
-        files={},
-    )
+    return pd.DataFrame({name: numbers(frame[name], name=name) for name in names})
 
-    # 2) agreement by benchmark and overall
-    options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
-    groups = pd.Series(range(len(frame))) if group is None else frame[group]
-    parts = {OVERALL: frame.index}
-    if benchmark is not None:
-        parts = frame.groupby(frame[benchmark].astype(str), sort=False).groups | parts
-    tables = {name: scores.loc[here, judges] for name, here in parts.items()}
-    truth = {name: reference[here] for name, here in parts.items()}
-    inside = {name: groups[here] for name, here in parts.items()}
+
+def _correlations(
+    judged: pd.DataFrame,
+    people: pd.DataFrame,
+    groups: pd.Series,
+    parts: Mapping[str, pd.Index],
+    options: dict[str, Any],
+) -> pd.DataFrame:
+    """Every judge's agreement with the mean of people on each part, and that of several people."""
+    reference = people.mean(axis=1)
     ceilings = {}
     for name, here in parts.items():
-        if len(people) > 1:
-            rated = scores.loc[here, people]
-            ceilings[name] = metrics.human_ceiling(rated, groups=inside[name], **options)
-    result.correlations = metrics.correlation_table(
-        tables,
-        truth,
-        groups=inside,
-        ceiling=ceilings or None,
+        if people.shape[1] > 1:
+            rated = people.loc[here]
+            ceilings[name] = metrics.human_ceiling(rated, groups=groups[here], **options)
+    return metrics.correlation_table(
+        {name: judged.loc[here] for name, here in parts.items()},
+        {name: reference[here] for name, here in parts.items()},
+        groups={name: groups[here] for name, here in parts.items()},
+        ceiling=ceilings,
         **options,
     )
-    unit = "items" if group is None else f"groups ({group})"
-    method = f"95% bootstrap intervals, {n_resamples:,} resamples of {unit}, seed {seed}"
-    _agreement(result, method)
-
-    # 3) comparison of judges, confusion, calibration, density and length
-    if len(judges) > 1:
-        _comparison(result, reference, scores[judges], groups, options)
-    _scores(result, scores[judges], reference, groups)
-    if response is not None:
-        run = pd.DataFrame({"gold": reference, "response": frame[response], "group": groups})
-        _length(result, scores[judges], run.assign(id=run.index))
-    return result
 
 
-def _agreement(result: ScoreAnalysis, method: str) -> None:
-    """The table of correlations and its figures."""
-    title = "Pearson correlation with people's scores"
-    text = f"{title}. {method}"
-    table = result.correlations
-    result.write("correlations", plots.save_correlations, table, f"Correlations. {method}")
+def _agreement(figures: Figures, table: pd.DataFrame, text: str) -> None:
+    """The figures of a table of correlations."""
     pearson = table[table["statistic"] == "pearson"].reset_index(drop=True)
-    result.draw(
+    figures.draw(
         "heatmap",
         plots.heatmap,
         pearson,
-        pearson,
         text,
-        label=title,
+        label=TITLE,
     )
-    overall = pearson["benchmark"] == OVERALL
-    own = pearson[overall & ~pearson["ceiling"]].dropna(subset="estimate")
-    ceiling = None
-    for estimate in pearson.loc[overall & pearson["ceiling"], "estimate"]:
-        ceiling = estimate
-    result.draw(
+    overall = pearson[pearson["benchmark"] == OVERALL]
+    own = overall[~overall["ceiling"]].dropna(subset="estimate")
+    ceiling = next(iter(overall.loc[overall["ceiling"], "estimate"]), None)
+    figures.draw(
         "forest",
         plots.forest,
         own,
-        own,
         text,
-        label=title,
+        label=TITLE,
         ceiling=ceiling,
     )
-    each = pearson[~overall]
+    each = pearson[pearson["benchmark"] != OVERALL]
     if len(each):
-        look = {"panel": "benchmark", "shared": True, "label": title}
-        result.draw("multiples", plots.forest, each, each, text, **look)
-        if len(own) > 1:
-            ranks = "Ranks of judges by Pearson correlation"
-            result.draw("ranks", plots.rank_heatmap, each, each, ranks)
+        figures.draw(
+            "multiples",
+            plots.forest,
+            each,
+            text,
+            panel="benchmark",
+            shared=True,
+            label=TITLE,
+        )
+    if len(each) and len(own) > 1:
+        text = "Ranks of judges by Pearson correlation"
+        figures.draw("ranks", plots.rank_heatmap, each, text)
 
 
-def _comparison(
-    result: ScoreAnalysis,
-    reference: pd.Series,
-    scores: pd.DataFrame,
-    groups: pd.Series,
-    options: dict[str, Any],
-) -> None:
-    """Every two judges against each other."""
-    result.comparisons = metrics.compare_judges(reference, scores, groups=groups, **options)
-    table = result.comparisons.xs("pearson", level="statistic").reset_index()
-    table = table[["a", "b", "difference", "low", "high", "p", "p_holm", "n"]]
-    text = "Differences of Pearson correlations, a less b; p_holm: corrected by Holm"
-    result.write("comparisons", plots.save_table, table, text)
-    result.draw("matrix", plots.who_beats_whom, result.comparisons, table, text)
-
-
-def _scores(
-    result: ScoreAnalysis, scores: pd.DataFrame, reference: pd.Series, groups: pd.Series
-) -> None:
-    """Confusion and density of judges with people, and what each score of a judge means."""
-    long = scores.assign(gold=reference).melt("gold", var_name="judge", value_name="score")
-    text = "Scores of each judge by people's score; shade: share of a row"
-    result.draw(
-        "confusion",
-        plots.confusion,
-        long,
-        long,
-        text,
-        truth_name="people's score",
-    )
-    text = "Scores of each judge against people's"
-    result.draw("scatter", plots.agreement_scatter, long, long, text)
-    curves = {}
-    for name in scores:
-        curves[str(name)] = binned_calibration(scores[name], reference, groups)
-    data = pd.concat(curves, names=["name", "row"]).reset_index()
-    text = "Mean of people's scores at each score of a judge, with 95% t intervals"
-    label = "mean of people's scores"
-    result.draw(
-        "calibration",
-        plots.calibration_curve,
-        curves,
-        data,
-        text,
-        label=label,
-    )
-
-
-def binned_calibration(scores: pd.Series, truth: pd.Series, groups: pd.Series) -> pd.DataFrame:
-    """The mean truth at each score, or in tenths of the scores where there are more than 11."""
-    bins = None if scores.nunique() <= MOST_LEVELS else 10
-    return metrics.calibration_curve(scores, truth, bins=bins, groups=groups)
-
-
-def _length(result: ScoreAnalysis, scores: pd.DataFrame, run: pd.DataFrame) -> None:
+def _length(figures: Figures, run: pd.DataFrame) -> pd.DataFrame:
     """The slope of each judge's score on the response's length, as `probes.length` estimates it."""
-    rows = []
-    for name in scores:
-        table = probes.length(run.assign(score=scores[name]), gold="observed")
-        rows.append(table[table["case"] == "slope at equal gold"].assign(judge=name))
-    slopes = pd.concat(rows)[["judge", "effect", "low", "high", "n"]]
-    result.length_slopes = slopes.reset_index(drop=True)
+    tables = [probes.length(rows) for _, rows in run.groupby("judge", sort=False)]
+    slopes = pd.concat(tables).query("case == 'slope at equal gold'")
+    slopes = slopes[["judge", "effect", "low", "high", "n"]].reset_index(drop=True)
     lines = slopes.rename(columns={"effect": "estimate"}).dropna(subset="estimate")
     label = "score points per doubling of the response's length, at equal human score"
     if len(lines):
-        result.draw(
+        figures.draw(
             "length",
             plots.forest,
             lines,
-            slopes,
             label.capitalize(),
             label=label,
         )
+    return slopes

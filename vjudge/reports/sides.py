@@ -54,8 +54,7 @@ def side_of(
     one: Any,
     items: Any,
     home: Path | None,
-    truth: pd.Series | None,
-    controls: int | None,
+    controls: int,
     probing: Mapping[str, Any],
     grading: Mapping[str, Any],
 ) -> Side:
@@ -64,10 +63,10 @@ def side_of(
     if isinstance(one, Mapping):
         probe_runs = ProbeRuns(one, items, **probing)
         run = one.get(ORIGINAL, one.get(COMPARED))
-        ids = set(run["id"])
+        few = run
     else:
-        few = _few(items, controls, probing["seed"])
-        ids = set(few["id"])
+        order = np.random.default_rng(probing["seed"]).permutation(len(items))
+        few = items.select(sorted(order[:controls]))  # in their order: neighbours share work
         run = one.grade(items, out=home and home / "all", **grading)
         probe_runs = ProbeRuns(
             one,
@@ -81,40 +80,24 @@ def side_of(
             facts = "; ".join(f"{fact} {manifest[fact]}" for fact in FACTS if manifest.get(fact))
     name = name or probe_runs.name
     if "score" not in run:
-        if truth is not None:
-            run = run.assign(preference=truth.reindex(run["id"]).to_numpy())
         groups = pd.DataFrame({"group": groups_of(run)})
-        return Side(name, run, probe_runs, groups, "people's preferences", facts)
-    answers = _truth(run if items is None else items, truth)
-    if truth is not None:  # people's scores would fill its gaps
-        run = run.drop(columns="human_scores", errors="ignore")
-    run = run.assign(gold=answers.reindex(run["id"].map(str)).to_numpy())
-    probe_runs.runs[ORIGINAL] = run[run["id"].isin(ids)].reset_index(drop=True)
+        return Side(
+            name,
+            run,
+            probe_runs,
+            groups,
+            "people's preferences",
+            facts,
+        )
+    truth = data.truth(data.rows_of(run if items is None else items))
+    truth = truth[~truth.index.duplicated()]
+    run = run.assign(gold=truth.reindex(run["id"].map(str)).to_numpy())
+    probe_runs.runs[ORIGINAL] = run[run["id"].isin(list(few["id"]))].reset_index(drop=True)
     return Side(
         name,
         run,
         probe_runs,
         scored(run, "score"),
-        str(answers.name),
+        str(truth.name),
         facts,
     )
-
-
-def _truth(rows: Any, truth: pd.Series | None) -> pd.Series:
-    """The truth by id: what is given, else gold or the mean of people."""
-    answers = truth
-    if answers is None:
-        answers = data.truth(rows)
-        if isinstance(rows, pd.DataFrame):
-            answers = answers.set_axis(rows["id"])
-    return answers.groupby(answers.index.map(str)).first()
-
-
-def _few(items: Any, most: int | None, seed: int) -> Any:
-    """Whole groups at random until there are as many items as the controls may have."""
-    if most is None or len(items) <= most:
-        return items
-    groups = pd.Series(groups_of(pd.DataFrame({"id": items["id"], "group": items["group"]})))
-    sizes = groups.value_counts().sample(frac=1, random_state=seed).cumsum()
-    kept = sizes.index[: np.searchsorted(sizes, most) + 1]
-    return items.select(np.flatnonzero(groups.isin(kept)))
