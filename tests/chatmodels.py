@@ -137,8 +137,7 @@ def _qwen(kind, folder):
     )
     preprocessor = {
         "image_processor_type": "Qwen2VLImageProcessor",
-        **{"patch_size": 4, "merge_size": 2, "temporal_patch_size": 2},
-        **{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]},
+        "patch_size": 4,
         "size": {"shortest_edge": 64, "longest_edge": 2048},
     }
     return _save(folder, family, config, tokenizer, preprocessor)
@@ -170,7 +169,6 @@ def _internvl(folder):
     preprocessor = {
         "image_processor_type": "GotOcr2ImageProcessorFast",
         "size": {"height": 16, "width": 16},
-        **{"crop_to_patches": False, "min_patches": 1, "max_patches": 4},
     }
     return _save(folder, "InternVL", config, tokenizer, preprocessor, image_seq_length=4)
 
@@ -204,7 +202,6 @@ def _gemma3(folder):
         "image_processor_type": "Gemma3ImageProcessor",
         "size": {"height": 16, "width": 16},
         "image_seq_length": 4,
-        **{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]},
     }
     return _save(folder, "Gemma3", config, tokenizer, preprocessor, image_seq_length=4)
 

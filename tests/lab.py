@@ -12,9 +12,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
@@ -36,7 +34,7 @@ ARGUMENTS = (
 ).split()
 
 
-def need_browser() -> None:
+def need_browser():
     """Skip where there is no Chromium; where VJUDGE_BROWSER is set, as in CI, fail instead."""
     if CHROMIUM is None and os.environ.get("VJUDGE_BROWSER"):
         pytest.fail(
@@ -46,7 +44,7 @@ def need_browser() -> None:
         pytest.skip("needs Chromium (Debian's package chromium)")
 
 
-def write_notebook(path: Path, *cells: str) -> None:
+def write_notebook(path, *cells):
     path.parent.mkdir(parents=True, exist_ok=True)
     notebook = nbformat.v4.new_notebook(
         cells=list(map(nbformat.v4.new_code_cell, cells)), metadata=KERNEL
@@ -55,18 +53,13 @@ def write_notebook(path: Path, *cells: str) -> None:
 
 
 @contextlib.contextmanager
-def jupyterlab(folder: Path) -> Iterator[str]:
+def jupyterlab(folder):
     """A server of the notebooks in a folder, with settings of its own; gives its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    places = {
-        f"JUPYTER_{name}_DIR": str(folder / ".jupyter" / name) for name in ("CONFIG", "RUNTIME")
-    }
-    places |= {
-        f"JUPYTERLAB_{name}_DIR": str(folder / ".jupyter" / name)
-        for name in ("SETTINGS", "WORKSPACES")
-    }
+    names = "JUPYTER_CONFIG JUPYTER_RUNTIME JUPYTERLAB_SETTINGS JUPYTERLAB_WORKSPACES".split()
+    places = {f"{name}_DIR": str(folder / ".jupyter" / name) for name in names}
     for name, setting in SETTINGS.items():
         file = Path(places["JUPYTERLAB_SETTINGS_DIR"], "@jupyterlab", f"{name}.jupyterlab-settings")
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +98,7 @@ def jupyterlab(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def chromium(*, width: int = 1400, height: int = 1400, scale: float = 1) -> Iterator[Any]:
+def chromium(*, width=1400, height=1400, scale=1):
     """A page of a fresh browser; `scale` screen pixels a pixel of the page."""
     from playwright.sync_api import sync_playwright
 
@@ -126,28 +119,28 @@ def chromium(*, width: int = 1400, height: int = 1400, scale: float = 1) -> Iter
 class Notebook:
     """A notebook open in JupyterLab."""
 
-    def __init__(self, page: Any, address: str, name: str) -> None:
+    def __init__(self, page, address, name):
         self.page, self.url = page, f"{address}/doc/tree/{name}?token={TOKEN}"
         self.open()
 
-    def open(self) -> None:
+    def open(self):
         """Open it, or reload the page."""
         self.page.goto(self.url)
         self.page.wait_for_selector(".jp-Notebook .jp-Cell")
         self.idle()
 
-    def idle(self) -> None:
+    def idle(self):
         """Wait until the kernel is there and has nothing to do."""
         self.page.wait_for_selector("#jp-main-statusbar >> text=/\\| Idle/")
 
-    def menu(self, *path: str) -> None:
+    def menu(self, *path):
         first, *inner, last = path
         self.page.click(f".lm-MenuBar-itemLabel:text-is('{first}')")
         for label in inner:
             self.page.hover(f".lm-Menu-itemLabel:text-is('{label}')")
         self.page.click(f".lm-Menu-itemLabel:text-is('{last}')")
 
-    def run_all(self, *, restart: bool = False) -> None:
+    def run_all(self, *, restart=False):
         """Run every cell and wait for the last one."""
         prompts = self.page.locator(".jp-CodeCell .jp-InputPrompt")
         before = prompts.last.inner_text()
@@ -166,16 +159,16 @@ class Notebook:
             raise AssertionError("the notebook did not come to its end")
         self.idle()
 
-    def running(self) -> int:
+    def running(self):
         """How many cells wait or run."""
         return self.page.locator(".jp-InputPrompt:text-is('[*]:')").count()
 
     @property
-    def cells(self) -> int:
+    def cells(self):
         return self.page.locator(".jp-Notebook .jp-Cell").count()
 
     @property
-    def errors(self) -> list[str]:
+    def errors(self):
         return self.page.locator(
             "[data-mime-type='application/vnd.jupyter.error']"
         ).all_inner_texts()

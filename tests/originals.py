@@ -3,36 +3,49 @@
 Sizes differ from any published checkpoint on purpose: grouped queries, a rope setting, odd widths, several shards.
 """
 
+import itertools
 import json
 
 import torch
 from safetensors.torch import save_file
+from sentencepiece import sentencepiece_model_pb2 as format
+from tokenizers import pre_tokenizers
+from transformers import (
+    CLIPVisionConfig,
+    CLIPVisionModel,
+    LlamaForCausalLM,
+    Qwen2ForCausalLM,
+    SiglipVisionConfig,
+    SiglipVisionModel,
+)
+from transformers.models.qwen2.tokenization_qwen2 import Qwen2Tokenizer
 
 from vjudge.engines import Ask
 from vjudge.engines.batches import Call
 from vjudge.engines.vision import images_of
-from vjudge.prompts import IMAGE
+from vjudge.prompts import IMAGE, TEMPLATES
+from vjudge.records import Item
 
 SIDE, PATCH = 42, 14  # pixels: nine patches a tile
+FIVE = {n: f" {n}" for n in range(1, 6)}
+TEN = {n: f" {n}" for n in range(1, 11)}
 TEXT = {
     "hidden_size": 40,
     "intermediate_size": 72,
     "num_hidden_layers": 3,
     "num_attention_heads": 5,
-}
-TEXT |= {
     "num_key_value_heads": 1,
     "max_position_embeddings": 2048,
     "rms_norm_eps": 1e-5,
-    "hidden_act": "silu",
 }
 VISION = {
     "hidden_size": 36,
     "intermediate_size": 60,
     "num_hidden_layers": 4,
     "num_attention_heads": 3,
+    "image_size": SIDE,
+    "patch_size": PATCH,
 }
-VISION |= {"image_size": SIDE, "patch_size": PATCH}
 SHARED = {
     "mm_vision_select_layer": -2,
     "mm_projector_type": "mlp2x_gelu",
@@ -56,6 +69,24 @@ def question(conversation, text, n_images):
     return conversation.ask(parts)
 
 
+def ask(mode="feedback", *, scale=FIVE, **how):
+    """How up to sixty prompts are asked."""
+    return Ask(mode, "[RESULT]", [scale] * 60, **how)
+
+
+def render(rows):
+    """The prompts of rows in Prometheus-Vision's wording, and their images."""
+    template = TEMPLATES["prometheus-vision"]
+    prompts = [template.render(Item.from_row(row)) for row in rows]
+    return prompts, [row["images"] for row in rows]
+
+
+def answers(engine, *call):
+    """An engine's answers in the order of the prompts."""
+    every = itertools.chain.from_iterable(engine.answer(*call))
+    return sorted(every, key=lambda answer: answer.index)
+
+
 def forward(engine, prompt, images):
     """One pass over a prompt: its ids, places of images among them, and its logits."""
     source = images_of(engine.model, engine.image_mode)
@@ -75,119 +106,86 @@ def logits_of(judge, text, images=()):
 
 def write_llava15(folder, **settings):
     """A LLaVA-1.5 checkpoint in three .bin files beside its tower's folder `tower-clip`."""
-    from transformers import CLIPVisionConfig, CLIPVisionModel, LlamaForCausalLM
-
     torch.manual_seed(3)
-    vision = CLIPVisionModel(CLIPVisionConfig(**VISION, projection_dim=24, hidden_act="quick_gelu"))
-    weights = {f"vision_model.{name}": tensor for name, tensor in _noise(vision).items()}
+    # 1) the tower
+    vision = {**VISION, "hidden_act": "quick_gelu"}
+    tower = _noise(CLIPVisionModel(CLIPVisionConfig(**vision, projection_dim=24)))
+    weights = {f"vision_model.{name}": tensor for name, tensor in tower.items()}
     beside = folder.parent / "tower-clip"
-    _json(
-        beside / "config.json",
-        {"model_type": "clip", "vision_config": {**VISION, "hidden_act": "quick_gelu"}},
-    )
+    _json(beside / "config.json", {"model_type": "clip", "vision_config": vision})
     _json(beside / "preprocessor_config.json", {"crop_size": SIDE, "size": SIDE, "resample": 3})
     torch.save({**weights, "logit_scale": torch.ones(())}, beside / "pytorch_model.bin")
+    # 2) settings
     config = {
         "architectures": ["LlavaLlamaForCausalLM"],
         "model_type": "llava",
         "mm_vision_tower": "tower-clip",
-    }
-    config |= {
-        "mm_vision_select_feature": "patch",
         "image_aspect_ratio": "pad",
-        "tokenizer_model_max_length": 900,
-    }
-    config |= {
         "bos_token_id": 1,
         "eos_token_id": 2,
         "vocab_size": _write_sentencepiece(folder / "tokenizer.model"),
+        "torch_dtype": "float16",
+        **SHARED,
+        **settings,
     }
-    config |= {"torch_dtype": "float16", "transformers_version": "4.31.0"} | SHARED | settings
     _json(folder / "config.json", config)
-    _json(
-        folder / "generation_config.json",
-        {"bos_token_id": 1, "eos_token_id": 2, "temperature": 0.9},
-    )
-    names = {
-        "tokenizer_class": "LlamaTokenizer",
-        "bos_token": "<s>",
-        "eos_token": "</s>",
-        "unk_token": "<unk>",
-    }
-    _json(
-        folder / "tokenizer_config.json",
-        names | {"add_bos_token": True, "legacy": False, "model_max_length": 900},
-    )
-    weights = {
-        f"model.vision_tower.vision_tower.{name}": tensor for name, tensor in weights.items()
-    }
-    weights |= _decoder(LlamaForCausalLM, config)
-    weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(
-        4
-    )  # older classes stored it
-    _write_weights(
-        folder, {name: tensor.half() for name, tensor in weights.items()}, kind="bin", shards=3
-    )
+    _json(folder / "generation_config.json", {"eos_token_id": 2, "temperature": 0.9})
+    names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "add_bos_token": True}
+    kind = {"tokenizer_class": "LlamaTokenizer", "legacy": False}
+    _json(folder / "tokenizer_config.json", names | kind)
+    # 3) weights
+    tower = {f"model.vision_tower.vision_tower.{name}": weights[name] for name in weights}
+    weights = tower | _decoder(LlamaForCausalLM, config)
+    # older classes stored it
+    weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
+    halves = {name: tensor.half() for name, tensor in weights.items()}
+    _write_weights(folder, halves, kind="bin", shards=3)
     return folder
 
 
 def write_onevision(folder, **settings):
     """A LLaVA-OneVision checkpoint with a trained SigLIP tower beside the folder of the tower it came from."""
-    from tokenizers import pre_tokenizers
-    from transformers import Qwen2ForCausalLM, SiglipVisionConfig, SiglipVisionModel
-    from transformers.models.qwen2.tokenization_qwen2 import Qwen2Tokenizer
-
     torch.manual_seed(4)
+    # 1) the tower
     vision = {**VISION, "model_type": "siglip_vision_model"}
-    _json(
-        folder.parent / "tower-siglip" / "config.json",
-        {"model_type": "siglip", "vision_config": vision},
-    )
+    beside = folder.parent / "tower-siglip"
+    _json(beside / "config.json", {"model_type": "siglip", "vision_config": vision})
     smaller = SiglipVisionConfig(**{**VISION, "num_hidden_layers": VISION["num_hidden_layers"] - 1})
     smaller.vision_use_head = False
-    tower = _noise(SiglipVisionModel(smaller))
-    weights = {
-        f"model.vision_tower.vision_tower.vision_model.{name}": tensor
-        for name, tensor in tower.items()
-    }
-    alphabet = {
-        symbol: number for number, symbol in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))
-    }
+    weights = {}
+    for name, tensor in _noise(SiglipVisionModel(smaller)).items():
+        weights[f"model.vision_tower.vision_tower.vision_model.{name}"] = tensor
+    # 2) settings
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    alphabet = {letter: number for number, letter in enumerate(letters)}
     tokenizer = Qwen2Tokenizer(
         vocab=alphabet, merges=[], pad_token="<|endoftext|>", eos_token="<|im_end|>"
     )
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     tokenizer.save_pretrained(folder)
-    pinpoints = [[SIDE * w, SIDE * h] for w in (1, 2, 3) for h in (1, 2)]  # no square list
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     config = {
         "architectures": ["LlavaQwenForCausalLM"],
         "model_type": "llava_qwen",
         "mm_vision_tower": "tower-siglip",
-    }
-    config |= {
-        "mm_tunable_parts": "mm_vision_tower,mm_mlp_adapter",
         "mm_patch_merge_type": "spatial_unpad",
-    }
-    config |= {
         "image_aspect_ratio": "anyres_max_2",
-        "image_grid_pinpoints": pinpoints,
+        # no square list
+        "image_grid_pinpoints": [[SIDE * w, SIDE * h] for w in (1, 2, 3) for h in (1, 2)],
         "rope_theta": 5e5,
-    }
-    config |= {"vocab_size": len(tokenizer) + 9}  # spare rows, as Qwen has
-    config |= {
-        "eos_token_id": tokenizer.convert_tokens_to_ids("<|im_end|>"),
+        "vocab_size": len(tokenizer) + 9,  # spare rows, as Qwen has
+        "eos_token_id": end,
         "torch_dtype": "bfloat16",
+        **SHARED,
+        **settings,
     }
-    config |= {"transformers_version": "4.40.2"} | SHARED | settings
+    _json(folder / "config.json", config)
+    _json(folder / "generation_config.json", {"eos_token_id": [end], "repetition_penalty": 1.05})
+    # 3) weights
     weights |= _decoder(Qwen2ForCausalLM, config)
     weights["model.image_newline"] = torch.randn(TEXT["hidden_size"]) / 6
-    _json(folder / "config.json", config)
-    _json(
-        folder / "generation_config.json",
-        {"eos_token_id": [config["eos_token_id"]], "repetition_penalty": 1.05},
-    )
-    weights = {name: value.bfloat16() for name, value in weights.items()}
-    _write_weights(folder, weights, kind="safetensors", shards=2)
+    halves = {name: tensor.bfloat16() for name, tensor in weights.items()}
+    _write_weights(folder, halves, kind="safetensors", shards=2)
     return folder
 
 
@@ -205,8 +203,6 @@ def _write_weights(folder, weights, *, kind, shards):
 
 def _write_sentencepiece(file):
     """A vocabulary in sentencepiece's format with byte fallback, as Llama's; returns its size."""
-    from sentencepiece import sentencepiece_model_pb2 as format
-
     model, kinds = format.ModelProto(), format.ModelProto.SentencePiece
     entries = [("<unk>", kinds.UNKNOWN), ("<s>", kinds.CONTROL), ("</s>", kinds.CONTROL)]
     entries += [(f"<0x{byte:02X}>", kinds.BYTE) for byte in range(256)]
@@ -229,8 +225,6 @@ def _decoder(decoder, settings):
         vocab_size=settings["vocab_size"], **{name: settings[name] for name in TEXT}
     )
     weights = _noise(decoder(config))
-    if settings.get("tie_word_embeddings"):
-        del weights["lm_head.weight"]
     width = settings["hidden_size"]
     for layer, inputs in ((0, VISION["hidden_size"]), (2, width)):
         weights[f"model.mm_projector.{layer}.weight"] = torch.randn(width, inputs) * 0.3

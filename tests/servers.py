@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -21,7 +21,7 @@ class Request:
     """One request as it came: its text, the data URIs in it, and whether it is the short request
     before a call."""
 
-    def __init__(self, headers: Any, body: dict[str, Any]) -> None:
+    def __init__(self, headers, body):
         self.headers = {name.lower(): value for name, value in headers.items()}
         self.body = body
         self.time = time.monotonic()
@@ -37,7 +37,7 @@ class Request:
         self.is_test = "Answer with the word yes." in self.text
 
 
-def parts_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+def parts_of(message):
     content = message["content"]
     return [{"text": content}] if isinstance(content, str) else content
 
@@ -57,7 +57,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: ChatServer
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         own = self.server
         if self.path == "/tokenize":
@@ -72,7 +72,7 @@ class Handler(BaseHTTPRequestHandler):
         except OSError:
             self.close_connection = True  # the client left
 
-    def answer(self, reply: Reply) -> None:
+    def answer(self, reply):
         body = reply.body
         if not isinstance(body, bytes):
             body = json.dumps(body).encode()
@@ -104,50 +104,48 @@ class ChatServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(
-        self, reply: Callable[[Request], Reply], *, tokenizer: Tokenizer | None = None
-    ) -> None:
+    def __init__(self, reply, *, tokenizer=None):
         self.reply = reply
         self.tokenizer = tokenizer
-        self.requests: list[Request] = []
+        self.requests = []
         self.looks = 0
         self.closes = threading.Event()
         super().__init__(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     @property
-    def asked(self) -> list[Request]:
+    def asked(self):
         """The requests without the short ones before each call."""
         return [request for request in self.requests if not request.is_test]
 
-    def handle_error(self, *args: Any) -> None:
+    def handle_error(self, *args):
         pass
 
-    def __enter__(self) -> ChatServer:
+    def __enter__(self):
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error):
         self.closes.set()
         self.shutdown()
         self.server_close()
 
 
 def completion(
-    text: str,
+    text,
     *,
-    alternatives: Mapping[str, float] | None = None,
-    logprobs: bool = True,
-    finish: str = "stop",
-    **message: Any,
-) -> dict[str, Any]:
+    alternatives=None,
+    logprobs=True,
+    finish="stop",
+    **message,
+):
     """A chat completion of 100 and 10 tokens, words with the blank before them; `alternatives` to
     the last digit, `message` further fields of the message."""
     words = re.findall(r" ?\w+| ?[^\w\s]|\s", text)
     digits = [place for place, word in enumerate(words) if word.strip().isdigit()]
     content = []
     for place, word in enumerate(words):
-        chances: Any = {word: 0.9}
+        chances = {word: 0.9}
         if alternatives and place == digits[-1]:
             chances = alternatives
         top = [{"token": token, "logprob": math.log(p)} for token, p in chances.items()]
@@ -161,7 +159,7 @@ def completion(
     return {"choices": [choice], "usage": {"prompt_tokens": 100, "completion_tokens": 10}}
 
 
-def listed(request: Request, tokenizer: Tokenizer, chances: Mapping[str, float]) -> dict[str, Any]:
+def listed(request, tokenizer, chances):
     """A completion of one token, with the log-probabilities of the tokens that were asked for."""
     odds = {tokenizer.ids(text)[0]: math.log(chance) for text, chance in chances.items()}
     entries = []
@@ -180,15 +178,13 @@ class Tokenizer:
     `continue_final_message` is obeyed.
     """
 
-    def __init__(
-        self, template: Callable[..., str], *, start: str = "<s>", continues: bool = True
-    ) -> None:
+    def __init__(self, template, *, start="<s>", continues=True):
         self.template = template
         self.start = start
         self.continues = continues
-        self.words: dict[str, int] = {}  # word -> token
+        self.words = {}  # word -> token
 
-    def ids(self, text: str) -> list[int]:
+    def ids(self, text):
         """The tokens of a text."""
         ids = []
         for word in re.findall(r"<image>|</?s>| ?[^\W\d]+| ?\d|\S|\s", text):
@@ -196,7 +192,7 @@ class Tokenizer:
             ids += [token] * (4 if word == "<image>" else 1)
         return ids
 
-    def text(self, body: Mapping[str, Any]) -> str:
+    def text(self, body):
         """A prompt as the model reads it."""
         if "prompt" in body:
             return self.start if body["add_special_tokens"] else body["prompt"]
@@ -206,12 +202,12 @@ class Tokenizer:
             messages.append((message["role"], "\n".join(lines)))
         return self.template(messages, open=self.continues and "continue_final_message" in body)
 
-    def reply(self, body: Mapping[str, Any]) -> Reply:
+    def reply(self, body):
         """The answer of `/tokenize`."""
         return Reply({"tokens": self.ids(self.text(body)), "max_model_len": 4096})
 
 
-def vicuna(messages: list[tuple[str, str]], *, open: bool = False, bos: str = "<s>") -> str:
+def vicuna(messages, *, open=False, bos="<s>"):
     """The conversation of Prometheus-Vision, with or without its first token."""
     text = bos
     if messages[0][0] != "system":
@@ -222,12 +218,12 @@ def vicuna(messages: list[tuple[str, str]], *, open: bool = False, bos: str = "<
     return text.removesuffix("</s>") if open else text + "ASSISTANT:"
 
 
-def score_of(request: Request) -> int:
+def score_of(request):
     """The score that `judge` gives: a number from 1 to 5 that its prompt's text alone decides."""
     return 1 + sum(json.dumps(request.body["messages"][0]["content"], sort_keys=True).encode()) % 5
 
 
-def judge(request: Request) -> Reply:
+def judge(request):
     """A well-behaved judge."""
     logprobs = "logprobs" in request.body
     score = score_of(request)

@@ -12,22 +12,21 @@ import torch
 import transformers
 from PIL import Image
 
-from chatmodels import CHATS, make
+from chatmodels import CHATS, TEXTS, make
 from conftest import make_rows
-from originals import forward
+from originals import answers, ask, forward
+from vjudge import models
 from vjudge.engines import Ask, HFEngine
 from vjudge.engines.cache import SHARING_CHATS
 from vjudge.judge import load_judge
 from vjudge.models.load import load_processor
 from vjudge.records import Item
 
-FIVE = {n: f" {n}" for n in range(1, 6)}
-
 
 @pytest.fixture(scope="module", params=CHATS)
-def folder(request, tmp_path_factory):
+def folder(request, base_of):
     """The checkpoint of one architecture."""
-    return make(request.param, tmp_path_factory.mktemp("chat") / request.param)
+    return base_of(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -54,15 +53,6 @@ def questions(judge):
     wrap = judge.template.conversation.wrap
     prompts = [wrap(text, len(images)) for text, images in SHOWN.items()]
     return prompts, list(SHOWN.values())
-
-
-def ask(mode="feedback", **how):
-    return Ask(mode, "[RESULT]", [FIVE] * 20, **how)
-
-
-def answers(engine, *call):
-    every = [answer for batch in engine.answer(*call) for answer in batch]
-    return sorted(every, key=lambda answer: answer.index)
 
 
 def by_processor(processor, text, images):
@@ -107,14 +97,6 @@ def test_ids_logits_and_greedy_texts_are_those_of_the_processor_and_generate(
         assert (answer.failure, (answer.finish == "stop")) == (None, ended)
         assert answer.text == engine.encoder.text(written[:-1] if ended else written)
         assert (answer.n_prompt_tokens, answer.n_new_tokens) == (size, len(written))
-
-
-def test_draws_depend_on_the_seed_alone(judge, questions):
-    prompts, images = questions
-    how = ask(max_new_tokens=5, temperature=0.9, top_p=0.95, repetition_penalty=1.2)
-    together = answers(judge.engine, *questions, replace(how, seeds=range(7, 11)))
-    (answer,) = answers(judge.engine, prompts[2:3], images[2:3], replace(how, seeds=[9]))
-    assert answer.text == together[2].text
 
 
 def test_rows_about_an_image_share_it_and_what_stands_before_it(judge):
@@ -169,21 +151,17 @@ def test_data_text_is_never_a_control_token_or_an_image(judge):
 # --- failures, limits, what is said ---------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def qwen(tmp_path_factory):
-    return make("qwen2_5_vl", tmp_path_factory.mktemp("qwen") / "qwen2_5_vl")
-
-
-def test_a_row_fails_by_itself_where_the_processor_refuses_its_image(qwen):
+def test_a_row_fails_by_itself_where_the_processor_refuses_its_image(base_of):
     rows = make_rows(2)
     rows[1]["images"] = [Image.new("RGB", (900, 3))]  # Qwen's processor refuses more than 200 to 1
-    run = load_judge(qwen, device="cpu").grade(rows, max_new_tokens=3, progress=False)
+    judge = load_judge(base_of("qwen2_5_vl"), device="cpu")
+    run = judge.grade(rows, max_new_tokens=3, progress=False)
     assert list(run["closed"]) == [True, False] and "aspect ratio" in run["failure"][1]
 
 
-def test_an_added_token_of_the_conversation_is_made_special(qwen, tmp_path):
+def test_an_added_token_of_the_conversation_is_made_special(base_of, tmp_path):
     """Some checkpoints store "<|im_end|>" as an ordinary token, which would match in any text."""
-    folder = Path(shutil.copytree(qwen, tmp_path / "loose"))
+    folder = Path(shutil.copytree(base_of("qwen2_5_vl"), tmp_path / "loose"))
     stored = json.loads((folder / "tokenizer.json").read_text())
     for entry in stored["added_tokens"]:
         entry["special"] = entry["content"] == "<|endoftext|>"
@@ -193,7 +171,7 @@ def test_an_added_token_of_the_conversation_is_made_special(qwen, tmp_path):
         settings.pop(name, None)
     settings["eos_token"] = "<|endoftext|>"
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    encoder = load_judge(folder, device="cpu").engine.encoder  # type: ignore[union-attr]
+    encoder = load_judge(folder, device="cpu").engine.encoder
     added = encoder.tokenizer.get_added_vocab()
     marks = ["<|im_start|>", "<|im_end|>", "<|image_pad|>"]
     assert not {added[mark] for mark in marks} & set(encoder.text_ids("".join(marks)))
@@ -208,3 +186,40 @@ def test_a_checkpoints_code_never_runs(tmp_path):
     with pytest.raises(ValueError, match="code of its own, which is not run here"):
         load_judge(tmp_path, device="cpu")
     assert not (tmp_path / "ran").exists()
+
+
+# --- language models -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_language_model_judges_as_generate_does_and_is_told_of_images(name, base_of):
+    folder = base_of(name)
+    judge = load_judge(folder, device="cpu", template=TEXTS[name])
+    assert type(judge.engine) is HFEngine
+    assert judge.engine.shares == (name not in ("bloom", "mistral"))
+    rows = [{**row, "images": row["images"] * n} for n, row in enumerate(make_rows(3))]
+    texts = [judge.render(row) for row in rows]
+    assert "cannot see" not in texts[0] and "<image>" not in "".join(texts)
+    assert "(This instruction comes with an image that you cannot see.)\n" in texts[1]
+    assert "(This instruction comes with 2 images that you cannot see.)\n" in texts[2]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    no_words = list(range(len(tokenizer), model.config.vocab_size)) or None
+    options = {"max_new_tokens": 6, "repetition_penalty": 1.3}
+    frame = judge.grade(rows, **options, progress=False)
+    for text, raw, size in zip(texts, frame["raw"], frame["n_prompt_tokens"], strict=True):
+        inputs = tokenizer(text, return_tensors="pt")
+        assert size == inputs["input_ids"].shape[1]
+        ids = model.generate(**inputs, **options, do_sample=False, suppress_tokens=no_words)
+        words = [token for token in ids[0, size:].tolist() if token != tokenizer.eos_token_id]
+        assert raw == judge.engine.encoder.text(words)
+
+
+def test_pickled_weights_of_a_language_model(tmp_path):
+    """Prometheus 13B v1 is published as pickles alone."""
+    folder = make("llama", tmp_path / "prometheus-13b-v1.0")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    loaded = models.load(folder, device="cpu")
+    assert torch.equal(loaded.model.lm_head.weight, model.lm_head.weight)

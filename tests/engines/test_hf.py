@@ -10,28 +10,17 @@ from PIL import Image
 from transformers import TopPLogitsWarper
 
 from conftest import make_rows
+from originals import FIVE, TEN, answers, ask, render
 from vjudge import load_collection, models
-from vjudge.engines import Ask, HFEngine
+from vjudge.engines import HFEngine
 from vjudge.engines.batches import Row, share
 from vjudge.engines.decoding import draw_tokens
 from vjudge.engines.engine import Closing
 from vjudge.images import Pictures
-from vjudge.prompts import IMAGE, TEMPLATES, Prompt
-from vjudge.records import Item
+from vjudge.prompts import IMAGE, Prompt
 
-TEMPLATE = TEMPLATES["prometheus-vision"]
-FIVE = {n: f" {n}" for n in range(1, 6)}
-TEN = {n: f" {n}" for n in range(1, 11)}
 HUNDRED = {n: f" {n}" for n in range(101)}
 PATHS = pytest.mark.parametrize("shares", [True, False])
-
-
-def ask(mode="feedback", *, scale=FIVE, **how):
-    return Ask(mode, "[RESULT]", [scale] * 60, **how)
-
-
-def render(rows):
-    return [TEMPLATE.render(Item.from_row(row)) for row in rows], [row["images"] for row in rows]
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +56,6 @@ def mixed():
         prompts[n] = Prompt(("Compare ", IMAGE, " and\n", IMAGE, rows[n]["response"]))
         images[n] = [Image.fromarray(noise[n:]), *rows[n]["images"]]
     return prompts, images
-
-
-def answers(engine, *call):
-    every = [answer for batch in engine.answer(*call) for answer in batch]
-    return sorted(every, key=lambda answer: answer.index)
 
 
 def texts(engine, *call):
@@ -115,12 +99,11 @@ def distribution(engine, prompt, images, more, scale):
 
 @PATHS
 def test_batched_equals_generate_one_at_a_time(engine, mixed, shares):
-    together = answers(engine, *mixed, ask(max_new_tokens=24))
-    assert texts(engine, *mixed, ask(max_new_tokens=24, batch_size=3)) == [
-        answer.text for answer in together
-    ]
+    together = answers(engine, *mixed, ask(max_new_tokens=16))
+    apart = texts(engine, *mixed, ask(max_new_tokens=16, batch_size=3))
+    assert apart == [answer.text for answer in together]
     for answer, prompt, shown in zip(together, *mixed, strict=True):
-        expected = written(engine, prompt, shown, 24)
+        expected = written(engine, prompt, shown, 16)
         ended = expected[-1] in engine.ends
         assert answer.text == engine.encoder.text(expected[:-1] if ended else expected)
         assert answer.finish == ("stop" if ended else "length")
@@ -133,8 +116,8 @@ def test_batched_equals_generate_one_at_a_time(engine, mixed, shares):
 def test_the_distribution_is_the_models_at_the_verdict(texts_of):
     """Also where a level is several tokens, and where rows end early."""
     taught = HFEngine(models.load("tiny", device="cpu"))
-    prompts, images = render(load_collection("scenes", split="test", limit=4))
-    prompts[3] = prompts[3].append(" (1) said present, square present, correct.")  # a start
+    prompts, images = render(load_collection("scenes", split="test", limit=3))
+    prompts[2] = prompts[2].append(" (1) said present, square present, correct.")  # a start
     scale = taught.encoder.scale("[RESULT]", texts_of)
     together = answers(taught, prompts, images, ask(scale=texts_of, max_new_tokens=64))
     for answer, prompt, shown in zip(together, prompts, images, strict=True):
@@ -148,56 +131,27 @@ def test_the_distribution_is_the_models_at_the_verdict(texts_of):
 
 @PATHS
 @pytest.mark.parametrize("texts_of", [FIVE, TEN])
-def test_a_score_pass_reads_every_level(engine, rows, texts_of, shares):
-    prompts, images = render(rows[:6])
-    prompts = [prompt.append(TEMPLATE.forced) for prompt in prompts]
-    scale = engine.encoder.scale("[RESULT]", texts_of)
-    together = answers(engine, prompts, images, ask("score", scale=texts_of))
-    for answer, prompt, shown in zip(together, prompts, images, strict=True):
-        expected = distribution(engine, prompt, shown, [], scale)
-        assert answer.score_logprobs == pytest.approx(expected, abs=1e-4)
-
-
-@PATHS
-@pytest.mark.parametrize("texts_of", [FIVE, TEN])
-def test_an_answer_without_a_verdict_is_closed(engine, mixed, texts_of, shares):
+@pytest.mark.parametrize("mode", ["score", "feedback"])
+def test_a_scale_is_read_behind_prompts_and_behind_answers_that_are_closed(
+    engine, mixed, texts_of, mode, shares
+):
     """The distribution is that of a fresh pass over prompt, answer and marker; the text stays."""
-    how = ask(scale=texts_of, max_new_tokens=12, closing=Closing("prometheus"))
+    call = [prompt.append("\n[RESULT]") for prompt in mixed[0]], mixed[1]
+    how = ask(mode, scale=texts_of)
+    if mode == "feedback":
+        call = mixed
+        how = replace(how, max_new_tokens=8, closing=Closing("prometheus"))
     marker, scale = engine.encoder.closing("\n[RESULT]", texts_of)
-    for answer, prompt, shown in zip(answers(engine, *mixed, how), *mixed, strict=True):
-        ids = written(engine, prompt, shown, 12)
+    for answer, prompt, shown in zip(answers(engine, *call, how), *mixed, strict=True):
+        ids = written(engine, prompt, shown, 8) if mode == "feedback" else []
         ids = ids[:-1] if answer.finish == "stop" else ids
         assert answer.text == engine.encoder.text(ids)
         expected = distribution(engine, prompt, shown, ids + marker, scale)
         assert answer.score_logprobs == pytest.approx(expected, abs=1e-4)
-        assert answer.closed == max(expected, key=expected.get)
-
-
-@PATHS
-def test_a_value_is_the_heads_at_the_last_token(engine, mixed, monkeypatch, shares):
-    with pytest.raises(ValueError, match="no value head"):
-        answers(engine, *mixed, Ask("value"))
-    head = torch.nn.Linear(engine.model.model.config.text_config.hidden_size, 1)
-    monkeypatch.setattr(engine, "model", replace(engine.model, value_head=head))
-    for answer, prompt, shown in zip(answers(engine, *mixed, Ask("value")), *mixed, strict=True):
-        with torch.no_grad():
-            states = engine.model.model.model(**inputs(engine, prompt, shown)).last_hidden_state
-            assert answer.value == pytest.approx(float(head(states[0, -1])), abs=1e-4)
-        assert (answer.text, answer.failure, answer.finish) == ("", None, "stop")
+        assert mode == "score" or answer.closed == max(expected, key=expected.get)
 
 
 # --- sharing --------------------------------------------------------------------------------------
-
-
-def test_prefixes_are_computed_once_and_change_nothing(engine):
-    """Thirty responses about two images, and samples, which share all."""
-    rows = [row | {"instruction": "What is it?"} for row in make_rows(30)]
-    prompts, images = render([*rows, *rows[:1] * 4])
-    images = [images[place % 2] for place in range(34)]
-    alone = texts(engine, prompts, images, ask(max_new_tokens=8, batch_size=1))
-    assert texts(engine, prompts, images, ask(max_new_tokens=8)) == alone
-    assert engine.work.computed_tokens < 0.85 * engine.work.prompt_tokens
-    assert engine.work.images == 2
 
 
 @pytest.mark.parametrize(
@@ -304,9 +258,9 @@ def test_wanted_rows_get_the_bits_of_a_whole_call(engine, mixed, monkeypatch):
 @pytest.mark.parametrize(
     ("draw", "top_p", "token"),
     # Probabilities: token 2 has 0.5, token 0 has 0.3, token 1 has 0.2; most probable first.
-    [(0.0, 1.0, 2), (0.49, 1.0, 2), (0.51, 1.0, 0), (0.81, 1.0, 1), (0.999999, 1.0, 1)]
+    [(0.49, 1.0, 2), (0.51, 1.0, 0), (0.81, 1.0, 1), (0.999999, 1.0, 1)]
     # 0.7 keeps tokens 2 and 0, of 0.8 together: the border between them is at 0.5 / 0.8 = 0.625.
-    + [(0.62, 0.7, 2), (0.63, 0.7, 0), (0.999999, 0.7, 0), (0.999999, 0.4, 2)],
+    + [(0.62, 0.7, 2), (0.63, 0.7, 0), (0.999999, 0.4, 2)],
 )
 def test_sampling_by_hand(draw, top_p, token):
     logits = torch.tensor([[math.log(0.3), math.log(0.2), math.log(0.5)]])
@@ -316,7 +270,8 @@ def test_sampling_by_hand(draw, top_p, token):
 
 def test_draws_depend_on_the_rows_seed_alone(engine, mixed):
     prompts, images = mixed
-    how = ask(seeds=range(1000, 1014), max_new_tokens=12, temperature=0.9, top_p=0.95)
+    how = ask(seeds=range(1000, 1014), max_new_tokens=8, temperature=0.9, top_p=0.95)
+    how = replace(how, repetition_penalty=1.2)
     together = texts(engine, *mixed, how)
     for n in (0, 4, 9):
         alone = replace(how, seeds=[1000 + n])

@@ -6,27 +6,30 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
+from transformers import (
+    AutoTokenizer,
+)
 
-from originals import SIDE, forward, question, write_llava15, write_onevision
+from conftest import make_rows
+from originals import SIDE, answers, forward, question, write_llava15, write_onevision
 from vjudge import models
 from vjudge.engines import Ask, HFEngine
 from vjudge.engines.vision import images_of
 from vjudge.images import Picture
 from vjudge.judge import load_judge
 from vjudge.models import llava
+from vjudge.records import Item
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 LLAVA15, CRITIC = FIXTURES / "llava15-original", FIXTURES / "llava-next-original"
-needs_fixtures = pytest.mark.skipif(
-    not FIXTURES.is_dir(), reason=f"no golden outputs at {FIXTURES}"
-)
+ORIGINALS = [(LLAVA15, f"llava-{kind}") for kind in ("bin-vt", "st-vt", "bin-novt")]
+ORIGINALS.append((CRITIC, "llava-critic-qwen-tiny"))
 
 
 def cases(root):
@@ -41,81 +44,73 @@ def golden(root):
 original_judge = functools.cache(functools.partial(load_judge, device="cpu", dtype="float32"))
 
 
-def computed(judge, text, images, mode=None):
-    """Ids, with -200 for each image as in the original, pixels, features and logits."""
-    engine = HFEngine(judge.engine.model, image_mode=mode)
-    prompt = question(judge.template.conversation, text, n_images=len(images))
-    ids = torch.tensor(engine.encoder.ids(prompt, image_tokens=[1] * len(images)))
-    ids[ids == engine.model.image_token_id] = -200
+def prepared(engine, images, mode=None):
+    """The pixels of images, tiles one after another, and their features."""
     source = images_of(engine.model, mode)
     keys = source.keys([Picture(image) for image in images])
-    source.features = {key: source.fetched(key) for key in keys}
-    return SimpleNamespace(
-        engine=engine,
-        prompt=prompt,
-        input_ids=ids,
-        pixel_values=torch.cat([source.prepare(key)[0] for key in keys]),
-        image_features=torch.cat([source.features[key] for key in keys]),
-        logits=forward(engine, prompt, images)[1],
-    )
+    pixels = torch.cat([source.prepare(key)[0] for key in keys])
+    return pixels.numpy(), torch.cat([source.fetched(key) for key in keys]).numpy()
 
 
-def compare(judge, root, case):
-    """Everything that the golden file holds of one case."""
+GOLDEN = []
+for root, layout in ORIGINALS:
+    for case in cases(root):
+        GOLDEN.append(pytest.param(root, layout, case, id=f"{layout}-{case['id']}"))
+
+
+@pytest.mark.skipif(not GOLDEN, reason=f"no golden outputs at {FIXTURES}")
+@pytest.mark.parametrize(("root", "layout", "case"), GOLDEN)
+def test_an_original_equals_the_original_code(root, layout, case):
+    """In everything that the golden file holds of one case."""
+    judge = original_judge(root / layout)
     facts, arrays = golden(root)
-    names = case.get("images") or [case["image"]]
     mode, id = case["mode"], case["id"]
+    names = case.get("images") or [case["image"]]
     images = [root / "images" / f"{name}.png" for name in names]
-    out = computed(judge, facts["prompts"][case["prompt"]]["question"], images, mode)
-    assert out.prompt.text == facts["prompts"][case["prompt"]]["prompt"]
-
-    def close(value, name, limit=5e-5):
+    asked = facts["prompts"][case["prompt"]]
+    engine = HFEngine(judge.engine.model, image_mode=mode)
+    # 1) ids, with -200 for each image as in the original
+    prompt = question(judge.template.conversation, asked["question"], n_images=len(images))
+    assert prompt.text == asked["prompt"]
+    ids = np.array(engine.encoder.ids(prompt, image_tokens=[1] * len(images)))
+    ids[ids == engine.model.image_token_id] = -200
+    assert ids.tolist() == arrays[f"ids/{case['prompt']}"].tolist()
+    # 2) pixels and features
+    pixels, features = prepared(engine, images, mode)
+    expected = []
+    for name in names:
+        if root == LLAVA15:
+            expected.append(arrays[f"pixel_values/{name}/{mode}"][None])
+        else:
+            levels = arrays[f"pixel_levels/{name}/{mode}"]
+            expected.append((levels.reshape(-1, *levels.shape[-3:]) / 255 - 0.5) / 0.5)
+    assert np.abs(pixels - np.concatenate(expected)).max() < 1e-6
+    # 3) logits
+    words = arrays["R"].shape[0]
+    logits = forward(engine, prompt, images)[1].numpy()[:, :words]
+    assert logits.shape == (case["n_positions"], words)
+    assert (logits.argmax(-1) == arrays[f"logits_argmax/{id}"]).all()
+    values = {
+        f"image_features/{case.get('features') or f'{names[0]}/{mode}'}": (features, 1e-5),
+        f"logits_last4/{id}": (logits[-4:], 5e-5),
+        f"logits_max/{id}": (logits.max(-1), 5e-5),
+        f"logits_lse/{id}": (np.logaddexp.reduce(logits, axis=-1), 5e-5),
+        f"logits_proj/{id}": (logits @ arrays["R"], 1e-3),
+    }
+    if f"logits/{id}" in arrays:
+        values[f"logits/{id}"] = (logits, 5e-5)
+    for name, (value, limit) in values.items():
         assert value.shape == arrays[name].shape, name
         assert np.abs(value - arrays[name]).max() < limit, name
-
-    assert out.input_ids.tolist() == arrays[f"ids/{case['prompt']}"].tolist()
-    if root == LLAVA15:
-        pixels = arrays[f"pixel_values/{names[0]}/{mode}"][None]
-    else:
-        pixels = []
-        for name in names:
-            levels = arrays[f"pixel_levels/{name}/{mode}"]
-            pixels.append((levels.reshape(-1, *levels.shape[-3:]) / 255 - 0.5) / 0.5)
-        pixels = np.concatenate(pixels)
-    assert np.abs(out.pixel_values.numpy() - pixels).max() < 1e-6
-    features = case.get("features") or f"{names[0]}/{mode}"
-    close(out.image_features.numpy(), f"image_features/{features}", 1e-5)
-    words = arrays["R"].shape[0]
-    logits = out.logits.numpy()[:, :words]
-    assert logits.shape == (case["n_positions"], words)
-    close(logits[-4:], f"logits_last4/{id}")
-    close(logits.max(-1), f"logits_max/{id}")
-    close(np.logaddexp.reduce(logits, axis=-1), f"logits_lse/{id}")
-    close(logits @ arrays["R"], f"logits_proj/{id}", 1e-3)
-    if f"logits/{id}" in arrays:
-        close(logits, f"logits/{id}")
-    assert (logits.argmax(-1) == arrays[f"logits_argmax/{id}"]).all()
+    # 4) texts
     penalised = case.get("greedy_with_saved_generation_config_rep_penalty")
     for expected, penalty in ((case["greedy"], 1.0), (penalised, 1.05)):
         if expected:
             how = Ask(max_new_tokens=len(expected), repetition_penalty=penalty)
-            ((answer,),) = out.engine.answer([out.prompt], [images], how)
+            (answer,) = answers(engine, [prompt], [images], how)
             written = expected[:-1] if answer.finish == "stop" else expected
-            assert answer.text == out.engine.encoder.text(written)
+            assert answer.text == engine.encoder.text(written)
             assert answer.n_new_tokens == len(expected)
-
-
-@needs_fixtures
-@pytest.mark.parametrize("case", cases(LLAVA15), ids=lambda case: case["id"])
-@pytest.mark.parametrize("layout", ["llava-bin-vt", "llava-st-vt", "llava-bin-novt"])
-def test_llava15_equals_the_original(layout, case):
-    compare(original_judge(LLAVA15 / layout), LLAVA15, case)
-
-
-@needs_fixtures
-@pytest.mark.parametrize("case", cases(CRITIC), ids=lambda case: case["id"])
-def test_onevision_equals_the_original(case):
-    compare(original_judge(CRITIC / "llava-critic-qwen-tiny"), CRITIC, case)
 
 
 # Checkpoints of other shapes, against plain decoders and towers.
@@ -131,11 +126,6 @@ def onevision(tmp_path_factory):
     return write_onevision(tmp_path_factory.mktemp("onevision") / "judge")
 
 
-@pytest.fixture
-def picture():
-    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (70, 101, 3), dtype=np.uint8))
-
-
 def test_a_grid_that_is_wider_than_high_is_read_as_the_original_reads_it(tmp_path, onevision):
     """The original lists (width, height), or the corners in tiles; transformers lists (height, width)."""
     corners = write_onevision(tmp_path / "judge", image_grid_pinpoints="(1x1),...,(3x2)")
@@ -143,8 +133,7 @@ def test_a_grid_that_is_wider_than_high_is_read_as_the_original_reads_it(tmp_pat
     for folder in (onevision, corners):
         judge = load_judge(folder, device="cpu")
         assert judge.engine.model.model.config.image_grid_pinpoints == grid
-        out = computed(judge, "x", [Image.new("RGB", (300, 90))])
-        assert len(out.pixel_values) == 1 + 3 * 1
+        assert len(prepared(judge.engine, [Image.new("RGB", (300, 90))])[0]) == 1 + 3 * 1
 
 
 def test_whose_tower_weights_count(tmp_path):
@@ -192,18 +181,6 @@ def test_a_pickle_that_would_run_code(tmp_path, where, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["judge", "tower-clip"]
 
 
-def test_broken_weights(tmp_path):
-    folder = write_llava15(tmp_path / "judge")
-    shard = sorted(folder.glob("*.bin"))[0]
-    shard.write_bytes(shard.read_bytes()[:1000])
-    with pytest.raises(ValueError, match=f"{shard.name} can't be read"):
-        models.convert(folder, tmp_path / "converted")
-    assert not (tmp_path / "converted").exists()
-    shard.unlink()
-    with pytest.raises(ValueError, match="weights do not fit its config.json"):
-        models.load(folder, device="cpu")
-
-
 @pytest.mark.parametrize(
     ("write", "settings", "reason"),
     [
@@ -243,3 +220,26 @@ def test_an_original_is_converted_once_and_named_in_the_fingerprint(llava15, hom
     assert precisions == {torch.float16, torch.float32}, "as stored: the tower is in float32"
     monkeypatch.setattr(llava, "_write", lambda *_: pytest.fail("converted again"))
     models.load(llava15, device="cpu")
+
+
+# --- a converted folder in other hands -------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=[write_llava15, write_onevision])
+def small(request, tmp_path_factory):
+    root = tmp_path_factory.mktemp("elsewhere")
+    folder = request.param(root / "judge")
+    return load_judge(folder, device="cpu"), models.convert(folder, root / "converted")
+
+
+def test_a_served_prompt_is_the_judges_own_token_for_token(small):
+    """A chat template writes the beginning-of-text token, once: endpoints add none."""
+    judge, target = small
+    tokenizer = AutoTokenizer.from_pretrained(target)
+    item = Item.from_row(make_rows(1)[0])
+    messages = judge.template.as_messages().render(item).messages()
+    written = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    served = tokenizer(written, add_special_tokens=False).input_ids
+    assert served == judge.engine.encoder.ids(judge.template.render(item), image_tokens=[1])
+    assert served.count(judge.engine.model.image_token_id) == 1
+    assert served.count(1) == (not judge.engine.model.tiled) == (served[0] == 1)

@@ -7,7 +7,9 @@ from safetensors.torch import save_file
 
 from chatmodels import make
 from conftest import make_rows
+from originals import answers
 from vjudge import models
+from vjudge.engines import Ask
 from vjudge.judge import load_judge
 from vjudge.models.load import load_processor
 
@@ -43,6 +45,8 @@ def value_by_hand(folder, row, text):
 
 def test_a_value_is_the_heads_at_the_last_token_of_question_and_answer(folder):
     rows = make_rows(4)
+    with pytest.raises(ValueError, match="no value head"):
+        answers(load_judge("tiny").engine, [], [], Ask("value"))
     judge = load_judge(folder, device="cpu")
     assert judge.gives_values and judge.engine.model.value_head.weight.dtype == torch.float32
     frame = judge.grade(rows, progress=False)
@@ -61,9 +65,9 @@ def test_pairs_and_candidates_are_ordered_by_their_values(folder):
     graded = judge.grade([shared | {"response": text} for text in texts], progress=False)["score"]
     pair = shared | {"response_a": texts[0], "response_b": texts[1]}
     compared = judge.compare([pair], progress=False).iloc[0]
-    assert compared["score_a"] == pytest.approx(graded[0], abs=1e-4)
-    assert compared["score_b"] == pytest.approx(graded[1], abs=1e-4)
-    assert compared["verdict"] == ("a" if graded[0] > graded[1] else "b")
+    values = [compared["score_a"], compared["score_b"]]
+    assert values == pytest.approx(graded[:2].to_list(), abs=1e-4)
+    assert compared["verdict"] == ("a" if values[0] > values[1] else "b")
     ranked = judge.rank([shared | {"responses": texts}], progress=False)
     assert list(ranked["rank"]) == list(graded.rank(ascending=False))
 
