@@ -289,7 +289,6 @@ def test_a_number_is_read_in_any_dress_and_only_alone(format):
 def test_every_format_has_answers_and_fits_its_templates():
     assert {format for format, *_ in CASES} == FORMATS.keys()
     for template in TEMPLATES.values():
-        assert template.gives in ("value", FORMATS[template.format].gives)
         assert template.scale is None or FORMATS[template.format].scale in (None, template.scale)
 
 
@@ -372,9 +371,9 @@ FLOODS = ["9", "*", "(", " ", "[RESULT] A ", "The better response: [", "[[A", "<
 def test_floods_take_linear_time(format):
     start = time.process_time()
     for unit in FLOODS:  # a quadratic pattern would take minutes
-        text = unit * (60_000 // len(unit))
+        text = unit * (20_000 // len(unit))
         verdict = parse(text, scores=SCALE, format=format)
         assert (verdict.failure is None) == (
             verdict.choice is not None or not math.isnan(verdict.score)
         )
-    assert time.process_time() - start < 20
+    assert time.process_time() - start < 7
