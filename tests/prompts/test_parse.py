@@ -48,6 +48,7 @@ Good. [RESULT] 4 [RESULT] 2 => two verdicts
 So the overall score is 4.\n[RESULT] 2 => two verdicts
 The answer is mostly right. So the overall score is 4.\n[RESULT] 4 => 4
 Good. [RESULT] 4. It names 3 things. => more than a verdict on its line
+Good. [RESULT] Response 2 => more than a verdict on its line
 It can't be seen. [RESULT] N/A => abstain
 x [RESULT] **cannot judge** => abstain
 [RESULT] 4 ... [RESULT] N/A => -
@@ -169,6 +170,7 @@ I think Answer 2 is better maybe => no verdict marker
 'Answer 1 is better' or 'Answer 2 is better.' => no verdict marker
 Answer 1 is better.\nAnswer 2 is better. => two verdicts
 --- vl-rewardbench
+### Overall Judgment\nBy the criteria above, Answer 1 is superior.\n\n**Overall Judgment: Answer 1 is superior.** => a
 Compare.\n**Overall Judgment:** Answer 2 is slightly better. => b
 Overall Judgment: Answer 1 is not better. => more than a verdict on its line
 Overall Judgment: Answer 1 is better in style, Answer 2 in facts. => -
