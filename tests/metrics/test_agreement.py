@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
-from vjudge.metrics import agreement, average_samples, human_ceiling, rater_table
+from vjudge.metrics import agreement, human_ceiling, rater_table
 
 
 def estimates(ratings, **options):
@@ -128,34 +128,20 @@ def test_one_table_of_raters_the_ceiling_and_judges():
     """Every row by SciPy from the raters' columns, as one would put the table together by hand."""
     people = pd.DataFrame(simulated(80, 3, missing=0), columns=["ann", "bob", "eve"])
     rng = np.random.default_rng(1)
-    fine = people.mean(axis=1) + rng.normal(size=80)
-    coarse = (people["ann"] + rng.integers(0, 2, 80)).where(rng.random(80) < 0.9)
-    table = rater_table(people, {"fine": fine, "coarse": coarse}, n_resamples=200).sort_index()
+    judge = (people["ann"] + rng.integers(0, 2, 80)).where(rng.random(80) < 0.9)
+    table = rater_table(people, {"judge": judge}, n_resamples=200).sort_index()
     rho = table["estimate"].xs("spearman", level="statistic")
     others = {name: people.drop(columns=name).mean(axis=1) for name in people}
-    pairs = {(name, "the others"): (people[name], others[name]) for name in people}
-    expected = {who: stats.spearmanr(*pair)[0] for who, pair in pairs.items()}
-    expected["ceiling", "the others"] = np.mean([expected[name, "the others"] for name in people])
-    alone = [stats.spearmanr(fine, others[name])[0] for name in people]
-    expected["fine", "all but one"] = np.mean(alone)
-    assert rho[list(expected)].tolist() == pytest.approx(list(expected.values()), abs=1e-10)
-    ceiling = human_ceiling(people, n_resamples=0)["estimate"]["spearman"]
-    assert ceiling == rho["ceiling", "the others"]
+    each = [stats.spearmanr(people[name], others[name])[0] for name in people]
+    expected = [*each, np.mean(each)]
+    known = judge.notna()
+    expected.append(np.mean([stats.spearmanr(judge[known], o[known])[0] for o in others.values()]))
+    rows = [(name, "the others") for name in (*people, "ceiling")] + [("judge", "all but one")]
+    assert rho[rows].tolist() == pytest.approx(expected, abs=1e-10)
+    assert human_ceiling(people, n_resamples=0)["estimate"]["spearman"] == rho[rows[3]]
     assert (table["low"] < table["estimate"]).all() and (table["estimate"] < table["high"]).all()
-    missing = table.loc[("coarse", "all but one"), "missing"]
-    assert missing.eq(coarse.isna().sum()).all() and coarse.isna().any()
-
-
-def test_samples_of_one_judge_are_averaged_and_failures_carried_along():
-    scores = [4.0, 5.0, np.nan, np.nan, np.nan, 2.0]
-    run = pd.DataFrame({"id": list("pppqqr"), "judge": "tiny", "score": scores})
-    run["human_scores"] = [[4, 5]] * 3 + [[1, 1]] * 2 + [[2, 3]]
-    run["failure"] = [None, None, "no score", "cut off", "cut off", None]
-    table = average_samples(run).set_index("id")
-    assert table["score"].tolist()[::2] == [4.5, 2.0] and np.isnan(table["score"]["q"])
-    assert table[["n_samples", "n_failed"]].to_numpy().tolist() == [[3, 1], [2, 2], [1, 0]]
-    assert table["failure"].tolist() == [None, "cut off", None]
-    assert table["human_scores"]["p"] == [4, 5]
+    missing = table.loc[("judge", "all but one"), "missing"]
+    assert missing.eq(judge.isna().sum()).all() and judge.isna().any()
 
 
 HEAD = pd.DataFrame({"score": [-3.2, 0.4, 11.0, 2.5], "gold": [1, 2, 5, 4]})

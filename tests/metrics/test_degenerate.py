@@ -38,7 +38,6 @@ FEEDBACK = ("left", "right", "both good")
 # Of two columns of scores and a group of each, what a function takes.
 TAKES = {
     "agreement": lambda x, y, g: (ratings(x, y),),
-    "average_samples": lambda x, y, g: (pd.DataFrame({"id": list(g), "score": list(x)}),),
     "bradley_terry": lambda x, y, g: (g, list(g)[::-1], verdicts(x)),
     "calibration_curve": lambda x, y, g: (x, y),
     "calibration_errors": lambda x, y, g: (x, y),
@@ -50,14 +49,12 @@ TAKES = {
     "human_ceiling": lambda x, y, g: (ratings(x, y),),
     "lengths": lambda x, y, g: (texts(x),),
     "pairwise_accuracy": lambda x, y, g: (verdicts(x), people(y)),
-    "rater_table": lambda x, y, g: (ratings(x, y), x),
+    "rater_table": lambda x, y, g: (ratings(x, y), {"x": x}),
     "win_rate": lambda x, y, g: (verdicts(x),),
 }
 ELSEWHERE = """alt_test conformal_intervals corrected_rate corrected_rate_from_labels
 effective_judges expected_calibration_error labels_needed length_test prediction_powered_mean scaled
 severities temperature_scaling"""  # of other arguments: in files of their own
-# A score for each text or item, missing where it has none; a choice of items.
-NO_ESTIMATE = {"average_samples", "lengths"}
 
 nan = float("nan")
 CASES = {
@@ -100,7 +97,7 @@ def test_undefined_is_nan_with_a_warning(name, case):
             return
     # Warnings say something to a user.
     assert all(issubclass(warning.category, UserWarning) for warning in caught)
-    if name in NO_ESTIMATE:
+    if name == "lengths":  # missing where a text is
         return
     table = pd.DataFrame(result)
     assert not np.isinf(table.select_dtypes("number").to_numpy(dtype=float)).any()

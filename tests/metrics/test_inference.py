@@ -97,7 +97,7 @@ def test_corrected_rate_is_the_published_one() -> None:
 
 def test_every_number_keeps_its_word() -> None:
     """A few of the simulations that figures/validity_numbers.csv has a thousand of."""
-    table = numbers.numbers(simulations=15, seed=1).set_index(["number", "claim"])
+    table = numbers.numbers(simulations=12, seed=1).set_index(["number", "claim"])
     covers = table.filter(like="holds", axis=0)
     assert len(covers) > 30 and (covers["high"] > 0.9).all(), covers[covers["high"] <= 0.9]
     assert table.loc[("labels_needed", "shown at power .8"), "share"].between(0.6, 0.97).all()

@@ -34,24 +34,15 @@ def test_weighted_correlations_equal_scipy_on_the_repeated_pairs(data):
         assert np.isnan(ours).all()
 
 
-@pytest.mark.parametrize("digits", [(8, 8), (0, 8), (2, 1)])
-@pytest.mark.parametrize("grouped", [False, True])
-def test_resamples_equal_scipy(digits, grouped):
-    """With ties in one score, in both or in none; a group is drawn whole."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=300)
-    rows = np.column_stack([x, x + rng.normal(size=300)])
-    rows = np.column_stack([np.round(column, d) for column, d in zip(rows.T, digits, strict=True)])
+def test_rows_are_drawn_one_by_one_or_in_whole_groups():
+    rows = np.random.default_rng(0).integers(1, 4, (60, 2)).astype(float)
     cells, cell = distinct(rows)
     assert (cells[cell] == rows).all()
-    groups = np.arange(300) // 3 if grouped else None
-    weights = replicates(lambda w: w, Design(cell, groups), n_resamples=3, seed=0).astype(int)
-    ours = correlations(*cells.T, weights)
-    for replicate, column in enumerate(weights.T):
-        if not grouped:
-            assert column.sum() == 300
-        expected = by_scipy(*np.repeat(cells, column, axis=0).T)
-        np.testing.assert_allclose(ours[:, replicate], expected, rtol=0, atol=1e-12)
+    alone = replicates(lambda w: w, Design(cell), n_resamples=30, seed=0)
+    assert (alone.sum(axis=0) == 60).all() and (alone.std(axis=1) > 0).all()
+    each = Design(np.arange(60), np.arange(60) // 3)
+    by_group = replicates(lambda w: w, each, n_resamples=30, seed=0).reshape(20, 3, 30)
+    assert (by_group == by_group[:, :1]).all() and (by_group.sum(axis=(0, 1)) == 60).all()
 
 
 def test_intervals_by_hand():

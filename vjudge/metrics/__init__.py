@@ -7,7 +7,7 @@ which gives it the interval, the counts and the warnings that all others have:
 `calibration.calibration_errors` is an example. Plain shares go to `tables.shares`.
 """
 
-from vjudge.metrics.agreement import agreement, average_samples, human_ceiling, rater_table
+from vjudge.metrics.agreement import agreement, human_ceiling, rater_table
 from vjudge.metrics.calibration import (
     calibration_curve,
     calibration_errors,
@@ -16,8 +16,12 @@ from vjudge.metrics.calibration import (
     scaled,
     temperature_scaling,
 )
-from vjudge.metrics.comparison import compare_judges
-from vjudge.metrics.correlation import correlate, correlate_levels, correlation_table
+from vjudge.metrics.correlation import (
+    compare_judges,
+    correlate,
+    correlate_levels,
+    correlation_table,
+)
 from vjudge.metrics.inference import alt_test, effective_judges, severities
 from vjudge.metrics.labels import (
     corrected_rate,
@@ -34,8 +38,8 @@ from vjudge.metrics.pairwise import (
 )
 
 __all__ = [
-    "agreement", "alt_test", "average_samples", "bradley_terry", "calibration_curve",
-    "calibration_errors", "compare_judges", "conformal_intervals", "correlate",
+    "agreement", "alt_test", "bradley_terry", "calibration_curve", "calibration_errors",
+    "compare_judges", "conformal_intervals", "correlate",
     "correlate_levels", "corrected_rate", "corrected_rate_from_labels", "correlation_table",
     "effective_judges", "expected_calibration_error", "feedback_preference", "human_ceiling",
     "labels_needed", "length_test", "lengths", "pairwise_accuracy", "prediction_powered_mean",

@@ -1,4 +1,4 @@
-"""How far raters agree, the human ceiling, and several samples of one judge."""
+"""How far raters agree, and the human ceiling."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from vjudge.metrics.resampling import (
     STATISTICS,
     Floats,
     Weights,
+    by_code,
     correlations,
     distinct,
     summing,
@@ -89,7 +90,7 @@ def agreement(
     check_scaled("agreement", ratings)
     table, _ = read_ratings(ratings, nominal=level == "nominal")
     paired = (~np.isnan(table)).sum(axis=1) >= 2
-    cells, cell = _distinct(table[paired])
+    cells, cell = distinct(table[paired])
     names = NOMINAL if level == "nominal" else COEFFICIENTS
     rows = [COEFFICIENTS.index(name) for name in names]
 
@@ -167,12 +168,6 @@ def label_text(label: Any) -> str | None:
     return str(label)
 
 
-def _distinct(table: Floats) -> tuple[Floats, np.ndarray]:
-    """The distinct rows of ratings, missing ones (first) among them, and the one of each item."""
-    rows, cell = distinct(np.nan_to_num(table, nan=-np.inf))
-    return np.where(np.isinf(rows), np.nan, rows), cell
-
-
 # Coefficients of distinct rows of ratings, shape (rows, raters), for weights (rows, replicates)
 
 
@@ -180,7 +175,8 @@ def _tally(ratings: Floats) -> tuple[Floats, Floats, Floats]:
     """The levels, how often each row has each of them, (rows, levels), and ratings of each row."""
     present = ~np.isnan(ratings)
     levels, code = np.unique(ratings[present], return_inverse=True)
-    tally = summing(np.nonzero(present)[0], code, (len(ratings), len(levels))).toarray()
+    shape = (len(ratings), len(levels))
+    tally = summing(np.nonzero(present)[0], code, shape).toarray()
     return levels, tally, tally.sum(axis=1)
 
 
@@ -194,7 +190,8 @@ def _alphas(ratings: Floats, weights: Weights) -> Floats:
     n = counts.sum(axis=0)
     scaled = weights * (size / np.maximum(size - 1, 1))[:, None]
     # Half the unequal ordered pairs of an item over its size: a sum of squares of categories.
-    unequal = (size - (tally**2).sum(axis=1) / np.maximum(size, 1)) / 2
+    alike = (tally**2).sum(axis=1) / np.maximum(size, 1)
+    unequal = (size - alike) / 2
     rank = np.cumsum(counts, axis=0) - counts / 2 - n / 2
     value = levels - (levels.mean() if len(levels) else 0.0)
     around = _within(tally, size, value[:, None])[:, 0]
@@ -237,21 +234,17 @@ def _kappas(ratings: Floats, weights: Weights) -> Floats:
         both = ~np.isnan(x + y)
         if not both.any():
             continue
-        x = x[both]
-        y = y[both]
-        levels = np.unique([x, y])
-        is_x = (levels[:, None] == x).astype(float)
-        is_y = (levels[:, None] == y).astype(float)
+        levels, code = np.unique([x[both], y[both]], return_inverse=True)
+        own, other = code.reshape(2, -1)
         w = weights[both] / weights[both].sum(axis=0)
-        x_margin = is_x @ w
-        y_margin = is_y @ w
-        value = levels - levels.mean()
-        chance = 1 - (x_margin * y_margin).sum(axis=0)
-        apart = value**2 @ (x_margin + y_margin) - 2 * (value @ x_margin) * (value @ y_margin)
-        nominal = (x != y) @ w / np.where(chance > 1e-12, chance, np.nan)
-        least = 1e-12 * np.ptp(levels) ** 2
-        quadratic = (x - y) ** 2 @ w / np.where(apart > least, apart, np.nan)
-        kappas.append(1 - np.stack([nominal, quadratic]))
+        margin = by_code(own, len(levels)) @ w
+        other_margin = by_code(other, len(levels)) @ w
+        gap = levels[:, None] - levels
+        pair = []
+        for apart in ((gap != 0).astype(float), gap**2):
+            expected = (margin * (apart @ other_margin)).sum(axis=0)
+            pair.append(1 - apart[own, other] @ w / _positive(expected))
+        kappas.append(pair)
     if not kappas:
         return np.full((2, weights.shape[1]), np.nan)
     return np.mean(kappas, axis=0)
@@ -261,11 +254,10 @@ def _gwets(ratings: Floats, weights: Weights) -> Floats:
     """Gwet's AC1 and AC2, the latter with quadratic weights of the levels that occur."""
     levels, tally, size = _tally(ratings)
     q = len(levels)
-    if q < 2:
-        return np.full((2, weights.shape[1]), np.nan)
     share = weights / weights.sum(axis=0)
     prevalence = (tally / size[:, None]).T @ share
-    spread = (prevalence * (1 - prevalence)).sum(axis=0) / (q * (q - 1))
+    spread = (prevalence * (1 - prevalence)).sum(axis=0)
+    spread /= q * (q - 1)
     gap = (levels[:, None] - levels) / np.ptp(levels)
     result = []
     for alike in (np.eye(q), 1 - gap**2):
@@ -292,7 +284,7 @@ def _alike(ratings: Floats) -> tuple[Floats, Floats, Floats]:
 
 def rater_table(
     ratings: Any,
-    judges: Column | Mapping[str, Column] | None = None,
+    judges: Mapping[str, Column] | pd.DataFrame | None = None,
     *,
     groups: Groups = None,
     n_resamples: int = 2_000,
@@ -302,7 +294,7 @@ def rater_table(
 
     Args:
         ratings, groups: see `agreement`; a frame's columns name the raters.
-        judges: scores of the items by judge, or one judge's; NaN where missing. None: people alone.
+        judges: scores of the items by judge; NaN where missing. None: people alone.
         n_resamples, options: confidence and seed, see `correlate`.
 
     Returns:
@@ -315,20 +307,16 @@ def rater_table(
     section 3.
 
     >>> people = pd.DataFrame({"ann": [1, 2, 4, 5], "bob": [2, 2, 3, 5], "eve": [1, 3, 4, 4]})
-    >>> table = rater_table(people, [1, 2, 3, 5], n_resamples=0)["estimate"]
-    >>> float(table["judge", "all but one", "pearson"].round(2))
+    >>> table = rater_table(people, {"tiny": [1, 2, 3, 5]}, n_resamples=0)["estimate"]
+    >>> float(table["tiny", "all but one", "pearson"].round(2))
     0.97
     """
-    by_name: dict[Any, Any] = {}
-    if isinstance(judges, Mapping | pd.DataFrame):
-        by_name = {name: judges[name] for name in judges}
-    elif judges is not None:
-        by_name = {"judge": judges}
+    by_name = {} if judges is None else dict(judges)
     check_columns(ratings=ratings, groups=groups, **by_name)
     table, raters = read_ratings(ratings)
     columns = [scores(column, name=str(name)) for name, column in by_name.items()]
     used = (~np.isnan(table)).sum(axis=1) >= 2
-    cells, cell = _distinct(np.column_stack([table, *columns])[used])
+    cells, cell = distinct(np.column_stack([table, *columns])[used])
     design = design_of(cell, groups, used)
     pairs = _pairs(cells, raters, list(by_name))
     # How many items count in a row
@@ -336,17 +324,9 @@ def rater_table(
     for own in pairs.values():
         counted = np.any([~np.isnan(x + y) for x, y in own], axis=0)
         n.append(design.counts[counted].sum())
-
-    def statistic(weights: Weights) -> Floats:
-        rows = []
-        for own in pairs.values():
-            each = [_correlation(x, y, weights) for x, y in own]
-            rows.append(np.mean(each, axis=0))
-        return np.concatenate(rows)
-
     of_each = np.repeat(n, len(STATISTICS))
     return tabulate(
-        statistic,
+        lambda w: np.concatenate([_mean_correlation(own, w) for own in pairs.values()]),
         [(*row, name) for row in pairs for name in STATISTICS],
         design,
         n=of_each,
@@ -365,30 +345,30 @@ def _pairs(
     judges: list[Any],
 ) -> dict[tuple[Any, str], list[tuple[Floats, Floats]]]:
     """Of each row of the table the pairs of columns whose mean correlation it is."""
-    people = cells[:, : len(raters)].T
+    people, of_judges = np.split(cells.T, [len(raters)])
     rows = {}
     ceiling = []
     for place, name in enumerate(raters):
-        pair = (people[place], _mean_of(np.delete(people, place, axis=0)))
+        others = pd.DataFrame(np.delete(people, place, axis=0)).mean()
+        pair = (people[place], others.to_numpy().round(12))  # so that equal means are ties
         rows[name, "the others"] = [pair]
         ceiling.append(pair)
     rows["ceiling", "the others"] = ceiling
-    for judge, column in zip(judges, cells[:, len(raters) :].T, strict=True):
-        own_items = [np.where(np.isnan(own), np.nan, rest) for own, rest in ceiling]
-        rows[judge, "all but one"] = [(column, rest) for rest in own_items]
+    for judge, column in zip(judges, of_judges, strict=True):
+        rows[judge, "all but one"] = []
+        for own, rest in ceiling:
+            on_own_items = np.where(np.isnan(own), np.nan, column)
+            rows[judge, "all but one"].append((on_own_items, rest))
     return rows
 
 
-def _correlation(x: Floats, y: Floats, weights: Weights) -> Floats:
-    """Correlations of two columns over the rows that have both."""
-    rows = np.flatnonzero(~np.isnan(x + y))
-    return correlations(x[rows], y[rows], weights[rows])
-
-
-def _mean_of(people: Floats) -> Floats:
-    """Each item's mean rating, NaN where there is none; rounded, so that equal means are ties."""
-    means = pd.DataFrame(people).mean()
-    return means.to_numpy().round(12)
+def _mean_correlation(pairs: list[tuple[Floats, Floats]], weights: Weights) -> Floats:
+    """Mean correlations of pairs of columns, each over the rows that have both."""
+    each = []
+    for x, y in pairs:
+        both = ~np.isnan(x + y)
+        each.append(correlations(x[both], y[both], weights[both]))
+    return np.mean(each, axis=0)
 
 
 def human_ceiling(
@@ -417,35 +397,3 @@ def human_ceiling(
         **options,
     )
     return table.iloc[-len(STATISTICS) :].droplevel(["who", "against"])
-
-
-def average_samples(run: pd.DataFrame) -> pd.DataFrame:
-    """Average several samples of one judge, an item a row, and count the failed samples.
-
-    Args:
-        run: from `Judge.grade(samples=...)`: id, score, and judge, expected_score and failure where
-            it has them.
-
-    Returns:
-        A row an item (and judge), in the run's order: the mean of each score, the first value of
-        every other column, n_samples, n_failed; failure is missing where a sample has a score.
-
-    Source: averaging samples as in G-Eval (arXiv 2303.16634), section 2.
-
-    >>> failures = [None, None, "no score"]
-    >>> run = pd.DataFrame({"id": ["p", "p", "q"], "score": [4, 5, None], "failure": failures})
-    >>> average_samples(run)[["score", "n_samples", "n_failed", "failure"]].values.tolist()
-    [[4.5, 2, 0, None], [nan, 1, 1, 'no score']]
-    """
-    keys = [name for name in ("judge", "id") if name in run]
-    samples = run.groupby(keys, sort=False)
-    table = samples.first()
-    for name in ("score", "expected_score"):
-        if name in run:
-            table[name] = samples[name].mean()
-    table["n_samples"] = samples.size()
-    table["n_failed"] = table["n_samples"] - samples["score"].count()
-    if "failure" in run:
-        failure = table["failure"].astype(object)
-        table["failure"] = failure.where(table["score"].isna(), None)
-    return table.reset_index()

@@ -152,7 +152,7 @@ def expected_calibration_error(
 
     Returns:
         `estimate`, `low`, `high`, in [0, 1]; `attrs`: `plain`, `p` (of a perfect calibration), `n`,
-        `missing`, `bins`.
+        `missing`.
 
     ValueError: too few items for the bins, or bins that are no whole number from 1.
 
@@ -199,13 +199,7 @@ def expected_calibration_error(
     estimate = max(plain - added.mean(), 0.0)
     result = pd.Series([estimate, low, high], index=INTERVAL)
     missing = len(probability) - n
-    result.attrs = {
-        "plain": float(plain),
-        "p": p,
-        "n": n,
-        "missing": missing,
-        "bins": bins,
-    }
+    result.attrs = {"plain": float(plain), "p": p, "n": n, "missing": missing}
     return result
 
 
@@ -225,7 +219,7 @@ def temperature_scaling(
 
     Returns:
         `estimate`, `low`, `high`: above 1 the judge is too sure, below 1 not sure enough; `attrs`:
-        `n`, `missing`, `log_loss` before and after. `scaled(probabilities, t)` applies it.
+        `n` and `missing`. `scaled(probabilities, t)` applies it.
 
     ValueError: fewer than ten items, or a truth that a distribution does not hold.
 
@@ -267,8 +261,7 @@ def temperature_scaling(
             bound = math.exp(optimize.brentq(lambda t: log_loss(t) - limit, best.x, end))
         bounds.append(bound)
     result = pd.Series([math.exp(best.x), *bounds], index=INTERVAL)
-    loss = {"before": log_loss(0.0) / n, "after": best.fun / n}
-    result.attrs = {"n": n, "missing": len(truth) - n, "log_loss": loss}
+    result.attrs = {"n": n, "missing": len(truth) - n}
     return result
 
 

@@ -7,6 +7,7 @@ knows nothing within any system (Simpson's paradox is the reverse): name the lev
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,12 @@ from vjudge.metrics.resampling import (
     STATISTICS,
     Floats,
     Integers,
+    Weights,
     correlations,
     distinct,
     on_fisher_scale,
     student,
+    values,
 )
 from vjudge.metrics.tables import (
     INTERVAL,
@@ -32,6 +35,7 @@ from vjudge.metrics.tables import (
     check_options,
     design_of,
     group_codes,
+    holm,
     tabulate,
     warn,
 )
@@ -87,21 +91,16 @@ def correlate(
     b = b[used]
     n = len(a)
     why = undefined_because(x=a, y=b)
-    is_fine = max(len(np.unique(a)), len(np.unique(b))) > MANY_LEVELS
+    is_fine = _is_fine(a, b)
     if n_resamples is None:
         n_resamples = FEWER_RESAMPLES if is_fine else RESAMPLES
     check_options(confidence=confidence, n_resamples=n_resamples)
     if n >= LARGE and not why and (is_fine or groups is not None):
-        codes = None if groups is None else group_codes(groups, used)
+        codes = group_codes(groups, used)
         blocks = BLOCKS if n_resamples else 0
-        table = _by_blocks(
-            a,
-            b,
-            codes,
-            blocks,
-            confidence=confidence,
-            seed=seed,
-        )
+        table = _by_blocks(a, b, codes, blocks, confidence=confidence, seed=seed)
+        kind = "items" if groups is None else "groups"
+        table.attrs["method"] += f" {kind}, seed {seed}"
         return table.assign(missing=int((~used).sum()))
     cells, cell = distinct(np.column_stack([a, b]))
     return tabulate(
@@ -120,6 +119,11 @@ def correlate(
     )
 
 
+def _is_fine(*columns: Floats) -> bool:
+    """Whether resampling takes long."""
+    return max(len(np.unique(column)) for column in columns) > MANY_LEVELS
+
+
 def undefined_because(**columns: Floats) -> str:
     """Why correlations of these columns are undefined; "" where they are not."""
     n = len(next(iter(columns.values())))
@@ -132,7 +136,7 @@ def undefined_because(**columns: Floats) -> str:
 def _by_blocks(
     x: Floats,
     y: Floats,
-    codes: Integers | None,
+    codes: Integers,
     most: int,
     *,
     confidence: float,
@@ -145,33 +149,30 @@ def _by_blocks(
 
     Source: Wolter, Introduction to Variance Estimation (2007), chapter 2, random groups.
     """
-    kind = "items" if codes is None else "groups"
-    if codes is None:
-        codes = np.arange(len(x))
     units = int(codes.max()) + 1
     blocks = min(most, units // 10)
-    # 1) the values of the blocks
-    spread = np.full(3, np.nan)
+    reach = np.full(3, np.nan)
     if blocks >= 2:
         block = (np.random.default_rng(seed).permutation(units) % blocks)[codes]
         order = np.argsort(block, kind="stable")
         ends = np.cumsum(np.bincount(block, minlength=blocks))[:-1]
         own = [_by_scipy(x[rows], y[rows]) for rows in np.split(order, ends)]
-        spread = np.arctanh(np.clip(own, -PERFECT, PERFECT)).std(axis=0, ddof=1)
+        z = np.arctanh(np.clip(own, -PERFECT, PERFECT))
+        spread = z.std(axis=0, ddof=1)
+        reach = student(confidence, blocks - 1) * spread / np.sqrt(blocks)
     elif most:
         warn(f"intervals are undefined: {units} groups are too few for random blocks")
-    # 2) the table
-    reach = student(confidence, max(blocks - 1, 1)) * spread / np.sqrt(max(blocks, 1))
     table = _table(on_fisher_scale(_by_scipy(x, y), reach), n=len(x))
     table.attrs["method"] = (
         f"{confidence:.0%} intervals (Student's on Fisher's z scale) from {blocks} random blocks of"
-        f" {units:,} {kind}, seed {seed}"
+        f" {units:,}"
     )
     return table
 
 
 def _table(bounds: Floats, n: int) -> pd.DataFrame:
-    return pd.DataFrame(bounds, pd.Index(STATISTICS, name="statistic"), INTERVAL).assign(n=n)
+    index = pd.Index(STATISTICS, name="statistic")
+    return pd.DataFrame(bounds, index, INTERVAL).assign(n=n)
 
 
 def _by_scipy(x: Floats, y: Floats) -> Floats:
@@ -193,8 +194,7 @@ def correlate_levels(
     groups: Groups = None,
     levels: Sequence[str] = LEVELS,
     confidence: float = 0.95,
-    n_resamples: int | None = None,
-    seed: int = 0,
+    **options: Any,
 ) -> pd.DataFrame:
     """Correlate two scores at the item level, at the system level and within systems.
 
@@ -204,7 +204,7 @@ def correlate_levels(
             within.
         groups: the unit of resampling at the item level.
         levels: some of item, system and within.
-        confidence, n_resamples, seed: see `correlate`.
+        confidence, options: n_resamples and seed at the item level, see `correlate`.
 
     Returns:
         Rows (level, statistic), columns as `correlate`: item, over all n items; system, over the
@@ -230,23 +230,17 @@ def correlate_levels(
     a, b, used = aligned(x=x, y=y, groups=groups)
     code = group_codes(systems, used, name="systems")
     scores = pd.DataFrame({"x": a[used], "y": b[used]})
+    missing = int((~used).sum())
     tables = {}
     for level in levels:
         if level == "item":
-            tables[level] = correlate(
-                x,
-                y,
-                groups=groups,
-                confidence=confidence,
-                n_resamples=n_resamples,
-                seed=seed,
-            )
+            tables[level] = correlate(x, y, groups=groups, confidence=confidence, **options)
         elif level == "system":
-            tables[level] = _of_means(scores, code, confidence)
+            own = _of_means(scores, code, confidence)
+            tables[level] = own.assign(missing=missing)
         else:
             tables[level] = _within(scores, code, confidence)
     table = pd.concat(tables, names=["level", "statistic"])
-    table["missing"] = table["missing"].fillna(int((~used).sum())).astype(int)
     methods = dict.fromkeys(part.attrs["method"] for part in tables.values())
     table.attrs = {"method": "; ".join(methods)}
     if {"item", "within"} <= set(levels):
@@ -276,7 +270,8 @@ def _of_means(
     reach = np.full(3, np.nan)
     if n > 4:
         factors = np.array([1, 1 + estimate[1] ** 2 / 2, 0.437])
-        reach = student(confidence) * np.sqrt(factors / (n - np.array([3, 3, 4])))
+        left = n - np.array([3, 3, 4])
+        reach = student(confidence) * np.sqrt(factors / left)
     if np.isnan(estimate + reach).any():
         warn(f"system level: undefined (of {n} systems; intervals take five, and variation)")
     # A perfect order is half a swap of two systems away from an imperfect one.
@@ -287,7 +282,6 @@ def _of_means(
     bounds[:, 1] = np.minimum(bounds[:, 1], estimate)
     bounds[:, 2] = np.maximum(bounds[:, 2], estimate)
     table = _table(bounds, n)
-    table["missing"] = np.nan  # as at the item level
     table.attrs["method"] = f"{confidence:.0%} intervals (Fisher's z) over {n} systems"
     return table
 
@@ -306,9 +300,11 @@ def _within(
     if n:
         bounds[:, 0] = each.mean(axis=0)
     if n > 1:
-        half = student(confidence, n - 1) * each.std(axis=0, ddof=1) / np.sqrt(n)
-        bounds[:, 1] = np.maximum(bounds[:, 0] - half, -1)
-        bounds[:, 2] = np.minimum(bounds[:, 0] + half, 1)
+        error = each.std(axis=0, ddof=1) / np.sqrt(n)
+        half = student(confidence, n - 1) * error
+        bounds[:, 1] = bounds[:, 0] - half
+        bounds[:, 2] = bounds[:, 0] + half
+        bounds = bounds.clip(-1, 1)
     if n < max(len(own), 2):
         warn(
             f"{len(own) - n} of {len(own)} groups have no correlation of their own (fewer than"
@@ -372,3 +368,110 @@ def correlation_table(
     result = pd.concat(parts).reset_index()
     result.attrs = {"method": "; ".join(methods.values())}
     return result["judge benchmark statistic estimate low high n missing ceiling".split()]
+
+
+# --- Judges compared
+
+COMPARISON = "estimate_a estimate_b difference low high p p_holm n missing".split()
+
+
+def compare_judges(
+    reference: Column,
+    judges: Mapping[str, Any] | pd.DataFrame,
+    *,
+    groups: Groups = None,
+    confidence: float = 0.95,
+    n_resamples: int | None = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Compare how well judges of the same items agree with one reference, pair by pair.
+
+    Args:
+        reference: the scores to agree with, of n items; None and NaN are missing.
+        judges: name -> scores of the same items, or a frame with a column each; at least two.
+        groups, confidence, seed: see `correlate`; every pair of judges has the same resamples.
+        n_resamples: bootstrap replicates; None takes 10,000, and 2,000 of scores with more than 100
+            levels; 0 leaves intervals and p NaN.
+
+    Returns:
+        A row for each pair of judges and statistic (index a, b, statistic), NaN with a warning
+        where undefined: estimate_a, estimate_b, each judge's correlation with the reference over
+        the items that both scored; difference, in [-2, 2], with low and high of a paired bootstrap;
+        p, two-sided, of the t test whose inversion the interval is; p_holm, corrected over the
+        pairs of judges, for each statistic alone; n and missing.
+
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 12; Holm,
+    Scandinavian Journal of Statistics 6 (1979), 65-70. The level by simulation, similar judges
+    among them: figures/validity_comparison.csv.
+
+    >>> first, second = [1, 2, 3, 4, 5] * 4, [1, 3, 2, 5, 4] * 4
+    >>> table = compare_judges(first, {"first": first, "second": second}, n_resamples=200)
+    >>> table["difference"].round(2).tolist()
+    [0.2, 0.2, 0.4]
+    """
+    names = [str(name) for name in judges]
+    if len(set(names)) < max(len(names), 2):
+        given = ", ".join(names) or "none"
+        raise ValueError(f"judges must be two or more, each with a name of its own, not {given}")
+    by_name = {f"judge {name}": judges[name] for name in judges}
+    gold, *columns, _ = aligned(reference=reference, groups=groups, **by_name)
+    if n_resamples is None:
+        n_resamples = FEWER_RESAMPLES if _is_fine(gold, *columns) else RESAMPLES
+    options = {"confidence": confidence, "n_resamples": n_resamples, "seed": seed}
+    parts = {}
+    for (a, x), (b, y) in combinations(zip(names, columns, strict=True), 2):
+        three = np.stack([gold, x, y])
+        parts[a, b] = _compare(three, a, b, groups, **options)
+    table = pd.concat(parts, names=["a", "b", "statistic"])
+    by_statistic = table.groupby(level="statistic")["p"]
+    table["p_holm"] = by_statistic.transform(lambda p: holm(p.to_numpy()))
+    unit = "items" if groups is None else "groups"
+    table.attrs["method"] = (
+        f"{confidence:.0%} paired bootstrap intervals and tests (Student's) over {unit},"
+        f" {n_resamples:,} resamples, seed {seed}; Holm over {len(parts)} pairs of judges"
+    )
+    return table[COMPARISON]
+
+
+def _compare(
+    columns: Floats,
+    a: str,
+    b: str,
+    groups: Groups,
+    *,
+    confidence: float,
+    **options: Any,
+) -> pd.DataFrame:
+    """The rows of one pair of judges; columns of shape (3, n): the reference, a, b."""
+    used = np.asarray(~np.isnan(columns).any(axis=0))
+    gold, x, y = columns[:, used]
+    why = undefined_because(**{"the reference": gold, a: x, b: y})
+    cells, cell = distinct(columns[:, used].T)
+    design = design_of(cell, groups, used)
+
+    def both(weights: Weights) -> Floats:
+        """The correlations with the reference, shape (2, 3, replicates)."""
+        of_gold, of_a, of_b = cells.T
+        return np.stack([correlations(of_gold, own, weights) for own in (of_a, of_b)])
+
+    def difference(weights: Weights) -> Floats:
+        return np.subtract(*both(weights))
+
+    table = tabulate(
+        difference,
+        STATISTICS,
+        design,
+        why=f"{a} and {b}: {why}",
+        confidence=confidence,
+        **options,
+    )
+    table = table.rename(columns={"estimate": "difference"})
+    table[["estimate_a", "estimate_b"]] = np.nan
+    if not why:
+        table[["estimate_a", "estimate_b"]] = values(both, design.counts[:, None])[..., 0].T
+    # The p of the t test that the interval inverts
+    freedom = max(design.n_units - 1, 1)
+    error = (table["high"] - table["low"]) / 2 / student(confidence, freedom)
+    table["p"] = 2 * stats.t.sf(table["difference"].abs() / error, freedom)
+    table.loc[(error == 0) & (table["difference"] == 0), "p"] = 1.0  # one judge twice
+    return table

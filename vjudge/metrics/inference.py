@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import warnings
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -80,22 +81,12 @@ def alt_test(
     for person in people:
         others = people.drop(columns=person)
         shown = people[person].notna() & judge.notna() & others.notna().any(axis=1)
-        if shown.sum() < LEAST_ITEMS:
-            shown[:] = False
-        of_judge = _closeness(others, judge, measure)
-        of_person = _closeness(others, people[person], measure)
-        ahead = shown & (of_judge >= of_person)
-        rows.append((person, ahead, shown))
-        lead = (of_person > of_judge).astype(float)
-        lead -= of_judge > of_person
-        p[person] = _p_below(lead[shown], epsilon)
-    table = shares(
-        rows,
-        groups=None,
-        unit="items",
-        confidence=confidence,
-        index="person",
-    )
+        shown &= shown.sum() >= LEAST_ITEMS
+        gap = _closeness(others, judge, measure) - _closeness(others, people[person], measure)
+        rows.append((person, shown & (gap >= 0), shown))
+        p[person] = _p_below(-np.sign(gap[shown]), epsilon)
+    options: dict[str, Any] = {"groups": None, "confidence": confidence}
+    table = shares(rows, unit="items", index="person", **options)
     table["n"] = people.notna().sum()
     table["p"] = pd.Series(p)
     # 2) of which persons the judge is the better choice
@@ -106,20 +97,17 @@ def alt_test(
     table["rejected"] = False
     table.loc[tested, "rejected"] = adjusted <= FALSE_DISCOVERIES
     # 3) over persons, who share the items
-    over_people = [("all", table["rejected"], tested)]
-    won = shares(over_people, groups=None, unit="people", confidence=confidence).iloc[0]
+    over_people = ("all", table["rejected"], tested)
+    won = shares([over_people], unit="people", **options).iloc[0]
     counted = [row for row in rows if tested[row[0]]] or rows
-    ahead_of_each = np.stack([ahead for _, ahead, _ in counted])
-    shown_of_each = np.stack([shown for _, _, shown in counted])
-    over_items = [("all", ahead_of_each, shown_of_each)]
-    advantage = shares(over_items, groups=None, unit="items", confidence=confidence).iloc[0]
+    _, ahead, shown = zip(*counted, strict=True)
+    over_items = ("all", np.stack(ahead), np.stack(shown))
+    advantage = shares([over_items], unit="items", **options).iloc[0]
     table.attrs = {
         "winning_rate": float(won["estimate"]),
         "winning_rate_interval": (won["low"], won["high"]),
         "advantage_probability": float(advantage["estimate"]),
         "advantage_probability_interval": (advantage["low"], advantage["high"]),
-        "epsilon": epsilon,
-        "measure": measure,
         "missing": int(judge.isna().sum()),
     }
     table = table.rename(columns={"estimate": "advantage"})
@@ -154,16 +142,15 @@ def _p_below(lead: pd.Series, epsilon: float) -> float:
 def effective_judges(
     errors: pd.DataFrame,
     *,
-    confidence: float = 0.95,
     n_resamples: int = 2_000,
-    seed: int = 0,
+    **options: Any,
 ) -> pd.DataFrame:
     """Count the independent judges that a panel whose errors are correlated amounts to.
 
     Args:
         errors: items by judges: score minus truth, or 1 where a judge is wrong and 0 where right;
             NaN where there is none (the item is left out and counted).
-        confidence, n_resamples, seed: of the interval, by resampling items.
+        n_resamples, options: confidence and seed of the interval, by resampling items.
 
     Returns:
         Rows `effective_judges`, `error_correlation` (the mean over pairs of judges) and
@@ -204,9 +191,8 @@ def effective_judges(
         ["error_correlation"],
         Design(np.arange(n)),
         method="fisher",
-        confidence=confidence,
         n_resamples=n_resamples,
-        seed=seed,
+        **options,
     )[INTERVAL]
     r = table.loc["error_correlation"].rename(dict(low="high", high="low"))  # the more, the fewer
     table.loc["effective_judges"] = k / (1 + (k - 1) * r)
@@ -230,8 +216,7 @@ def severities(scores: pd.DataFrame, *, confidence: float = 0.95) -> pd.DataFram
 
     Returns:
         One row a rater, the most severe first: `estimate` (score points below the mean of raters),
-        `low`, `high`, `n` (scores). `attrs`: `items`, `missing` (rows without a score, left out),
-        `item_variance`, `error_variance`.
+        `low`, `high`, `n` (scores). `attrs`: `items`, `missing` (rows without a score, left out).
 
     ValueError: fewer than two raters, or no item that two raters share.
 
@@ -273,7 +258,5 @@ def severities(scores: pd.DataFrame, *, confidence: float = 0.95) -> pd.DataFram
     table.attrs = {
         "items": known["item"].nunique(),
         "missing": len(scores) - len(known),
-        "item_variance": float(fit.cov_re.iloc[0, 0]),
-        "error_variance": float(fit.scale),
     }
     return table

@@ -271,54 +271,36 @@ def labels_needed(
     if n < 10:
         raise ValueError(f"the pilot has {n} items with all scores: use ten or more")
     r = pilot.corr()
-    labels = table.loc[pilot.index]
-    reliability = _reliability_of_one(labels)
-    of_pilot = _spearman_brown(reliability, labels.count(axis=1).mean())
-    quantile = stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)
-    raters = pd.RangeIndex(1, 2 * table.shape[1] + 1, name="raters")
-    result = pd.DataFrame(
-        index=raters,
-        columns=["correlation", "items", "low", "high"],
-        dtype=float,
-    )
-    for count in raters:
-        gain = math.sqrt(_spearman_brown(reliability, count) / of_pilot)
-        own = min(r.loc["judge", "human"] * gain, 0.999)
-        variance = 1.0
-        goal = above or 0.0
-        if rival is not None:
-            goal = min(r.loc["rival", "human"] * gain, 0.999)
-            if difference is not None:
-                goal = own - difference * gain
-            variance = _variance_of_z_difference(
-                own,
-                goal,
-                r.loc["judge", "rival"],
-            )
-        result.loc[count, "correlation"] = own
-        lead = math.atanh(own) - math.atanh(goal)
-        error = math.sqrt(variance / n)  # of the pilot's own lead
-        if lead > 0:
-            result.loc[count, "items"] = _items(lead, variance, quantile)
-        if lead > 0 and difference is None:
-            result.loc[count, "low"] = _items(lead + error, variance, quantile)
-            result.loc[count, "high"] = _items(
-                lead - error,
-                variance,
-                quantile,
-            )
-    if result["items"].isna().all():
+    people_of_pilot = table.loc[pilot.index]
+    reliability = _reliability_of_one(people_of_pilot)
+    of_pilot = _spearman_brown(reliability, people_of_pilot.count(axis=1).mean())
+    # 1) each number of people an item: what correlation the judge has, and what it has to beat
+    raters = np.arange(1, 2 * table.shape[1] + 1)
+    gain = np.sqrt(_spearman_brown(reliability, raters) / of_pilot)
+    own = np.minimum(r.loc["judge", "human"] * gain, 0.999)
+    goal = np.full(len(raters), above or 0.0)
+    variance = np.ones(len(raters))
+    if rival is not None:
+        goal = np.minimum(r.loc["rival", "human"] * gain, 0.999)
+        if difference is not None:
+            goal = own - difference * gain
+        variance = _variance_of_z_difference(own, goal, r.loc["judge", "rival"])
+    lead = np.arctanh(own) - np.arctanh(goal)
+    if (lead <= 0).all():
         raise ValueError("in the pilot the judge is not ahead: no number of items would show it")
+    # 2) the items that show this lead, and those that show it with the pilot's own error
+    error: Any = np.sqrt(variance / n)
+    if difference is not None:
+        error = np.nan
+    quantile = stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)
+    result = pd.DataFrame({"correlation": own}, pd.Index(raters, name="raters"))
+    leads = {"items": lead, "low": lead + error, "high": lead - error}
+    for name, shown in leads.items():
+        items = np.ceil(quantile**2 * variance / shown**2 + 3)
+        result[name] = np.where((lead > 0) & (shown > 0), items, np.nan)
     result["labels"] = result["items"] * raters
     result.attrs = {"pilot": n, "reliability": reliability, "power": power, "alpha": alpha}
     return result
-
-
-def _items(lead: float, variance: float, quantile: float) -> float:
-    """How many items show a lead on Fisher's z scale; NaN where there is none."""
-    if lead <= 0:
-        return math.nan
-    return math.ceil(quantile**2 * variance / lead**2 + 3)
 
 
 def _reliability_of_one(people: pd.DataFrame) -> float:
@@ -327,23 +309,21 @@ def _reliability_of_one(people: pd.DataFrame) -> float:
         return 1.0  # of one person nothing is known
     counts = people.count(axis=1)
     within = people[counts > 1].var(axis=1, ddof=1).mean()
-    between = max(people.mean(axis=1).var(ddof=1) - within / counts.mean(), 1e-6)
+    between = people.mean(axis=1).var(ddof=1) - within / counts.mean()
+    between = max(between, 1e-6)
     return float(between / (between + within))
 
 
-def _spearman_brown(reliability: float, raters: float) -> float:
+def _spearman_brown(reliability: float, raters: Any) -> Any:
     return raters * reliability / (1 + (raters - 1) * reliability)
 
 
-def _variance_of_z_difference(
-    own: float,
-    other: float,
-    between: float,
-) -> float:
+def _variance_of_z_difference(own: Any, other: Any, between: float) -> Any:
     """n times the variance of the difference of two judges' correlations on Fisher's z scale.
 
     `between` is the correlation of the two judges.
     """
     mean = (own + other) / 2  # pooled, as under equality
-    psi = between * (1 - 2 * mean**2) - mean**2 * (1 - 2 * mean**2 - between**2) / 2
+    rest = 1 - 2 * mean**2
+    psi = between * rest - mean**2 * (rest - between**2) / 2
     return 2 - 2 * psi / (1 - mean**2) ** 2

@@ -24,7 +24,7 @@ def lengths(texts: Any) -> pd.Series:
             character of a script without spaces is one.
 
     Returns:
-        One length a text, with the index of a Series; `attrs["unit"]` is "words".
+        One length a text, with the index of a Series.
 
     Source: Unicode's blocks for the scripts; spaces as the bounds of words as in AlpacaEval's
     lengths.
@@ -35,9 +35,7 @@ def lengths(texts: Any) -> pd.Series:
     check_columns(texts=texts)
     counts = [math.nan if is_missing(text) else data.n_words(text) for text in texts]
     index = texts.index if isinstance(texts, pd.Series) else None
-    series = pd.Series(counts, index=index, name="length", dtype=float)
-    series.attrs["unit"] = "words"
-    return series
+    return pd.Series(counts, index=index, name="length", dtype=float)
 
 
 def length_test(
@@ -73,11 +71,11 @@ def length_test(
     """
     table = data.lengths(items)
     table["case"] = 0
-    for number, rows in enumerate(data.cases(items)["rows"]):
-        table.loc[rows, "case"] = number
+    for number, places in enumerate(data.cases(items)["rows"]):
+        table.loc[places, "case"] = number
     used = table.dropna(subset=["gold", "words"])
-    tests = pd.DataFrame(index=pd.Index(["words", "characters"], name="unit"))
-    for unit in tests.index:
+    rows = {}
+    for unit in ("words", "characters"):
         cells, cell = distinct(used[["gold", unit]].to_numpy(dtype=float))
         row = tabulate(
             partial(_auc, cells[:, 0], cells[:, 1]),
@@ -88,12 +86,13 @@ def length_test(
             n_resamples=n_resamples,
             seed=seed,
         )
-        # Twice the AUC less 1 is on the scale of a correlation.
-        bounds = row[INTERVAL].to_numpy()[0]
-        tests.loc[unit, ["auc", "low", "high"]] = (bounds + 1) / 2
         by_case = used.groupby("case")[["gold", unit]]
         blocks = [block.to_numpy(dtype=float) for _, block in by_case]
-        tests.loc[unit, ["within", "p"]] = within_blocks(blocks)
+        # Twice the AUC less 1 is on the scale of a correlation.
+        bounds = (row.iloc[0][INTERVAL] + 1) / 2
+        rows[unit] = [*bounds, *within_blocks(blocks)]
+    columns = ["auc", "low", "high", "within", "p"]
+    tests = pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("unit")
     return tests.assign(n=len(used), missing=len(table) - len(used))
 
 
@@ -119,33 +118,26 @@ def within_blocks(blocks: list[Floats]) -> tuple[float, float]:
         The share in [0, 1] over pairs with different scores, ties in length counted as half, and
         the p of the test that score and length are independent within blocks; NaN without such
         pairs.
+
+    Source: Daniels, Biometrika 33 (1944), 129-135, of which Kendall's S with ties is a case.
     """
     net = pairs = variance = 0.0
     for block in blocks:
-        score, length = block.T
-        ahead = np.sign(score[:, None] - score)
-        longer = np.sign(length[:, None] - length)
+        n = len(block)
+        ahead, longer = (np.sign(column[:, None] - column) for column in block.T)
         net += (ahead * longer).sum()
         pairs += np.count_nonzero(ahead)
-        variance += _variance(ahead, longer)
+        # The variance of the sum over orders of the items
+        squares = 2.0
+        spread = 4 / max(n - 2, 1)
+        for signs in (ahead, longer):
+            square = (signs**2).sum()
+            squares *= square
+            spread *= (signs.sum(axis=0) ** 2).sum() - square
+        variance += (squares + spread) / max(n * (n - 1), 1)
     if not pairs:
         return math.nan, math.nan
     p = 1.0
     if variance:
         p = 2 * stats.norm.sf(abs(net) / math.sqrt(variance))
     return float(net / pairs + 1) / 2, float(p)
-
-
-def _variance(a: Floats, b: Floats) -> float:
-    """Variance of sum(a * b) over orders of the items; a and b are signs of differences (n, n).
-
-    Source: Daniels, Biometrika 33 (1944), 129-135, of which Kendall's S with ties is a case.
-    """
-    n = len(a)
-    if n < 2:
-        return 0.0
-    squares = (a**2).sum() * (b**2).sum()
-    spread = (a.sum(axis=0) ** 2).sum() - (a**2).sum()
-    spread *= (b.sum(axis=0) ** 2).sum() - (b**2).sum()
-    variance = 2 * squares + 4 * spread / max(n - 2, 1)
-    return float(variance / (n * (n - 1)))

@@ -8,25 +8,21 @@ as a tie.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import special
 from scipy.sparse.csgraph import connected_components
 
-from vjudge.metrics.resampling import Floats, Weights, by_code, distinct
+from vjudge.metrics.resampling import Floats, Integers
 from vjudge.metrics.tables import (
+    INTERVAL,
     Column,
     Groups,
     check_columns,
-    design_of,
+    check_options,
     group_codes,
-    listed,
     read_verdicts,
-    scores,
     shares,
-    tabulate,
     warn,
 )
 
@@ -49,8 +45,8 @@ def win_rate(
 
     Returns:
         Rows, shares in [0, 1], with columns estimate, low, high (Wilson's), n and missing: win,
-        tie, loss, of all verdicts; win_ties_half, win + tie / 2; win_or_tie, "as good or better";
-        win_ties_out, of the decided verdicts; win_of_all, of all comparisons. `attrs` counts
+        tie, loss, of all verdicts; win_ties_half, win + tie / 2; win_ties_out, of the decided
+        verdicts; win_of_all, of all comparisons. `attrs` counts
         missing, abstained and malformed verdicts.
 
     Source: Wilson, JASA 22 (1927), 209-212.
@@ -69,7 +65,6 @@ def win_rate(
         ("loss", choice == "b", used),
         ("win_ties_half", won + tied / 2, used),
         ("win_ties_out", won, used & ~tied),
-        ("win_or_tie", won | tied, used),
         ("win_of_all", won, np.ones(len(used), dtype=bool)),
     ]
     table = shares(
@@ -171,129 +166,96 @@ def bradley_terry(
     second: Column,
     verdicts: Column,
     *,
-    weights: Column | None = None,
     groups: Groups = None,
-    n_resamples: int = 2_000,
-    **options: Any,
+    confidence: float = 0.95,
 ) -> pd.DataFrame:
     """Estimate players' strengths: player i beats j with odds exp(strength_i - strength_j).
 
     Args:
         first, second: the players of each comparison; verdict "a" means that the first won; a tie
             is half a win.
-        verdicts, groups: see `win_rate`.
-        weights: how often each comparison counts (Arena-Hard counts strong verdicts three times);
-            None once.
-        n_resamples, options: confidence and seed, see `correlate`.
+        verdicts, groups: see `win_rate`. A comparison that counts three times, as Arena-Hard's
+            strong verdicts do, is given three times, in one group.
+        confidence: coverage of the intervals, in (0, 1).
 
     Returns:
         One row a player, the strongest first: estimate, low, high (strength in logits, of mean 0),
         elo, elo_low, elo_high (1000 + 400 / ln 10 times it), n (comparisons used). NaN, with a
-        warning, where no finite maximum exists: some players never beat, or never meet, the rest; a
-        resample without one is left out. `attrs` has the account as `win_rate`.
+        warning, where no finite maximum exists: some players never beat, or never meet, the rest.
+        `attrs` has the account as `win_rate`, and method.
 
-    The fit is this project's own since statsmodels fits one sample at a time, and the bootstrap
-    needs thousands.
+    The fit is statsmodels' logistic regression, with intervals that hold where comparisons of a
+    group are alike.
 
     Source: Bradley and Terry, Biometrika 39 (1952); Ford, American Mathematical Monthly 64 (1957),
-    for when a maximum exists; WildVision-AI/WildVision-Bench, show_results.py, for the Elo scale.
+    for when a maximum exists; Liang and Zeger, Biometrika 73 (1986), for the variance;
+    WildVision-AI/WildVision-Bench, show_results.py, for the Elo scale.
 
-    >>> table = bradley_terry(["x", "x", "y"], ["y", "y", "x"], ["a", "b", "b"], n_resamples=0)
+    >>> table = bradley_terry(["x", "x", "y"], ["y", "y", "x"], ["a", "b", "b"])
     >>> table["estimate"].round(2).to_dict()
     {'x': 0.35, 'y': -0.35}
     """
     # 1) the columns
-    check_columns(
-        first=first,
-        second=second,
-        verdicts=verdicts,
-        weights=weights,
-        groups=groups,
-    )
+    check_options(confidence=confidence)
+    check_columns(first=first, second=second, verdicts=verdicts, groups=groups)
     choice, used, account = read_verdicts(verdicts)
     names = [*first, *second]
     every = np.ones(len(names), dtype=bool)
     i, j = np.split(group_codes(names, every, name="players"), 2)
-    players = list(dict.fromkeys(names))
-    p = len(players)
     itself = int((used & (i == j)).sum())
     if itself:
         warn(f"{itself} comparisons of a player with itself are left out")
     used = used & (i != j)
-    worth = np.ones(len(choice))
-    if weights is not None:
-        worth = scores(weights, name="weights")
-        bad = np.flatnonzero(used & ~(worth > 0))
-        if bad.size:
-            raise ValueError(f"weights must be positive: {listed(bad, worth)}")
-    # 2) each kind of comparison: who met whom, what came of it, and how much it counts
     points = (choice == "a") + (choice == "tie") / 2
-    cells, cell = distinct(np.column_stack([i, j, points, worth])[used])
-    wins = _wins(cells, p)
-
-    def statistic(w: Weights) -> Floats:
-        won = (wins @ w).reshape(p, p, -1)
-        return _strengths(np.moveaxis(won, -1, 0)).T
-
-    # 3) strengths, and the scale of Elo
-    table = tabulate(
-        statistic,
-        players,
-        design_of(cell, groups, used),
-        n=np.bincount(i[used], minlength=p) + np.bincount(j[used], minlength=p),
-        unit="comparisons",
-        index="player",
-        why="some players never beat, or never meet, the others",
-        n_resamples=n_resamples,
-        **options,
-    )
-    table.attrs |= account
-    table["elo"] = 1000 + ELO_PER_LOGIT * table["estimate"]
-    table["elo_low"] = 1000 + ELO_PER_LOGIT * table["low"]
-    table["elo_high"] = 1000 + ELO_PER_LOGIT * table["high"]
-    columns = ["estimate", "low", "high", "elo", "elo_low", "elo_high", "n"]
-    return table[columns].sort_values(
-        "estimate",
-        ascending=False,
-        kind="stable",
-    )
+    points = points[used].astype(float)
+    units = group_codes(groups, used)
+    # 2) strengths, and the scale of Elo
+    players = pd.Index(dict.fromkeys(names), name="player")
+    bounds = _strengths(i[used], j[used], points, units, len(players), confidence)
+    table = pd.DataFrame(bounds, players, INTERVAL)
+    elo = 1000 + ELO_PER_LOGIT * table
+    table[["elo", "elo_low", "elo_high"]] = elo
+    met = [*i[used], *j[used]]
+    table["n"] = np.bincount(met, minlength=len(players))
+    unit = "comparisons" if groups is None else "groups"
+    table.attrs = account
+    table.attrs["method"] = f"{confidence:.0%} intervals by Student's t, robust over {unit}"
+    return table.sort_values("estimate", ascending=False, kind="stable")
 
 
-def _wins(cells: Floats, p: int) -> Any:
-    """The matrix of the wins of each player over each, of kinds of comparisons."""
-    first, second = cells[:, :2].astype(np.int64).T
-    points, times = cells[:, 2:].T
-    of_first = by_code(first * p + second, p * p) * (points * times)
-    return of_first + by_code(second * p + first, p * p) * ((1 - points) * times)
+def _strengths(
+    i: Integers,
+    j: Integers,
+    points: Floats,
+    units: Integers,
+    p: int,
+    confidence: float,
+) -> Floats:
+    """Maximum-likelihood strengths of p players, mean 0, with bounds, shape (p, 3)."""
+    import statsmodels.api as sm  # slow to import
 
-
-def _strengths(won: Floats) -> Floats:
-    """Maximum-likelihood strengths (R, p), mean 0, from wins (R, p, p), by Newton's method.
-
-    NaN where there is no finite maximum: some players never beat, or never meet, the others.
-    """
-    p = won.shape[1]
-    strength = np.full(won.shape[:2], np.nan)
-    parts = [connected_components(g, directed=True, connection="strong")[0] for g in won > 0]
-    rows = np.flatnonzero(np.array(parts) == 1)
-    if p < 2 or not len(rows):
-        return strength
-    won = won[rows]
-    met = won + won.transpose(0, 2, 1)
-    points = won.sum(axis=2)
-    theta = np.zeros((len(rows), p))
-    index = np.arange(p)
-    for _ in range(200):
-        chance = special.expit(theta[:, :, None] - theta[:, None, :])
-        spread = met * chance * (1 - chance)
-        hessian = 1 / p - spread  # strengths matter up to a constant: 1 / p holds their sum
-        hessian[:, index, index] += spread.sum(axis=2)
-        slope = points - (met * chance).sum(axis=2)
-        step = np.linalg.solve(hessian, slope[..., None])[..., 0]
-        size = np.abs(step).max(axis=1, keepdims=True)
-        theta += step * np.minimum(1, 2 / np.maximum(size, 1e-300))  # at most two logits at a time
-        if size.max() < 1e-11:
-            break
-    theta[size[:, 0] > 1e-6] = np.nan
-    strength[rows] = theta - theta.mean(axis=1, keepdims=True)
-    return strength
+    bounds = np.full((p, 3), np.nan)
+    # 1) a finite maximum exists where nobody is out of reach of anybody's wins
+    wins = np.zeros((p, p))
+    np.add.at(wins, (i, j), points)
+    np.add.at(wins, (j, i), 1 - points)
+    if p < 2 or connected_components(wins, connection="strong")[0] > 1:
+        warn("undefined (some players never beat, or never meet, the others)")
+        return bounds
+    # 2) the first player's strength is 0 in the fit; then all are set to a mean of 0
+    each = np.eye(p)
+    design = each[i] - each[j]
+    contrast = each - 1 / p
+    model = sm.GLM(points, design[:, 1:], family=sm.families.Binomial())
+    robust = {"cov_type": "cluster", "cov_kwds": {"groups": units}, "use_t": True}
+    is_few = units.max() < 1 or len(points) < p
+    if is_few:
+        warn("intervals are undefined: too few comparisons, or all belong to one group")
+        robust = {}
+    with np.errstate(invalid="ignore"):  # as many comparisons as strengths
+        fit = model.fit(tol=1e-12, tol_criterion="params", **robust)
+    test = fit.t_test(contrast[:, 1:])
+    bounds[:, 0] = test.effect
+    if not is_few:
+        bounds[:, 1:] = test.conf_int(alpha=1 - confidence)
+    return bounds

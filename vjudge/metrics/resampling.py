@@ -62,11 +62,11 @@ def on_fisher_scale(estimate: Floats, reach: Floats) -> Floats:
 
 
 def distinct(rows: Floats) -> tuple[Floats, Integers]:
-    """The distinct rows, shape (k, m), in ascending order (NaN last), and the one of each row."""
+    """The distinct rows, shape (k, m), in ascending order (NaN first), and the one of each row."""
     cell = np.zeros(len(rows), dtype=np.int64)
     for column in rows.T:
-        code, levels = pd.factorize(column, sort=True, use_na_sentinel=False)
-        key = cell * max(len(levels), 1) + code
+        code = pd.factorize(column, sort=True)[0] + 1  # 0 is NaN
+        key = cell * (code.max(initial=0) + 1) + code
         cell = pd.factorize(key, sort=True)[0]
     first = np.unique(cell, return_index=True)[1]
     return rows[first], cell.astype(np.int64)
@@ -95,12 +95,6 @@ class Design:
             return len(self.cell)
         return int(self.groups.max(initial=-1)) + 1
 
-    @property
-    def members(self) -> sparse.csr_array:
-        """How often each cell occurs in each group, shape (k, G)."""
-        code = np.zeros_like(self.cell) if self.groups is None else self.groups
-        return summing(self.cell, code, (len(self.counts), self.n_units))
-
 
 def replicates(
     statistic: Statistic,
@@ -113,7 +107,8 @@ def replicates(
     rng = np.random.default_rng(seed)
     counts = design.counts
     units = design.n_units
-    members = design.members
+    if design.groups is not None:
+        members = summing(design.cell, design.groups, (len(counts), units))
     block = max(BLOCK_BYTES // (8 * max(len(counts), units)), LEAST_BLOCK)
     parts = []
     for start in range(0, n_resamples, block):
@@ -210,19 +205,15 @@ def correlations(
 
 
 def _pearson(x: Floats, y: Floats, w: Floats) -> Floats:
-    """Pearson's r from the moments of scores about their mean, the largest of them 1."""
-    total = w.sum(axis=1)
-    sides = []
-    for score in (x, y):
-        centred = score - score @ total / max(total.sum(), 1e-300)
-        largest = np.abs(centred).max(initial=0)
-        sides.append(centred / max(largest, 1e-300))
-    a, b = sides
+    """Pearson's r from the moments of scores about their mean."""
+    share = w.sum(axis=1) / max(w.sum(), 1e-300)
+    a = x - x @ share
+    b = y - y @ share
     terms = np.stack([a, b, a * a, b * b, a * b])
     mean_a, mean_b, square_a, square_b, product = terms @ w / w.sum(axis=0)
     variance_a = square_a - mean_a**2
     variance_b = square_b - mean_b**2
-    return (product - mean_a * mean_b) / np.sqrt(variance_a * variance_b)
+    return (product - mean_a * mean_b) / np.sqrt(variance_a) / np.sqrt(variance_b)
 
 
 def _spearman(

@@ -393,7 +393,8 @@ def _share(
     if grouped and units < 2:
         return share, math.nan, math.nan
     # 1) the variance of the share, from what each group adds to it
-    influence = ((gain - each[:, None] * weight) / total[:, None]).mean(axis=0)
+    surplus = gain - each[:, None] * weight
+    influence = (surplus / total[:, None]).mean(axis=0)
     by_unit = np.bincount(codes, weights=influence)
     variance = float(by_unit @ by_unit)
     freedom = math.inf
@@ -403,10 +404,10 @@ def _share(
     q2 = float(student(confidence, freedom)) ** 2
     # 2) the number of cases that has this variance; as many as units where all are alike
     if variance < 1e-20:
-        number = len(weight) ** 2 / sum(1 / len(np.unique(codes[row > 0])) for row in weight)
-        other = q2 / (number + q2)
-        return share, share * (1 - other), share + (1 - share) * other
-    number = share * (1 - share) / variance
+        of_each = np.array([len(np.unique(codes[row > 0])) for row in weight])
+        number = len(weight) / (1 / of_each).mean()
+    else:
+        number = share * (1 - share) / variance
     # 3) Wilson's interval
     centre = (share + q2 / (2 * number)) / (1 + q2 / number)
     reach = math.sqrt(q2 * (share * (1 - share) / number + q2 / (4 * number**2)))
@@ -446,8 +447,6 @@ def format_number(
     """
     if math.isnan(value):
         return "n/a"
-    if math.isinf(value):
-        return str(value)
     text = f"{value:.{digits}f}"
     if float(text) == 0:
         text = text.removeprefix("-")
