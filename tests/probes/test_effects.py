@@ -61,18 +61,6 @@ def test_what_does_not_vary_is_undefined_and_what_never_moves_has_p_of_one(rng):
     assert coefficient(gold, design, np.arange(100) // 5).p == 1
 
 
-def test_noise_in_what_is_held_equal_is_taken_out(rng):
-    n = 40_000
-    truth = rng.normal(0, 1, n)
-    x = truth + rng.normal(0, 1, n)
-    y = truth + rng.normal(0, 0.5, n)
-    raters = truth[:, None] + rng.normal(0, 1, (n, 2))
-    design = np.column_stack([x, np.ones(n), raters.mean(axis=1)])
-    naive = coefficient(y, design, range(n))
-    corrected = coefficient(y, design, range(n), error=raters.var(axis=1, ddof=1) / 2)
-    assert naive.low > 0.15 and corrected.low < 0 < corrected.high < 0.05
-
-
 def test_bias_scores_are_those_of_mm_judgebias():
     table = bias_scores([5, 4, 1, NAN], [3, 4, 2, 5], groups=list("abcd"))
     assert table["estimate"].tolist() == pytest.approx([0.25, 0.75])
@@ -80,8 +68,6 @@ def test_bias_scores_are_those_of_mm_judgebias():
     assert table.loc["bias_conformity", ["low", "high"]].between(0, 1).all()
     one = bias_scores([10, 0, 4], [5, 0, 4], lowest=0, highest=10)["estimate"].tolist()
     assert one == pytest.approx([0.25, (0.5 + 1 + 1) / 3])
-    ends = bias_scores([2, 8], [1, 8], lowest=[1, 6], highest=[3, 8])["estimate"].tolist()
-    assert ends == pytest.approx([0.5, 0.5])
     with pytest.raises(ValueError, match="1 items have scores beyond"):
         bias_scores([6, 4], [3, 4])
 
@@ -102,7 +88,7 @@ VERDICTS = [  # case, must, effect, low, high, margin, p -> verdict, reading
 def judged_rows(rows):
     columns = ["case", "must", "effect", "low", "high", "margin", "p", "expected", "words"]
     frame = pd.DataFrame(rows, columns=columns).astype({"must": object})
-    return judged(frame.assign(unit="score points", moved=0.3, note=""))
+    return judged(frame.assign(unit="score points", note=""))
 
 
 def test_verdicts_follow_holms_p_and_the_stated_margin():

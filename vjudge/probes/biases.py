@@ -25,7 +25,6 @@ from vjudge.probes.runs import (
     DOUBLING,
     GOLD,
     LEAST,
-    MOVED,
     POINTS,
     MissingInputError,
     ProbeRuns,
@@ -178,24 +177,21 @@ def _with_own_answers(runs: ProbeRuns) -> datasets.Dataset:
         raise MissingInputError(f"needs {what}")
     rows = rows_of(items)
     keys = [(unit_of(row), row["instruction"]) for row in rows]
-    places: dict[tuple[str, str], int] = {}
-    for place, key in enumerate(keys):
-        places.setdefault(key, place)
-    seen = list(places.values()) if judge.template.sees_images else []
-    prompts = []
-    for place in places.values():
-        n_images = len(rows[place]["images"] or ()) if seen else 0
-        instruction = rows[place]["instruction"]
-        prompts.append(judge.template.conversation.wrap(instruction, n_images))
+    prompts: list[Any] = []
+    images = []
+    place: dict[tuple[str, str], int] = {}  # of each question's prompt
+    for key, row in zip(keys, rows, strict=True):
+        if key in place:
+            continue
+        place[key] = len(prompts)
+        images.append(row["images"] or () if judge.template.sees_images else ())
+        prompts.append(judge.template.conversation.wrap(row["instruction"], len(images[-1])))
     texts = {}
-    ask = Ask(max_new_tokens=OWN_TOKENS)
-    images = [rows[place]["images"] or () if seen else () for place in places.values()]
-    for batch in judge.engine.answer(prompts, images, ask):
+    for batch in judge.engine.answer(prompts, images, Ask(max_new_tokens=OWN_TOKENS)):
         for answer in batch:
             texts[answer.index] = answer.text
-    own = {key: texts[number] for number, key in enumerate(places)}
-    column = datasets.Dataset.from_dict({"own_answer": [own[key] for key in keys]})
-    return beside(items, column)
+    own = [texts[place[key]] for key in keys]
+    return beside(items, datasets.Dataset.from_dict({"own_answer": own}))
 
 
 def verbosity(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
@@ -258,12 +254,7 @@ def _change(
         pair = pair[room < room.max()]
     delta = pair["delta"]
     group = pair["group"]
-    moved = float((delta.abs() >= MOVED).mean())
-    cells = {
-        "missing": pair.attrs["missing"],
-        "moved": moved,
-        **runs.published(pair),
-    }
+    cells = {"missing": pair.attrs["missing"], **runs.published(pair)}
     change = f"{case}: change"
     if kind.asks:
         effect = mean(kind.asks * delta, group)
@@ -303,15 +294,8 @@ def _agreement(
         effect = effect._replace(p=rest.p if before.low > 0 else NAN)
         margin = {"margin": least * before.effect}
     says = f"{kind.does} {{raises}} the slope of scores on gold by {{size}}"
-    return runs.row(
-        f"{case}: agreement",
-        effect,
-        AGREEMENT,
-        kind.must,
-        says,
-        **cells,
-        **margin,
-    )
+    cells = cells | margin
+    return runs.row(f"{case}: agreement", effect, AGREEMENT, kind.must, says, **cells)
 
 
 def length(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
@@ -333,7 +317,7 @@ def length(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     (1.0, 'doubling the length raises scores at equal gold by 1.00')
     """
     runs = ProbeRuns.of(judge, items, **options)
-    cells = runs.scored()
+    cells = runs.scores.copy()
     words = runs.column("response").reindex(cells.index).map(n_words, na_action="ignore")
     words = words.astype(float)
     cells["x"] = np.log2(words.where(words > 0))
@@ -364,24 +348,16 @@ def _at_equal_gold(
     x = used["x"].to_numpy()
     gold = used["gold"].to_numpy()
     if rated:
-        constant = np.ones(len(x))
-        design = np.column_stack([x - x.mean(), constant, gold - gold.mean()])
+        design = np.column_stack([x - x.mean(), np.ones(len(x)), gold - gold.mean()])
         error = used["error"].to_numpy()
-        effect = coefficient(used["score"], design, used["group"], error=error)
     else:
         design = np.column_stack([x, equal(gold)])
-        effect = coefficient(used["score"], design, used["group"])
+        error = None
+    effect = coefficient(used["score"], design, used["group"], error=error)
     must = None if runs.gold == "observed" else "stay"
     says = f"{does} {{raises}} scores at equal gold by {{size}}"
-    return runs.row(
-        case,
-        effect,
-        unit,
-        must,
-        says,
-        missing=len(cells) - len(used),
-        note=GOLD[runs.gold],
-    )
+    missing = len(cells) - len(used)
+    return runs.row(case, effect, unit, must, says, missing=missing, note=GOLD[runs.gold])
 
 
 def self_preference(
@@ -417,7 +393,7 @@ def self_preference(
     if own is None:
         raise MissingInputError(f"needs own=: the judge's own name in the column {author!r}")
     names = [own] if isinstance(own, str) else list(own)
-    cells = runs.scored()
+    cells = runs.scores.copy()
     authors = runs.column(author).reindex(cells.index)
     cells["x"] = authors.isin(names).astype(float).where(authors.notna())
     if cells["x"].nunique() < 2:

@@ -147,15 +147,15 @@ def bias_scores(
     before: Any,
     after: Any,
     *,
-    lowest: Any = 1,
-    highest: Any = 5,
+    lowest: float = 1,
+    highest: float = 5,
     groups: Any = None,
 ) -> pd.DataFrame:
     """Bias deviation and bias conformity of scores before and after a change.
 
     Args:
         before, after: scores of n items, NaN where missing.
-        lowest, highest: the ends of the scale, or n of each.
+        lowest, highest: the ends of the scale.
         groups: the group of each item; None where each is its own.
 
     Returns:
@@ -175,8 +175,8 @@ def bias_scores(
     check_columns(before=before, after=after, groups=groups)
     old = scores(before, name="before")
     new = scores(after, name="after")
-    below = old - np.asarray(lowest, dtype=float)
-    above = np.asarray(highest, dtype=float) - old
+    below = old - lowest
+    above = highest - old
     change = new - old
     outside = np.fmin(change, 0) + below < 0
     outside |= np.fmax(change, 0) > above
@@ -185,14 +185,11 @@ def bias_scores(
     room = np.where(below > 0, below, NAN)
     fallen = np.maximum(0, -change) / room
     kept = 1 - np.abs(change) / np.maximum(below, above)
-    labels = np.arange(len(old))
-    if groups is not None:
-        labels = np.asarray(groups, dtype=object)
     missing = int(np.isnan(change).sum())
     rows = []
     for values in (fallen, kept):
         used = ~np.isnan(values)
-        effect = mean(values[used], labels[used])
+        effect = mean(values[used], group_codes(groups, used))
         low, high = np.clip([effect.low, effect.high], 0, 1)
         rows.append([effect.effect, low, high, effect.n, missing])
     columns = ["estimate", "low", "high", "n", "missing"]

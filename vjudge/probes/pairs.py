@@ -52,29 +52,21 @@ def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
         raise MissingInputError('needs both orders of every pair: compare with orders="both"')
     both = pd.DataFrame({"group": groups_of(frame)}, index=frame.index)
     for order in ("ab", "ba"):
-        verdicts = frame[f"verdict_{order}"]
-        both[order] = verdicts.map(WON).astype(float)
+        both[order] = frame[f"verdict_{order}"].map(WON).astype(float)
     both = both.dropna()
     if both.empty:
         what = f"none of {len(frame)} pairs has them"
         raise MissingInputError(f"needs verdicts in both orders; {what}")
 
     first = mean((both["ab"] - both["ba"]) / 2, both["group"])
-    differ = both["ab"] != both["ba"]
-    decides = mean(differ, both["group"])
-    decides = decides._replace(
-        low=max(0.0, decides.low),
-        high=min(1.0, decides.high),
-    )
-    counts: Row = {
-        "missing": len(frame) - len(both),
-        "moved": float(differ.mean()),
-    }
+    decides = mean(both["ab"] != both["ba"], both["group"])
+    decides = decides._replace(low=max(0.0, decides.low), high=min(1.0, decides.high))
+    missing = len(frame) - len(both)
     wins = "standing first {raises} the share of wins by {size}"
     order = "the order decides {size} of the pairs"
     rows = [
-        runs.row("first shown wins", first, WINS, "stay", wins, **counts),
-        runs.row("order decides", decides, "share of pairs", says=order, **counts),
+        runs.row("first shown wins", first, WINS, "stay", wins, missing=missing),
+        runs.row("order decides", decides, "share of pairs", says=order, missing=missing),
     ]
     return runs.table("position", rows)
 

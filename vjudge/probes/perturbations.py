@@ -148,9 +148,7 @@ def swapped(items: Any, *, seed: int = 0) -> datasets.Dataset:
     """
     items = canonical(items)
     groups = [unit_of(row) for row in rows_of(items.select_columns(["id", "group"]))]
-    own: dict[str, list[Row]] = {}
-    for group, images in zip(groups, _pictures(items), strict=True):
-        own.setdefault(group, images)
+    own = dict(zip(groups, _pictures(items), strict=True))
     if len(own) < 2:
         what = "images can be exchanged only between two groups or more"
         raise ValueError(f"group: {what}; load more rows")
@@ -251,12 +249,7 @@ def _told(column: str, phrase: str, row: Row) -> Cells:
     levels = row_levels(row)
     if not levels:
         return None
-    text = phrase.format(
-        text=row[column],
-        best=max(levels),
-        worst=min(levels),
-    )
-    return {column: text}
+    return {column: phrase.format(text=row[column], best=max(levels), worst=min(levels))}
 
 
 # --- by name ---
@@ -284,12 +277,16 @@ def _rows(rewrite: Callable[[Row], Cells]) -> Change:
     return lambda items, seed: _rewritten(items, rewrite)
 
 
+def _asking(probe: str, does: str, column: str, phrase: str) -> Perturbation:
+    """A text that asks for an end of the rubric."""
+    change = _rows(partial(_told, column, phrase))
+    asks = -1 if "{worst}" in phrase else 1
+    return Perturbation(probe, "stay", does, change, asks=asks)
+
+
 PERTURBATIONS: dict[str, Perturbation] = {
     "image_blanked": Perturbation(
-        "blindness",
-        "move",
-        "a grey image",
-        lambda items, seed: blanked(items),
+        "blindness", "move", "a grey image", lambda items, seed: blanked(items)
     ),
     "image_swapped": Perturbation(
         "blindness",
@@ -298,65 +295,34 @@ PERTURBATIONS: dict[str, Perturbation] = {
         lambda items, seed: swapped(items, seed=seed),
     ),
     "image_reencoded": Perturbation(
-        "blindness",
-        "stay",
-        "storing the image anew",
-        lambda items, seed: reencoded(items),
+        "blindness", "stay", "storing the image anew", lambda items, seed: reencoded(items)
     ),
     "response_padded": Perturbation(
-        "verbosity",
-        "stay",
-        "padding",
-        lambda items, seed: padded(items, seed=seed),
+        "verbosity", "stay", "padding", lambda items, seed: padded(items, seed=seed)
     ),
-    "response_bold": Perturbation(
-        "formatting",
-        "stay",
-        "bold type",
-        _rows(_bold),
-    ),
+    "response_bold": Perturbation("formatting", "stay", "bold type", _rows(_bold)),
     "levels_reversed": Perturbation(
-        "rubric",
-        "move",
-        "reversing the levels",
-        _rows(_reversed_levels),
-        loss=2.0,
+        "rubric", "move", "reversing the levels", _rows(_reversed_levels), loss=2.0
     ),
     "rubric_reworded": Perturbation(
-        "rewording",
-        "stay",
-        "rewording the rubric",
-        _rows(_reworded_rubric),
+        "rewording", "stay", "rewording the rubric", _rows(_reworded_rubric)
     ),
     "answered_first": Perturbation(
-        "commitment",
-        "stay",
-        "answering the question first",
-        _rows(_answered),
+        "commitment", "stay", "answering the question first", _rows(_answered)
+    ),
+    "shown_highest": _asking(
+        "anchoring", "showing the highest score", "instruction", SHOWN + "{best}."
+    ),
+    "shown_lowest": _asking(
+        "anchoring", "showing the lowest score", "instruction", SHOWN + "{worst}."
     ),
 }
 """Name -> perturbation."""
 
-
-def _enter(
-    name: str,
-    probe: str,
-    does: str,
-    column: str,
-    phrase: str,
-) -> None:
-    """Enter a text that asks for an end of the rubric."""
-    change = _rows(partial(_told, column, phrase))
-    asks = -1 if "{worst}" in phrase else 1
-    PERTURBATIONS[name] = Perturbation(probe, "stay", does, change, asks=asks)
-
-
-for _end, _place in (("highest", "{best}."), ("lowest", "{worst}.")):
-    _does = f"showing the {_end} score"
-    _enter(f"shown_{_end}", "anchoring", _does, "instruction", SHOWN + _place)
 for _name, _phrase in PHRASES.items():
-    _does = f"an injected verdict ({_name})"
-    _enter(f"injected_{_name}", "injection", _does, "response", _phrase)
+    PERTURBATIONS[f"injected_{_name}"] = _asking(
+        "injection", f"an injected verdict ({_name})", "response", _phrase
+    )
 
 
 def perturb(items: Any, name: str, *, seed: int = 0) -> datasets.Dataset:

@@ -29,7 +29,6 @@ AGREEMENT = "score per gold point"
 POINTS = "score points"
 DOUBLING = "score per doubling"
 WINS = "share less one half"
-MOVED = 0.5  # score points: what counts as a move on a scale of whole scores
 LEAST = 0.25  # of its agreement with gold, what a judge must lose with the image or the rubric
 MARGINS = {POINTS: 0.2, DOUBLING: 0.2, AGREEMENT: 0.1, WINS: 0.05}
 """Unit -> the largest effect that counts as none, for scales of about five levels: a fifth of a
@@ -37,15 +36,15 @@ level, a tenth of the slope on gold, and 45 to 55 % for one of two responses."""
 PUBLISHED = ["deviation", "deviation_low", "deviation_high"]
 PUBLISHED += ["conformity", "conformity_low", "conformity_high"]
 COUNTS = ["n", "groups", "missing"]
-NUMBERS = ["effect", "low", "high", "p", "p_holm", "margin", "moved", *PUBLISHED]
+NUMBERS = ["effect", "low", "high", "p", "p_holm", "margin", *PUBLISHED]
 COLUMNS = "judge probe case must effect low high unit p p_holm margin verdict n groups".split()
-COLUMNS += ["missing", "moved", "finding", "reading", "note", *PUBLISHED]
+COLUMNS += ["missing", "finding", "reading", "note", *PUBLISHED]
 """A probe's columns.
 
 - must: "move" where a sound judge's score must change, "stay" where it must not, None for a
   description
 - low, high: the 95 % interval of the effect; n, groups: rows and independent groups used
-- missing: rows left out; moved: share of items whose score changed by half a level or more
+- missing: rows left out
 - p: two-sided, of no effect where the score must stay, of an effect of `margin` where it must move;
   p_holm: corrected for all tests of the table
 - margin: the largest effect that counts as none where the score must stay, the least loss where it
@@ -150,13 +149,11 @@ class ProbeRuns:
         """The lowest and the highest score, where the run or all items' rubrics say the same."""
         ends = self.run().attrs.get("scale")
         if ends is None and self._source is not None:
-            scales = set()
-            for row in rows_of(self.items.remove_columns("images")):
-                levels = row_levels(row)
-                if levels:
-                    scales.add((min(levels), max(levels)))
+            rows = rows_of(self.items.remove_columns("images"))
+            scales = {tuple(row_levels(row)) for row in rows} - {()}
             if len(scales) == 1:
-                ends = scales.pop()
+                levels = scales.pop()
+                ends = (min(levels), max(levels))
         return ends
 
     def column(self, name: str) -> pd.Series:
@@ -207,17 +204,18 @@ class ProbeRuns:
         self.runs[name] = grade(items, out=out, **options)
         return self.runs[name]
 
-    def scored(self, name: str = ORIGINAL) -> pd.DataFrame:
-        """A run's scores by item, see `scored`."""
-        return scored(self.run(name), self.score)
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """The original run's scores by item, see `scored`."""
+        return scored(self.run(), self.score)
 
     def contrast(self, name: str) -> pd.DataFrame:
         """Items that the original run and another scored: before, after, delta, gold, group.
 
         `attrs["missing"]` counts the others of the second run, which may lack items of the first.
         """
-        old = self.scored()
-        new = self.scored(name)["score"]
+        old = self.scores
+        new = _mean_scores(self.run(name), self.score)
         unknown = new.index.difference(old.index, sort=False)
         if len(unknown):
             what = f"{len(unknown)} ids of the second run are not in the first"
@@ -233,13 +231,8 @@ class ProbeRuns:
             return {}
         lowest, highest = self.scale
         with suppress(ValueError):  # scores beyond the scale, such as a value head's
-            table = bias_scores(
-                pair["before"],
-                pair["after"],
-                lowest=lowest,
-                highest=highest,
-                groups=pair["group"],
-            )
+            ends = {"lowest": lowest, "highest": highest}
+            table = bias_scores(pair["before"], pair["after"], groups=pair["group"], **ends)
             numbers = table[["estimate", "low", "high"]].to_numpy().ravel()
             return dict(zip(PUBLISHED, numbers, strict=True))
         return {}
@@ -323,20 +316,21 @@ def _checked(run: Any, name: str) -> pd.DataFrame:
 
 def scored(run: pd.DataFrame, score: str) -> pd.DataFrame:
     """A run's items by id: score (the mean over samples), gold (else people's mean) and group."""
+    cells = {"score": _mean_scores(run, score)}
+    first = run[~text_ids(run).duplicated()]
+    cells["gold"] = NAN
+    with suppress(CollectionError):  # no row has one
+        cells["gold"] = truth(first.filter(["id", "gold", "human_scores"])).to_numpy()
+    return pd.DataFrame(cells | {"group": groups_of(first)})
+
+
+def _mean_scores(run: pd.DataFrame, score: str) -> pd.Series:
+    """Each item's score, the mean over samples."""
     if score not in run:
         have = ", ".join(run.columns[:12])
         raise MissingInputError(f"needs the column {score!r}; the run has {have}")
-    gold = np.full(len(run), NAN)
-    with suppress(CollectionError):  # no row has one
-        gold = truth(run.filter(["id", "gold", "human_scores"])).to_numpy()
-    cells = {
-        "score": scores(run[score], name=score),
-        "gold": gold,
-        "group": groups_of(run),
-    }
-    frame = pd.DataFrame(cells, index=text_ids(run))
-    mean = frame.groupby(level=0, sort=False)["score"].mean()
-    return frame[~frame.index.duplicated()].assign(score=mean)
+    column = pd.Series(scores(run[score], name=score), text_ids(run))
+    return column.groupby(level=0, sort=False).mean()
 
 
 def text_ids(run: Any) -> pd.Index:
