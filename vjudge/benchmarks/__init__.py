@@ -5,8 +5,7 @@ table.attrs["official"], table.attrs["deviations"]
 
 numbers.py     what each benchmark reports, and that number from a run: `benchmark`
 protocols.py   how each is run: one `Protocol` a benchmark, and its own reader of answers
-rows.py        its rows as a judge is given them
-run.py         `run_benchmark`; `audit` of a published number from its parts
+run.py         `run_benchmark`, its rows, and `audit` of a published number from its parts
 """
 
 from vjudge.benchmarks.numbers import BENCHMARKS, Benchmark, benchmark

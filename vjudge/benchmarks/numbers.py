@@ -216,7 +216,8 @@ def benchmark(
     spec = BENCHMARKS[key_of(name or collection.get("benchmark"))]
     frame = run.reset_index(drop=True)
     if "sample" in run:
-        frame = metrics.average_samples(run).reset_index(drop=True)
+        samples = run.groupby("id", sort=False)
+        frame = samples.first().assign(score=samples["score"].mean()).reset_index()
     with suppress(CollectionError):  # no row has one
         frame["true score"] = data.truth(frame.filter(["id", "gold", "human_scores"]))
     columns, make = MEASURES[spec.measure]
@@ -393,13 +394,8 @@ def _order(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options)
 
 def _battles(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
     """Elo of the policies; of both orders of a battle more wins win, else it is a tie."""
-    table = metrics.bradley_terry(
-        list(frame["policy_a"]),
-        list(frame["policy_b"]),
-        frame["verdict"],
-        groups=frame["group"],
-        **options,
-    )
+    policies = list(frame["policy_a"]), list(frame["policy_b"])
+    table = metrics.bradley_terry(*policies, frame["verdict"], groups=frame["group"])
     elo = table[["elo", "elo_low", "elo_high", "n"]]
     elo = elo.set_axis(["estimate", "low", "high", "n"], axis=1)
     elo["missing"] = table.attrs["missing"]
