@@ -15,7 +15,7 @@ from vjudge import probes
 from vjudge.data import scenes
 from vjudge.records import Item
 
-N = 300
+N = 160
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_its_answers_can_be_read(run):
 
 @pytest.mark.parametrize("change", [probes.blanked, probes.swapped])
 def test_without_the_right_picture_it_knows_nothing(judge, items, change):
-    blind = judge.grade(change(items.select(range(300))), progress=False)
+    blind = judge.grade(change(items), progress=False)
     assert abs(_pearson(blind)) <= 0.25
 
 
@@ -79,7 +79,7 @@ def test_its_feedback_names_the_error(run):
 
 def test_batches_equal_one_at_a_time(judge, items, run):
     """Texts are the same to the letter; where one differs, the choice was a tie within 1e-5."""
-    some = items.select(range(0, 60, 2))
+    some = items.select(range(0, 40, 2))
     alone = judge.grade(some, batch_size=1, progress=False)
     together = judge.grade(some, progress=False)
     assert alone["raw"].tolist() == together["raw"].tolist()

@@ -23,7 +23,6 @@ from training_cases import (
 
 import vjudge as vj
 from conftest import make_rows
-from samples import lines
 from vjudge.training import fine_tune, finetune
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing was learned")
@@ -33,12 +32,13 @@ GRADED = STEPS | dict(evaluate_every=2)
 
 def write_rows(folder, name, n):
     """Rows in a file, with an image file each."""
-    rows = rows_with_feedback(n)
-    for number, row in enumerate(rows):
+    lines = []
+    for number, row in enumerate(rows_with_feedback(n)):
         image = folder / f"{name}-{number}.jpg"
         Image.effect_noise((40, 36), 40 + number).convert("RGB").save(image)
         row |= {"images": [image.name], "instruction": f"{name}? {row['instruction']}"}
-    lines(folder / f"{name}.jsonl", *rows)
+        lines.append(json.dumps(row) + "\n")
+    (folder / f"{name}.jsonl").write_text("".join(lines))
 
 
 def two_processes(judge, folder):

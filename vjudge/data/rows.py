@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -263,10 +264,7 @@ class Rows(Sequence):
             source = with_image(source).with_format("arrow")
             names = source.column_names
         else:
-            names = []
-            for row in source:
-                if isinstance(row, Mapping):
-                    names += row
+            names = itertools.chain.from_iterable(row for row in source if isinstance(row, Mapping))
         self._source = source
         self.columns = tuple(dict.fromkeys(map(str, names)))
 
@@ -275,29 +273,28 @@ class Rows(Sequence):
 
     def __getitem__(self, index: Any) -> Any:
         place = range(len(self))[index]
-        return next(self._sound(range(place, place + 1)))
+        return next(self._sound(place, place + 1))
 
     def __iter__(self) -> Iterator:
-        return self._sound(range(len(self)))
+        return self._sound()
 
-    def as_given(self, places: range) -> Iterator:
+    def as_given(self, start: int = 0, stop: int | None = None) -> Iterator:
         """The rows as they were given, a block of a data set at a time."""
-        for first in places[::BLOCK]:
-            block = self._source[first : min(first + BLOCK, places.stop)]
-            if not isinstance(block, list):
-                block = block.to_pylist()
-            yield from block
+        stop = len(self) if stop is None else stop
+        for first in range(start, stop, BLOCK):
+            block = self._source[first : min(first + BLOCK, stop)]
+            yield from block if isinstance(block, list) else block.to_pylist()
 
-    def reads(self, places: range) -> Iterator[Reading]:
-        """Rows and their faults, as `canonical_row` gives them."""
-        for index, row in zip(places, self.as_given(places), strict=True):
+    def reads(self, start: int = 0, stop: int | None = None) -> Iterator[Reading]:
+        """Every row and its faults, as `canonical_row` gives them."""
+        for index, row in enumerate(self.as_given(start, stop), start):
             cells, faults = canonical_row(row)
             if "id" not in self.columns:
                 cells = {"id": str(index)} | cells
             yield cells, faults
 
-    def _sound(self, places: range) -> Iterator:
-        for index, (row, faults) in zip(places, self.reads(places), strict=True):
+    def _sound(self, start: int = 0, stop: int | None = None) -> Iterator:
+        for index, (row, faults) in enumerate(self.reads(start, stop), start):
             if faults:
                 problems = problems_of(index, id_of(row), faults)
                 raise CollectionError.of_rows(problems, len(self))

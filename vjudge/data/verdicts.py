@@ -8,6 +8,7 @@ of it, into `assets/verdicts.json`.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
@@ -25,7 +26,7 @@ _FACTS = resources.files("vjudge").joinpath("assets", "verdicts.json").read_text
 SOURCES: dict = json.loads(_FACTS)
 """The sets by name: files ("owner/name@commit" -> path -> SHA-256), licence, citation, traps."""
 
-Files = Mapping[str, Path]
+Files = Mapping[str, io.BytesIO]  # by path
 
 
 def load_verdicts(name: str) -> pd.DataFrame:
@@ -58,20 +59,20 @@ def load_verdicts(name: str) -> pd.DataFrame:
     files = {}
     for repository, paths in repositories.items():
         for path, digest in paths.items():
-            files[path] = _file(repository, path, digest)
+            files[path] = _read(repository, path, digest)
     frame = READERS[name](files)
     source = ", ".join(sorted(repositories))
     frame.attrs |= {"name": name, "source": source, **facts}
     return frame
 
 
-def _file(repository: str, path: str, digest: str) -> Path:
+def _read(repository: str, path: str, digest: str) -> io.BytesIO:
     """A file of the cache, fetched where it is not there as it was checked."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     place = cache / "vjudge" / "verdicts" / repository / path
     content = place.read_bytes() if place.is_file() else b""
     if hashlib.sha256(content).hexdigest() == digest:
-        return place
+        return io.BytesIO(content)
     url = f"{MIRROR}/{repository.replace('@', '/')}/{path}"
     try:
         with urlopen(url, timeout=30) as reply:
@@ -85,7 +86,7 @@ def _file(repository: str, path: str, digest: str) -> Path:
         ) from error
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(content)
-    return place
+    return io.BytesIO(content)
 
 
 def _mllm_judge(files: Files) -> pd.DataFrame:
