@@ -32,9 +32,11 @@ def light_copy(path):
     notebook = nbformat.read(SOURCE, as_version=4)
     assert notebook.cells[2].metadata.tags == ["parameters"]
     notebook.cells.insert(3, nbformat.v4.new_code_cell(LIGHT))
+    notebook.cells.append(nbformat.v4.new_code_cell("pass"))  # the last one shows no prompt: folded
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = []
+            cell.execution_count = None
     path.parent.mkdir()
     nbformat.write(notebook, path)
 
