@@ -161,7 +161,7 @@ def read(answer: Answer, question: Question, *, mode: str, format: str) -> Recor
         verdict = likeliest(verdict, answer, question, shares)
         closed = mode == "feedback" and verdict.failure is None
     expected = NAN
-    if verdict.failure is not None or verdict.abstained:  # a distribution belongs to a verdict
+    if verdict.failure or verdict.choice == "abstain":  # a distribution belongs to a verdict
         shares = {}
         mass = NAN
     elif shares:

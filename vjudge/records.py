@@ -310,10 +310,6 @@ class Verdict:
     # the two that a choice follows from, a reference's and the response's, or one a criterion
     scores: tuple | Mapping | None = None
 
-    @property
-    def abstained(self) -> bool:
-        return self.choice == "abstain"
-
 
 # --- rows
 

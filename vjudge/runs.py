@@ -24,8 +24,6 @@ VERDICTS = "verdicts.jsonl"
 LOCK = "run.lock"
 FORMAT = 3  # 2: a line's checksum did not depend on its run
 
-Verdict = dict
-
 
 class RunError(RuntimeError):
     """A run's folder can't be used as asked; the message says why and what to do."""

@@ -105,32 +105,31 @@ def test_a_table_in_text_is_read_whatever_separates_it(folder, separator):
 # -- the hub
 
 
-class Hub:
+def hub(monkeypatch, *rows, error=None):
     """A hub that holds one table; `error` is what it answers when it is asked for a commit."""
+    asked = []
 
-    def __init__(self, monkeypatch, *rows, error=None):
-        self.asked = []
-        self.rows, self.error = list(rows), error
-        monkeypatch.setattr(datasets, "load_dataset", self.load_dataset)
-        monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", self.dataset_info)
+    def dataset_info(_, name, revision):
+        if error:
+            raise error
+        return huggingface_hub.hf_api.DatasetInfo(id=name, sha=f"sha-of-{revision}")
 
-    def dataset_info(self, name, **options):
-        if self.error:
-            raise self.error
-        return huggingface_hub.hf_api.DatasetInfo(id=name, sha=f"sha-of-{options['revision']}")
-
-    def load_dataset(self, name, part, **options):
-        self.asked.append((name, part, options))
-        table = datasets.Dataset.from_list(self.rows)
-        pictured = isinstance(self.rows[0].get("image"), dict)
+    def load_dataset(*names, **options):
+        asked.append((*names, options))
+        table = datasets.Dataset.from_list(list(rows))
+        pictured = isinstance(rows[0].get("image"), dict)
         return table.cast_column("image", datasets.Image()) if pictured else table
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", dataset_info)
+    return asked
 
 
 def test_the_commit_is_resolved_fetched_and_recorded(monkeypatch, folder):
     red = str(folder / "pictures/red.png")
-    hub = Hub(monkeypatch, orig(image=red), orig(image=red))
+    asked = hub(monkeypatch, orig(image=red), orig(image=red))
     items = load_collection(NAME, limit=1, revision="v1")
-    assert hub.asked == [(NAME, None, {"split": "train", "revision": "sha-of-v1"})]
+    assert asked == [(NAME, None, {"split": "train", "revision": "sha-of-v1"})]
     facts = {"schema": "Perception-Collection", "benchmark": "", "source": NAME, "split": "train"}
     assert origin(items) == facts | {"revision": "v1", "commit": "sha-of-v1"} and len(items) == 1
     items.save_to_disk(str(folder / "saved"))
@@ -140,9 +139,9 @@ def test_the_commit_is_resolved_fetched_and_recorded(monkeypatch, folder):
 def test_rows_of_llava_critic_keep_their_texts_and_the_hubs_files_untouched(monkeypatch):
     pictures = [{"bytes": png(colour), "path": None} for colour in ("red", "blue")]
     rows = [turns("Say.", "Score: 85", image=picture) for picture in (*pictures, None)]
-    hub = Hub(monkeypatch, *rows)
+    asked = hub(monkeypatch, *rows)
     items = load_collection(CRITIC, split="pairwise")
-    assert hub.asked[0][:2] == (CRITIC, "pairwise") and hub.asked[0][2]["split"] == "train"
+    assert asked[0][:2] == (CRITIC, "pairwise") and asked[0][2]["split"] == "train"
     assert [each["images"] for each in plain(items)] == [[pictures[0]], [pictures[1]], []]
     assert items["prompt"][2] == "Say." and items["target"][2] == "Score: 85"
     assert items["id"][:] == ["7", "7#2", "7#3"] and items["response"][0] is None
@@ -151,9 +150,9 @@ def test_rows_of_llava_critic_keep_their_texts_and_the_hubs_files_untouched(monk
 
 
 def test_why_the_hub_does_not_give_a_set(monkeypatch):
-    hub = Hub(monkeypatch, orig(), error=ConnectionError("no route"))  # and a copy is here
+    asked = hub(monkeypatch, orig(), error=ConnectionError("no route"))  # and a copy is here
     items = load_collection("prometheus-eval/Feedback-Bench", revision="abc")
-    assert origin(items)["commit"] is None and hub.asked[0][2]["revision"] == "abc"
+    assert origin(items)["commit"] is None and asked[0][2]["revision"] == "abc"
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: 1 / 0)
     with pytest.raises(CollectionError, match="ZeroDivisionError: .*gated, accept its terms at ht"):
         load_collection("mlfoundations/VisIT-Bench")

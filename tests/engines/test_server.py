@@ -309,7 +309,7 @@ def test_scores_of_several_tokens_are_read_token_by_token(rows, mode, score):
     expected = {n: p / sum(chances) for n, p in enumerate(chances, 1)}
     assert frame["probabilities"][0] == pytest.approx(expected, abs=1e-9)
     ends = [tokenizer.text(request.body).endswith("[RESULT] 1") for request in asked[-2:]]
-    assert ends == [False, True]
+    assert ends == [True, False]
     frame, _ = graded(judge, [ten, rows[1]])
     assert frame["score"].notna().all() and list(frame["expected_score"].isna()) == [True, False]
 

@@ -10,7 +10,6 @@ import pytest
 
 from samples import pair, scripted
 from vjudge.data import CollectionError
-from vjudge.judge import majority
 from vjudge.prompts import TEMPLATES
 
 QUIET = {"progress": False}
@@ -102,12 +101,6 @@ def test_votes(orders, samples, n, columns, tmp_path):
     comparing(longer).compare(pairs[:1], out=tmp_path, **options)
     again = comparing(longer).compare(pairs, out=tmp_path, **options)
     pd.testing.assert_frame_equal(again, frame)
-
-
-@pytest.mark.parametrize("choices", [["a", "b"], ["a", "tie", "b"], ["tie"]])
-def test_equal_votes_are_a_tie_and_missing_ones_do_not_vote(choices):
-    assert majority(choices) == majority([*choices, None]) == "tie"
-    assert majority([*choices, "a", "a"]) == "a"
 
 
 CRITIC = {

@@ -62,17 +62,17 @@ def crowded(fig: Figure) -> list[tuple[str, ...]]:
     return found + [(visible[i].get_text(), visible[j].get_text()) for i, j in pairs]
 
 
-def run(judges: int, *, means: bool = False, n: int = 120) -> pd.DataFrame:
-    """Verdicts of several judges of one collection; with `means`, gold is a mean of three raters."""
+def run(judges: int, *, means: bool = False) -> pd.DataFrame:
+    """Verdicts of several judges of 120 items; with `means`, gold is a mean of three raters."""
     rng = np.random.default_rng(0)
-    gold = np.resize(np.arange(1.0, 6), n)
-    people = np.clip(gold[:, None] + rng.integers(-1, 2, (n, 3)), 1, 5)
+    gold = np.resize(np.arange(1.0, 6), 120)
+    people = np.clip(gold[:, None] + rng.integers(-1, 2, (120, 3)), 1, 5)
     parts = []
     for place, judge in enumerate(NAMES[:judges]):
-        score = np.clip(np.round(gold + rng.normal(0, 0.3 + 0.25 * place, n)), 1, 5)
+        score = np.clip(np.round(gold + rng.normal(0, 0.3 + 0.25 * place, 120)), 1, 5)
         score[[3, 44, 90]] = np.nan
-        words = (20 + 4 * gold + rng.integers(0, 30, n)).astype(int)
-        part = pd.DataFrame({"judge": judge, "id": np.arange(n), "score": score})
+        words = (20 + 4 * gold + rng.integers(0, 30, 120)).astype(int)
+        part = pd.DataFrame({"judge": judge, "id": np.arange(120), "score": score})
         part["gold"] = people.mean(axis=1) if means else gold
         parts.append(part.assign(response=["word " * count for count in words]))
     return pd.concat(parts, ignore_index=True)
@@ -103,13 +103,9 @@ def comparisons(judges: int) -> pd.DataFrame:
 
 def answers(judges: int) -> dict[tuple[str, str], pd.DataFrame]:
     words = ("left", "right", "both good", "both bad")
-    tables = {}
-    for k, pair in enumerate(
-        itertools.islice(itertools.combinations(NAMES, 2), max(1, judges - 1))
-    ):
-        counts = [(21, 36, 57, 21), (26, 30, 70, 9), (1, 120, 8, 6)][k % 3]
-        tables[pair] = metrics.feedback_preference(np.repeat(words, counts))
-    return tables
+    counts = itertools.cycle([(21, 36, 57, 21), (26, 30, 70, 9), (1, 120, 8, 6)])
+    pairs = list(itertools.combinations(NAMES, 2))[: max(1, judges - 1)]
+    return {pair: metrics.feedback_preference(np.repeat(words, next(counts))) for pair in pairs}
 
 
 def battery() -> pd.DataFrame:
@@ -126,22 +122,15 @@ def battery() -> pd.DataFrame:
 
 
 def power() -> pd.DataFrame:
-    table = pd.DataFrame({"planted": [0.02, 0.1, 0.2] * 4, "rejected": np.arange(1, 13) / 12})
-    table["design"] = ["500 images"] * 6 + ["24 images"] * 6
-    table["test"] = (["length"] * 3 + ["order"] * 3) * 2
-    return table.assign(low=0.9 * table["rejected"], high=table["rejected"])
+    cells = itertools.product(["500 images", "24 images"], ["length", "order"], [0.02, 0.1, 0.2])
+    table = pd.DataFrame(cells, columns=["design", "test", "planted"])
+    rejected = np.arange(1, 13) / 12
+    return table.assign(rejected=rejected, low=0.9 * rejected, high=rejected)
 
 
 def training() -> pd.DataFrame:
-    losses = pd.DataFrame({"step": [1, 4, 8], "loss": [6.0, 1.0, 0.1]})
-    graded = {
-        "step": [4, 8],
-        "pearson": [np.nan, 0.9],
-        "low": 0.8,
-        "high": 0.95,
-        "parsed": [0.8, 1],
-    }
-    return pd.concat([losses, pd.DataFrame(graded)])
+    log = pd.DataFrame({"step": [1, 4, 8], "loss": [6.0, 1.0, 0.1], "parsed": [np.nan, 0.8, 1]})
+    return log.assign(pearson=[np.nan, np.nan, 0.9], low=0.8, high=0.95)
 
 
 def slopes(judges: int) -> pd.DataFrame:

@@ -106,6 +106,9 @@ def test_estimates_are_drawn_row_by_row():
     np.testing.assert_allclose(sorted(points(fig)), sorted(table["estimate"].dropna()))
     first = style.short(*table.loc[0, ["estimate", "low", "high"]])
     assert {"ceiling", first} <= set(shown(fig))
+    for column in ("place", "kind", "panel", "y"):
+        named = table.head(2).assign(**{column: ["answer 1", "answer 2"]})
+        assert "answer 2" in shown(plots.forest(named, rows=column, **WIDE)), column
     fewer = g.pearson(3, 5).drop(14)  # a judge that the last benchmark lacks
     multiples = plots.forest(fewer, panel="benchmark", shared=True, **WIDE)
     assert len({(ax.get_xlim(), ax.get_ylim()) for ax in multiples.axes}) == 1

@@ -74,23 +74,14 @@ def test_table_is_escaped_and_complete(tmp_path):
 
 
 def test_a_spreadsheet_runs_no_cell(tmp_path):
-    notes = [
-        "good\r=1+1",
-        "=HYPERLINK(1)",
-        "\uff1d1+1",
-        "  =1",
-        "\n=1",
-        "\r=1",
-        "a, b",
-        "",
-        'a="no"',
-    ]
-    frame = pd.DataFrame({"=1+1": notes, "n": range(-1, 8)})
+    bad = ["=HYPERLINK(1)", "\uff1d1+1", "  =1", "\n=1", "\r=1"]
+    good = ["good\r=1+1", "a, b", "", 'a="no"']
+    frame = pd.DataFrame({"=1+1": bad + good, "n": range(-1, 8)})
     path = plots.save_table(frame, "t", caption="A.", folder=tmp_path)["csv"]
     with open(path, encoding="utf-8", newline="") as file:
         written = list(csv.reader(file))
     assert written[0] == ["'=1+1", "n"] and written[1][1] == "-1"
-    safe = [notes[0], *["'" + note for note in notes[1:6]], *notes[6:]]
+    safe = ["'" + note for note in bad] + good
     assert [row[0] for row in written[1:]] == safe
 
 
@@ -103,7 +94,7 @@ def test_the_judges_table_marks_the_best_and_stands_across_both_columns_where_th
     assert latex.count(r"\textbf") == 6 and "Bold: the best judge of each benchmark" in latex
     assert "textbf" not in str([row for row in rows if row[1] == "people"])
     assert [row for row in rows if row[1] == NAMES[1]][1][2:] == ["--", "--", r"-- \\"]
-    assert latex.startswith(r"\begin{table}[t]")
+    assert latex.splitlines()[1] == r"\begin{table}[t]" and "adjustbox" in latex[:70]
     for venue, begin in (("acl", "table*"), ("neurips", "table")):
         latex = plots.save_table(table, "all", **options, venue=venue)["tex"].read_text()
-        assert latex.startswith(rf"\begin{{{begin}}}[t]") and rf"\end{{{begin}}}" in latex
+        assert rf"\begin{{{begin}}}[t]" in latex and rf"\end{{{begin}}}" in latex

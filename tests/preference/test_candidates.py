@@ -1,7 +1,5 @@
 """A policy's answers: what is drawn, what is blank, what is refused."""
 
-from dataclasses import replace
-
 import pytest
 from PIL import Image
 
@@ -13,25 +11,17 @@ from vjudge.preference import respond
 from vjudge.prompts import TEMPLATES
 
 DRAWS = {"samples": 4, "temperature": 0.7, "progress": False}
-WORDS = ("one", "two words", "three whole words")
 
 
-class Seeded(Scripted):
-    """Answers depend on a row's seed alone."""
+def policy(*texts):
+    """A policy whose answers depend on a row's seed alone."""
+    texts = texts or ("one", "two words", "three whole words")
 
-    def __init__(self, texts):
-        super().__init__(str)
-        self.texts = texts
-
-    def answer(self, prompts, images, ask, wanted=None):
+    def write(prompt, ask, place):
         assert ask.scales == () and ask.marker == ""
-        for (answer,) in super().answer(prompts, images, ask, wanted):
-            text = self.texts[ask.seed(answer.index) % len(self.texts)]
-            yield [replace(answer, text=f" {text} ")]
+        return f" {texts[ask.seed(place) % len(texts)]} "
 
-
-def policy(*, texts=WORDS):
-    engine = Seeded(texts)
+    engine = Scripted(write=write)
     return Judge("scripted", template=TEMPLATES["prometheus-vision"], engine=engine)
 
 
@@ -47,7 +37,7 @@ def test_candidates_are_the_published_draws_by_seed_question_and_number_alone(
     assert preference.DRAWS == {"samples": 5, "temperature": 0.7, "top_p": 0.9}
     asked = questions(6, true_scores=[1.0, 5.0])
     rows = preference.draw(policy(), asked, progress=False, out=tmp_path / "run")
-    again = preference.draw(policy(texts=("x",)), asked, progress=False, out=tmp_path / "run")
+    again = preference.draw(policy("x"), asked, progress=False, out=tmp_path / "run")
     assert rows == again, "nothing is asked twice"
     for row in rows:
         assert sum(row["times"]) == 5 and len(set(row["responses"])) == len(row["responses"])
@@ -59,11 +49,11 @@ def test_candidates_are_the_published_draws_by_seed_question_and_number_alone(
 
 
 def test_blank_answers_fail_with_a_reason_and_make_no_candidate(capsys):
-    answers = respond(policy(texts=("", "something")), questions(8), **DRAWS)
+    answers = respond(policy("", "something"), questions(8), **DRAWS)
     blank = answers["response"].isna()
     assert 0 < blank.sum() < 32 and set(answers["failure"].dropna()) == {"the answer is blank"}
     assert f"{blank.sum()} x the answer is blank" in capsys.readouterr().err
-    rows = preference.draw(policy(texts=("", "something")), questions(8), **DRAWS)
+    rows = preference.draw(policy("", "something"), questions(8), **DRAWS)
     assert all(row["responses"] in (["something"], []) for row in rows)
     with pytest.raises(ValueError, match="none of 8 questions has two distinct responses"):
         preference.reward(None, rows)

@@ -16,29 +16,29 @@ def unchanged(monkeypatch):
     monkeypatch.setattr(families, "FAMILIES", dict(families.FAMILIES))
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("kaist-ai/prometheus-vision-7b-v1.0", "prometheus-vision"),
-        ("openai:LMMS-Lab/LLaVA-Critic-7B", "llava-critic"),
-        ("./prometheus-7b-v1.0/", "prometheus"),
-        ("lmms-lab/LLaVA-Critic-R1-7B", "llava-critic-r1"),
-        ("me/llava-critic-r1-7b-plus-mimo-awq", "llava-critic-r1"),
-        ("CodeGoat24/UnifiedReward-7b", "unified-reward"),
-        ("CodeGoat24/UnifiedReward-qwen-7b", "unified-reward-qwen"),
-        ("CodeGoat24/UnifiedReward-Think-7b", "unified-reward-think"),
-        ("CodeGoat24/UnifiedReward-Think-qwen-7b", "unified-reward-think-qwen"),
-        ("CodeGoat24/UnifiedReward-Think-qwen3vl-8b", "unified-reward-think-qwen3vl"),
-        ("yifanzhang114/R1-Reward", "r1-reward"),
-        ("Skywork/Skywork-VL-Reward-7B", "skywork-vl-reward"),
-        ("prometheus/some-judge", None),
-        ("llava-hf/llava-1.5-7b-hf", None),
-        ("llava-hf/llava-onevision-qwen2-7b-ov-hf", None),
-    ],
-)
-def test_found_by_name(name, expected):
-    family = find(name)
-    assert (family.name if family else None) == expected
+NAMES = """
+name => expected
+kaist-ai/prometheus-vision-7b-v1.0 => prometheus-vision
+openai:LMMS-Lab/LLaVA-Critic-7B => llava-critic
+./prometheus-7b-v1.0/ => prometheus
+lmms-lab/LLaVA-Critic-R1-7B => llava-critic-r1
+me/llava-critic-r1-7b-plus-mimo-awq => llava-critic-r1
+CodeGoat24/UnifiedReward-7b => unified-reward
+CodeGoat24/UnifiedReward-qwen-7b => unified-reward-qwen
+CodeGoat24/UnifiedReward-Think-7b => unified-reward-think
+CodeGoat24/UnifiedReward-Think-qwen-7b => unified-reward-think-qwen
+CodeGoat24/UnifiedReward-Think-qwen3vl-8b => unified-reward-think-qwen3vl
+yifanzhang114/R1-Reward => r1-reward
+Skywork/Skywork-VL-Reward-7B => skywork-vl-reward
+prometheus/some-judge => None
+llava-hf/llava-1.5-7b-hf => None
+llava-hf/llava-onevision-qwen2-7b-ov-hf => None"""
+
+
+@pytest.mark.parametrize("row", NAMES.split("\n")[1:])
+def test_found_by_name(row):
+    name, _, expected = row.partition(" => ")
+    assert find(name) is families.FAMILIES.get(expected)
 
 
 def test_a_folder_may_name_its_family_itself(tmp_path):

@@ -48,6 +48,7 @@ Good. [RESULT] 4 [RESULT] 2 => two verdicts
 So the overall score is 4.\n[RESULT] 2 => two verdicts
 The answer is mostly right. So the overall score is 4.\n[RESULT] 4 => 4
 Good. [RESULT] 4. It names 3 things. => more than a verdict on its line
+Good. [RESULT] Response 2 => more than a verdict on its line
 It can't be seen. [RESULT] N/A => abstain
 x [RESULT] **cannot judge** => abstain
 [RESULT] 4 ... [RESULT] N/A => -
@@ -169,6 +170,7 @@ I think Answer 2 is better maybe => no verdict marker
 'Answer 1 is better' or 'Answer 2 is better.' => no verdict marker
 Answer 1 is better.\nAnswer 2 is better. => two verdicts
 --- vl-rewardbench
+### Overall Judgment\nBy the criteria above, Answer 1 is superior.\n\n**Overall Judgment: Answer 1 is superior.** => a
 Compare.\n**Overall Judgment:** Answer 2 is slightly better. => b
 Overall Judgment: Answer 1 is not better. => more than a verdict on its line
 Overall Judgment: Answer 1 is better in style, Answer 2 in facts. => -
@@ -289,7 +291,6 @@ def test_a_number_is_read_in_any_dress_and_only_alone(format):
 def test_every_format_has_answers_and_fits_its_templates():
     assert {format for format, *_ in CASES} == FORMATS.keys()
     for template in TEMPLATES.values():
-        assert template.gives in ("value", FORMATS[template.format].gives)
         assert template.scale is None or FORMATS[template.format].scale in (None, template.scale)
 
 
@@ -372,9 +373,9 @@ FLOODS = ["9", "*", "(", " ", "[RESULT] A ", "The better response: [", "[[A", "<
 def test_floods_take_linear_time(format):
     start = time.process_time()
     for unit in FLOODS:  # a quadratic pattern would take minutes
-        text = unit * (60_000 // len(unit))
+        text = unit * (20_000 // len(unit))
         verdict = parse(text, scores=SCALE, format=format)
         assert (verdict.failure is None) == (
             verdict.choice is not None or not math.isnan(verdict.score)
         )
-    assert time.process_time() - start < 20
+    assert time.process_time() - start < 7

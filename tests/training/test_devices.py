@@ -23,6 +23,7 @@ from training_cases import (
 
 import vjudge as vj
 from conftest import make_rows
+from samples import lines
 from vjudge.training import fine_tune, finetune
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing was learned")
@@ -32,13 +33,12 @@ GRADED = STEPS | dict(evaluate_every=2)
 
 def write_rows(folder, name, n):
     """Rows in a file, with an image file each."""
-    lines = []
-    for number, row in enumerate(rows_with_feedback(n)):
+    rows = rows_with_feedback(n)
+    for number, row in enumerate(rows):
         image = folder / f"{name}-{number}.jpg"
         Image.effect_noise((40, 36), 40 + number).convert("RGB").save(image)
         row |= {"images": [image.name], "instruction": f"{name}? {row['instruction']}"}
-        lines.append(json.dumps(row) + "\n")
-    (folder / f"{name}.jsonl").write_text("".join(lines))
+    lines(folder / f"{name}.jsonl", *rows)
 
 
 def two_processes(judge, folder):

@@ -389,7 +389,7 @@ class _Stages:
                 own = {"id": f"{case['id']}-s{score}", "gold": float(score), "images": images}
                 tasks.append((case | own, given | {"score": score}))
         kept = self.ask("response", tasks, self.read_response)
-        n_kept = Counter(_case_of(row) for row in kept)
+        n_kept = Counter(map(_case_of, kept))
         return [row for row in kept if n_kept[_case_of(row)] == self.n_levels]
 
     def read_response(self, row: Row, given: Row, answer: Row) -> Row:
@@ -468,7 +468,12 @@ class _Stages:
 
 def _record(answer: Answer, _: Question) -> Row:
     """What is kept of an answer."""
-    return {name: getattr(answer, name) for name in ("text", "failure", "finish", "transient")}
+    return {
+        "text": answer.text,
+        "failure": answer.failure,
+        "finish": answer.finish,
+        "transient": answer.transient,
+    }
 
 
 def task_text(stage: str, given: Mapping, *, note: str = "") -> str:

@@ -252,7 +252,9 @@ def check_feedback(text: str, score: int) -> str:
         Fault: another score or markup is in it, or it opens with its score.
     """
     text = text.strip()
-    first, last = (_SENTENCES.split(text)[place] for place in (0, -1))
+    sentences = _SENTENCES.split(text)
+    first = sentences[0]
+    last = sentences[-1]
     closing = _VERDICT.fullmatch(last)
     if closing and (closing["so"] or closing["overall"]):
         if _value(closing) != score:

@@ -86,14 +86,15 @@ def adapter_of(columns: Iterable[str], names: Sequence[str], schema: str | None)
         CollectionError: no set is called that.
     """
     if schema:
-        known = []
-        for one in ADAPTERS:
-            known.append(one.name)
-            if spelled(one.name) == spelled(schema):
-                return one
-        raise CollectionError(f"schema={schema!r}: use one of {', '.join(known)}")
-    fitting = [one for one in ADAPTERS if set(one.columns).issubset(columns)]
-    alike = [one for one in fitting if one.columns == fitting[0].columns]
+        return _called(schema)
+    alike: list = []  # the first set whose columns are there, and others of the same columns
+    for one in ADAPTERS:
+        if alike and one.columns != alike[0].columns:
+            continue
+        if set(one.columns).issubset(columns):
+            alike.append(one)
+    if not alike:
+        return None
     said = " ".join(map(spelled, names))
     for one in alike:
         if spelled(one.name) in said:
@@ -102,7 +103,16 @@ def adapter_of(columns: Iterable[str], names: Sequence[str], schema: str | None)
         what = f"the columns are those of {alike[0].name} and {alike[1].name}"
         remedy = f"read as {alike[0].name}; pass schema={alike[1].name!r} for the other"
         warnings.warn(f"{what}, and no name says which: {remedy}", stacklevel=5)
-    return alike[0] if alike else None
+    return alike[0]
+
+
+def _called(schema: str) -> Adapter:
+    known = []
+    for one in ADAPTERS:
+        known.append(one.name)
+        if spelled(one.name) == spelled(schema):
+            return one
+    raise CollectionError(f"schema={schema!r}: use one of {', '.join(known)}")
 
 
 # -- Prometheus-Vision, Prometheus and Prometheus 2: the `orig_*` columns; conversations
@@ -192,8 +202,12 @@ def llava_bench_rows(tables: Iterable) -> list:
     reads in the picture's place: the captions, and of COCO the boxes too.
     """
     questions, answers, captions = tables
-    answer_of = {line["question_id"]: line["text"] for line in answers}
-    picture_of = {line["image"]: line for line in captions}
+    answer_of = {}
+    for line in answers:
+        answer_of[line["question_id"]] = line["text"]
+    picture_of = {}
+    for line in captions:
+        picture_of[line["image"]] = line
     rows = []
     for line in questions:
         picture = picture_of[line["image"]]

@@ -53,7 +53,7 @@ def validate(
     unnamed: list = []
     ids: set = set()
     pictured = sees_images
-    for index, (row, faults) in enumerate(rows.reads()):
+    for index, (row, faults) in enumerate(rows.reads(range(len(rows)))):
         id = id_of(row)
         if not faults:
             pair = "response_a" in row if pairs is None else pairs

@@ -23,7 +23,9 @@ def parts_of(path: Path) -> dict:
     """What a file or a folder holds, by split; "" is the name of what has none."""
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
         saved = datasets.load_from_disk(str(path))
-        return saved if isinstance(saved, dict) else {"": saved}
+        if isinstance(saved, dict):
+            return saved
+        return {"": saved}
     if path.is_file():
         return {"": path}
     for adapter in ADAPTERS:
@@ -60,7 +62,9 @@ def rows_of_file(path: Path) -> Any:
     try:
         if suffix == ".parquet":
             return datasets.Dataset(pq.read_table(path))
-        return _csv_rows(path) if suffix in (".csv", ".tsv") else _json_rows(path)
+        if suffix in (".csv", ".tsv"):
+            return _csv_rows(path)
+        return _json_rows(path)
     except (ValueError, csv.Error, RecursionError) as error:
         what = f"{str(path)!r} is not a sound {suffix[1:]} file in UTF-8 ({error}); repair it"
         raise CollectionError(what) from error

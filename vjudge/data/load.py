@@ -76,7 +76,7 @@ def check_pictures(items: Any) -> None:
         CollectionError: no column names a picture; it says which column looks like it.
     """
     rows = rows_of(items)
-    for row, _ in rows.reads():
+    for row, _ in rows.reads(range(len(rows))):
         if row.get("images") is not None:
             return
     raise CollectionError(
@@ -217,7 +217,9 @@ def _fetch(
     with suppress(Exception):  # of many kinds; where there is no copy here, the next call says why
         commit = huggingface_hub.HfApi().dataset_info(name, revision=revision).sha
     at = commit or revision
-    config = part if adapter.parts else None
+    config = None
+    if adapter.parts:
+        config = part
     try:
         rows = datasets.load_dataset(name, config, split=adapter.split, revision=at)
     except Exception as error:
@@ -249,7 +251,8 @@ def _collect(
             return rows
     source = rows_of(rows)
     adapter = adapter or adapter_of(source.columns, names, schema)
-    readings = _read(itertools.islice(source.as_given(), limit), adapter, folder)
+    given = source.as_given(range(len(source))[:limit])
+    readings = _read(given, adapter, folder)
 
     # 1) the bad rows of one's own collection are refused, those of a published set keep the reason
     table: list = []
@@ -346,7 +349,10 @@ def _dataset(table: list) -> datasets.Dataset:
 
 def _described(items: datasets.Dataset, adapter: Adapter, table: list) -> datasets.Dataset:
     """A published set with its name, and a warning that counts its unreadable rows."""
-    reasons = Counter(cells["fault"] for cells in table if cells.get("fault"))
+    reasons = Counter[str]()
+    for cells in table:
+        if cells.get("fault"):
+            reasons[cells["fault"]] += 1
     if reasons:
         listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.items())
         what = f"{reasons.total()} of {len(table)} rows could not be read"

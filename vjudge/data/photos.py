@@ -28,7 +28,9 @@ def file_of(photo: dict[str, str]) -> Path:
         ImageError: it is absent, or another than the texts were written about.
     """
     spec = util.find_spec(photo["module"])
-    folder = Path(spec.origin).parent if spec and spec.origin else Path()
+    folder = Path()
+    if spec and spec.origin:
+        folder = Path(spec.origin).parent
     file = folder / photo["path"]
     remedy = "pip install scikit-image scikit-learn (0.26 and 1.9 were used)"
     if not file.is_file():

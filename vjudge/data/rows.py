@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -264,7 +263,10 @@ class Rows(Sequence):
             source = with_image(source).with_format("arrow")
             names = source.column_names
         else:
-            names = itertools.chain.from_iterable(row for row in source if isinstance(row, Mapping))
+            names = []
+            for row in source:
+                if isinstance(row, Mapping):
+                    names += row
         self._source = source
         self.columns = tuple(dict.fromkeys(map(str, names)))
 
@@ -273,28 +275,29 @@ class Rows(Sequence):
 
     def __getitem__(self, index: Any) -> Any:
         place = range(len(self))[index]
-        return next(self._sound(place, place + 1))
+        return next(self._sound(range(place, place + 1)))
 
     def __iter__(self) -> Iterator:
-        return self._sound()
+        return self._sound(range(len(self)))
 
-    def as_given(self, start: int = 0, stop: int | None = None) -> Iterator:
+    def as_given(self, places: range) -> Iterator:
         """The rows as they were given, a block of a data set at a time."""
-        stop = len(self) if stop is None else stop
-        for first in range(start, stop, BLOCK):
-            block = self._source[first : min(first + BLOCK, stop)]
-            yield from block if isinstance(block, list) else block.to_pylist()
+        for first in places[::BLOCK]:
+            block = self._source[first : min(first + BLOCK, places.stop)]
+            if not isinstance(block, list):
+                block = block.to_pylist()
+            yield from block
 
-    def reads(self, start: int = 0, stop: int | None = None) -> Iterator[Reading]:
-        """Every row and its faults, as `canonical_row` gives them."""
-        for index, row in enumerate(self.as_given(start, stop), start):
+    def reads(self, places: range) -> Iterator[Reading]:
+        """Rows and their faults, as `canonical_row` gives them."""
+        for index, row in zip(places, self.as_given(places), strict=True):
             cells, faults = canonical_row(row)
             if "id" not in self.columns:
                 cells = {"id": str(index)} | cells
             yield cells, faults
 
-    def _sound(self, start: int = 0, stop: int | None = None) -> Iterator:
-        for index, (row, faults) in enumerate(self.reads(start, stop), start):
+    def _sound(self, places: range) -> Iterator:
+        for index, (row, faults) in zip(places, self.reads(places), strict=True):
             if faults:
                 problems = problems_of(index, id_of(row), faults)
                 raise CollectionError.of_rows(problems, len(self))

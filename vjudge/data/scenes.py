@@ -15,6 +15,7 @@ import io
 import json
 import math
 from importlib import resources
+from itertools import chain
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -87,7 +88,7 @@ class Scene(NamedTuple):
 
     def shows(self, aspect: str, key: str) -> str:
         """What the picture shows at a claim's key, a place or a word for things."""
-        number = sum(key in thing for thing in self.things)
+        number = list(chain(*self.things)).count(key)
         if aspect == "count":
             return NUMBERS[number]
         if aspect == "presence":
@@ -154,8 +155,12 @@ def _arrange(
             return []
         shape, colour, place = options[rng.integers(len(options))]
         combinations.append((shapes.pop(shape), colours.pop(colour), places.pop(place)))
-    own = sum(_SPLIT_OF[combination] == split for combination in combinations)
-    return combinations if 2 * own >= len(combinations) else []
+    own = 0
+    for combination in combinations:
+        own += int(_SPLIT_OF[combination] == split)
+    if 2 * own < len(combinations):
+        return []
+    return combinations
 
 
 def draw(scene: Scene) -> Image.Image:
@@ -380,7 +385,9 @@ def rows(
     if split not in N_IMAGES:
         raise ValueError(f"scenes has no split {split!r}; take one of {', '.join(SPLITS)}")
     per_image = CASES_PER_IMAGE * (N_CLAIMS + 1)
-    n_rows = N_IMAGES[split] * per_image if limit is None else limit
+    n_rows = limit
+    if n_rows is None:
+        n_rows = N_IMAGES[split] * per_image
     made: list = []
     for index in range(math.ceil(n_rows / per_image)):
         scene, new = rows_of(split, index, seed)

@@ -20,20 +20,27 @@ from vjudge.records import IMAGE_COLUMNS, is_missing
 
 _TEXT = datasets.Value("string")
 _FLOAT = datasets.Value("float64")
-_TEXTS = datasets.Sequence(_TEXT)
-_FLOATS = datasets.Sequence(_FLOAT)
-_QUESTION = {"id": _TEXT, "images": datasets.Sequence(datasets.Image()), "instruction": _TEXT}
-_RUBRIC = {"reference_answer": _TEXT, "criteria": _TEXT, "descriptions": _TEXTS}
-_SCORES = {"gold": _FLOAT, "feedback": _TEXT, "human_scores": _FLOATS}
-_PREFERENCE = {"preference": _TEXT, "feedback": _TEXT, "group": _TEXT}
-FEATURES = datasets.Features({**_QUESTION, "response": _TEXT, **_RUBRIC, **_SCORES, "group": _TEXT})
+_TYPES = {  # of a column that is no text
+    "images": datasets.Sequence(datasets.Image()),
+    "descriptions": datasets.Sequence(_TEXT),
+    "responses": datasets.Sequence(_TEXT),
+    "gold": _FLOAT,
+    "human_scores": datasets.Sequence(_FLOAT),
+    "ranks": datasets.Sequence(_FLOAT),
+}
+
+
+def _features(own: str) -> datasets.Features:
+    """The columns of a kind of row with their types: those of every kind, then its own."""
+    names = f"id images instruction {own} group".split()
+    return datasets.Features({name: _TYPES.get(name, _TEXT) for name in names})
+
+
+_RUBRIC = "reference_answer criteria descriptions"
+FEATURES = _features(f"response {_RUBRIC} gold feedback human_scores")
 """The canonical columns of items with their types. An image decodes when its row is read."""
-PAIR_FEATURES = datasets.Features(
-    {**_QUESTION, "response_a": _TEXT, "response_b": _TEXT, **_RUBRIC, **_PREFERENCE}
-)
-CANDIDATE_FEATURES = datasets.Features(
-    {**_QUESTION, "responses": _TEXTS, **_RUBRIC, "ranks": _FLOATS, "group": _TEXT}
-)
+PAIR_FEATURES = _features(f"response_a response_b {_RUBRIC} preference feedback")
+CANDIDATE_FEATURES = _features(f"responses {_RUBRIC} ranks")
 
 SHOWN = 10  # problems in an error's message
 Row = Mapping
@@ -99,13 +106,20 @@ def features_of(columns: Iterable[str]) -> datasets.Features:
     names = set(columns)
     if names & {"response_a", "response_b"}:
         return PAIR_FEATURES
-    return CANDIDATE_FEATURES if "responses" in names else FEATURES
+    if "responses" in names:
+        return CANDIDATE_FEATURES
+    return FEATURES
 
 
 @functools.lru_cache(maxsize=1024)
 def columns_of(names: tuple) -> dict[Any, str]:
     """The canonical name of each of a row's columns; several may hold pictures, in any case."""
-    return {name: "images" if spelled(name) in IMAGE_COLUMNS else str(name) for name in names}
+    columns = {}
+    for name in names:
+        columns[name] = str(name)
+        if spelled(name) in IMAGE_COLUMNS:
+            columns[name] = "images"
+    return columns
 
 
 def id_of(row: Any) -> str | None:

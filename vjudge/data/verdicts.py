@@ -8,7 +8,6 @@ of it, into `assets/verdicts.json`.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import re
@@ -26,7 +25,7 @@ _FACTS = resources.files("vjudge").joinpath("assets", "verdicts.json").read_text
 SOURCES: dict = json.loads(_FACTS)
 """The sets by name: files ("owner/name@commit" -> path -> SHA-256), licence, citation, traps."""
 
-Files = Mapping[str, io.BytesIO]  # by path
+Files = Mapping[str, Path]
 
 
 def load_verdicts(name: str) -> pd.DataFrame:
@@ -59,20 +58,20 @@ def load_verdicts(name: str) -> pd.DataFrame:
     files = {}
     for repository, paths in repositories.items():
         for path, digest in paths.items():
-            files[path] = _read(repository, path, digest)
+            files[path] = _file(repository, path, digest)
     frame = READERS[name](files)
     source = ", ".join(sorted(repositories))
     frame.attrs |= {"name": name, "source": source, **facts}
     return frame
 
 
-def _read(repository: str, path: str, digest: str) -> io.BytesIO:
+def _file(repository: str, path: str, digest: str) -> Path:
     """A file of the cache, fetched where it is not there as it was checked."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     place = cache / "vjudge" / "verdicts" / repository / path
     content = place.read_bytes() if place.is_file() else b""
     if hashlib.sha256(content).hexdigest() == digest:
-        return io.BytesIO(content)
+        return place
     url = f"{MIRROR}/{repository.replace('@', '/')}/{path}"
     try:
         with urlopen(url, timeout=30) as reply:
@@ -86,7 +85,7 @@ def _read(repository: str, path: str, digest: str) -> io.BytesIO:
         ) from error
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(content)
-    return io.BytesIO(content)
+    return place
 
 
 def _mllm_judge(files: Files) -> pd.DataFrame:

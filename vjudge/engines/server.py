@@ -301,7 +301,7 @@ class ServerCall:
         if self.engine.conversation is not None:  # which writes this blank itself
             begun = begun.removeprefix(self.engine.conversation.reply)
         after = {}
-        for stem, text in served.behind.items():
+        for stem, text in reversed(served.behind.items()):  # the shortest prompt last: it counts
             tokens = served.scale.steps[stem]
             body = messages(prompt, uris, begun + text) | self.sent
             body |= {
@@ -341,8 +341,10 @@ class ServerCall:
                 raise ValueError("no log-probabilities")
         except (Rejected, LookupError, TypeError, ValueError) as error:
             return replace(answer, unclosed=f"the server gave no verdict to close it with: {error}")
-        closed = max(sorted(scores), key=scores.__getitem__)  # the lowest of equals
-        return replace(answer, closed=closed, score_logprobs=scores)
+        # the lowest of equals
+        return replace(
+            answer, closed=max(sorted(scores), key=scores.__getitem__), score_logprobs=scores
+        )
 
     async def _by_schema(
         self,

@@ -50,13 +50,14 @@ def forest(
     """
     names = [name for name in (panel, rows, by) if name is not None]
     table = need(table, *BOUNDS, names=names)
-    table["kind"] = table.get(by, "")
-    table["panel"] = table.get(panel, label)
+    table = table.assign(
+        name=table[rows], kind=table.get(by, ""), panel=table.get(panel, label)
+    )  # at once: any of the three may be a column of the table
     # 1) the height of each line: the lines of a name stand together
     apart = np.where(shared, "", table["panel"])
-    table["place"] = table[rows].groupby(apart).transform(lambda names: pd.factorize(names)[0])
-    within = table.groupby(["panel", rows]).cumcount()
-    table["y"] = within + table["place"] * (within.max() + 1.4)
+    places = table["name"].groupby(apart).transform(lambda names: pd.factorize(names)[0])
+    within = table.groupby(["panel", "name"]).cumcount()
+    table["y"] = within + places * (within.max() + 1.4)
     parts = dict(list(table.groupby("panel", sort=False)))
     heights = [part["y"].max() + 1.4 for part in parts.values()]
     kinds = looks(table["kind"].unique())
@@ -71,7 +72,7 @@ def forest(
         for ax, part in panels:
             _lines(ax, part, kinds)
             whole = table if shared else part
-            ticks = whole.groupby(rows, sort=False)["y"].mean()
+            ticks = whole.groupby("name", sort=False)["y"].mean()
             ax.set_ylim(whole["y"].max() + 0.7, -0.7)
             lines = 1 if shared else 2
             ax.set_yticks(ticks, paper.fold(ticks.index, 0.36 * paper.inches, lines))

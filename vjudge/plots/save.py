@@ -17,6 +17,7 @@ from vjudge.records import is_missing
 FORMULA = re.compile(r"\s*[=+@＝＋－＠-]|[\t\r\n]")  # a spreadsheet runs a text that begins so
 TWO_COLUMNS = ("acl", "icml", "cvpr", "aaai")  # venues where `table*` spans the page
 NARROW = 5  # columns of a table that one of two columns holds
+PREAMBLE = "% in the preamble: \\usepackage{booktabs,adjustbox}\n"
 ADJUSTED = "\\begin{adjustbox}{max width=\\linewidth}\n"
 
 
@@ -109,7 +110,7 @@ def save_table(
     )
     text = text.replace(r"\begin{tabular}", ADJUSTED + r"\begin{tabular}")
     text = text.replace(r"\end{tabular}", "\\end{tabular}\n\\end{adjustbox}")
-    paths["tex"].write_text(text, encoding="utf-8")
+    paths["tex"].write_text(PREAMBLE + text, encoding="utf-8")
     return paths
 
 

@@ -32,7 +32,7 @@ def levels(*columns: pd.Series, scale: Sequence[int] | None = None) -> np.ndarra
     if scale is None and numbers.between(0, 1).all():
         ends = [0, 1]
     ticks = MaxNLocator(10, steps=[1, 2, 5, 10], integer=max(ends) > 1)
-    return ticks.tick_values(min(ends), max(ends))
+    return np.array(ticks.tick_values(min(ends), max(ends)))
 
 
 def nearest(values: pd.Series, where: np.ndarray) -> pd.Series:

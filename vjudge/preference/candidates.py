@@ -11,14 +11,14 @@ from typing import Any
 import pandas as pd
 
 from vjudge.asking import Options, Question
-from vjudge.comparing import check_rows
 from vjudge.data import check_pictures, rows_of
 from vjudge.engines.engine import Answer, say
 from vjudge.grading import collect
 from vjudge.images import Pictures
 from vjudge.judge import Judge
+from vjudge.preference.rewards import check_texts
 from vjudge.prompts import Prompt
-from vjudge.records import text_of, unit_of
+from vjudge.records import unit_of
 
 DRAWS = {"samples": 5, "temperature": 0.7, "top_p": 0.9}
 """How `draw` draws by default.
@@ -81,13 +81,12 @@ def respond(
     options = Options(samples=samples, seed=seed, batch_size=batch_size, **decoding)
     ask = replace(options, unread="missing").ask(policy.template, None)
     rows = rows_of(questions)
-    sound = [text_of(row, "instruction") is not None for row in rows]
-    check_rows(rows, "instruction", sound, "is missing or blank", "fill it in or leave the row out")
+    check_texts(rows, "instruction", "fill it in or leave the row out")
     if policy.template.sees_images:
         check_pictures(rows)
 
     # 2) each asked as often as samples say
-    asked, images = _asked(policy, rows, samples)
+    asked, images, groups = _asked(policy, rows, samples)
     note = {"policy": policy.name, "conversation": policy.template.conversation.name, "note": {}}
     answers = collect(
         policy.engine,
@@ -101,21 +100,22 @@ def respond(
     )
 
     # 3) the table
-    groups = [unit_of(rows[question.row]) for question in asked]
     return _table(answers, policy.name, groups)
 
 
 def _asked(policy: Judge, rows: Any, samples: int) -> tuple:
-    """Each row's question as often as it is drawn, and its images."""
-    asked = []
+    """Each row's question as often as it is drawn, its images and its group."""
+    asked: list = []
     images: list = []
+    groups: list = []
     pictures = Pictures()
     for place, row in enumerate(rows):
         prompt = prompt_of(policy, row)
         asked += [Question(place, str(row["id"]), prompt, sample) for sample in range(samples)]
         shown = row.get("images") or ()
         images += [list(map(pictures, shown[: prompt.n_images]))] * samples
-    return asked, images
+        groups += [unit_of(row)] * samples
+    return asked, images, groups
 
 
 def _table(answers: Any, policy: str, groups: list) -> pd.DataFrame:

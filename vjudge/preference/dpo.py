@@ -200,24 +200,29 @@ class Trainer(weights.OwnCheckpoints, trl.DPOTrainer):
 def _check_lengths(coder: Coder, rows: Sequence, max_length: int) -> None:
     """Refuse all pairs that are longer than allowed."""
     lengths = []
+    sound = []
     for row in rows:
         prompt, responses = encode(coder, row)
         lengths.append(len(prompt) + max(map(len, responses)))
-    sound = [length <= max_length for length in lengths]
+        sound.append(lengths[-1] <= max_length)
     remedy = f"raise it, to {max(lengths)} for all, or leave the pair out"
     check_rows(rows, "length", sound, f"exceeds max_length={max_length}", remedy)
 
 
 def batch_of(coder: Coder, rows: Sequence) -> dict:
     """Pairs, chosen responses first, as the tokens and pixels that the policy answers with."""
-    encoded = [encode(coder, row) for row in rows]
+    encoded = []
+    images = []
+    for row in rows:
+        encoded.append(encode(coder, row))
+        images.append(images_of(coder, row))
     ids = []
     completions = []
     for side in (0, 1):
         for prompt, responses in encoded:
             ids.append(prompt + responses[side])
             completions.append([0] * len(prompt) + [1] * len(responses[side]))
-    batch = coder.batch(ids, [images_of(coder, row) for row in rows] * 2)
+    batch = coder.batch(ids, images * 2)
     batch["completion_mask"], _ = left_padded(completions, 0, CPU)
     return batch
 

@@ -84,16 +84,20 @@ def _listed(rows: Sequence) -> pd.DataFrame:
 
 def _by_pairs(table: pd.DataFrame, run: pd.DataFrame) -> np.ndarray:
     """The published reward, from the verdicts of every two candidates in each order."""
-    asked = [name for name in ("verdict_ab", "verdict_ba") if name in run]
-    verdicts = iter(run[asked].to_numpy())
+    verdicts = run.filter(["verdict_ab", "verdict_ba"])
+    points = iter(verdicts.map(_points_of).sum(axis=1, skipna=False))
     times = table["times"].to_numpy()
     rewards = np.zeros(len(table))
     for places in table.groupby("id", sort=False).indices.values():
         for first, second in combinations(places, 2):
-            points = sum(POINTS.get(verdict, NAN) for verdict in next(verdicts))
-            rewards[first] += times[second] * points
-            rewards[second] -= times[first] * points
+            gained = next(points)
+            rewards[first] += times[second] * gained
+            rewards[second] -= times[first] * gained
     return rewards
+
+
+def _points_of(verdict: Any) -> float:
+    return POINTS.get(verdict, NAN)
 
 
 def make_pairs(
@@ -119,7 +123,9 @@ def make_pairs(
         counts questions, without_pair (questions) and `left_out`: reason -> number of questions,
         responses or pairs, as the reason's first word says.
     """
-    questions = {str(row["id"]): row for row in rows_of(candidates)}
+    questions = {}
+    for row in rows_of(candidates):
+        questions[str(row["id"])] = row
     left_out = Counter[str]()
     pairs = []
     left_out[FEWER] = len(questions) - rewards["id"].nunique()
@@ -223,6 +229,12 @@ def _best_of_each(worth: np.ndarray) -> list:
     return means
 
 
+def check_texts(rows: Any, name: str, remedy: str) -> None:
+    """Refuse all rows in which a text is missing."""
+    sound = [text_of(row, name) is not None for row in rows]
+    check_rows(rows, name, sound, "is missing or blank", remedy)
+
+
 def checked(pairs: Any) -> list:
     """Pairs as rows; CollectionError where there are none, or names each one without a text."""
     rows = rows_of(pairs)
@@ -231,6 +243,5 @@ def checked(pairs: Any) -> list:
         raise CollectionError(what)
     check_pictures(rows)
     for name in ("instruction", "chosen", "rejected"):
-        sound = [text_of(row, name) is not None for row in rows]
-        check_rows(rows, name, sound, "is missing or blank", "fill it in or leave the pair out")
+        check_texts(rows, name, "fill it in or leave the pair out")
     return [{**row, "images": list(row.get("images") or ())} for row in rows]

@@ -22,8 +22,8 @@ class Family:
     name: str
     template: Template  # how it scores one response
     pairs: Template | None = None  # how it compares two; None where it was never taught to
-    ids: Sequence = ()  # hub ids of its checkpoints
-    stems: Sequence = ()  # a folder or id whose name holds one of these belongs to it, too
+    # Hub ids, or parts of names: a folder or an id whose name holds one of these belongs to it.
+    ids: Sequence = ()
     # The decoding of its paper: `judge.grade(items, **judge.family.published)`; a comparison drops
     # "samples".
     published: Mapping = field(default_factory=dict)
@@ -86,7 +86,7 @@ def find(name_or_path: str | Path) -> Family | None:
     longest = ""  # "llava-critic-r1" goes before "llava-critic"
     found = None
     for family in FAMILIES.values():
-        for id in (*family.stems, *family.ids):
+        for id in family.ids:
             stem = id.lower().rpartition("/")[2]
             if stem in name and len(stem) > len(longest):
                 longest = stem
@@ -138,13 +138,9 @@ _GREEDY = {"temperature": 0.0, "max_new_tokens": 4096}
 register(
     "prometheus-vision",
     template="prometheus-vision",  # published for absolute grading alone
-    ids=[
-        "kaist-ai/prometheus-vision-7b-v1.0",
-        "kaist-ai/prometheus-vision-13b-v1.0",
-        "prometheus-eval/prometheus-vision-7b-v1.0",
-        "prometheus-eval/prometheus-vision-13b-v1.0",
-    ],
-    stems=["prometheus-vision"],
+    # kaist-ai/prometheus-vision-7b-v1.0, kaist-ai/prometheus-vision-13b-v1.0,
+    # prometheus-eval/prometheus-vision-7b-v1.0, prometheus-eval/prometheus-vision-13b-v1.0
+    ids=["prometheus-vision"],
     published=_SAMPLED,  # Source: kaistAI/prometheus-vision llava/eval/model_vqa.py
     # Lee et al., Prometheus-Vision, arXiv 2401.06591
 )
@@ -153,12 +149,8 @@ register(
 register(
     "prometheus",
     template="prometheus",  # absolute grading alone
-    ids=[
-        "kaist-ai/prometheus-7b-v1.0",
-        "kaist-ai/prometheus-13b-v1.0",
-        "prometheus-eval/prometheus-7b-v1.0",
-        "prometheus-eval/prometheus-13b-v1.0",
-    ],
+    # of kaist-ai and of prometheus-eval
+    ids=["prometheus-7b-v1.0", "prometheus-13b-v1.0"],
     # Source: prometheus-eval/prometheus evaluation/benchmark/run_absolute_scoring.py
     published={**_SAMPLED, "repetition_penalty": 1.03, "max_new_tokens": 256, "samples": 3},
     # Kim et al., Prometheus, arXiv 2310.08491
@@ -167,8 +159,8 @@ register(
     "prometheus-2",
     template="prometheus-2",
     pairs="prometheus-2-relative",
-    ids=["prometheus-eval/prometheus-7b-v2.0", "prometheus-eval/prometheus-8x7b-v2.0"],
-    stems=["prometheus-7b-v2", "prometheus-8x7b-v2", "prometheus-2"],
+    # prometheus-eval/prometheus-7b-v2.0, prometheus-eval/prometheus-8x7b-v2.0
+    ids=["prometheus-7b-v2", "prometheus-8x7b-v2", "prometheus-2"],
     # Source: prometheus-eval/prometheus-eval prometheus_eval/utils.py
     published={**_SAMPLED, "repetition_penalty": 1.03},
     # Kim et al., Prometheus 2, arXiv 2405.01535
@@ -177,8 +169,8 @@ register(
     "llava-critic",  # its paper's benchmarks have wordings of their own in TEMPLATES
     template="llava-critic",
     pairs="llava-critic-pair",
-    ids=["lmms-lab/llava-critic-7b", "lmms-lab/llava-critic-72b"],
-    stems=["llava-critic"],
+    # lmms-lab/llava-critic-7b, lmms-lab/llava-critic-72b
+    ids=["llava-critic"],
     published=_GREEDY,
     # Xiong et al., LLaVA-Critic, arXiv 2410.02712
 )
@@ -186,13 +178,9 @@ register(
     "llava-critic-r1",
     template="llava-critic-r1",
     pairs="llava-critic-r1-pair",
-    ids=[
-        "lmms-lab/LLaVA-Critic-R1-7B",
-        "lmms-lab/LLaVA-Critic-R1-7B-Plus-Qwen",
-        "lmms-lab/LLaVA-Critic-R1-7B-Plus-Mimo",
-        "lmms-lab/LLaVA-Critic-R1-7B-LLaMA32v",
-    ],
-    stems=["llava-critic-r1"],
+    # lmms-lab/LLaVA-Critic-R1-7B, lmms-lab/LLaVA-Critic-R1-7B-Plus-Qwen,
+    # lmms-lab/LLaVA-Critic-R1-7B-Plus-Mimo, lmms-lab/LLaVA-Critic-R1-7B-LLaMA32v
+    ids=["llava-critic-r1"],
     # Wang et al., LLaVA-Critic-R1, arXiv 2509.00676
 )
 # UnifiedReward on LLaVA-OneVision and on Qwen2.5-VL: the same words for pairs, in the checkpoint's
@@ -213,13 +201,9 @@ register(
     "unified-reward-qwen",
     template="unified-reward-qwen",
     pairs=replace(TEMPLATES["unified-reward-answers"], conversation=MESSAGES),
-    ids=[
-        "CodeGoat24/UnifiedReward-qwen-3b",
-        "CodeGoat24/UnifiedReward-qwen-7b",
-        "CodeGoat24/UnifiedReward-qwen-32b",
-        "CodeGoat24/UnifiedReward-qwen-72b",
-    ],
-    stems=["unifiedreward-qwen", "unifiedreward-2.0-qwen"],
+    # CodeGoat24/UnifiedReward-qwen-3b, CodeGoat24/UnifiedReward-qwen-7b,
+    # CodeGoat24/UnifiedReward-qwen-32b, CodeGoat24/UnifiedReward-qwen-72b
+    ids=["unifiedreward-qwen", "unifiedreward-2.0-qwen"],
     published={"max_new_tokens": 4096},  # the temperature is left to the checkpoint
     # Wang et al., UnifiedReward, arXiv 2503.05236
 )
@@ -236,8 +220,8 @@ register(
     "unified-reward-think-qwen",
     template="chat",
     pairs=replace(TEMPLATES["unified-reward-think"], conversation=MESSAGES),
-    ids=["CodeGoat24/UnifiedReward-Think-qwen-7b"],
-    stems=["unifiedreward-think-qwen"],
+    # CodeGoat24/UnifiedReward-Think-qwen-7b
+    ids=["unifiedreward-think-qwen"],
     published={"max_new_tokens": 4096},
     # Wang et al., UnifiedReward-Think, arXiv 2505.03318
 )
@@ -245,8 +229,8 @@ register(
     "unified-reward-think-qwen3vl",
     template="chat",
     pairs="unified-reward-think-qwen3vl",
-    ids=[f"CodeGoat24/UnifiedReward-Think-qwen3vl-{size}" for size in ("2b", "4b", "8b", "32b")],
-    stems=["unifiedreward-think-qwen3vl"],
+    # CodeGoat24/UnifiedReward-Think-qwen3vl-2b, -4b, -8b and -32b
+    ids=["unifiedreward-think-qwen3vl"],
     # Wang et al., UnifiedReward-Think, arXiv 2505.03318
 )
 register(
@@ -259,8 +243,8 @@ register(
 register(
     "skywork-vl-reward",  # a value for each response; two are compared by their values
     template="skywork-vl-reward",
-    ids=["Skywork/Skywork-VL-Reward-7B"],
-    stems=["skywork-vl-reward"],
+    # Skywork/Skywork-VL-Reward-7B
+    ids=["skywork-vl-reward"],
     # Wang et al., Skywork-VL Reward, arXiv 2505.07263
 )
 # Any chat model; and benchmarks' prompts for any chat model, with the benchmark's decoding.

@@ -54,6 +54,7 @@ class Reading(NamedTuple):
     end: int
     said: Said | str
     feedback: str | None = None  # that stands there, too
+    prose: bool = False  # of no value in the first words: a heading, say
 
 
 def parse(
@@ -148,7 +149,9 @@ def _read_marks(plain: str, rule: Format, scale: Sequence) -> list:
             behind = re.search(r"\]\][^\w<]*\w", hit["value"][: values.LONGEST])
             if mark.kind == "inside" and (behind or _DENIED.search(before)):
                 said = MORE
-            readings.append(Reading(hit.start(), hit.end(), said))
+            opening = " ".join(hit["value"][: values.LONGEST].split()[:3])
+            prose = said == MORE and not values.LOOKS_LIKE[rule.gives].search(opening)
+            readings.append(Reading(hit.start(), hit.end(), said, prose=prose))
     return sorted(readings, key=lambda reading: reading.start)
 
 
@@ -276,7 +279,8 @@ def _settle(plain: str, rule: Format, readings: Sequence) -> Said | str:
     if isinstance(last, str):
         return last
     for reading in readings:
-        if reading.said != NO_VALUE and reading.said[:2] != last[:2]:
+        silent = reading.prose or reading.said == NO_VALUE
+        if not silent and reading.said[:2] != last[:2]:
             return "two verdicts"
     if last.choice == "abstain":
         return last

@@ -84,6 +84,7 @@ _SCORE = re.compile(
     rf"(?P<value>{_NUMBER}){_UNIT}(?: ?{_OUT_OF}(?P<top>{_NUMBER}))?(?P<percent> ?%)?{_UNIT}"
     r"[.!,;: ]*"
 )
+_NAMED = re.compile(r"\b(?:answer|response|assistant|model|option|candidate) \d")  # no score
 _TEN = r"(?: ?(?:/|out of) ?10)?"
 _PAIR = re.compile(rf"({DIGITS}){_TEN} ?[ ,;|] ?({DIGITS}){_TEN} ?[.]?")
 _CHOICE = re.compile(
@@ -132,7 +133,7 @@ def score(line: str, scale: Sequence, *, halves: bool = False) -> Said | str:
     (4.0, 'more than a verdict on its line')
     """
     hit = _match(_SCORE, line)
-    if hit is None:
+    if hit is None or _NAMED.search(_bare(line)):
         return _no_value(line, "score")
     lowest = scale[0]
     highest = scale[-1]

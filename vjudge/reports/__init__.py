@@ -1,9 +1,8 @@
 """A judge's report card, and a paper's tables and figures from a wide table of scores.
 
-scores.py   `from_scores`, the tables and figures of a paper
-card.py     `report`, the card: claims, verdicts, sentences and figures
-sides.py    what was given: judges or their runs, with the truth of each item
-figures.py  the figures of both, with their captions and data
+scores.py  `from_scores`, the tables and figures of a paper
+card.py    `report`, the card: claims, verdicts, sentences and figures
+sides.py   what was given: judges or their runs, with the truth of each item
 """
 
 from vjudge.reports.card import Card, report

@@ -23,7 +23,7 @@ from vjudge.metrics.tables import CHOICES, groups_of, shares
 from vjudge.plots.save import sentences, write_csv
 from vjudge.plots.style import clean, short
 from vjudge.probes.runs import MissingInputError
-from vjudge.reports.figures import Figures
+from vjudge.reports.scores import Figures
 from vjudge.reports.sides import Side, by_name, side_of
 
 CLAIMS = {

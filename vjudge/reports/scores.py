@@ -8,16 +8,77 @@ from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from vjudge import metrics, plots, probes
 from vjudge.metrics.tables import scores as numbers
+from vjudge.plots.save import sentences
 from vjudge.plots.style import need
-from vjudge.reports.figures import Figures
 
+MOST_LEVELS = 11  # of a scale whose scores are calibrated one by one, not in bins
 OVERALL = "overall"
 NAMES = "heatmap forest matrix ranks multiples confusion scatter calibration length".split()
 TITLE = "Pearson correlation with people's scores"
 COMPARED = "Differences of Pearson correlations, a less b; p_holm: corrected by Holm"
+
+
+class Figures(dict[str, tuple[Figure, str, pd.DataFrame]]):
+    """By name a figure, its caption and what it was drawn from, as wide as the venue's page."""
+
+    def __init__(self, venue: str) -> None:
+        plots.width(venue, "full")  # an unknown venue is refused before anything is computed
+        self.venue = venue
+
+    def draw(self, name: str, plot: Any, rows: Any, caption: str, /, **options: Any) -> None:
+        """Draw rows, a frame or frames by judge, and keep the figure."""
+        figure = plot(rows, venue=self.venue, column="full", **options)
+        if isinstance(rows, dict):
+            rows = pd.concat(rows, names=["name", "row"]).reset_index()
+        self[name] = (figure, caption, rows)
+
+    def draw_scores(self, run: pd.DataFrame, truth: str) -> None:
+        """Draw confusion with the truth, and what each score means.
+
+        run: columns judge, score, gold, group, a row an item and judge.
+        """
+        text = f"Scores of each judge by {truth}; shade: share of a row"
+        self.draw(
+            "confusion",
+            plots.confusion,
+            run,
+            text,
+            truth_name=truth,
+        )
+        curves = {}
+        for name, rows in run.groupby("judge", sort=False):
+            bins = None if rows["score"].nunique() <= MOST_LEVELS else 10
+            curves[str(name)] = metrics.calibration_curve(
+                rows["score"],
+                rows["gold"],
+                bins=bins,
+                groups=rows["group"],
+            )
+        text = f"The truth ({truth}) at each score of a judge: means with 95% t intervals"
+        self.draw(
+            "calibration",
+            plots.calibration_curve,
+            curves,
+            text,
+            label=truth,
+        )
+
+    def save(self, folder: str | Path, about: str = "") -> dict[str, dict[str, Path]]:
+        """Write all figures; `about` is added to each caption. Returns the paths by name."""
+        files = {}
+        for name, (figure, caption, data) in self.items():
+            files[name] = plots.save_figure(
+                figure,
+                name,
+                caption=sentences(caption, about),
+                data=data,
+                folder=folder,
+            )
+        return files
 
 
 class ScoreAnalysis(SimpleNamespace):
@@ -126,24 +187,16 @@ def from_scores(
     if response is not None:
         slopes = _length(figures, run.join(frame[response].rename("response"), on="id"))
 
-    # 4) files
-    files: dict[str, Any] = {}
+    files = {}
     if out is not None:
+        text = f"{method}. {about}"
         files = figures.save(out, about)
-        where: dict[str, Any] = {"folder": out, "venue": venue}
-        files["correlations"] = plots.save_correlations(
+        files |= _tables(
             correlations,
-            "correlations",
-            caption=f"Correlations. {method}. {about}",
-            **where,
-        )
-    if out is not None and comparisons is not None:
-        pairs = comparisons.xs("pearson", level="statistic")
-        files["comparisons"] = plots.save_table(
-            pairs[["difference", "low", "high", "p", "p_holm", "n"]],
-            "comparisons",
-            caption=f"{COMPARED}. {about}",
-            **where,
+            comparisons,
+            text,
+            folder=out,
+            venue=venue,
         )
     drawn = {name: figure for name, (figure, *_) in figures.items()}
     return ScoreAnalysis(
@@ -224,6 +277,21 @@ def _agreement(figures: Figures, table: pd.DataFrame, text: str) -> None:
     if len(each) and len(own) > 1:
         text = "Ranks of judges by Pearson correlation"
         figures.draw("ranks", plots.rank_heatmap, each, text)
+
+
+def _tables(
+    correlations: pd.DataFrame, comparisons: pd.DataFrame | None, text: str, **where: Any
+) -> dict[str, dict[str, Path]]:
+    """Write the tables, with a text in their captions. Returns the paths by name."""
+    name = "correlations"
+    caption = f"Correlations. {text}"
+    files = {name: plots.save_correlations(correlations, name, caption=caption, **where)}
+    if comparisons is not None:
+        pairs = comparisons.xs("pearson", level="statistic")
+        pairs = pairs[["difference", "low", "high", "p", "p_holm", "n"]]
+        name = "comparisons"
+        files[name] = plots.save_table(pairs, name, caption=f"{COMPARED}. {text}", **where)
+    return files
 
 
 def _length(figures: Figures, run: pd.DataFrame) -> pd.DataFrame:

@@ -206,9 +206,8 @@ def write_checkpoint(
     """
     if state is None:
         state = network.state_dict()
-    tower = getattr(network.config, "vision_config", None)
     if network.config.model_type in ("llava", "llava_onevision"):
-        if tower is not None and tower.model_type in OLDER_TOWERS:
+        if network.config.vision_config.model_type in OLDER_TOWERS:
             state = tower_names(state)
     if dtype is not None:
         for name, tensor in state.items():
