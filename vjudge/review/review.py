@@ -212,7 +212,7 @@ class Review:
         for name, value in chosen.items():
             if name != "order":
                 passing &= self._passing(name, value)
-        self.listed: list[str] = ids[passing[ids]].tolist()
+        self.listed = ids[passing[ids]].tolist()
         self._position = 0
         return len(self.listed)
 
