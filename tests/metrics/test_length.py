@@ -81,3 +81,4 @@ def test_within_a_question_ties_equal_scipys() -> None:
 def test_lengths_are_words_and_a_character_of_a_spaceless_script_is_one() -> None:
     mixed = metrics.lengths(pd.Series(["one two three", "一只黑猫", "", None], index=list("pqrs")))
     assert mixed.tolist()[:3] == [3, 4, 0] and np.isnan(mixed["s"])
+    assert mixed.attrs["unit"] == "words"

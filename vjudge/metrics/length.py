@@ -24,7 +24,7 @@ def lengths(texts: Any) -> pd.Series:
             character of a script without spaces is one.
 
     Returns:
-        One length a text, with the index of a Series.
+        One length a text, with the index of a Series; `attrs["unit"]` is "words".
 
     Source: Unicode's blocks for the scripts; spaces as the bounds of words as in AlpacaEval's
     lengths.
@@ -35,7 +35,9 @@ def lengths(texts: Any) -> pd.Series:
     check_columns(texts=texts)
     counts = [math.nan if is_missing(text) else data.n_words(text) for text in texts]
     index = texts.index if isinstance(texts, pd.Series) else None
-    return pd.Series(counts, index=index, name="length", dtype=float)
+    series = pd.Series(counts, index=index, name="length", dtype=float)
+    series.attrs["unit"] = "words"
+    return series
 
 
 def length_test(
