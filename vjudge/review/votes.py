@@ -80,7 +80,7 @@ class VoteLog:
 
     def refresh(self) -> None:
         """Read all files again."""
-        self.lines = []
+        self.lines: list[Vote] = []
         self._current: dict[tuple[str, str, str], Vote] = {}  # by annotator, id and field
         seen = set()
         for path in sorted(self.folder.glob("*.jsonl")):
