@@ -13,6 +13,7 @@ Rating: [[4]]|Rating: [[[hidden]]]
 分数：4|分数：[hidden]
 Score (1-5): 4|Score (1-5): [hidden]
 I rated it as a four out of five.|I rated it as a [hidden].
+The likeness is high, hence an 8; it is not a perfect 10.|The likeness is high, hence an [hidden]; it is not a perfect [hidden].
 No execution of the edit (score1: 0).|No execution of the edit (score1: [hidden]).
 So the overall score is 4.\\n[RESULT] 4|So the overall score is [hidden].\\n[RESULT] [hidden]
 It names 4 of the 5 apples and 2 of 3 dogs.|It names 4 of the 5 apples and 2 of 3 dogs.

@@ -21,13 +21,18 @@ _OUT_OF = re.compile(
     re.IGNORECASE,
 )
 
+_A_NUMBER = re.compile(  # "hence an 8", "a perfect 10."
+    rf"(\b(?:an?|perfect) [*_]{{0,3}}){_NUMBER}"
+    r"(?=[*_]{0,3}(?:[.,;!)\n]|$| (?:for|because|since)\b))",
+    re.IGNORECASE,
+)
+
 
 def hide_scores(text: str) -> tuple[str, int]:
-    """Replace the number after a marker or a label, and "4/5" and its like, by "[hidden]".
+    """Replace the number after a marker or a label, "4/5", "an 8" and the like, by "[hidden]".
 
-    Not hidden: a score in other words ("I'd give it a 2", "four stars", "a perfect answer", "6 out
-    of 7"), one that stands alone on its line, and labels in other languages than English and
-    Chinese.
+    Not hidden: a score in other words ("four stars", "a perfect answer", "6 out of 7"), one that
+    stands alone on its line, and labels in other languages than English and Chinese.
 
     >>> hide_scores("The sign is misread, so the score is 2. It counts 4 of the 5 apples.")
     ('The sign is misread, so the score is [hidden]. It counts 4 of the 5 apples.', 1)
@@ -35,5 +40,6 @@ def hide_scores(text: str) -> tuple[str, int]:
     Returns the text, and at how many places something was hidden.
     """
     text, labelled = _LABELLED.subn(r"\1[hidden]", text)
-    text, others = _OUT_OF.subn("[hidden]", text)
-    return text, labelled + others
+    text, outs = _OUT_OF.subn("[hidden]", text)
+    text, plain = _A_NUMBER.subn(r"\1[hidden]", text)
+    return text, labelled + outs + plain
