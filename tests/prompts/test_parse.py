@@ -48,6 +48,7 @@ Good. [RESULT] 4 [RESULT] 2 => two verdicts
 So the overall score is 4.\n[RESULT] 2 => two verdicts
 The answer is mostly right. So the overall score is 4.\n[RESULT] 4 => 4
 Good. [RESULT] 4. It names 3 things. => more than a verdict on its line
+top square[RESULT] wrong. Four wrong. So the overall score is 1.\n[RESULT] 1 => 1
 Good. [RESULT] Response 2 => more than a verdict on its line
 It can't be seen. [RESULT] N/A => abstain
 x [RESULT] **cannot judge** => abstain

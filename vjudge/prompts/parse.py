@@ -149,7 +149,8 @@ def _read_marks(plain: str, rule: Format, scale: Sequence) -> list:
             behind = re.search(r"\]\][^\w<]*\w", hit["value"][: values.LONGEST])
             if mark.kind == "inside" and (behind or _DENIED.search(before)):
                 said = MORE
-            opening = " ".join(hit["value"][: values.LONGEST].split()[:3])
+            words = 1 if rule.gives == "score" else 3  # in which a value would stand
+            opening = " ".join(hit["value"][: values.LONGEST].split()[:words])
             prose = said == MORE and not values.LOOKS_LIKE[rule.gives].search(opening)
             readings.append(Reading(hit.start(), hit.end(), said, prose=prose))
     return sorted(readings, key=lambda reading: reading.start)
