@@ -29,13 +29,16 @@ INST = (
 )
 LAYERS = {"num_hidden_layers": 2, "initializer_range": 0.15}
 VISION = LAYERS | {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2}
+SMALL = VISION | {"image_size": 16, "patch_size": 4}
+SQUARE = {"height": 16, "width": 16}
 TEXT = LAYERS | {
     "hidden_size": 64,
     "intermediate_size": 96,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 4096,
 }
-TEXT |= {"head_dim": 16, "max_position_embeddings": 4096}
 GRID = [[16, 32], [32, 16], [32, 32]]
 
 
@@ -66,6 +69,18 @@ def make_tokenizer(specials, *, bos, eos, pad, template, **named):
     if template:
         tokenizer.chat_template = template
     return tokenizer
+
+
+def chatml_tokenizer(marks, image, **named):
+    """A tokenizer of Qwen's manner, whose template writes `image` for an image."""
+    return make_tokenizer(
+        ["<|im_start|>", "<|im_end|>", *marks, *named.values()],
+        bos=None,
+        eos="<|im_end|>",
+        pad="<|endoftext|>",
+        template=CHATML.replace("IMAGE", image),
+        **named,
+    )
 
 
 def _save(folder, kind, config, tokenizer, preprocessor=None, **processor):
@@ -104,15 +119,10 @@ def _text(kind, tokenizer, more=0, **settings):
 
 def _qwen(kind, folder):
     names = ("image_pad", "video_pad", "vision_start", "vision_end")
-    marks = [f"<|{name}|>" for name in ("im_start", "im_end", *names)]
-    written = CHATML.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>")
-    tokenizer = make_tokenizer(
-        marks, bos=None, eos="<|im_end|>", pad="<|endoftext|>", template=written
-    )
-    ids = {}
-    for name in names:
-        token = tokenizer.convert_tokens_to_ids(f"<|{name}|>")
-        ids[f"{name.removesuffix('_pad')}_token_id"] = token
+    marks = [f"<|{name}|>" for name in names]
+    tokenizer = chatml_tokenizer(marks, "<|vision_start|><|image_pad|><|vision_end|>")
+    fields = [f"{name.removesuffix('_pad')}_token_id" for name in names]
+    ids = dict(zip(fields, tokenizer.convert_tokens_to_ids(marks), strict=True))
     rope = {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 10000.0}
     text = _text(kind, tokenizer, 3, rope_parameters=rope)
     del text["model_type"]
@@ -150,26 +160,15 @@ def _internvl(folder):
         "context_image_token": "<IMG_CONTEXT>",
         "video_token": "<video>",
     }
-    tokenizer = make_tokenizer(
-        ["<|im_start|>", "<|im_end|>", *named.values()],
-        bos=None,
-        eos="<|im_end|>",
-        pad="<|endoftext|>",
-        template=CHATML.replace("IMAGE", "<IMG_CONTEXT>\n"),
-        **named,
-    )
-    sizes = {"image_size": [16, 16], "patch_size": [4, 4], "norm_type": "layer_norm"}
+    tokenizer = chatml_tokenizer([], "<IMG_CONTEXT>\n", **named)
     config = transformers.InternVLConfig(
         text_config=_text("qwen2", tokenizer),
-        vision_config=VISION | sizes,
+        vision_config=SMALL | {"norm_type": "layer_norm"},
         image_token_id=tokenizer.convert_tokens_to_ids("<IMG_CONTEXT>"),
         image_seq_length=4,
         downsample_ratio=0.5,
     )
-    preprocessor = {
-        "image_processor_type": "GotOcr2ImageProcessorFast",
-        "size": {"height": 16, "width": 16},
-    }
+    preprocessor = {"image_processor_type": "GotOcr2ImageProcessorFast", "size": SQUARE}
     return _save(folder, "InternVL", config, tokenizer, preprocessor, image_seq_length=4)
 
 
@@ -189,10 +188,9 @@ def _gemma3(folder):
     )
     boi, eoi, image = tokenizer.convert_tokens_to_ids(list(named.values()))
     kinds = {"sliding_window": 32, "layer_types": ["sliding_attention", "full_attention"]}
-    text = _text("gemma3_text", tokenizer, 1, query_pre_attn_scalar=16, **kinds)
     config = transformers.Gemma3Config(
-        text_config=text,
-        vision_config=VISION | {"image_size": 16, "patch_size": 4},
+        text_config=_text("gemma3_text", tokenizer, 1, query_pre_attn_scalar=16, **kinds),
+        vision_config=SMALL,
         mm_tokens_per_image=4,
         image_token_index=image,
         boi_token_index=boi,
@@ -200,39 +198,33 @@ def _gemma3(folder):
     )
     preprocessor = {
         "image_processor_type": "Gemma3ImageProcessor",
-        "size": {"height": 16, "width": 16},
+        "size": SQUARE,
         "image_seq_length": 4,
     }
     return _save(folder, "Gemma3", config, tokenizer, preprocessor, image_seq_length=4)
 
 
-def _of_llava(kind, text, vision, preprocessor, folder, *, template=INST, more=None, **processor):
+def _inst():
+    return make_tokenizer(
+        ["<image>"], bos="<s>", eos="</s>", pad="<pad>", template=INST, image_token="<image>"
+    )
+
+
+def _of_llava(kind, text, vision, preprocessor, folder, *, make=_inst, more=None, **processor):
     """A network of LLaVA's lineage, whose images stand at "<image>"."""
-    if template == INST:
-        tokenizer = make_tokenizer(
-            ["<image>"], bos="<s>", eos="</s>", pad="<pad>", template=INST, image_token="<image>"
-        )
-    else:
-        tokenizer = make_tokenizer(
-            ["<|im_start|>", "<|im_end|>", "<image>", "<video>"],
-            bos=None,
-            eos="<|im_end|>",
-            pad="<|endoftext|>",
-            template=template,
-        )
+    tokenizer = make()
     config = getattr(transformers, f"{kind}Config")(
         text_config=_text(text, tokenizer, sliding_window=None),
-        vision_config=VISION | {"image_size": 16} | vision,
+        vision_config=SMALL | vision,
         image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
         video_token_index=tokenizer.convert_tokens_to_ids("<video>"),
         vision_feature_layer=-1,
         **(more or {}),
     )
-    preprocessor = {"size": {"height": 16, "width": 16}} | preprocessor
-    return _save(folder, kind, config, tokenizer, preprocessor, **processor)
+    return _save(folder, kind, config, tokenizer, {"size": SQUARE} | preprocessor, **processor)
 
 
-SIGLIP = {"model_type": "siglip_vision_model", "patch_size": 4}
+SIGLIP = {"model_type": "siglip_vision_model"}
 _llava_next = partial(
     _of_llava,
     "LlavaNext",
@@ -241,7 +233,7 @@ _llava_next = partial(
     {
         "image_processor_type": "LlavaNextImageProcessor",
         "size": {"shortest_edge": 16},
-        "crop_size": {"height": 16, "width": 16},
+        "crop_size": SQUARE,
         "image_grid_pinpoints": GRID,
     },
     more={"image_grid_pinpoints": GRID},
@@ -268,7 +260,7 @@ _onevision = partial(
     "qwen2",
     SIGLIP,
     {"image_processor_type": "LlavaOnevisionImageProcessor", "image_grid_pinpoints": GRID},
-    template=CHATML.replace("IMAGE", "<image>\n"),
+    make=partial(chatml_tokenizer, ["<image>", "<video>"], "<image>\n"),
     more={"image_grid_pinpoints": GRID},
     num_image_tokens=16,
     image_token="<image>",
@@ -288,7 +280,7 @@ def _idefics3(folder):
     )
     config = transformers.Idefics3Config(
         text_config=_text("llama", tokenizer),
-        vision_config=VISION | {"image_size": 16, "patch_size": 4},
+        vision_config=SMALL,
         image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
         scale_factor=2,
         pad_token_id=tokenizer.pad_token_id,

@@ -1,21 +1,16 @@
 """JupyterLab on loopback and a real headless Chromium to use it with, for tests of what a researcher sees."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 import re
 import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from pathlib import Path
 
 import nbformat
 import pytest
+
+from servers import free_port, process
 
 TOKEN = "loopback"
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
@@ -23,9 +18,8 @@ CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 SETTINGS = {
-    "notebook-extension/tracker": {
-        "windowingMode": "none"
-    },  # else cells out of view are no part of the page
+    # else cells out of view are no part of the page
+    "notebook-extension/tracker": {"windowingMode": "none"},
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
 }
 ARGUMENTS = (
@@ -36,12 +30,9 @@ ARGUMENTS = (
 
 def need_browser():
     """Skip where there is no Chromium; where VJUDGE_BROWSER is set, as in CI, fail instead."""
-    if CHROMIUM is None and os.environ.get("VJUDGE_BROWSER"):
-        pytest.fail(
-            "VJUDGE_BROWSER is set, and there is no Chromium: install Debian's package chromium"
-        )
     if CHROMIUM is None:
-        pytest.skip("needs Chromium (Debian's package chromium)")
+        stop = pytest.fail if os.environ.get("VJUDGE_BROWSER") else pytest.skip
+        stop("needs Chromium: install Debian's package chromium")
 
 
 def write_notebook(path, *cells):
@@ -55,46 +46,20 @@ def write_notebook(path, *cells):
 @contextlib.contextmanager
 def jupyterlab(folder):
     """A server of the notebooks in a folder, with settings of its own; gives its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     names = "JUPYTER_CONFIG JUPYTER_RUNTIME JUPYTERLAB_SETTINGS JUPYTERLAB_WORKSPACES".split()
     places = {f"{name}_DIR": str(folder / ".jupyter" / name) for name in names}
     for name, setting in SETTINGS.items():
         file = Path(places["JUPYTERLAB_SETTINGS_DIR"], "@jupyterlab", f"{name}.jupyterlab-settings")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(setting))
-    options = [
-        "--no-browser",
-        "--allow-root",
-        "--ip=127.0.0.1",
-        f"--port={port}",
-        f"--ServerApp.root_dir={folder}",
-    ]
-    options += [f"--IdentityProvider.token={TOKEN}", "--ServerApp.port_retries=0"]
-    with (folder / "lab.log").open("w") as log:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", *options],
-            env=os.environ | places,
-            stdout=log,
-            stderr=log,
-            cwd=folder,
-        )
+    command = "-m jupyterlab --no-browser --allow-root --ip=127.0.0.1 --ServerApp.port_retries=0"
+    command += f" --port={port} --IdentityProvider.token={TOKEN}"
+    root = f"--ServerApp.root_dir={folder}"
     address = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(600):
-            with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"{address}/api?token={TOKEN}", timeout=5).read()
-                break
-            assert server.poll() is None, (folder / "lab.log").read_text()
-            time.sleep(0.1)
+    api = f"{address}/api?token={TOKEN}"
+    with process([*command.split(), root], api, folder / "lab.log", **places):
         yield address
-    finally:
-        server.terminate()  # ends its kernels first
-        try:
-            server.wait(20)
-        except subprocess.TimeoutExpired:
-            server.kill()
 
 
 @contextlib.contextmanager
@@ -108,9 +73,7 @@ def chromium(*, width=1400, height=1400, scale=1):
             page = browser.new_context(
                 viewport={"width": width, "height": height}, device_scale_factor=scale
             ).new_page()
-            page.set_default_timeout(
-                60_000
-            )  # of each wait; a busy machine is slow, and no wait is for time to pass
+            page.set_default_timeout(60_000)  # of each wait, for a busy machine
             yield page
         finally:
             browser.close()

@@ -5,11 +5,15 @@ Sizes differ from any published checkpoint on purpose: grouped queries, a rope s
 
 import itertools
 import json
+import string
+from dataclasses import replace
 
+import numpy as np
+import pytest
 import torch
-from safetensors.torch import save_file
-from sentencepiece import sentencepiece_model_pb2 as format
-from tokenizers import pre_tokenizers
+from huggingface_hub import save_torch_state_dict
+from PIL import Image
+from sentencepiece import SentencePieceTrainer
 from transformers import (
     CLIPVisionConfig,
     CLIPVisionModel,
@@ -18,13 +22,14 @@ from transformers import (
     SiglipVisionConfig,
     SiglipVisionModel,
 )
-from transformers.models.qwen2.tokenization_qwen2 import Qwen2Tokenizer
 
+from chatmodels import make_tokenizer
+from vjudge import models
 from vjudge.engines import Ask
 from vjudge.engines.batches import Call
 from vjudge.engines.vision import images_of
 from vjudge.prompts import IMAGE, TEMPLATES
-from vjudge.records import Item
+from vjudge.records import Item, Pair, Rubric
 
 SIDE, PATCH = 42, 14  # pixels: nine patches a tile
 FIVE = {n: f" {n}" for n in range(1, 6)}
@@ -46,15 +51,42 @@ VISION = {
     "image_size": SIDE,
     "patch_size": PATCH,
 }
+VOCABULARY = 370
 SHARED = {
     "mm_vision_select_layer": -2,
     "mm_projector_type": "mlp2x_gelu",
     "mm_use_im_patch_token": False,
     **TEXT,
 }
-PIECES = sorted(
-    set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,:;!?'\"()[]{}<>/#-_|")
-)
+JUDGED = {
+    "id": "a",
+    "images": ("cat.png",),
+    "instruction": "Describe the animal.\nBe brief.",
+    "rubric": Rubric("Is every claim true?", ("None.", "Few.", "Half.", "Most.", "All.")),
+    "reference_answer": "A black cat asleep on a mat.",
+}
+CRITERIA = [
+    {"name": "right", "criteria": "Is it right?", "weight": 3.0},
+    {"name": "rude", "criteria": "Is it rude?", "weight": -1.0},
+]
+RESPONSE = "  A {black} cat \u2014 asleep."
+ITEM = Item(response=RESPONSE, context="A cat on a mat.", **JUDGED)
+PAIR = Pair(response_a=RESPONSE, response_b="A dog.", **JUDGED)
+
+
+def subject(template, **changes):
+    """What a template judges, with other texts."""
+    if not template.compares:
+        return replace(ITEM, **changes)
+    if "response" in changes:
+        changes["response_a"] = changes.pop("response")
+    return replace(PAIR, **changes)
+
+
+def noise(wide, high):
+    """A picture of random pixels, the same for the same size."""
+    levels = np.random.default_rng(wide).integers(0, 256, (high, wide, 3), dtype=np.uint8)
+    return Image.fromarray(levels)
 
 
 def question(conversation, text, n_images):
@@ -109,12 +141,12 @@ def write_llava15(folder, **settings):
     torch.manual_seed(3)
     # 1) the tower
     vision = {**VISION, "hidden_act": "quick_gelu"}
-    tower = _noise(CLIPVisionModel(CLIPVisionConfig(**vision, projection_dim=24)))
-    weights = {f"vision_model.{name}": tensor for name, tensor in tower.items()}
+    settings_of_tower = CLIPVisionConfig(**vision, projection_dim=24)
+    tower = _noise(CLIPVisionModel(settings_of_tower), "vision_model.")
     beside = folder.parent / "tower-clip"
     _json(beside / "config.json", {"model_type": "clip", "vision_config": vision})
     _json(beside / "preprocessor_config.json", {"crop_size": SIDE, "size": SIDE, "resample": 3})
-    torch.save({**weights, "logit_scale": torch.ones(())}, beside / "pytorch_model.bin")
+    torch.save(tower | {"logit_scale": torch.ones(())}, beside / "pytorch_model.bin")
     # 2) settings
     config = {
         "architectures": ["LlavaLlamaForCausalLM"],
@@ -123,7 +155,7 @@ def write_llava15(folder, **settings):
         "image_aspect_ratio": "pad",
         "bos_token_id": 1,
         "eos_token_id": 2,
-        "vocab_size": _write_sentencepiece(folder / "tokenizer.model"),
+        "vocab_size": VOCABULARY,
         "torch_dtype": "float16",
         **SHARED,
         **settings,
@@ -133,13 +165,14 @@ def write_llava15(folder, **settings):
     names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "add_bos_token": True}
     kind = {"tokenizer_class": "LlamaTokenizer", "legacy": False}
     _json(folder / "tokenizer_config.json", names | kind)
+    write_sentencepiece(folder / "tokenizer")
     # 3) weights
-    tower = {f"model.vision_tower.vision_tower.{name}": weights[name] for name in weights}
-    weights = tower | _decoder(LlamaForCausalLM, config)
+    weights = _decoder(LlamaForCausalLM, VOCABULARY)
+    weights |= {f"model.vision_tower.vision_tower.{name}": tower[name] for name in tower}
     # older classes stored it
     weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
     halves = {name: tensor.half() for name, tensor in weights.items()}
-    _write_weights(folder, halves, kind="bin", shards=3)
+    save_torch_state_dict(halves, folder, max_shard_size=100_000, safe_serialization=False)
     return folder
 
 
@@ -152,16 +185,11 @@ def write_onevision(folder, **settings):
     _json(beside / "config.json", {"model_type": "siglip", "vision_config": vision})
     smaller = SiglipVisionConfig(**{**VISION, "num_hidden_layers": VISION["num_hidden_layers"] - 1})
     smaller.vision_use_head = False
-    weights = {}
-    for name, tensor in _noise(SiglipVisionModel(smaller)).items():
-        weights[f"model.vision_tower.vision_tower.vision_model.{name}"] = tensor
+    tower = _noise(SiglipVisionModel(smaller), "model.vision_tower.vision_tower.vision_model.")
     # 2) settings
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    alphabet = {letter: number for number, letter in enumerate(letters)}
-    tokenizer = Qwen2Tokenizer(
-        vocab=alphabet, merges=[], pad_token="<|endoftext|>", eos_token="<|im_end|>"
+    tokenizer = make_tokenizer(
+        ["<|im_start|>"], bos=None, eos="<|im_end|>", pad="<|endoftext|>", template=None
     )
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     tokenizer.save_pretrained(folder)
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     config = {
@@ -182,62 +210,57 @@ def write_onevision(folder, **settings):
     _json(folder / "config.json", config)
     _json(folder / "generation_config.json", {"eos_token_id": [end], "repetition_penalty": 1.05})
     # 3) weights
-    weights |= _decoder(Qwen2ForCausalLM, config)
+    weights = tower | _decoder(Qwen2ForCausalLM, config["vocab_size"])
     weights["model.image_newline"] = torch.randn(TEXT["hidden_size"]) / 6
     halves = {name: tensor.bfloat16() for name, tensor in weights.items()}
-    _write_weights(folder, halves, kind="safetensors", shards=2)
+    save_torch_state_dict(halves, folder, max_shard_size=150_000)
     return folder
 
 
-def _write_weights(folder, weights, *, kind, shards):
-    """Spread weights over files, neighbours apart, with the index of each kind."""
-    stem, save = ("pytorch_model", torch.save) if kind == "bin" else ("model", save_file)
-    names = [f"{stem}-{number:05d}-of-{shards:05d}.{kind}" for number in range(1, shards + 1)]
-    index = {key: names[place % shards] for place, key in enumerate(weights)}
-    for name in names:
-        save(
-            {key: weights[key].contiguous() for key in weights if index[key] == name}, folder / name
-        )
-    _json(folder / f"{stem}.{kind}.index.json", {"weight_map": index})
-
-
-def _write_sentencepiece(file):
-    """A vocabulary in sentencepiece's format with byte fallback, as Llama's; returns its size."""
-    model, kinds = format.ModelProto(), format.ModelProto.SentencePiece
-    entries = [("<unk>", kinds.UNKNOWN), ("<s>", kinds.CONTROL), ("</s>", kinds.CONTROL)]
-    entries += [(f"<0x{byte:02X}>", kinds.BYTE) for byte in range(256)]
-    entries += [
-        (piece, kinds.NORMAL) for piece in ("▁the", "is", "▁i", "he", "th", "▁t", "▁", *PIECES)
-    ]
-    for number, (piece, kind) in enumerate(entries):
-        model.pieces.add(piece=piece, score=-float(number), type=kind)
-    model.trainer_spec.model_type, model.trainer_spec.byte_fallback = format.TrainerSpec.BPE, True
-    model.trainer_spec.vocab_size = len(entries)
-    model.normalizer_spec.name, model.normalizer_spec.remove_extra_whitespaces = "identity", False
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(model.SerializeToString())
-    return len(entries)
-
-
-def _decoder(decoder, settings):
-    """Random weights of the language model and the projector under their original names."""
-    config = decoder.config_class(
-        vocab_size=settings["vocab_size"], **{name: settings[name] for name in TEXT}
+def write_sentencepiece(prefix):
+    """A vocabulary in sentencepiece's format with byte fallback, as Llama's."""
+    SentencePieceTrainer.train(
+        sentence_iterator=iter([string.printable.strip(), "the thing is here"]),
+        model_prefix=str(prefix),
+        vocab_size=VOCABULARY,
+        model_type="bpe",
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        minloglevel=2,
     )
-    weights = _noise(decoder(config))
-    width = settings["hidden_size"]
+
+
+def _decoder(decoder, vocab_size):
+    """Random weights of the language model and the projector under their original names."""
+    weights = _noise(decoder(decoder.config_class(**TEXT, vocab_size=vocab_size)))
+    width = TEXT["hidden_size"]
     for layer, inputs in ((0, VISION["hidden_size"]), (2, width)):
         weights[f"model.mm_projector.{layer}.weight"] = torch.randn(width, inputs) * 0.3
         weights[f"model.mm_projector.{layer}.bias"] = torch.randn(width) * 0.1
     return weights
 
 
-def _noise(model):
-    return {
-        name.removeprefix("vision_model."): torch.randn_like(tensor) * 0.2
-        + ("norm" in name and name.endswith("weight"))
-        for name, tensor in model.state_dict().items()
-    }
+def _noise(model, prefix=""):
+    """Random weights of a model, norms around 1."""
+    weights = {}
+    for name, tensor in model.state_dict().items():
+        around = 1 if "norm" in name and name.endswith("weight") else 0
+        weights[prefix + name.removeprefix("vision_model.")] = torch.normal(
+            around, 0.2, tensor.shape
+        )
+    return weights
+
+
+def refused(folder, reason):
+    """A checkpoint is refused when it is loaded."""
+    with pytest.raises(ValueError, match=reason):
+        models.load(folder, device="cpu")
+
+
+def edit(file, **changes):
+    """Change entries of a JSON file."""
+    _json(file, json.loads(file.read_text()) | changes)
 
 
 def _json(file, content):

@@ -1,18 +1,19 @@
 """A chat server for tests, on loopback: it records what it is asked and misbehaves on demand."""
 
-from __future__ import annotations
-
+import contextlib
 import json
 import math
+import os
 import re
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import NamedTuple
 
 from vjudge.prompts import VICUNA_V1
 
@@ -42,26 +43,23 @@ def parts_of(message):
     return [{"text": content}] if isinstance(content, str) else content
 
 
-@dataclass
-class Reply:
+class Reply(NamedTuple):
     """Bytes, or what is sent as JSON: `drip` seconds a byte from the header on, or up to `cut`."""
 
-    body: Any = b""
+    body: bytes | dict = b""
     status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: dict = {}
     drip: float = 0
     cut: int | None = None
 
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: ChatServer
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         own = self.server
         if self.path == "/tokenize":
-            own.looks += 1
             self.answer(own.tokenizer.reply(body) if own.tokenizer else Reply({}, status=404))
             return
         assert self.path == "/v1/chat/completions"
@@ -97,8 +95,7 @@ class ChatServer(ThreadingHTTPServer):
     """A context manager.
 
     `reply` gives the reply to a request, in that request's own thread, and `tokenizer` those of
-    `/tokenize`; `requests` holds all requests to the model in the order they came, and `looks`
-    counts the others.
+    `/tokenize`; `requests` holds all requests to the model in the order they came.
     """
 
     daemon_threads = True
@@ -108,7 +105,6 @@ class ChatServer(ThreadingHTTPServer):
         self.reply = reply
         self.tokenizer = tokenizer
         self.requests = []
-        self.looks = 0
         self.closes = threading.Event()
         super().__init__(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server_address[1]}/v1"
@@ -131,14 +127,7 @@ class ChatServer(ThreadingHTTPServer):
         self.server_close()
 
 
-def completion(
-    text,
-    *,
-    alternatives=None,
-    logprobs=True,
-    finish="stop",
-    **message,
-):
+def completion(text, *, alternatives=None, logprobs=True, finish="stop", **message):
     """A chat completion of 100 and 10 tokens, words with the blank before them; `alternatives` to
     the last digit, `message` further fields of the message."""
     words = re.findall(r" ?\w+| ?[^\w\s]|\s", text)
@@ -218,15 +207,38 @@ def vicuna(messages, *, open=False, bos="<s>"):
     return text.removesuffix("</s>") if open else text + "ASSISTANT:"
 
 
-def score_of(request):
-    """The score that `judge` gives: a number from 1 to 5 that its prompt's text alone decides."""
-    return 1 + sum(json.dumps(request.body["messages"][0]["content"], sort_keys=True).encode()) % 5
-
-
 def judge(request):
-    """A well-behaved judge."""
+    """A well-behaved judge; its score is what the length of the prompt's text decides."""
     logprobs = "logprobs" in request.body
-    score = score_of(request)
+    score = 1 + len(request.text) % 5
     chances = {f" {n}": 0.6 if n == score else 0.08 for n in range(1, 6)}
     text = f"It is so. So the overall score is {score}.\n[RESULT] {score}"
     return Reply(completion(text, alternatives=chances, logprobs=logprobs))
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+@contextlib.contextmanager
+def process(command, url, log, **environment):
+    """A Python process that serves, from its first answer at an address to the end of a block."""
+    with log.open("w") as stream:
+        server = subprocess.Popen(
+            [sys.executable, *command], env=os.environ | environment, stdout=stream, stderr=stream
+        )
+    try:
+        for _ in range(900):
+            assert server.poll() is None, log.read_text(errors="replace")
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(url, timeout=5).close()
+                break
+            time.sleep(0.1)
+        yield
+    finally:
+        server.terminate()  # JupyterLab ends its kernels first
+        try:
+            server.wait(20)
+        except subprocess.TimeoutExpired:
+            server.kill()

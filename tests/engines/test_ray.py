@@ -5,8 +5,6 @@ One small Ray serves the whole file: no dashboard, no usage report, 100 MB of sh
 files in a folder of its own (short, because a socket's path has a limit).
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil
@@ -49,9 +47,12 @@ def cluster():
     folder = Path(tempfile.mkdtemp(prefix="vj"))
     (folder / "token").write_text(secrets.token_hex(32))
     before = dict(os.environ)
-    os.environ["RAY_AUTH_TOKEN_PATH"] = str(folder / "token")  # instead of one in the home folder
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_worker_prestart": "0"}
-    os.environ["RAY_prestart_worker_first_driver"] = "0"
+    os.environ |= {
+        "RAY_AUTH_TOKEN_PATH": str(folder / "token"),  # instead of one in the home folder
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_enable_worker_prestart": "0",
+        "RAY_prestart_worker_first_driver": "0",
+    }
     try:
         engine_module.start_ray(
             num_cpus=2,
@@ -108,8 +109,8 @@ def test_a_worker_killed_in_mid_run_loses_and_doubles_nothing(
             alive.clear()
 
     monkeypatch.setattr(Run, "append", kill)
-    table = spread.grade(scenes, out=tmp_path / "run", progress=False)
-    assert_same(table, alone.grade(scenes, progress=False))
+    table = spread.grade(scenes, out=tmp_path / "run")
+    assert_same(table, alone.grade(scenes))
     lines = Run(tmp_path / "run").verdicts()
     assert len(lines) == 20 and {line["id"] for line in lines} == set(scenes["id"])
     after = [_process(worker) for worker in workers]
@@ -126,16 +127,16 @@ def test_score_mode_draws_and_a_failure(judges, scenes):
     rows[2] = {**rows[2], "response": "much too long " * 600}
     options = {"samples": 2, "temperature": 0.8, "seed": 3}
     for call in ({"mode": "score"}, options):
-        table = spread.grade(rows, **call, progress=False)
-        assert_same(table, alone.grade(rows, **call, progress=False))
+        table = spread.grade(rows, **call)
+        assert_same(table, alone.grade(rows, **call))
         assert set(table["id"][table["failure"].notna()]) == {rows[2]["id"]}
 
 
 def test_what_a_cluster_cannot_do_is_said(judges):
     # The other engine's workers hold the two CPUs: a third would wait for ever.
-    for options in ({"workers": None}, {"workers": 1}):
+    for workers in (None, 1):
         with pytest.raises(ValueError, match="say how many; .* Ray has 0 CPUs and 0 GPUs free"):
-            RayEngine("tiny", load=load_judge, **options)
+            RayEngine("tiny", load=load_judge, workers=workers)
     worker = judges[0].engine.workers[0]
     with pytest.raises(ValueError, match="no judge 'no-such-judge'"):  # as the worker raises it
         ray.get(worker.__ray_call__.remote(lambda worker: load_judge("no-such-judge")))

@@ -1,20 +1,13 @@
 """The server engine against real servers on loopback: the tests' own, well-behaved and not, and
 transformers' own."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
 import math
 import os
 import re
-import socket
-import subprocess
-import sys
 import time
-import urllib.request
-from contextlib import suppress
 from dataclasses import replace
 
 import openai._base_client
@@ -22,15 +15,16 @@ import pandas as pd
 import pytest
 
 import vjudge as vj
-from originals import FIVE, write_llava15
+from originals import CRITERIA, FIVE, write_llava15
 from servers import (
     ChatServer,
     Reply,
     Tokenizer,
     completion,
+    free_port,
     judge,
     listed,
-    score_of,
+    process,
     vicuna,
 )
 from vjudge import models
@@ -69,8 +63,7 @@ def ask(server, **options):
 
 def grade(judge, rows, **options):
     """One request after the other."""
-    asked = {"progress": False, "batch_size": 1, "unread": "missing"} | options
-    return judge.grade(rows, **asked)
+    return judge.grade(rows, **{"batch_size": 1, "unread": "missing", "progress": False} | options)
 
 
 def graded(answer, rows, *, tokenizer=None, load=None, **options):
@@ -81,15 +74,15 @@ def graded(answer, rows, *, tokenizer=None, load=None, **options):
         return grade(ask(server, **load or {}), rows, **options), server.asked
 
 
-class Once:
+def once(*first):
     """An answer that is each of `first` for one prompt's request and the judge's own afterwards."""
+    left = list(first)
 
-    def __init__(self, *first):
-        self.first = list(first)
+    def reply(request):
+        own = left.pop(0) if left and not request.is_test else judge
+        return own if isinstance(own, Reply) else own(request)
 
-    def __call__(self, request):
-        reply = self.first.pop(0) if self.first and not request.is_test else judge
-        return reply if isinstance(reply, Reply) else reply(request)
+    return reply
 
 
 def without(name, answer):
@@ -137,13 +130,12 @@ def test_a_whole_grade(rows):
     with ChatServer(judge) as server:
         judged = ask(server)
         vj.plan(judged, rows[:20], max_new_tokens=50)
-        assert not server.requests and not server.looks
-        frame = judged.grade(rows[:20], progress=False)
+        assert not server.requests
+        frame = judged.grade(rows[:20])
     assert len(server.asked) == 20 and len(server.requests) == 21
-    scores = {request.text: score_of(request) for request in server.asked}
     texts = [judged.render(row).replace("<image>", "") for row in rows[:20]]
-    assert list(frame["id"]) == [row["id"] for row in rows[:20]]
-    assert list(frame["score"]) == [scores[text] for text in texts]
+    assert {request.text for request in server.asked} == set(texts)
+    assert list(frame["score"]) == [1 + len(text) % 5 for text in texts]
     # 0.6 on the score and 0.08 on each other
     share = dict.fromkeys(FIVE, 0.08 / 0.92) | {frame["score"][0]: 0.6 / 0.92}
     assert frame["probabilities"][0] == pytest.approx(share)
@@ -160,15 +152,12 @@ def test_what_a_request_holds(rows, monkeypatch):
         grade(ask(server), rows[:1], **draws)
     first, other, _, one, two = server.asked
     assert first.headers["authorization"] == f"Bearer {KEY}"
-    body = dict(first.body)
-    (message,) = body.pop("messages")
+    body = {name: value for name, value in first.body.items() if name != "messages"}
     expected = {"model": "judge-1", "max_tokens": 77, "temperature": 0.0}
     assert body == expected | {"logprobs": True, "top_logprobs": 20}
     assert body.items() <= server.requests[0].body.items()  # the short test has the same options
-    image, text = message["content"]
-    assert text["text"] == TEMPLATES["chat"].render(Item.from_row(rows[0])).parts[-1]
-    shown = open_image(image["image_url"]["url"])
-    assert shown.tobytes() == rows[0]["images"][0].tobytes()
+    assert first.text == TEMPLATES["chat"].render(Item.from_row(rows[0])).parts[-1]
+    assert open_image(first.pictures[0]).tobytes() == rows[0]["images"][0].tobytes()
     assert other.body["reasoning_effort"] == "low" and "seed" not in other.body
     assert one.body["top_p"] == 0.9 and one.body["repetition_penalty"] == 1.03
     assert one.body["seed"] != two.body["seed"] and max(one.body["seed"], two.body["seed"]) < 2**31
@@ -344,11 +333,7 @@ def test_an_answer_without_a_verdict_is_closed(rows, capsys, template, tokenizer
 
 @pytest.mark.parametrize("tokenizer", [None, OTHERS["chatml"]])
 def test_several_criteria_are_closed_by_one_schema(rows, tokenizer):
-    criteria = [
-        {"name": "right", "criteria": "Is it right?", "weight": 3.0},
-        {"name": "rude", "criteria": "Is it rude?", "weight": -1.0},
-    ]
-    row = {**rows[0], "criteria": criteria, "gold": None}
+    row = {**rows[0], "criteria": CRITERIA, "gold": None}
     frame, _ = graded(by_schema, [row], tokenizer=tokenizer, load=JSON, unread="close")
     assert frame["scores"][0] == {"right": 2, "rude": 2} and frame["closed"][0]
     assert frame["score"][0] == (3 * 2 - 2) / 4
@@ -362,7 +347,7 @@ def test_several_criteria_are_closed_by_one_schema(rows, tokenizer):
 )
 def test_what_the_transport_spoils_is_asked_again(rows, reply):
     """Refused for now, half an answer, and one that comes byte by byte."""
-    frame, asked = graded(Once(reply, reply), rows[:3], load={"timeout": 0.6})
+    frame, asked = graded(once(reply, reply), rows[:3], load={"timeout": 0.6})
     assert frame["failure"].isna().all()
     assert len(asked) == 5 and asked[0].body == asked[1].body == asked[2].body
 
@@ -384,7 +369,7 @@ GARBAGE = {  # and these are asked for again by the next call
 
 def test_odd_replies_are_failures_and_no_answer_is_asked_for_again(rows, tmp_path):
     half = Reply(completion("half a \ud83d, [RESULT] 3"))
-    with ChatServer(Once(*ANSWERS.values(), *GARBAGE.values(), half)) as server:
+    with ChatServer(once(*ANSWERS.values(), *GARBAGE.values(), half)) as server:
         frame = grade(ask(server), rows[:10], out=tmp_path)
         assert len(server.asked) == 10
         again = grade(ask(server), rows[:10], out=tmp_path)
@@ -419,7 +404,7 @@ def test_a_server_that_goes_down_ends_the_call_and_loses_nothing(
     last = [Reply(b"", status=status, headers=headers)] * 20
 
     async def cell():  # a notebook's loop is running
-        return graded(Once(*first, *last), rows[:20], out=tmp_path)
+        return graded(once(*first, *last), rows[:20], out=tmp_path)
 
     with pytest.warns(RuntimeWarning, match=f"HTTP {status}.*asks for what is missing"):
         frame, asked = asyncio.run(cell())
@@ -444,7 +429,7 @@ def test_a_key_is_nowhere_but_in_the_header(rows, tmp_path, monkeypatch, capsys)
     error = {"error": {"message": f"{KEY[:15]} and then {coded}"}}
     replies += [Reply(error, status=400), Reply(f"<p>{KEY}</p>".encode()), Reply(error)]
     replies += [Reply(THREE | {"model": KEY}), Reply(error, status=403)]
-    with ChatServer(Once(*replies)) as server:
+    with ChatServer(once(*replies)) as server:
         judged = ask(server, key_variable="MY_KEY")
         with pytest.warns(RuntimeWarning, match="HTTP 403") as stop:
             frame = grade(judged, rows[:12], out=tmp_path)
@@ -496,30 +481,16 @@ def test_keys_and_addresses(monkeypatch, key, url, message):
 def test_transformers_own_server_judges_as_the_engine_here(rows, tmp_path):
     """The same checkpoint and wording behind a server and here: the same texts."""
     pytest.importorskip("fastapi")
-    pytest.importorskip("uvicorn")
     folder = models.convert(write_llava15(tmp_path / "judge"), tmp_path / "converted")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
     start = "from transformers.cli.transformers import main; main()"
     options = f"--port {port} --host 127.0.0.1 --device cpu --dtype float32".split()
-    command = [sys.executable, "-c", start, "serve", str(folder), *options]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    log = tmp_path / "log"
-    with log.open("wb") as stream:
-        process = subprocess.Popen(command, stdout=stream, stderr=stream, env=environment)
-    try:
-        for _ in range(600):
-            time.sleep(0.2)
-            if process.poll() is not None:
-                pytest.skip(f"transformers serve ended: {log.read_text(errors='replace')[-500:]}")
-            with suppress(OSError):
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
-                break
-        judged = load_judge(f"openai:{folder}", base_url=f"http://127.0.0.1:{port}/v1", **OWN)
+    command = ["-c", start, "serve", str(folder), *options]
+    limits = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    with process(command, f"{address}/health", tmp_path / "log", **limits):
+        judged = load_judge(f"openai:{folder}", base_url=f"{address}/v1", **OWN)
         there = grade(judged, rows[:4], max_new_tokens=20)
-    finally:
-        process.kill()
-        process.wait()
     here = grade(load_judge(folder, device="cpu", **OWN), rows[:4], max_new_tokens=20)
     assert here["raw"].str.len().gt(0).all()
     for column in ("raw", "failure", "n_prompt_tokens"):

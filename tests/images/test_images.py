@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from originals import noise
 from vjudge import images
 from vjudge.images import (
     ImageError,
@@ -24,18 +25,11 @@ from vjudge.images import (
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 SIZE = (70, 52)
-DIFFERS = (
-    "P with a clear colour",
-    "RGBA",
-    "EXIF",
-    "I;16",
-    "16-bit TIFF",
-)  # on purpose, from the original's way
 
 
-def two_pixels(left=RED, right=BLUE, mode="RGB"):
-    image = Image.new(mode, (2, 1), left)
-    image.putpixel((1, 0), right)
+def two_pixels():
+    image = Image.new("RGB", (2, 1), RED)
+    image.putpixel((1, 0), BLUE)
     return image
 
 
@@ -52,35 +46,31 @@ def pixels(image):
 
 def kinds():
     """Name -> a file or picture, and the same in RGB as a viewer shows it."""
-    rgb = Image.fromarray(
-        np.random.default_rng(0).integers(0, 256, (SIZE[1], SIZE[0], 3), np.uint8)
-    )
-    gray, few, clear = rgb.convert("L"), rgb.quantize(32), rgb.copy()
+    rgb = noise(*SIZE)
+    few = rgb.quantize(32)
+    holed = np.array(few.convert("RGB"))
+    holed[np.asarray(few) == 7] = 255
+    clear = rgb.copy()
     clear.putalpha(Image.linear_gradient("L").resize(SIZE).point(lambda level: 255 * (level > 99)))
     on_white = Image.composite(rgb, Image.new("RGB", SIZE, "white"), clear.getchannel("A"))
-    holed = np.asarray(few.convert("RGB")).copy()
-    holed[np.asarray(few) == 7] = 255
+    gray = rgb.convert("L")
+    wide = Image.fromarray(np.asarray(gray).astype(np.uint16) * 257)
     exif = Image.Exif()
     exif[274] = 6  # a viewer turns it a quarter to the right
-    wide, shown = np.asarray(gray).astype(np.uint16) * 257, gray.convert("RGB")
+    turned = rgb.transpose(Image.Transpose.ROTATE_90)
     return {
         "RGB": (encode(rgb), rgb),
         "P with a clear colour": (encode(few, transparency=7), Image.fromarray(holed)),
         "RGBA": (encode(clear), on_white),
-        "I;16": (encode(Image.fromarray(wide)), shown),
-        "16-bit TIFF": (encode(Image.fromarray(wide), "TIFF"), shown),
-        "EXIF": (encode(rgb.transpose(Image.Transpose.ROTATE_90), exif=exif), rgb),
+        "I;16": (encode(wide), gray.convert("RGB")),
+        "EXIF": (encode(turned, exif=exif), rgb),
     }
 
 
 def test_every_kind_is_seen_as_the_same_picture_in_rgb():
     for kind, (source, plain) in kinds().items():
         assert fingerprint(open_image(source)) == fingerprint(plain), kind
-        if isinstance(source, bytes):
-            original = Image.open(io.BytesIO(source)).convert(
-                "RGB"
-            )  # as llava/eval/model_vqa.py opens an image
-            assert (fingerprint(original) == fingerprint(plain)) == (kind not in DIFFERS), kind
+        assert Picture(source).size == SIZE, kind
 
 
 def test_values_without_a_certain_scale_are_refused():
@@ -91,18 +81,9 @@ def test_values_without_a_certain_scale_are_refused():
             open_image(np.array(array))
 
 
-def test_exif_orientation_is_applied():
-    exif = Image.Exif()
-    for orientation in range(1, 9):
-        exif[274] = orientation
-        size = (5, 8) if orientation >= 5 else (8, 5)
-        for format in ("PNG", "JPEG", "TIFF", "WEBP"):
-            data = encode(Image.effect_noise((8, 5), 90).convert("RGB"), format, exif=exif)
-            assert Picture(data).size == open_image(data).size == size
-
-
 def test_a_picture_is_its_content_whatever_its_source(tmp_path):
-    image, path = two_pixels(), tmp_path / "two.png"
+    image = two_pixels()
+    path = tmp_path / "two.png"
     raw = encode(image)
     path.write_bytes(raw)
     uri = "data:image/png;base64," + base64.b64encode(raw).decode()
@@ -110,11 +91,10 @@ def test_a_picture_is_its_content_whatever_its_source(tmp_path):
     dicts = [{"bytes": raw, "path": "gone.png"}, {"bytes": None, "path": str(path)}]
     files = [pictures(source) for source in (raw, path, str(path), uri, *dicts)]
     arrays = [pictures(source) for source in (image, np.asarray(image), Image.open(path))]
-    for alike in (files, arrays):
-        assert len({each.key for each in alike}) == 1
-    assert files[0].key != arrays[0].key
+    keys = [each.key for each in files + arrays]
+    assert keys == [keys[0]] * len(files) + [keys[-1]] * len(arrays) and keys[0] != keys[-1]
     for each in files + arrays:
-        assert each.size == (2, 1) and fingerprint(each.open()) == fingerprint(image)
+        assert fingerprint(each.open()) == fingerprint(image)
     assert picture(files[0]) is files[0] and pictures(path) is pictures(str(path))
 
 
@@ -130,19 +110,25 @@ def test_a_file_that_is_read_again_must_be_the_same(tmp_path):
 
 
 def test_bad_images_say_what_is_wrong_and_what_to_do(tmp_path):
-    jpeg = encode(Image.effect_noise((64, 64), 50), "JPEG")
+    gray = Image.effect_noise((64, 64), 50)
+    jpeg = encode(gray, "JPEG")
+    broken = bytearray(encode(gray))
+    broken[60] ^= 255  # a wrong checksum
     (tmp_path / "text.png").write_text("no image")
     for source, message in [
         (tmp_path / "absent.png", "does not exist"),
         (tmp_path / "text.png", "not an image of a known format"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 1 1\n", "not an image of a known format"),
         (jpeg[: len(jpeg) // 2], "cannot be decoded"),
+        (Image.new("RGB", (0, 0)), "0 x 0 pixels"),
         ("https://example.org/a.png", "is a URL"),
         ("data:image/png;base64,***", "not a base64 data URI"),
         ({"bytes": None, "path": None}, "cannot be a NoneType"),
     ]:
         with pytest.raises(ImageError, match=message):
             open_image(source)
+    with pytest.raises(ImageError, match="cannot be decoded"):
+        Picture(bytes(broken))
 
 
 @pytest.mark.parametrize(
@@ -157,15 +143,6 @@ def test_the_pixel_limit_holds_before_decoding(width, height, message):
     for look in (open_image, Picture):
         with pytest.raises(ImageError, match=f"{message}.*shrink it"):
             look(bytes(header))
-
-
-def test_pictures_without_pixels_and_with_wrong_checksums():
-    with pytest.raises(ImageError, match="0 x 0 pixels"):
-        open_image(Image.new("RGB", (0, 0)))
-    broken = bytearray(encode(Image.effect_noise((32, 32), 50)))
-    broken[60] ^= 255
-    with pytest.raises(ImageError, match="cannot be decoded"):
-        Picture(bytes(broken))
 
 
 def test_a_file_of_three_gigabytes_is_refused_unread(tmp_path):

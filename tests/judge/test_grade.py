@@ -1,7 +1,5 @@
 """Judge.grade end to end on the embedded judge: rows, modes, samples, records, plans, odd numbers."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 import torch
@@ -11,7 +9,6 @@ from samples import scripted
 from vjudge.data import CollectionError
 from vjudge.runs import Run, RunError
 
-QUIET = {"progress": False, "max_new_tokens": 60}
 COLUMNS = "id judge score feedback raw failure expected_score probabilities probability_mass closed"
 COLUMNS += " n_prompt_tokens n_new_tokens seconds gold human_scores group criteria"
 
@@ -28,13 +25,14 @@ def items():
 
 @pytest.fixture(scope="module")
 def graded(judge, items):
-    return judge.grade(items, **QUIET)
+    return judge.grade(items)
 
 
 def same(one, other):
     """Two tables are the same to the bit, timings aside."""
-    one, other = one.drop(columns="seconds"), other.drop(columns="seconds")
-    pd.testing.assert_frame_equal(one, other, check_exact=True)
+    pd.testing.assert_frame_equal(
+        one.drop(columns="seconds"), other.drop(columns="seconds"), check_exact=True
+    )
 
 
 def test_a_row_is_whole(graded, items):
@@ -52,7 +50,7 @@ def test_score_mode_on_rubrics_of_several_scales(judge, items):
     """Each verdict is normalised over its own scale, and is its mode."""
     scales = [{"descriptions": list("abc")}, {"descriptions": list("ab"), "lowest": 0}, {}]
     few = [{**item, "gold": None, **scale} for item, scale in zip(items, scales, strict=False)]
-    frame = judge.grade(few, mode="score", progress=False)
+    frame = judge.grade(few, mode="score")
     assert list(frame.columns) == COLUMNS.split()
     assert [list(p) for p in frame["probabilities"]] == [[1, 2, 3], [0, 1], [1, 2, 3, 4, 5]]
     for row in frame.to_dict("records"):
@@ -61,7 +59,7 @@ def test_score_mode_on_rubrics_of_several_scales(judge, items):
 
 
 def test_samples_are_seeded_by_item_and_number(judge, items):
-    options = {"samples": 3, "temperature": 2.0, "progress": False, "max_new_tokens": 40}
+    options = {"samples": 3, "temperature": 2.0, "max_new_tokens": 40}
     before = torch.get_rng_state()
     frame = judge.grade(items[:3], **options)
     assert torch.equal(torch.get_rng_state(), before), "nothing draws from the global generator"
@@ -71,20 +69,16 @@ def test_samples_are_seeded_by_item_and_number(judge, items):
 
 
 def test_a_run_is_recorded_continued_and_refused_to_another(judge, items, graded, tmp_path):
-    same(judge.grade(items, out=tmp_path, **QUIET), graded)
-    decoding = {"max_new_tokens": 60, "temperature": 0.0, "top_p": 1.0, "seed": 0}
+    same(judge.grade(items, out=tmp_path), graded)
+    decoding = {"max_new_tokens": 1024, "temperature": 0.0, "top_p": 1.0, "seed": 0}
     decoding |= {"repetition_penalty": 1.0, "unread": "missing"}
     assert Run(tmp_path).manifest["decoding"] == decoding
     record = tmp_path / "verdicts.jsonl"
     record.write_bytes(b"".join(record.read_bytes().splitlines(keepends=True)[::2]))
-    same(judge.grade(items, out=tmp_path, **QUIET), graded)
-    for name, options, message in (
-        ("tiny", {"mode": "score"}, "mode: 'feedback' -> 'score'"),
-        ("tiny-base", {}, "judge: 'tiny' -> 'tiny-base'.*checkpoint: '"),
-    ):
-        other = vj.load_judge(name, device="cpu")
-        with pytest.raises(RunError, match=message):
-            other.grade(items, out=tmp_path, **QUIET | options)
+    same(judge.grade(items, out=tmp_path), graded)
+    other = vj.load_judge("tiny-base", device="cpu")
+    with pytest.raises(RunError, match="judge: 'tiny' -> 'tiny-base'.*checkpoint: '"):
+        other.grade(items, out=tmp_path)
 
 
 def test_bad_rows_and_options_are_all_named_before_any_work(items, tmp_path):
@@ -95,7 +89,7 @@ def test_bad_rows_and_options_are_all_named_before_any_work(items, tmp_path):
     bad[3]["images"] = [str(tmp_path / "none.png")]
     bad[4]["descriptions"] = ["a", "a", "b"]
     with pytest.raises(CollectionError) as refusal:
-        judge.grade(bad, out=tmp_path / "run", progress=False)
+        judge.grade(bad, out=tmp_path / "run")
     assert {problem.index for problem in refusal.value.problems} == {1, 2, 3, 4}
     assert not (tmp_path / "run").exists()
     wrong = r"top_p=2.0.*samples=0: use a whole number from 1; seed=0.5"
@@ -106,7 +100,7 @@ def test_bad_rows_and_options_are_all_named_before_any_work(items, tmp_path):
 def test_a_plan_and_what_the_run_computed(judge):
     """Work is shared; what is not known before says why."""
     items = vj.load_collection("scenes", split="test", limit=20)
-    run = judge.grade(items, max_new_tokens=4, progress=False)
+    run = judge.grade(items, max_new_tokens=4)
     table = vj.plan(judge, items, max_new_tokens=4)
     plan, work = table["planned"], run.attrs["work"]
     assert work["prompt_tokens"] == run["n_prompt_tokens"].sum()

@@ -1,7 +1,5 @@
 """The record of a run: what is there is reused, a line belongs to its run, no kill changes the table."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -17,8 +15,6 @@ import pytest
 
 from samples import pair, scripted
 from vjudge.runs import Run, RunError
-
-QUIET = {"progress": False}
 
 
 def grader(name="scripted", *, slow=0.0):
@@ -49,18 +45,18 @@ def grader(name="scripted", *, slow=0.0):
 def test_a_changed_collection_reuses_what_is_there(change, asked, said, rows, tmp_path, capsys):
     rows = [{**row, "human_scores": None, "gold": None} for row in rows[:-1]] + [rows[-1]]
     changed = change(rows)
-    grader().grade(rows[:6], out=tmp_path, **QUIET)
+    grader().grade(rows[:6], out=tmp_path)
     capsys.readouterr()
     for expected in (asked, 0):
         judge = grader()
-        frame = judge.grade(changed, out=tmp_path, **QUIET)
+        frame = judge.grade(changed, out=tmp_path)
         assert judge.engine.asked == expected
         assert expected == 0 or said in capsys.readouterr().err
-        pd.testing.assert_frame_equal(frame, grader().grade(changed, **QUIET))
+        pd.testing.assert_frame_equal(frame, grader().grade(changed))
 
 
 def test_more_samples_reuse_the_first(rows, tmp_path):
-    options = {"temperature": 1.0, "out": tmp_path, **QUIET}
+    options = {"temperature": 1.0, "out": tmp_path}
     judge = grader()
     for samples in (2, 3, 3):
         frame = judge.grade(rows[:4], samples=samples, **options)
@@ -72,11 +68,11 @@ def test_more_samples_reuse_the_first(rows, tmp_path):
 def test_lines_copied_from_another_judges_folder_are_never_taken_over(rows, tmp_path):
     mine, other = tmp_path / "mine", tmp_path / "other"
     for name, folder in (("mine", mine), ("other", other)):
-        grader(name).grade(rows[:4], out=folder, **QUIET)
+        grader(name).grade(rows[:4], out=folder)
     shutil.copy(other / "verdicts.jsonl", mine / "verdicts.jsonl")
     judge = grader("mine")
     with pytest.warns(RuntimeWarning, match="4 damaged lines.*copied from another run"):
-        judge.grade(rows[:4], out=mine, **QUIET)
+        judge.grade(rows[:4], out=mine)
     assert judge.engine.asked == len(Run(mine).verdicts()) == 4
 
 
@@ -85,7 +81,7 @@ def test_lines_copied_from_another_judges_folder_are_never_taken_over(rows, tmp_
 @pytest.mark.filterwarnings("ignore:.*damaged lines:RuntimeWarning")
 def test_a_hundred_kills_give_the_same_table(rows, tmp_path):
     """Nothing that was reported as saved is lost or asked again."""
-    options = {"samples": 26, "temperature": 1.0, **QUIET}
+    options = {"samples": 26, "temperature": 1.0, "progress": False}
     rows = rows[:5]
     unbroken = grader().grade(rows, **options)
     reported = []

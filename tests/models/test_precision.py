@@ -1,6 +1,5 @@
 """Where a model computes and how precisely: devices, few bits on a CPU, and the adapters on a base."""
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -11,7 +10,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import vjudge as vj
-from originals import logits_of, write_onevision
+from originals import edit, logits_of, refused, write_onevision
 from vjudge import models
 from vjudge.judge import load_judge
 from vjudge.models.placement import choose_device, choose_dtype, place
@@ -26,11 +25,11 @@ def items():
 
 @pytest.fixture(scope="module")
 def exact(items):
-    return load_judge("tiny", device="cpu").grade(items, progress=False)
+    return load_judge("tiny", device="cpu").grade(items)
 
 
 @pytest.mark.parametrize(
-    "way", [{"quantization": "4bit"}, {"quantization": "8bit"}, {"dtype": "bfloat16"}], ids=str
+    "way", [{"quantization": "4bit"}, {"quantization": "8bit"}, {"dtype": "bfloat16"}]
 )
 def test_the_embedded_judge_is_graded_in_few_bits_on_a_cpu(way, items, exact):
     judge = load_judge("tiny", device="cpu", **way)
@@ -43,7 +42,7 @@ def test_the_embedded_judge_is_graded_in_few_bits_on_a_cpu(way, items, exact):
     assert kinds.pop("language_model") == {LAYERS[bits]}
     # the projector as in LLaVA's own training: it may train under adapters
     assert kinds == {part: {"Linear"} for part in ("vision_tower", "projector", "lm_head")}
-    graded = judge.grade(items, progress=False)
+    graded = judge.grade(items)
     assert graded["failure"].isna().mean() > 0.9
     assert (graded["score"] == exact["score"]).mean() > 0.8
     assert (graded["expected_score"] != exact["expected_score"]).any()
@@ -52,6 +51,8 @@ def test_the_embedded_judge_is_graded_in_few_bits_on_a_cpu(way, items, exact):
 
 
 # Adapters
+
+SETTINGS = "adapter_config.json"
 
 
 @pytest.fixture(scope="module")
@@ -68,23 +69,13 @@ def adapters(random_judge, tmp_path_factory):
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.3)
     wrapped.save_pretrained(folder)
-    change(folder, base_model_name_or_path=str(random_judge))
+    edit(folder / SETTINGS, base_model_name_or_path=str(random_judge))
     return folder
 
 
 @pytest.fixture
 def copied(adapters, tmp_path):
     return Path(shutil.copytree(adapters, tmp_path / "adapters"))
-
-
-def change(folder, **settings):
-    file = folder / "adapter_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
-
-
-def refused(folder, reason):
-    with pytest.raises(ValueError, match=reason):
-        models.load(folder, device="cpu")
 
 
 def test_adapters_load_with_their_base_and_their_settings_are_fingerprinted(
@@ -95,7 +86,7 @@ def test_adapters_load_with_their_base_and_their_settings_are_fingerprinted(
     for path in (random_judge, adapters):
         logits.append(models.load(path, device="cpu").model(input_ids=ids).logits)
     assert (logits[0] - logits[1]).abs().max() > 0.01
-    change(copied, lora_alpha=64)
+    edit(copied / SETTINGS, lora_alpha=64)
     assert models.fingerprint(copied) != models.fingerprint(adapters)
 
 
@@ -106,7 +97,7 @@ def test_adapters_that_do_not_fit_are_refused(copied):
     refused(copied, "can't be read from .*missing adapter keys")
     file.write_bytes(b"\xff" * 100)
     refused(copied, "can't be read from .*SafetensorError")
-    change(copied, target_modules="(")
+    edit(copied / SETTINGS, target_modules="(")
     refused(copied, "can't be read from .*unterminated")
 
 
@@ -142,7 +133,7 @@ def test_quantised_loading_asks_for_the_original_authors_settings(gpu):
     assert "device_map" not in place(device="cpu").options
 
 
-@pytest.mark.parametrize("options", [{"dtype": "int8"}, {"quantization": "2bit"}], ids=str)
+@pytest.mark.parametrize("options", [{"dtype": "int8"}, {"quantization": "2bit"}])
 def test_unknown_options(options):
     ((name, value),) = options.items()
     with pytest.raises(ValueError, match=f"{name}='{value}': "):

@@ -365,15 +365,15 @@ def test_a_training_target_reads_back(feedback, score):
         assert target(verdict.feedback, score) == answer
 
 
-FLOODS = ["9", "*", "(", " ", "[RESULT] A ", "The better response: [", "[[A", "<score>", "<feedback>", "\\boxed{", "4/100 ",
-          "Score: 4 ", "<think>", "</think>", "Answer 1 is better\n", "\n*", "score (1-5): ", "4 (out of ", "{", '{"a":',
-          "$", "[[A]]", "A (or ", "Overall Judgment: A ", "\u00a0", "not [[A]] ", "the first is ", "x\n", "<answer> x"]  # fmt: skip
+FLOODS = """9¦*¦(¦ ¦[RESULT] A ¦The better response: [¦[[A¦<score>¦<feedback>¦\\boxed{¦4/100 ¦Score: 4 ¦<think>¦</think>¦\
+Answer 1 is better\n¦\n*¦score (1-5): ¦4 (out of ¦{¦{"a":¦$¦[[A]]¦A (or ¦Overall Judgment: A ¦\u00a0¦not [[A]] ¦\
+the first is ¦x\n¦<answer> x"""
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_floods_take_linear_time(format):
     start = time.process_time()
-    for unit in FLOODS:  # a quadratic pattern would take minutes
+    for unit in FLOODS.split("¦"):  # a quadratic pattern would take minutes
         text = unit * (20_000 // len(unit))
         verdict = parse(text, scores=SCALE, format=format)
         assert (verdict.failure is None) == (

@@ -10,85 +10,24 @@ from pathlib import Path
 import pytest
 from jsonschema import ValidationError, validate
 
-from originals import question
+from originals import ITEM, PAIR, subject
 from vjudge import prompts
-from vjudge.prompts import TEMPLATES, Control
-from vjudge.records import Criterion, Item, Pair, Rubric
+from vjudge.prompts import TEMPLATES
+from vjudge.records import Criterion, Item, Rubric
 
 SHARED = Path(__file__).parents[3] / "shared"
-SAMPLES = SHARED / "data" / "prometheus_vision_samples"
 FIXTURES = SHARED / "fixtures" / "llava15-original" / "golden.json"
-CRITIC = SHARED / "fixtures" / "llava-next-original"
-
-SYSTEM = prompts.VICUNA_V1.system
-ITEM = Item(
-    id="a",
-    images=("cat.png",),
-    instruction="Describe the animal.\nBe brief.",
-    response="  A {black} cat \u2014 asleep.",
-    rubric=Rubric("Is every claim true?", ("None.", "Few.", "Half.", "Most.", "All.")),
-    reference_answer="A black cat asleep on a mat.",
-    context="A cat on a mat.",
-)
-
-PAIR = Pair(
-    id="p",
-    images=("cat.png",),
-    instruction=ITEM.instruction,
-    response_a=ITEM.response,
-    response_b="A dog.",
-    rubric=ITEM.rubric,
-    reference_answer=ITEM.reference_answer,
-)
-
-
-def subject(template, **changes):
-    """What a template judges, with other texts."""
-    if not template.compares:
-        return replace(ITEM, **changes)
-    if "response" in changes:
-        changes["response_a"] = changes.pop("response")
-    return replace(PAIR, **changes)
 
 
 def test_each_wording_to_the_letter():
     """By one digest of all prompts; the texts were typed from the sources that the templates name."""
-    prompts = {
-        name: template.render(subject(template))
-        for name, template in TEMPLATES.items()
-        if not template.reply and not name.startswith("chat")  # those are ours, and measured
-    }
-    assert prompts["prometheus-vision"].text.startswith(
-        f"{SYSTEM} USER: <image>\n###Task Description"
-    )
-    assert all(prompt.n_images == TEMPLATES[name].sees_images for name, prompt in prompts.items())
-    digest = hashlib.sha256(
-        "\n".join(prompts[name].text for name in sorted(prompts)).encode()
-    ).hexdigest()
-    assert (len(prompts), digest[:12]) == (24, "a6008e9bfdf2")
-
-
-@pytest.mark.skipif(not SAMPLES.is_dir(), reason=f"the published samples are not at {SAMPLES}")
-def test_the_published_samples_byte_for_byte():
-    rows = [
-        json.loads(line)
-        for line in (SAMPLES / "sample_eval_data.jsonl").read_text("utf-8").splitlines()
-    ]
-    assert len(rows) == 3
-    for row in rows:
-        rubric = Rubric(
-            row["orig_criteria"],
-            tuple(row[f"orig_score{score}_description"] for score in range(1, 6)),
-        )
-        texts = (
-            row["orig_instruction"],
-            row["original_response"],
-            rubric,
-            row["orig_reference_answer"],
-        )
-        item = Item("a", (row["image"],), *texts)
-        prompt = TEMPLATES["prometheus-vision"].render(item)
-        assert prompt.text == f"{SYSTEM} USER: <image>\n{row['instruction']} ASSISTANT:"
+    texts = []
+    for name in sorted(TEMPLATES):
+        template = TEMPLATES[name]
+        if not template.reply and not name.startswith("chat"):  # those are ours, and measured
+            texts.append(template.render(subject(template)).text)
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    assert (len(texts), digest[:12]) == (24, "a6008e9bfdf2")
 
 
 def test_the_original_codes_prompt_byte_for_byte():
@@ -108,34 +47,12 @@ def test_the_original_codes_prompt_byte_for_byte():
     assert TEMPLATES["prometheus-vision-readme"].render(item).text == golden
 
 
-def test_chatml_byte_for_byte_and_token_for_token():
-    if not CRITIC.is_dir():
-        pytest.skip(f"the original code's outputs are not at {CRITIC}")
-    golden = json.loads((CRITIC / "golden.json").read_text("utf-8"))["prompts"]
-    import numpy as np
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(CRITIC / "llava-critic-qwen-tiny")
-    arrays = np.load(CRITIC / "golden.npz")
-    for name, case in golden.items():
-        n_images = case["question"].count("<image>")
-        prompt = question(prompts.QWEN_1_5, case["question"], n_images)
-        assert prompt.text == case["prompt"]
-        assert spell(tokenizer, prompt) == arrays[f"ids/{name}"].tolist(), name
-
-
 JUDGES = SHARED / "data" / "judges"
-FILLED = {  # the names of the texts in the files of `JUDGES`
-    "Query": "instruction",
-    "question": "instruction",
-    "data_obj['query']": "instruction",
-    "Response": "response",
-    "R1": "response_a",
-    "answer1": "response_a",
-    "answers[0]": "response_a",
-    "R2": "response_b",
-    "answer2": "response_b",
-    "answers[1]": "response_b",
+FILLED = {  # by our names, those of the texts in the files of `JUDGES`
+    "instruction": "Query question data_obj['query']",
+    "response": "Response",
+    "response_a": "R1 answer1 answers[0]",
+    "response_b": "R2 answer2 answers[1]",
 }
 THOUGHT = "<think>\n1. Clarity: Answer 1 (9/10) - ...; Answer 2 (7/10) - ...\nTotal score:\nAnswer 1: 9+8=17\nAnswer 2: 7+7=14\n</think>\n"
 # wording | its file | an answer in its form | the verdict
@@ -166,8 +83,9 @@ def test_todays_judges(row):
     assert (read.choice or f"{read.score:g}") == verdict
     if file != "-" and JUDGES.is_dir():
         text = (JUDGES / file).read_text("utf-8").removeprefix("<image>\n")
-        for placeholder, field in FILLED.items():
-            text = text.replace(f"{{{placeholder}}}", getattr(judged, field, ""))
+        for field, places in FILLED.items():
+            for place in places.split():
+                text = text.replace(f"{{{place}}}", getattr(judged, field, ""))
         assert prompt == template.conversation.wrap(text, 1)
 
 
@@ -204,23 +122,8 @@ def test_wordings_of_json_form_say_it_and_have_its_schema():
         TEMPLATES["chat"].render(replace(ITEM, rubric=SEVERAL))
 
 
-def spell(tokenizer, prompt):
-    """Token ids by the rule that engines obey: text without special tokens, -200 for an image, controls by name."""
-    ids = []
-    for part in prompt.parts:
-        if isinstance(part, str):
-            ids += tokenizer.encode(part, add_special_tokens=False, split_special_tokens=True)
-        else:
-            ids.append(
-                tokenizer.convert_tokens_to_ids(part.text) if isinstance(part, Control) else -200
-            )
-    return ids
-
-
 def test_without_a_reference_answer_nothing_mentions_one():
-    for template in (
-        template for template in TEMPLATES.values() if "{reference_section}" in template.body
-    ):
-        whole = template.render(subject(template)).text
-        text = template.render(subject(template, reference_answer=" \n")).text
-        assert "eference" not in text and text != whole
+    for template in TEMPLATES.values():
+        if "{reference_section}" in template.body:
+            text = template.render(subject(template, reference_answer=" \n")).text
+            assert "eference" not in text

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from vjudge.records import Criterion, Item, Pair, Rubric, as_score, is_missing, weighted_mean
+from vjudge.records import Criterion, Item, Rubric, as_score, is_missing, weighted_mean
 
 LEVELS = ("bad", "poor", "fair", "good", "best")
 ANCHORS = {"0": "None is true.", "50": "Half is true.", "100": "All is true."}
@@ -47,7 +47,7 @@ def test_an_unsound_rubric_is_refused(changes, message):
 
 def test_a_rubric_of_anchors_spans_their_whole_scale():
     rubric = Item.from_row(row(descriptions=ANCHORS | {"7": None})).rubric
-    assert rubric is not None and rubric.scores == tuple(range(101))
+    assert rubric.scores == tuple(range(101))
     assert (rubric.lowest, rubric.highest) == (0, 100)
     assert rubric.levels == [(int(score), text) for score, text in ANCHORS.items()]
     assert rubric == Item.from_row(row(**rubric.as_row())).rubric and hash(rubric)
@@ -55,13 +55,13 @@ def test_a_rubric_of_anchors_spans_their_whole_scale():
 
 def test_named_criteria_are_combined_by_their_weights():
     rubric = Item.from_row(row(criteria=NAMED)).rubric
-    assert rubric is not None and rubric.weights == {"Accuracy": 3.0, "Errors": -1.0}
+    assert rubric.weights == {"Accuracy": 3.0, "Errors": -1.0}
     assert weighted_mean({"Accuracy": 5, "Errors": 2}, rubric.weights) == (3 * 5 - 2) / 4
     assert rubric.bounds == ((3 * 1 - 5) / 4, (3 * 5 - 1) / 4)
     assert "Accuracy: Are the facts right?\nErrors:" in rubric.criteria
     assert rubric == Item.from_row(row(**rubric.as_row())).rubric
     unweighted = Item.from_row(row(criteria=[{"name": "Clear", "criteria": "Is it?"}])).rubric
-    assert unweighted is not None and unweighted.named == (Criterion("Clear", "Is it?"),)
+    assert unweighted.named == (Criterion("Clear", "Is it?"),)
 
 
 def test_a_full_row_comes_through_unchanged():
@@ -70,7 +70,7 @@ def test_a_full_row_comes_through_unchanged():
     )
     assert (item.id, item.gold, item.group, item.reference_answer) == ("7", 4, "7", " A cat. ")
     assert np.array_equal(item.human_scores, [4, math.nan, 5], equal_nan=True)
-    assert item.rubric is not None and item.rubric.scores == (0, 1, 2, 3, 4)
+    assert item.rubric.scores == (0, 1, 2, 3, 4)
 
 
 @pytest.mark.parametrize("bad", ["four", "4/5", True, float("inf"), [4], "9" * 5000])
@@ -79,9 +79,3 @@ def test_missing_and_scores(bad):
     assert as_score("4") == 4 and math.isnan(as_score("  "))
     with pytest.raises(ValueError, match="is not a number"):
         as_score(bad)
-
-
-def test_pairs():
-    base = {"id": 1, "instruction": "Describe.", "response_a": "x", "response_b": "y"}
-    rated = Pair.from_row({**base, "criteria": "Right?", "descriptions": LEVELS})
-    assert rated.rubric == Rubric("Right?", LEVELS) and rated.preference is None

@@ -1,7 +1,5 @@
 """A run keeps what it was given, through torn lines, full disks and second writers."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys
@@ -101,7 +99,7 @@ def test_one_process_at_a_time(tmp_path):
     code = "import sys; from vjudge.runs import Run; run = Run(sys.argv[1]).open({}); print(); sys.stdin.read()"
     command = [sys.executable, "-c", code, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None and holder.stdout.readline() == b"\n"
+        assert holder.stdout.readline() == b"\n"
         with pytest.raises(RunError, match="another process that writes here"):
             Run(tmp_path).open({})
         holder.kill()
