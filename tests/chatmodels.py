@@ -50,7 +50,7 @@ def make_tokenizer(specials, *, bos, eos, pad, template, **named):
     )
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    every = list(dict.fromkeys([*([bos] if bos else []), eos, pad, *specials]))
+    every = list(dict.fromkeys(filter(None, [bos, eos, pad, *specials])))
     backend.add_special_tokens(every)
     backend.add_tokens(["[RESULT]"])
     if bos:
@@ -66,8 +66,7 @@ def make_tokenizer(specials, *, bos, eos, pad, template, **named):
         additional_special_tokens=[token for token in every if token not in named.values()],
         extra_special_tokens=dict(named),
     )
-    if template:
-        tokenizer.chat_template = template
+    tokenizer.chat_template = template
     return tokenizer
 
 

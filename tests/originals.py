@@ -183,7 +183,7 @@ def write_onevision(folder, **settings):
     vision = {**VISION, "model_type": "siglip_vision_model"}
     beside = folder.parent / "tower-siglip"
     _json(beside / "config.json", {"model_type": "siglip", "vision_config": vision})
-    smaller = SiglipVisionConfig(**{**VISION, "num_hidden_layers": VISION["num_hidden_layers"] - 1})
+    smaller = SiglipVisionConfig(**VISION | {"num_hidden_layers": 3})  # one less
     smaller.vision_use_head = False
     tower = _noise(SiglipVisionModel(smaller), "model.vision_tower.vision_tower.vision_model.")
     # 2) settings

@@ -107,6 +107,7 @@ def test_batched_equals_generate_one_at_a_time(engine, mixed, shares):
         assert answer.n_prompt_tokens == len(engine.encoder.ids(prompt))
         if answer.finish == "stop":
             assert ids.pop() in engine.ends
+        assert engine.ends.isdisjoint(ids)
         assert answer.text == engine.encoder.text(ids)
 
 
