@@ -3,12 +3,8 @@
 python tests/plots/gallery.py FOLDER eccv half 8
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import matplotlib
 
@@ -17,23 +13,18 @@ matplotlib.use("agg")
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
 from vjudge import metrics, plots
 
-NAMES = ["Prometheus-Vision 13B", "LLaVA-Critic 7B", "GPT-4o", "tiny", "image blanked"]
-NAMES += ["Gemini 1.5 Pro", "ROUGE-L", "length alone"]
-BENCHMARKS = ["LLaVA-Bench", "VisIT-Bench", "Perception-Bench", "MM-Vet", "WildVision"]
-LONG = (
-    2
-    * "Does the response name every object in the picture that the question asks about, in colour? "
-)
-Options = dict[str, Any]
+NAMES = "Prometheus-Vision 13B|LLaVA-Critic 7B|GPT-4o|tiny|image blanked|Gemini 1.5 Pro|ROUGE-L"
+NAMES = [*NAMES.split("|"), "length alone"]
+BENCHMARKS = "LLaVA-Bench VisIT-Bench Perception-Bench MM-Vet WildVision".split()
+LONG = "Does the response name every object that the question asks about, in its colour? " * 2
 
 
-def texts(fig: Figure) -> list[Text]:
+def texts(fig):
     """The texts that are drawn: not those of axes that are off, nor of ticks that are gone."""
     hidden = set()
     for ax in fig.findobj(Axes):
@@ -47,7 +38,7 @@ def texts(fig: Figure) -> list[Text]:
     return [text for text in found if text.get_visible() and text.get_text().strip()]
 
 
-def crowded(fig: Figure) -> list[tuple[str, ...]]:
+def crowded(fig):
     """Pairs of texts that overlap, and single ones that reach beyond the figure's edge."""
     fig.draw_without_rendering()
     visible = texts(fig)
@@ -62,7 +53,7 @@ def crowded(fig: Figure) -> list[tuple[str, ...]]:
     return found + [(visible[i].get_text(), visible[j].get_text()) for i, j in pairs]
 
 
-def run(judges: int, *, means: bool = False) -> pd.DataFrame:
+def run(judges, means=False):
     """Verdicts of several judges of 120 items; with `means`, gold is a mean of three raters."""
     rng = np.random.default_rng(0)
     gold = np.resize(np.arange(1.0, 6), 120)
@@ -78,10 +69,10 @@ def run(judges: int, *, means: bool = False) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def correlations(judges: int, benchmarks: int = 3) -> pd.DataFrame:
+def correlations(judges, benchmarks=3):
     names = [*NAMES[:judges], "people"]
-    cells = itertools.product(names, BENCHMARKS[:benchmarks], ("pearson", "spearman", "kendall"))
-    table = pd.DataFrame(cells, columns=["judge", "benchmark", "statistic"])
+    cells = itertools.product(names, BENCHMARKS[:benchmarks], "pearson spearman kendall".split())
+    table = pd.DataFrame(cells, columns="judge benchmark statistic".split())
     place = pd.Series(pd.factorize(table["judge"])[0])
     people = table["judge"] == "people"
     r = 0.8 - 0.13 * place + np.random.default_rng(1).normal(0, 0.08, len(table))
@@ -91,25 +82,24 @@ def correlations(judges: int, benchmarks: int = 3) -> pd.DataFrame:
     return table.assign(n=300 - 10 * place, missing=2 * place)
 
 
-def pearson(judges: int, benchmarks: int = 3) -> pd.DataFrame:
+def pearson(judges, benchmarks=3):
     return correlations(judges, benchmarks).query("statistic == 'pearson'").reset_index(drop=True)
 
 
-def comparisons(judges: int) -> pd.DataFrame:
+def comparisons(judges):
     verdicts = run(judges)
     scores = verdicts.pivot(index="id", columns="judge", values="score")
     return metrics.compare_judges(verdicts["gold"][: len(scores)], scores, n_resamples=200)
 
 
-def answers(judges: int) -> dict[tuple[str, str], pd.DataFrame]:
+def answers(judges):
     words = ("left", "right", "both good", "both bad")
     counts = itertools.cycle([(21, 36, 57, 21), (26, 30, 70, 9), (1, 120, 8, 6)])
     pairs = list(itertools.combinations(NAMES, 2))[: max(1, judges - 1)]
     return {pair: metrics.feedback_preference(np.repeat(words, next(counts))) for pair in pairs}
 
 
-def battery() -> pd.DataFrame:
-    names = ["case", "must", "effect", "margin", "unit"]
+def battery():
     rows = [
         ("image blanked: agreement", "move", -0.86, np.nan, "score per gold point"),
         ("image swapped: agreement", "move", -1.21, np.nan, "score per gold point"),
@@ -117,28 +107,29 @@ def battery() -> pd.DataFrame:
         ("question removed: change", "stay", 0, 0.25, "score points"),
         ("leniency", None, 0.1, np.nan, "score points"),
     ]
+    names = "case must effect margin unit".split()
     table = pd.DataFrame(rows, columns=names).assign(n=40, judge="tiny")
     return table.assign(low=table["effect"] - 0.2, high=table["effect"] + 0.1)
 
 
-def power() -> pd.DataFrame:
+def power():
     cells = itertools.product(["500 images", "24 images"], ["length", "order"], [0.02, 0.1, 0.2])
     table = pd.DataFrame(cells, columns=["design", "test", "planted"])
     rejected = np.arange(1, 13) / 12
     return table.assign(rejected=rejected, low=0.9 * rejected, high=rejected)
 
 
-def training() -> pd.DataFrame:
+def training():
     log = pd.DataFrame({"step": [1, 4, 8], "loss": [6.0, 1.0, 0.1], "parsed": [np.nan, 0.8, 1]})
     return log.assign(pearson=[np.nan, np.nan, 0.9], low=0.8, high=0.95)
 
 
-def slopes(judges: int) -> pd.DataFrame:
-    row = {"case": "slope at equal gold", "effect": 0.2, "low": 0.14, "high": 0.26, "p": 0.0004}
+def slopes(judges):
+    row = {"case": "slope at equal gold", "effect": 0.2, "low": 0.14, "high": 0.26}
     return pd.DataFrame([row] * judges)
 
 
-def boxes(judges: int) -> Options:
+def boxes(judges):
     """A collection of two items, and runs of several judges on it, the last without a score."""
     row = {"instruction": "What is it?", "response": "A ramp.", "criteria": "Is it described?"}
     row["descriptions"] = ["no", "partly", "yes"]
@@ -146,32 +137,39 @@ def boxes(judges: int) -> Options:
     items = [row | first, row | {"id": "b", "gold": 2, "images": []}]
     verdicts = pd.DataFrame({"id": ["a", "b"], "score": [1.0, np.nan], "feedback": LONG})
     verdicts["failure"] = [None, "no verdict: cut off"]
-    return {"items": items, "runs": dict.fromkeys(NAMES[:judges], verdicts), "ids": ["a", "b"]}
+    return items, {"runs": dict.fromkeys(NAMES[:judges], verdicts), "ids": ["a", "b"]}
 
 
 POWER = {"x": "planted", "y": "rejected", "by": "design", "panel": "test", "lines": (0.05, 0.9)}
-FIGURES: dict[str, Callable[[int, Options], Figure]] = {
-    "heatmap": lambda k, o: plots.heatmap(pearson(k, 1 + k % 5), **o),
-    "ranks": lambda k, o: plots.rank_heatmap(pearson(k, 5), **o),
-    "who beats whom": lambda k, o: plots.who_beats_whom(comparisons(k), **o),
-    "forest": lambda k, o: plots.forest(pearson(k, 1), ceiling=0.86, **o),
-    "long lines": lambda k, o: plots.forest(pearson(2, 1).assign(judge=[LONG, *NAMES[:2]]), **o),
-    "multiples": lambda k, o: plots.forest(pearson(k, 5), panel="benchmark", shared=True, **o),
-    "battery": lambda k, o: plots.battery_effects(battery(), **o),
-    "confusion": lambda k, o: plots.confusion(run(k), **o),
-    "scatter": lambda k, o: plots.agreement_scatter(run(k, means=True), **o),
-    "feedback": lambda k, o: plots.preference_bars(answers(k), **o),
-    "length": lambda k, o: plots.length_by_score(run(1), **o),
-    "length scatter": lambda k, o: plots.length_scatter(run(k), slopes(k), **o),
-    "power": lambda k, o: plots.curves(power(), **POWER, log=k > 3, **o),
-    "training": lambda k, o: plots.training_curve(training(), **o),
-    "boxes": lambda k, o: plots.qualitative(**boxes(min(k, 3)), **o | {"column": "full"}),
+FIGURES = {  # by name: of so many judges the function, what it draws and its options
+    "heatmap": lambda k: (plots.heatmap, pearson(k, 1 + k % 5)),
+    "ranks": lambda k: (plots.rank_heatmap, pearson(k, 5)),
+    "who beats whom": lambda k: (plots.who_beats_whom, comparisons(k)),
+    "forest": lambda k: (plots.forest, pearson(k, 1), {"ceiling": 0.86}),
+    "long lines": lambda k: (plots.forest, pearson(2, 1).assign(judge=[LONG, *NAMES[:2]])),
+    "multiples": lambda k: (plots.forest, pearson(k, 5), {"panel": "benchmark", "shared": True}),
+    "battery": lambda k: (plots.battery_effects, battery()),
+    "confusion": lambda k: (plots.confusion, run(k)),
+    "scatter": lambda k: (plots.agreement_scatter, run(k, means=True)),
+    "feedback": lambda k: (plots.preference_bars, answers(k)),
+    "length": lambda k: (plots.length_by_score, run(1)),
+    "length scatter": lambda k: (plots.length_scatter, run(k), {"probe": slopes(k)}),
+    "power": lambda k: (plots.curves, power(), POWER | {"log": k > 3}),
+    "training": lambda k: (plots.training_curve, training()),
+    "boxes": lambda k: (plots.qualitative, *boxes(min(k, 3)), {"column": "full"}),
 }
+
+
+def draw(name, judges, **options):
+    plot, drawn, *more = FIGURES[name](judges)
+    for own in more:
+        options |= own
+    return plot(drawn, **options)
 
 
 if __name__ == "__main__":
     folder, venue, column, judges = sys.argv[1:]
-    for name, draw in FIGURES.items():
-        fig = draw(int(judges), {"venue": venue, "column": column})
+    for name in FIGURES:
+        fig = draw(name, int(judges), venue=venue, column=column)
         print(name, fig.get_label(), *crowded(fig)[:4], sep="\n")
         fig.savefig(f"{folder}/{name.replace(' ', '_')}.png")

@@ -1,14 +1,12 @@
 """Files: the venue's width, the same bytes twice, captions that account for what is drawn, tables safe to open."""
 
-from __future__ import annotations
-
 import csv
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from gallery import FIGURES, NAMES, correlations, pearson, run
+from gallery import NAMES, correlations, draw, pearson, run
 from PIL import Image
 
 from vjudge import metrics, plots
@@ -21,7 +19,7 @@ def test_files_are_the_same_bytes_twice_and_the_venues_width(tmp_path):
     own = {"font.size": 20, "savefig.bbox": "tight", "pdf.fonttype": 3, "svg.fonttype": "path"}
     for folder in (tmp_path / "one", tmp_path / "two"):
         with plt.rc_context(own):
-            fig = FIGURES["heatmap"](3, {"venue": "neurips", "column": "half"})
+            fig = draw("heatmap", 3, venue="neurips", column="half")
             paths = plots.save_figure(fig, "name", caption=CAPTION, data=pearson(2), folder=folder)
         written.append({ending: path.read_bytes() for ending, path in paths.items()})
     assert set(written[0]) == {"pdf", "svg", "png", "txt", "csv"} and written[0] == written[1]

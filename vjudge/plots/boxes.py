@@ -20,7 +20,7 @@ LEAST = 11  # lines of a box, beside its image
 FIELDS = "instruction response reference_answer criteria descriptions human_scores gold".split()
 
 
-def _cases(items: Any, runs: Mapping[str, pd.DataFrame], ids: Sequence[Any]) -> list[Any]:
+def _cases(items: Any, runs: Mapping, ids: Sequence) -> list:
     """The image of each item or None, and its texts by heading."""
     rows = {str(row["id"]): row for row in rows_of(items)}
     absent = [id for id in map(str, ids) if id not in rows]
@@ -42,7 +42,7 @@ def _cases(items: Any, runs: Mapping[str, pd.DataFrame], ids: Sequence[Any]) -> 
     return cases
 
 
-def _texts(row: Mapping[str, Any]) -> dict[str, str]:
+def _texts(row: Mapping) -> dict:
     """An item's own texts by heading."""
     texts = {}
     for name in FIELDS:
@@ -54,9 +54,7 @@ def _texts(row: Mapping[str, Any]) -> dict[str, str]:
     return texts
 
 
-def qualitative(
-    items: Any, runs: Mapping[str, pd.DataFrame], ids: Sequence[Any], **options: Any
-) -> Figure:
+def qualitative(items: Any, runs: Mapping, ids: Sequence, **options: Any) -> Figure:
     """Boxes of image, instruction, response, rubric, people's scores and each judge's feedback.
 
     Args:
@@ -77,8 +75,13 @@ def qualitative(
                 f"the boxes need {height:.1f} inches and the page has {paper.tall:g}: show fewer "
                 "items, or use `qualitative_latex`, whose boxes break across pages"
             )
-        shape: dict[str, Any] = {"width_ratios": (1, 4), "height_ratios": sizes, "squeeze": False}
-        fig, axes = paper.subplots(height, len(cases), 2, **shape)
+        shape: dict = {"width_ratios": (1, 4), "height_ratios": sizes, "squeeze": False}
+        fig, axes = paper.subplots(
+            height,
+            len(cases),
+            2,
+            **shape,
+        )
         for place, lines in enumerate(boxes):
             left, right = axes[place]
             left.axis("off")
@@ -99,7 +102,7 @@ def qualitative(
         return paper.finish(fig, f"{len(cases)} items")
 
 
-def _lines(texts: Mapping[str, str], most: int) -> list[tuple[str, str]]:
+def _lines(texts: Mapping, most: int) -> list:
     """The lines of a box from top to bottom, each with its weight."""
     lines = []
     for heading, text in texts.items():
@@ -110,12 +113,7 @@ def _lines(texts: Mapping[str, str], most: int) -> list[tuple[str, str]]:
 
 
 def qualitative_latex(
-    items: Any,
-    runs: Mapping[str, pd.DataFrame],
-    ids: Sequence[Any],
-    name: str,
-    *,
-    folder: str | Path = "figures",
+    items: Any, runs: Mapping, ids: Sequence, name: str, *, folder: str | Path = "figures"
 ) -> Path:
     r"""Write the boxes as LaTeX, every text escaped.
 

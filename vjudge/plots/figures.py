@@ -9,9 +9,22 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from pandas import DataFrame
 
-from vjudge.plots import style
-from vjudge.plots.style import GREY, INK, MIN_TEXT, PALE, looks, need, page
+from vjudge.plots.style import (
+    GREY,
+    INK,
+    MIN_TEXT,
+    PALE,
+    Page,
+    counts,
+    log_axis,
+    looks,
+    need,
+    page,
+    reach,
+    short,
+)
 
 BOUNDS = ["estimate", "low", "high"]
 FOUR_WAY = {
@@ -25,7 +38,7 @@ LOGGED = {"loss": "loss per token", "pearson": "Pearson r", "parsed": "readable 
 
 
 def forest(
-    table: pd.DataFrame,
+    table: DataFrame,
     *,
     rows: str = "judge",
     by: str | None = None,
@@ -58,25 +71,13 @@ def forest(
     places = table["name"].groupby(apart).transform(lambda names: pd.factorize(names)[0])
     within = table.groupby(["panel", "name"]).cumcount()
     table["y"] = within + places * (within.max() + 1.4)
-    parts = dict(list(table.groupby("panel", sort=False)))
-    heights = [part["y"].max() + 1.4 for part in parts.values()]
+    # 2) the lines of each panel, and their names
     kinds = looks(table["kind"].unique())
     with page(**options) as paper:
-        if shared:
-            fig, panels = paper.panels(parts, 0.1 * max(heights), across=label, least=1.6)
-        else:
-            height = 0.19 * sum(heights) + 0.5 * len(parts)
-            fig, axes = paper.subplots(height, len(parts), squeeze=False, height_ratios=heights)
-            panels = list(zip(axes.flat, parts.values(), strict=True))
-        # 2) the lines of each panel, and their names
+        fig, panels = _forest_axes(paper, table, shared, label)
         for ax, part in panels:
             _lines(ax, part, kinds)
-            whole = table if shared else part
-            ticks = whole.groupby("name", sort=False)["y"].mean()
-            ax.set_ylim(whole["y"].max() + 0.7, -0.7)
-            lines = 1 if shared else 2
-            ax.set_yticks(ticks, paper.fold(ticks.index, 0.36 * paper.inches, lines))
-            ax.locator_params(axis="x", nbins=int(paper.inches))
+            _names(ax, table if shared else part, paper, 1 if shared else 2)
             if reference is not None:
                 ax.axvline(
                     reference,
@@ -86,27 +87,40 @@ def forest(
                     zorder=-1,
                 )
             if ceiling is not None:
-                ax.axvline(
-                    ceiling,
-                    color=INK,
-                    ls=":",
-                    label="ceiling",
-                    zorder=-1,
-                )
+                ax.axvline(ceiling, color=INK, ls=":", label="ceiling", zorder=-1)
             if not shared:
                 ax.set_xlabel(*paper.fold(part["panel"].unique(), 0.6 * paper.inches))
             if not shared and paper.inches > 2.8:
                 _numbers(ax, part)
         paper.legend(fig, fig.axes[0])
         band = "Grey band: changes too small to matter" if "margin" in table else ""
-        return paper.finish(fig, style.counts(table), band)
+        return paper.finish(fig, counts(table), band)
 
 
-def _lines(ax: Axes, part: pd.DataFrame, kinds: Mapping[str, Any]) -> None:
+def _forest_axes(paper: Page, table: DataFrame, shared: bool, label: str) -> tuple[Figure, list]:
+    """Axes for each panel: side by side where they share names, else one below the other."""
+    parts = dict(list(table.groupby("panel", sort=False)))
+    heights = [part["y"].max() + 1.4 for part in parts.values()]
+    if shared:
+        return paper.panels(parts, 0.1 * max(heights), across=label, least=1.6)
+    height = 0.19 * sum(heights) + 0.5 * len(parts)
+    fig, axes = paper.subplots(height, len(parts), squeeze=False, height_ratios=heights)
+    return fig, list(zip(axes.flat, parts.values(), strict=True))
+
+
+def _names(ax: Axes, rows: DataFrame, paper: Page, most: int) -> None:
+    """The names of rows at the left, each on so many lines of text at most."""
+    ticks = rows.groupby("name", sort=False)["y"].mean()
+    ax.set_ylim(rows["y"].max() + 0.7, -0.7)
+    ax.set_yticks(ticks, paper.fold(ticks.index, 0.36 * paper.inches, most))
+    ax.locator_params(axis="x", nbins=int(paper.inches))
+
+
+def _lines(ax: Axes, part: DataFrame, kinds: Mapping) -> None:
     """Draw estimates at their `y`, from top to bottom."""
     for kind, look in kinds.items():
         own = part[part["kind"] == kind]
-        ends = style.reach(own, "estimate")
+        ends = reach(own, "estimate")
         ax.errorbar(
             own["estimate"],
             own["y"],
@@ -126,22 +140,14 @@ def _lines(ax: Axes, part: pd.DataFrame, kinds: Mapping[str, Any]) -> None:
         )
 
 
-def _numbers(ax: Axes, part: pd.DataFrame) -> None:
+def _numbers(ax: Axes, part: DataFrame) -> None:
     """Each estimate with its interval, at the right."""
-    place = ax.get_yaxis_transform()
+    look: dict = {"transform": ax.get_yaxis_transform(), "va": "center", "fontsize": MIN_TEXT}
     for y, bounds in zip(part["y"], part[BOUNDS].to_numpy(float), strict=True):
-        text = style.short(*bounds)
-        ax.text(
-            1.02,
-            y,
-            text,
-            transform=place,
-            va="center",
-            fontsize=MIN_TEXT,
-        )
+        ax.text(1.02, y, short(*bounds), **look)
 
 
-def battery_effects(table: pd.DataFrame, **options: Any) -> Figure:
+def battery_effects(table: DataFrame, **options: Any) -> Figure:
     """What each case of a battery did to the scores: a forest with a panel for each unit.
 
     Args:
@@ -162,21 +168,13 @@ def battery_effects(table: pd.DataFrame, **options: Any) -> Figure:
         raise ValueError("no case must move or stay and has an effect: there is nothing to draw")
     lines["case"] = lines["case"].str.replace(r": (agreement|change)$", "", regex=True)
     lines["panel"] = lines["unit"] + " (must " + lines["must"] + ")"
-    fig = forest(
-        lines,
-        rows="case",
-        panel="panel",
-        by="judge",
-        **options,
-    )
+    fig = forest(lines, rows="case", panel="panel", by="judge", **options)
     gone = f"{len(cases) - len(lines)} cases are left out: not tested, or no effect"
     fig.set_label(f"{fig.get_label()}. {gone}")
     return fig
 
 
-def preference_bars(
-    tables: Mapping[Any, pd.DataFrame], *, labels: Mapping[str, str] = FOUR_WAY, **options: Any
-) -> Figure:
+def preference_bars(tables: Mapping, *, labels: Mapping = FOUR_WAY, **options: Any) -> Figure:
     """Shares of wins, ties and losses, or of preferred feedback, as stacked bars.
 
     Args:
@@ -193,14 +191,8 @@ def preference_bars(
     colors = ["#56B4E9", *TIES[: len(between)], "#E69F00"]
     with page(**options) as paper:
         fig, ax = paper.subplots(0.42 * len(tables) + 0.5)
-        bars = shares.rename(columns=labels).plot.barh
-        bars(
-            stacked=True,
-            ax=ax,
-            color=colors,
-            edgecolor=INK,
-            lw=0.4,
-            legend=False,
+        shares.rename(columns=labels).plot.barh(
+            stacked=True, ax=ax, color=colors, edgecolor=INK, lw=0.4, legend=False
         )
         for drawn in ax.containers:
             texts = ["" if share <= 8 else f"{share:.0f}" for share in drawn.datavalues]
@@ -220,11 +212,11 @@ def preference_bars(
         ax.set_yticklabels(paper.fold(names, 0.3 * paper.inches, 3))
         ax.invert_yaxis()
         paper.legend(fig, ax)
-        return paper.finish(fig, style.counts(whole.xs(first, level=1)))
+        return paper.finish(fig, counts(whole.xs(first, level=1)))
 
 
 def curves(
-    table: pd.DataFrame,
+    table: DataFrame,
     *,
     x: str,
     y: str,
@@ -232,8 +224,8 @@ def curves(
     panel: str | None = None,
     low: str = "low",
     high: str = "high",
-    labels: tuple[str, str] | None = None,
-    lines: Sequence[float] = (),
+    labels: Sequence | None = None,
+    lines: Sequence = (),
     log: bool = False,
     **options: Any,
 ) -> Figure:
@@ -259,6 +251,7 @@ def curves(
     if panel is not None:
         parts = dict(list(table.groupby(panel, sort=False)))
     across, up = labels or (x, y)
+    kinds = looks(table[by].unique())
     with page(**options) as paper:
         fig, panels = paper.panels(
             parts,
@@ -269,30 +262,24 @@ def curves(
         )
         for ax, part in panels:
             for level in lines:
-                ax.axhline(
-                    level,
-                    color=PALE,
-                    lw=0.5,
-                    ls=":",
-                    zorder=0,
-                )
-            for name, look in looks(table[by].unique()).items():
+                ax.axhline(level, color=PALE, lw=0.5, ls=":", zorder=0)
+            for name, look in kinds.items():
                 own = part[part[by] == name].sort_values(x)
                 ax.errorbar(
                     own[x],
                     own[y],
-                    yerr=style.reach(own, y),
+                    yerr=reach(own, y),
                     label=name,
                     **look,
                 )
             if log:
-                style.log_axis(ax, "x", part[x])
-                style.log_axis(ax, "y", table[y])
+                log_axis(ax, "x", part[x])
+                log_axis(ax, "y", table[y])
         paper.legend(fig, fig.axes[0])
         return paper.finish(fig)
 
 
-def training_curve(log: pd.DataFrame, **options: Any) -> Figure:
+def training_curve(log: DataFrame, **options: Any) -> Figure:
     """The loss of a training and, where it was evaluated, agreement and readable verdicts.
 
     Args:

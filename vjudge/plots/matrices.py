@@ -8,17 +8,27 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from pandas import DataFrame
 from scipy import stats
 
 from vjudge.metrics.tables import format_p, holm
-from vjudge.plots import style
-from vjudge.plots.style import need, page
+from vjudge.plots.style import (
+    CHARACTERS,
+    Page,
+    best,
+    counts,
+    draw_cells,
+    need,
+    page,
+    people_in,
+    short,
+)
 
 AXES = ["judge", "benchmark"]
 LEVEL = 0.05  # of tests that are corrected by Holm's method
 
 
-def heatmap(table: pd.DataFrame, *, label: str = "Pearson r", **options: Any) -> Figure:
+def heatmap(table: DataFrame, *, label: str = "Pearson r", **options: Any) -> Figure:
     """Correlations of judges with the truth on several benchmarks, the best of each in bold.
 
     The side with more names stands in rows.
@@ -26,17 +36,16 @@ def heatmap(table: pd.DataFrame, *, label: str = "Pearson r", **options: Any) ->
     Args:
         table: one statistic of `metrics.correlation_table`: columns judge, benchmark, estimate (in
             [-1, 1]); low, high, n and missing where known; `ceiling`, True on the rows of people,
-            which stand last and are not compared.
+            who are not compared.
         label: of the colour scale.
 
     Source: the correlation heatmap of Prometheus-Vision (arXiv 2401.06591).
     """
     cells = need(table, "estimate", names=AXES)
     bounds = cells.reindex(columns=["estimate", "low", "high"]).to_numpy(float)
-    cells["text"] = [style.short(*row).replace(" [", "\n[") for row in bounds]
-    cells["bold"] = style.best(cells, ["benchmark"])
-    people = style.people_in(cells)
-    judges = pd.concat([cells[~people], cells[people]])["judge"].unique()
+    cells["text"] = [short(*row).replace(" [", "\n[") for row in bounds]
+    cells["bold"] = best(cells, ["benchmark"])
+    judges = cells["judge"].unique()
     grids = _grids(
         cells,
         "judge",
@@ -49,35 +58,30 @@ def heatmap(table: pd.DataFrame, *, label: str = "Pearson r", **options: Any) ->
     with page(**options) as paper:
         fig = _matrix(paper, grids, label, cmap="Blues")
         bold = "Bold: the best judge of each benchmark, people not compared"
-        return paper.finish(fig, style.counts(table), bold)
+        return paper.finish(fig, counts(table), bold)
 
 
-def rank_heatmap(table: pd.DataFrame, **options: Any) -> Figure:
+def rank_heatmap(table: DataFrame, **options: Any) -> Figure:
     """Ranks of judges on each benchmark, 1 for the highest estimate, the best mean rank on top.
 
     Args:
         table: columns judge, benchmark and estimate, one row of each pair; people are left out.
     """
     table = need(table, "estimate", names=AXES)
-    table = table[~style.people_in(table)]
+    table = table[~people_in(table)]
     grid = table.pivot(index="judge", columns="benchmark", values="estimate")
     ranks = grid[table["benchmark"].unique()].round(3).rank(ascending=False, method="min")
     ranks["mean"] = ranks.mean(axis=1)
     ranks = ranks.sort_values("mean")
     texts = ranks.map("{:.3g}".format)
-    most = len(ranks) + 1
     with page(**options) as paper:
         fig = _matrix(
-            paper,
-            [ranks, texts, ranks == 1],
-            cmap="Blues_r",
-            vmin=0,
-            vmax=most,
+            paper, [ranks, texts, ranks == 1], cmap="Blues_r", vmin=0, vmax=len(ranks) + 1
         )
         return paper.finish(fig, "Bold: rank 1; judges equal to three decimals share a rank")
 
 
-def who_beats_whom(comparisons: pd.DataFrame, **options: Any) -> Figure:
+def who_beats_whom(comparisons: DataFrame, **options: Any) -> Figure:
     """Judges against each other, the best first: the difference in Pearson's r, row less column.
 
     Args:
@@ -87,10 +91,16 @@ def who_beats_whom(comparisons: pd.DataFrame, **options: Any) -> Figure:
     pairs = comparisons.xs("pearson", level="statistic").reset_index()
     pairs = pairs.assign(estimate=pairs["difference"], mirror=-pairs["difference"])
     most = max(0.1, pairs["estimate"].abs().max())
-    return _pairs(pairs, (-most, most), "difference, row less column", options)
+    return _pairs(
+        pairs,
+        "difference, row less column",
+        options,
+        vmin=-most,
+        vmax=most,
+    )
 
 
-def win_matrix(tables: Mapping[tuple[str, str], pd.DataFrame], **options: Any) -> Figure:
+def win_matrix(tables: Mapping, **options: Any) -> Figure:
     """How often the row wins against the column, ties counted half, with a test of each pair.
 
     Args:
@@ -101,7 +111,7 @@ def win_matrix(tables: Mapping[tuple[str, str], pd.DataFrame], **options: Any) -
     Source: Wilson, JASA 22 (1927), 209-212.
     """
     halves = {pair: table.loc["win_ties_half"] for pair, table in tables.items()}
-    pairs = pd.DataFrame(halves).T.astype(float).rename_axis(["a", "b"]).reset_index()
+    pairs = DataFrame(halves).T.astype(float).rename_axis(["a", "b"]).reset_index()
     share = pairs["estimate"]
     # 1) the effective number of comparisons, from the bound that is nearer to one half
     bound = pairs["low"].where(share > 0.5, pairs["high"])
@@ -109,20 +119,24 @@ def win_matrix(tables: Mapping[tuple[str, str], pd.DataFrame], **options: Any) -
     # 2) the score test of one half
     p = 2 * stats.norm.sf(2 * (share - 0.5).abs() * np.sqrt(n))
     pairs = pairs.assign(mirror=1 - share, p_holm=holm(p))
-    return _pairs(pairs, (0, 1), "share won by the row", options)
+    return _pairs(
+        pairs,
+        "share won by the row",
+        options,
+        vmin=0,
+        vmax=1,
+    )
 
 
-def _pairs(
-    pairs: pd.DataFrame, ends: tuple[float, float], label: str, options: Mapping[str, Any]
-) -> Figure:
+def _pairs(pairs: DataFrame, label: str, options: Mapping, **ends: float) -> Figure:
     """A matrix of pairs: `estimate` in the row of `a`, `mirror` in that of `b`, with p_holm.
 
-    ends: of the colour scale.
+    ends: of the colour scale, vmin and vmax.
     """
     back = pairs.rename(columns={"a": "b", "b": "a"}).assign(estimate=pairs["mirror"])
     cells = pd.concat([pairs, back], ignore_index=True)
     tests = "\np " + cells["p_holm"].map(format_p)
-    cells["text"] = cells["estimate"].map(style.short) + tests.replace("\np n/a", "")
+    cells["text"] = cells["estimate"].map(short) + tests.replace("\np n/a", "")
     cells["bold"] = cells["p_holm"] <= LEVEL
     order = cells.groupby("a")["estimate"].mean().sort_values(ascending=False).index
     grids = _grids(
@@ -132,23 +146,25 @@ def _pairs(
         order,
         order,
     )
-    low, high = ends
     with page(**options) as paper:
         fig = _matrix(
             paper,
             grids,
             label,
             cmap="RdBu",
-            vmin=low,
-            vmax=high,
+            **ends,
         )
         sure = "Bold: p at most .05, corrected by Holm's method"
-        return paper.finish(fig, style.counts(pairs), sure)
+        return paper.finish(fig, counts(pairs), sure)
 
 
 def _grids(
-    cells: pd.DataFrame, down: str, across: str, rows: Sequence[str], columns: Sequence[str]
-) -> list[pd.DataFrame]:
+    cells: DataFrame,
+    down: str,
+    across: str,
+    rows: Sequence,
+    columns: Sequence,
+) -> list:
     """Estimates, texts and whether they are bold, as rows and columns."""
     grids = []
     for name in ("estimate", "text", "bold"):
@@ -157,12 +173,7 @@ def _grids(
     return grids
 
 
-def _matrix(
-    paper: style.Page,
-    grids: Sequence[pd.DataFrame],
-    label: str = "",
-    **look: Any,
-) -> Figure:
+def _matrix(paper: Page, grids: Sequence, label: str = "", **look: Any) -> Figure:
     """Cells of values with their texts, some bold; an undefined one is grey.
 
     label: of a colour bar; none draws none.
@@ -175,7 +186,7 @@ def _matrix(
     if side < 0.6:  # too narrow for an interval
         texts = texts.map(lambda text: text.partition("\n")[0] if side > 0.25 else " ")
     across = paper.fold(columns, side)
-    upright = max(map(len, " ".join(columns).replace("-", " ").split())) > style.CHARACTERS * side
+    upright = max(map(len, " ".join(columns).replace("-", " ").split())) > CHARACTERS * side
     height = 0.33 * len(value) + 0.4
     if upright:
         across = paper.fold(columns, 1, max(1, int(8 * side)))
@@ -183,7 +194,7 @@ def _matrix(
     if label:
         height += 0.6
     fig, ax = paper.subplots(height)
-    style.cells(
+    draw_cells(
         ax,
         value,
         texts,

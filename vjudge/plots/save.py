@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
+from pandas import DataFrame
 
 from vjudge.metrics.tables import format_number, format_p
 from vjudge.plots.style import best, clean, need, page
@@ -22,13 +23,8 @@ ADJUSTED = "\\begin{adjustbox}{max width=\\linewidth}\n"
 
 
 def save_figure(
-    fig: Figure,
-    name: str,
-    *,
-    caption: str,
-    data: pd.DataFrame,
-    folder: str | Path = "figures",
-) -> dict[str, Path]:
+    fig: Figure, name: str, *, caption: str, data: DataFrame, folder: str | Path = "figures"
+) -> dict:
     """Write a figure as PDF, SVG and PNG (300 dpi), its caption (.txt) and its data (.csv).
 
     The files are the same bytes in every run.
@@ -44,7 +40,7 @@ def save_figure(
         The path of each file by its ending; a bad name or an empty caption is a ValueError.
     """
     check_name(name, caption)
-    paths = _paths(folder, name, ("pdf", "svg", "png", "txt", "csv"))
+    paths = _paths(folder, name, "pdf", "svg", "png", "txt", "csv")
     with page():
         for ending, changing in (("pdf", "CreationDate"), ("svg", "Date"), ("png", "Software")):
             fig.savefig(paths[ending], metadata={changing: None})
@@ -54,14 +50,14 @@ def save_figure(
 
 
 def save_table(
-    frame: pd.DataFrame,
+    frame: DataFrame,
     name: str,
     *,
     caption: str,
     folder: str | Path = "figures",
     venue: str = "acl",
-    bold: pd.DataFrame | None = None,
-) -> dict[str, Path]:
+    bold: DataFrame | None = None,
+) -> dict:
     """Write a table as CSV (full precision) and as LaTeX with booktabs rules, every text escaped.
 
     The preamble needs the packages booktabs and adjustbox: a table that is wider than its column is
@@ -86,7 +82,7 @@ def save_table(
     ['scores.csv', 'scores.tex']
     """
     check_name(name, caption)
-    paths = _paths(folder, name, ("csv", "tex"))
+    paths = _paths(folder, name, "csv", "tex")
     write_csv(frame, paths["csv"])
     flat = _flat(frame)
     formats = {}
@@ -115,13 +111,8 @@ def save_table(
 
 
 def save_correlations(
-    table: pd.DataFrame,
-    name: str,
-    *,
-    caption: str,
-    folder: str | Path = "figures",
-    venue: str = "acl",
-) -> dict[str, Path]:
+    table: DataFrame, name: str, *, caption: str, folder: str | Path = "figures", venue: str = "acl"
+) -> dict:
     """Write correlations as one LaTeX table: a row a benchmark and judge, a column a statistic.
 
     The best of each benchmark is bold, which the caption says.
@@ -135,14 +126,19 @@ def save_correlations(
     rows = need(table, "estimate", names=keys)
     rows["bold"] = best(rows, ["benchmark", "statistic"])
     grid = rows.set_index(keys)[["estimate", "bold"]].unstack(sort=False)
-    text = f"{caption.strip().rstrip('.')}. Bold: the best judge of each benchmark."
-    where: dict[str, Any] = {"caption": text, "folder": folder, "venue": venue}
-    paths = save_table(grid["estimate"], name, bold=grid["bold"], **where)
+    paths = save_table(
+        grid["estimate"],
+        name,
+        caption=sentences(caption, "Bold: the best judge of each benchmark"),
+        folder=folder,
+        venue=venue,
+        bold=grid["bold"],
+    )
     write_csv(table, paths["csv"])
     return paths
 
 
-def caption(text: str, *tables: pd.DataFrame) -> str:
+def caption(text: str, *tables: DataFrame) -> str:
     """A caption with n, unit, method, seed and failures, read from what was computed.
 
     Args:
@@ -174,19 +170,19 @@ def check_name(name: str, caption: str = "none") -> None:
         )
 
 
-def _paths(folder: str | Path, name: str, endings: tuple[str, ...]) -> dict[str, Path]:
+def _paths(folder: str | Path, name: str, *endings: str) -> dict:
     Path(folder).mkdir(parents=True, exist_ok=True)
     return {ending: Path(folder) / f"{name}.{ending}" for ending in endings}
 
 
-def _flat(frame: pd.DataFrame) -> pd.DataFrame:
+def _flat(frame: DataFrame) -> DataFrame:
     """With the index as columns, unless it is a plain count."""
     if isinstance(frame.index, pd.RangeIndex):
         return frame
     return frame.reset_index()
 
 
-def write_csv(frame: pd.DataFrame, path: Path) -> None:
+def write_csv(frame: DataFrame, path: Path) -> None:
     """Write a CSV that a spreadsheet opens as data.
 
     Every text is quoted, so that a lone carriage return ends no row. A text that would run as a

@@ -10,16 +10,16 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from pandas import DataFrame, Series
 
 from vjudge import metrics
-from vjudge.plots import style
-from vjudge.plots.style import INK, PALE, PALETTE, looks, need, page
+from vjudge.plots.style import INK, PALE, PALETTE, draw_cells, log_axis, looks, need, page, reach
 
 BOTH = ["score", "gold"]
-DIAGONAL: dict[str, Any] = {"ls": "--", "color": PALE, "lw": 0.8}
+DIAGONAL: dict = {"ls": "--", "color": PALE, "lw": 0.8}
 
 
-def levels(*columns: pd.Series, scale: Sequence[int] | None = None) -> np.ndarray:
+def levels(*columns: Series, scale: Sequence | None = None) -> np.ndarray:
     """At most 11 levels that reach over these scores, and over the scale.
 
     scale: the rubric's scores (`data.levels`); None takes 1 to 5, of shares 0 to 1.
@@ -35,14 +35,19 @@ def levels(*columns: pd.Series, scale: Sequence[int] | None = None) -> np.ndarra
     return np.array(ticks.tick_values(min(ends), max(ends)))
 
 
-def nearest(values: pd.Series, where: np.ndarray) -> pd.Series:
+def nearest(values: Series, where: np.ndarray) -> Series:
     """The level that is nearest to each value, of two the upper one; NaN where it is missing."""
     middles = (where[1:] + where[:-1]) / 2
     ends = [-np.inf, *middles, np.inf]
-    return pd.cut(values, ends, right=False, labels=where).astype(float)
+    return pd.cut(
+        values,
+        ends,
+        right=False,
+        labels=where,
+    ).astype(float)
 
 
-def by_judge(run: pd.DataFrame, *columns: str) -> dict[str, pd.DataFrame]:
+def by_judge(run: DataFrame, *columns: str) -> dict:
     """The verdicts of each judge, in order of appearance, with these columns checked."""
     if run.empty:
         raise ValueError("the run holds no verdict")
@@ -50,18 +55,14 @@ def by_judge(run: pd.DataFrame, *columns: str) -> dict[str, pd.DataFrame]:
     return dict(list(named.groupby("judge", sort=False)))
 
 
-def _used(frame: pd.DataFrame, columns: list[str]) -> str:
+def _used(frame: DataFrame, columns: Sequence) -> str:
     """How many rows have all columns."""
     both = len(frame.dropna(subset=columns))
     return f"{both:,} of {len(frame):,} rows have {' and '.join(columns)}"
 
 
 def confusion(
-    run: pd.DataFrame,
-    *,
-    truth_name: str = "true score",
-    scale: Sequence[int] | None = None,
-    **options: Any,
+    run: DataFrame, *, truth_name: str = "true score", scale: Sequence | None = None, **options: Any
 ) -> Figure:
     """Counts of each score for each true score, shaded by their share of the true score's items.
 
@@ -82,12 +83,7 @@ def confusion(
     with page(**options) as paper:
         least = min(paper.inches, 0.25 * len(across) + 0.4)  # a cell holds three digits
         fig, panels = paper.panels(
-            judges,
-            0.75,
-            across="judge's score",
-            up=truth_name,
-            least=least,
-            shared=False,
+            judges, 0.75, across="judge's score", up=truth_name, least=least, shared=False
         )
         for ax, rows in panels:
             gold = nearest(rows["gold"], where).map("{:g}".format)
@@ -95,14 +91,17 @@ def confusion(
             table = pd.crosstab(gold.to_numpy(), score.to_numpy())
             table = table.reindex(names, columns=across, fill_value=0)
             share = table.div(table.sum(axis=1).clip(lower=1), axis=0)
-            style.cells(ax, share, table.astype(str).where(table > 0, ""), **look)
+            draw_cells(
+                ax,
+                share,
+                table.astype(str).where(table > 0, ""),
+                **look,
+            )
             ax.tick_params(axis="x", rotation=90 if len(across) > 8 else 0)
         return paper.finish(fig, _used(run, BOTH))
 
 
-def calibration_curve(
-    tables: Mapping[str, pd.DataFrame], *, label: str = "mean true score", **options: Any
-) -> Figure:
+def calibration_curve(tables: Mapping, *, label: str = "mean true score", **options: Any) -> Figure:
     """The mean true score at each score that a judge gives: a panel a judge, with the same axes.
 
     On the dashed diagonal a score means what it says; above it the judge is too harsh, below it too
@@ -135,44 +134,58 @@ def calibration_curve(
         )
         for (ax, table), look in zip(panels, looks(tables).values(), strict=True):
             ax.axline((low, low), slope=1, **DIAGONAL)
-            ends = style.reach(table, "human")
-            ax.errorbar(table["judge"], table["human"], yerr=ends, **look)
+            ends = reach(table, "human")
+            ax.errorbar(
+                table["judge"],
+                table["human"],
+                yerr=ends,
+                **look,
+            )
         # an interval of two items may be far longer than the scale
         ax.set_ylim(1.25 * low - 0.25 * high, 1.25 * high - 0.25 * low + 0.1)
         missing = max(table.attrs.get("missing", 0) for table in tables.values())
         return paper.finish(fig, f"{whole['n'].sum():,} scores, up to {missing:,} missing")
 
 
-def agreement_scatter(
-    run: pd.DataFrame, *, truth_name: str = "mean of people's scores", **options: Any
-) -> Figure:
+def agreement_scatter(run: DataFrame, **options: Any) -> Figure:
     """The judge's score against people's mean: density of items, and the mean score at each level.
 
     Args:
         run: one row a verdict: columns score and gold; judge where known, a panel each.
-        truth_name: what gold is called.
     """
     judges = by_judge(run, *BOTH)
     where = levels(run["gold"])
-    shade: dict[str, Any] = {"cmap": "Blues", "mincnt": 1, "bins": "log", "lw": 0}
+    shade: dict = {
+        "cmap": "Blues",
+        "mincnt": 1,
+        "bins": "log",
+        "lw": 0,
+    }
     with page(**options) as paper:
-        fig, panels = paper.panels(judges, 0.9, across=truth_name, up="judge's score")
+        fig, panels = paper.panels(
+            judges, 0.9, across="mean of people's scores", up="judge's score"
+        )
         for ax, rows in panels:
             rows = rows[BOTH].dropna()
             ax.hexbin(rows["gold"], rows["score"], gridsize=18, **shade)
             ax.axline((where[0], where[0]), slope=1, **DIAGONAL)
             means = rows.groupby(nearest(rows["gold"], where)).mean()
-            ax.plot(means["gold"], means["score"], "D", color=PALETTE[1])
+            ax.plot(
+                means["gold"],
+                means["score"],
+                "D",
+                color=PALETTE[1],
+            )
             ax.set_box_aspect(1)
         shading = "Shade: number of items, on a logarithmic scale; diamonds: means"
         return paper.finish(fig, _used(run, BOTH), shading)
 
 
 def length_by_score(
-    frame: pd.DataFrame,
+    frame: DataFrame,
     *,
     score_name: str = "true score",
-    scale: Sequence[int] | None = None,
+    scale: Sequence | None = None,
     **options: Any,
 ) -> Figure:
     """Length of the response at each score, as box plots: quartiles, and whiskers to 5 and 95%.
@@ -203,7 +216,7 @@ def length_by_score(
 
 
 def length_scatter(
-    frame: pd.DataFrame, probe: pd.DataFrame, *, truth_name: str = "true score", **options: Any
+    frame: DataFrame, probe: DataFrame, *, truth_name: str = "true score", **options: Any
 ) -> Figure:
     """What is left of a judge's score at equal true score, against the length of the response.
 
@@ -226,14 +239,12 @@ def length_scatter(
         raise ValueError(f"{len(slopes)} slopes of {len(judges)} judges: give one for each")
     where = levels(frame["gold"])
     unit = metrics.lengths(frame["response"]).attrs["unit"]
-    across = f"length of the response ({unit})"
-    up = f"score less its mean\nat equal {truth_name}"
     with page(**options) as paper:
         fig, panels = paper.panels(
             judges,
             0.75,
-            across=across,
-            up=up,
+            across=f"length of the response ({unit})",
+            up=f"score less its mean\nat equal {truth_name}",
             least=1.6,
         )
         for (ax, rows), slope in zip(panels, slopes, strict=True):
@@ -260,5 +271,5 @@ def length_scatter(
                 lw=0,
             )
             ax.plot(x, slope["effect"] * doublings, color=INK)
-        style.log_axis(ax, "x", x)
+        log_axis(ax, "x", x)
         return paper.finish(fig, _used(frame, [*BOTH, "response"]))

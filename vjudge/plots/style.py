@@ -12,10 +12,10 @@ from typing import Any, Literal, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from pandas import DataFrame, Series
 
 from vjudge.metrics.tables import format_interval
 
@@ -30,26 +30,20 @@ class Venue(NamedTuple):
     half: float
     full: float
     height: float
-    text: float
+    text: float = 9
     font: str = SERIF
 
 
 # A venue that sets its text in one column gives "half" as .48 of it: two figures side by side.
 # Springer (ECCV) asks for sans serif letters in figures; the others set their text in Times.
-VENUES: dict[str, Venue] = {
-    "acl": Venue(3.03, 6.30, 9.7, 9),
-    "neurips": Venue(2.64, 5.5, 9.0, 9),
-    "iclr": Venue(2.64, 5.5, 9.0, 9),
+VENUES = {
+    "acl": Venue(3.03, 6.30, 9.7),
+    "neurips": Venue(2.64, 5.5, 9.0),
+    "iclr": Venue(2.64, 5.5, 9.0),
     "icml": Venue(3.25, 6.75, 9.0, 8),
     "cvpr": Venue(3.25, 6.875, 8.875, 8),
-    "eccv": Venue(
-        2.3,
-        4.8,
-        7.6,
-        9,
-        SANS,
-    ),
-    "aaai": Venue(3.3, 6.975, 9.0, 9),
+    "eccv": Venue(2.3, 4.8, 7.6, font=SANS),
+    "aaai": Venue(3.3, 6.975, 9.0),
 }
 MIN_TEXT = 7.0  # points
 CHARACTERS = 16  # in an inch of such text, counted on the safe side
@@ -63,7 +57,7 @@ PALE = "#8C8C8C"
 GREY = "#D9D9D9"
 
 
-def looks(names: Iterable[Any]) -> dict[Any, Any]:
+def looks(names: Iterable) -> dict:
     """A color and a marker for each name, by its place in the list.
 
     Pass the same list for every figure of a paper.
@@ -85,7 +79,7 @@ def width(venue: str, column: Column) -> float:
         raise ValueError(
             f'unknown venue {venue!r} or column {column!r}: use {known}; "half" or "full"'
         )
-    return float(getattr(VENUES[venue], column))
+    return getattr(VENUES[venue], column)
 
 
 @contextmanager
@@ -132,14 +126,14 @@ class Page:
 
     def panels(
         self,
-        parts: Mapping[Any, Any],
+        parts: Mapping,
         ratio: float,
         *,
         across: str,
         up: str = "",
         least: float = 1.4,
         shared: bool = True,
-    ) -> tuple[Figure, list[Any]]:
+    ) -> tuple[Figure, list]:
         """A figure, and axes with the rows of each part, whose name is its title.
 
         Args:
@@ -154,12 +148,7 @@ class Page:
         each = self.inches / columns
         height = rows * (ratio * min(each, 3.3) + 0.35) + 0.2
         fig, axes = self.subplots(
-            height,
-            rows,
-            columns,
-            squeeze=False,
-            sharex=shared,
-            sharey=shared,
+            height, rows, columns, squeeze=False, sharex=shared, sharey=shared
         )
         shown = axes.flat[: len(parts)]
         for ax in axes.flat[len(parts) :]:
@@ -173,12 +162,24 @@ class Page:
         fig.supylabel(up)
         return fig, list(zip(shown, parts.values(), strict=True))
 
-    def fold(self, names: Iterable[Any], inches: float, lines: int = 2) -> list[str]:
+    def fold(
+        self,
+        names: Iterable,
+        inches: float,
+        lines: int = 2,
+    ) -> list:
         """Names on lines of so many inches; what does not fit on the last one is cut off."""
         most = max(6, int(CHARACTERS * inches))
         folded = []
         for name in names:
-            folded.append(textwrap.fill(clean(name), most, max_lines=lines, placeholder="…"))
+            folded.append(
+                textwrap.fill(
+                    clean(name),
+                    most,
+                    max_lines=lines,
+                    placeholder="…",
+                )
+            )
         return folded
 
     def legend(self, fig: Figure, ax: Axes) -> None:
@@ -210,12 +211,12 @@ def clean(text: Any) -> str:
     return "".join(c if c.isprintable() or c == "\n" else " " for c in str(text))
 
 
-def reach(rows: pd.DataFrame, middle: str) -> np.ndarray:
+def reach(rows: DataFrame, middle: str) -> np.ndarray:
     """How far intervals reach below and above their estimates: shape (2, n)."""
     return rows[["low", "high"]].sub(rows[middle], axis=0).abs().to_numpy(float).T
 
 
-def cells(ax: Axes, values: pd.DataFrame, texts: pd.DataFrame, **look: Any) -> None:
+def draw_cells(ax: Axes, values: DataFrame, texts: DataFrame, **look: Any) -> None:
     """A heatmap with a text in each cell."""
     sns.heatmap(
         values,
@@ -230,7 +231,7 @@ def cells(ax: Axes, values: pd.DataFrame, texts: pd.DataFrame, **look: Any) -> N
     ax.set(xlabel="", ylabel="", facecolor="#F0F0F0")
 
 
-def log_axis(ax: Axes, axis: str, values: pd.Series) -> None:
+def log_axis(ax: Axes, axis: str, values: Series) -> None:
     """A logarithmic axis with a few plain numbers."""
     places = np.geomspace(values.min(), values.max(), 4)
     ticks = sorted({float(f"{place:.1g}") for place in places})
@@ -251,18 +252,18 @@ def short(estimate: float, low: float = math.nan, high: float = math.nan) -> str
     return text.replace("-", "\N{MINUS SIGN}").replace("n/a", "\N{EN DASH}")
 
 
-def people_in(table: pd.DataFrame) -> pd.Series:
+def people_in(table: DataFrame) -> Series:
     """Which rows of correlations are people's (`ceiling`), who are not compared."""
-    return table.get("ceiling", pd.Series(False, table.index)).astype(bool)
+    return table.get("ceiling", Series(False, table.index)).astype(bool)
 
 
-def best(table: pd.DataFrame, by: Sequence[str]) -> pd.Series:
+def best(table: DataFrame, by: Sequence) -> Series:
     """Which rows have the highest estimate of their group, to three decimals; never people."""
     rounded = table["estimate"].mask(people_in(table)).round(3)
     return rounded == rounded.groupby([table[name] for name in by]).transform("max")
 
 
-def counts(table: pd.DataFrame) -> str:
+def counts(table: DataFrame) -> str:
     """How many items the rows of a table rest on, and how many are missing."""
     if "n" not in table:
         return ""
@@ -276,7 +277,7 @@ def counts(table: pd.DataFrame) -> str:
     return text
 
 
-def need(frame: pd.DataFrame, *columns: str, names: Sequence[str] = ()) -> pd.DataFrame:
+def need(frame: DataFrame, *columns: str, names: Sequence = ()) -> DataFrame:
     """A copy of a frame with the texts of `names` clean; an absent column is a ValueError."""
     absent = [name for name in (*names, *columns) if name not in frame]
     if absent:
