@@ -1,10 +1,6 @@
 """A report card says what metrics and probes say, and "fails" only by a corrected test; judges stand side by side."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,32 +9,31 @@ import pytest
 import vjudge as vj
 from validity.simulated import Planted, SimulatedJudge, collection
 from vjudge import metrics
-from vjudge.reports import Card
 from vjudge.reports.card import CLAIMS
 
-QUICK: dict[str, Any] = {"n_resamples": 200}
+QUICK = {"n_resamples": 200}
 HOSTILE = "<script>alert(1)</script> 100%_of & #1 {judge} $x$ ^~\\ \u202e ρ"
 
 
-def rated(n: int = 60, top: int = 5) -> pd.DataFrame:
+def rated(n=60):
     """A run whose items three simulated people rated, without gold."""
     rng = np.random.default_rng(0)
-    level = rng.integers(1, top + 1, n)
-    people = np.clip(np.rint(level[:, None] + rng.normal(0, 0.8, (n, 3))), 1, top)
-    score = np.clip(np.rint(level + rng.normal(0, 1.2, n)), 1, top)
-    frame = pd.DataFrame({"id": [f"i{k}" for k in range(n)], "judge": "simulated", "score": score})
-    return frame.assign(human_scores=people.tolist(), group=[f"g{k // 3}" for k in range(n)])
+    level = rng.integers(1, 6, n)
+    people = np.clip(np.rint(level[:, None] + rng.normal(0, 0.8, (n, 3))), 1, 5)
+    score = np.clip(np.rint(level + rng.normal(0, 1.2, n)), 1, 5)
+    frame = pd.DataFrame({"id": np.arange(n), "judge": "simulated", "score": score})
+    return frame.assign(human_scores=people.tolist(), group=frame["id"] // 3)
 
 
-def part(card: Card, name: str) -> pd.DataFrame:
+def part(card, name):
     return next(part.table for part in card.parts if part.name == name).set_index("measure")
 
 
-def absent(card: Card) -> dict[str, str]:
+def absent(card):
     return {what: why for _, what, why in card.absent}
 
 
-def test_only_a_corrected_test_fails_a_judge_and_judges_stand_side_by_side(tmp_path: Path) -> None:
+def test_only_a_corrected_test_fails_a_judge_and_judges_stand_side_by_side(tmp_path):
     items = collection(160, per_group=2)
     plans = {"honest": Planted(), "pays": Planted(length=0.8)}
     judges = {name: SimulatedJudge(items, plan, seed=3, name=name) for name, plan in plans.items()}
@@ -48,7 +43,6 @@ def test_only_a_corrected_test_fails_a_judge_and_judges_stand_side_by_side(tmp_p
     assert verdicts["honest", "image"] == "holds"
     assert {judge for (judge, _), verdict in verdicts.items() if verdict == "fails"} == {"pays"}
     failed = parts["pays", "length"]
-    assert failed.verdict == "fails"
     words = r"padding raises scores by \.\d\d \(\["
     assert re.match(words, failed.sentence) and failed.table["p_holm"].min() < 0.05
     page = (tmp_path / "report.html").read_text()
@@ -57,43 +51,37 @@ def test_only_a_corrected_test_fails_a_judge_and_judges_stand_side_by_side(tmp_p
     assert set(card.figures["confusion"][2]["judge"]) == set(plans)
 
 
-def test_a_judge_is_graded_under_all_controls_and_goes_on_where_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_judge_is_graded_under_all_controls_and_goes_on_where_it_was(tmp_path, monkeypatch):
     items = vj.load_collection("scenes", split="test", limit=6)
     judge = vj.load_judge("tiny", device="cpu")
-    options: dict[str, Any] = dict(out=tmp_path, n_resamples=200, collection="Scenes", mode="score")
+    options = QUICK | dict(out=tmp_path, collection="Scenes", mode="score")
     card = vj.report(judge, items, **options)
     assert {one.name for one in card.parts} == set(CLAIMS) - {"position"}
     assert "wording for two responses" in absent(card)[CLAIMS["position"]]
     text = (tmp_path / "report.html").read_text()
     for words in ("checkpoint", "mode score", "seed 0", "Scenes, held against gold"):
         assert words in text, words
-    assert not re.search(r'(?:src|href)="(?!data:image/png)', text), "nothing is loaded"
-
-    def answered_twice(*_: Any) -> None:
-        pytest.fail("a verdict was computed twice")
-
-    monkeypatch.setattr(type(judge.engine), "answer", answered_twice)
+    assert not re.search(r'(?:src|href)="(?!data:image/png)', text)  # nothing is loaded
+    monkeypatch.setattr(type(judge.engine), "answer", None)  # no verdict is computed twice
     again = vj.report(judge, items, **options)
     assert (tmp_path / "report.html").read_text() == text
     pd.testing.assert_frame_equal(again.table, card.table)
 
 
-def test_people_without_gold_are_the_truth_and_stand_beside_the_judge() -> None:
+def test_people_without_gold_are_the_truth_and_stand_beside_the_judge():
     run = rated()
     card = vj.report({"mine": run}, **QUICK)
     assert card.judges == ["mine"] and "mean of people" in card.figures["confusion"][1]
     table = part(card, "agreement")
     mean = [np.mean(cell) for cell in run["human_scores"]]
-    r = metrics.correlate(run["score"], mean, groups=run["group"], n_resamples=200).loc["pearson"]
+    r = metrics.correlate(run["score"], mean, groups=run["group"], **QUICK).loc["pearson"]
     assert table.loc["Pearson", "low"] == pytest.approx(r["low"])
     ceiling = metrics.human_ceiling(list(run["human_scores"])).loc["pearson", "estimate"]
     assert table.loc["a rater and the others", "estimate"] == pytest.approx(ceiling)
     assert absent(card)[CLAIMS["image"]].startswith("needs the run 'image_blanked'")
 
 
-def test_controls_rest_on_as_many_items_as_are_asked_for() -> None:
+def test_controls_rest_on_as_many_items_as_are_asked_for():
     items = vj.data.canonical([{**row, "images": []} for row in collection(60, per_group=6)])
     card = vj.report(SimulatedJudge(items), items, controls=13, **QUICK)
     assert card.truth == "gold" and set(part(card, "agreement")["n"]) == {60}
@@ -101,7 +89,7 @@ def test_controls_rest_on_as_many_items_as_are_asked_for() -> None:
     assert "no row has an image" in absent(card)[CLAIMS["image"]]
 
 
-def test_a_run_that_failed_says_so() -> None:
+def test_a_run_that_failed_says_so():
     why = ["no verdict: the model's <b>own</b> words"] * 9 + ["too long"] * 3
     card = vj.report(rated(12).assign(score=np.nan, failure=why), **QUICK)
     assert "no score was read" in absent(card)[CLAIMS["injection"]]
@@ -110,14 +98,13 @@ def test_a_run_that_failed_says_so() -> None:
     assert "words" not in card.html()
 
 
-def test_pairs_have_accuracy_and_position() -> None:
+def test_pairs_have_accuracy_and_position():
     truth = np.resize(["a", "b"], 80)
     leans = np.arange(80) % 10 > 0  # to the response shown first
     frame = pd.DataFrame({"id": range(80), "judge": "first", "preference": truth})
     frame["verdict_ab"] = np.where(leans, "a", truth)
     frame["verdict_ba"] = np.where(leans, "b", truth)
-    verdict = frame["verdict_ab"].where(~leans, "tie")
-    frame["verdict"] = verdict
+    frame["verdict"] = verdict = np.where(leans, "tie", truth)
     card = vj.report(frame, **QUICK)
     verdicts = {one.name: one.verdict for one in card.parts}
     assert verdicts == {"agreement": "measured", "position": "fails", "failures": "holds"}
@@ -127,29 +114,30 @@ def test_pairs_have_accuracy_and_position() -> None:
     assert absent(card)[CLAIMS["calibration"]] == "a comparison of pairs has no scores"
 
 
-def test_hostile_names_are_text_on_the_page(tmp_path: Path) -> None:
-    run = rated(40).assign(judge=HOSTILE, failure=[HOSTILE] + [None] * 39)
-    run["score"] = run["score"].where(run.index > 0)
+def test_hostile_names_are_text_on_the_page(tmp_path):
+    run = rated(40).assign(judge=HOSTILE, failure=HOSTILE)
+    run.loc[0, "score"] = np.nan
     card = vj.report({HOSTILE: run}, collection=HOSTILE, out=tmp_path, **QUICK)
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = (tmp_path / "report.html").read_text()
     assert "<script" not in page and "&lt;script&gt;alert(1)" in page and "\u202e" not in page
     assert "<script" not in card._repr_html_()
-    assert list(card.figures) == ["agreement", "confusion", "calibration"]
-    assert {f"{name}.pdf" for name in card.figures} <= {path.name for path in tmp_path.iterdir()}
+    names = ["agreement", "confusion", "calibration"]
+    assert list(card.figures) == names and all(
+        (tmp_path / f"{name}.pdf").is_file() for name in names
+    )
 
 
 RUN = pd.DataFrame({"id": ["a", "b"], "score": [1.0, 2.0], "gold": [1.0, 3.0]})
 
 
 @pytest.mark.parametrize(
-    ("judge", "venue", "message"),
+    "judge, message",
     [
-        (SimulatedJudge(collection(4)), "acl", "a judge with items to grade"),
-        (RUN, "vldb", "unknown venue"),
-        (RUN.iloc[:0], "acl", "give a run with verdicts"),
-        ({"mine": RUN, "theirs": 1}, "acl", "'theirs': "),
+        (SimulatedJudge(collection(4)), "a judge with items to grade"),
+        (RUN.iloc[:0], "give a run with verdicts"),
+        ({"mine": RUN, "theirs": 1}, "'theirs': "),
     ],
 )
-def test_what_can_not_be_used_is_refused(judge: Any, venue: str, message: str) -> None:
+def test_what_can_not_be_used_is_refused(judge, message):
     with pytest.raises(ValueError, match=message):
-        vj.report(judge, venue=venue)
+        vj.report(judge)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import html
 import io
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from jinja2 import Environment
+from pandas import DataFrame, Series
 
 import vjudge
 from vjudge import data, metrics, plots, probes
@@ -42,7 +43,7 @@ PROBED = {
     "injection": ["injection"],
 }
 COLUMNS = ["measure", "estimate", "low", "high", "unit", "n", "p_holm"]
-Finding = tuple[pd.DataFrame, str, str]  # numbers, sentence, verdict
+Finding = tuple  # numbers, sentence, verdict
 
 
 class Part(NamedTuple):
@@ -57,7 +58,7 @@ class Part(NamedTuple):
     judge: str
     verdict: str
     sentence: str
-    table: pd.DataFrame
+    table: DataFrame
 
 
 @dataclass
@@ -74,22 +75,21 @@ class Card:
         methods: how the numbers were made.
     """
 
-    judges: list[str]
+    judges: list
     collection: str
     truth: str
     figures: Figures
-    parts: list[Part] = field(default_factory=list)
-    absent: list[tuple[str, str, str]] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
-    methods: list[str] = field(default_factory=list)
+    parts: list[Part]
+    absent: list
+    remarks: list
+    methods: list
 
     @property
-    def table(self) -> pd.DataFrame:
+    def table(self) -> DataFrame:
         """All numbers, with the judge, part and verdict that each belongs to."""
         frames = []
-        for part in self.parts:
-            about = {"judge": part.judge, "part": part.name, "verdict": part.verdict}
-            frames.append(part.table.assign(**about))
+        for name, judge, verdict, _, table in self.parts:
+            frames.append(table.assign(judge=judge, part=name, verdict=verdict))
         return pd.concat(frames, ignore_index=True)
 
     def write(self, folder: str | Path) -> None:
@@ -121,15 +121,14 @@ class Card:
     def _repr_html_(self) -> str:
         # A frame of its own: a notebook's styles and the card's leave one another alone.
         text = html.escape(self.html(), quote=True)
-        style = "width:100%;height:900px;border:1px solid #ddd"
-        return f'<iframe srcdoc="{text}" sandbox="" style="{style}"></iframe>'
+        look = 'sandbox="" style="width:100%;height:900px;border:1px solid #ddd"'
+        return f'<iframe srcdoc="{text}" {look}></iframe>'
 
 
 def report(
     judge: Any,
     items: Any = None,
     *,
-    venue: str = "acl",
     out: str | Path | None = None,
     controls: int = 200,
     gold: str = "observed",
@@ -146,16 +145,15 @@ def report(
             side.
         items: what was graded, or is to be. The truth is its gold (of pairs: preference), else the
             mean of people; without items, the run's.
-        venue: of the figures.
         out: a folder for the page, its figures and what is graded, which continues there.
-        controls: the most items that controls are graded on, drawn at random; 0 for none.
+        controls: the most items that controls are graded on, drawn at random.
         gold: see `probes.ProbeRuns`.
         collection: what the card calls the items.
         n_resamples, seed: of resampling and draws.
         grading: further options of `Judge.grade`.
 
     Raises:
-        ValueError: there is no verdict, or no such venue; as `Judge.grade`.
+        ValueError: there is no verdict; as `Judge.grade`.
 
     Source: Mitchell et al., "Model Cards for Model Reporting", FAT* 2019, for what a card is.
 
@@ -166,26 +164,34 @@ def report(
     >>> [part.name for part in card.parts]
     ['agreement', 'failures', 'calibration']
     """
-    figures = Figures(venue)
     items = None if items is None else data.canonical(data.rows_of(items))
     sides = []
     for name, one in by_name(judge, items).items():
         home = None if out is None else Path(out, "runs", name)
         probing = {"gold": gold, "seed": seed}
-        sides.append(
-            side_of(
-                name,
-                one,
-                items,
-                home,
-                controls,
-                probing,
-                grading,
-            )
+        side = side_of(
+            name,
+            one,
+            items,
+            home,
+            controls,
+            probing,
+            grading,
         )
-    card = Card([side.name for side in sides], collection, sides[0].truth, figures)
+        sides.append(side)
+    names = [side.name for side in sides]
+    card = Card(
+        names,
+        collection,
+        sides[0].truth,
+        Figures("acl"),
+        parts=[],
+        absent=[],
+        remarks=[],
+        methods=[],
+    )
     for side in sides:
-        _measure(card, side, controls, {"n_resamples": n_resamples, "seed": seed})
+        _measure(card, side, {"n_resamples": n_resamples, "seed": seed})
     _figures(card, sides)
     card.methods.append(f"Computed with vjudge {vjudge.__version__}, seed {seed}")
     if out is not None:
@@ -193,13 +199,13 @@ def report(
     return card
 
 
-def _measure(card: Card, side: Side, controls: int, options: dict[str, Any]) -> None:
+def _measure(card: Card, side: Side, options: dict) -> None:
     """Add the parts of one judge to a card; what a part lacks stands in `absent`."""
     traps = side.run.attrs.get("traps", ())
     card.remarks += [trap for trap in traps if trap not in card.remarks]
     card.methods.append(f"{side.name}: {side.facts}")
     names = sum(PROBED.values(), [])
-    if controls == 0 or (not side.pairs and side.scores["score"].isna().all()):
+    if not side.pairs and side.scores["score"].isna().all():
         names = []
     side.battery = probes.battery(side.probe_runs, probes=names)
     for name, claim in CLAIMS.items():
@@ -214,15 +220,7 @@ def _measure(card: Card, side: Side, controls: int, options: dict[str, Any]) -> 
         if "method" in table.attrs:
             card.methods.append(f"{side.name}, {name}: {table.attrs['method']}")
         table = table.reindex(columns=COLUMNS).reset_index(drop=True).astype({"n": int})
-        card.parts.append(
-            Part(
-                name,
-                side.name,
-                verdict,
-                sentence,
-                table,
-            )
-        )
+        card.parts.append(Part(name, side.name, verdict, sentence, table))
 
 
 def interval_text(row: Any) -> str:
@@ -230,7 +228,7 @@ def interval_text(row: Any) -> str:
     return short(row["estimate"], row["low"], row["high"])
 
 
-def _agreement(side: Side, options: dict[str, Any]) -> Finding:
+def _agreement(side: Side, options: dict) -> Finding:
     """Agreement with the truth, and the human ceiling beside it."""
     groups = side.scores["group"]
     if side.pairs:
@@ -246,15 +244,10 @@ def _agreement(side: Side, options: dict[str, Any]) -> Finding:
         raise MissingInputError("no verdict could be read")
     if side.scores["gold"].isna().all():
         raise MissingInputError("no item has a truth: give gold or human_scores")
-    table = metrics.correlate(
-        score,
-        side.scores["gold"],
-        groups=groups,
-        **options,
-    )
+    table = metrics.correlate(score, side.scores["gold"], groups=groups, **options)
     text = f"Pearson r with {side.truth} is {interval_text(table.loc['pearson'])}"
     table = table.assign(measure=table.index.str.capitalize())
-    ratings = side.run.drop_duplicates("id").get("human_scores", pd.Series(dtype=object))
+    ratings = side.run.drop_duplicates("id").get("human_scores", Series(dtype=object))
     if not ratings.map(len).gt(1).any():
         return table.assign(unit="correlation"), text, "measured"
     people = metrics.rater_table(
@@ -271,14 +264,14 @@ def _agreement(side: Side, options: dict[str, Any]) -> Finding:
     return pd.concat([table, rows]).assign(unit="correlation"), text, "measured"
 
 
-def _probed(side: Side, names: list[str]) -> Finding:
+def _probed(side: Side, names: list) -> Finding:
     """What some probes found: the verdict, and the largest of the findings that decide it."""
     rows = side.battery[side.battery["probe"].isin(names)]
     idle = rows["reading"] == "not run"
-    reasons = list(rows.loc[idle, "note"].unique())
+    reasons = "; ".join(rows.loc[idle, "note"].unique())
     rows = rows[~idle].rename(columns={"effect": "estimate", "case": "measure"})
     if rows.empty:
-        raise MissingInputError("; ".join(reasons) or "no control was run, or no score was read")
+        raise MissingInputError(reasons or "no control was run, or no score was read")
     tests = rows[rows["must"].notna()]
     wrong = tests[tests["reading"].str.contains("though it must")]
     unsure = tests[~tests["reading"].str.match("moves|stays")]
@@ -292,7 +285,7 @@ def _probed(side: Side, names: list[str]) -> Finding:
     return rows, _largest(tests), "holds"
 
 
-def _largest(rows: pd.DataFrame) -> str:
+def _largest(rows: DataFrame) -> str:
     """The largest of some effects as a sentence with its interval."""
     row = rows.loc[rows["estimate"].abs().fillna(0).idxmax()]
     text = row["finding"] or f"{row['measure']} is undefined"
@@ -301,7 +294,7 @@ def _largest(rows: pd.DataFrame) -> str:
     return text
 
 
-def _failures(side: Side, options: dict[str, Any]) -> Finding:
+def _failures(side: Side, options: dict) -> Finding:
     """Verdicts that could not be read, by reason."""
     run = side.run
     silent = ~run["verdict"].isin(CHOICES) if side.pairs else run["score"].isna()
@@ -311,14 +304,14 @@ def _failures(side: Side, options: dict[str, Any]) -> Finding:
     if not silent.any():
         return table, f"All {len(run):,} verdicts could be read", "holds"
     # The part before the colon is ours; behind it may stand a model's words.
-    reasons = run[silent].get("failure", pd.Series(dtype=str)).dropna()
-    kinds = reasons.map(lambda text: str(text).partition(":")[0]).value_counts()
+    reasons = run[silent].get("failure", Series(dtype=str)).dropna()
+    kinds = reasons.astype(str).str.partition(":")[0].value_counts()
     why = "; ".join(f"{kind}: {n:,}" for kind, n in kinds.items()) or "no reason is given"
     text = f"{silent.sum():,} of {len(run):,} verdicts are missing ({why})"
     return table, f"{text}, and no other number counts them", "measured"
 
 
-def _calibration(side: Side, options: dict[str, Any]) -> Finding:
+def _calibration(side: Side, options: dict) -> Finding:
     """How far scores lie from the truth, where both have one scale."""
     if side.pairs:
         raise MissingInputError("a comparison of pairs has no scores")
@@ -354,13 +347,7 @@ def _figures(card: Card, sides: list[Side]) -> None:
     found = table[table["part"] == "agreement"]
     title = f"Correlation with {card.truth}"
     card.figures.draw(
-        "agreement",
-        plots.forest,
-        found,
-        title,
-        rows="measure",
-        by="judge",
-        label=title,
+        "agreement", plots.forest, found, title, rows="measure", by="judge", label=title
     )
     run = pd.concat([side.scores.assign(judge=side.name) for side in sides])
     card.figures.draw_scores(run, card.truth)

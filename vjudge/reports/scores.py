@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
+from pandas import DataFrame, Series
 
 from vjudge import metrics, plots, probes
 from vjudge.metrics.tables import scores as numbers
@@ -17,12 +17,15 @@ from vjudge.plots.style import need
 
 MOST_LEVELS = 11  # of a scale whose scores are calibrated one by one, not in bins
 OVERALL = "overall"
-NAMES = "heatmap forest matrix ranks multiples confusion scatter calibration length".split()
+NAMES = (
+    "heatmap forest matrix ranks multiples confusion scatter calibration length comparisons "
+    "length_slopes"
+).split()
 TITLE = "Pearson correlation with people's scores"
 COMPARED = "Differences of Pearson correlations, a less b; p_holm: corrected by Holm"
 
 
-class Figures(dict[str, tuple[Figure, str, pd.DataFrame]]):
+class Figures(dict):
     """By name a figure, its caption and what it was drawn from, as wide as the venue's page."""
 
     def __init__(self, venue: str) -> None:
@@ -36,47 +39,38 @@ class Figures(dict[str, tuple[Figure, str, pd.DataFrame]]):
             rows = pd.concat(rows, names=["name", "row"]).reset_index()
         self[name] = (figure, caption, rows)
 
-    def draw_scores(self, run: pd.DataFrame, truth: str) -> None:
+    def draw_scores(self, run: DataFrame, truth: str) -> None:
         """Draw confusion with the truth, and what each score means.
 
         run: columns judge, score, gold, group, a row an item and judge.
         """
-        text = f"Scores of each judge by {truth}; shade: share of a row"
         self.draw(
             "confusion",
             plots.confusion,
             run,
-            text,
+            f"Scores of each judge by {truth}; shade: share of a row",
             truth_name=truth,
         )
         curves = {}
         for name, rows in run.groupby("judge", sort=False):
             bins = None if rows["score"].nunique() <= MOST_LEVELS else 10
             curves[str(name)] = metrics.calibration_curve(
-                rows["score"],
-                rows["gold"],
-                bins=bins,
-                groups=rows["group"],
+                rows["score"], rows["gold"], bins=bins, groups=rows["group"]
             )
-        text = f"The truth ({truth}) at each score of a judge: means with 95% t intervals"
         self.draw(
             "calibration",
             plots.calibration_curve,
             curves,
-            text,
+            f"The truth ({truth}) at each score of a judge: means with 95% t intervals",
             label=truth,
         )
 
-    def save(self, folder: str | Path, about: str = "") -> dict[str, dict[str, Path]]:
+    def save(self, folder: str | Path, about: str = "") -> dict:
         """Write all figures; `about` is added to each caption. Returns the paths by name."""
         files = {}
         for name, (figure, caption, data) in self.items():
             files[name] = plots.save_figure(
-                figure,
-                name,
-                caption=sentences(caption, about),
-                data=data,
-                folder=folder,
+                figure, name, caption=sentences(caption, about), data=data, folder=folder
             )
         return files
 
@@ -89,7 +83,6 @@ class ScoreAnalysis(SimpleNamespace):
         correlations: as `metrics.correlation_table` returns it, by benchmark and, of several
             benchmarks, "overall"; "people" is the agreement of one person with the others, where
             `human` names several columns.
-        about: what all captions say: the items, the reference and how many scores each judge lacks.
         comparisons: as `metrics.compare_judges` returns it, over all items; None of a single judge.
         length_slopes: one row a judge: score points per doubling of the response's length at equal
             human score, as `probes.length` estimates it; None without responses.
@@ -101,9 +94,9 @@ class ScoreAnalysis(SimpleNamespace):
 
 
 def from_scores(
-    frame: pd.DataFrame,
-    judges: Sequence[str],
-    human: str | Sequence[str],
+    frame: DataFrame,
+    judges: Sequence,
+    human: str | Sequence,
     *,
     benchmark: str | None = None,
     group: str | None = None,
@@ -140,109 +133,99 @@ def from_scores(
     """
     # 1) check the columns, and read the scores
     figures = Figures(venue)
-    judges = list(judges)
     people = [human] if isinstance(human, str) else list(human)
     labels = [name for name in (benchmark, group, response) if name is not None]
     frame = need(frame, *judges, *people, *labels).reset_index(drop=True)
-    scores = _read(frame, judges + people, labels)
-    judged = scores[judges]
+    scores = _read(frame, [*judges, *people], labels)
+    judged = scores[list(judges)]
     reference = scores[people].mean(axis=1)
-    columns = judged.assign(human=reference)
-    counts = pd.DataFrame({"n": columns.notna().sum(), "missing": columns.isna().sum()})
-    lacking = ", ".join(f"{name} {count:,}" for name, count in counts["missing"].items())
-    about = f"{len(frame):,} items; reference: mean of {', '.join(people)}"
-    about += f". Missing scores: {lacking}"
+    groups = Series(frame.index) if group is None else frame[group]
 
     # 2) agreement by benchmark and overall
-    options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
-    groups = pd.Series(range(len(frame)))
-    unit = "items"
-    if group is not None:
-        groups = frame[group]
-        unit = f"groups ({group})"
+    found = ScoreAnalysis(**dict.fromkeys(NAMES), counts=_counts(judged, reference), files={})
+    options = {"n_resamples": n_resamples, "seed": seed}
+    parts = _parts(frame, benchmark)
+    found.correlations = _correlations(judged, scores[people], groups, parts, options)
+    unit = "items" if group is None else f"groups ({group})"
     method = f"95% bootstrap intervals, {n_resamples:,} resamples of {unit}, seed {seed}"
-    parts = {OVERALL: frame.index}
-    if benchmark is not None:
-        parts = frame.groupby(frame[benchmark].astype(str), sort=False).groups | parts
-    correlations = _correlations(
-        judged,
-        scores[people],
-        groups,
-        parts,
-        options,
-    )
-    _agreement(figures, correlations, f"{TITLE}. {method}")
+    _draw_agreement(figures, found.correlations, f"{TITLE}. {method}")
 
     # 3) comparison of judges, confusion, calibration, density and length
-    comparisons = None
     if len(judges) > 1:
-        comparisons = metrics.compare_judges(reference, judged, groups=groups, **options)
-        figures.draw("matrix", plots.who_beats_whom, comparisons, COMPARED)
-    run = judged.melt(var_name="judge", value_name="score", ignore_index=False)
-    known = pd.DataFrame({"gold": reference, "group": groups})
-    run = run.rename_axis("id").reset_index().join(known, on="id")
+        pairs = metrics.compare_judges(reference, judged, groups=groups, **options)
+        figures.draw("matrix", plots.who_beats_whom, pairs, COMPARED)
+        found.comparisons = pairs
+    run = _run(judged, reference, groups)
     figures.draw_scores(run, "mean of people's scores")
     figures.draw("scatter", plots.agreement_scatter, run, "Scores of each judge against people's")
-    slopes = None
     if response is not None:
-        slopes = _length(figures, run.join(frame[response].rename("response"), on="id"))
+        found.length_slopes = _length(figures, run.assign(response=run["id"].map(frame[response])))
 
-    files = {}
+    # 4) files
     if out is not None:
-        text = f"{method}. {about}"
-        files = figures.save(out, about)
-        files |= _tables(
-            correlations,
-            comparisons,
-            text,
-            folder=out,
-            venue=venue,
-        )
-    drawn = {name: figure for name, (figure, *_) in figures.items()}
-    return ScoreAnalysis(
-        **dict.fromkeys(NAMES) | drawn,
-        counts=counts.rename_axis("judge"),
-        correlations=correlations,
-        comparisons=comparisons,
-        length_slopes=slopes,
-        about=about,
-        files=files,
-    )
+        about = _about(found.counts, people)
+        found.files = figures.save(out, about)
+        found.files |= _tables(found, f"{method}. {about}", folder=out, venue=venue)
+    for name, (figure, *_) in figures.items():
+        setattr(found, name, figure)
+    return found
 
 
-def _read(frame: pd.DataFrame, names: Sequence[str], labels: Sequence[str]) -> pd.DataFrame:
+def _read(frame: DataFrame, names: Sequence, labels: Sequence) -> DataFrame:
     """Columns of scores as numbers; a row without a label is a ValueError."""
     for name in labels:
         if frame[name].isna().any():
             row = int(frame[name].isna().argmax())
             raise ValueError(f"row {row}: {name!r} is missing; fill it, or leave the row out")
-    return pd.DataFrame({name: numbers(frame[name], name=name) for name in names})
+    return DataFrame({name: numbers(frame[name], name=name) for name in names})
+
+
+def _counts(judged: DataFrame, reference: Series) -> DataFrame:
+    """How many scores each judge and the reference have, and how many they lack."""
+    scores = judged.assign(human=reference)
+    counts = DataFrame({"n": scores.notna().sum(), "missing": scores.isna().sum()})
+    return counts.rename_axis("judge")
+
+
+def _about(counts: DataFrame, people: Sequence) -> str:
+    """What all captions say: the items, the reference and how many scores each judge lacks."""
+    lacking = ", ".join(f"{name} {count:,}" for name, count in counts["missing"].items())
+    about = f"{counts.loc['human'].sum():,} items; reference: mean of {', '.join(people)}"
+    return f"{about}. Missing scores: {lacking}"
+
+
+def _parts(frame: DataFrame, benchmark: str | None) -> dict:
+    """The rows of each benchmark, and all of them."""
+    parts = {OVERALL: frame.index}
+    if benchmark is not None:
+        parts = frame.groupby(frame[benchmark].astype(str), sort=False).groups | parts
+    return parts
 
 
 def _correlations(
-    judged: pd.DataFrame,
-    people: pd.DataFrame,
-    groups: pd.Series,
-    parts: Mapping[str, pd.Index],
-    options: dict[str, Any],
-) -> pd.DataFrame:
+    judged: DataFrame, people: DataFrame, groups: Series, parts: Mapping, options: Mapping
+) -> DataFrame:
     """Every judge's agreement with the mean of people on each part, and that of several people."""
-    reference = people.mean(axis=1)
-    ceilings = {}
+    tables: dict = {"judges": {}, "truth": {}, "groups": {}, "ceiling": {}}
     for name, here in parts.items():
-        if people.shape[1] > 1:
-            rated = people.loc[here]
-            ceilings[name] = metrics.human_ceiling(rated, groups=groups[here], **options)
-    return metrics.correlation_table(
-        {name: judged.loc[here] for name, here in parts.items()},
-        {name: reference[here] for name, here in parts.items()},
-        groups={name: groups[here] for name, here in parts.items()},
-        ceiling=ceilings,
-        **options,
-    )
+        rated = people.loc[here]
+        tables["judges"][name] = judged.loc[here]
+        tables["truth"][name] = rated.mean(axis=1)
+        tables["groups"][name] = groups[here]
+        if rated.shape[1] > 1:
+            ceiling = metrics.human_ceiling(rated, groups=groups[here], **options)
+            tables["ceiling"][name] = ceiling
+    return metrics.correlation_table(**tables, **options)
 
 
-def _agreement(figures: Figures, table: pd.DataFrame, text: str) -> None:
+def _run(judged: DataFrame, reference: Series, groups: Series) -> DataFrame:
+    """The scores as a run: a row an item and judge."""
+    run = judged.melt(var_name="judge", value_name="score", ignore_index=False)
+    known = DataFrame({"gold": reference, "group": groups})
+    return run.rename_axis("id").reset_index().join(known, on="id")
+
+
+def _draw_agreement(figures: Figures, table: DataFrame, text: str) -> None:
     """The figures of a table of correlations."""
     pearson = table[table["statistic"] == "pearson"].reset_index(drop=True)
     figures.draw(
@@ -265,36 +248,20 @@ def _agreement(figures: Figures, table: pd.DataFrame, text: str) -> None:
     )
     each = pearson[pearson["benchmark"] != OVERALL]
     if len(each):
+        look: dict = {"panel": "benchmark", "shared": True, "label": TITLE}
         figures.draw(
             "multiples",
             plots.forest,
             each,
             text,
-            panel="benchmark",
-            shared=True,
-            label=TITLE,
+            **look,
         )
     if len(each) and len(own) > 1:
         text = "Ranks of judges by Pearson correlation"
         figures.draw("ranks", plots.rank_heatmap, each, text)
 
 
-def _tables(
-    correlations: pd.DataFrame, comparisons: pd.DataFrame | None, text: str, **where: Any
-) -> dict[str, dict[str, Path]]:
-    """Write the tables, with a text in their captions. Returns the paths by name."""
-    name = "correlations"
-    caption = f"Correlations. {text}"
-    files = {name: plots.save_correlations(correlations, name, caption=caption, **where)}
-    if comparisons is not None:
-        pairs = comparisons.xs("pearson", level="statistic")
-        pairs = pairs[["difference", "low", "high", "p", "p_holm", "n"]]
-        name = "comparisons"
-        files[name] = plots.save_table(pairs, name, caption=f"{COMPARED}. {text}", **where)
-    return files
-
-
-def _length(figures: Figures, run: pd.DataFrame) -> pd.DataFrame:
+def _length(figures: Figures, run: DataFrame) -> DataFrame:
     """The slope of each judge's score on the response's length, as `probes.length` estimates it."""
     tables = [probes.length(rows) for _, rows in run.groupby("judge", sort=False)]
     slopes = pd.concat(tables).query("case == 'slope at equal gold'")
@@ -310,3 +277,24 @@ def _length(figures: Figures, run: pd.DataFrame) -> pd.DataFrame:
             label=label,
         )
     return slopes
+
+
+def _tables(found: ScoreAnalysis, text: str, **where: Any) -> dict:
+    """Write the tables, with a text in their captions. Returns the paths by name."""
+    table = plots.save_correlations(
+        found.correlations,
+        "correlations",
+        caption=f"Correlations. {text}",
+        **where,
+    )
+    files = {"correlations": table}
+    if found.comparisons is not None:
+        pairs = found.comparisons.xs("pearson", level="statistic")
+        pairs = pairs[["difference", "low", "high", "p", "p_holm", "n"]]
+        files["comparisons"] = plots.save_table(
+            pairs,
+            "comparisons",
+            caption=f"{COMPARED}. {text}",
+            **where,
+        )
+    return files

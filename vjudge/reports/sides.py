@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
+from pandas import DataFrame
 
 from vjudge import data
 from vjudge.metrics.tables import groups_of
@@ -23,9 +23,9 @@ class Side:
     """One judge's verdicts, and its scores by item: score, gold, group; of pairs only the group."""
 
     name: str
-    run: pd.DataFrame
+    run: DataFrame
     probe_runs: ProbeRuns
-    scores: pd.DataFrame
+    scores: DataFrame
     truth: str
     facts: str = "the run does not record how it was asked"
     battery: Any = None  # of its probes
@@ -36,13 +36,13 @@ class Side:
         return "score" not in self.scores
 
 
-def by_name(judge: Any, items: Any) -> dict[str, Any]:
+def by_name(judge: Any, items: Any) -> dict:
     """Judges, or runs by perturbation, under the names by which they stand side by side."""
     sides = {"": judge}
     if isinstance(judge, Mapping) and not {ORIGINAL, COMPARED} & set(judge):
-        sides = {str(name): one for name, one in judge.items()}
+        sides = dict(judge)
     for name, one in sides.items():
-        if isinstance(one, pd.DataFrame) and len(one):
+        if isinstance(one, DataFrame) and len(one):
             sides[name] = {ORIGINAL if "score" in one else COMPARED: one}
         elif not isinstance(one, Mapping) and (items is None or not hasattr(one, "grade")):
             raise ValueError(f"{name!r}: give a run with verdicts, or a judge with items to grade")
@@ -55,8 +55,8 @@ def side_of(
     items: Any,
     home: Path | None,
     controls: int,
-    probing: Mapping[str, Any],
-    grading: Mapping[str, Any],
+    probing: Mapping,
+    grading: Mapping,
 ) -> Side:
     """One judge's side: graded now in the folder `home`, or given as runs by perturbation."""
     facts = Side.facts
@@ -67,28 +67,16 @@ def side_of(
     else:
         order = np.random.default_rng(probing["seed"]).permutation(len(items))
         few = items.select(sorted(order[:controls]))  # in their order: neighbours share work
-        run = one.grade(items, out=home and home / "all", **grading)
-        probe_runs = ProbeRuns(
-            one,
-            few,
-            out=home,
-            **probing,
-            **{**grading, "progress": False},
-        )
-        if home is not None and (home / "all" / MANIFEST).is_file():
-            manifest = Run(home / "all").manifest
+        folder = home and home / "all"
+        run = one.grade(items, out=folder, **grading)
+        probe_runs = ProbeRuns(one, few, out=home, **probing, **{**grading, "progress": False})
+        if folder and (folder / MANIFEST).is_file():
+            manifest = Run(folder).manifest
             facts = "; ".join(f"{fact} {manifest[fact]}" for fact in FACTS if manifest.get(fact))
     name = name or probe_runs.name
     if "score" not in run:
-        groups = pd.DataFrame({"group": groups_of(run)})
-        return Side(
-            name,
-            run,
-            probe_runs,
-            groups,
-            "people's preferences",
-            facts,
-        )
+        groups = DataFrame({"group": groups_of(run)})
+        return Side(name, run, probe_runs, groups, "people's preferences", facts)
     truth = data.truth(data.rows_of(run if items is None else items))
     truth = truth[~truth.index.duplicated()]
     run = run.assign(gold=truth.reindex(run["id"].map(str)).to_numpy())
