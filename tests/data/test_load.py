@@ -66,17 +66,14 @@ def test_rows_that_cannot_be_read_are_all_named(folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    "name, content, message",
     [
         ("a.jsonl", b'{"id": 1}\n{"id": \n', "a.jsonl' is not a sound jsonl file .*line 2"),
-        ("a.json", b"[1,", "a.json' is not a sound json file"),
         ("c.parquet", b"PAR", "c.parquet' is not a sound parquet file"),
         ("e.csv", b"id\n\xf6\n", "e.csv' is not a sound csv file"),
         ("e.csv", b"id,response,response\na,A,B\n", "has several columns response; keep one"),
         ("e.csv", b"id,response\na,Say, it.\n", "line 2 has more cells than the header: quote"),
-        ("e.txt", b"hello", "e.txt' is not a sound txt file"),
     ],
-    ids=range(7),
 )
 def test_a_file_that_cannot_be_read_is_named(name, content, message, tmp_path):
     (tmp_path / name).write_bytes(content)
@@ -162,18 +159,18 @@ def test_why_the_hub_does_not_give_a_set(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("path", "outcome"),
+    "path, refused",
     [
-        ("images/a.png", "read"),
-        ("images/../images/a.png", "read"),
-        ("inner.png", "read"),
-        ("../beside/a.png", "warned"),  # as Perception-Bench names its images
-        ("../../secret.png", "refused"),
-        ("link.png", "refused"),
-        ("images/../../../secret.png", "refused"),
+        ("images/a.png", False),
+        ("images/../images/a.png", False),
+        ("inner.png", False),
+        ("../beside/a.png", False),  # as Perception-Bench names its images
+        ("../../secret.png", True),
+        ("link.png", True),
+        ("images/../../../secret.png", True),
     ],
 )
-def test_a_picture_outside_of_the_files_folder_is_refused_by_name(path, outcome, tmp_path):
+def test_a_picture_outside_of_the_files_folder_is_refused_by_name(path, refused, tmp_path):
     """A file from elsewhere must not make a judge read what its reader did not mean to show."""
     secret = tmp_path / picture(tmp_path, "secret.png")
     folder = tmp_path / "sets" / "one"
@@ -182,12 +179,8 @@ def test_a_picture_outside_of_the_files_folder_is_refused_by_name(path, outcome,
     (folder / "link.png").symlink_to(secret)
     (folder / "inner.png").symlink_to(folder / "images" / "a.png")
     file = lines(folder / "rows.jsonl", row("first", images=[str(secret)]), row(images=[path]))
-    said = nullcontext()
-    if outcome == "warned":
-        said = pytest.warns(UserWarning, match="1 pictures stand outside .*beside/a.png")
-    if outcome == "refused":
-        said = pytest.raises(CollectionError, match="row 1 .*leads out of the folder .*absolute")
-    with said:
+    no = pytest.raises(CollectionError, match="row 1 .*leads out of the folder .*absolute")
+    with no if refused else nullcontext():
         assert load_collection(file)[1]["images"][0].size == (4, 4)
 
 

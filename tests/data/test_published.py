@@ -23,7 +23,7 @@ EVALUATION, TRAINING = SAMPLES / "sample_eval_data.jsonl", SAMPLES / "sample_tra
 
 
 def published(name):
-    return [json.loads(line) for line in (ROWS / name).read_text("utf-8").splitlines()]
+    return [json.loads(line) for line in (ROWS / name).read_text().splitlines()]
 
 
 def load(path):
@@ -110,7 +110,7 @@ PREFERRED |= {"orig_preference": "B"}
 
 
 @pytest.mark.parametrize(
-    ("row", "change", "what"),
+    "row, change, what",
     [
         (VL, {"human_ranking": [0, 0]}, r"human_ranking: \[0, 0\] is neither"),
         (VL, {"response": "x"}, "not enough values to unpack"),
@@ -119,7 +119,6 @@ PREFERRED |= {"orig_preference": "B"}
         (PREFERRED, {"orig_preference": "C"}, "orig_preference: 'C' is none of A, B"),
         (orig(), {"orig_score": "four"}, "gold: 'four' is not a number"),
     ],
-    ids=range(6),
 )
 def test_a_row_that_cannot_be_read_is_kept_with_the_reason(row, change, what):
     with pytest.warns(UserWarning, match=f"1 of 2 rows could not be read .*{what}"):
@@ -138,7 +137,7 @@ def test_pictures_of_published_sets_stand_in_the_folders_where_they_are_publishe
 
 
 @pytest.mark.parametrize(
-    ("folder", "file", "counts"),
+    "folder, file, counts",
     [
         ("wild", "questions", {"conv": 17, "detail": 15, "complex": 28}),
         ("coco", "qa90_questions", {"conv": 30, "detail": 30, "complex": 30}),
@@ -161,13 +160,13 @@ def test_llava_bench_in_its_two_folders(folder, file, counts, tmp_path):
 
 def test_the_published_samples():
     template = TEMPLATES["prometheus-vision"]
-    raw = [json.loads(line) for line in EVALUATION.read_text("utf-8").splitlines()]
+    raw = [json.loads(line) for line in EVALUATION.read_text().splitlines()]
     for item, source in zip(plain(load_collection(EVALUATION)), raw, strict=True):
         text = template.render(Item.from_row(item)).text
         assert text.endswith(f"<image>\n{source['instruction']} ASSISTANT:")
         assert math.isnan(item["gold"]) and item["group"] == source["image"]
         assert item["images"] == [{"bytes": None, "path": str(SAMPLES / source["image"])}]
-    raw = json.loads(TRAINING.read_text("utf-8"))
+    raw = json.loads(TRAINING.read_text())
     for item, source in zip(plain(load_collection(TRAINING)), raw, strict=True):
         prompt, answer = (turn["value"] for turn in source["conversations"])
         asked, said = prompt_and_target(item, template)
@@ -178,7 +177,7 @@ COLLECTION, BENCH = "Feedback-Collection", "Feedback-Bench"
 
 
 @pytest.mark.parametrize(
-    ("name", "schema", "expected"),
+    "name, schema, expected",
     [
         ("feedback_collection.jsonl", None, COLLECTION),
         ("Feedback-Bench.jsonl", None, BENCH),
@@ -216,4 +215,4 @@ def test_perception_bench_takes_a_policys_answers_in_one_call(tmp_path):
     answered = bench.remove_columns("response").add_column("response", ["a"])
     validate(answered, sees_images=True)
     blank = plain(canonical([orig(orig_score5_description=None)]))[0]["descriptions"]
-    assert blank == [*LEVELS[:4], None], "no scale of four is made of it"
+    assert blank == [*LEVELS[:4], None]  # no scale of four is made of it

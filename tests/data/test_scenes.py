@@ -56,7 +56,7 @@ def test_every_statement_of_feedback_is_read_off_the_drawn_scene():
 
 
 @pytest.mark.parametrize(
-    ("split", "n", "digest"), [("train", 300, "a69ae4a5077e"), ("test", 120, "1e182264178f")]
+    "split, n, digest", [("train", 300, "a69ae4a5077e"), ("test", 120, "1e182264178f")]
 )
 def test_its_texts_stay_those_that_the_embedded_judge_was_trained_on(split, n, digest):
     """That neither length nor text gives the score of these away: tools/validity/scenes_blind.py."""
@@ -109,7 +109,7 @@ def test_photos_are_valid_and_half_of_the_faults_show_in_the_picture_alone():
     assert sum(shows_in == "picture") >= sum(shows_in == "text") > 0
     length = metrics.length_test(items, n_resamples=2_000)
     assert (length["low"] <= 0.5).all() and (length["high"] >= 0.5).all()
-    assert length["auc"].between(0.45, 0.55).all(), "length does not give the score"
+    assert length["auc"].between(0.45, 0.55).all()  # length does not give the score
 
 
 def test_a_changed_or_absent_photograph_is_refused(monkeypatch, tmp_path):

@@ -11,14 +11,7 @@ import pytest
 from PIL import Image
 
 from samples import LEVELS, plain, png, row
-from vjudge.data import (
-    CollectionError,
-    canonical,
-    fingerprint,
-    load_collection,
-    rows_of,
-    validate,
-)
+from vjudge.data import CollectionError, canonical, fingerprint, load_collection, rows_of, validate
 from vjudge.data.rows import ratings
 from vjudge.images import open_image
 from vjudge.records import Item, Pair
@@ -96,7 +89,7 @@ def test_every_entrance_of_a_collection_gives_the_same_rows(picture, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    "wrong, message",
     [
         (pd.DataFrame([[1, 2]], columns=["gold", "gold"]), "the frame has several columns gold"),
         (7, "a collection cannot be a int; give a Dataset"),
@@ -106,7 +99,6 @@ def test_every_entrance_of_a_collection_gives_the_same_rows(picture, tmp_path):
         ([row(image=png(), image_path=png("blue"))], "`image` and `image_path` name different"),
         ([row(img={1})], "img: a picture cannot be of type set"),
     ],
-    ids=range(7),
 )
 def test_what_is_no_collection_is_named(wrong, message):
     with pytest.raises(CollectionError, match=message):
@@ -117,9 +109,7 @@ BYTES = {"bytes": png(), "path": "a.png"}
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
-    [("a.png", "a.png"), (png(), BYTES), (None, "a.png"), (BYTES, "images/a.png")],
-    ids=range(4),
+    "one, other", [("a.png", "a.png"), (png(), BYTES), (None, "a.png"), (BYTES, "images/a.png")]
 )
 def test_two_columns_that_name_one_picture_are_one(one, other):
     assert len(rows_of([row(image=one, image_path=other)])[0]["images"]) == 1
@@ -136,9 +126,7 @@ def test_an_empty_list_is_said_a_missing_cell_is_not_and_the_picture_is_the_grou
     assert groups[::2] == ["a.png", "g"] and len(groups[1]) == 16
 
 
-def test_a_data_set_is_read_row_by_row_with_its_pictures_undecoded(
-    monkeypatch,
-):
+def test_a_data_set_is_read_row_by_row_with_its_pictures_undecoded(monkeypatch):
     """Its only column of pictures may have any name."""
     files = [png((n, 0, 0)) for n in range(40)]
     dataset = datasets.Dataset.from_dict({"id": [str(n) for n in range(40)], "photo": files})
@@ -148,7 +136,7 @@ def test_a_data_set_is_read_row_by_row_with_its_pictures_undecoded(
     assert rows[37]["images"][0]["bytes"] == files[37]
     assert [each["id"] for each in rows] == dataset["id"][:]
     two = dataset.add_column("other", files).cast_column("other", datasets.Image())
-    assert "images" not in rows_of(two)[0], "neither of two is taken for the picture"
+    assert "images" not in rows_of(two)[0]  # neither of two is taken for the picture
 
 
 @pytest.mark.parametrize("form", [list, pd.DataFrame, datasets.Dataset.from_list])
@@ -162,7 +150,7 @@ def test_rows_without_ids_are_numbered_whatever_they_stand_in(form):
 
 
 @pytest.mark.parametrize(
-    ("cells", "expected"),
+    "cells, expected",
     [
         (("3;4;2", "[3, 4, 2]", "3 4 2", "3|4|2", "3,4,2", "(3, 4, 2)", "[3. 4. 2.]"), [3, 4, 2]),
         (("3 ; 4.25", "[3, 4.25]", "(3|4.25)", "['3', '4.25']"), [3, 4.25]),
@@ -178,7 +166,7 @@ def test_ratings_are_as_many_as_were_given(cells, expected):
 
 
 @pytest.mark.parametrize(
-    ("field", "cell", "what"),
+    "field, cell, what",
     [
         ("response", "ok \ud83d", "surrogates not allowed"),
         ("note", {"a": ["\ud83d"]}, "surrogates not allowed"),
@@ -187,7 +175,6 @@ def test_ratings_are_as_many_as_were_given(cells, expected):
         ("gold", "1" * 5000, "is not a number"),
         ("human_scores", "3;four", "'four' is not a number"),
     ],
-    ids=range(6),
 )
 def test_a_hostile_cell_is_named_with_its_row_and_field(field, cell, what):
     rows = [row("good"), row("bad") | {field: cell}]

@@ -15,7 +15,7 @@ GONE = {"bytes": None, "path": "gone.png"}
 
 
 @pytest.mark.parametrize(
-    ("changes", "fields"),
+    "changes, fields",
     [
         ({}, []),
         ({"id": "first"}, ["id"]),
@@ -37,7 +37,6 @@ GONE = {"bytes": None, "path": "gone.png"}
         ({"human_scores": [4, None, "good"]}, ["human_scores"]),
         ({"human_scores": "4;7;0"}, ["human_scores"]),
     ],
-    ids=range(19),
 )
 def test_every_bad_row_is_named_with_its_fields(changes, fields):
     rows = [row("first", images=[GOOD]), row("second", images=[GOOD]) | changes, "no row"]
@@ -58,7 +57,7 @@ def test_a_judge_that_sees_refuses_rows_that_name_no_picture(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "folder"),
+    "change, folder",
     [
         ({"response": "Blue."}, "red"),
         ({"gold": 1}, "red"),
@@ -87,13 +86,13 @@ def test_the_truth_is_gold_else_the_mean_of_people():
     assert series.attrs == {"gold": 1, "mean of people": 1, "missing": 1}
     assert truth(mixed[:1]).name == "gold" and truth(canonical(people)).name == "mean of people"
     run = pd.DataFrame(mixed, index=[7, 8, 9])
-    assert truth(run).index.tolist() == [7, 8, 9], "a run's scores and its truth stand row by row"
+    assert truth(run).index.tolist() == [7, 8, 9]  # a run's scores and its truth stand row by row
     with pytest.raises(CollectionError, match="no row has a score in gold .*, rating"):
         truth([row("a", rating=4)])
 
 
 @pytest.mark.parametrize(
-    ("rows", "pairs", "message"),
+    "rows, pairs, message",
     [
         ([row()], True, "response_a: is missing or blank; fill it in .column `response_a`."),
         ([row(lowest=1.5)], None, "lowest: 1.5 is not a whole number"),
@@ -106,7 +105,6 @@ def test_the_truth_is_gold_else_the_mean_of_people():
         ),
         ([PAIR | {"preference": "c"}], None, "preference: 'c' is not one of a, b and tie"),
     ],
-    ids=range(6),
 )
 def test_a_row_of_another_kind_is_named(rows, pairs, message):
     validate([PAIR], needs=(), pairs=True)

@@ -23,11 +23,6 @@ LETTERS = {"left": "A", "right": "B", "both good": "G", "both bad": "D"}
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="the public files are not at hand")
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     """The folder of a server of the public files: owner/name/commit/path."""
@@ -47,7 +42,9 @@ def root(tmp_path_factory):
 
 @contextmanager
 def served(folder):
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
+    with ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(folder))
+    ) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
@@ -82,7 +79,7 @@ def shown(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "table"),
+    "name, table",
     [
         ("mllm-judge", "mllm_judge_scores"),
         ("tifa160", "tifa160_images"),

@@ -12,17 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vjudge.data.rows import Cells, Reading, canonical_row
+from vjudge.data.rows import Reading, canonical_row
 from vjudge.data.schema import CollectionError, Row, plain, spelled
 from vjudge.records import is_missing
 
 _LEVELS = tuple(map("orig_score{}_description".format, range(1, 6)))
-_AGAIN = (
-    "output",
-    "messages",
-    "input",
-    *_LEVELS,
-)  # prompt and target over again, and what was read
+# prompt and target over again, and what was read
+_AGAIN = ("output", "messages", "input", *_LEVELS)
 
 
 @dataclass(frozen=True)
@@ -44,8 +40,8 @@ class Adapter:
 
     name: str
     columns: tuple
-    names: Mapping[str, str]
-    more: Callable[[Row], Cells] | None = None
+    names: Mapping
+    more: Callable | None = None
     ids: tuple = ()
     split: str = "train"
     parts: tuple = ()
@@ -57,7 +53,7 @@ class Adapter:
         if not isinstance(row, Mapping):
             return canonical_row(row)
         used = {*_AGAIN, *self.columns}
-        found: Cells = {}
+        found: dict = {}
         for name, columns in self.names.items():
             found[name] = None
             for column in columns.split():
@@ -76,7 +72,7 @@ class Adapter:
         return {**cells, "images": cells.get("images") or []}, faults  # where none is named
 
 
-def adapter_of(columns: Iterable[str], names: Sequence[str], schema: str | None) -> Adapter | None:
+def adapter_of(columns: Iterable, names: Sequence, schema: str | None) -> Adapter | None:
     """The set that rows are of: the one called `schema`, else the first whose columns they have.
 
     Where sets have the same columns, `names` of the file and its folder decide, else the first set
@@ -87,14 +83,10 @@ def adapter_of(columns: Iterable[str], names: Sequence[str], schema: str | None)
     """
     if schema:
         return _called(schema)
-    alike: list = []  # the first set whose columns are there, and others of the same columns
-    for one in ADAPTERS:
-        if alike and one.columns != alike[0].columns:
-            continue
-        if set(one.columns).issubset(columns):
-            alike.append(one)
-    if not alike:
+    fitting = [one for one in ADAPTERS if set(one.columns).issubset(columns)]
+    if not fitting:
         return None
+    alike = [one for one in fitting if one.columns == fitting[0].columns]
     said = " ".join(map(spelled, names))
     for one in alike:
         if spelled(one.name) in said:
@@ -118,11 +110,11 @@ def _called(schema: str) -> Adapter:
 # -- Prometheus-Vision, Prometheus and Prometheus 2: the `orig_*` columns; conversations
 
 
-def _rubric(row: Row) -> Cells:
+def _rubric(row: Row) -> dict:
     return {"descriptions": list(map(row.get, _LEVELS))}
 
 
-def _preference(row: Row, column: str, choices: Mapping) -> Cells:
+def _preference(row: Row, column: str, choices: Mapping) -> dict:
     """What a label says; None where there is none."""
     said: Any = row.get(column)
     if is_missing(said):
@@ -132,7 +124,7 @@ def _preference(row: Row, column: str, choices: Mapping) -> Cells:
     return {"preference": choices[said]}
 
 
-def _conversation(row: Row) -> Cells:
+def _conversation(row: Row) -> dict:
     """A training row that is trained on as it stands: its prompt, without image marks, and answer.
 
     So are LLaVA-Critic-113k's, and kaistAI/prometheus-vision's sample_train_data.json.
@@ -145,7 +137,7 @@ def _conversation(row: Row) -> Cells:
 # -- benchmarks of judges: two responses and whose is better; one and its score; several in order
 
 
-def _vl(row: Row) -> Cells:
+def _vl(row: Row) -> dict:
     """VL-RewardBench: of each of two responses its rank, 0 for the preferred one.
 
     The id's prefix gives the category (vl-rewardbench/VL_RewardBench cal.py); `query_source` only
@@ -165,12 +157,17 @@ def _vl(row: Row) -> Cells:
     }
 
 
-_CATEGORIES = dict.fromkeys(("hallucination", "rlaif", "rlhf"), "hallucination")
-_CATEGORIES |= dict.fromkeys(("mathverse", "mmmu"), "reasoning")
+_CATEGORIES = {
+    "hallucination": "hallucination",
+    "rlaif": "hallucination",
+    "rlhf": "hallucination",
+    "mathverse": "reasoning",
+    "mmmu": "reasoning",
+}
 _LABEL = "human human_answer Human_answer"  # another name by file, and within one
 
 
-def _mllm_pair(row: Row) -> Cells:
+def _mllm_pair(row: Row) -> dict:
     """MLLM-as-a-Judge: A, B or C (a tie)."""
     cells = _preference(row, "human", {"A": "a", "B": "b", "C": "tie"})
     for side, column in (("a", "answer1"), ("b", "answer2")):
@@ -179,7 +176,7 @@ def _mllm_pair(row: Row) -> Cells:
     return cells
 
 
-def _mllm_batch(row: Row) -> Cells:
+def _mllm_batch(row: Row) -> dict:
     """MLLM-as-a-Judge: the answers' letters, best first."""
     answers = plain(row["answers"])
     letters = "ABCDEFGHIJ"[: len(answers)]
@@ -202,12 +199,8 @@ def llava_bench_rows(tables: Iterable) -> list:
     reads in the picture's place: the captions, and of COCO the boxes too.
     """
     questions, answers, captions = tables
-    answer_of = {}
-    for line in answers:
-        answer_of[line["question_id"]] = line["text"]
-    picture_of = {}
-    for line in captions:
-        picture_of[line["image"]] = line
+    answer_of = {line["question_id"]: line["text"] for line in answers}
+    picture_of = {line["image"]: line for line in captions}
     rows = []
     for line in questions:
         picture = picture_of[line["image"]]
@@ -309,10 +302,7 @@ ADAPTERS = (
     _mllm("batch", ["answers"], _mllm_batch, id="id", human=_LABEL),
     _llava("Wild", "questions.jsonl", "answers_gpt4.jsonl", "context.jsonl"),
     _llava(  # haotian-liu/LLaVA playground/data/coco2014_val_qa_eval, llava/eval/table
-        "COCO",
-        "qa90_questions.jsonl",
-        "qa90_gpt4_answer.jsonl",
-        "caps_boxes_coco2014_val_80.jsonl",
+        "COCO", "qa90_questions.jsonl", "qa90_gpt4_answer.jsonl", "caps_boxes_coco2014_val_80.jsonl"
     ),
     Adapter(
         "VisIT-Bench",

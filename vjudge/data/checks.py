@@ -21,7 +21,7 @@ def validate(
     *,
     needs: Collection[str] | None = None,
     sees_images: bool = False,
-    pictures: Callable[[Any], Any] | None = None,
+    pictures: Callable | None = None,
     pairs: bool | None = None,
 ) -> None:
     """Check a whole collection before a long run; each image is looked at once, by its header.
@@ -53,7 +53,7 @@ def validate(
     unnamed: list = []
     ids: set = set()
     pictured = sees_images
-    for index, (row, faults) in enumerate(rows.reads(range(len(rows)))):
+    for index, row, faults in rows.reads(range(len(rows))):
         id = id_of(row)
         if not faults:
             pair = "response_a" in row if pairs is None else pairs
@@ -90,11 +90,8 @@ def _text_faults(row: Row, pair: bool, needs: Collection) -> Iterator:
     responses = ("response_a", "response_b") if pair else ("response",)
     for field in ("instruction", *responses):
         if text_of(row, field) is None:
-            yield (
-                field,
-                "is missing or blank",
-                f"fill it in (column `{field}`), or leave it out",
-            )
+            remedy = f"fill it in (column `{field}`), or leave it out"
+            yield field, "is missing or blank", remedy
     for field in sorted(set(needs).difference(RUBRIC)):
         if text_of(row, field) is None:
             yield field, "is missing, and the judge's wording shows it", _FILL

@@ -23,9 +23,7 @@ def parts_of(path: Path) -> dict:
     """What a file or a folder holds, by split; "" is the name of what has none."""
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
         saved = datasets.load_from_disk(str(path))
-        if isinstance(saved, dict):
-            return saved
-        return {"": saved}
+        return saved if isinstance(saved, dict) else {"": saved}
     if path.is_file():
         return {"": path}
     for adapter in ADAPTERS:

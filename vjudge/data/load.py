@@ -7,25 +7,21 @@ import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import datasets
-import pandas as pd
 import pyarrow as pa  # type: ignore[import-untyped]
+from datasets import Dataset
+from pandas import DataFrame
 
 from vjudge.data import photos, scenes
 from vjudge.data.adapters import ADAPTERS, Adapter, adapter_of
 from vjudge.data.files import SUFFIXES, chosen, parts_of, rows_of_file
-from vjudge.data.rows import Cells, Rows, canonical_row, cells_of, frame_rows
-from vjudge.data.schema import (
-    CollectionError,
-    features_of,
-    id_of,
-    problems_of,
-)
+from vjudge.data.rows import Rows, canonical_row, cells_of, frame_rows
+from vjudge.data.schema import CollectionError, features_of, id_of, problems_of
 from vjudge.records import NAN
 
 _EMPTY = {"human_scores": [], "ranks": [], "gold": NAN}  # in place of None
@@ -57,9 +53,9 @@ def rows_of(items: Any) -> Rows:
         items = load_collection(items)
     if isinstance(items, Rows):
         return items
-    if isinstance(items, datasets.Dataset):
+    if isinstance(items, Dataset):
         return Rows(items)
-    if isinstance(items, pd.DataFrame):
+    if isinstance(items, DataFrame):
         items = frame_rows(items)
     if not isinstance(items, Iterable) or isinstance(items, (bytes, Mapping)):
         raise CollectionError(
@@ -76,7 +72,7 @@ def check_pictures(items: Any) -> None:
         CollectionError: no column names a picture; it says which column looks like it.
     """
     rows = rows_of(items)
-    for row, _ in rows.reads(range(len(rows))):
+    for _, row, _ in rows.reads(range(len(rows))):
         if row.get("images") is not None:
             return
     raise CollectionError(
@@ -94,7 +90,7 @@ def load_collection(
     seed: int = 0,
     revision: str | None = None,
     schema: str | None = None,
-) -> datasets.Dataset:
+) -> Dataset:
     """Load a collection by name or from local files.
 
     Args:
@@ -149,7 +145,7 @@ def load_collection(
     )
 
 
-def canonical(rows: Any, *, schema: str | None = None) -> datasets.Dataset:
+def canonical(rows: Any, *, schema: str | None = None) -> Dataset:
     """Bring rows into a data set of the canonical columns.
 
     Args:
@@ -166,20 +162,20 @@ def canonical(rows: Any, *, schema: str | None = None) -> datasets.Dataset:
     return _collect(rows, None, schema=schema)
 
 
-def origin(items: Any) -> Cells:
+def origin(items: Any) -> dict:
     """Where a collection comes from, as `load_collection` wrote it down.
 
     Returns:
         source, split, revision and commit; schema and benchmark of a published set.
     """
-    if not isinstance(items, datasets.Dataset):
+    if not isinstance(items, Dataset):
         return {}
     with suppress(ValueError):  # of another's description
-        return dict(json.loads(items.info.description))
+        return json.loads(items.info.description)
     return {}
 
 
-def _record(items: datasets.Dataset, **facts: Any) -> datasets.Dataset:
+def _record(items: Dataset, **facts: Any) -> Dataset:
     """Add to what is written down of a collection's origin."""
     items.info.description = json.dumps(origin(items) | facts)
     return items
@@ -188,9 +184,7 @@ def _record(items: datasets.Dataset, **facts: Any) -> datasets.Dataset:
 # -- local files and the hub
 
 
-def _load_path(
-    path: Path, split: str | None, limit: int | None, schema: str | None
-) -> datasets.Dataset:
+def _load_path(path: Path, split: str | None, limit: int | None, schema: str | None) -> Dataset:
     parts = parts_of(path)
     name = chosen(path, split, parts)
     rows = parts[name]
@@ -208,7 +202,7 @@ def _load_path(
 
 def _fetch(
     name: str, adapter: Adapter, split: str | None, limit: int | None, revision: str | None
-) -> datasets.Dataset:
+) -> Dataset:
     """A published set from the hub, with the commit that it came from."""
     import huggingface_hub
 
@@ -216,12 +210,9 @@ def _fetch(
     commit = None
     with suppress(Exception):  # of many kinds; where there is no copy here, the next call says why
         commit = huggingface_hub.HfApi().dataset_info(name, revision=revision).sha
-    at = commit or revision
-    config = None
-    if adapter.parts:
-        config = part
+    config = part if adapter.parts else None
     try:
-        rows = datasets.load_dataset(name, config, split=adapter.split, revision=at)
+        rows = datasets.load_dataset(name, config, split=adapter.split, revision=commit or revision)
     except Exception as error:
         raise CollectionError(
             f"{name!r} could not be loaded from the hub ({type(error).__name__}: {error}); if it"
@@ -243,22 +234,21 @@ def _collect(
     adapter: Adapter | None = None,
     schema: str | None = None,
     names: Sequence = (),
-) -> datasets.Dataset:
+) -> Dataset:
     """As `canonical`; `names` of split, file and folder tell sets of the same columns apart."""
-    if isinstance(rows, datasets.Dataset):
+    if isinstance(rows, Dataset):
         rows = rows.select(range(len(rows))[:limit])
         if features_of(rows.column_names).items() <= rows.features.items():
             return rows
     source = rows_of(rows)
     adapter = adapter or adapter_of(source.columns, names, schema)
     given = source.as_given(range(len(source))[:limit])
-    readings = _read(given, adapter, folder)
 
     # 1) the bad rows of one's own collection are refused, those of a published set keep the reason
     table: list = []
     problems: list = []
     n_bad = 0
-    for cells, faults in readings:
+    for cells, faults in _read(given, adapter, folder):
         if faults:
             n_bad += 1
             problems += problems_of(len(table), cells["id"], faults)
@@ -281,28 +271,21 @@ def _collect(
     return _described(items, adapter, table)
 
 
-def _read(given: Iterable, adapter: Adapter | None, folder: Path | None) -> list:
+def _read(given: Iterable, adapter: Adapter | None, folder: Path | None) -> Iterator:
     """Canonical rows, their pictures' paths from the folder on, and what is wrong with each."""
     roots = _FOLDERS if adapter else ["."]
     read = adapter.read if adapter else canonical_row
-    readings = []
-    outside: list = []
     for index, row in enumerate(given):
         cells, faults = read(row)
         if folder is not None and not faults:
-            faults = _set_beside(cells, folder, roots, outside)
-        readings.append((cells | {"id": id_of(cells) or str(index)}, faults))
-    if outside and adapter is None:
-        where = f"outside of the folder {str(folder)!r}, such as {outside[0]!r}"
-        what = f"{len(outside)} pictures stand {where}: see that they are the right ones"
-        warnings.warn(what, stacklevel=5)
-    return readings
+            faults = _set_beside(cells, folder, roots)
+        yield cells | {"id": id_of(cells) or str(index)}, faults
 
 
-def _set_beside(cells: Cells, folder: Path, roots: Sequence, outside: list) -> list:
+def _set_beside(cells: dict, folder: Path, roots: Sequence) -> list:
     """Have relative paths of pictures count from a folder, which they must not lead out of.
 
-    They may stand beside the folder, as in published sets; those are added to `outside`.
+    They may stand beside the folder, as in published sets.
     """
     home = folder.parent
     if home.name == "snapshots":  # of the hub's cache, whose files are links to its blobs
@@ -319,14 +302,11 @@ def _set_beside(cells: Cells, folder: Path, roots: Sequence, outside: list) -> l
         if not target.is_relative_to(os.path.realpath(home)):
             what = f"{path!r} leads out of the folder {str(folder)!r} to {str(target)!r}"
             return [("images", what, "write its absolute path, or put it into that folder")]
-        beside = home == folder.parent and not target.is_relative_to(os.path.realpath(folder))
-        if beside and target.is_file():
-            outside.append(file)
         cells["images"][place] = {"bytes": None, "path": file}
     return []
 
 
-def _dataset(table: list) -> datasets.Dataset:
+def _dataset(table: list) -> Dataset:
     """The canonical columns of the rows' kind, then the further ones, as text where types mix."""
     names = dict.fromkeys(itertools.chain.from_iterable(table))
     kind = features_of(names)
@@ -336,23 +316,18 @@ def _dataset(table: list) -> datasets.Dataset:
         for cells in table:
             cell = cells.get(name)
             values.append(_EMPTY.get(name) if cell is None else cell)
-        known = None
-        if name in kind:
-            known = datasets.Features({name: kind[name]})
+        known = datasets.Features({name: kind[name]}) if name in kind else None
         try:
-            columns.append(datasets.Dataset.from_dict({name: values}, known))
+            columns.append(Dataset.from_dict({name: values}, known))
         except (pa.ArrowInvalid, pa.ArrowTypeError):
             texts = [None if cell is None else str(cell) for cell in values]
-            columns.append(datasets.Dataset.from_dict({name: texts}))
+            columns.append(Dataset.from_dict({name: texts}))
     return datasets.concatenate_datasets(columns, axis=1)
 
 
-def _described(items: datasets.Dataset, adapter: Adapter, table: list) -> datasets.Dataset:
+def _described(items: Dataset, adapter: Adapter, table: list) -> Dataset:
     """A published set with its name, and a warning that counts its unreadable rows."""
-    reasons = Counter[str]()
-    for cells in table:
-        if cells.get("fault"):
-            reasons[cells["fault"]] += 1
+    reasons = Counter(cells["fault"] for cells in table if cells.get("fault"))
     if reasons:
         listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.items())
         what = f"{reasons.total()} of {len(table)} rows could not be read"

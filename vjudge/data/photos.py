@@ -18,19 +18,17 @@ from vjudge.images import ImageError
 
 def lines(name: str) -> list:
     """The lines of a file of `assets/photos`."""
-    return rows_of_file(Path(str(resources.files("vjudge") / "assets" / "photos" / name)))
+    return rows_of_file(Path(str(resources.files("vjudge") / "assets/photos" / name)))
 
 
-def file_of(photo: dict[str, str]) -> Path:
+def file_of(photo: dict) -> Path:
     """The file of a line of `photos.jsonl`, known by its SHA-256.
 
     Raises:
         ImageError: it is absent, or another than the texts were written about.
     """
     spec = util.find_spec(photo["module"])
-    folder = Path()
-    if spec and spec.origin:
-        folder = Path(spec.origin).parent
+    folder = Path(spec.origin).parent if spec and spec.origin else Path()
     file = folder / photo["path"]
     remedy = "pip install scikit-image scikit-learn (0.26 and 1.9 were used)"
     if not file.is_file():
@@ -55,18 +53,24 @@ def rows(split: str | None = None, limit: int | None = None) -> list:
         raise ValueError(f"photos has no split {split!r}; its one split is test")
     photos = {photo["name"]: photo for photo in lines("photos.jsonl")}
     made = []
-    for number, cells in enumerate(lines("texts.jsonl")):
-        photo = photos[cells.pop("photo")]
-        cells["response"] = cells.pop("responses")
-        cells["gold"] = [1.0, 2.0, 3.0, 4.0, 5.0]
-        cells["images"] = [{"bytes": None, "path": str(file_of(photo))}]
-        cells |= {"human_scores": [], "group": f"photos-{photo['name']}"}
-        cells["credit"] = photo["credit"]
-        cells["fault_shows_in"] = cells.pop("fault_shows_in")
+    for number, case in enumerate(lines("texts.jsonl")):
+        photo = photos[case.pop("photo")]
+        responses = case.pop("responses")
+        shown = case.pop("fault_shows_in")
+        group = f"photos-{photo['name']}"
+        picture = {"bytes": None, "path": str(file_of(photo))}
         order = np.random.default_rng(number).permutation(5)
         for place, level in enumerate(order.tolist()):
-            row = {"id": f"{cells['group']}-{number % 3}-{place}", **cells}
-            for name in ("response", "feedback", "fault_shows_in", "gold"):
-                row[name] = cells[name][level]
+            row = {
+                **case,
+                "id": f"{group}-{number % 3}-{place}",
+                "images": [picture],
+                "response": responses[level],
+                "feedback": case["feedback"][level],
+                "gold": level + 1.0,
+                "group": group,
+                "credit": photo["credit"],
+                "fault_shows_in": shown[level],
+            }
             made.append(row)
     return made[:limit]

@@ -7,18 +7,18 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import datasets
 import numpy as np
-import pandas as pd
+from datasets import Dataset
+from pandas import DataFrame
 from PIL import Image
 
 from vjudge.data.schema import (
     CollectionError,
-    Fault,
     check_names,
     columns_of,
     id_of,
@@ -33,14 +33,13 @@ BLOCK = 32  # rows of a data set that stand in memory with their pictures
 _BASE64 = re.compile(r"(?:/9j/|iVBORw0KGgo|R0lGOD|UklGR)[A-Za-z0-9+/\s]{60,}={0,2}\s*")
 _ABSENT = ("none", "nan", "na", "n/a")  # how a rater's missing score is written
 
-Cells = dict
-Reading = tuple[Cells, list[Fault]]  # a canonical row, and what is wrong with it
+Reading = tuple  # a canonical row, and its faults: field, what is wrong, remedy
 
 
 # -- what reads a cell; ValueError or TypeError says why it cannot
 
 
-def ratings(cell: Any) -> list[float]:
+def ratings(cell: Any) -> list:
     """One score a rater, from a list, a number or a text; NaN where a rater gave none.
 
     >>> ratings("3;4;2"), ratings("[3, 4, 2]")
@@ -145,7 +144,7 @@ def _pixels(array: np.ndarray) -> np.ndarray:
 
 
 _TEXT_COLUMNS = ("instruction response response_a response_b reference_answer feedback").split()
-_READERS: dict[str, Callable] = {
+_READERS: dict = {
     **dict.fromkeys(_TEXT_COLUMNS, _text),
     "id": _name,
     "group": _name,
@@ -175,8 +174,8 @@ def canonical_row(row: Any) -> Reading:
         what = f"is a {type(row).__name__}"
         return {}, [("row", what, "write one object with named columns for each row")]
     faults: list = []
-    cells: Cells = {}
-    pictured: Cells = {}  # the pictures by column
+    cells: dict = {}
+    pictured: dict = {}  # the pictures by column
     for name, column in columns_of(tuple(row)).items():
         cell = row[name]
         try:
@@ -197,17 +196,19 @@ def canonical_row(row: Any) -> Reading:
     return cells, faults
 
 
-def _flatten_rubric(cells: Cells) -> None:
+def _flatten_rubric(cells: dict) -> None:
     """Write anchors and named criteria into columns of one type, as a `datasets.Dataset` needs."""
-    if isinstance(cells.get("descriptions"), dict):
-        cells["anchors"] = list(cells["descriptions"])
-        cells["descriptions"] = list(cells["descriptions"].values())
-    if isinstance(cells.get("criteria"), list | Mapping):
-        cells["criteria"], named = criteria_of(cells["criteria"])
+    levels = cells.get("descriptions")
+    if isinstance(levels, dict):
+        cells["anchors"] = list(levels)
+        cells["descriptions"] = list(levels.values())
+    criteria = cells.get("criteria")
+    if isinstance(criteria, list | Mapping):
+        cells["criteria"], named = criteria_of(criteria)
         cells["named_criteria"] = [one.as_cells() for one in named]
 
 
-def _add_pictures(cells: Cells, pictured: Mapping) -> list:
+def _add_pictures(cells: dict, pictured: Mapping) -> list:
     """Put the pictures, and the group that they name, into a row's cells."""
     faults = []
     first = None
@@ -258,8 +259,8 @@ class Rows(Sequence):
         CollectionError: when read, a row that cannot be canonical.
     """
 
-    def __init__(self, source: datasets.Dataset | list) -> None:
-        if isinstance(source, datasets.Dataset):
+    def __init__(self, source: Dataset | list) -> None:
+        if isinstance(source, Dataset):
             source = with_image(source).with_format("arrow")
             names = source.column_names
         else:
@@ -288,16 +289,16 @@ class Rows(Sequence):
                 block = block.to_pylist()
             yield from block
 
-    def reads(self, places: range) -> Iterator[Reading]:
-        """Rows and their faults, as `canonical_row` gives them."""
+    def reads(self, places: range) -> Iterator:
+        """The number of each row, and what `canonical_row` gives of it."""
         for index, row in zip(places, self.as_given(places), strict=True):
             cells, faults = canonical_row(row)
             if "id" not in self.columns:
                 cells = {"id": str(index)} | cells
-            yield cells, faults
+            yield index, cells, faults
 
     def _sound(self, places: range) -> Iterator:
-        for index, (row, faults) in zip(places, self.reads(places), strict=True):
+        for index, row, faults in self.reads(places):
             if faults:
                 problems = problems_of(index, id_of(row), faults)
                 raise CollectionError.of_rows(problems, len(self))
@@ -313,7 +314,7 @@ def cells_of(row: Any) -> Any:
     return cells | rubric.as_row() if rubric else cells
 
 
-def with_image(table: datasets.Dataset) -> datasets.Dataset:
+def with_image(table: Dataset) -> Dataset:
     """A data set whose only pictures stand in `image`, where no column has a name of pictures."""
     typed = [name for name, kind in table.features.items() if isinstance(kind, datasets.Image)]
     if len(typed) == 1 and "images" not in columns_of(tuple(table.column_names)).values():
@@ -321,7 +322,7 @@ def with_image(table: datasets.Dataset) -> datasets.Dataset:
     return table
 
 
-def frame_rows(frame: pd.DataFrame) -> list:
+def frame_rows(frame: DataFrame) -> list:
     """The rows of a frame, whose ids may stand in its index."""
     if "id" in frame.index.names and "id" not in frame.columns:
         frame = frame.reset_index("id")

@@ -14,24 +14,15 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections import namedtuple
 from importlib import resources
 from itertools import chain
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw
 
-COLOURS = {
-    "red": "#d62728",
-    "orange": "#f78c14",
-    "yellow": "#f2d600",
-    "green": "#22963c",
-    "blue": "#285adc",
-    "purple": "#8232aa",
-    "pink": "#fa96c3",
-    "black": "#1e1e22",
-}
 SHAPES = tuple("circle square triangle star cross diamond heart ring".split())
 SIZES = {"small": 0.42, "medium": 0.64, "large": 0.92}  # width of a thing as a share of its cell
 PLACES = tuple("top-left top top-right left middle right bottom-left bottom bottom-right".split())
@@ -47,14 +38,15 @@ REFERENCE_RATE = 0.5  # share of cases with a reference answer
 OVERLAP_RATE = 0.1  # share of reference answers that also speak of one of the response's claims
 
 Rng = np.random.Generator
-_FILE = resources.files("vjudge").joinpath("assets", "scenes.json")
+_FILE = resources.files("vjudge") / "assets/scenes.json"
 _ASSET: dict = json.loads(_FILE.read_text(encoding="utf-8"))
-_LEVELS: list[list[str]] = _ASSET["levels"]
+COLOURS: dict = _ASSET["colours"]
+_LEVELS: list = _ASSET["levels"]
 _OUTLINES = {shape: np.array(corners) for shape, corners in _ASSET["outlines"].items()}
 """The corners of every shape but circle and ring, inside the unit circle, y downwards."""
 ASPECTS = {cells["name"]: SimpleNamespace(**cells) for cells in _ASSET["aspects"]}
 """What rubrics ask about: name, noun and plural, instructions, criteria and wordings of claims."""
-ASPECT_OF: dict[str, str] = {}
+ASPECT_OF: dict = {}
 """The aspect of each criterion."""
 for _aspect in ASPECTS.values():
     ASPECT_OF |= dict.fromkeys(_aspect.criteria, _aspect.name)
@@ -63,19 +55,14 @@ for _aspect in ASPECTS.values():
 # -- pictures
 
 
-class Thing(NamedTuple):
-    """One drawn thing: a shape of a colour and a size at a place of the grid."""
-
-    shape: str
-    colour: str
-    size: str
-    place: str
+# One drawn thing: a shape of a colour and a size at a place of the grid.
+Thing = namedtuple("Thing", "shape colour size place")
 
 
 class Scene(NamedTuple):
     """The things of one picture, and the two colours and two shapes that are counted."""
 
-    things: tuple[Thing, ...]
+    things: tuple
     counted: tuple  # each count is uniform on 1-4
     seed: tuple
 
@@ -118,22 +105,34 @@ def sample(split: str, *seed: int) -> Scene:
         for _ in range(2):
             pairs.append(rng.choice(8, size=2, replace=False))
             counts.append(rng.integers(1, MOST_ALIKE + 1, size=2))
-        least = max(6, counts[0].sum(), counts[1].sum())
+        least = max(6, *map(sum, counts))
         n = rng.integers(least, len(PLACES) + 1)
         words = []
         for pair, count in zip(pairs, counts, strict=True):
             others = np.setdiff1d(range(8), pair)
             more = rng.choice(others, size=n - count.sum())
             words.append([*np.repeat(pair, count), *more])
-        combinations = _arrange(rng, words[1], words[0], index)
-    colours = np.array(list(COLOURS))
-    shapes = np.array(SHAPES)
+        combinations = _arrange(
+            rng,
+            words[1],
+            words[0],
+            index,
+        )
+    colours = list(COLOURS)
     sizes = list(SIZES)
     things = []
     for shape, colour, place in combinations:
         size = sizes[rng.integers(3)]
-        things.append(Thing(SHAPES[shape], str(colours[colour]), size, PLACES[place]))
-    counted = [*colours[pairs[0]].tolist(), *shapes[pairs[1]].tolist()]
+        things.append(
+            Thing(
+                SHAPES[shape],
+                colours[colour],
+                size,
+                PLACES[place],
+            )
+        )
+    counted = [colours[colour] for colour in pairs[0]]
+    counted += [SHAPES[shape] for shape in pairs[1]]
     return Scene(tuple(things), tuple(counted), (*seed, index))
 
 
@@ -155,12 +154,8 @@ def _arrange(
             return []
         shape, colour, place = options[rng.integers(len(options))]
         combinations.append((shapes.pop(shape), colours.pop(colour), places.pop(place)))
-    own = 0
-    for combination in combinations:
-        own += int(_SPLIT_OF[combination] == split)
-    if 2 * own < len(combinations):
-        return []
-    return combinations
+    own = sum(_SPLIT_OF[combination] == split for combination in combinations)
+    return combinations if 2 * own >= len(combinations) else []
 
 
 def draw(scene: Scene) -> Image.Image:
@@ -185,7 +180,12 @@ def draw(scene: Scene) -> Image.Image:
             pen.circle(tuple(middle), radius, fill=ink)
         elif thing.shape == "ring":
             width = max(2, round(radius * 0.42))
-            pen.circle(tuple(middle), radius, outline=ink, width=width)
+            pen.circle(
+                tuple(middle),
+                radius,
+                outline=ink,
+                width=width,
+            )
         else:
             cos = math.cos(turn)
             sin = math.sin(turn)
@@ -197,15 +197,11 @@ def draw(scene: Scene) -> Image.Image:
 # -- what is said of a picture
 
 
-class Claim(NamedTuple):
-    """At `key`, the response says `said`, and the picture shows `seen`."""
-
-    key: str
-    said: str
-    seen: str
+# At `key`, the response says `said`, and the picture shows `seen`.
+Claim = namedtuple("Claim", "key said seen")
 
 
-def rubric(aspect: SimpleNamespace, variant: int) -> tuple[str, list]:
+def rubric(aspect: SimpleNamespace, variant: Any) -> tuple:
     """Criteria and the five level descriptions, lowest first, of one of the aspect's rubrics."""
     place = variant + list(ASPECTS).index(aspect.name)
     levels = _LEVELS[place % len(_LEVELS)]
@@ -213,11 +209,7 @@ def rubric(aspect: SimpleNamespace, variant: int) -> tuple[str, list]:
     return aspect.criteria[variant], described
 
 
-def statement(
-    aspect: SimpleNamespace,
-    claims: list,
-    wording: int,
-) -> str:
+def statement(aspect: SimpleNamespace, claims: list, wording: Any) -> str:
     """Claims as a numbered answer in one of the aspect's wordings.
 
     In a wording {thing} is the key with an article; what is denied stands behind a bar.
@@ -246,7 +238,7 @@ def feedback(claims: list) -> str:
     return " ".join(parts)
 
 
-def truths(scene: Scene, aspect: str, rng: Rng) -> tuple[list, list]:
+def truths(scene: Scene, aspect: str, rng: Rng) -> tuple:
     """True claims for a response (four) and for a reference answer (two to four others)."""
     if aspect in ("count", "presence"):
         keys = _words(scene, aspect, rng)
@@ -264,13 +256,8 @@ def _words(scene: Scene, aspect: str, rng: Rng) -> list:
     words = [*COLOURS, *SHAPES]
     if aspect == "presence":
         rng.shuffle(words)
-    shown = []
-    hidden = []
-    for word in words:
-        if scene.shows("presence", word) == "present":
-            shown.append(word)
-        else:
-            hidden.append(word)
+    shown = [word for word in words if scene.shows("presence", word) == "present"]
+    hidden = [word for word in words if word not in shown]
     keys: list = []
     if aspect == "count":  # the scene's counted words, then other words, the shown ones first
         others = [word for word in shown if word not in scene.counted]
@@ -314,15 +301,15 @@ def case(scene: Scene, aspect_name: str, rng: Rng) -> list:
     """The five rows of one case, scores 1-5 in random order, without `id`, `images` and `group`."""
     aspect = ASPECTS[aspect_name]
     mine, others = truths(scene, aspect_name, rng)
-    criteria, descriptions = rubric(aspect, int(rng.integers(len(aspect.criteria))))
+    criteria, descriptions = rubric(aspect, rng.integers(len(aspect.criteria)))
     instruction = aspect.instructions[rng.integers(len(aspect.instructions))]
-    wording = int(rng.integers(len(aspect.wordings)))
+    wording = rng.integers(len(aspect.wordings))
     reference = None
     if rng.random() < REFERENCE_RATE:
         if rng.random() < OVERLAP_RATE:
             others = [mine[rng.integers(len(mine))], *others][:N_CLAIMS]
             rng.shuffle(others)
-        reference = statement(aspect, others, int(rng.integers(len(aspect.wordings))))
+        reference = statement(aspect, others, rng.integers(len(aspect.wordings)))
     rows = []
     for count in rng.permutation(N_CLAIMS + 1):
         wrong = rng.choice(N_CLAIMS, size=count, replace=False)
@@ -330,7 +317,12 @@ def case(scene: Scene, aspect_name: str, rng: Rng) -> list:
         for i, claim in enumerate(mine):
             said = claim
             if i in wrong:
-                said = falsify(scene, aspect_name, claim, rng)
+                said = falsify(
+                    scene,
+                    aspect_name,
+                    claim,
+                    rng,
+                )
             if said.key in [earlier.key for earlier in claims]:
                 # An empty place was taken twice: keep to the claim's own place.
                 said = falsify(scene, "shape", claim, rng)
@@ -349,7 +341,7 @@ def case(scene: Scene, aspect_name: str, rng: Rng) -> list:
     return rows
 
 
-def rows_of(split: str, index: int, seed: int = 0) -> tuple[Scene, list]:
+def rows_of(split: str, index: int, seed: int = 0) -> tuple:
     """Scene number `index` of a split and the rows of its cases, each about another aspect."""
     scene = sample(split, seed, index)
     rng = np.random.default_rng([seed, index, SPLITS.index(split), 1])
@@ -357,16 +349,19 @@ def rows_of(split: str, index: int, seed: int = 0) -> tuple[Scene, list]:
     rows = []
     aspects = rng.choice(list(ASPECTS), size=CASES_PER_IMAGE, replace=False)
     for i, aspect in enumerate(aspects):
-        for j, row in enumerate(case(scene, str(aspect), rng)):
-            rows.append({"id": f"{group}-{i}-{j}", **row, "human_scores": [], "group": group})
+        for j, row in enumerate(case(scene, aspect, rng)):
+            rows.append(
+                {
+                    "id": f"{group}-{i}-{j}",
+                    **row,
+                    "human_scores": [],
+                    "group": group,
+                }
+            )
     return scene, rows
 
 
-def rows(
-    split: str | None = None,
-    limit: int | None = None,
-    seed: int = 0,
-) -> list:
+def rows(split: str | None = None, limit: int | None = None, seed: int = 0) -> list:
     """Make the collection's rows, 10 a picture.
 
     Args:
@@ -385,9 +380,7 @@ def rows(
     if split not in N_IMAGES:
         raise ValueError(f"scenes has no split {split!r}; take one of {', '.join(SPLITS)}")
     per_image = CASES_PER_IMAGE * (N_CLAIMS + 1)
-    n_rows = limit
-    if n_rows is None:
-        n_rows = N_IMAGES[split] * per_image
+    n_rows = N_IMAGES[split] * per_image if limit is None else limit
     made: list = []
     for index in range(math.ceil(n_rows / per_image)):
         scene, new = rows_of(split, index, seed)

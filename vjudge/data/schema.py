@@ -44,7 +44,6 @@ CANDIDATE_FEATURES = _features(f"responses {_RUBRIC} ranks")
 
 SHOWN = 10  # problems in an error's message
 Row = Mapping
-Fault = tuple[str, str, str]  # field, what is wrong, remedy
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class CollectionError(ValueError):
         super().__init__("\n  ".join(lines))
 
     @classmethod
-    def of_rows(cls, problems: Sequence[Problem], n_rows: int) -> CollectionError:
+    def of_rows(cls, problems: Sequence, n_rows: int) -> CollectionError:
         """The error of bad rows among so many, with their number."""
         n_bad = len({problem.index for problem in problems})
         return cls(f"{n_bad} of {n_rows} rows cannot be used:", problems)
@@ -101,7 +100,7 @@ def spelled(name: Any) -> str:
     return re.sub(r"[\W_]+", "_", str(name)).strip("_").lower()
 
 
-def features_of(columns: Iterable[str]) -> datasets.Features:
+def features_of(columns: Iterable) -> datasets.Features:
     """The canonical columns of a row's kind, by the names of its columns."""
     names = set(columns)
     if names & {"response_a", "response_b"}:
@@ -112,7 +111,7 @@ def features_of(columns: Iterable[str]) -> datasets.Features:
 
 
 @functools.lru_cache(maxsize=1024)
-def columns_of(names: tuple) -> dict[Any, str]:
+def columns_of(names: tuple) -> dict:
     """The canonical name of each of a row's columns; several may hold pictures, in any case."""
     columns = {}
     for name in names:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import pandas as pd
+from pandas import DataFrame, Series
 
 from vjudge.data.load import rows_of
 from vjudge.data.schema import CollectionError, features_of, id_of, plain
@@ -50,7 +51,7 @@ def fingerprint(items: Any) -> str:
     return digest.hexdigest()
 
 
-def truth(items: Any) -> pd.Series:
+def truth(items: Any) -> Series:
     """The score that a judge's is held against: gold where there is one, else the mean of people's.
 
     >>> rows = [{"id": "a", "gold": 4}, {"id": "b", "human_scores": "2;3"}, {"id": "c"}]
@@ -86,9 +87,9 @@ def truth(items: Any) -> pd.Series:
             f" {', '.join(rows.columns)}): rename yours"
         )
     index = pd.Index([id_of(row) for row in rows], dtype=object, name="id")
-    if isinstance(items, pd.DataFrame):
+    if isinstance(items, DataFrame):
         index = items.index
-    series = pd.Series(scores, index=index, name=" or ".join(names))
+    series = Series(scores, index=index, name=" or ".join(names))
     series.attrs = counts
     return series
 
@@ -102,7 +103,7 @@ def n_words(text: str) -> int:
     return len(_CHARACTER.sub(r" \g<0> ", text).split())
 
 
-def cases(items: Any) -> pd.DataFrame:
+def cases(items: Any) -> DataFrame:
     """Find the responses to one question: same group, instruction, reference answer and rubric.
 
     Returns:
@@ -116,7 +117,7 @@ def cases(items: Any) -> pd.DataFrame:
         line = [unit_of(row), row.get("instruction"), row.get("criteria")]
         line += [text_of(row, "reference_answer"), tuple(row.get("descriptions") or ())]
         lines.append([*line, as_score(row.get("gold"))])
-    table = pd.DataFrame(lines, columns=[*question, "gold"]).rename_axis("row").reset_index()
+    table = DataFrame(lines, columns=[*question, "gold"]).rename_axis("row").reset_index()
     found = table.groupby(question, sort=False, dropna=False).agg(
         n=("row", "size"),
         scores=("gold", lambda scores: sorted(scores.dropna())),
@@ -126,7 +127,7 @@ def cases(items: Any) -> pd.DataFrame:
     return found.assign(reference=found["reference"].notna())
 
 
-def levels(items: Any) -> list[int]:
+def levels(items: Any) -> list:
     """The scores that the rubrics of a collection have, ascending; empty where it has no rubric.
 
     >>> rubric = {"criteria": "Is it right?", "descriptions": ["no", "nearly", "yes"], "lowest": 0}
@@ -139,7 +140,7 @@ def levels(items: Any) -> list[int]:
     return list(range(min(scores), max(scores) + 1)) if scores else []
 
 
-def lengths(items: Any) -> pd.DataFrame:
+def lengths(items: Any) -> DataFrame:
     """The length of each response, in words (see `n_words`) and characters; NaN where missing.
 
     Returns:
@@ -156,4 +157,4 @@ def lengths(items: Any) -> pd.DataFrame:
         if text is not None:
             line |= {"words": n_words(text), "characters": len(text)}
         lines.append(line)
-    return pd.DataFrame(lines, columns=["id", "group", "gold", "words", "characters"])
+    return DataFrame(lines, columns=["id", "group", "gold", "words", "characters"])

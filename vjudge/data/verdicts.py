@@ -17,18 +17,17 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pandas as pd
+from pandas import DataFrame, Series
 
 from vjudge.data.schema import CollectionError
 
 MIRROR = "https://raw.githubusercontent.com"
-_FACTS = resources.files("vjudge").joinpath("assets", "verdicts.json").read_text(encoding="utf-8")
-SOURCES: dict = json.loads(_FACTS)
+_FACTS = resources.files("vjudge") / "assets/verdicts.json"
+SOURCES: dict = json.loads(_FACTS.read_text(encoding="utf-8"))
 """The sets by name: files ("owner/name@commit" -> path -> SHA-256), licence, citation, traps."""
 
-Files = Mapping[str, Path]
 
-
-def load_verdicts(name: str) -> pd.DataFrame:
+def load_verdicts(name: str) -> DataFrame:
     """Load people's ratings beside real judges' verdicts on the same items.
 
     >>> import vjudge as vj
@@ -60,12 +59,17 @@ def load_verdicts(name: str) -> pd.DataFrame:
         for path, digest in paths.items():
             files[path] = _file(repository, path, digest)
     frame = READERS[name](files)
-    source = ", ".join(sorted(repositories))
-    frame.attrs |= {"name": name, "source": source, **facts}
+    facts["name"] = name
+    facts["source"] = ", ".join(sorted(repositories))
+    frame.attrs |= facts
     return frame
 
 
-def _file(repository: str, path: str, digest: str) -> Path:
+def _file(
+    repository: str,
+    path: str,
+    digest: str,
+) -> Path:
     """A file of the cache, fetched where it is not there as it was checked."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     place = cache / "vjudge" / "verdicts" / repository / path
@@ -88,13 +92,16 @@ def _file(repository: str, path: str, digest: str) -> Path:
     return place
 
 
-def _mllm_judge(files: Files) -> pd.DataFrame:
+def _by_item(frame: DataFrame, **facts: list) -> DataFrame:
+    """The index as the column `item`, of texts, and who judges and who rates."""
+    frame = frame.rename(str).rename_axis("item").reset_index()
+    frame.attrs |= facts
+    return frame
+
+
+def _mllm_judge(files: Mapping) -> DataFrame:
     """One row an answer."""
-    folders = {
-        "llava_critic_7b": "v2",
-        "phi4_15b": "v2_phi4",
-        "gemini_2_5_flash": "v2_gemini",
-    }
+    folders = {"llava_critic_7b": "v2", "phi4_15b": "v2_phi4", "gemini_2_5_flash": "v2_gemini"}
     tables = {}
     for judge, folder in folders.items():
         file = files[f"results/{folder}/features_s2.csv"]
@@ -104,26 +111,34 @@ def _mllm_judge(files: Files) -> pd.DataFrame:
     # does not say which it is of.
     analysis = pd.read_csv(files["results/v2/error_analysis.csv"], index_col="sample_id")
     groups = analysis["orig_dataset"].reindex(people.index).ffill()
-    columns = {"group": groups, "criterion": "overall", "human_1": people, "human": people}
-    frame = pd.DataFrame(columns)
+    frame = DataFrame({"group": groups, "criterion": "overall"})
+    frame["human_1"] = people
+    frame["human"] = people
     for judge, table in tables.items():
         scores = table["parsed_score"].reindex(people.index)
         frame[judge] = scores.where(scores > 0)  # -1 is how the source writes that there is none
-    frame = frame.rename_axis("item").rename(str).reset_index()
-    frame.attrs |= {"judges": list(tables), "raters": ["human_1"]}
-    return frame
+    return _by_item(
+        frame,
+        judges=list(tables),
+        raters=["human_1"],
+    )
 
 
-def _tifa160(files: Files) -> pd.DataFrame:
+def _tifa160(files: Mapping) -> DataFrame:
     """One row an image; a VQA judge's score is its share of questions answered yes."""
     ratings = pd.read_csv(files["dsg/data/tifa160-likert-anns.csv"])
     ratings["item"] = ratings["item_id"] + ":" + ratings["t2i_model"]
-    raters = ratings.pivot(index="item", columns="worker_id", values="answer")
-    raters = raters.sort_index(axis=1)
-    raters.columns = list(map("human_{}".format, range(1, raters.shape[1] + 1)))
+    raters = ratings.pivot(
+        index="item",
+        columns="worker_id",
+        values="answer",
+    )
+    raters.columns = [f"human_{number}" for number, _ in enumerate(raters, start=1)]
     facts = ratings.drop_duplicates("item").set_index("item")
-    frame = pd.DataFrame({"group": facts["item_id"], "criterion": "text-image consistency"})
-    frame = frame.assign(model=facts["t2i_model"]).join(raters)
+    frame = DataFrame({"group": facts["item_id"]})
+    frame["criterion"] = "text-image consistency"
+    frame["model"] = facts["t2i_model"]
+    frame = frame.join(raters)
     frame["human"] = raters.mean(axis=1)
     for judge in ("mplug", "instructblip", "pali17b"):
         answers = pd.read_csv(files[f"vqa_answers_release/{judge}_dsg.csv"])
@@ -138,12 +153,10 @@ def _tifa160(files: Files) -> pd.DataFrame:
     scores = own.reindex(facts["source_id"] + "_" + models)
     frame = frame.join(scores.set_axis(facts.index))
     judges = [name for name in frame if name.startswith("dsg_") or name in own]
-    frame = frame.rename_axis("item").reset_index()
-    frame.attrs |= {"judges": judges, "raters": list(raters.columns)}
-    return frame
+    return _by_item(frame, judges=judges, raters=list(raters.columns))
 
 
-def _shares(answers: pd.DataFrame) -> pd.Series:
+def _shares(answers: DataFrame) -> Series:
     """The share of each image's questions answered yes; below a no everything is no.
 
     Source: j-min/DSG README.md.
@@ -155,7 +168,7 @@ def _shares(answers: pd.DataFrame) -> pd.Series:
     for (item, question), above in zip(said, answers["dependency_id"], strict=True):
         asked = [question, *map(int, re.findall(r"\d+", str(above)))]
         counts.append(all(said.get((item, number), True) for number in asked))
-    return pd.Series(counts, index=items).groupby(level=0).mean()
+    return Series(counts, index=items).groupby(level=0).mean()
 
 
 _VOTES = {
@@ -170,10 +183,15 @@ _ANSWERS = {
     "[[A=B=Good]]": "both good",
     "[[A=B=Bad]]": "both bad",
 }
-_THREE = {"left": "a", "right": "b", "both good": "tie", "both bad": "tie"}
+_THREE = {
+    "left": "a",
+    "right": "b",
+    "both good": "tie",
+    "both bad": "tie",
+}
 
 
-def _genai_bench(files: Files) -> pd.DataFrame:
+def _genai_bench(files: Mapping) -> DataFrame:
     """One row a pair; all judges were shown it in one order."""
     tables = {}
     for path, file in files.items():
@@ -183,7 +201,7 @@ def _genai_bench(files: Files) -> pd.DataFrame:
     first = tables["gpt4o"]
     prompts = ["source_prompt", "target_prompt", "instruct_prompt"]
     groups = first.groupby(prompts, sort=False).ngroup()
-    frame = pd.DataFrame({"group": "image_edition:p" + groups.astype(str)}, index=first.index)
+    frame = DataFrame({"group": "image_edition:p" + groups.astype(str)}, index=first.index)
     frame["criterion"] = "image editing"
     verdicts = {"preference": first["human_vote"].map(_VOTES)}
     for judge, table in tables.items():
@@ -193,9 +211,7 @@ def _genai_bench(files: Files) -> pd.DataFrame:
         frame[name] = four.replace(_THREE)
         frame[f"{name}_four"] = four
     frame.index = "image_edition:" + first.index.astype(str)
-    frame = frame.rename_axis("item").reset_index()
-    frame.attrs |= {"judges": list(tables), "raters": ["preference"]}
-    return frame
+    return _by_item(frame, judges=list(tables), raters=["preference"])
 
 
 READERS = {"mllm-judge": _mllm_judge, "tifa160": _tifa160, "genai-bench": _genai_bench}
