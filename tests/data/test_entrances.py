@@ -1,6 +1,6 @@
 """The picture always arrives beyond grading: probes, policies, pairs and training see it under any of its names."""
 
-import pandas as pd
+from pandas import DataFrame
 
 from conftest import make_rows
 from samples import picture
@@ -20,10 +20,10 @@ def test_a_picture_under_another_name_gives_what_images_gives(random_judge, tmp_
             cell = [str(tmp_path / file)] if name == "images" else str(tmp_path / file)
             rows.append(row | {name: cell, "group": file, "feedback": "It is so."})
         swapped = probes.perturb(rows, "image_swapped", seed=1)
-        answers = preference.respond(judge, rows, max_new_tokens=3, progress=False)
-        pairs = checked(pd.DataFrame(rows).assign(chosen="it is red", rejected="it is dark"))
+        answers = preference.respond(judge, rows, max_new_tokens=3)
+        pairs = checked(DataFrame(rows).assign(chosen="it is red", rejected="it is dark"))
         result = [
-            judge.grade(swapped, mode="score", progress=False)["expected_score"].tolist(),
+            judge.grade(swapped, mode="score")["expected_score"].tolist(),
             answers[["response", "n_prompt_tokens"]].to_numpy().tolist(),
             preference.prompt_of(judge, rows[0]).text,
             [pair["images"] for pair in pairs],

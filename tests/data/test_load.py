@@ -2,11 +2,12 @@
 
 import base64
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import datasets
 import huggingface_hub
-import pandas as pd
-import pytest
+from pandas import DataFrame
+from pytest import fixture, mark, raises, warns
 
 import samples
 from samples import LEVELS, lines, orig, parquet, picture, plain, png, turns
@@ -19,7 +20,7 @@ def row(id="a", **changes):
     return samples.row(id, **{"images": [], **changes})
 
 
-@pytest.fixture
+@fixture
 def folder(tmp_path):
     picture(tmp_path, "pictures/red.png")
     return tmp_path
@@ -46,18 +47,18 @@ def test_limit_and_splits(folder):
         ("scene", None, "unknown collection 'scene'.*Names: scenes, photos.*data.canonical"),
         (None, None, r"name or a path.*vjudge\.data\.canonical"),
     ]:
-        with pytest.raises(CollectionError, match=message):
+        with raises(CollectionError, match=message):
             load_collection(path, split=split)
     parts["test"].save_to_disk(str(folder / "one"))
     for path in (parquet(folder / "a.parquet", *rows), folder / "one"):
-        with pytest.warns(UserWarning, match="without splits: split='test' says noth") as warned:
+        with warns(UserWarning, match="without splits: split='test' says noth") as warned:
             assert load_collection(path, split="test", limit=1)["id"][:] == ["0"]
         assert len(warned) == 1
 
 
 def test_rows_that_cannot_be_read_are_all_named(folder):
     rows = [row(gold="four"), row(), [1], row("x", response=3)]
-    with pytest.raises(CollectionError, match=r"row 0 .id 'a'., gold: 'four' is not a num") as no:
+    with raises(CollectionError, match=r"row 0 .id 'a'., gold: 'four' is not a num") as no:
         load_collection(lines(folder / "bad.jsonl", *rows))
     problems = [(problem.index, problem.field) for problem in no.value.problems]
     assert problems == [(0, "gold"), (2, "row"), (3, "response")]
@@ -65,7 +66,7 @@ def test_rows_that_cannot_be_read_are_all_named(folder):
     assert mixed["note"][:] == ["1", "x", None]
 
 
-@pytest.mark.parametrize(
+@mark.parametrize(
     "name, content, message",
     [
         ("a.jsonl", b'{"id": 1}\n{"id": \n', "a.jsonl' is not a sound jsonl file .*line 2"),
@@ -77,18 +78,18 @@ def test_rows_that_cannot_be_read_are_all_named(folder):
 )
 def test_a_file_that_cannot_be_read_is_named(name, content, message, tmp_path):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(CollectionError, match=message):
+    with raises(CollectionError, match=message):
         load_collection(tmp_path / name)
 
 
-@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@mark.parametrize("separator", [",", ";", "\t"])
 def test_a_table_in_text_is_read_whatever_separates_it(folder, separator):
     """With pictures as paths or in base64, as benchmark tools write them."""
     cells = {"descriptions": str(LEVELS), "human_scores": "3|4|2", "response": "1\r2"}
     pictures = ("pictures/red.png", base64.b64encode(png()).decode())
     rows = [samples.row(f"00{n}", **cells, image=image) for n, image in enumerate(pictures)]
     rows[0]["reference_answer"] = "NA"
-    frame = pd.DataFrame(rows)
+    frame = DataFrame(rows)
     frame.to_csv(folder / "rows.csv", sep=separator, index=False, encoding="utf-8-sig", quoting=1)
     items = load_collection(folder / "rows.csv")
     validate(items, sees_images=True)
@@ -109,7 +110,7 @@ def hub(monkeypatch, *rows, error=None):
     def dataset_info(_, name, revision):
         if error:
             raise error
-        return huggingface_hub.hf_api.DatasetInfo(id=name, sha=f"sha-of-{revision}")
+        return SimpleNamespace(sha=f"sha-of-{revision}")
 
     def load_dataset(*names, **options):
         asked.append((*names, options))
@@ -142,7 +143,7 @@ def test_rows_of_llava_critic_keep_their_texts_and_the_hubs_files_untouched(monk
     assert [each["images"] for each in plain(items)] == [[pictures[0]], [pictures[1]], []]
     assert items["prompt"][2] == "Say." and items["target"][2] == "Score: 85"
     assert items["id"][:] == ["7", "7#2", "7#3"] and items["response"][0] is None
-    with pytest.raises(CollectionError, match="no split None; it has: pointwise, pairwise"):
+    with raises(CollectionError, match="no split None; it has: pointwise, pairwise"):
         load_collection(CRITIC)
 
 
@@ -151,14 +152,14 @@ def test_why_the_hub_does_not_give_a_set(monkeypatch):
     items = load_collection("prometheus-eval/Feedback-Bench", revision="abc")
     assert origin(items)["commit"] is None and asked[0][2]["revision"] == "abc"
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: 1 / 0)
-    with pytest.raises(CollectionError, match="ZeroDivisionError: .*gated, accept its terms at ht"):
+    with raises(CollectionError, match="ZeroDivisionError: .*gated, accept its terms at ht"):
         load_collection("mlfoundations/VisIT-Bench")
 
 
 # -- pictures beside the rows
 
 
-@pytest.mark.parametrize(
+@mark.parametrize(
     "path, refused",
     [
         ("images/a.png", False),
@@ -179,7 +180,7 @@ def test_a_picture_outside_of_the_files_folder_is_refused_by_name(path, refused,
     (folder / "link.png").symlink_to(secret)
     (folder / "inner.png").symlink_to(folder / "images" / "a.png")
     file = lines(folder / "rows.jsonl", row("first", images=[str(secret)]), row(images=[path]))
-    no = pytest.raises(CollectionError, match="row 1 .*leads out of the folder .*absolute")
+    no = raises(CollectionError, match="row 1 .*leads out of the folder .*absolute")
     with no if refused else nullcontext():
         assert load_collection(file)[1]["images"][0].size == (4, 4)
 
@@ -187,7 +188,7 @@ def test_a_picture_outside_of_the_files_folder_is_refused_by_name(path, refused,
 def test_a_path_of_ones_own_counts_from_the_files_folder_alone(tmp_path):
     picture(tmp_path / "images", "a.png")
     file = lines(tmp_path / "rows.jsonl", row(images=["a.png"]))
-    with pytest.raises(CollectionError, match="images"):
+    with raises(CollectionError, match="images"):
         validate(load_collection(file))
 
 

@@ -6,7 +6,7 @@ import shutil
 import warnings
 from collections import Counter
 
-import pytest
+from pytest import mark, raises, warns
 
 import vjudge as vj
 from samples import LEVELS, ROWS, lines, orig, parquet, picture, plain
@@ -18,7 +18,7 @@ from vjudge.training import prompt_and_target
 
 NAMED = {adapter.name: adapter for adapter in ADAPTERS}
 SAMPLES = ROWS.parent / "prometheus_vision_samples"
-pytestmark = pytest.mark.skipif(not ROWS.is_dir(), reason="the published rows are not at hand")
+pytestmark = mark.skipif(not ROWS.is_dir(), reason="the published rows are not at hand")
 EVALUATION, TRAINING = SAMPLES / "sample_eval_data.jsonl", SAMPLES / "sample_train_data.json"
 
 
@@ -34,10 +34,6 @@ def load(path):
 
 def label(line):
     return line.get("human", line.get("human_answer", line.get("Human_answer")))
-
-
-def stripped(text):
-    return text if text and text.strip() else None
 
 
 # file -> our cells, from a line
@@ -72,7 +68,6 @@ EXPECTED = {
     },
     "visit_bench_multi_images.jsonl": lambda line: {
         "images": [{"bytes": None, "path": path} for path in json.loads(line["images"])],
-        "reference_answer": stripped(line["reference_output"]),
         "gpt4_prediction": line["gpt4_prediction"],
     },
     "visit_bench_annotated_example.jsonl": lambda line: {
@@ -83,13 +78,11 @@ EXPECTED = {
 EXPECTED["mllm_judge_score_arxiv.jsonl"] = EXPECTED["mllm_judge_score.jsonl"]
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+@mark.parametrize("name", EXPECTED)
 def test_published_rows_become_ours(name):
     for row, line in zip(load(ROWS / name), published(name), strict=True):
-        if math.isnan(row.get("gold", 0)):
-            row["gold"] = 0
-        expected = EXPECTED[name](line)
-        assert {cell: row[cell] for cell in expected} == expected
+        for cell, expected in EXPECTED[name](line).items():
+            assert row[cell] == expected or math.isnan(row[cell]) and not expected
 
 
 def test_the_category_of_vl_rewardbench_follows_from_the_ids_prefix():
@@ -109,7 +102,7 @@ PREFERRED = {"orig_instruction": "?", "orig_response_A": "x", "orig_response_B":
 PREFERRED |= {"orig_preference": "B"}
 
 
-@pytest.mark.parametrize(
+@mark.parametrize(
     "row, change, what",
     [
         (VL, {"human_ranking": [0, 0]}, r"human_ranking: \[0, 0\] is neither"),
@@ -117,18 +110,17 @@ PREFERRED |= {"orig_preference": "B"}
         (DUEL, {"human": "D"}, "human: 'D' is none of A, B, C"),
         (BATCH, {"human_answer": "CDA"}, "'CDA' does not order the 4 answers ABCD"),
         (PREFERRED, {"orig_preference": "C"}, "orig_preference: 'C' is none of A, B"),
-        (orig(), {"orig_score": "four"}, "gold: 'four' is not a number"),
     ],
 )
 def test_a_row_that_cannot_be_read_is_kept_with_the_reason(row, change, what):
-    with pytest.warns(UserWarning, match=f"1 of 2 rows could not be read .*{what}"):
+    with warns(UserWarning, match=f"1 of 2 rows could not be read .*{what}"):
         items = canonical([row, row | change])
     assert items["fault"][0] is None and items["instruction"][1] is None
-    with pytest.raises(CollectionError, match=f"1 of 1 rows cannot be used(.|\n)*{what}"):
+    with raises(CollectionError, match=f"1 of 1 rows cannot be used(.|\n)*{what}"):
         canonical([row | change])
 
 
-@pytest.mark.parametrize("place", ["image/1.jpg", "set/1.jpg", "set/images/1.jpg"])
+@mark.parametrize("place", ["image/1.jpg", "set/1.jpg", "set/images/1.jpg"])
 def test_pictures_of_published_sets_stand_in_the_folders_where_they_are_published(place, tmp_path):
     picture(tmp_path, place)
     row = SHARED | {"score_id": 6, "answer": "A.", "human": "4"}
@@ -136,7 +128,7 @@ def test_pictures_of_published_sets_stand_in_the_folders_where_they_are_publishe
     assert items["gold"][:] == [4] and items[0]["images"][0].size == (4, 4)
 
 
-@pytest.mark.parametrize(
+@mark.parametrize(
     "folder, file, counts",
     [
         ("wild", "questions", {"conv": 17, "detail": 15, "complex": 28}),
@@ -176,7 +168,7 @@ def test_the_published_samples():
 COLLECTION, BENCH = "Feedback-Collection", "Feedback-Bench"
 
 
-@pytest.mark.parametrize(
+@mark.parametrize(
     "name, schema, expected",
     [
         ("feedback_collection.jsonl", None, COLLECTION),
@@ -193,7 +185,7 @@ def test_sets_of_the_same_columns_are_told_apart_by_name_or_argument(
     """A Feedback-Collection file is no Feedback-Bench, whose columns are the same."""
     path = lines(tmp_path / name, *published("feedback_collection.jsonl"))
     if expected == "said":
-        with pytest.warns(UserWarning, match="pass schema='Feedback-Bench' for the other"):
+        with warns(UserWarning, match="pass schema='Feedback-Bench' for the other"):
             load_collection(path)
         return
     with warnings.catch_warnings():
@@ -201,7 +193,7 @@ def test_sets_of_the_same_columns_are_told_apart_by_name_or_argument(
         found = vj.data.origin(load_collection(path, schema=schema))
     assert found["schema"] == expected
     assert found["benchmark"] == ("feedback-bench" if expected == BENCH else "")
-    with pytest.raises(CollectionError, match="schema='x': use one of Perception-Collection"):
+    with raises(CollectionError, match="schema='x': use one of Perception-Collection"):
         load_collection(path, schema="x")
 
 
@@ -210,9 +202,8 @@ def test_perception_bench_takes_a_policys_answers_in_one_call(tmp_path):
     for name in ("orig_response", "orig_feedback", "orig_score", "output"):
         del row[name]
     bench = load_collection(parquet(tmp_path / "test.parquet", row))
-    with pytest.raises(CollectionError, match="response: is missing or blank"):
+    with raises(CollectionError, match="response: is missing or blank"):
         validate(bench)
-    answered = bench.remove_columns("response").add_column("response", ["a"])
-    validate(answered, sees_images=True)
+    validate(bench.remove_columns("response").add_column("response", ["a"]), sees_images=True)
     blank = plain(canonical([orig(orig_score5_description=None)]))[0]["descriptions"]
     assert blank == [*LEVELS[:4], None]  # no scale of four is made of it

@@ -6,9 +6,9 @@ import math
 
 import datasets
 import numpy as np
-import pandas as pd
-import pytest
+from pandas import DataFrame
 from PIL import Image
+from pytest import fail, fixture, mark, raises
 
 from samples import LEVELS, plain, png, row
 from vjudge.data import CollectionError, canonical, fingerprint, load_collection, rows_of, validate
@@ -19,7 +19,7 @@ from vjudge.records import Item, Pair
 RED = (255, 0, 0)
 
 
-@pytest.fixture
+@fixture
 def picture(tmp_path):
     (tmp_path / "red.png").write_bytes(png())
     return tmp_path / "red.png"
@@ -46,7 +46,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@mark.parametrize("form", FORMS)
 def test_every_form_of_a_picture_in_every_column_is_the_same_row_and_one_group(
     picture, tmp_path, form
 ):
@@ -54,7 +54,7 @@ def test_every_form_of_a_picture_in_every_column_is_the_same_row_and_one_group(
     files = [picture, picture, tmp_path / "blue.png"]
     for column in ("images", "image", "image_path", "img", "Image File"):
         mine = [row(str(n), **{column: FORMS[form](path)}) for n, path in enumerate(files)]
-        for items in (mine, pd.DataFrame(mine), iter(mine)):
+        for items in (mine, DataFrame(mine), iter(mine)):
             one, same, other = rows_of(items)
             (found,) = one["images"]
             assert open_image(found).getpixel((0, 0)) == RED
@@ -71,16 +71,17 @@ def test_every_entrance_of_a_collection_gives_the_same_rows(picture, tmp_path):
     scores = {"gold": 4.0, "human_scores": [3.0, 4.0]}
     expected = [row(str(n), images=[str(picture)], **scores) for n in range(3)]
     mine = [row(str(n), img=str(picture), gold=4, human_scores="3;4") for n in range(3)]
-    frame, dataset = pd.DataFrame(mine), datasets.Dataset.from_list(mine)
+    frame, dataset = DataFrame(mine), datasets.Dataset.from_list(mine)
     frame.assign(descriptions=json.dumps(LEVELS)).to_csv(tmp_path / "a.csv", index=False)
     frame.to_json(tmp_path / "a.json", orient="records")
     for name in ("a.jsonl", "lines.json"):
         frame.to_json(tmp_path / name, orient="records", lines=True)
     frame.to_parquet(tmp_path / "a.parquet")
     dataset.save_to_disk(str(tmp_path / "saved"))
-    files = [tmp_path / name for name in ("a.csv", "a.json", "a.jsonl", "lines.json", "a.parquet")]
-    forms = [mine, frame, frame.set_index("id"), canonical(mine), *files, tmp_path / "saved"]
-    forms += [dataset, dataset.select([2, 1, 0]).select([2, 1, 0]), str(files[0])]
+    names = "a.csv a.json a.jsonl lines.json a.parquet saved"
+    files = [tmp_path / name for name in names.split()]
+    forms = [mine, frame, frame.set_index("id"), canonical(mine), *files, str(files[0])]
+    forms += [dataset, dataset.select([2, 1, 0]).select([2, 1, 0])]
     forms += [dataset.cast_column("img", datasets.Image()), load_collection(files[2])]
     forms += [list(map(Item.from_row, rows_of(expected))), rows_of(mine)]
     assert {fingerprint(form) for form in forms} == {fingerprint(expected)}
@@ -88,27 +89,26 @@ def test_every_entrance_of_a_collection_gives_the_same_rows(picture, tmp_path):
     assert Pair.from_row(pair).preference == "a" and pair["images"] == ["a.png"]
 
 
-@pytest.mark.parametrize(
+@mark.parametrize(
     "wrong, message",
     [
-        (pd.DataFrame([[1, 2]], columns=["gold", "gold"]), "the frame has several columns gold"),
+        (DataFrame([[1, 2]], columns=["gold", "gold"]), "the frame has several columns gold"),
         (7, "a collection cannot be a int; give a Dataset"),
         (row(), "a collection cannot be a dict"),
         (datasets.DatasetDict(), "a collection cannot be a DatasetDict"),
         ([row(image="a.png", image_path="b.png")], "`image` and `image_path` name different pict"),
         ([row(image=png(), image_path=png("blue"))], "`image` and `image_path` name different"),
-        ([row(img={1})], "img: a picture cannot be of type set"),
     ],
 )
 def test_what_is_no_collection_is_named(wrong, message):
-    with pytest.raises(CollectionError, match=message):
+    with raises(CollectionError, match=message):
         rows_of(wrong)[0]
 
 
 BYTES = {"bytes": png(), "path": "a.png"}
 
 
-@pytest.mark.parametrize(
+@mark.parametrize(
     "one, other", [("a.png", "a.png"), (png(), BYTES), (None, "a.png"), (BYTES, "images/a.png")]
 )
 def test_two_columns_that_name_one_picture_are_one(one, other):
@@ -121,9 +121,9 @@ def test_an_empty_list_is_said_a_missing_cell_is_not_and_the_picture_is_the_grou
     assert read == [[], [], None, None, None] and "images" not in rows_of([row()])[0]
     stored = canonical([row(str(n), images=cell) for n, cell in enumerate([["a.png"], [], None])])
     assert [each["images"] and len(each["images"]) for each in plain(stored)] == [1, [], None]
-    made = rows_of([row(image="a.png"), row(image=png()), row(image="a.png", group="g")])
-    groups = [each["group"] for each in made]
-    assert groups[::2] == ["a.png", "g"] and len(groups[1]) == 16
+    made = [row(image="a.png"), row(image=png()), row(image="a.png", group="g")]
+    path, digest, named = (each["group"] for each in rows_of(made))
+    assert (path, len(digest), named) == ("a.png", 16, "g")
 
 
 def test_a_data_set_is_read_row_by_row_with_its_pictures_undecoded(monkeypatch):
@@ -131,7 +131,7 @@ def test_a_data_set_is_read_row_by_row_with_its_pictures_undecoded(monkeypatch):
     files = [png((n, 0, 0)) for n in range(40)]
     dataset = datasets.Dataset.from_dict({"id": [str(n) for n in range(40)], "photo": files})
     dataset = dataset.cast_column("photo", datasets.Image())
-    monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("a picture was opened"))
+    monkeypatch.setattr(Image, "open", lambda *_, **__: fail("a picture was opened"))
     rows = rows_of(dataset)
     assert rows[37]["images"][0]["bytes"] == files[37]
     assert [each["id"] for each in rows] == dataset["id"][:]
@@ -139,17 +139,17 @@ def test_a_data_set_is_read_row_by_row_with_its_pictures_undecoded(monkeypatch):
     assert "images" not in rows_of(two)[0]  # neither of two is taken for the picture
 
 
-@pytest.mark.parametrize("form", [list, pd.DataFrame, datasets.Dataset.from_list])
+@mark.parametrize("form", [list, DataFrame, datasets.Dataset.from_list])
 def test_rows_without_ids_are_numbered_whatever_they_stand_in(form):
     bare = {name: cell for name, cell in row(images=[]).items() if name != "id"}
     validate(form([bare] * 3))
     assert [one["id"] for one in rows_of(form([bare] * 3))] == ["0", "1", "2"]
     assert canonical(form([bare] * 3))["id"][:] == ["0", "1", "2"]
-    with pytest.raises(CollectionError, match=r"row 1 \(id None\), id: is missing or not unique"):
+    with raises(CollectionError, match=r"row 1 \(id None\), id: is missing or not unique"):
         validate([bare | {"id": "a"}, bare])
 
 
-@pytest.mark.parametrize(
+@mark.parametrize(
     "cells, expected",
     [
         (("3;4;2", "[3, 4, 2]", "3 4 2", "3|4|2", "3,4,2", "(3, 4, 2)", "[3. 4. 2.]"), [3, 4, 2]),
@@ -165,7 +165,7 @@ def test_ratings_are_as_many_as_were_given(cells, expected):
     assert list(map(math.isnan, ratings("3;;nan;4"))) == [False, True, True, False]
 
 
-@pytest.mark.parametrize(
+@mark.parametrize(
     "field, cell, what",
     [
         ("response", "ok \ud83d", "surrogates not allowed"),
@@ -175,17 +175,18 @@ def test_ratings_are_as_many_as_were_given(cells, expected):
         ("gold", "1" * 5000, "is not a number"),
         ("human_scores", "3;four", "'four' is not a number"),
     ],
+    ids=range(6),  # one is too long
 )
 def test_a_hostile_cell_is_named_with_its_row_and_field(field, cell, what):
     rows = [row("good"), row("bad") | {field: cell}]
     for read in (lambda: rows_of(rows)[1], lambda: validate(rows), lambda: canonical(rows)):
-        with pytest.raises(CollectionError, match=what) as error:
+        with raises(CollectionError, match=what) as error:
             read()
         assert (error.value.problems[0].index, error.value.problems[0].field) == (1, field)
 
 
 def test_errors_show_the_first_ones_and_the_count():
-    with pytest.raises(CollectionError) as error:
+    with raises(CollectionError) as error:
         validate([row(str(n), gold=9) for n in range(50)])
     message = str(error.value)
     assert len(error.value.problems) == 50 and message.count("is off the rubric") == 10

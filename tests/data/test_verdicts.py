@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from pytest import fixture, mark, raises
 
 from vjudge.data import CollectionError, load_verdicts, verdicts
 from vjudge.data.verdicts import SOURCES
@@ -20,10 +21,10 @@ from vjudge.metrics import win_rate
 DATA = Path(__file__).parents[3] / "shared" / "data"
 FOLDERS = {"divake": "raw/mllm_judge", "j-min": "raw/tifa160", "TIGER-AI-Lab": "raw/genai_bench"}
 LETTERS = {"left": "A", "right": "B", "both good": "G", "both bad": "D"}
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="the public files are not at hand")
+pytestmark = mark.skipif(not DATA.is_dir(), reason="the public files are not at hand")
 
 
-@pytest.fixture(scope="module")
+@fixture(scope="module")
 def root(tmp_path_factory):
     """The folder of a server of the public files: owner/name/commit/path."""
     root = tmp_path_factory.mktemp("mirror")
@@ -50,7 +51,7 @@ def served(folder):
         server.shutdown()
 
 
-@pytest.fixture(scope="module")
+@fixture(scope="module")
 def cache(root, tmp_path_factory):
     """A user's cache, filled from the server by whoever asks first."""
     with served(root) as mirror, pytest.MonkeyPatch.context() as patch:
@@ -78,7 +79,7 @@ def shown(name):
     return frame
 
 
-@pytest.mark.parametrize(
+@mark.parametrize(
     "name, table",
     [
         ("mllm-judge", "mllm_judge_scores"),
@@ -118,7 +119,7 @@ def test_the_cache_is_not_fetched_again_and_what_is_not_the_checked_file_is_refu
     root, cache, tmp_path, monkeypatch
 ):
     def refused(name, message):
-        with pytest.raises(CollectionError, match=message):
+        with raises(CollectionError, match=message):
             load_verdicts(name)
 
     refused("mllm", r"no verdicts named 'mllm': use one of .'mllm-judge'")

@@ -14,6 +14,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.text import Text
+from numpy import clip, nan
+from pandas import DataFrame, concat
 from PIL import Image
 
 from vjudge import metrics, plots
@@ -57,27 +59,27 @@ def run(judges, means=False):
     """Verdicts of several judges of 120 items; with `means`, gold is a mean of three raters."""
     rng = np.random.default_rng(0)
     gold = np.resize(np.arange(1.0, 6), 120)
-    people = np.clip(gold[:, None] + rng.integers(-1, 2, (120, 3)), 1, 5)
+    people = clip(gold[:, None] + rng.integers(-1, 2, (120, 3)), 1, 5)
     parts = []
     for place, judge in enumerate(NAMES[:judges]):
-        score = np.clip(np.round(gold + rng.normal(0, 0.3 + 0.25 * place, 120)), 1, 5)
-        score[[3, 44, 90]] = np.nan
+        score = clip(np.round(gold + rng.normal(0, 0.3 + 0.25 * place, 120)), 1, 5)
+        score[[3, 44, 90]] = nan
         words = (20 + 4 * gold + rng.integers(0, 30, 120)).astype(int)
-        part = pd.DataFrame({"judge": judge, "id": np.arange(120), "score": score})
+        part = DataFrame({"judge": judge, "id": np.arange(120), "score": score})
         part["gold"] = people.mean(axis=1) if means else gold
         parts.append(part.assign(response=["word " * count for count in words]))
-    return pd.concat(parts, ignore_index=True)
+    return concat(parts, ignore_index=True)
 
 
 def correlations(judges, benchmarks=3):
     names = [*NAMES[:judges], "people"]
     cells = itertools.product(names, BENCHMARKS[:benchmarks], "pearson spearman kendall".split())
-    table = pd.DataFrame(cells, columns="judge benchmark statistic".split())
+    table = DataFrame(cells, columns="judge benchmark statistic".split())
     place = pd.Series(pd.factorize(table["judge"])[0])
     people = table["judge"] == "people"
     r = 0.8 - 0.13 * place + np.random.default_rng(1).normal(0, 0.08, len(table))
     r = r.mask(people, 0.86)
-    r[(place == 1) & (table["benchmark"] == BENCHMARKS[1])] = np.nan
+    r[(place == 1) & (table["benchmark"] == BENCHMARKS[1])] = nan
     table = table.assign(estimate=r, low=r - 0.11, high=r + 0.09, ceiling=people)
     return table.assign(n=300 - 10 * place, missing=2 * place)
 
@@ -101,32 +103,32 @@ def answers(judges):
 
 def battery():
     rows = [
-        ("image blanked: agreement", "move", -0.86, np.nan, "score per gold point"),
-        ("image swapped: agreement", "move", -1.21, np.nan, "score per gold point"),
+        ("image blanked: agreement", "move", -0.86, nan, "score per gold point"),
+        ("image swapped: agreement", "move", -1.21, nan, "score per gold point"),
         ("response padded: change", "stay", -0.23, 0.25, "score points"),
         ("question removed: change", "stay", 0, 0.25, "score points"),
-        ("leniency", None, 0.1, np.nan, "score points"),
+        ("leniency", None, 0.1, nan, "score points"),
     ]
     names = "case must effect margin unit".split()
-    table = pd.DataFrame(rows, columns=names).assign(n=40, judge="tiny")
+    table = DataFrame(rows, columns=names).assign(n=40, judge="tiny")
     return table.assign(low=table["effect"] - 0.2, high=table["effect"] + 0.1)
 
 
 def power():
     cells = itertools.product(["500 images", "24 images"], ["length", "order"], [0.02, 0.1, 0.2])
-    table = pd.DataFrame(cells, columns=["design", "test", "planted"])
+    table = DataFrame(cells, columns=["design", "test", "planted"])
     rejected = np.arange(1, 13) / 12
     return table.assign(rejected=rejected, low=0.9 * rejected, high=rejected)
 
 
 def training():
-    log = pd.DataFrame({"step": [1, 4, 8], "loss": [6.0, 1.0, 0.1], "parsed": [np.nan, 0.8, 1]})
-    return log.assign(pearson=[np.nan, np.nan, 0.9], low=0.8, high=0.95)
+    log = DataFrame({"step": [1, 4, 8], "loss": [6.0, 1.0, 0.1], "parsed": [nan, 0.8, 1]})
+    return log.assign(pearson=[nan, nan, 0.9], low=0.8, high=0.95)
 
 
 def slopes(judges):
     row = {"case": "slope at equal gold", "effect": 0.2, "low": 0.14, "high": 0.26}
-    return pd.DataFrame([row] * judges)
+    return DataFrame([row] * judges)
 
 
 def boxes(judges):
@@ -135,7 +137,7 @@ def boxes(judges):
     row["descriptions"] = ["no", "partly", "yes"]
     first = {"id": "a", "human_scores": [2, 3], "images": [Image.new("RGB", (120, 90), "grey")]}
     items = [row | first, row | {"id": "b", "gold": 2, "images": []}]
-    verdicts = pd.DataFrame({"id": ["a", "b"], "score": [1.0, np.nan], "feedback": LONG})
+    verdicts = DataFrame({"id": ["a", "b"], "score": [1.0, nan], "feedback": LONG})
     verdicts["failure"] = [None, "no verdict: cut off"]
     return items, {"runs": dict.fromkeys(NAMES[:judges], verdicts), "ids": ["a", "b"]}
 

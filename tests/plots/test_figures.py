@@ -5,8 +5,8 @@ import warnings
 import gallery as g
 import matplotlib.pyplot as plt
 import numpy as np
-import pytest
 from gallery import crowded, texts
+from pytest import mark, raises
 from scipy import stats
 
 from vjudge import metrics, plots
@@ -36,7 +36,7 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize("venue, column, judges", VARIANTS)
+@mark.parametrize("venue, column, judges", VARIANTS)
 def test_no_text_overlaps_is_cut_or_small(venue, column, judges):
     wrong = {}
     for number, name in enumerate(g.FIGURES):
@@ -65,7 +65,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@mark.parametrize("kind", KINDS)
 def test_every_verdict_is_drawn_or_counted(kind):
     frame = KINDS[kind]
     both = len(frame.dropna(subset=["score", "gold"]))
@@ -162,11 +162,11 @@ def test_boxes_hold_image_texts_scores_and_what_went_wrong(tmp_path):
     assert latex.count(r"\begin{tcolorbox}") == 2 == latex.count(r"\end{tcolorbox}")
     assert r"\textbackslash{}input\{x\} 100\% \& <b>\$" in latex and r"\input" not in latex
     assert "{cases_1.png}" in latex and (tmp_path / "cases_1.png").is_file()
-    with pytest.raises(ValueError, match="inches"):
+    with raises(ValueError, match="inches"):
         plots.qualitative(items, rest["runs"], ["a"] * 9)
 
 
-@pytest.mark.parametrize(
+@mark.parametrize(
     "draw, frame, message",
     [
         (plots.confusion, g.run(1).drop(columns="gold"), r"columns are absent: \['gold'\]"),
@@ -176,5 +176,5 @@ def test_boxes_hold_image_texts_scores_and_what_went_wrong(tmp_path):
     ],
 )
 def test_plots_refuse_what_they_cannot_draw(draw, frame, message):
-    with pytest.raises(ValueError, match=message):
+    with raises(ValueError, match=message):
         draw(frame)

@@ -1,8 +1,9 @@
 """A stranger's wide table of scores: three judges, four benchmarks, three people, responses, with holes."""
 
 import numpy as np
-import pandas as pd
-import pytest
+from numpy import clip, nan
+from pandas import DataFrame
+from pytest import approx, fixture, mark, raises
 from scipy import stats
 
 import vjudge as vj
@@ -19,12 +20,12 @@ def wide(n=160):
     truth = rng.uniform(1, 5, n)
     words = rng.integers(5, 200, n)
     people = truth[:, None] + rng.normal(0, 0.5, (n, 3))
-    frame = pd.DataFrame(np.clip(np.round(people), 1, 5), columns=PEOPLE)
-    frame[JUDGES[0]] = np.clip(np.round(truth + rng.normal(0, 0.4, n)), 1, 5)
+    frame = DataFrame(clip(np.round(people), 1, 5), columns=PEOPLE)
+    frame[JUDGES[0]] = clip(np.round(truth + rng.normal(0, 0.4, n)), 1, 5)
     frame[JUDGES[1]] = truth + 0.5 * np.log2(words / 30) + rng.normal(0, 0.5, n)
     frame[JUDGES[2]] = rng.integers(1, 6, n).astype(float)
-    frame.loc[[0, 7, 9], JUDGES[0]] = np.nan
-    frame.loc[5, PEOPLE[1:]] = np.nan
+    frame.loc[[0, 7, 9], JUDGES[0]] = nan
+    frame.loc[5, PEOPLE[1:]] = nan
     sets = np.resize(["MM-Vet", "VisIT", "LLaVA-B", "Wild"], n)
     responses = ["word " * count for count in words]
     return frame.assign(set=sets, answer=responses, picture=np.arange(n) // 2)
@@ -36,13 +37,13 @@ OPTIONS = {"benchmark": "set", "group": "picture", "response": "answer", "n_resa
 FIGURES = "heatmap forest matrix ranks multiples confusion scatter calibration length".split()
 
 
-@pytest.fixture(scope="module")
+@fixture(scope="module")
 def analysis(tmp_path_factory):
     folder = tmp_path_factory.mktemp("paper")
     return vj.from_scores(wide(), JUDGES, PEOPLE, out=folder, **OPTIONS)
 
 
-@pytest.mark.parametrize("venue", ["neurips", "acl", "cvpr"])
+@mark.parametrize("venue", ["neurips", "acl", "cvpr"])
 def test_figures_of_a_wide_table_are_legible_at_a_venue(venue, analysis):
     if venue != "neurips":
         analysis = vj.from_scores(wide(), JUDGES, PEOPLE, venue=venue, **OPTIONS)
@@ -79,7 +80,7 @@ def test_the_numbers_are_those_of_scipy_and_of_what_was_planted(analysis):
     for name, here in [("overall", reference.notna()), ("VisIT", frame["set"] == "VisIT")]:
         both = here & frame[JUDGES[0]].notna()
         expected = stats.kendalltau(frame.loc[both, JUDGES[0]], reference[both]).statistic
-        assert table[name, JUDGES[0], "kendall"] == pytest.approx(expected)
+        assert table[name, JUDGES[0], "kendall"] == approx(expected)
     assert ("overall", "people", "pearson") in table.index
     assert analysis.counts["missing"].tolist() == [3, 0, 0, 0]
     slopes = analysis.length_slopes.set_index("judge")
@@ -88,7 +89,7 @@ def test_the_numbers_are_those_of_scipy_and_of_what_was_planted(analysis):
     assert abs(slopes.loc[JUDGES[0], "effect"]) < 0.15  # an honest judge has no slope
 
 
-@pytest.mark.parametrize(
+@mark.parametrize(
     "change, options, message",
     [
         ({}, {"judges": ["GPT-5"]}, r"columns are absent: \['GPT-5'\]"),
@@ -100,5 +101,5 @@ def test_the_numbers_are_those_of_scipy_and_of_what_was_planted(analysis):
 def test_a_bad_table_is_refused_by_row_and_column(change, options, message):
     frame = wide(40).assign(**change)
     request = {"judges": JUDGES, "human": PEOPLE, "venue": "acl"} | options
-    with pytest.raises((ValueError, TypeError), match=message):
+    with raises((ValueError, TypeError), match=message):
         vj.from_scores(frame, **request, benchmark="set")

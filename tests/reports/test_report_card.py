@@ -4,7 +4,9 @@ import re
 
 import numpy as np
 import pandas as pd
-import pytest
+from numpy import clip, nan
+from pandas import DataFrame
+from pytest import approx, mark, raises
 
 import vjudge as vj
 from validity.simulated import Planted, SimulatedJudge, collection
@@ -19,9 +21,9 @@ def rated(n=60):
     """A run whose items three simulated people rated, without gold."""
     rng = np.random.default_rng(0)
     level = rng.integers(1, 6, n)
-    people = np.clip(np.rint(level[:, None] + rng.normal(0, 0.8, (n, 3))), 1, 5)
-    score = np.clip(np.rint(level + rng.normal(0, 1.2, n)), 1, 5)
-    frame = pd.DataFrame({"id": np.arange(n), "judge": "simulated", "score": score})
+    people = clip(np.rint(level[:, None] + rng.normal(0, 0.8, (n, 3))), 1, 5)
+    score = clip(np.rint(level + rng.normal(0, 1.2, n)), 1, 5)
+    frame = DataFrame({"id": np.arange(n), "judge": "simulated", "score": score})
     return frame.assign(human_scores=people.tolist(), group=frame["id"] // 3)
 
 
@@ -75,9 +77,9 @@ def test_people_without_gold_are_the_truth_and_stand_beside_the_judge():
     table = part(card, "agreement")
     mean = [np.mean(cell) for cell in run["human_scores"]]
     r = metrics.correlate(run["score"], mean, groups=run["group"], **QUICK).loc["pearson"]
-    assert table.loc["Pearson", "low"] == pytest.approx(r["low"])
+    assert table.loc["Pearson", "low"] == approx(r["low"])
     ceiling = metrics.human_ceiling(list(run["human_scores"])).loc["pearson", "estimate"]
-    assert table.loc["a rater and the others", "estimate"] == pytest.approx(ceiling)
+    assert table.loc["a rater and the others", "estimate"] == approx(ceiling)
     assert absent(card)[CLAIMS["image"]].startswith("needs the run 'image_blanked'")
 
 
@@ -91,7 +93,7 @@ def test_controls_rest_on_as_many_items_as_are_asked_for():
 
 def test_a_run_that_failed_says_so():
     why = ["no verdict: the model's <b>own</b> words"] * 9 + ["too long"] * 3
-    card = vj.report(rated(12).assign(score=np.nan, failure=why), **QUICK)
+    card = vj.report(rated(12).assign(score=nan, failure=why), **QUICK)
     assert "no score was read" in absent(card)[CLAIMS["injection"]]
     expected = "12 of 12 verdicts are missing (no verdict: 9; too long: 3)"
     assert card.parts[0].sentence.startswith(expected) and card.parts[0].verdict == "measured"
@@ -101,7 +103,7 @@ def test_a_run_that_failed_says_so():
 def test_pairs_have_accuracy_and_position():
     truth = np.resize(["a", "b"], 80)
     leans = np.arange(80) % 10 > 0  # to the response shown first
-    frame = pd.DataFrame({"id": range(80), "judge": "first", "preference": truth})
+    frame = DataFrame({"id": range(80), "judge": "first", "preference": truth})
     frame["verdict_ab"] = np.where(leans, "a", truth)
     frame["verdict_ba"] = np.where(leans, "b", truth)
     frame["verdict"] = verdict = np.where(leans, "tie", truth)
@@ -116,7 +118,7 @@ def test_pairs_have_accuracy_and_position():
 
 def test_hostile_names_are_text_on_the_page(tmp_path):
     run = rated(40).assign(judge=HOSTILE, failure=HOSTILE)
-    run.loc[0, "score"] = np.nan
+    run.loc[0, "score"] = nan
     card = vj.report({HOSTILE: run}, collection=HOSTILE, out=tmp_path, **QUICK)
     page = (tmp_path / "report.html").read_text()
     assert "<script" not in page and "&lt;script&gt;alert(1)" in page and "\u202e" not in page
@@ -127,10 +129,10 @@ def test_hostile_names_are_text_on_the_page(tmp_path):
     )
 
 
-RUN = pd.DataFrame({"id": ["a", "b"], "score": [1.0, 2.0], "gold": [1.0, 3.0]})
+RUN = DataFrame({"id": ["a", "b"], "score": [1.0, 2.0], "gold": [1.0, 3.0]})
 
 
-@pytest.mark.parametrize(
+@mark.parametrize(
     "judge, message",
     [
         (SimulatedJudge(collection(4)), "a judge with items to grade"),
@@ -139,5 +141,5 @@ RUN = pd.DataFrame({"id": ["a", "b"], "score": [1.0, 2.0], "gold": [1.0, 3.0]})
     ],
 )
 def test_what_can_not_be_used_is_refused(judge, message):
-    with pytest.raises(ValueError, match=message):
+    with raises(ValueError, match=message):
         vj.report(judge)
