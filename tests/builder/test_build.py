@@ -4,17 +4,18 @@ import json
 from collections import Counter
 
 import openai._base_client
-import pytest
 import yaml
+from pytest import mark, raises, warns
 from scripted_generator import ScriptedGenerator, given_of
 
 import vjudge as vj
-from servers import ChatServer, Reply
+from servers import ChatServer, Reply, completion
 from vjudge import builder, data
 from vjudge.builder import faults
 from vjudge.builder.build import VERSION
 from vjudge.engines import client as client_module
 from vjudge.runs import RunError
+from vjudge.training import fine_tune
 
 
 def make(generator, out, *, images=None, **options):
@@ -48,7 +49,7 @@ def test_seeds_are_sound_and_no_two_alike(tmp_path):
     odd = [{**sound, "criteria": " "}, {**sound, "descriptions": [*"abc"]}, {"id": 1}, [1]]
     for line in [*map(json.dumps, odd), "no json"]:
         path.write_text(f"{json.dumps(sound)}\n{line}")
-        with pytest.raises(data.CollectionError, match="row 2.*correct the line"):
+        with raises(data.CollectionError, match="row 2.*correct the line"):
             builder.load_seeds(path)
 
 
@@ -59,7 +60,7 @@ def test_a_generator_that_writes_more_for_better_is_told_of(tmp_path):
             answer["response"] += " indeed" * (room * (given["score"] - 1) // 4)
 
     built = make(Faulty(1, change), tmp_path / "out", instructions=2)
-    with pytest.warns(RuntimeWarning, match="could score by length"):
+    with warns(RuntimeWarning, match="could score by length"):
         built.export(tmp_path / "c")
     assert "can score by length" in (tmp_path / "c" / "README.md").read_text()
 
@@ -68,18 +69,20 @@ def test_planted_faults_are_counted_and_none_reaches_the_collection(tmp_path):
     planted = {"not JSON": 0.04, "score leak": 0.1, "not judgeable": 0.5}
     generator = ScriptedGenerator(2, planted=planted)
     built = make(generator, tmp_path, rubrics=3, instructions=2)
-    counts = (built.n_rubrics, built.n_cases, built.n_incomplete)
-    assert counts == (6, 12, 0), "the paper's, for two images"
+    assert (built.n_rubrics, built.n_cases, built.n_incomplete) == (
+        6,
+        12,
+        0,
+    )  # the paper's, for two images
     assert Counter(row["gold"] for row in built.rows) == dict.fromkeys((1, 2, 3, 4, 5), 12)
     counted = built.faults()["all"]
     for kind in ("not JSON", "score leak"):
         assert counted[kind] == generator.sent[kind] > 0
-    assert 0 < counted["not judgeable"] <= generator.sent["not judgeable"], "some are duplicates"
+    assert 0 < counted["not judgeable"] <= generator.sent["not judgeable"]  # some are duplicates
     wrong = ("", "Four", "Three", "Two", "One", "None")
     for row in built.rows:
         assert "deserves" not in row["response"] and "melody" not in row["criteria"]
-        truth = f"{wrong[int(row['gold'])]} wrong."
-        assert row["feedback"].endswith(truth), "the script's own"
+        assert row["feedback"].endswith(f"{wrong[int(row['gold'])]} wrong.")  # the script's own
         assert abs(len(row["response"].split()) / len(row["reference_answer"].split()) - 1) <= 0.15
 
 
@@ -102,12 +105,12 @@ def test_texts_are_kept_to_the_letter_and_control_tokens_are_not_kept(tmp_path):
     assert yaml.safe_load(card.split("\n---\n")[0])["pretty_name"] == 'a: "b" {{ c }}\n---'
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
+@mark.parametrize(
+    "text, count",
     [('{"question": "What?"}', "'wrong form': 3"), ("I'm sorry, I can't help.", "'refusal': 3")],
 )
 def test_a_build_without_anything_to_keep_says_so_with_the_counts(text, count, tmp_path):
-    with pytest.warns(RuntimeWarning, match=f"nothing was built: .*{count}.*7 billion"):
+    with warns(RuntimeWarning, match=f"nothing was built: .*{count}.*7 billion"):
         built = make(Faulty(1, lambda *_: text), tmp_path)
     assert not built.rows and built.faults()["brainstorm"].sum() == 3
 
@@ -116,16 +119,16 @@ def test_bad_calls_are_refused_before_anything_is_asked(tmp_path):
     generator = ScriptedGenerator(1)
     (image,) = generator.images.values()
     out = tmp_path / "o"
-    with pytest.raises(data.CollectionError) as error:
+    with raises(data.CollectionError) as error:
         make(generator, out, images={"a": image, "c": b"no image", "d d": image, "../e": image})
     assert {problem.id for problem in error.value.problems} == {"c", "d d", "../e"}
     for options, message in (({"tries": 0}, "whole numbers"), ({"tolerance": 2}, "tolerance=2")):
-        with pytest.raises(ValueError, match=message):
+        with raises(ValueError, match=message):
             make(generator, out, **options)
     assert not out.exists()
 
 
-@pytest.mark.parametrize("left", [1, 9, 25])
+@mark.parametrize("left", [1, 9, 25])
 def test_a_build_cut_off_anywhere_asks_for_nothing_twice_and_ends_the_same(left, tmp_path):
     asked = []
 
@@ -137,14 +140,14 @@ def test_a_build_cut_off_anywhere_asks_for_nothing_twice_and_ends_the_same(left,
 
         return Faulty(2, change, planted={"not judgeable": 0.5})
 
-    whole = make(generator(-1), tmp_path / "whole")
-    n_whole = len(asked)
-    asked.clear()
-    with pytest.raises(KeyboardInterrupt):
+    with raises(KeyboardInterrupt):
         make(generator(left), tmp_path / "cut")
     rest = make(generator(-1), tmp_path / "cut")
-    assert rest.rows == whole.rows and rest.log.equals(whole.log) and len(asked) == n_whole + 1
-    with pytest.raises(RunError, match="tolerance"):
+    n_asked = len(asked)
+    whole = make(generator(-1), tmp_path / "whole")
+    assert rest.rows == whole.rows and rest.log.equals(whole.log)
+    assert len(asked) == 2 * n_asked - 1  # the one that was cut off was asked again
+    with raises(RunError, match="tolerance"):
         make(generator(-1), tmp_path / "cut", tolerance=0.2)
 
 
@@ -161,24 +164,22 @@ def test_a_server_is_held_to_the_schema_and_its_silence_and_refusals_are_told_ap
     silent = True
 
     def answer(request):
-        message = {"role": "assistant", "content": "yes"}
-        choice = {"index": 0, "finish_reason": "stop", "message": message}
-        reply = {"object": "chat.completion", "model": "m", "usage": {"prompt_tokens": 9}}
-        if not request.is_test:
-            task = request.text[request.text.index("Task: ") :]
-            stage = given_of(task)[0]
-            form = request.body["response_format"]["json_schema"]["schema"]
-            assert form == builder.STAGES[stage]["schema"]
-            if silent and stage == "align":
-                return Reply(b"<html>bad gateway</html>", headers={"Content-Type": "text/html"})
-            message["content"] = scripted.reply(task, vj.images.image_bytes(request.pictures[0]))
-            if stage == "response":
-                choice |= next(refusals, {})
-        return Reply(reply | {"choices": [choice]})
+        if request.is_test:
+            return Reply(completion("yes"))
+        task = request.text[request.text.index("Task: ") :]
+        stage = given_of(task)[0]
+        form = request.body["response_format"]["json_schema"]["schema"]
+        assert form == builder.STAGES[stage]["schema"]
+        if silent and stage == "align":
+            return Reply(b"<html>bad gateway</html>", headers={"Content-Type": "text/html"})
+        reply = completion(scripted.reply(task, vj.images.image_bytes(request.pictures[0])))
+        if stage == "response":
+            reply["choices"][0] |= next(refusals, {})
+        return Reply(reply)
 
     with ChatServer(answer) as server:
         judge = vj.load_judge("openai:m", base_url=server.url, timeout=5.0)
-        with pytest.raises(builder.BuildError, match="stage 'align' got no answer: .*JSON"):
+        with raises(builder.BuildError, match="stage 'align' got no answer: .*JSON"):
             make(judge, tmp_path, images=scripted.images)
         silent = False
         built = make(judge, tmp_path, images=scripted.images)
@@ -188,20 +189,16 @@ def test_a_server_is_held_to_the_schema_and_its_silence_and_refusals_are_told_ap
 def test_an_exported_folder_loads_as_what_was_built_its_card_says_how_and_a_judge_trains_on_it(
     tmp_path,
 ):
-    pytest.importorskip("torch")
-    from vjudge.training import fine_tune
-
-    generator = ScriptedGenerator(1, planted={"not JSON": 0.1})
-    built = make(generator, tmp_path / "out")
+    built = make(ScriptedGenerator(1, planted={"not JSON": 0.1}), tmp_path / "out")
     folder = built.export(tmp_path / "c", name="Scenes, by script", license="cc0-1.0")
     items = vj.load_collection(folder)
     assert data.fingerprint(items) == data.fingerprint(data.canonical(built.rows))
-    with pytest.raises(data.CollectionError, match="holds something already"):
+    with raises(data.CollectionError, match="holds something already"):
         built.export(folder)
     card = (folder / "README.md").read_text()
     head = yaml.safe_load(card.split("---")[1])
-    assert head["license"] == "cc0-1.0"
-    assert head["configs"][0]["data_files"][0]["path"] == "train.parquet"
+    (files,) = head["configs"][0]["data_files"]
+    assert (head["license"], files["path"]) == ("cc0-1.0", "train.parquet")
     n_broken = built.faults().at["not JSON", "all"]
     counts = ("1 images, 2 rubrics, 2 instructions", "10 responses", f"not JSON: {n_broken} (")
     assert n_broken and all(line in card for line in (*counts, built.generator, VERSION))

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-import pytest
+from pytest import mark, raises, skip
 
 from vjudge.builder import faults
 from vjudge.builder.faults import (
@@ -91,7 +91,7 @@ def test_a_number_is_a_leak_only_as_the_score_of_the_text_itself():
     for text in CONTENT:
         assert check_text("response", f" {text}\n", (3,)) == text
     for text in JUDGEMENTS:
-        with pytest.raises(Fault, match="score leak"):
+        with raises(Fault, match="score leak"):
             check_text("response", text.replace("|", "\n"), (3,))
     # A label alone is one only with the row's own score.
     assert check_text("response", "The display shows two lines.\nScore: 3", (4,))
@@ -121,16 +121,16 @@ def test_feedback_loses_its_closing_and_names_its_score_nowhere_else():
         "So the overall score is 3.": "wrong form",
     }
     for text, kind in kinds.items():
-        with pytest.raises(Fault, match=kind):
+        with raises(Fault, match=kind):
             check_feedback(text, 3)
 
 
 def test_published_responses_and_questions_pass():
     if not SHARED.is_dir():
-        pytest.skip("the published rows are not beside this checkout")
+        skip("the published rows are not beside this checkout")
     n_texts = 0
     for file in SHARED.rglob("*.jsonl"):
-        for row in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
+        for row in map(json.loads, file.read_text().splitlines()):
             scores = [float(row.get("orig_score") or n) for n in range(101)]
             for name in ("orig_response", "response", "query", "text", "answer"):
                 if isinstance(row.get(name), str):
@@ -139,18 +139,18 @@ def test_published_responses_and_questions_pass():
     assert n_texts > 200
 
 
-@pytest.mark.parametrize(
+@mark.parametrize(
     "text", ["a <image> b", "<|im_start|>user", "x\n###Feedback:\ny", "a\u202eb", "</s>", "[[A]]"]
 )
 def test_control_tokens_headings_of_the_prompt_and_invisible_characters_are_markup(text):
-    with pytest.raises(Fault, match="markup"):
+    with raises(Fault, match="markup"):
         check_text("criteria", text)
 
 
 SOUND = '{"judgeable": true, "reason": "x"}'
 
 
-@pytest.mark.parametrize(
+@mark.parametrize(
     "text",
     [
         f"  {SOUND}\n",
@@ -168,12 +168,12 @@ def test_an_answer_is_one_json_object_bare_fenced_or_in_prose(text):
 def test_a_text_that_repeats_the_forms_words_is_none():
     """As a model of half a billion parameters did in most of its answers."""
     for text in ("what in the image it is judged on", " the grader's feedback\n", ""):
-        with pytest.raises(Fault, match="wrong form"):
+        with raises(Fault, match="wrong form"):
             check_text("criteria", text)
 
 
-@pytest.mark.parametrize(
-    ("kind", "answer"),
+@mark.parametrize(
+    "kind, answer",
     [
         ("not JSON", ["[" * 100_000]),
         ("not JSON", ["Sure! Here it is:"]),
@@ -185,5 +185,5 @@ def test_a_text_that_repeats_the_forms_words_is_none():
     ],
 )
 def test_an_answer_that_is_none_says_why(kind, answer):
-    with pytest.raises(Fault, match=kind):
+    with raises(Fault, match=kind):
         read(*answer)

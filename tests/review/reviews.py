@@ -1,19 +1,17 @@
 """Six items and two judges' verdicts on them, for the tests of the review."""
 
-from __future__ import annotations
-
 from functools import cache
 
-import numpy as np
-import pandas as pd
+from numpy import nan
+from pandas import DataFrame
 from PIL import Image
 
 from vjudge import data
 from vjudge.review import Review
 
 N = 6
-GOLD = [1.0, 2.0, 3.0, 4.0, 5.0, np.nan]
-SCORES = {"first": [1.0, 4.0, 3.0, np.nan, 5.0, 2.0], "second": [5.0, 2.0, 3.0, 4.0, 1.0, 2.0]}
+GOLD = [1.0, 2.0, 3.0, 4.0, 5.0, nan]
+SCORES = {"first": [1.0, 4.0, 3.0, nan, 5.0, 2.0], "second": [5.0, 2.0, 3.0, 4.0, 1.0, 2.0]}
 HOSTILE = (
     '</div></style><script>alert(1)</script><img src=x onerror="alert(2)"><style>*{display:none}</style> **b** $x$'
     " \u202e\x1b[2J"
@@ -33,7 +31,7 @@ def rows():
 
 def judged(name, scores=None):
     table = {"id": [f"i{n}" for n in range(N)], "score": scores or SCORES[name]}
-    return pd.DataFrame(table | {"feedback": [f"{name} about {n}" for n in range(N)]})
+    return DataFrame(table | {"feedback": [f"{name} about {n}" for n in range(N)]})
 
 
 def runs(*names):

@@ -1,7 +1,5 @@
 """What a blind view hides: scores that a feedback tells by a marker, a label or as n/5."""
 
-from __future__ import annotations
-
 import pytest
 
 from vjudge.prompts.parse import FORMATS, parse
