@@ -1,7 +1,7 @@
 """A policy's answers: what is drawn, what is blank, what is refused."""
 
-import pytest
 from PIL import Image
+from pytest import raises
 
 from samples import Scripted
 from vjudge import preference
@@ -31,14 +31,13 @@ def questions(n, **more):
     return [{"id": f"q{i}", "instruction": f"What is {i}?", **shared} for i in range(n)]
 
 
-def test_candidates_are_the_published_draws_by_seed_question_and_number_alone(
-    tmp_path,
-):
+def test_candidates_are_the_published_draws_by_seed_question_and_number_alone(tmp_path):
     assert preference.DRAWS == {"samples": 5, "temperature": 0.7, "top_p": 0.9}
     asked = questions(6, true_scores=[1.0, 5.0])
     rows = preference.draw(policy(), asked, progress=False, out=tmp_path / "run")
-    again = preference.draw(policy("x"), asked, progress=False, out=tmp_path / "run")
-    assert rows == again, "nothing is asked twice"
+    assert rows == preference.draw(
+        policy("x"), asked, progress=False, out=tmp_path / "run"
+    )  # nothing is asked twice
     for row in rows:
         assert sum(row["times"]) == 5 and len(set(row["responses"])) == len(row["responses"])
     assert not {"response", "gold", "true_scores"} & set(rows[0]) and rows[0]["criteria"] == "True?"
@@ -55,7 +54,7 @@ def test_blank_answers_fail_with_a_reason_and_make_no_candidate(capsys):
     assert f"{blank.sum()} x the answer is blank" in capsys.readouterr().err
     rows = preference.draw(policy("", "something"), questions(8), **DRAWS)
     assert all(row["responses"] in (["something"], []) for row in rows)
-    with pytest.raises(ValueError, match="none of 8 questions has two distinct responses"):
+    with raises(ValueError, match="none of 8 questions has two distinct responses"):
         preference.reward(None, rows)
 
 
@@ -63,11 +62,11 @@ def test_bad_questions_are_all_named_and_instructions_are_plain_text():
     rows = questions(4)
     rows[1]["instruction"] = " "
     rows[3]["id"] = "q0"
-    with pytest.raises(CollectionError) as caught:
+    with raises(CollectionError) as caught:
         respond(policy(), rows, progress=False)
     found = [(problem.index, problem.field) for problem in caught.value.problems]
     assert found == [(1, "instruction"), (3, "id")]
-    with pytest.raises(ValueError, match="samples=2 of greedy decoding"):
+    with raises(ValueError, match="samples=2 of greedy decoding"):
         respond(policy(), questions(1), samples=2)
     (row,) = questions(1, instruction="Is <image> or </s> there?")
     prompt = preference.prompt_of(policy(), row)

@@ -1,25 +1,20 @@
 """DPO by TRL on small models: trained on what the policy answers with, repeatable, resumable."""
 
 import math
-from functools import cache
 from pathlib import Path
 
-import pandas as pd
-import pytest
+import torch
+from pandas import DataFrame
+from PIL import Image
+from pytest import approx, importorskip, mark, raises
+from safetensors import safe_open
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("trl")
-
-from PIL import Image  # noqa: E402
-from safetensors import safe_open  # noqa: E402
-
-from chatmodels import make  # noqa: E402
-from originals import forward  # noqa: E402
-from vjudge import load_judge, models, preference  # noqa: E402
-from vjudge.data import CollectionError  # noqa: E402
-from vjudge.preference import dpo  # noqa: E402
-from vjudge.preference.dpo import batch_of, train  # noqa: E402
-from vjudge.training.collate import Coder, encode_pictures  # noqa: E402
+from originals import forward
+from vjudge import load_judge, models, preference
+from vjudge.data import CollectionError
+from vjudge.preference import dpo
+from vjudge.preference.dpo import batch_of, train
+from vjudge.training.collate import Coder, encode_pictures
 
 TINY = Path(models.__file__).parents[1] / "assets/tiny"
 FAST = {"learning_rate": 1e-4, "warmup_steps": 0, "num_train_epochs": 2}
@@ -29,33 +24,34 @@ SMALL = {**FAST, "learning_rate": 1e-5}
 LORA = {"r": 8, "lora_alpha": 16}
 
 
-@pytest.fixture(scope="module")
-def pairs():
-    rows = []
-    for number, size in enumerate(((60, 40), (30, 90), (40, 40), (50, 20))):
-        row = {"id": str(number), "instruction": f"What is red in {number}?"}
-        row |= {"images": [Image.effect_noise(size, 90).convert("RGB")]}
-        row |= {"chosen": "(1) red comes to two.", "rejected": "(1) wrong, <image> and </s> too."}
-        rows.append(row)
-    return rows
+PAIRS = [
+    {
+        "id": str(number),
+        "instruction": f"What is red in {number}?",
+        "images": [Image.effect_noise(size, 90).convert("RGB")],
+        "chosen": "(1) red comes to two.",
+        "rejected": "(1) wrong, <image> and </s> too.",
+    }
+    for number, size in enumerate(((60, 40), (30, 90), (40, 40), (50, 20)))
+]
 
 
 def coder_of(policy):
     return Coder(policy.engine.model, policy.template.conversation)
 
 
-def test_responses_are_text_with_their_conversations_end(pairs):
+def test_responses_are_text_with_their_conversations_end():
     policy = load_judge(TINY)
     tokenizer = policy.engine.model.tokenizer
-    batch = batch_of(coder_of(policy), pairs[:2])
+    batch = batch_of(coder_of(policy), PAIRS[:2])
     masks = batch["completion_mask"].bool()
     ids = [row[mask].tolist() for row, mask in zip(batch["input_ids"], masks, strict=True)]
     assert len(ids) == 4 and policy.engine.encoder.text(ids[0]) == " (1) red comes to two.</s>"
-    assert ids[2].count(tokenizer.eos_token_id) == 1, "what spells it in the text is text"
+    assert ids[2].count(tokenizer.eos_token_id) == 1  # what spells it in the text is text
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@mark.parametrize(
+    "options, message",
     [
         ({"max_length": 40}, r"4 of 4 rows .*(.|\n)*exceeds max_length=40; raise it, to \d+"),
         ({"freeze": ["tower", "projector", "decoder"]}, "nothing to train"),
@@ -65,17 +61,17 @@ def test_responses_are_text_with_their_conversations_end(pairs):
     ],
 )
 def test_unsound_calls_are_refused_before_a_folder_is_made(
-    pairs, random_judge, tmp_path, options, message
+    random_judge, tmp_path, options, message
 ):
-    with pytest.raises((CollectionError, ValueError, TypeError), match=message):
-        train(random_judge, pairs, tmp_path / "out", **options)
-    assert not (tmp_path / "out").exists(), "the call put right goes there"
+    with raises((CollectionError, ValueError, TypeError), match=message):
+        train(random_judge, PAIRS, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()  # the call put right goes there
 
 
-@pytest.mark.parametrize("kind", ["tiny", "onevision", "qwen2_vl", "gemma3"])
-def test_prompts_and_pixels_give_the_logits_that_the_policy_answers_by(kind, pairs, tmp_path):
-    policy = load_judge(kind if kind == "tiny" else make(kind, tmp_path / kind))
-    rows = [pairs[0], pairs[1] | {"images": [], "instruction": "What is <image>?"}, pairs[2]]
+@mark.parametrize("kind", ["tiny", "onevision", "qwen2_vl", "gemma3"])
+def test_prompts_and_pixels_give_the_logits_that_the_policy_answers_by(kind, base_of):
+    policy = load_judge(kind if kind == "tiny" else base_of(kind))
+    rows = [PAIRS[0], PAIRS[1] | {"images": [], "instruction": "What is <image>?"}, PAIRS[2]]
     batch = batch_of(coder_of(policy), rows)
     completed = batch.pop("completion_mask")
     encode_pictures(policy.engine.model)
@@ -89,39 +85,39 @@ def test_prompts_and_pixels_give_the_logits_that_the_policy_answers_by(kind, pai
         torch.testing.assert_close(own, alone[-1], atol=1e-4, rtol=1e-3)
 
 
-def test_a_round_prefers_what_was_chosen_and_can_hold_its_likelihood(pairs, tmp_path):
-    record = train(TINY, pairs, tmp_path / "out", **FAST)
-    log = pd.DataFrame(record["log"])
+def test_a_round_prefers_what_was_chosen_and_can_hold_its_likelihood(tmp_path):
+    record = train(TINY, PAIRS, tmp_path / "out", **FAST)
+    log = DataFrame(record["log"])
     assert record["steps"] == 2
-    assert log["loss"].iloc[0] == pytest.approx(math.log(2))
+    assert log["loss"].iloc[0] == approx(math.log(2))
     assert log["rewards/margins"].iloc[-1] > 0
     with safe_open(tmp_path / "out/model.safetensors", framework="pt") as file:
         towers = [name for name in file.keys() if "vision_tower." in name]
-    assert towers and all("vision_tower.vision_model." in name for name in towers), "as vLLM reads"
+    assert towers and all("vision_tower.vision_model." in name for name in towers)  # as vLLM reads
     sft = {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, 2.0]}
-    held = pd.DataFrame(train(TINY, pairs, tmp_path / "held", **FAST, **sft)["log"])
+    held = DataFrame(train(TINY, PAIRS, tmp_path / "held", **FAST, **sft)["log"])
     assert held["rewards/chosen"].iloc[-1] > log["rewards/chosen"].iloc[-1]
 
 
 def test_lora_changes_the_decoder_alone_and_another_round_is_refused_in_its_folder(
-    pairs, random_judge, tmp_path
+    random_judge, tmp_path
 ):
-    train(random_judge, pairs, tmp_path / "lora", **FAST, lora=LORA)
+    train(random_judge, PAIRS, tmp_path / "lora", **FAST, lora=LORA)
     before = models.load(random_judge).model.state_dict()
     after = models.load(tmp_path / "lora").model.state_dict()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed and all("language_model" in name for name in changed)
-    with pytest.raises(ValueError, match=r"another training \(other beta\)"):
-        train(random_judge, pairs, tmp_path / "lora", **FAST, lora=LORA, beta=0.5)
+    with raises(ValueError, match=r"another training \(other beta\)"):
+        train(random_judge, PAIRS, tmp_path / "lora", **FAST, lora=LORA, beta=0.5)
 
 
-@pytest.mark.parametrize("lora", [None, {"r": 4}], ids=["full", "lora"])
+@mark.parametrize("lora", [None, {"r": 4}])
 def test_an_interrupted_round_goes_on_and_ends_as_an_unbroken_one(
-    pairs, tmp_path, monkeypatch, random_judge, lora
+    tmp_path, monkeypatch, random_judge, lora
 ):
     options = {**FAST, "per_device_train_batch_size": 2, "lora": lora}
     options |= {"save_strategy": "steps", "save_steps": 1}
-    whole = train(random_judge, pairs, tmp_path / "whole", **options)
+    whole = train(random_judge, PAIRS, tmp_path / "whole", **options)
     begun = []
 
     def broken(*arguments):
@@ -131,22 +127,22 @@ def test_an_interrupted_round_goes_on_and_ends_as_an_unbroken_one(
         return batch_of(*arguments)
 
     monkeypatch.setattr(dpo, "batch_of", broken)
-    with pytest.raises(KeyboardInterrupt):
-        train(random_judge, pairs, tmp_path / "cut", **options)
+    with raises(KeyboardInterrupt):
+        train(random_judge, PAIRS, tmp_path / "cut", **options)
     (last,) = (tmp_path / "cut/checkpoints").glob("checkpoint-*")
     last.with_name("checkpoint-99").mkdir()  # as a kill while it is written leaves it
-    rest = train(random_judge, pairs, tmp_path / "cut", **options)
+    rest = train(random_judge, PAIRS, tmp_path / "cut", **options)
     assert [e["loss"] for e in rest["log"]] == [e["loss"] for e in whole["log"]]
-    assert len(begun) < 8, "not from the start"
+    assert len(begun) < 8  # not from the start
     assert models.fingerprint(tmp_path / "cut") == models.fingerprint(tmp_path / "whole")
 
 
 @torch.no_grad()
-def margin(folder, pairs):
+def margin(folder):
     """How much more a policy prefers what was chosen: mean log-odds, in float32."""
     policy = load_judge(folder, dtype="float32")
     encode_pictures(policy.engine.model)
-    batch = batch_of(coder_of(policy), pairs)
+    batch = batch_of(coder_of(policy), PAIRS)
     completed = batch.pop("completion_mask")[:, 1:]
     logits = policy.engine.model.model(**batch).logits[:, :-1].log_softmax(-1)
     chances = logits.gather(-1, batch["input_ids"][:, 1:, None])[..., 0]
@@ -154,29 +150,16 @@ def margin(folder, pairs):
     return float((chosen - rejected).mean())
 
 
-@pytest.fixture(scope="module")
-def learned(pairs, tmp_path_factory):
-    """How much a policy learns in float32, in full or with adapters, trained once."""
-
-    @cache
-    def margin_of(adapted):
-        folder = tmp_path_factory.mktemp("high") / "out"
-        lora = LORA if adapted else None
-        train(TINY, pairs[:2], folder, **SMALL, dtype="float32", lora=lora)
-        return margin(folder, pairs) - margin(TINY, pairs)
-
-    return margin_of
-
-
-@pytest.mark.parametrize(
-    "way",
-    [{}, {"lora": LORA}, {"lora": LORA, "quantization": "4bit"}],
-    ids=["full", "lora", "four bits"],
-)
-def test_low_precision_learns_what_float32_learns(way, pairs, learned, tmp_path):
+@mark.parametrize("lora, ways", [(None, [{}]), (LORA, [{}, {"quantization": "4bit"}])])
+def test_low_precision_learns_what_float32_learns(lora, ways, tmp_path):
     """At a rate whose steps lie below bfloat16's grid."""
-    if "quantization" in way:
-        pytest.importorskip("bitsandbytes")
-    train(TINY, pairs[:2], tmp_path / "low", **SMALL, **way, dtype="bfloat16")
-    low = margin(tmp_path / "low", pairs) - margin(TINY, pairs)
-    assert low >= 0.8 * learned("lora" in way) > 0.0016
+
+    def gain(name, **options):
+        train(TINY, PAIRS[:2], tmp_path / name, **SMALL, lora=lora, **options)
+        return margin(tmp_path / name) - margin(TINY)
+
+    whole = gain("high", dtype="float32")
+    for way in ways:
+        if way:
+            importorskip("bitsandbytes")
+        assert gain(f"low {way}", dtype="bfloat16", **way) >= 0.8 * whole > 0.0016

@@ -4,11 +4,10 @@ import itertools
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from pandas import DataFrame, concat
+from pytest import approx, raises
 
 from vjudge import preference
 
@@ -21,8 +20,8 @@ def candidates(n, k, **more):
     rows = []
     for number in range(n):
         texts = [f"answer {place} of q{number}" for place in range(k)]
-        row = {"id": f"q{number}", "instruction": f"What is {number}?", "responses": texts}
-        rows.append(row | {"images": [Image.new("RGB", (8, 8), "teal")], **more})
+        row = {"id": f"q{number}", "instruction": "What?", "responses": texts, "images": [], **more}
+        rows.append(row)
     return rows
 
 
@@ -34,7 +33,7 @@ def compared(rows, rule, **options):
         for pair in pairs:
             a, b = pair["response_a"], pair["response_b"]
             table.append({"verdict_ab": CHOICES[rule(a, b)], "verdict_ba": SWAPPED[rule(b, a)]})
-        return pd.DataFrame(table).iloc[:, : 1 if orders == "one" else 2]
+        return DataFrame(table).iloc[:, : 1 if orders == "one" else 2]
 
     return preference.reward(SimpleNamespace(compare=compare), rows, by="pairs", **options)
 
@@ -69,7 +68,7 @@ def test_what_depends_on_the_place_alone_cancels_over_both_orders():
         counted = {"questions": 3, "without_pair": 3, "left_out": {"pair: a tie": 3}}
         assert pairs.attrs == counted and pairs.empty
     one = compared(rows, lambda first, second: -1, orders="one")
-    assert one["reward"].tolist() == [3, 1, -1, -3] * 3, "one order rewards the place"
+    assert one["reward"].tolist() == [3, 1, -1, -3] * 3  # one order rewards the place
 
 
 def test_a_repeated_answer_counts_as_often_and_one_without_a_verdict_has_no_reward():
@@ -79,8 +78,7 @@ def test_a_repeated_answer_counts_as_often_and_one_without_a_verdict_has_no_rewa
     def rule(first, second):
         return int(np.sign(texts.index(second) - texts.index(first)))
 
-    by_hand = published([texts[0], *texts], rule)
-    assert compared([row], rule)["reward"].tolist() == by_hand[1:]
+    assert compared([row], rule)["reward"].tolist() == published([texts[0], *texts], rule)[1:]
     gone = set(texts[1:3])
     frame = compared([row], lambda first, second: None if {first, second} == gone else 1)
     assert frame["reward"].isna().tolist() == [False, True, True, False]
@@ -92,19 +90,19 @@ def test_scores_of_candidates_of_ones_own_keep_their_picture_and_what_is_missing
     rows = []
     for texts in (["a", "b"], ["c", "d"]):
         rows.append({"instruction": "What?", "image": "a.png", "responses": texts})
-    graded = pd.DataFrame({"score": [4, NAN, 4, 3], "expected_score": [3.5, NAN, NAN, 3]})
+    graded = DataFrame({"score": [4, NAN, 4, 3], "expected_score": [3.5, NAN, NAN, 3]})
     frame = preference.reward(SimpleNamespace(grade=lambda items: graded), rows)
     assert frame["reward"].fillna(0).tolist() == [3.5, 0, 4, 3] and frame["true_score"].isna().all()
     (pair,) = preference.make_pairs(rows, frame).to_dict("records")
-    assert pair["id"] == "1/0-1" and pair["images"] == ["a.png"], "a policy would learn it blind"
-    with pytest.raises(ValueError, match=r'by=\'wins\': use "scores" or "pairs"'):
+    assert pair["id"] == "1/0-1" and pair["images"] == ["a.png"]  # a policy would learn it blind
+    with raises(ValueError, match=r'by=\'wins\': use "scores" or "pairs"'):
         preference.reward(None, rows, by="wins")
 
 
 def test_extremes_and_all_pairs_with_margins_and_lengths():
     texts = ["word " * 4, "word " * 31, "word " * 5, "a b c d"]
     rows = candidates(1, 4, responses=texts, true_scores=[1.0, 2.0, 3.0, 4.0])
-    graded = pd.DataFrame({"score": [2.0, 5.0, 1.0, 5.0]})
+    graded = DataFrame({"score": [2.0, 5.0, 1.0, 5.0]})
     frame = preference.reward(SimpleNamespace(grade=lambda items: graded), rows)
     (pair,) = preference.make_pairs(rows, frame).to_dict("records")
     assert pair["id"] == "q0/1-2" and pair["margin"] == 4 and pair["true_rejected"] == 3
@@ -118,19 +116,18 @@ def test_extremes_and_all_pairs_with_margins_and_lengths():
 
 
 def test_best_of_n_is_the_mean_over_every_choice_of_n_and_counts_what_is_left_out():
-    rng = np.random.default_rng(3)
-    values = rng.normal(size=4)
+    values = np.random.default_rng(3).normal(size=4)
     judged = np.array([1.0, 0.0, 1.0, 2.0])
-    table = pd.DataFrame({"id": "q", "group": "g", "reward": judged, "true_score": values})
+    table = DataFrame({"id": "q", "group": "g", "reward": judged, "true_score": values})
     table["times"] = times = [1, 2, 1, 1]
     other = table.assign(id="r", reward=[1.0, 2.0, 3.0, NAN], group="h")
-    curve = preference.best_of_n(pd.concat([table, other]), n_resamples=0)
+    curve = preference.best_of_n(concat([table, other]), n_resamples=0)
     drawn = np.repeat(range(4), times)
     for n, best in curve["estimate"].items():
         means = []
         for choice in map(list, itertools.combinations(drawn, n)):
             means.append(values[choice][judged[choice] == judged[choice].max()].mean())
-        assert best == pytest.approx(np.mean(means))
+        assert best == approx(np.mean(means))
     assert curve[["n", "missing"]].to_numpy().tolist() == [[1, 1]] * 5
-    with pytest.raises(ValueError, match=r"a true score for every answer \(1 left out\)"):
+    with raises(ValueError, match=r"a true score for every answer \(1 left out\)"):
         preference.best_of_n(other)
