@@ -168,7 +168,13 @@ def battery_effects(table: DataFrame, **options: Any) -> Figure:
         raise ValueError("no case must move or stay and has an effect: there is nothing to draw")
     lines["case"] = lines["case"].str.replace(r": (agreement|change)$", "", regex=True)
     lines["panel"] = lines["unit"] + " (must " + lines["must"] + ")"
-    fig = forest(lines, rows="case", panel="panel", by="judge", **options)
+    fig = forest(
+        lines,
+        rows="case",
+        panel="panel",
+        by="judge",
+        **options,
+    )
     gone = f"{len(cases) - len(lines)} cases are left out: not tested, or no effect"
     fig.set_label(f"{fig.get_label()}. {gone}")
     return fig
@@ -184,7 +190,12 @@ def preference_bars(tables: Mapping, *, labels: Mapping = FOUR_WAY, **options: A
         labels: row of the tables -> its words in the legend, from left to right; the default is
             that of feedback preferences.
     """
-    whole = need(pd.concat(dict(enumerate(tables.values()))), *BOUNDS, "n", "missing")
+    whole = need(
+        pd.concat(dict(enumerate(tables.values()))),
+        *BOUNDS,
+        "n",
+        "missing",
+    )
     names = [name if isinstance(name, str) else " v ".join(name) for name in tables]
     first, *between, last = labels
     shares = 100 * whole["estimate"].unstack()[list(labels)]
@@ -238,14 +249,7 @@ def curves(
         lines: heights of dotted lines.
         log: whether both axes are logarithmic.
     """
-    table = need(
-        table,
-        x,
-        y,
-        low,
-        high,
-        names=[by],
-    )
+    table = need(table, x, y, low, high, names=[by])
     table = table.assign(low=table[low], high=table[high])
     parts = {"": table}
     if panel is not None:
@@ -253,25 +257,13 @@ def curves(
     across, up = labels or (x, y)
     kinds = looks(table[by].unique())
     with page(**options) as paper:
-        fig, panels = paper.panels(
-            parts,
-            0.7,
-            across=across,
-            up=up,
-            shared=False,
-        )
+        fig, panels = paper.panels(parts, 0.7, across=across, up=up, shared=False)
         for ax, part in panels:
             for level in lines:
                 ax.axhline(level, color=PALE, lw=0.5, ls=":", zorder=0)
             for name, look in kinds.items():
                 own = part[part[by] == name].sort_values(x)
-                ax.errorbar(
-                    own[x],
-                    own[y],
-                    yerr=reach(own, y),
-                    label=name,
-                    **look,
-                )
+                ax.errorbar(own[x], own[y], yerr=reach(own, y), label=name, **look)
             if log:
                 log_axis(ax, "x", part[x])
                 log_axis(ax, "y", table[y])
