@@ -61,8 +61,7 @@ def test_every_form_of_a_picture_in_every_column_is_the_same_row_and_one_group(
             assert one["group"] == same["group"] != other["group"]
             assert column == "images" or column not in one
         validate(mine, sees_images=True)
-        stored = canonical(mine)[0]["images"][0]
-        assert open_image(stored).getpixel((0, 0)) == RED
+        assert open_image(canonical(mine)[0]["images"][0]).getpixel((0, 0)) == RED
         several = rows_of([row(**{column: [FORMS[form](picture), str(picture)]})])[0]["images"]
         assert len(several) == 2 and open_image(several[0]).size == (4, 4)
 

@@ -78,8 +78,11 @@ def test_the_truth_is_gold_else_the_mean_of_people():
     assert series.fillna(0).to_dict() == {"a": 4, "b": 2.5, "c": 0}
     assert series.attrs == {"gold": 1, "mean of people": 1, "missing": 1}
     assert truth(mixed[:1]).name == "gold" and truth(canonical(people)).name == "mean of people"
-    run = DataFrame(mixed, index=[7, 8, 9])
-    assert truth(run).index.tolist() == [7, 8, 9]  # a run's scores and its truth stand row by row
+    assert truth(DataFrame(mixed, index=[7, 8, 9])).index.tolist() == [
+        7,
+        8,
+        9,
+    ]  # a run's scores and its truth stand row by row
     with raises(CollectionError, match="no row has a score in gold .*, rating"):
         truth([row("a", rating=4)])
 

@@ -143,27 +143,30 @@ def boxes(judges):
 
 
 POWER = {"x": "planted", "y": "rejected", "by": "design", "panel": "test", "lines": (0.05, 0.9)}
-FIGURES = {  # by name: of so many judges the function, what it draws and its options
-    "heatmap": lambda k: (plots.heatmap, pearson(k, 1 + k % 5)),
-    "ranks": lambda k: (plots.rank_heatmap, pearson(k, 5)),
-    "who beats whom": lambda k: (plots.who_beats_whom, comparisons(k)),
-    "forest": lambda k: (plots.forest, pearson(k, 1), {"ceiling": 0.86}),
-    "long lines": lambda k: (plots.forest, pearson(2, 1).assign(judge=[LONG, *NAMES[:2]])),
-    "multiples": lambda k: (plots.forest, pearson(k, 5), {"panel": "benchmark", "shared": True}),
-    "battery": lambda k: (plots.battery_effects, battery()),
-    "confusion": lambda k: (plots.confusion, run(k)),
-    "scatter": lambda k: (plots.agreement_scatter, run(k, means=True)),
-    "feedback": lambda k: (plots.preference_bars, answers(k)),
-    "length": lambda k: (plots.length_by_score, run(1)),
-    "length scatter": lambda k: (plots.length_scatter, run(k), {"probe": slopes(k)}),
-    "power": lambda k: (plots.curves, power(), POWER | {"log": k > 3}),
-    "training": lambda k: (plots.training_curve, training()),
-    "boxes": lambda k: (plots.qualitative, *boxes(min(k, 3)), {"column": "full"}),
-}
 
 
-def draw(name, judges, **options):
-    plot, drawn, *more = FIGURES[name](judges)
+def figures(k):
+    """Of so many judges, by name: the function, what it draws and its options."""
+    return {
+        "heatmap": (plots.heatmap, pearson(k, 1 + k % 5)),
+        "ranks": (plots.rank_heatmap, pearson(k, 5)),
+        "who beats whom": (plots.who_beats_whom, comparisons(max(k, 2))),
+        "forest": (plots.forest, pearson(k, 1), {"ceiling": 0.86}),
+        "long lines": (plots.forest, pearson(2, 1).assign(judge=[LONG, *NAMES[:2]])),
+        "multiples": (plots.forest, pearson(k, 5), {"panel": "benchmark", "shared": True}),
+        "battery": (plots.battery_effects, battery()),
+        "confusion": (plots.confusion, run(k)),
+        "scatter": (plots.agreement_scatter, run(k, means=True)),
+        "feedback": (plots.preference_bars, answers(k)),
+        "length": (plots.length_by_score, run(1)),
+        "length scatter": (plots.length_scatter, run(k), {"probe": slopes(k)}),
+        "power": (plots.curves, power(), POWER | {"log": k > 3}),
+        "training": (plots.training_curve, training()),
+        "boxes": (plots.qualitative, *boxes(min(k, 3)), {"column": "full"}),
+    }
+
+
+def draw(plot, drawn, *more, **options):
     for own in more:
         options |= own
     return plot(drawn, **options)
@@ -171,7 +174,7 @@ def draw(name, judges, **options):
 
 if __name__ == "__main__":
     folder, venue, column, judges = sys.argv[1:]
-    for name in FIGURES:
-        fig = draw(name, int(judges), venue=venue, column=column)
+    for name, figure in figures(int(judges)).items():
+        fig = draw(*figure, venue=venue, column=column)
         print(name, fig.get_label(), *crowded(fig)[:4], sep="\n")
         fig.savefig(f"{folder}/{name.replace(' ', '_')}.png")

@@ -39,8 +39,7 @@ FIGURES = "heatmap forest matrix ranks multiples confusion scatter calibration l
 
 @fixture(scope="module")
 def analysis(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("paper")
-    return vj.from_scores(wide(), JUDGES, PEOPLE, out=folder, **OPTIONS)
+    return vj.from_scores(wide(), JUDGES, PEOPLE, out=tmp_path_factory.mktemp("paper"), **OPTIONS)
 
 
 @mark.parametrize("venue", ["neurips", "acl", "cvpr"])

@@ -61,10 +61,8 @@ def test_a_random_order_is_that_of_its_seed(opened):
     [
         (lambda r: r.score(6), "from 1 to 5"),
         (lambda r: r.better("tie"), "left, right, both good, both bad"),
-        (lambda r: r.tag(["rude"], side="left"), "unknown"),
         (lambda r: r.tag(TAGS[:1], side="1"), "side '1' is unknown; use one of left, right"),
         (lambda r: r.filter(mood="good"), "filter .mood. is unknown"),
-        (lambda r: r.filter(disagreement="some"), "large, judge too high, judge too low, none"),
         (lambda r: r.goto("i9"), "'i9' is not in the list"),
     ],
 )
