@@ -20,6 +20,39 @@ SHARING_CHATS = "qwen2_vl qwen2_5_vl qwen3_vl internvl llava_next llava idefics3
 """Chat models whose prefixes were shared and compared with their own `generate`."""
 
 
+SPARE = 64  # columns
+
+
+class RoomyLayer(DynamicLayer):
+    """Keys and values (rows, heads, columns, width) with spare columns behind them.
+
+    transformers' own layer copies everything that is there for each token that is written.
+    """
+
+    def update(self, key_states: Any, value_states: Any, *args: Any, **options: Any) -> Any:
+        """Put in the states of new columns; returns those of all columns."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self.keys = key_states[:, :, :0]
+            self.values = value_states[:, :, :0]
+            self.rooms = [self.keys, self.values]
+        self.keys = self._written(0, self.keys, key_states)
+        self.values = self._written(1, self.values, value_states)
+        return self.keys, self.values
+
+    def _written(self, which: int, known: Any, new: Any) -> Any:
+        first = known.shape[2]
+        last = first + new.shape[2]
+        room = self.rooms[which]
+        if room.data_ptr() != known.data_ptr() or room.shape[2] < last:
+            n_rows, n_heads, _, width = new.shape
+            room = new.new_empty((n_rows, n_heads, last + SPARE, width))
+            room[:, :, :first] = known
+            self.rooms[which] = room
+        room[:, :, first:last] = new
+        return room[:, :, :last]
+
+
 @dataclass
 class Shared:
     """Keys and values of prefixes, a place each; columns outside of `mask` count for nothing.
@@ -44,6 +77,7 @@ def prefill(model: VisionLanguageModel, source: Any, prefixes: Sequence[Prefix])
         positions = mask.cumsum(-1) - 1
         inputs["position_ids"] = expanded(model, positions.clamp(min=0))
     cache: Any = DynamicCache(config=model.model.config.get_text_config())
+    cache.layers = [RoomyLayer() for _ in cache.layers]
     model.model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
     deltas = torch.zeros_like(mask[:, :1])
     if placed:

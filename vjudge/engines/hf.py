@@ -39,7 +39,6 @@ class HFEngine(Engine):
     """
 
     name = "hf"
-    auto = 64  # rows of a batch under "auto", until memory runs out
 
     def __init__(self, model: VisionLanguageModel, *, image_mode: str | None = None) -> None:
         images_of(model, image_mode)  # refuses an unknown mode now
@@ -54,6 +53,7 @@ class HFEngine(Engine):
         self.ends = ends_of(model)
         self.shares = shares(model)
         self.small = model.model.num_parameters() < SMALL
+        self.auto = 128 if self.small else 64  # rows of a batch, until memory runs out
         self.work: Work = Work()
 
     def answer(
