@@ -272,20 +272,28 @@ def _collect(
 
 
 def _read(given: Iterable, adapter: Adapter | None, folder: Path | None) -> Iterator:
-    """Canonical rows, their pictures' paths from the folder on, and what is wrong with each."""
+    """Canonical rows, their pictures' paths from the folder on, and what is wrong with each.
+
+    Pictures of one's own collection that stand outside of its folder are warned of.
+    """
     roots = _FOLDERS if adapter else ["."]
     read = adapter.read if adapter else canonical_row
+    outside: list = []
     for index, row in enumerate(given):
         cells, faults = read(row)
         if folder is not None and not faults:
-            faults = _set_beside(cells, folder, roots)
+            faults = _set_beside(cells, folder, roots, outside)
         yield cells | {"id": id_of(cells) or str(index)}, faults
+    if outside and adapter is None:
+        where = f"outside of the folder {str(folder)!r}, such as {outside[0]!r}"
+        what = f"{len(outside)} pictures stand {where}: see that they are the right ones"
+        warnings.warn(what, stacklevel=6)
 
 
-def _set_beside(cells: dict, folder: Path, roots: Sequence) -> list:
+def _set_beside(cells: dict, folder: Path, roots: Sequence, outside: list) -> list:
     """Have relative paths of pictures count from a folder, which they must not lead out of.
 
-    They may stand beside the folder, as in published sets.
+    They may stand beside the folder, as in published sets; those are added to `outside`.
     """
     home = folder.parent
     if home.name == "snapshots":  # of the hub's cache, whose files are links to its blobs
@@ -302,6 +310,9 @@ def _set_beside(cells: dict, folder: Path, roots: Sequence) -> list:
         if not target.is_relative_to(os.path.realpath(home)):
             what = f"{path!r} leads out of the folder {str(folder)!r} to {str(target)!r}"
             return [("images", what, "write its absolute path, or put it into that folder")]
+        beside = home == folder.parent and not target.is_relative_to(os.path.realpath(folder))
+        if beside and target.is_file():
+            outside.append(file)
         cells["images"][place] = {"bytes": None, "path": file}
     return []
 
