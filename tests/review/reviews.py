@@ -23,7 +23,7 @@ def rows():
         {
             "id": f"i{n}", "images": [Image.new("RGB", (8, 8), (40 * n, 0, 0))], "instruction": f"Question {n}?",
             "response": f"Answer {n}.", "reference_answer": None, "criteria": ("even", "odd")[n % 2],
-            "descriptions": ["one", "two", "three", "four", "five"], "gold": GOLD[n], "group": f"g{n}",
+            "descriptions": "one two three four five".split(), "gold": GOLD[n], "group": f"g{n}",
         }
         for n in range(N)
     ]  # fmt: skip

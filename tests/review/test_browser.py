@@ -73,7 +73,7 @@ def test_an_afternoon_with_notebook_05(tmp_path):
         better = events()[1]
         assert better["field"] == "better" and better["blind"]
         assert better["value"].startswith("tiny") and "tiny" in case.inner_text()
-        for key in ("d", "d", "b", "a"):
+        for key in "ddba":
             page.keyboard.press(key)
         wait("better feedback: left")
         assert notebook.cells == cells and len(events()) == 2
@@ -95,7 +95,7 @@ def test_an_afternoon_with_notebook_05(tmp_path):
         cell.click()
         opened = matrix.locator(".vj-reviewer")
         opened.get_by_text(f"item 1 of {count}, ").wait_for()
-        for key in ("d", "d"):
+        for key in "dd":
             page.keyboard.press(key)
         assert notebook.cells == cells  # the matrix is no place for shortcuts either
         opened.locator("button:text-is('5')").click()

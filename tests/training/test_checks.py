@@ -2,10 +2,11 @@
 
 import re
 
-import pytest
 from PIL import Image
+from pytest import mark, raises
 from training_cases import rows_with_feedback, train
 
+from samples import pair
 from vjudge.data import CollectionError
 from vjudge.training import checks
 
@@ -26,7 +27,7 @@ def test_everything_wrong_with_the_rows_is_said_at_once(random_judge, tmp_path):
     }
     for index, (cells, _) in wrong.items():
         rows[index] |= cells
-    with pytest.raises(CollectionError) as caught:
+    with raises(CollectionError) as caught:
         train(random_judge, tmp_path / "out", rows)
     found = {problem.index: str(problem) for problem in caught.value.problems}
     assert found.keys() == wrong.keys() and not (tmp_path / "out").exists()
@@ -40,15 +41,15 @@ def test_an_unbalanced_collection_is_refused_with_the_figure():
     few = [row for number, row in enumerate(rows) if row["gold"] != 2 or number < 5]
     pairs = []
     for number in range(8):  # questions differ far more in length than their two responses do
-        row = {"id": str(number), "instruction": str(number), "response_b": "c " * (5**number + 1)}
-        row |= {"response_a": "c " * 5**number, "preference": "abbb"[number % 4]}
-        pairs.append(row)
+        one, other = "c " * 5**number, "c " * (5**number + 1)
+        row = pair(str(number), one, other, instruction=str(number))
+        pairs.append(row | {"preference": "abbb"[number % 4]})
     for rows, allow, figure, message in (
         (longer, "length", {"auc": 1.0}, r"with probability 1\.00"),
         (few, "scores", {"ratio": 8.0}, r"8\.0 times as frequent as the rarest"),
         (pairs, "length", {"auc": 0.75}, r"with probability 0\.75"),
     ):
-        with pytest.raises(CollectionError, match=message):
+        with raises(CollectionError, match=message):
             checks.check_balance(rows)
         assert figure.items() <= checks.check_balance(rows, allow=[allow]).items()
 
@@ -60,25 +61,25 @@ def test_leakage_is_found_by_pixels_and_by_texts(tmp_path):
     rows[1]["images"][0].save(tmp_path / "same.png")
     test = [rows[0] | {"images": [Image.new("RGB", (8, 8), "blue")]}]
     test.append(rows[3] | {"images": [str(tmp_path / "same.png")], "response": "another"})
-    with pytest.raises(CollectionError) as caught:
+    with raises(CollectionError) as caught:
         checks.check_leakage(rows, test)
     assert [(p.index, p.field) for p in caught.value.problems] == [(0, "response"), (1, "images")]
     assert checks.check_leakage(rows, test, allow=["leakage"]) == 2
     assert checks.check_leakage(rows[2:3], test) == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@mark.parametrize(
+    "options, message",
     [
-        (dict(quantization="4bit"), "add lora=True"),
-        (dict(recipe="mine"), "recipe 'mine' is unknown"),
-        (dict(freeze=["head"]), r"freeze=\['head'\]: use tower, projector, decoder"),
-        (dict(freeze=["tower", "projector", "decoder"]), "nothing to train"),
+        ({"quantization": "4bit"}, "add lora=True"),
+        ({"recipe": "mine"}, "recipe 'mine' is unknown"),
+        ({"freeze": ["head"]}, r"freeze=\['head'\]: use tower, projector, decoder"),
+        ({"freeze": ["tower", "projector", "decoder"]}, "nothing to train"),
         (dict(freeze=["decoder"], lora=True), "leave one of them out"),
-        (dict(rows_at_once=3), "no multiple"),
-        (dict(typo=1), "argument 'typo': a recipe's fields are lr, batch_size"),
+        ({"rows_at_once": 3}, "no multiple"),
+        ({"typo": 1}, "argument 'typo': a recipe's fields are lr, batch_size"),
     ],
 )
 def test_unsound_options_are_refused(random_judge, tmp_path, options, message):
-    with pytest.raises((ValueError, TypeError), match=message):
+    with raises((ValueError, TypeError), match=message):
         train(random_judge, tmp_path / "out", **{"steps": 1, **options})

@@ -1,14 +1,13 @@
 """Rows to batches: exactly the answer carries loss, by each model's own processor and conversation."""
 
 import numpy as np
-import pytest
 import torch
 from PIL import Image
+from pytest import approx, mark, raises
 from training_cases import pairs_with_feedback, rows_with_feedback
 
 from chatmodels import CHATS, TEXTS
-from vjudge.engines.vision import images_of
-from vjudge.images import picture
+from originals import forward
 from vjudge.judge import load_judge
 from vjudge.prompts import TEMPLATES
 from vjudge.prompts.parse import parse
@@ -25,15 +24,10 @@ MODELS = dict.fromkeys(CHATS, "chat") | TEXTS
 MODELS |= {"random": "prometheus-vision", "onevision": "llava-critic-rubric"}
 
 
-@pytest.fixture(scope="module")
-def judge_of(base_of):
-    """A judge of each architecture, and its examples of some rows."""
-
-    def judge(kind, template, rows):
-        judge = load_judge(base_of(kind), template=template, device="cpu")
-        return judge, Examples(rows, judge.engine.model, judge.template)
-
-    return judge
+def judge_of(base, template, rows):
+    """A judge, and its examples of some rows."""
+    judge = load_judge(base, template=template, device="cpu")
+    return judge, Examples(rows, judge.engine.model, judge.template)
 
 
 def mixed_rows():
@@ -46,23 +40,12 @@ def mixed_rows():
     return rows
 
 
-@torch.no_grad()
-def logits_of(model, encoder, prompt, images):
-    """What the model computes for one prompt, as its engine asks it."""
-    source = images_of(model)
-    keys = source.keys([picture(image) for image in images])
-    prompt, places = source.place(prompt, keys)
-    source.features = {key: source.fetched(key) for key in keys}
-    ids = encoder.ids(prompt, image_tokens=places)
-    return model.model(**source.inputs([ids], [keys])).logits[0]
-
-
-@pytest.mark.parametrize("kind", MODELS)
-def test_exactly_the_answers_tokens_carry_loss(kind, judge_of):
+@mark.parametrize("kind", MODELS)
+def test_exactly_the_answers_tokens_carry_loss(kind, base_of):
     """Decoded they are feedback, verdict and the end; a padded batch has the loss of each row by
     itself, as the judge's engine computes it."""
     rows = mixed_rows()
-    judge, examples = judge_of(kind, MODELS[kind], rows)
+    judge, examples = judge_of(base_of(kind), MODELS[kind], rows)
     engine, network = judge.engine, judge.engine.model.model
     total, n_tokens = 0.0, 0
     for row in rows:
@@ -75,41 +58,39 @@ def test_exactly_the_answers_tokens_carry_loss(kind, judge_of):
         assert engine.model.tokenizer.decode(trained[:-1]) == answer
         assert row["feedback"] in target and target.rstrip(".").endswith(f"{row['gold']:.0f}")
         assert trained[-1] in engine.ends
-        logits = logits_of(engine.model, engine.encoder, prompt.append(answer), example.images)
+        _, logits = forward(engine, prompt.append(answer), example.images)
         logits = logits[-len(trained) :]
-        total += float(
-            torch.nn.functional.cross_entropy(logits, torch.tensor(trained), reduction="sum")
-        )
+        loss = torch.nn.functional.cross_entropy(logits, torch.tensor(trained), reduction="sum")
+        total += float(loss)
         n_tokens += len(trained)
     batch = examples.collate(range(len(rows)))
     labels = batch.pop("labels")
     assert ((labels != IGNORED) <= (batch["attention_mask"] == 1)).all()
     if kind == "random":
-        assert (len(batch["pictures"]), len(batch["shown"])) == (2, 4), "each is opened once"
+        assert (len(batch["pictures"]), len(batch["shown"])) == (2, 4)  # each is opened once
     hook = encode_pictures(engine.model)
     with torch.no_grad():
         loss = answer_loss(network(**batch), labels, n_tokens)
     hook.remove()
-    assert float(loss) == pytest.approx(total / n_tokens, rel=1e-4)
+    assert float(loss) == approx(total / n_tokens, rel=1e-4)
 
 
-@pytest.mark.parametrize("kind", CHATS)
-def test_a_chat_models_own_processor_and_template_make_the_example(kind, judge_of):
+@mark.parametrize("kind", CHATS)
+def test_a_chat_models_own_processor_and_template_make_the_example(kind, base_of):
     row = rows_with_feedback(1)[0]
-    judge, examples = judge_of(kind, "chat", [row])
+    judge, examples = judge_of(base_of(kind), "chat", [row])
     processor = judge.engine.model.processor
-    messages = prompt_and_target(row, TEMPLATES["chat"])[0].messages()
-    text = processor.apply_chat_template(messages, add_generation_prompt=True)
-    text += judge.template.conversation.reply + prompt_and_target(row, judge.template)[1]
+    prompt, target = prompt_and_target(row, TEMPLATES["chat"])
+    text = processor.apply_chat_template(prompt.messages(), add_generation_prompt=True)
+    text += judge.template.conversation.reply + target
     options = {"add_special_tokens": False, "return_tensors": "pt"}
     own = processor(text=text, images=[row["images"]], **options)
     batch = examples.collate([0])
     assert batch["input_ids"][0, :-1].tolist() == own.pop("input_ids")[0].tolist()
     assert int(batch["labels"][0, -1]) in judge.engine.ends
     for name in own.keys() & batch.keys():
-        values = batch[name]
-        if name in ("attention_mask", "mm_token_type_ids", "token_type_ids"):
-            values = values[:, :-1]
+        of_tokens = name in ("attention_mask", "mm_token_type_ids", "token_type_ids")
+        values = batch[name][:, :-1] if of_tokens else batch[name]
         torch.testing.assert_close(values, own[name], check_dtype=False)
     assert "pixel_values" in batch
 
@@ -137,7 +118,7 @@ SCORES = {  # wording, shape -> its answer of score 4
 }
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@mark.parametrize("name", PAIRS)
 def test_a_pairs_answer_is_the_wordings_own_and_is_read_back(name):
     template = TEMPLATES[name]
     row = pairs_with_feedback(1)[0] | {"feedback": "So."}
@@ -147,11 +128,11 @@ def test_a_pairs_answer_is_the_wordings_own_and_is_read_back(name):
             _, target = prompt_and_target(row, template, shape=shape)
             assert ("So." in target) is (shape == "feedback")
             assert parse(target, format=template.format).choice == row["preference"]
-    with pytest.raises(ValueError, match="preference: a target needs 'a' or 'b'"):
+    with raises(ValueError, match="preference: a target needs 'a' or 'b'"):
         prompt_and_target(row | {"preference": None}, template)
 
 
-@pytest.mark.parametrize(("name", "shape"), SCORES)
+@mark.parametrize("name, shape", SCORES)
 def test_a_scores_answer_is_the_wordings_own_and_is_read_back(name, shape):
     row = rows_with_feedback(1)[0] | {"gold": 4.0, "feedback": "So."}
     template = TEMPLATES[name]
@@ -167,18 +148,19 @@ def test_epochs_are_drawn_anew_and_alike():
     first, second = order[:37], order[37:]
     assert sorted(first) == list(range(37)) and len(set(second)) == 35 and first[:35] != second
     steps = np.array(lengths)[first[:36]].reshape(9, 4)
-    assert np.ptp(steps, axis=1).mean() < 2, "rows of like length stand together"
+    assert np.ptp(steps, axis=1).mean() < 2  # rows of like length stand together
 
 
-def test_published_texts_go_in_as_they_are(judge_of):
+def test_published_texts_go_in_as_they_are(base_of):
     """A row of LLaVA-Critic-113k is trained on its own prompt and answer, in ChatML."""
     row = {"id": "1", "images": [Image.new("RGB", (20, 30))]}
     row |= {"prompt": "Say <|im_end|> which.", "target": " A.\nScore: 7"}
-    judge, examples = judge_of("onevision", "llava-critic", [row])
+    judge, examples = judge_of(base_of("onevision"), "llava-critic", [row])
     tokenizer, example = judge.engine.model.tokenizer, examples.encode(row)
     start = example.labels.count(IGNORED)
     assert tokenizer.decode(example.ids[start:]) == " A.\nScore: 7<|im_end|>"
     asked = tokenizer.decode(example.ids[:start]).replace("<image>", "")
     assert asked.endswith("user\n\nSay <|im_end|> which.<|im_end|>\n<|im_start|>assistant\n")
-    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    assert example.ids.count(end) == 3, "the one in the text is spelled out"
+    assert (
+        example.ids.count(tokenizer.convert_tokens_to_ids("<|im_end|>")) == 3
+    )  # the one in the text is spelled out

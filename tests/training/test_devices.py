@@ -6,11 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 import transformers
 from packaging.version import Version
 from PIL import Image
+from pytest import approx, fixture, mark, raises, skip
 from training_cases import (
     SMALL,
     at_step,
@@ -26,7 +26,7 @@ from conftest import make_rows
 from samples import lines
 from vjudge.training import fine_tune, finetune
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*nothing was learned")
+pytestmark = mark.filterwarnings("ignore:.*nothing was learned")
 STEPS = SMALL | dict(steps=4, checkpoint_every=2, allow=["length", "scores"])
 GRADED = STEPS | dict(evaluate_every=2)
 
@@ -45,11 +45,11 @@ def two_processes(judge, folder):
     """What each of two processes does."""
     rows, held = (vj.load_collection(folder / f"{name}.jsonl") for name in ("rows", "held"))
     fine_tune(judge, rows, out=folder / "whole", validation=held, **GRADED)
-    with at_step(3, die), pytest.raises(KeyboardInterrupt):
+    with at_step(3, die), raises(KeyboardInterrupt):
         fine_tune(judge, rows, out=folder / "cut", validation=held, **GRADED)
     fine_tune(judge, rows, out=folder / "cut", validation=held, **GRADED)
     spread_on_cpu()
-    with pytest.raises(Trained):
+    with raises(Trained):
         fine_tune(judge, rows, out=folder / "fsdp", **STEPS)
 
 
@@ -63,12 +63,12 @@ def spread_on_cpu():
     from accelerate.utils import DistributedType
     from transformers.trainer_utils import SaveStrategy
 
-    settings = {"VERSION": "1", "SHARDING_STRATEGY": "FULL_SHARD", "USE_ORIG_PARAMS": "true"}
-    settings |= {"STATE_DICT_TYPE": "FULL_STATE_DICT", "SYNC_MODULE_STATES": "false"}
-    settings |= {"AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP", "CPU_RAM_EFFICIENT_LOADING": "false"}
-    settings |= {"TRANSFORMER_CLS_TO_WRAP": "LlamaDecoderLayer"}
-    os.environ |= {f"FSDP_{name}": value for name, value in settings.items()}
-    os.environ |= {"ACCELERATE_USE_CPU": "true", "ACCELERATE_USE_FSDP": "true"}
+    settings = """FSDP_VERSION=1 FSDP_SHARDING_STRATEGY=FULL_SHARD FSDP_USE_ORIG_PARAMS=true
+        FSDP_STATE_DICT_TYPE=FULL_STATE_DICT FSDP_SYNC_MODULE_STATES=false
+        FSDP_AUTO_WRAP_POLICY=TRANSFORMER_BASED_WRAP FSDP_CPU_RAM_EFFICIENT_LOADING=false
+        FSDP_TRANSFORMER_CLS_TO_WRAP=LlamaDecoderLayer
+        ACCELERATE_USE_CPU=true ACCELERATE_USE_FSDP=true"""
+    os.environ |= dict(setting.split("=") for setting in settings.split())
     whole = finetune._arguments
 
     def on_cpu(*args, **options):
@@ -89,24 +89,20 @@ def spread_on_cpu():
     Accelerator.get_state_dict = gather
 
 
-@pytest.fixture(scope="module")
+@fixture(scope="module")
 def two(random_judge, tmp_path_factory):
     """What two processes made that accelerate's launcher started with the configuration given for DDP."""
     if Version(transformers.__version__) < Version("5.20"):
-        pytest.skip(
-            "older trainers resume on one CPU process alone: torch does not know their cpu:0"
-        )
+        skip("older trainers resume on one CPU process alone: torch does not know their cpu:0")
     folder = tmp_path_factory.mktemp("two")
     write_rows(folder, "rows", 10)
     write_rows(folder, "held", 3)
     config = str(Path(vj.__file__).parent / "training/launch/ddp.yaml")
-    launcher = ["accelerate.commands.launch", "--config_file", config, "--num_processes", "2"]
-    launcher += ["--mixed_precision", "no", "--main_process_port", "0"]
-    paths = [str(Path(vj.__file__).parents[1]), str(Path(__file__).parents[1])]
-    paths.append(os.environ.get("PYTHONPATH", ""))
+    launcher = f"accelerate.commands.launch --config_file {config} --num_processes 2"
+    launcher += " --mixed_precision no --main_process_port 0"
     done = subprocess.run(
-        [sys.executable, "-m", *launcher, __file__, str(random_judge), str(folder)],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)},
+        [sys.executable, "-m", *launcher.split(), __file__, str(random_judge), str(folder)],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         timeout=600,
@@ -135,7 +131,7 @@ def test_two_processes_are_one_training(two, random_judge, tmp_path):
     rows, held = (vj.load_collection(two / f"{name}.jsonl") for name in ("rows", "held"))
     fine_tune(random_judge, rows, out=tmp_path / "one", validation=held, **GRADED)
     for folder in ("whole", "fsdp"):
-        assert losses_of(two / folder) == pytest.approx(losses_of(tmp_path / "one"), rel=1e-5)
+        assert losses_of(two / folder) == approx(losses_of(tmp_path / "one"), rel=1e-5)
     before, one, other = map(
         weights_of, (random_judge, tmp_path / "one/judge", two / "whole/judge")
     )
@@ -152,7 +148,7 @@ def test_what_spread_weights_cannot_do_is_refused_with_another_way(
 ):
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     for options in ({"validation": make_rows(5)}, {"lora": True}):
-        with pytest.raises(ValueError, match="train adapters under DDP"):
+        with raises(ValueError, match="train adapters under DDP"):
             fine_tune(random_judge, make_rows(5), out=tmp_path / "out", **options, **STEPS)
 
 

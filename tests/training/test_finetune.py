@@ -4,11 +4,11 @@ import json
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
-import pytest
 import torch
 import transformers
+from pandas import DataFrame
 from PIL import Image
+from pytest import mark, raises, warns
 from safetensors.torch import load_file
 from training_cases import (
     QUIET,
@@ -39,7 +39,7 @@ WAYS += [("qwen3_vl", {"lora": {"r": 4, "merge": False}})]
 WAYS += [("gemma3", {"precision": "bfloat16", "freeze": []})]
 
 
-@pytest.mark.parametrize(("kind", "way"), WAYS, ids=str)
+@mark.parametrize("kind, way", WAYS)
 def test_every_architecture_trains_loads_and_grades(kind, way, base_of, tmp_path):
     wording = TEXTS.get(kind, "chat")
     folder = train(base_of(kind), tmp_path / "out", steps=2, template=wording, lr=1e-2, **way)
@@ -49,8 +49,7 @@ def test_every_architecture_trains_loads_and_grades(kind, way, base_of, tmp_path
     run = judge.grade(rows_with_feedback(1), mode="score", progress=False)
     assert run["failure"].isna().all()
     before = load_judge(base_of(kind), device="cpu", template=wording)
-    logits = [logits_of(one, "Is it?") for one in (judge, before)]
-    assert not torch.allclose(*logits, atol=1e-3)
+    assert not torch.allclose(logits_of(judge, "Is it?"), logits_of(before, "Is it?"), atol=1e-3)
 
 
 def test_one_batch_is_learned_by_heart(random_judge, tmp_path):
@@ -59,17 +58,16 @@ def test_one_batch_is_learned_by_heart(random_judge, tmp_path):
         row |= {"images": [Image.new("RGB", (16, 16), name)], "response": f"it is {name} {name}"}
     options = dict(steps=50, batch_size=3, lr=5e-3, log_every=10, checkpoint_every=50)
     folder = train(random_judge, tmp_path, rows, template="prometheus-vision", **options)
-    losses = losses_of(tmp_path)
-    assert losses[0] > 1 and losses[-1] < 0.05
+    first, *_, last = losses_of(tmp_path)
+    assert first > 1 and last < 0.05
     run = load_judge(folder, device="cpu").grade(rows, max_new_tokens=60, progress=False)
     assert run["score"].tolist() == [row["gold"] for row in rows]
     assert run["feedback"].str.startswith("It is answer").all()
-    result = result_of(tmp_path)
-    assert (result["loss_last"], result["lesson"]) == (losses[-1], None)
+    assert {"loss_last": last, "lesson": None}.items() <= result_of(tmp_path).items()
 
 
-@pytest.mark.parametrize(
-    ("kind", "wording"),
+@mark.parametrize(
+    "kind, wording",
     [("qwen2_vl", "r1-reward"), ("onevision", "llava-critic-pair"), ("llava", "chat-relative")],
 )
 def test_pair_wordings_train_from_preferences_and_are_loaded(kind, wording, base_of, tmp_path):
@@ -86,7 +84,7 @@ def test_a_wording_of_ones_own_is_stored_and_a_training_that_teaches_nothing_say
     base_of, tmp_path
 ):
     own = replace(TEMPLATES["chat"], name="mine", body="Mine.\n" + TEMPLATES["chat"].body)
-    with pytest.warns(UserWarning, match="nothing was learned that shows: the loss was"):
+    with warns(UserWarning, match="nothing was learned that shows: the loss was"):
         folder = train(base_of("qwen2_vl"), tmp_path, template=own, steps=1, lr=0.0)
     assert "nothing was learned that shows" in (folder / "README.md").read_text()
     judge = load_judge(folder, device="cpu")
@@ -104,29 +102,25 @@ def test_a_killed_training_resumes_to_the_same_weights_and_log(random_judge, tmp
     expected = weights_of(train(random_judge, whole, on_log=seen.append, **options))
     assert [entry["step"] for entry in seen] == [entry["step"] for entry in entries_of(whole)]
     step = int(np.random.default_rng().integers(1, 5))
-    with pytest.raises(KeyboardInterrupt), at_step(step, die):
+    with raises(KeyboardInterrupt), at_step(step, die):
         train(random_judge, cut, **options)
     resumed = train(random_judge, cut, **options)
     torch.testing.assert_close(weights_of(resumed), expected, rtol=0, atol=0, msg=str(step))
     assert json.dumps(entries_of(cut)) == json.dumps(entries_of(whole)), step
     assert result_of(cut) == result_of(whole)
-    with pytest.raises(ValueError, match=r"another training \(other recipe\)"):
+    with raises(ValueError, match=r"another training \(other recipe\)"):
         train(random_judge, cut, lr=1e-4, **options)
-    assert train(random_judge, cut, log_every=5, **options) == resumed, "done, however it is logged"
+    assert train(random_judge, cut, log_every=5, **options) == resumed  # done, however it is logged
 
 
-@pytest.mark.parametrize(
-    ("kind", "freeze"),
-    [
-        ("random", ["tower", "decoder"]),
-        ("qwen3_vl", ["tower", "decoder"]),
-        ("idefics3", []),
-    ],
+@mark.parametrize(
+    "kind, freeze",
+    [("random", ["tower", "decoder"]), ("qwen3_vl", ["tower", "decoder"]), ("idefics3", [])],
 )
 def test_frozen_parts_stay_as_they_are(kind, freeze, base_of, tmp_path):
     folder = train(base_of(kind), tmp_path, freeze=freeze, steps=2, lr=1e-2)
     before, after = weights_of(base_of(kind)), weights_of(folder)
-    changed = {part_of(name) for name in before if not torch.equal(before[name], after[name])}
+    changed = {part_of(name) for name in before if not before[name].equal(after[name])}
     assert changed == {"tower", "projector", "decoder"} - set(freeze)
 
 
@@ -135,7 +129,7 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(rando
         next(weight for weight in trainer.model.parameters() if weight.requires_grad).data *= np.nan
 
     options = dict(steps=3, checkpoint_every=1)
-    with pytest.raises(FloatingPointError, match="the loss is nan"), at_step(2, spoil):
+    with raises(FloatingPointError, match="the loss is nan"), at_step(2, spoil):
         train(random_judge, tmp_path, **options)
     train(random_judge, tmp_path, **options)
     assert len(losses_of(tmp_path)) == 3 and np.isfinite(losses_of(tmp_path)).all()
@@ -143,32 +137,28 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(rando
 
 def test_the_best_weights_are_kept(random_judge, tmp_path, monkeypatch):
     worth = iter([0.1, 0.9, 0.3, 0.2])
-    row = pd.DataFrame({"low": 0.0, "high": 1.0}, index=["pearson"])
+    row = DataFrame({"low": 0.0, "high": 1.0}, index=["pearson"])
     monkeypatch.setattr(trainer, "correlate", lambda *_, **__: row.assign(estimate=next(worth)))
     options = dict(rows=10, steps=3, evaluate_every=1, checkpoint_every=1, shape="score")
     options |= dict(validation=rows_with_feedback(2), allow=["leakage"])
     stored = weights_of(train(random_judge, tmp_path, **options))
+    (own,) = (weight for name, weight in stored.items() if name.endswith("lm_head.weight"))
     for step, best in (("best", True), ("checkpoints/checkpoint-3/model", False)):
         weight = load_file(tmp_path / f"{step}.safetensors")["lm_head.weight"]
-        own = stored.get("lm_head.weight", stored.get("language_model.lm_head.weight"))
-        assert torch.equal(weight, own) is best
+        assert weight.equal(own) is best
 
 
-@pytest.mark.parametrize("quantization", [None, "4bit"], ids=["LoRA", "QLoRA"])
-def test_critic_rows_train_wherever_prompt_and_target_are_there(quantization, base_of, tmp_path):
+def test_critic_rows_train_wherever_prompt_and_target_are_there(base_of, tmp_path):
     """Instruction and response can't be read out of each, and training needs neither."""
-    if quantization:
-        pytest.importorskip("bitsandbytes")
-    questions = ("Judge the second caption: <one> a dog <two> a cat", "How?")
-    rows = [turns(question, "It is off. Three of ten.") for question in questions]
+    rows = [turns(question, "Three of ten.") for question in ("Judge <one> or <two>", "How?")]
     options = dict(recipe="llava-critic", lr=1e-2, batch_size=2, steps=3, warmup=1)
-    options |= dict(template="llava-critic", lora={"r": 4}, quantization=quantization)
+    options |= dict(template="llava-critic", **LORA)
     options |= dict(freeze=["tower"], allow=["length", "scores"])
     train(base_of("onevision"), tmp_path / "out", canonical(rows), **options)
     losses = losses_of(tmp_path / "out")
     assert len(losses) == 3 and losses[-1] < losses[0]
     rows[1]["conversations"][1]["value"] = " "
-    with pytest.raises(CollectionError) as caught:
+    with raises(CollectionError) as caught:
         train(base_of("onevision"), tmp_path / "no", canonical(rows), **options)
     assert {problem.index for problem in caught.value.problems} == {1}
 
