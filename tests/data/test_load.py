@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import datasets
 import huggingface_hub
 from pandas import DataFrame
-from pytest import fixture, mark, raises, warns, warns
+from pytest import fixture, mark, raises, warns
 
 import samples
 from samples import LEVELS, lines, orig, parquet, picture, plain, png, turns
