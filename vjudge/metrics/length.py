@@ -11,7 +11,14 @@ import pandas as pd
 from scipy import stats
 
 from vjudge import data
-from vjudge.metrics.resampling import Floats, Weights, by_code, distinct, net_concordance
+from vjudge.metrics.resampling import (
+    Floats,
+    Weights,
+    by_code,
+    codes,
+    distinct,
+    net_concordance,
+)
 from vjudge.metrics.tables import INTERVAL, check_columns, design_of, tabulate
 from vjudge.records import is_missing
 
@@ -33,7 +40,12 @@ def lengths(texts: Any) -> pd.Series:
     [2.0, nan, 3.0]
     """
     check_columns(texts=texts)
-    counts = [math.nan if is_missing(text) else data.n_words(text) for text in texts]
+    counts = []
+    for text in texts:
+        count = math.nan
+        if not is_missing(text):
+            count = data.n_words(text)
+        counts.append(count)
     index = texts.index if isinstance(texts, pd.Series) else None
     series = pd.Series(counts, index=index, name="length", dtype=float)
     series.attrs["unit"] = "words"
@@ -76,13 +88,15 @@ def length_test(
     for number, places in enumerate(data.cases(items)["rows"]):
         table.loc[places, "case"] = number
     used = table.dropna(subset=["gold", "words"])
+    every = np.ones(len(used), dtype=bool)
     rows = {}
     for unit in ("words", "characters"):
         cells, cell = distinct(used[["gold", unit]].to_numpy(dtype=float))
+        score, length = cells.T
         row = tabulate(
-            partial(_auc, cells[:, 0], cells[:, 1]),
+            partial(_auc, score, length),
             ["auc"],
-            design_of(cell, used["group"], np.ones(len(used), dtype=bool)),
+            design_of(cell, used["group"], every),
             method="fisher",
             why="no two scores",
             n_resamples=n_resamples,
@@ -94,19 +108,20 @@ def length_test(
         bounds = (row.iloc[0][INTERVAL] + 1) / 2
         rows[unit] = [*bounds, *within_blocks(blocks)]
     columns = ["auc", "low", "high", "within", "p"]
-    tests = pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("unit")
-    return tests.assign(n=len(used), missing=len(table) - len(used))
+    tests = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    missing = len(table) - len(used)
+    return tests.rename_axis("unit").assign(n=len(used), missing=missing)
 
 
 def _auc(score: Floats, length: Floats, weights: Weights) -> Floats:
     """Twice the AUC less 1: concordant less discordant pairs over those that differ in score."""
-    score_code = pd.factorize(score, sort=True)[0]
-    length_code = pd.factorize(length, sort=True)[0]
+    score_code = codes(score)
     w = np.asarray(weights, dtype=float)
+    n = w.sum(axis=0)
     per_score = by_code(score_code) @ w
     equal = (per_score**2).sum(axis=0)
-    pairs = (w.sum(axis=0) ** 2 - equal) / 2
-    net = net_concordance(score_code, length_code, w)
+    pairs = (n**2 - equal) / 2
+    net = net_concordance(score_code, codes(length), w)
     return (net / pairs)[None]
 
 
@@ -126,7 +141,9 @@ def within_blocks(blocks: list[Floats]) -> tuple[float, float]:
     net = pairs = variance = 0.0
     for block in blocks:
         n = len(block)
-        ahead, longer = (np.sign(column[:, None] - column) for column in block.T)
+        score, length = block.T
+        ahead = np.sign(score[:, None] - score)
+        longer = np.sign(length[:, None] - length)
         net += (ahead * longer).sum()
         pairs += np.count_nonzero(ahead)
         # The variance of the sum over orders of the items
@@ -134,12 +151,16 @@ def within_blocks(blocks: list[Floats]) -> tuple[float, float]:
         spread = 4 / max(n - 2, 1)
         for signs in (ahead, longer):
             square = (signs**2).sum()
+            row = signs.sum(axis=0)
             squares *= square
-            spread *= (signs.sum(axis=0) ** 2).sum() - square
-        variance += (squares + spread) / max(n * (n - 1), 1)
+            spread *= (row**2).sum() - square
+        orders = max(n * (n - 1), 1)
+        variance += (squares + spread) / orders
     if not pairs:
         return math.nan, math.nan
     p = 1.0
     if variance:
-        p = 2 * stats.norm.sf(abs(net) / math.sqrt(variance))
-    return float(net / pairs + 1) / 2, float(p)
+        z = abs(net) / math.sqrt(variance)
+        p = 2 * stats.norm.sf(z)
+    share = (net / pairs + 1) / 2
+    return float(share), float(p)

@@ -38,24 +38,29 @@ def summing(
 ) -> sparse.csr_array:
     """How often each (row, column) occurs: a matrix that sums weights of the columns by row."""
     ones = np.ones(len(rows))
-    return sparse.csr_array((ones, (rows, columns)), shape=shape)
+    entries = (ones, (rows, columns))
+    return sparse.csr_array(entries, shape=shape)
 
 
 def by_code(code: Integers, n: int | None = None) -> sparse.csr_array:
     """A matrix that sums weights by code, 0 to n - 1, the highest code by default."""
     if n is None:
         n = int(code.max(initial=-1)) + 1
-    return summing(code, np.arange(len(code)), (n, len(code)))
+    columns = np.arange(len(code))
+    shape = (n, len(code))
+    return summing(code, columns, shape)
 
 
 def student(confidence: float, freedom: Any = np.inf) -> Any:
     """Student's two-sided quantile; of infinite freedom the normal one."""
-    return stats.t.ppf((1 + confidence) / 2, freedom)
+    share = (1 + confidence) / 2
+    return stats.t.ppf(share, freedom)
 
 
 def on_fisher_scale(estimate: Floats, reach: Floats) -> Floats:
     """Estimates with bounds so far from them on Fisher's z scale, shape (n, 3)."""
-    z = np.arctanh(np.clip(estimate, -PERFECT, PERFECT))
+    finite = np.clip(estimate, -PERFECT, PERFECT)
+    z = np.arctanh(finite)
     low = np.tanh(z - reach)
     high = np.tanh(z + reach)
     return np.column_stack([estimate, low, high])
@@ -65,11 +70,17 @@ def distinct(rows: Floats) -> tuple[Floats, Integers]:
     """The distinct rows, shape (k, m), in ascending order (NaN first), and the one of each row."""
     cell = np.zeros(len(rows), dtype=np.int64)
     for column in rows.T:
-        code = pd.factorize(column, sort=True)[0] + 1  # 0 is NaN
-        key = cell * (code.max(initial=0) + 1) + code
-        cell = pd.factorize(key, sort=True)[0]
+        code = codes(column) + 1  # 0 is NaN
+        n_codes = code.max(initial=0) + 1
+        cell = codes(cell * n_codes + code)
     first = np.unique(cell, return_index=True)[1]
-    return rows[first], cell.astype(np.int64)
+    return rows[first], cell
+
+
+def codes(column: Any) -> Integers:
+    """The place of each value among the distinct ones, in ascending order; -1 of NaN."""
+    code, _ = pd.factorize(column, sort=True)
+    return np.asarray(code, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -107,17 +118,20 @@ def replicates(
     rng = np.random.default_rng(seed)
     counts = design.counts
     units = design.n_units
+    shares = counts / units
     if design.groups is not None:
+        shares = np.full(units, 1 / units)
         members = summing(design.cell, design.groups, (len(counts), units))
-    block = max(BLOCK_BYTES // (8 * max(len(counts), units)), LEAST_BLOCK)
+    row_bytes = 8 * max(len(counts), units)
+    block = max(BLOCK_BYTES // row_bytes, LEAST_BLOCK)
     parts = []
     for start in range(0, n_resamples, block):
         size = min(block, n_resamples - start)
+        drawn = rng.multinomial(units, shares, size=size).T
         if design.groups is None:
-            weights = rng.multinomial(units, counts / units, size=size).T
+            weights = drawn
         else:
-            times = rng.multinomial(units, np.full(units, 1 / units), size=size)
-            weights = members @ times.T
+            weights = members @ drawn
         parts.append(values(statistic, weights))
     return np.concatenate(parts, axis=-1)
 
@@ -150,17 +164,23 @@ def interval(
     drawn = replicates[~np.isnan(replicates)]
     if 2 * len(drawn) < len(replicates) or not np.isfinite(estimate):
         return np.nan, np.nan
-    reach = student(confidence, n_units - 1) * np.sqrt(n_units / (n_units - 1) / inflation)
+    freedom = n_units - 1
+    factor = n_units / freedom / inflation
+    reach = student(confidence, freedom) * np.sqrt(factor)
     if method == "t":
         half = float(reach * drawn.std())
         return estimate - half, estimate + half
-    imperfect = np.abs(drawn[np.abs(drawn) < PERFECT])
-    if abs(estimate) >= PERFECT or not len(imperfect):
+    size = abs(estimate)
+    sizes = np.abs(drawn)
+    imperfect = sizes[sizes < PERFECT]
+    if size >= PERFECT or not len(imperfect):
         return float(drawn.min()), float(drawn.max())
     # A perfect replicate counts as half as far from 1 as the nearest other one.
-    most = (1 + max(imperfect.max(), abs(estimate))) / 2
-    spread = np.arctanh(np.clip(drawn, -most, most)).std()
-    _, low, high = on_fisher_scale(np.array([estimate]), reach * spread)[0]
+    nearest = max(imperfect.max(), size)
+    most = (1 + nearest) / 2
+    z = np.arctanh(np.clip(drawn, -most, most))
+    bounds = on_fisher_scale(np.array([estimate]), reach * z.std())
+    _, low, high = bounds[0]
     return float(low), float(high)
 
 
@@ -182,24 +202,29 @@ def correlations(
     chapter 3, for ties.
     """
     w = np.ascontiguousarray(weights, dtype=float)
-    x_code = pd.factorize(x, sort=True)[0]
-    y_code = pd.factorize(y, sort=True)[0]
     n = w.sum(axis=0)
+    x_code = codes(x)
+    y_code = codes(y)
     x_margin = by_code(x_code) @ w  # the weight of each level
     y_margin = by_code(y_code) @ w
-    # Twice the number of pairs of observations that differ in a variable.
-    x_untied = n**2 - np.einsum("kr,kr->r", x_margin, x_margin)
-    y_untied = n**2 - np.einsum("kr,kr->r", y_margin, y_margin)
-    result = np.empty((len(statistics), len(n)))
-    for place, name in enumerate(statistics):
+    # Twice the number of pairs of observations that are alike and that differ in a variable.
+    x_tied = np.einsum("kr,kr->r", x_margin, x_margin)
+    y_tied = np.einsum("kr,kr->r", y_margin, y_margin)
+    pairs = n**2
+    x_untied = pairs - x_tied
+    y_untied = pairs - y_tied
+    rows = []
+    for name in statistics:
         if name == "pearson":
-            result[place] = _pearson(x, y, w)
+            row = _pearson(x, y, w)
         elif name == "spearman":
-            result[place] = _spearman(x_code, y_code, x_margin, y_margin, w)
+            row = _spearman(x_code, y_code, x_margin, y_margin, w)
         else:
             net = net_concordance(x_code, y_code, w)
-            result[place] = 2 * net / np.sqrt(x_untied) / np.sqrt(y_untied)
-    constant = np.minimum(x_untied, y_untied) <= 1e-12 * n**2
+            row = 2 * net / np.sqrt(x_untied) / np.sqrt(y_untied)
+        rows.append(row)
+    result = np.array(rows)
+    constant = np.minimum(x_untied, y_untied) <= 1e-12 * pairs
     result[:, constant | (n < 3)] = np.nan
     return np.clip(result, -1, 1)  # only rounding goes beyond 1
 
@@ -210,10 +235,12 @@ def _pearson(x: Floats, y: Floats, w: Floats) -> Floats:
     a = x - x @ share
     b = y - y @ share
     terms = np.stack([a, b, a * a, b * b, a * b])
-    mean_a, mean_b, square_a, square_b, product = terms @ w / w.sum(axis=0)
+    moments = terms @ w / w.sum(axis=0)
+    mean_a, mean_b, square_a, square_b, product = moments
     variance_a = square_a - mean_a**2
     variance_b = square_b - mean_b**2
-    return (product - mean_a * mean_b) / np.sqrt(variance_a) / np.sqrt(variance_b)
+    covariance = product - mean_a * mean_b
+    return covariance / np.sqrt(variance_a) / np.sqrt(variance_b)
 
 
 def _spearman(
@@ -227,9 +254,13 @@ def _spearman(
     n3 = w.sum(axis=0) ** 3
     x_rank = 2 * np.cumsum(x_margin, axis=0) - x_margin  # twice the midrank: a whole number
     y_rank = 2 * np.cumsum(y_margin, axis=0) - y_margin
-    shared = np.einsum("kr,kr,kr->r", w, x_rank[x_code], y_rank[y_code])
-    x_spread = n3 - np.einsum("kr,kr,kr->r", x_margin, x_margin, x_margin)
-    y_spread = n3 - np.einsum("kr,kr,kr->r", y_margin, y_margin, y_margin)
+    x_own = x_rank[x_code]
+    y_own = y_rank[y_code]
+    shared = np.einsum("kr,kr,kr->r", w, x_own, y_own)
+    x_cubes = np.einsum("kr,kr,kr->r", x_margin, x_margin, x_margin)
+    y_cubes = np.einsum("kr,kr,kr->r", y_margin, y_margin, y_margin)
+    x_spread = n3 - x_cubes
+    y_spread = n3 - y_cubes
     return 3 * (shared - n3) / np.sqrt(x_spread) / np.sqrt(y_spread)
 
 
@@ -244,22 +275,30 @@ def net_concordance(
     agree in the bits before it, those with a 1 lie above those with a 0. Cumulative sums of the
     lower rows' weights by y then say how much of it is concordant. Ties in x differ in no bit.
     """
-    if x_code.max(initial=0) > y_code.max(initial=0):
+    x_last = int(x_code.max(initial=0))
+    y_last = int(y_code.max(initial=0))
+    if x_last > y_last:  # the fewer bits, the less work
         x_code, y_code = y_code, x_code
-    y_levels = y_code.max(initial=0) + 1
+        x_last, y_last = y_last, x_last
+    y_levels = y_last + 1
     total = np.zeros(w.shape[1])
-    for bit in range(int(x_code.max(initial=0)).bit_length()):
-        before = x_code >> (bit + 1)
+    for bit in range(x_last.bit_length()):
+        bits = x_code >> bit
+        before = bits >> 1
         key = before * y_levels + y_code
         order = np.argsort(key, kind="stable")
-        is_high = (x_code[order] >> bit) & 1 == 1
+        is_high = bits[order] & 1 == 1
         low = order[~is_high]
         high = order[is_high]
         below = np.zeros((len(low) + 1, w.shape[1]))
         np.cumsum(w[low], axis=0, out=below[1:])
-        net = below[np.searchsorted(key[low], key[high])]  # up to lower y
-        net -= below[np.searchsorted(before[low], before[high])]
-        net += below[np.searchsorted(key[low], key[high], side="right")]  # less those of higher y
-        net -= below[np.searchsorted(before[low], before[high], side="right")]
+        # 1) of the rows alike in the bits before it, those of lower y
+        first = np.searchsorted(before[low], before[high])
+        last = np.searchsorted(key[low], key[high])
+        net = below[last] - below[first]
+        # 2) less those of higher y
+        first = np.searchsorted(key[low], key[high], side="right")
+        last = np.searchsorted(before[low], before[high], side="right")
+        net -= below[last] - below[first]
         total += np.einsum("kr,kr->r", net, w[high])
     return total

@@ -15,11 +15,10 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from vjudge.metrics.resampling import Floats
+from vjudge.metrics.resampling import Floats, by_code
 from vjudge.metrics.tables import check_columns, group_codes, holm, scores, warn
 from vjudge.records import NAN, is_missing
 
-STEP = 1.0  # score points: the size of a change where no observed change says it
 LEVEL = 0.05
 TAIL = 1 - LEVEL / 2
 NO_CHANGE = 1e-12
@@ -69,16 +68,19 @@ def coefficient(
     """
     y = np.asarray(y, dtype=float)
     x = np.asarray(design, dtype=float)
-    code = group_codes(groups, np.full(len(y), True))
-    n_groups = int(code.max(initial=-1)) + 1
-    undefined = Effect(n=len(y), groups=n_groups)
+    n = len(y)
+    code = group_codes(groups, np.full(n, True))
+    n_groups = len(np.unique(code))
+    undefined = Effect(n=n, groups=n_groups)
     if n_groups < 2:
-        warn(f"undefined: {len(y)} rows, and not two groups of them")
+        warn(f"undefined: {n} rows, and not two groups of them")
         return undefined
+    first = x[:, 0]
     rest = x[:, 1:]
-    fit = np.linalg.lstsq(rest, x[:, 0], rcond=None)[0]
-    alone = x[:, 0] - rest @ fit
-    if np.abs(alone).max() < 1e-9:
+    fit = np.linalg.lstsq(rest, first, rcond=None)[0]
+    alone = first - rest @ fit
+    variation = np.abs(alone)
+    if variation.max() < 1e-9:
         warn("undefined: what is measured does not vary once the rest is held equal")
         return undefined
 
@@ -86,44 +88,60 @@ def coefficient(
     squares = x[:, :, None] * x[:, None, :]
     if error is not None:
         squares[:, -1, -1] -= error
-    square = np.zeros((n_groups, *squares.shape[1:]))
-    np.add.at(square, code, squares)
-    cross = np.zeros((n_groups, x.shape[1]))
-    np.add.at(cross, code, x * y[:, None])
+    products = x * y[:, None]
+    sums = by_code(code)  # a matrix that sums rows by group
+    square = sums @ squares.reshape(n, -1)
+    square = square.reshape(n_groups, *squares.shape[1:])
+    cross = sums @ products
     whole = square.sum(axis=0)
     total = cross.sum(axis=0)
     if error is not None and np.linalg.eigvalsh(whole)[0] <= 0:
         warn("undefined: what is held equal is nothing but noise")
         return undefined
 
-    # 2) the coefficient, with all groups and without each; a column that is then empty drops out
-    inverse = np.linalg.pinv(whole, rcond=1e-9, hermitian=True)
-    effect = float(inverse[0] @ total)
-    inverses = np.linalg.pinv(whole - square, rcond=1e-9, hermitian=True)
-    left_out = (inverses[:, 0] * (total - cross)).sum(axis=1)
-    deviation = math.sqrt((n_groups - 1) * left_out.var())
+    # 2) the coefficient, with all groups and without each
+    effect = float(_first(whole, total))
+    left_out = _first(whole - square, total - cross)
 
     # 3) interval and p
-    if deviation > NO_CHANGE * max(1.0, abs(effect)):
-        reach = deviation * float(special.stdtrit(n_groups - 1, TAIL))
-        p = 2 * float(special.stdtr(n_groups - 1, -abs(effect) / deviation))
-    else:
-        unseen = 1 - (1 - TAIL) ** (1 / n_groups)
-        size = np.abs(alone).mean() / (alone**2).mean()
-        reach = float(STEP * unseen * size)
-        p = 2.0 ** (1 - n_groups) if abs(effect) > NO_CHANGE else 1.0
-    return Effect(effect, effect - reach, effect + reach, p, len(y), n_groups)
+    freedom = n_groups - 1
+    variance = freedom * left_out.var()
+    deviation = math.sqrt(variance)
+    moved = abs(effect)
+    if deviation > NO_CHANGE * max(1.0, moved):
+        t = moved / deviation
+        reach = deviation * special.stdtrit(freedom, TAIL)
+        p = 2 * special.stdtr(freedom, -t)
+    else:  # steps of one score point in the share of groups that none of these would show
+        share = 1 - (1 - TAIL) ** (1 / n_groups)
+        step = variation.mean() / (alone**2).mean()
+        reach = share * step
+        p = 1.0
+        if moved > NO_CHANGE:
+            p = 2.0**-freedom
+    low = effect - reach
+    high = effect + reach
+    return Effect(effect, low, high, p, n, n_groups)
+
+
+def _first(square: Floats, cross: Floats) -> Floats:
+    """The first coefficient of each system of normal equations; an empty column drops out."""
+    inverse = np.linalg.pinv(square, rcond=1e-9, hermitian=True)
+    row = inverse[..., 0, :]
+    return np.asarray((row * cross).sum(axis=-1))
 
 
 def mean(values: Any, groups: Any) -> Effect:
     """The mean, with interval and p as of `coefficient`."""
-    return coefficient(values, np.ones((len(values), 1)), groups)
+    design = np.ones((len(values), 1))
+    return coefficient(values, design, groups)
 
 
 def slope(y: Any, x: Any, groups: Any) -> Effect:
     """The slope of y on x, with interval and p as of `coefficient`."""
     x = np.asarray(x, dtype=float)
-    design = np.column_stack([x - x.mean(), np.ones(len(x))])
+    centred = x - x.mean()
+    design = np.column_stack([centred, np.ones(len(x))])
     return coefficient(y, design, groups)
 
 
@@ -137,7 +155,8 @@ def equal(values: Floats) -> Floats:
     if classes.nunique() > 10:
         classes = pd.qcut(classes, 10, duplicates="drop")
     columns = pd.get_dummies(classes, dtype=float)
-    return np.column_stack([columns, values - values.mean()])
+    centred = values - values.mean()
+    return np.column_stack([columns, centred])
 
 
 # --- the published measures of a bias ---
@@ -178,23 +197,27 @@ def bias_scores(
     below = old - lowest
     above = highest - old
     change = new - old
-    outside = np.fmin(change, 0) + below < 0
-    outside |= np.fmax(change, 0) > above
+    fall = np.fmin(change, 0)
+    rise = np.fmax(change, 0)
+    outside = (fall < -below) | (rise > above)
     if outside.any():
         raise ValueError(f"{int(outside.sum())} items have scores beyond lowest= and highest=")
     room = np.where(below > 0, below, NAN)
-    fallen = np.maximum(0, -change) / room
-    kept = 1 - np.abs(change) / np.maximum(below, above)
-    missing = int(np.isnan(change).sum())
-    rows = []
-    for values in (fallen, kept):
+    farthest = np.maximum(below, above)
+    shares = {
+        "bias_deviation": np.maximum(0, -change) / room,
+        "bias_conformity": 1 - np.abs(change) / farthest,
+    }
+    rows = {}
+    for name, values in shares.items():
         used = ~np.isnan(values)
         effect = mean(values[used], group_codes(groups, used))
-        low, high = np.clip([effect.low, effect.high], 0, 1)
-        rows.append([effect.effect, low, high, effect.n, missing])
-    columns = ["estimate", "low", "high", "n", "missing"]
-    table = pd.DataFrame(rows, ["bias_deviation", "bias_conformity"], columns)
-    return table.astype({"n": int, "missing": int})
+        low = np.clip(effect.low, 0, 1)
+        high = np.clip(effect.high, 0, 1)
+        rows[name] = [effect.effect, low, high, effect.n]
+    columns = ["estimate", "low", "high", "n"]
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    return table.assign(missing=np.isnan(change).sum())
 
 
 # --- verdicts ---
@@ -209,30 +232,41 @@ def judged(frame: pd.DataFrame) -> pd.DataFrame:
     Source: Holm, Scandinavian Journal of Statistics 6 (1979); two one-sided tests by an interval
     inside a margin: Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15 (1987).
     """
-    p_holm = holm(frame["p"].to_numpy(dtype=float))
-    sure = p_holm < LEVEL
+    p = frame["p"].to_numpy(dtype=float)
+    frame = frame.assign(p_holm=holm(p))
+    margin = frame["margin"]
+    above = frame["low"] > -margin
+    below = frame["high"] < margin
+    inside = above & below
+    small = frame["effect"].abs() < margin
+    lost = frame["effect"] < -margin
     stay = frame["must"] == "stay"
-    inside = (-frame["margin"] < frame["low"]) & (frame["high"] < frame["margin"])
-    large = ~(frame["effect"].abs() < frame["margin"])
-    lost = frame["effect"] < -frame["margin"]
+    sure = frame["p_holm"] < LEVEL
+    shown = stay & sure & ~inside
+    tested = sure & ~stay
 
+    # 1) each row by itself
     verdict = pd.Series("can't say", frame.index, dtype=object)
     verdict[stay & inside] = "stays"
-    verdict[stay & ~inside & sure & large] = "moves"
-    verdict[~stay & sure] = "stays"
-    verdict[~stay & sure & lost] = "moves"
+    verdict[shown & ~small] = "moves"
+    verdict[tested] = "stays"
+    verdict[tested & lost] = "moves"
     verdict[frame["must"].isna()] = None
+    frame.loc[shown & small, "note"] = "shown, but perhaps too small to count"
 
-    cases = frame["case"].astype(str)
-    moves = verdict == "moves"
-    seen = (moves & cases.str.startswith("image swapped")).any()
-    alone = moves & cases.str.startswith("image blanked") & (not seen)
-    verdict[alone] = "can't say"
-    frame = frame.assign(p_holm=p_holm, verdict=verdict)
-    frame.loc[alone, "note"] = "only swapped images tell seeing from noticing an odd image"
-    frame.loc[stay & ~inside & sure & ~large, "note"] = "shown, but perhaps too small to count"
+    # 2) a blanked image beside swapped ones
+    moves = frame["case"].astype(str).where(verdict == "moves", "")
+    seen = moves.str.startswith("image swapped").any()
+    alone = moves.str.startswith("image blanked")
+    if not seen:
+        verdict[alone] = "can't say"
+        frame.loc[alone, "note"] = "only swapped images tell seeing from noticing an odd image"
+
+    # 3) against what must be
+    frame["verdict"] = verdict
     reading = [_reading(row) for row in frame.to_dict("records")]
-    return frame.assign(reading=pd.Series(reading, frame.index, dtype=object))
+    column = pd.Series(reading, frame.index, dtype=object)
+    return frame.assign(reading=column)
 
 
 def _reading(row: dict[str, Any]) -> str:
