@@ -1,7 +1,5 @@
 """Each benchmark's own number from a run on its real rows, and an absolute judge on pairs; values by hand."""
 
-from __future__ import annotations
-
 import json
 import lzma
 
@@ -14,7 +12,6 @@ import vjudge as vj
 from chatmodels import make
 from samples import ROWS, judge_of, pair
 from vjudge import data
-from vjudge.benchmarks import BENCHMARKS
 from vjudge.data import CollectionError, load_collection
 
 pytestmark = [
@@ -45,8 +42,8 @@ def labels():
 def test_vl_rewardbench_counts_unread_answers_in_three_ways(labels):
     """One answer in seven is unread, one in three wrong; by hand, from the real ids' categories."""
     run = frame_of(labels, "preference", "group")
-    place = np.arange(len(run))
-    run["verdict"] = np.where(place % 7 == 0, None, np.where(place % 3 == 0, "b", "a"))
+    run["verdict"] = np.where(run.index % 3 == 0, "b", "a")
+    run.loc[::7, "verdict"] = None
     read = run["verdict"].notna()
     right = run["verdict"] == run["preference"]
     table = vj.benchmark(run, name="vl-rewardbench")
@@ -54,21 +51,19 @@ def test_vl_rewardbench_counts_unread_answers_in_three_ways(labels):
     shares = right[read].groupby(run["category"]).mean()
     expected = {"overall": right[read].mean(), "macro": shares.mean(), **shares}
     assert official.to_dict() == pytest.approx(expected)
-    assert official.index[:2].tolist() == ["overall", "macro"]
     overall = table.loc["overall"].loc["accuracy"]
-    assert overall.loc["wrong", "estimate"] == pytest.approx(right.mean())
-    assert overall.loc["random", "estimate"] == pytest.approx((right + 0.5 * ~read).mean())
+    expected = [right[read].mean(), right.mean(), (right + 0.5 * ~read).mean()]
+    assert overall["estimate"].tolist() == pytest.approx(expected)
     assert overall.loc["left out", ["n", "missing"]].tolist() == [read.sum(), (~read).sum()]
     assert ((table["low"] < table["estimate"]) & (table["estimate"] < table["high"])).all()
     assert table.attrs["benchmark"] == "VL-RewardBench" and "cal.py" in table.attrs["source"]
-    assert "VLMEvalKit" in table.attrs["note"] and "Wilson" in table.attrs["method"]
-    for name, frame, message in (
-        (None, run, "nothing says which benchmark the run is of: give name=, one of vl-reward"),
-        ("vl", run, "there is no benchmark 'vl'"),
-        ("vl-rewardbench", run.drop(columns="preference"), "needs preference, .*use run_benchmark"),
+    for name, lacks, message in (
+        (None, [], "nothing says which benchmark the run is of: give name=, one of vl-reward"),
+        ("vl", [], "there is no benchmark 'vl'"),
+        ("vl-rewardbench", "preference", "needs preference, .*use run_benchmark"),
     ):
         with pytest.raises(ValueError, match=message):
-            vj.benchmark(frame, name=name)
+            vj.benchmark(run.drop(columns=lacks), name=name)
     for frame, message in (
         (run.assign(category="reasoning"), "has no row of general, hallucination"),
         (run.drop(columns="category"), "add the column category from the collection"),
@@ -78,29 +73,26 @@ def test_vl_rewardbench_counts_unread_answers_in_three_ways(labels):
 
 
 def test_multimodal_rewardbench_guesses_and_keeps_the_published_order():
-    texts = {"instruction": "What?", "images": [], "response_a": "One.", "response_b": "Two."}
-    rows = []
-    for n in range(12):
-        kind = {"preference": "ab"[n % 2], "category": "safety" if n < 4 else "vqa"}
-        rows.append({**texts, **kind, "id": n})
-    run = judge_of("[[A]]").compare(data.canonical(rows), orders="one", **QUIET)
+    rows = [pair(str(n), preference="ab"[n % 2], category="vqa") for n in range(12)]
+    run = judge_of("[[A]]").compare(rows, orders="one", **QUIET)
+    run.loc[:3, "category"] = "safety"
     run.loc[0, "verdict"] = None
     table = vj.benchmark(run, name="multimodal-rewardbench")["estimate"]
     assert table.index[0] == ("overall", "accuracy", "random")
     assert table.iloc[0] == pytest.approx((5 + 0.5) / 12)
     assert table["safety", "accuracy", "random"] == pytest.approx((1 + 0.5) / 4)
-    both = judge_of("[[A]]").compare(data.canonical(rows), **QUIET)
-    table = vj.benchmark(both, name="multimodal-rewardbench")["estimate"].loc["overall"]
-    assert table["accuracy", "left out"] == 0.5  # of the published order alone
+    both = judge_of("[[A]]").compare(rows, **QUIET)
+    table = vj.benchmark(both, name="multimodal-rewardbench")["estimate"]
+    assert table.iloc[0] == 0.5  # of the published order alone
 
 
 def test_mllm_judge_scores_and_pairs():
     """Pearson with people, accuracy with and without ties, on the real rows."""
     scores = load_collection(ROWS / "mllm_judge_score.jsonl")
     graded = frame_of(scores, "gold", "group")
-    graded["score"] = [70 + 2 * (n % 3) for n in range(len(scores))]
+    graded["score"] = 70 + 2 * (graded.index % 3)
     table = vj.benchmark(graded, name="mllm-judge-score")
-    expected = np.corrcoef(graded["score"], graded["gold"])[0, 1]
+    expected = graded["score"].corr(graded["gold"])
     assert table.index[0] == ("overall", "pearson", "left out")
     assert table["estimate"].iloc[0] == pytest.approx(expected) and table["low"].iloc[0] < expected
     pairs = load_collection(ROWS / "mllm_judge_pair.jsonl")
@@ -114,24 +106,22 @@ def test_mllm_judge_scores_and_pairs():
 def test_mllm_judge_batch_is_the_distance_of_two_orders():
     batch = load_collection(ROWS / "mllm_judge_batch.jsonl")
     right = frame_of(batch, "ranks").explode("ranks", ignore_index=True)
-    right = right.assign(true_rank=right.pop("ranks").astype(float))
+    right["rank"] = right["true_rank"] = right.pop("ranks").astype(float)
     right["candidate"] = right.groupby("id", sort=False).cumcount()
-    right["rank"] = right["true_rank"]
     distances = []
     for ranks in batch["ranks"]:
-        human = "".join("ABCD"[ranks.index(n + 1)] for n in range(len(ranks)))
-        distances.append(Levenshtein.normalized_distance("ABCD"[: len(human)], human))
+        human = np.argsort(ranks).tolist()
+        distances.append(Levenshtein.normalized_distance(sorted(human), human))
+    shown = np.mean(distances)
     tied = right.tail(4).assign(rank=[1, 1, 3, 4], true_rank=[1, 2, 3, 4])  # ABCD or BACD
-    for run, left_out, wrong in (
+    for run, *expected in (
         (right, 0, 0),
-        (right.assign(rank=right["candidate"]), np.mean(distances), np.mean(distances)),
+        (right.assign(rank=right["candidate"]), shown, shown),
         (right.assign(rank=right["rank"].mask(right.index == 0)), 0, 1 / len(batch)),
         (tied, 2 / 4 / 2, 2 / 4 / 2),
     ):
         table = vj.benchmark(run, name="mllm-judge-batch")["estimate"].loc["overall"]
-        assert table["levenshtein"].to_dict() == pytest.approx(
-            {"left out": left_out, "wrong": wrong}
-        )
+        assert table["levenshtein"][["left out", "wrong"]].tolist() == pytest.approx(expected)
     ranked = judge_of("The better response: [1].").rank(unpictured(batch), **QUIET)
     table = vj.benchmark(ranked, name="mllm-judge-batch")
     assert table.loc[("overall", "levenshtein", "left out"), "n"] == len(batch)
@@ -140,14 +130,13 @@ def test_mllm_judge_batch_is_the_distance_of_two_orders():
 @pytest.mark.parametrize("kind", ["wild", "coco"])
 def test_llava_bench_is_the_relative_score_by_its_own_protocol(kind):
     """Two scores from the wording's own form; one unreadable review counts as (-1, -1)."""
-    questions = list(data.rows_of(load_collection(ROWS / f"llava_bench_{kind}")))[:30]
+    questions = unpictured(load_collection(ROWS / f"llava_bench_{kind}"))[:30]
     items = [{**row, "response": "A shore."} for row in questions]
     answers = iter(["8 6\nFine.", "Unreadable.", *["10 5\nShort."] * 28])
     judge = judge_of(lambda _: next(answers), template=f"llava-bench-{kind}")
-    run = judge.grade(unpictured(items), **QUIET)
-    assert run["scores"][0] == [8, 6] and run["score"][0] == 6 and run["failure"].notna().sum() == 1
+    run = judge.grade(items, **QUIET)
+    assert run["scores"][0] == [8, 6] and run["score"][0] == 6
     table = vj.benchmark(run, name=f"llava-bench-{kind}", n_resamples=200)
-    assert table.attrs["benchmark"] == BENCHMARKS[f"llava-bench-{kind}"].title
     assert table.index[0] == ("overall", "relative score", "(-1, -1)")
     assert table["estimate"].iloc[0] == pytest.approx(100 * (6 - 1 + 28 * 5) / (8 - 1 + 28 * 10))
     assert table[["n", "missing"]].iloc[0].tolist() == [30, 1]
@@ -169,23 +158,25 @@ def test_a_judge_takes_a_benchmarks_protocol_by_its_name(tmp_path):
         text = judge.render(row)
         assert text.startswith(f"<|im_start|>system\n{system}")
         assert text.endswith("<|im_start|>assistant\n")
-    with pytest.raises(
-        CollectionError, match="context: is missing, and the judge's wording shows it"
-    ):
+    with pytest.raises(CollectionError, match="context: is missing, and the judge's wording"):
         judge.grade([{**item, "context": ""}], **QUIET)
 
 
 def test_prometheus_benchmarks_correlate_with_the_true_scores():
     cells = {"score": [1, 2, 3, 4, 5, np.nan], "gold": [2, 1, 3, 5, 4, 5]}
     frame = pd.DataFrame({"id": list("pqrstu"), **cells})
-    for name in ("perception-bench", "feedback-bench"):
-        table = vj.benchmark(frame, name=name, n_resamples=200)
+    unknown = frame.drop(columns="gold")
+    people = unknown.assign(human_scores=[[2], [1, 1], [3], [5], [3, 5], None])
+    for run, name in (
+        (frame, "perception-bench"),
+        (frame, "feedback-bench"),
+        (people, "perception-bench"),
+    ):
+        table = vj.benchmark(run, name=name, n_resamples=200)
         assert table.loc["overall"]["estimate"].round(3).tolist() == [0.8, 0.8, 0.6]
         assert table["missing"].tolist() == [1, 1, 1] and table["official"].all()
-    people = frame.assign(human_scores=[[2], [1, 1], [3], [5], [3, 5], None]).drop(columns="gold")
-    assert vj.benchmark(people, name="perception-bench")["estimate"].iloc[0] == pytest.approx(0.8)
     with pytest.raises(ValueError, match="needs true score"):
-        vj.benchmark(frame.drop(columns="gold"), name="perception-bench")
+        vj.benchmark(unknown, name="perception-bench")
 
 
 def test_battles_are_elo_and_wins_against_a_baseline_are_a_share():
@@ -212,7 +203,7 @@ def test_genai_bench_gives_the_published_accuracy(judge, published):
         run[name] = run[column].map(VOTES).fillna(run[column])
     table = vj.benchmark(run.assign(category="image_edition"), name="genai-bench")
     assert table.index[0] == ("overall", "accuracy with ties", "wrong")
-    assert table["estimate"].iloc[0].round(4) == published == run["correct"].mean().round(4)
+    assert table["estimate"].iloc[0].round(4) == published
 
 
 def test_an_absolute_judge_answers_pairs_and_its_ties_are_no_choice():

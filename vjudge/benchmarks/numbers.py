@@ -11,7 +11,7 @@ a benchmark, add to `BENCHMARKS`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,7 +38,6 @@ FOUR = {word: word for word in ("a", "b", *TIES)}
 FOUR |= {"left": "a", "right": "b"}  # a vote of two, or of either tie
 
 Parts = Mapping[str, np.ndarray]  # the rows of each category
-Case = tuple[str, str, Any, Any]  # statistic, unread, gain and weight of each row
 Options = Mapping[str, Any]
 
 
@@ -86,7 +85,7 @@ _CORRELATED = Benchmark(
     parts=("overall",),
 )
 
-BENCHMARKS: dict[str, Benchmark] = {
+BENCHMARKS = {
     "vl-rewardbench": Benchmark(
         "VL-RewardBench",
         "vl-rewardbench/VL_RewardBench@6f64385 cal.py (distribution_dataset)",
@@ -274,8 +273,11 @@ def _parts(frame: pd.DataFrame, spec: Benchmark) -> dict[str, np.ndarray]:
 # -- measures: (run, benchmark, rows of each category, options) -> table
 
 
-def _shares(frame: pd.DataFrame, cases: Iterable[Case], parts: Parts, unit: str) -> pd.DataFrame:
-    """Each share over all rows, in each part, and the plain mean of the parts."""
+def _shares(frame: pd.DataFrame, cases: Iterable[Any], parts: Parts, unit: str) -> pd.DataFrame:
+    """Each share over all rows, in each part, and the plain mean of the parts.
+
+    A case is a statistic, what unread counts as, and the gain and the weight of each row.
+    """
     places = dict(parts)
     if len(parts) > 1:
         macro = np.stack(list(parts.values())[1:])
@@ -309,7 +311,7 @@ def _accuracy(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Optio
     judge, read, _ = read_verdicts(frame[column], meanings=meanings)
     either = (judge == "tie") | (people == "tie")  # a tie that does not say of which kind
     right = (judge == people) | (either & np.isin(judge, TIES) & np.isin(people, TIES))
-    cases: list[Case] = []
+    cases = []
     for statistic in spec.statistics:
         counted = known
         chosen = read
@@ -332,9 +334,8 @@ def _correlation(
     tables = {}
     for part, rows in parts.items():
         cells = frame[rows]
-        score = cells["score"].astype(float)
-        true = cells["true score"]
-        tables[part] = metrics.correlate(score, true, groups=cells["group"], **options)
+        columns = (cells["score"], cells["true score"])
+        tables[part] = metrics.correlate(*columns, groups=cells["group"], **options)
     table = pd.concat({"left out": pd.concat(tables)}).reorder_levels([1, 2, 0]).rename_axis(INDEX)
     table.attrs = {"method": tables["overall"].attrs["method"]}
     return table
@@ -351,7 +352,8 @@ def _relative(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Optio
 
     def statistic(weights: np.ndarray) -> np.ndarray:
         below = reference @ weights
-        return np.asarray(100 * (candidate @ weights) / np.where(below > 0, below, np.nan))
+        below[below <= 0] = np.nan
+        return 100 * (candidate @ weights) / below
 
     return tabulate(
         statistic,
@@ -384,9 +386,10 @@ def _order(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options)
         distances.append(distance)
     apart = np.array(distances)
     known = ~np.isnan(apart)
+    wrong = np.where(known, apart, 1.0)
     cases = [
         ("levenshtein", "left out", apart, known),
-        ("levenshtein", "wrong", np.where(known, apart, 1.0), np.ones(len(firsts))),
+        ("levenshtein", "wrong", wrong, np.ones(len(firsts))),
     ]
     parts = {part: rows[firsts] for part, rows in parts.items()}
     return _shares(frame.loc[firsts], cases, parts, "rankings")
@@ -394,19 +397,19 @@ def _order(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options)
 
 def _battles(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
     """Elo of the policies; of both orders of a battle more wins win, else it is a tie."""
-    policies = list(frame["policy_a"]), list(frame["policy_b"])
-    table = metrics.bradley_terry(*policies, frame["verdict"], groups=frame["group"])
+    columns = (frame[name] for name in ("policy_a", "policy_b", "verdict"))
+    table = metrics.bradley_terry(*columns, groups=frame["group"])
     elo = table[["elo", "elo_low", "elo_high", "n"]]
-    elo = elo.set_axis(["estimate", "low", "high", "n"], axis=1)
+    elo.columns = ["estimate", "low", "high", "n"]
     elo["missing"] = table.attrs["missing"]
-    names = [(str(name), "elo", "left out") for name in table.index]
-    elo.index = pd.MultiIndex.from_tuples(names, names=INDEX)
+    names = table.index.astype(str)
+    elo.index = pd.MultiIndex.from_product([names, ["elo"], ["left out"]], names=INDEX)
     elo.attrs = {"method": table.attrs["method"]}
     return elo
 
 
 _BATTLE = ("verdict", "policy_a", "policy_b")
-MEASURES: dict[str, tuple[tuple[str, ...], Callable[..., pd.DataFrame]]] = {
+MEASURES = {
     "accuracy": (("verdict", "preference"), _accuracy),
     "votes": (("verdict", "preference"), _accuracy),
     "wins": (_BATTLE, _accuracy),

@@ -20,7 +20,6 @@ Reader = Callable[[str, str | None], str | None]
 class Protocol:
     """One published way to run a benchmark."""
 
-    benchmark: str  # a key of `BENCHMARKS`
     source: str  # where it was read
     call: str = "compare"  # the method of `Judge`: "grade", "compare" or "rank"
     template: str | None = None  # the wording; None for the judge's own
@@ -97,7 +96,8 @@ def read_arena(text: str, preferred: str | None) -> str:
     said = set(re.findall(r"\[\[([AB<>=]+)\]\]", text))
     if len(said) == 1:
         text = said.pop()
-    for sign, verdict in (("A>B", "a"), ("A>>B", "a"), ("A=B", "tie"), ("B>A", "b"), ("B>>A", "b")):
+    signs = {"A>B": "a", "A>>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
+    for sign, verdict in signs.items():
         if sign in text:
             return verdict
     return "tie"
@@ -111,7 +111,6 @@ _NO_WORDING = "the benchmark's own wording is not part of vjudge"
 _GPT_4 = "the judge of the published numbers, gpt-4-0314, is no longer served"
 
 _VL = Protocol(
-    "vl-rewardbench",
     "vl-rewardbench/VL_RewardBench@9b10abd prompt.py, inference_hf.py, cal.py",
     template="vl-rewardbench",
     options={
@@ -135,15 +134,14 @@ _UNIFIED = replace(
     open="which orders `random.seed(0)` drew there",
 )
 _CHECKPOINTS = f"{_UNIFIED.open}; the temperature, which is left to the checkpoint: here it is 0"
+_DECODING = {"temperature": 0.2, "top_p": 0.4}
 _MLLM = Protocol(
-    "mllm-judge-pair",
     "Dongping-Chen/MLLM-Judge@b55c3c2 scripts/api_benchmark.py; Chen et al., arXiv 2402.04788",
-    options={"orders": "one", "temperature": 0.2, "top_p": 0.4},
+    options={"orders": "one", **_DECODING},
     open="the most tokens of an answer",
     unofficial=_NO_WORDING,
 )
 _LLAVA = Protocol(
-    "llava-bench-wild",
     "haotian-liu/LLaVA@181a2f8 llava/eval/eval_gpt_review_bench.py",
     call="grade",
     template="llava-bench-wild",
@@ -152,7 +150,7 @@ _LLAVA = Protocol(
     open=_GPT_4,
 )
 
-PROTOCOLS: dict[str, Protocol] = {
+PROTOCOLS = {
     "vl-rewardbench": _VL,
     "vl-rewardbench by unified-reward": _UNIFIED,
     "vl-rewardbench by unified-reward-qwen": replace(
@@ -185,7 +183,6 @@ PROTOCOLS: dict[str, Protocol] = {
         " response first, so that its number measures the place as well",
     ),
     "multimodal-rewardbench": Protocol(
-        "multimodal-rewardbench",
         "facebookresearch/multimodal_rewardbench@b4b92cd scripts/",
         options={"orders": "one", "max_new_tokens": 1024},
         open="the temperature, which is left to the server",
@@ -193,28 +190,24 @@ PROTOCOLS: dict[str, Protocol] = {
     ),
     "mllm-judge-score": replace(
         _MLLM,
-        benchmark="mllm-judge-score",
         call="grade",
-        options={"temperature": 0.2, "top_p": 0.4},
+        options=_DECODING,
     ),
     "mllm-judge-pair": _MLLM,
     "mllm-judge-batch": replace(
         _MLLM,
-        benchmark="mllm-judge-batch",
         call="rank",
-        options={"temperature": 0.2, "top_p": 0.4},
+        options=_DECODING,
         unofficial=f"{_NO_WORDING}; here two answers are compared at a time",
     ),
     "llava-bench-wild": _LLAVA,
     "llava-bench-coco": replace(
         _LLAVA,
-        benchmark="llava-bench-coco",
         source="haotian-liu/LLaVA@181a2f8 llava/eval/eval_gpt_review_visual.py",
         template="llava-bench-coco",
         n_items=90,
     ),
     "wildvision": Protocol(
-        "wildvision",
         "EvolvingLMMs-Lab/lmms-eval@01d6045 lmms_eval/tasks/wild_vision_bench/utils.py",
         template="wildvision",
         options={"orders": "one", "max_new_tokens": 1024},
@@ -223,7 +216,6 @@ PROTOCOLS: dict[str, Protocol] = {
         open="the judge is a part of the published numbers: gpt-4o",
     ),
     "visit-bench": Protocol(
-        "visit-bench",
         "mlfoundations/VisIT-Bench@45b9bf8 README.md",
         options={"orders": "both"},
         n_items=574,
@@ -231,7 +223,6 @@ PROTOCOLS: dict[str, Protocol] = {
         unofficial=_NO_WORDING,
     ),
     "genai-bench": Protocol(
-        "genai-bench",
         "TIGER-AI-Lab/GenAI-Bench@f0b0334 inference.py",
         options={"orders": "one"},
         open="the decoding",
@@ -239,14 +230,12 @@ PROTOCOLS: dict[str, Protocol] = {
         " come first, and a tie is not said to be good or bad",
     ),
     "mt-bench": Protocol(
-        "mt-bench",
         "lm-sys/FastChat@0283a0b fastchat/llm_judge/",
         options={"orders": "both"},
         open="how persons' votes on one pair are joined: each counts",
         unofficial=f"{_NO_WORDING}; there a choice that only one order gives is a tie",
     ),
     "perception-bench": Protocol(
-        "perception-bench",
         "kaistAI/prometheus-vision llava/eval/model_vqa.py",
         call="grade",
         template="prometheus-vision",
@@ -256,7 +245,6 @@ PROTOCOLS: dict[str, Protocol] = {
         open="the set has no responses: those of the model under evaluation are joined first",
     ),
     "feedback-bench": Protocol(
-        "feedback-bench",
         "prometheus-eval/prometheus evaluation/benchmark/run_absolute_scoring.py;"
         " prometheus-eval/prometheus-eval prometheus_eval/utils.py",
         call="grade",
@@ -267,7 +255,6 @@ PROTOCOLS: dict[str, Protocol] = {
         own=("prometheus", "prometheus-2"),
     ),
     "preference-bench": Protocol(
-        "preference-bench",
         "prometheus-eval/prometheus-eval libs/prometheus-eval/prometheus_eval/prompts.py",
         template="prometheus-2-relative",
         options={"orders": "one", "temperature": 1.0, "top_p": 0.9, "repetition_penalty": 1.03},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -66,12 +66,10 @@ def run_benchmark(
     Source: each protocol's own, in `attrs["source"]`.
     """
     # 1) how the benchmark is run, and in which wording
-    key = key_of(name)
-    own = f"{key} by {_family(judge)}"
-    if protocol is not None:
-        key = protocol
-    elif own in PROTOCOLS:
-        key = own
+    name = key_of(name)
+    key = protocol or f"{name} by {_family(judge)}"
+    if protocol is None and key not in PROTOCOLS:
+        key = name
     if key not in PROTOCOLS:
         raise ValueError(f"there is no protocol {key!r}: use one of {', '.join(PROTOCOLS)}")
     rule = PROTOCOLS[key]
@@ -80,7 +78,7 @@ def run_benchmark(
     options = _options(judge, rule, deviations, changes, singly=singly)
 
     # 2) the run; the benchmark's own reader reads answers to its own wording
-    rows, n_filled = with_rubric(published_rows(rule, data), wording)
+    rows, n_filled = with_rubric(published_rows(name, rule.collection, data), wording)
     if n_filled:
         changes.append(f"{n_filled} of {len(rows)} rows have no criteria: they get general ones")
     options |= {"out": out, "progress": progress}
@@ -92,7 +90,7 @@ def run_benchmark(
         run = reread(run, rule.reader)
 
     # 3) its number
-    table = benchmark(run, name=rule.benchmark)
+    table = benchmark(run, name=name)
     table["official"] &= not changes
     table.attrs |= {
         "official": not changes,
@@ -144,7 +142,7 @@ def _asked_by(
 
 
 def _options(
-    judge: Any, rule: Protocol, deviations: Mapping[str, Any], changes: list[str], *, singly: bool
+    judge: Any, rule: Protocol, deviations: dict[str, Any], changes: list[str], *, singly: bool
 ) -> dict[str, Any]:
     """The options of the call; adds to `changes` which of them are not the published ones."""
     options = dict(rule.options)
@@ -156,17 +154,14 @@ def _options(
         options.pop("orders", None)
         if rule.call == "rank":
             options["by"] = "scores"
-    defaults = asdict(Options())
+    published = {**asdict(Options()), **options}
     for option, value in deviations.items():
-        published = options.get(option, defaults.get(option))
-        if value != published and option not in IMMATERIAL:
-            changes.append(f"{option} is {value!r}, published is {published!r}")
-        options[option] = value
-    if options.get("mode") == "score":  # it draws nothing
-        for name in DRAWING:
-            if name not in deviations:
-                options.pop(name, None)
-    return options
+        was = published.get(option)
+        if value != was and option not in IMMATERIAL:
+            changes.append(f"{option} is {value!r}, published is {was!r}")
+    if deviations.get("mode") == "score":  # it draws nothing
+        options = {name: value for name, value in options.items() if name not in DRAWING}
+    return options | deviations
 
 
 def reread(run: pd.DataFrame, reader: Reader) -> pd.DataFrame:
@@ -235,15 +230,15 @@ GENERAL = Rubric(
 """What a judge is given whose wording shows criteria, where a benchmark has none."""
 
 
-def published_rows(rule: Protocol, given: Any) -> Sequence[Row]:
+def published_rows(name: str, collection: str, given: Any) -> Sequence[Row]:
     """A benchmark's rows: those that are given, canonical or as published, else the hub's."""
-    source = rule.collection if given is None else given
+    source = collection if given is None else given
     if isinstance(source, (str, Path)):
         if not source:
-            what = f"{rule.benchmark} is not on the hub in one piece, or not in columns known here"
+            what = f"{name} is not on the hub in one piece, or not in columns known here"
             raise ValueError(f"{what}: give its rows as data=")
         return rows_of(load_collection(source))
-    read = AS_PUBLISHED.get(rule.benchmark)
+    read = AS_PUBLISHED.get(name)
     rows = given.to_dict("records") if isinstance(given, pd.DataFrame) else given
     if read is not None and len(rows) and "response_a" not in rows[0]:
         rows = [read(row, place) for place, row in enumerate(rows)]
@@ -275,11 +270,11 @@ def mt_bench_row(row: Row, place: int) -> dict[str, Any]:
 
 def genai_bench_row(row: Row, place: int) -> dict[str, Any]:
     """A vote of TIGER-Lab/GenAI-Bench on two pictures as a pair; the last two images are judged."""
-    images = ("source_image", "left_image", "right_image", "left_output_image")
+    images = "source_image left_image right_image left_output_image right_output_image".split()
     task = "image_edition" if "source_image" in row else "image_generation"
     return {
         "id": f"{task}:{place}",
-        "images": [row[name] for name in (*images, "right_output_image") if name in row],
+        "images": [row[name] for name in images if name in row],
         "instruction": row["prompt"] if "prompt" in row else row["instruct_prompt"],
         "response_a": "The last image but one.",
         "response_b": "The last image.",
@@ -288,10 +283,7 @@ def genai_bench_row(row: Row, place: int) -> dict[str, Any]:
     }
 
 
-AS_PUBLISHED: dict[str, Callable[[Row, int], dict[str, Any]]] = {
-    "mt-bench": mt_bench_row,
-    "genai-bench": genai_bench_row,
-}
+AS_PUBLISHED = {"mt-bench": mt_bench_row, "genai-bench": genai_bench_row}
 """Sets whose published rows are read here; those of the others `load_collection` knows."""
 
 
