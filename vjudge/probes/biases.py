@@ -19,7 +19,7 @@ from vjudge.data.summary import n_words
 from vjudge.engines.engine import Ask
 from vjudge.probes.effects import coefficient, equal, mean, slope
 from vjudge.probes.pairs import position
-from vjudge.probes.perturbations import PERTURBATIONS, Perturbation, beside
+from vjudge.probes.perturbations import PERTURBATIONS, Perturbation, Row, beside
 from vjudge.probes.runs import (
     AGREEMENT,
     DOUBLING,
@@ -33,7 +33,6 @@ from vjudge.records import NAN, unit_of
 
 OWN_TOKENS = 128  # of the judge's own answer
 ANSWERED = "answered_first"
-Row = dict[str, Any]
 
 
 def blindness(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
@@ -175,22 +174,23 @@ def _with_own_answers(runs: ProbeRuns) -> datasets.Dataset:
     if getattr(judge, "engine", None) is None or judge.gives_values:
         what = "a judge that writes answers, or its answers in the items' column own_answer"
         raise MissingInputError(f"needs {what}")
-    rows = rows_of(items)
-    keys = [(unit_of(row), row["instruction"]) for row in rows]
     prompts: list[Any] = []
     images = []
-    place: dict[tuple[str, str], int] = {}  # of each question's prompt
-    for key, row in zip(keys, rows, strict=True):
-        if key in place:
-            continue
-        place[key] = len(prompts)
-        images.append(row["images"] or () if judge.template.sees_images else ())
-        prompts.append(judge.template.conversation.wrap(row["instruction"], len(images[-1])))
+    places = []  # of each row's prompt
+    place: dict[Any, int] = {}  # of each question's prompt
+    for row in rows_of(items):
+        question = (unit_of(row), row["instruction"])
+        if question not in place:
+            place[question] = len(prompts)
+            shown = row["images"] or () if judge.template.sees_images else ()
+            images.append(shown)
+            prompts.append(judge.template.conversation.wrap(row["instruction"], len(shown)))
+        places.append(place[question])
     texts = {}
     for batch in judge.engine.answer(prompts, images, Ask(max_new_tokens=OWN_TOKENS)):
         for answer in batch:
             texts[answer.index] = answer.text
-    own = [texts[place[key]] for key in keys]
+    own = [texts[index] for index in places]
     return beside(items, datasets.Dataset.from_dict({"own_answer": own}))
 
 
@@ -412,19 +412,20 @@ def self_preference(
     return runs.table("self_preference", [*rows, liking])
 
 
-PROBES: dict[str, Callable[..., pd.DataFrame]] = {
-    "blindness": blindness,
-    "rubric": rubric,
-    "rewording": rewording,
-    "length": length,
-    "verbosity": verbosity,
-    "formatting": formatting,
-    "injection": injection,
-    "anchoring": anchoring,
-    "commitment": commitment,
-    "self_preference": self_preference,
-    "position": position,
-}
+_PROBES = (
+    blindness,
+    rubric,
+    rewording,
+    length,
+    verbosity,
+    formatting,
+    injection,
+    anchoring,
+    commitment,
+    self_preference,
+    position,
+)
+PROBES: dict[str, Callable[..., pd.DataFrame]] = {probe.__name__: probe for probe in _PROBES}
 """The battery's probes, in the order of its table."""
 
 

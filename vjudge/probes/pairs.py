@@ -14,12 +14,12 @@ from vjudge.comparing import sign
 from vjudge.data import rows_of
 from vjudge.metrics.tables import groups_of
 from vjudge.probes.effects import mean
+from vjudge.probes.perturbations import Row
 from vjudge.probes.runs import COMPARED, WINS, MissingInputError, ProbeRuns
 from vjudge.records import as_score
 
 OWN = ("response", "gold", "feedback", "human_scores")  # what responses to a question don't share
 WON = {"a": 1.0, "tie": 0.5, "b": 0.0}
-Row = dict[str, Any]
 
 
 def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
@@ -100,10 +100,10 @@ def pairs_of_items(
         places = [places[i] for i in sorted(kept)]
     pairs = []
     for i, j in places:
+        if rng.random() >= 0.5:
+            i, j = j, i
         a = rows[i]
         b = rows[j]
-        if rng.random() >= 0.5:
-            a, b = b, a
         pair = {name: value for name, value in a.items() if name not in OWN}
         pair["id"] = f"{a['id']}|{b['id']}"
         for name in ("response", "gold"):

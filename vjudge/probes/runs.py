@@ -33,12 +33,15 @@ LEAST = 0.25  # of its agreement with gold, what a judge must lose with the imag
 MARGINS = {POINTS: 0.2, DOUBLING: 0.2, AGREEMENT: 0.1, WINS: 0.05}
 """Unit -> the largest effect that counts as none, for scales of about five levels: a fifth of a
 level, a tenth of the slope on gold, and 45 to 55 % for one of two responses."""
-PUBLISHED = ["deviation", "deviation_low", "deviation_high"]
-PUBLISHED += ["conformity", "conformity_low", "conformity_high"]
+PUBLISHED = (
+    "deviation deviation_low deviation_high conformity conformity_low conformity_high"
+).split()
 COUNTS = ["n", "groups", "missing"]
 NUMBERS = ["effect", "low", "high", "p", "p_holm", "margin", *PUBLISHED]
-COLUMNS = "judge probe case must effect low high unit p p_holm margin verdict n groups".split()
-COLUMNS += ["missing", "finding", "reading", "note", *PUBLISHED]
+COLUMNS = (
+    "judge probe case must effect low high unit p p_holm margin verdict n groups missing finding"
+    " reading note"
+).split() + PUBLISHED
 """A probe's columns.
 
 - must: "move" where a sound judge's score must change, "stay" where it must not, None for a
@@ -191,8 +194,8 @@ class ProbeRuns:
             how = f"grade probes.perturb(items, {name!r})"
             if paired:
                 how = "compare pairs in both orders"
-            what = f"needs the run {name!r}: {how} and pass it in the mapping of runs"
-            raise MissingInputError(what)
+            how = f"{how} and pass it in the mapping of runs"
+            raise MissingInputError(f"needs the run {name!r}: {how}")
         if paired and self.judge.pairs is None:
             what = f"needs a judge with a wording for two responses; {self.name!r} has none"
             raise MissingInputError(what)
@@ -231,8 +234,8 @@ class ProbeRuns:
             return {}
         lowest, highest = self.scale
         with suppress(ValueError):  # scores beyond the scale, such as a value head's
-            ends = {"lowest": lowest, "highest": highest}
-            table = bias_scores(pair["before"], pair["after"], groups=pair["group"], **ends)
+            cells = (pair["before"], pair["after"])
+            table = bias_scores(*cells, lowest=lowest, highest=highest, groups=pair["group"])
             numbers = table[["estimate", "low", "high"]].to_numpy().ravel()
             return dict(zip(PUBLISHED, numbers, strict=True))
         return {}
