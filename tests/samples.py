@@ -1,7 +1,5 @@
 """Rows and judges that the tests of collections share."""
 
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import replace
@@ -13,7 +11,6 @@ from PIL import Image
 from vjudge.engines import Answer, Engine
 from vjudge.judge import Judge
 from vjudge.prompts import TEMPLATES
-from vjudge.records import Item
 
 ROWS = Path(__file__).parents[2] / "shared" / "data" / "rows"
 LEVELS = ["none", "few", "half", "most", "all"]
@@ -127,8 +124,3 @@ def turns(prompt, answer, **more):
         "image": {"bytes": png(), "path": None},
         **more,
     }
-
-
-SINGLE = (
-    TEMPLATES["llava-critic"].as_messages().render(Item("i", (), "What?\nWhere?", "A [cat].")).text
-)

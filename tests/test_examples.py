@@ -1,7 +1,5 @@
 """Every example in a docstring runs as it stands."""
 
-from __future__ import annotations
-
 import doctest
 from importlib import import_module
 from pathlib import Path
@@ -18,10 +16,9 @@ FILES = [
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of few items, which examples have
-def test_the_examples_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        families, "FAMILIES", dict(families.FAMILIES)
-    )  # one example registers a family
-    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-    result = doctest.testmod(import_module(".".join(part for part in parts if part != "__init__")))
+def test_the_examples_run(path, monkeypatch):
+    own = dict(families.FAMILIES)
+    monkeypatch.setattr(families, "FAMILIES", own)  # one example registers a family
+    name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    result = doctest.testmod(import_module(name.removesuffix(".__init__")))
     assert result.attempted and not result.failed

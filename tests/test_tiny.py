@@ -1,9 +1,6 @@
 """The embedded judge on held-out scenes: it judges well, it looks, and grading it is exact."""
 
-from __future__ import annotations
-
-import json
-from importlib import resources
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,10 +13,11 @@ from vjudge.data import scenes
 from vjudge.records import Item
 
 N = 160
+ASSETS = Path(vj.__file__).parent / "assets"
 
 
 @pytest.fixture(scope="module")
-def judge() -> vj.Judge:
+def judge():
     return vj.load_judge("tiny")
 
 
@@ -29,18 +27,16 @@ def items():
 
 
 @pytest.fixture(scope="module")
-def run(judge, items) -> pd.DataFrame:
+def run(judge, items):
     return judge.grade(items, progress=False)
 
 
-def _pearson(run: pd.DataFrame, column: str = "score") -> float:
-    known = run[[column, "gold"]].dropna()
-    return float(np.corrcoef(known[column], known["gold"])[0, 1])
+def _pearson(run, column="score"):
+    return run[column].corr(run["gold"])
 
 
 def test_it_agrees_with_the_truth_over_all_and_within_every_aspect(run):
-    assert _pearson(run) >= 0.92
-    assert _pearson(run, "expected_score") >= 0.92
+    assert min(_pearson(run), _pearson(run, "expected_score")) >= 0.92
     for aspect, rows in run.groupby(run["criteria"].map(scenes.ASPECT_OF)):
         assert _pearson(rows) >= 0.80, aspect
 
@@ -62,18 +58,11 @@ def test_without_the_right_picture_it_knows_nothing(judge, items, change):
     assert abs(_pearson(blind)) <= 0.25
 
 
-def test_its_feedback_names_the_error(run):
+def test_its_feedback_names_the_error(run, items):
     """Feedback of a rightly scored item is mostly the true one, word for word."""
     right = run[run["score"] == run["gold"]]
-    true = dict(
-        zip(
-            *(vj.load_collection("scenes", split="test", limit=N)[c] for c in ("id", "feedback")),
-            strict=True,
-        )
-    )
-    same = [
-        text.startswith(true[id]) for id, text in zip(right["id"], right["feedback"], strict=True)
-    ]
+    true = pd.Series(items["feedback"])[right.index]
+    same = [text.startswith(own) for text, own in zip(right["feedback"], true, strict=True)]
     assert np.mean(same) > 0.8
 
 
@@ -89,18 +78,16 @@ def test_batches_equal_one_at_a_time(judge, items, run):
 def test_the_distribution_is_the_verdicts(run):
     """Greedy decoding writes the score that the distribution at the verdict says is likeliest."""
     known = run[run["score"].notna()]
-    likeliest = [max(p, key=p.get) for p in known["probabilities"]]
-    assert np.mean(np.array(likeliest) == known["score"]) == 1.0
+    shares = pd.DataFrame(known["probabilities"].tolist(), known.index)
+    assert (shares.idxmax(axis=1) == known["score"]).all()
     assert known["probability_mass"].min() > 0.9
-    mean = [sum(int(s) * q for s, q in p.items()) for p in known["probabilities"]]
+    mean = shares @ shares.columns.astype(float)
     np.testing.assert_allclose(mean, known["expected_score"], atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["tiny", "tiny-base", "tiny-policy"])
 def test_vllm_finds_the_weights_of_what_is_shipped(name):
-    with safe_open(
-        str(resources.files("vjudge") / "assets" / name / "model.safetensors"), "pt"
-    ) as weights:
+    with safe_open(ASSETS / name / "model.safetensors", "pt") as weights:
         tower = [key for key in weights.keys() if "vision_tower" in key]
     assert tower and all(key.startswith("vision_tower.vision_model.") for key in tower)
 
@@ -123,13 +110,8 @@ def test_a_chat_endpoint_writes_what_is_shipped_its_own_prompts(name, items):
 
 
 def test_the_package_ships_weights_log_and_card():
-    folder = resources.files("vjudge").joinpath("assets", "tiny")
-    assert folder.joinpath("model.safetensors").stat().st_size <= 12_000_000  # type: ignore[attr-defined]
-    log = [
-        json.loads(line) for line in folder.joinpath("training_log.jsonl").read_text().splitlines()
-    ]
-    assert [entry["stage"] for entry in log] == sorted(
-        (entry["stage"] for entry in log), key=["tower", "describe", "read", "judge"].index
-    )
-    card = folder.joinpath("README.md").read_text()
+    assert (ASSETS / "tiny/model.safetensors").stat().st_size <= 12_000_000
+    log = pd.read_json(ASSETS / "tiny/training_log.jsonl", lines=True)
+    assert log["stage"].unique().tolist() == ["tower", "describe", "read", "judge"]
+    card = (ASSETS / "tiny/README.md").read_text()
     assert "python -m assets.tiny" in card and "--seed" in card

@@ -1,7 +1,5 @@
 """Every public function of `vjudge.metrics` on degenerate input: NaN with a warning, or an error."""
 
-from __future__ import annotations
-
 import inspect
 import warnings
 
@@ -22,10 +20,6 @@ def verdicts(x, names=("a", "b", "tie"), others=True):
     return [pd.NA if v is pd.NA else word for v, word in zip(x, read, strict=True)]
 
 
-def people(x):
-    return verdicts(x, others=False)
-
-
 def texts(x):
     return [None if not isinstance(v, str) and pd.isna(v) else str(v) for v in x]
 
@@ -34,24 +28,28 @@ def ratings(x, y):
     return list(zip(x, y, strict=True))
 
 
-FEEDBACK = ("left", "right", "both good")
-# Of two columns of scores and a group of each, what a function takes.
-TAKES = {
-    "agreement": lambda x, y, g: (ratings(x, y),),
-    "bradley_terry": lambda x, y, g: (g, list(g)[::-1], verdicts(x)),
-    "calibration_curve": lambda x, y, g: (x, y),
-    "calibration_errors": lambda x, y, g: (x, y),
-    "compare_judges": lambda x, y, g: (y, {"x": x, "y": list(x)[::-1]}),
-    "correlate": lambda x, y, g: (x, y),
-    "correlate_levels": lambda x, y, g: (x, y),
-    "correlation_table": lambda x, y, g: ({"b": {"x": x}}, {"b": y}),
-    "feedback_preference": lambda x, y, g: (verdicts(x, FEEDBACK, others=False),),
-    "human_ceiling": lambda x, y, g: (ratings(x, y),),
-    "lengths": lambda x, y, g: (texts(x),),
-    "pairwise_accuracy": lambda x, y, g: (verdicts(x), people(y)),
-    "rater_table": lambda x, y, g: (ratings(x, y), {"x": x}),
-    "win_rate": lambda x, y, g: (verdicts(x),),
-}
+def arguments(x, y, group):
+    """What each function takes of two columns of scores and a group of each."""
+    feedback = verdicts(x, ("left", "right", "both good"), others=False)
+    return {
+        "agreement": (ratings(x, y),),
+        "bradley_terry": (group, group[::-1], verdicts(x)),
+        "calibration_curve": (x, y),
+        "calibration_errors": (x, y),
+        "compare_judges": (y, {"x": x, "y": list(x)[::-1]}),
+        "correlate": (x, y),
+        "correlate_levels": (x, y),
+        "correlation_table": ({"b": {"x": x}}, {"b": y}),
+        "feedback_preference": (feedback,),
+        "human_ceiling": (ratings(x, y),),
+        "lengths": (texts(x),),
+        "pairwise_accuracy": (verdicts(x), verdicts(y, others=False)),
+        "rater_table": (ratings(x, y), {"x": x}),
+        "win_rate": (verdicts(x),),
+    }
+
+
+TAKES = list(arguments([], [], []))
 ELSEWHERE = """alt_test conformal_intervals corrected_rate corrected_rate_from_labels
 effective_judges expected_calibration_error labels_needed length_test prediction_powered_mean scaled
 severities temperature_scaling"""  # of other arguments: in files of their own
@@ -82,7 +80,7 @@ def call(name, x, y, group):
     options = {name: value for name, value in options.items() if name in parameters}
     if "options" in parameters or "n_resamples" in parameters:
         options["n_resamples"] = 20
-    return function(*TAKES[name](x, y, group), **options)
+    return function(*arguments(x, y, group)[name], **options)
 
 
 @pytest.mark.parametrize("case", CASES)

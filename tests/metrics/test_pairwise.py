@@ -1,7 +1,5 @@
 """Verdicts on pairs: hand-derived shares, SciPy's intervals, scikit-learn, and what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -50,10 +48,9 @@ BY_HAND = {
 def test_shares_by_hand(name):
     table, expected = BY_HAND[name]
     assert table["estimate"][list(expected)].to_dict() == pytest.approx(expected, abs=1e-15)
-    first = table.iloc[0]
-    count = round(first["estimate"] * first["n"])
-    theirs = stats.binomtest(count, int(first["n"])).proportion_ci(method="wilson")
-    assert first[["low", "high"]].tolist() == pytest.approx([theirs.low, theirs.high], abs=1e-10)
+    share, *bounds, n = table[["estimate", "low", "high", "n"]].iloc[0]
+    theirs = stats.binomtest(round(share * n), int(n)).proportion_ci(method="wilson")
+    assert bounds == pytest.approx(list(theirs), abs=1e-10)
 
 
 def test_what_is_no_verdict_is_counted_apart_and_never_a_tie():
@@ -79,16 +76,14 @@ def test_bradley_terry_with_half_ties_equals_logistic_regression():
     rng = np.random.default_rng(0)
     i = rng.integers(0, 5, 600)
     j = (i + rng.integers(1, 5, 600)) % 5
-    chance = 1 / (1 + np.exp(-(i - j) / 2))
-    verdicts = np.where(rng.random(600) < chance, "a", "b")
-    verdicts[rng.random(600) < 0.2] = "t"
+    verdicts = np.where(rng.logistic(size=600) < (i - j) / 2, "a", "b").astype(object)
+    verdicts[:100] = "tie"
     design = np.eye(5)[i] - np.eye(5)[j]
     won = np.concatenate([verdicts != "b", verdicts == "a"])  # a tie is won once and lost once
-    options = {"fit_intercept": False, "C": np.inf, "solver": "newton-cholesky", "tol": 1e-13}
-    model = LogisticRegression(**options, max_iter=1000).fit(np.vstack([design, design]), won)
-    theirs = model.coef_[0] - model.coef_[0].mean()
-    names = np.where(verdicts == "t", "tie", verdicts)
-    table = bradley_terry(i, j, names).sort_index()
+    model = LogisticRegression(fit_intercept=False, C=np.inf, solver="newton-cholesky", tol=1e-13)
+    theirs = model.fit(np.vstack([design, design]), won).coef_[0]
+    theirs -= theirs.mean()
+    table = bradley_terry(i, j, verdicts).sort_index()
     np.testing.assert_allclose(table["estimate"], theirs, atol=1e-8)
     np.testing.assert_allclose(table["elo"], 1000 + 400 / np.log(10) * theirs, atol=1e-5)
     assert ((table["low"] < theirs) & (theirs < table["high"])).all()

@@ -1,8 +1,5 @@
 """Perturbations change one thing and nothing else."""
 
-from __future__ import annotations
-
-import datasets
 import numpy as np
 import pytest
 
@@ -14,26 +11,25 @@ from vjudge.probes.perturbations import FILLERS, GREY
 
 
 @pytest.fixture(scope="module")
-def items() -> datasets.Dataset:
+def items():
     rows = vj.load_collection("scenes", split="test", limit=40)  # four pictures
     return rows.add_column("own_answer", ["A red square."] * len(rows))
 
 
-def _pictures(items: datasets.Dataset) -> list[np.ndarray]:
-    return [np.asarray(row["images"][0].convert("RGB")) for row in items]
+def _pictures(items):
+    return np.array([np.asarray(row["images"][0].convert("RGB")) for row in items])
 
 
 def test_pictures_are_blanked_swapped_or_stored_anew(items):
     old = _pictures(items)
-    for before, blank, again in zip(
-        old, _pictures(probes.blanked(items)), _pictures(probes.reencoded(items)), strict=True
-    ):
-        assert (blank == GREY).all() and blank.shape == before.shape
-        assert 0 < np.abs(again.astype(float) - before).mean() < 4
-    swapped = [picture.tobytes() for picture in _pictures(probes.swapped(items, seed=3))]
-    old = [picture.tobytes() for picture in old]
-    assert all(a != b for a, b in zip(old, swapped, strict=True)) and set(old) == set(swapped)
-    assert len(set(zip(items["group"], swapped, strict=True))) == 4  # whole groups are exchanged
+    again = _pictures(probes.reencoded(items)).astype(float)
+    blank = _pictures(probes.blanked(items))
+    assert blank.shape == old.shape and (blank == GREY).all()
+    assert ((again != old).mean(axis=(1, 2, 3)) > 0).all() and np.abs(again - old).mean() < 4
+    new = _pictures(probes.swapped(items, seed=3))
+    swaps = {(a.tobytes(), b.tobytes()) for a, b in zip(old, new, strict=True)}
+    assert len(swaps) == 4  # whole groups are exchanged
+    assert all(a != b for a, b in swaps) and {a for a, _ in swaps} == {b for _, b in swaps}
     with pytest.raises(ValueError, match="two groups"):
         probes.swapped(items.select(range(5)))
     with pytest.raises(ValueError, match="no row has an image"):
@@ -46,7 +42,7 @@ CHANGES = {
     "rubric": {"criteria", "descriptions"},
     "response": {"response"},
     "injected": {"response"},
-    "image": {"images"},
+    "image": set(),
     "levels": {"descriptions"},
 }
 
@@ -56,29 +52,25 @@ def test_a_perturbation_changes_its_part_and_repeats_itself(items, name):
     changed = probes.perturb(items, name, seed=1)
     again = probes.perturb(items, name, seed=1)
     assert len(changed) and changed.features == items.features
-    texts = changed.remove_columns("images").to_list()
+    rows, repeated = (each.remove_columns("images").to_list() for each in (changed, again))
     before = {row["id"]: row for row in items.remove_columns("images")}
-    moved = set()
-    for row in texts:
-        moved |= {column for column, value in row.items() if value != before[row["id"]][column]}
     part = name.split("_")[0]
-    assert moved <= CHANGES[part] and (moved or part == "image")
-    assert texts == again.remove_columns("images").to_list()
-    assert all((a == b).all() for a, b in zip(_pictures(changed), _pictures(again), strict=True))
+    for row in rows:
+        moved = {column for column, value in row.items() if value != before[row["id"]][column]}
+        assert moved == CHANGES[part]
+    assert rows == repeated and (_pictures(changed) == _pictures(again)).all()
 
 
-def _answers(*texts: str, instruction: str = "?") -> datasets.Dataset:
-    row = dict(collection(1)[0]) | {"instruction": instruction}
-    rows = [row | {"id": str(place), "response": text} for place, text in enumerate(texts)]
-    return vj.data.canonical(rows)
+def _answers(*texts, instruction="?"):
+    row = collection(1)[0] | {"instruction": instruction}
+    return vj.data.canonical([row | {"id": text, "response": text} for text in texts])
 
 
 def test_padding_doubles_the_length_of_english_responses_and_leaves_out_others():
     english = "The picture shows a dog on the grass."
     german = "Auf dem Bild ist ein Hund zu sehen."
-    added = probes.padded(_answers(german, english))
-    assert added["id"] == ["1"]
-    text = added[0]["response"]
+    (added,) = probes.padded(_answers(german, english))
+    text = added["response"]
     assert text.startswith(english) and 2 <= n_words(text) / n_words(english) < 4
     for filler in FILLERS:
         text = text.replace(filler, "")

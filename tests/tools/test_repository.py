@@ -1,7 +1,5 @@
 """`make repository` writes a badge and an install line into notebooks, and nothing that an address smuggles in."""
 
-from __future__ import annotations
-
 import subprocess
 
 import nbformat
@@ -21,14 +19,12 @@ if "google.colab" in sys.modules:
 
 @pytest.fixture
 def path(tmp_path):
+    output = new_output("stream", text="kept\n")
     cells = [
         new_markdown_cell("# 02 · A title\n\n**A question?**"),
         new_code_cell(OLD, execution_count=1),
+        new_code_cell("print('kept')", execution_count=2, outputs=[output]),
     ]
-    output = new_output("stream", text="kept\n")
-    cells.append(new_code_cell("print('kept')", execution_count=2, outputs=[output]))
-    for number, cell in enumerate(cells):
-        cell["id"] = str(number)
     path = tmp_path / "02_fine_tune.ipynb"
     nbformat.write(new_notebook(cells=cells), path)
     return path
@@ -115,7 +111,5 @@ def test_the_default_is_the_checkouts_own_origin_where_others_can_reach_it(
     repository.main([str(path)])
     assert ("origin is not a" in capsys.readouterr().out) == (remote.startswith("/"))
     opening, setup, _ = sources(path)
-    assert opening.startswith(repository.BADGE if line else "# 02") and (
-        "    %pip" in setup
-    ) == bool(line)
-    assert "/srv" not in setup and (not line or f"git+{line}" in setup)
+    assert opening.startswith(repository.BADGE if line else "# 02")
+    assert "/srv" not in setup and (f"git+{line}" in setup if line else "    %pip" not in setup)
