@@ -85,7 +85,7 @@ def turned(record: Record) -> Record:
 def said_together(records: Sequence, options: Options) -> Record:
     """The columns of a pair: both orders combined, or of several draws the majority."""
     # 1) the verdict of each order, and of both
-    draws = [turned(record) for record in records]
+    draws = list(map(turned, records))
     in_order = {}
     for order in ORDERS:
         verdicts = [draw["verdict"] for draw in draws if draw["order"] == order]
@@ -226,7 +226,7 @@ def rank(judge: Any, candidates: Any, by: str, options: Options) -> pd.DataFrame
     frame["rank"] = ranks.rank(method="min", ascending=False)
     frame["best"] = frame["rank"] == 1
     frame["n"] = own.count(axis=1)
-    frame["missing"] = [len(each) for each in points] - frame["n"]
+    frame["missing"] = list(map(len, points)) - frame["n"]
     frame.attrs = judged.attrs
     return frame
 

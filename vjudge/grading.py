@@ -220,7 +220,7 @@ def distribution(logprobs: Mapping | None, scores: Sequence) -> tuple[dict, floa
     values = [logprobs.get(score, NAN) for score in scores] if logprobs else []
     if not values or not all(value < math.inf for value in values):  # NaN is not, either
         return {}, NAN
-    masses = [math.exp(value) for value in values]
+    masses = list(map(math.exp, values))
     total = sum(masses)
     if total == 0:
         return {}, 0.0

@@ -265,7 +265,7 @@ class Item:
             response=row["response"],
             gold=as_score(row.get("gold")),
             feedback=text_of(row, "feedback"),
-            human_scores=tuple(as_score(score) for score in _list(row.get("human_scores"))),
+            human_scores=tuple(map(as_score, _list(row.get("human_scores")))),
             context=text_of(row, "context"),
         )
 

@@ -183,7 +183,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return list(map(plain, value))
     if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, float) and math.isnan(value):

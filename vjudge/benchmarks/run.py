@@ -294,7 +294,7 @@ def with_rubric(rows: Sequence[Row], wording: Template) -> tuple[Sequence[Row], 
     """
     if "criteria" not in wording.needs:
         return rows, 0
-    filled = [dict(row) for row in rows]
+    filled = list(map(dict, rows))
     count = 0
     for row in filled:
         if is_missing(row.get("criteria")) or row["criteria"] == "":

@@ -86,7 +86,7 @@ def truth(items: Any) -> Series:
             "no row has a score in gold or human_scores (the columns are"
             f" {', '.join(rows.columns)}): rename yours"
         )
-    index = pd.Index([id_of(row) for row in rows], dtype=object, name="id")
+    index = pd.Index(list(map(id_of, rows)), dtype=object, name="id")
     if isinstance(items, DataFrame):
         index = items.index
     series = Series(scores, index=index, name=" or ".join(names))

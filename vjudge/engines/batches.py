@@ -42,7 +42,7 @@ class Call:
         for index, prompt in enumerate(prompts):
             try:
                 check_images(prompt, images[index])
-                shown = [pictures(source) for source in images[index]]
+                shown = list(map(pictures, images[index]))
                 self.keys[index] = self.source.keys(shown)
             except (ValueError, OSError) as error:
                 self.failures[index] = str(error)
@@ -59,7 +59,7 @@ class Call:
             block = order[: self.size]
             order = order[self.size :]
             if any(index in self.wanted for index in block):
-                yield [self.row(index) for index in block]
+                yield list(map(self.row, block))
 
     def row(self, index: int) -> Row:
         """One prompt as tokens."""

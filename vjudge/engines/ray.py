@@ -94,7 +94,7 @@ class RayEngine(Engine):
                 blocks.append(block)
 
         def send(worker: Any, block: range) -> Any:
-            own: dict[str, Any] = {"seeds": [ask.seed(row) for row in block]}
+            own: dict[str, Any] = {"seeds": list(map(ask.seed, block))}
             for name in ("scales", "schemas", "criteria"):
                 every = getattr(ask, name)
                 own[name] = [every[row] for row in block] if every else ()

@@ -92,7 +92,7 @@ def agreement(
     paired = (~np.isnan(table)).sum(axis=1) >= 2
     cells, cell = distinct(table[paired])
     names = NOMINAL if level == "nominal" else COEFFICIENTS
-    rows = [COEFFICIENTS.index(name) for name in names]
+    rows = list(map(COEFFICIENTS.index, names))
 
     def coefficients(weights: Weights) -> Floats:
         parts = [part(cells, weights) for part in (_alphas, _kappas, _gwets)]

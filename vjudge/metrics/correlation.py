@@ -409,7 +409,7 @@ def compare_judges(
     >>> table["difference"].round(2).tolist()
     [0.2, 0.2, 0.4]
     """
-    names = [str(name) for name in judges]
+    names = list(map(str, judges))
     if len(set(names)) < max(len(names), 2):
         given = ", ".join(names) or "none"
         raise ValueError(f"judges must be two or more, each with a name of its own, not {given}")

@@ -264,7 +264,7 @@ def judged(frame: pd.DataFrame) -> pd.DataFrame:
 
     # 3) against what must be
     frame["verdict"] = verdict
-    reading = [_reading(row) for row in frame.to_dict("records")]
+    reading = list(map(_reading, frame.to_dict("records")))
     column = pd.Series(reading, frame.index, dtype=object)
     return frame.assign(reading=column)
 

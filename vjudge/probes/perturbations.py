@@ -147,7 +147,7 @@ def swapped(items: Any, *, seed: int = 0) -> datasets.Dataset:
     False
     """
     items = canonical(items)
-    groups = [unit_of(row) for row in rows_of(items.select_columns(["id", "group"]))]
+    groups = list(map(unit_of, rows_of(items.select_columns(["id", "group"]))))
     own = dict(zip(groups, _pictures(items), strict=True))
     if len(own) < 2:
         what = "images can be exchanged only between two groups or more"

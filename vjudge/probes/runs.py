@@ -338,4 +338,4 @@ def _mean_scores(run: pd.DataFrame, score: str) -> pd.Series:
 
 def text_ids(run: Any) -> pd.Index:
     """Ids as text."""
-    return pd.Index([str(id) for id in run["id"]], dtype=object)
+    return pd.Index(list(map(str, run["id"])), dtype=object)

@@ -106,7 +106,7 @@ class Card:
         for name, claim in CLAIMS.items():
             parts = {part.judge: part for part in self.parts if part.name == name}
             if parts:
-                rows.append((claim, [parts.get(judge) for judge in self.judges]))
+                rows.append((claim, list(map(parts.get, self.judges))))
         figures = []
         for figure, caption, _ in self.figures.values():
             file = io.BytesIO()

@@ -92,6 +92,9 @@ class ScoreAnalysis(SimpleNamespace):
         files: the paths that were written, by name and ending.
     """
 
+    def __repr__(self) -> str:
+        return f"ScoreAnalysis with {', '.join(vars(self))}"
+
 
 def from_scores(
     frame: DataFrame,
