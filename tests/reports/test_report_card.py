@@ -100,6 +100,13 @@ def test_a_run_that_failed_says_so():
     assert "words" not in card.html()
 
 
+def test_scores_from_elsewhere_may_be_missing_without_a_reason():
+    run = rated()
+    run.loc[:4, "score"] = nan
+    (said,) = [one for one in vj.report(run, **QUICK).parts if one.name == "failures"]
+    assert said.sentence.startswith("5 of 60 verdicts are missing (no reason is given)")
+
+
 def test_pairs_have_accuracy_and_position():
     truth = np.resize(["a", "b"], 80)
     leans = np.arange(80) % 10 > 0  # to the response shown first

@@ -305,7 +305,7 @@ def _failures(side: Side, options: dict) -> Finding:
         return table, f"All {len(run):,} verdicts could be read", "holds"
     # The part before the colon is ours; behind it may stand a model's words.
     reasons = run[silent].get("failure", Series(dtype=str)).dropna()
-    kinds = reasons.astype(str).str.partition(":")[0].value_counts()
+    kinds = reasons.astype(str).str.split(":").str[0].value_counts()
     why = "; ".join(f"{kind}: {n:,}" for kind, n in kinds.items()) or "no reason is given"
     text = f"{silent.sum():,} of {len(run):,} verdicts are missing ({why})"
     return table, f"{text}, and no other number counts them", "measured"
