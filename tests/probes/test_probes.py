@@ -181,7 +181,7 @@ FAULTS = [  # message, probe, its options, what is made of the run
 ]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=str)
+@pytest.mark.parametrize("fault", FAULTS, ids=[fault[0] for fault in FAULTS])
 def test_a_probe_says_what_it_lacks_or_what_is_wrong(collected, run, fault):
     message, probe, options, *changes = fault
     for change in changes:
