@@ -21,10 +21,10 @@ COVER = """\
 01_inspect_data table neurips
 01_inspect_data long acl
 01_inspect_data saved acl
-03_correlation raters neurips
-03_correlation from_0 acl
-04_length_bias few acl
-05_review_feedback no_reference neurips
+03_correlation no_reference neurips
+03_correlation few acl
+04_length_bias from_0 acl
+05_review_feedback raters neurips
 """
 COVER = [line.split() for line in COVER.splitlines()]
 SECTIONS = {
@@ -66,7 +66,8 @@ def test_every_section_runs_or_says_why_not(name, kind, venue, running, tmp_path
     if kind == "raters":
         texts = [path.read_text(encoding="utf-8") for path in (tmp_path / "figures").glob("*.txt")]
         captions = " ".join(texts).lower().replace("equal true score", "")
-        assert "mean of 3 raters" in captions and "true score" not in captions
+        assert "mean of 3 raters" in captions or "mean of people" in captions
+        assert "true score" not in captions
     widths = {round(300 * getattr(plots.VENUES[venue], column)) for column in ("half", "full")}
     for path in drawn.values():
         assert any(abs(Image.open(path).width - width) <= 1 for width in widths), path.name
