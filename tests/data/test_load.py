@@ -44,7 +44,7 @@ def test_limit_and_splits(folder):
         (folder / "saved", None, "has no split None; it has: test, train"),
         (folder, "train", "has no split 'train'; it has: test"),  # never the test rows for it
         (folder / "pictures", None, "holds no .jsonl, .json, .csv, .tsv, .parquet file"),
-        ("scene", None, "unknown collection 'scene'.*Names: scenes, photos.*data.canonical"),
+        ("scene", None, r"unknown.* 'scene'.*photos(, [\w-]+/[\w-]+)+\. Files.*data.canonical"),
         (None, None, r"name or a path.*vjudge\.data\.canonical"),
     ]:
         with raises(CollectionError, match=message):

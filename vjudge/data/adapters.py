@@ -271,7 +271,13 @@ ADAPTERS = (
     _orig("Perception-Collection", "orig_response", "orig_criteria", "image"),
     _orig("Feedback-Collection", "orig_response", "orig_criteria"),
     _orig("Feedback-Bench", "orig_response", "orig_criteria", benchmark="feedback-bench"),
-    _orig("evaluation samples", "original_response", "orig_criteria", benchmark="perception-bench"),
+    _orig(  # kaistAI/prometheus-vision, not on the hub
+        "evaluation samples",
+        "original_response",
+        "orig_criteria",
+        ids=(),
+        benchmark="perception-bench",
+    ),
     _orig(
         "Preference-Collection",
         "orig_response_A",

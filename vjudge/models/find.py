@@ -268,7 +268,9 @@ def read_json(file: Path) -> dict[str, Any]:
         if not isinstance(content, dict):
             raise ValueError("it holds no JSON object")
     except (OSError, ValueError, RecursionError) as error:  # no file, no JSON, too deep
-        raise ValueError(f"{file} can't be read ({error}); download it again") from error
+        raise ValueError(
+            f"{file} can't be read ({error}); give a checkpoint's folder, or download it again"
+        ) from error
     return content
 
 

@@ -61,7 +61,7 @@ class Part(NamedTuple):
     table: DataFrame
 
 
-@dataclass
+@dataclass(repr=False)
 class Card:
     """The report card of one judge or several, which shows itself in a notebook.
 
@@ -83,6 +83,9 @@ class Card:
     absent: list
     remarks: list
     methods: list
+
+    def __repr__(self) -> str:
+        return f"Card of {', '.join(self.judges)} on {self.collection}: see .table, .write(folder)"
 
     @property
     def table(self) -> DataFrame:
