@@ -71,8 +71,9 @@ class Panel:
         Returns:
             One row a verdict: id, judge, sample (where there are several), score (the members'
             combined), failure (where no member gave a score), n and missing (how many members
-            gave one and did not); score_NAME, expected_score_NAME, failure_NAME, feedback_NAME and
-            closed_NAME of each; what was given. `attrs["members"]` has each run's own.
+            gave one and did not), closed (whether a member's was); score_NAME,
+            expected_score_NAME, failure_NAME, feedback_NAME and closed_NAME of each; what was
+            given. `attrs["members"]` has each run's own.
 
         Raises:
             ValueError: members whose scores have no common scale; and as `Judge.grade`.
@@ -98,8 +99,8 @@ class Panel:
         name inside `out`.
 
         Returns:
-            One row a pair: id, judge, verdict (the members' combined); failure, n and missing as
-            of `grade`; votes_a, votes_b and votes_tie; verdict_NAME, consistent_NAME,
+            One row a pair: id, judge, verdict (the members' combined); failure, n, missing and
+            closed as of `grade`; votes_a, votes_b and votes_tie; verdict_NAME, consistent_NAME,
             probability_a_NAME, failure_NAME and closed_NAME of each; what was given.
 
         Raises:
@@ -147,6 +148,8 @@ class Panel:
         frame["missing"] = len(runs) - frame["n"]
         nobody = frame["n"] == 0
         frame["failure"] = nobody.map({True: NOBODY, False: None}).astype(object)
+        closed = pd.DataFrame({name: run["closed"] for name, run in runs.items()})
+        frame["closed"] = closed.any(axis=1)
         for name, run in runs.items():
             own = run.filter(columns)
             frame = frame.join(own.add_suffix(f"_{name}"))

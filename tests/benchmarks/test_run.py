@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import vjudge as vj
-from samples import ROWS, judge_of, png
+from samples import ROWS, judge_of, pair, png
 from servers import ChatServer, Reply, completion
 from vjudge.benchmarks import BENCHMARKS, PROTOCOLS, audit, protocols, reread
 from vjudge.data import rows_of
@@ -141,6 +141,20 @@ def test_protocols_on_genuine_rows(case):
 def test_options_that_differ_are_deviations(judge, options, deviations):
     table = numbers("vl-rewardbench", VL, judge, "", deviations, **options)
     assert judge != "chat" or table.attrs["unread_draws"] > 0
+
+
+def test_closed_answers_are_a_deviation():
+    judge = judge_of("I can't tell.", pairs="chat-relative")
+    judge.engine.write = lambda prompt, ask, place: {
+        "text": "Both have merits.",
+        "closed": 0,
+        "score_logprobs": {0: -0.1, 1: -3.0},
+    }
+    rows = [pair(str(n), preference="a", images=[]) for n in range(4)]
+    table = vj.run_benchmark(judge, "mllm-judge-pair", data=rows, progress=False)
+    said = "4 answers without a verdict were closed, which is not published"
+    assert table.attrs["deviations"][-1] == said and not table["official"].any()
+    assert table.attrs["method"].endswith("; 4 of 4 verdicts were closed")
 
 
 def test_wrong_use():

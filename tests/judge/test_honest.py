@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from originals import CRITERIA
 from samples import Scripted, pair, scripted
 from vjudge.judge import Judge
+from vjudge.panels import panel
 from vjudge.prompts import TEMPLATES
 
 
@@ -60,6 +62,8 @@ def test_an_answer_without_a_verdict_is_closed_where_that_is_wanted(rows, capsys
     assert run.attrs["closed"] == 2 and run.attrs["unclosed"] == {"no room": 1}
     said = capsys.readouterr().err
     assert "2 of 3 verdicts were closed" in said and "1 of 3 were not closed: 1 x no room" in said
+    together = panel([judge, replace(judge, name="other")]).grade(rows[:3])
+    assert together["closed"].tolist() == [True, False, True]
     run = judge.grade(rows[:3], unread="missing")
     assert run["score"].isna().all() and not run["closed"].any() and run.attrs["closed"] == 0
     run = judge.compare([pair("1")])

@@ -65,6 +65,8 @@ def test_every_verdict_is_drawn_or_counted(kind):
     counted = f"{both:,} of {len(frame):,} rows have score and gold"
     assert fig.get_label() == counted and "none" in shown(fig)
     assert plots.agreement_scatter(frame).get_label().startswith(counted)
+    closed = plots.confusion(frame.assign(closed=frame["id"] < 5), scale=(1, 5))
+    assert closed.get_label() == f"{counted}; 5 of {len(frame)} verdicts were closed"
     counted = f"{frame['gold'].count():,} of"
     assert plots.length_by_score(frame).get_label().startswith(counted)
     fig = plots.length_scatter(frame, g.slopes(1), **WIDE)
@@ -144,10 +146,17 @@ def test_a_win_matrix_is_bold_where_the_corrected_test_says_so():
 def test_boxes_hold_image_texts_scores_and_what_went_wrong(tmp_path):
     items, rest = g.boxes(3)
     items[0]["instruction"] = r"\input{x} 100% & <b>$"
+    name = "Prometheus-Vision 13B"
+    rest["runs"][name] = rest["runs"][name].assign(closed=True)
     fig = plots.qualitative(items, **rest)
     words = " ".join(shown(fig))
     assert len([ax for ax in fig.axes if ax.images]) == 1
-    for part in ("Human scores [2.0, 3.0]", "Gold 2", "13B: score 1", "no score (no verdict: cut"):
+    for part in (
+        "Human scores [2.0, 3.0]",
+        "Gold 2",
+        "13B: score 1 (closed)",
+        "no score (no verdict: cut",
+    ):
         assert part in words
     latex = plots.qualitative_latex(items, **rest, name="cases", folder=tmp_path).read_text()
     assert latex.count(r"\begin{tcolorbox}") == 2 == latex.count(r"\end{tcolorbox}")

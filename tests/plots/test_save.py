@@ -47,6 +47,9 @@ def test_captions_are_read_from_what_was_computed():
     assert text.startswith("Shown. 95%") and text.count("resamples") == 1
     assert text.endswith("seed 7. Up to 3 items without a score or verdict are left out.")
     assert "117 items, seed 7; alike for the others" in plots.caption("Shown", table, fewer)
+    closed = frame.assign(closed=frame["id"] < 5)
+    words = f" left out. 5 of {len(frame)} verdicts were closed."
+    assert plots.caption("Shown", table, closed, frame.assign(closed=False)).endswith(words)
 
 
 def test_table_is_escaped_and_complete(tmp_path):

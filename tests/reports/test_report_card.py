@@ -100,6 +100,16 @@ def test_a_run_that_failed_says_so():
     assert "words" not in card.html()
 
 
+def test_closed_verdicts_are_no_readable_ones():
+    run = rated(12).assign(closed=[True] * 5 + [False] * 7)
+    card = vj.report({"mine": run}, **QUICK)
+    (said,) = [one for one in card.parts if one.name == "failures"]
+    assert said.sentence == "5 of 12 verdicts were closed, and no verdict is missing"
+    assert part(card, "failures").loc["closed", "estimate"] == approx(5 / 12)
+    assert said.verdict == "measured" and "5 of 12 verdicts were closed" in card.html()
+    assert card.figures["confusion"][0].get_label().endswith("5 of 12 verdicts were closed")
+
+
 def test_scores_from_elsewhere_may_be_missing_without_a_reason():
     run = rated()
     run.loc[:4, "score"] = nan

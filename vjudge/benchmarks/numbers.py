@@ -24,6 +24,7 @@ from vjudge import data, metrics
 from vjudge.data import CollectionError
 from vjudge.metrics.tables import (
     SPELLINGS,
+    closed_in,
     design_of,
     groups_of,
     read_verdicts,
@@ -243,6 +244,9 @@ def benchmark(
         kind = part if part in ("overall", "macro") else "category"
         reported = statistic in spec.statistics and unread == spec.unread
         official.append(kind in spec.parts and reported)
+    closed = closed_in(run)
+    if closed:
+        table.attrs["method"] += f"; {closed}"
     table.attrs |= {"benchmark": spec.title, "source": spec.source, "note": spec.note}
     return table.assign(official=official).sort_values("official", ascending=False, kind="stable")
 

@@ -89,6 +89,10 @@ def run_benchmark(
     if rule.reader and wording.name == rule.template and options.get("mode") != "score":
         run = reread(run, rule.reader)
 
+    closed = run.attrs.get("closed", 0)
+    if closed:
+        changes.append(f"{closed} answers without a verdict were closed, which is not published")
+
     # 3) its number
     table = benchmark(run, name=name)
     table["official"] &= not changes

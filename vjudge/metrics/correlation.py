@@ -461,7 +461,7 @@ def _compare(
         difference,
         STATISTICS,
         design,
-        why=f"{a} and {b}: {why}",
+        why=": ".join(filter(None, [f"{a} and {b}", why])),
         confidence=confidence,
         **options,
     )

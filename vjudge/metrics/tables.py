@@ -163,6 +163,13 @@ def groups_of(run: pd.DataFrame) -> np.ndarray:
     return units.to_numpy(dtype=object)
 
 
+def closed_in(run: pd.DataFrame) -> str:
+    """How many verdicts of a run were closed (`unread="close"`), in words; "" where none was."""
+    if "closed" not in run or not run["closed"].any():
+        return ""
+    return f"{run['closed'].eq(True).sum():,} of {len(run):,} verdicts were closed"
+
+
 def design_of(cell: np.ndarray, groups: Any, used: np.ndarray) -> Design:
     """The design of the used items, from their cells and the groups of all, if there are any."""
     codes = None if groups is None else group_codes(groups, used)

@@ -37,6 +37,8 @@ def _cases(items: Any, runs: Mapping, ids: Sequence) -> list:
                 score = f"score {verdict['score']:g}"
                 if pd.isna(verdict["score"]):
                     score = f"no score ({verdict.get('failure') or 'no reason given'})"
+                if verdict.get("closed"):
+                    score += " (closed)"
                 texts[f"{name}: {score}"] = verdict.get("feedback") or ""
         cases.append((image, texts))
     return cases

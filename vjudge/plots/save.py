@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from vjudge.metrics.tables import format_number, format_p
+from vjudge.metrics.tables import closed_in, format_number, format_p
 from vjudge.plots.style import best, clean, need, page
 from vjudge.records import is_missing
 
@@ -144,15 +144,18 @@ def caption(text: str, *tables: DataFrame) -> str:
     Args:
         text: what is shown.
         tables: what statistics returned; `attrs["method"]` of the first is added, and how many
-            items they left out. One without a method, as after `pd.concat`, is a KeyError.
+            items they left out. One without a method, as after `pd.concat`, is a KeyError. Of runs
+            among them it is added how many verdicts were closed.
     """
+    closed = list(filter(None, [closed_in(table) for table in tables]))
+    tables = tuple(table for table in tables if "closed" not in table)
     methods = list(dict.fromkeys(table.attrs["method"] for table in tables))
     if len(methods) > 1:
         methods = [f"{methods[0]}; alike for the others, of their own items"]
     missing = max((table["missing"].max() for table in tables if "missing" in table), default=0)
     if missing:
         methods.append(f"Up to {missing:,.0f} items without a score or verdict are left out")
-    return sentences(text, *methods)
+    return sentences(text, *methods, *closed)
 
 
 def sentences(*parts: str) -> str:

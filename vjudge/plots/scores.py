@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame, Series
 
 from vjudge import metrics
+from vjudge.metrics.tables import closed_in
 from vjudge.plots.style import INK, PALE, PALETTE, draw_cells, log_axis, looks, need, page, reach
 
 BOTH = ["score", "gold"]
@@ -56,9 +57,10 @@ def by_judge(run: DataFrame, *columns: str) -> dict:
 
 
 def _used(frame: DataFrame, columns: Sequence) -> str:
-    """How many rows have all columns."""
+    """How many rows have all columns, and how many verdicts were closed."""
     both = len(frame.dropna(subset=columns))
-    return f"{both:,} of {len(frame):,} rows have {' and '.join(columns)}"
+    text = f"{both:,} of {len(frame):,} rows have {' and '.join(columns)}"
+    return "; ".join(filter(None, [text, closed_in(frame)]))
 
 
 def confusion(

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from vjudge.data import CollectionError, canonical, rows_of, truth
-from vjudge.metrics.tables import format_number, groups_of, scores
+from vjudge.metrics.tables import closed_in, format_number, groups_of, scores
 from vjudge.probes.effects import Effect, bias_scores, judged
 from vjudge.probes.perturbations import perturb
 from vjudge.records import NAN, row_levels
@@ -283,10 +283,15 @@ class ProbeRuns:
         against = frame["reading"].astype(str).str.contains("though it must")
         wrong = frame.loc[against, ["probe", "case"]]
         method = "95% intervals by a jackknife over groups with Student's t"
+        account = [f"{method}; seed {self.seed}"]
+        for name, run in self.runs.items():
+            closed = closed_in(run)
+            if closed:
+                account.append(f"{name}: {closed}")
         frame.attrs = {
             "n_tests": int(frame["p"].notna().sum()),
             "against": list(wrong.itertuples(index=False, name=None)),
-            "method": f"{method}; seed {self.seed}",
+            "method": "; ".join(account),
         }
         return frame
 
@@ -318,8 +323,13 @@ def _checked(run: Any, name: str) -> pd.DataFrame:
 
 
 def scored(run: pd.DataFrame, score: str) -> pd.DataFrame:
-    """A run's items by id: score (the mean over samples), gold (else people's mean) and group."""
+    """A run's items by id: score (the mean over samples), gold (else people's mean) and group.
+
+    Also, where the run says it, whether a verdict was closed.
+    """
     cells = {"score": _mean_scores(run, score)}
+    if "closed" in run:
+        cells["closed"] = run["closed"].groupby(text_ids(run), sort=False).any()
     first = run[~text_ids(run).duplicated()]
     cells["gold"] = NAN
     with suppress(CollectionError):  # no row has one

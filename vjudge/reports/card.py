@@ -20,7 +20,7 @@ from pandas import DataFrame, Series
 
 import vjudge
 from vjudge import data, metrics, plots, probes
-from vjudge.metrics.tables import CHOICES, groups_of, shares
+from vjudge.metrics.tables import CHOICES, closed_in, groups_of, shares
 from vjudge.plots.save import sentences, write_csv
 from vjudge.plots.style import clean, short
 from vjudge.probes.runs import MissingInputError
@@ -206,6 +206,9 @@ def _measure(card: Card, side: Side, options: dict) -> None:
     """Add the parts of one judge to a card; what a part lacks stands in `absent`."""
     traps = side.run.attrs.get("traps", ())
     card.remarks += [trap for trap in traps if trap not in card.remarks]
+    closed = closed_in(side.run)
+    if closed:
+        card.remarks.append(f"{side.name}: {closed}, by the most probable score")
     card.methods.append(f"{side.name}: {side.facts}")
     names = sum(PROBED.values(), [])
     if not side.pairs and side.scores["score"].isna().all():
@@ -298,12 +301,17 @@ def _largest(rows: DataFrame) -> str:
 
 
 def _failures(side: Side, options: dict) -> Finding:
-    """Verdicts that could not be read, by reason."""
+    """Verdicts that could not be read, by reason, and those that were closed."""
     run = side.run
     silent = ~run["verdict"].isin(CHOICES) if side.pairs else run["score"].isna()
     rows = [("without a verdict", silent.to_numpy(), np.ones(len(run)))]
+    closed = closed_in(run)
+    if closed:
+        rows.append(("closed", run["closed"].eq(True).to_numpy(), np.ones(len(run))))
     table = shares(rows, groups=groups_of(run), unit="verdicts").reset_index(names="measure")
     table["unit"] = "share of verdicts"
+    if closed and not silent.any():
+        return table, f"{closed}, and no verdict is missing", "measured"
     if not silent.any():
         return table, f"All {len(run):,} verdicts could be read", "holds"
     # The part before the colon is ours; behind it may stand a model's words.
@@ -311,7 +319,8 @@ def _failures(side: Side, options: dict) -> Finding:
     kinds = reasons.astype(str).str.split(":").str[0].value_counts()
     why = "; ".join(f"{kind}: {n:,}" for kind, n in kinds.items()) or "no reason is given"
     text = f"{silent.sum():,} of {len(run):,} verdicts are missing ({why})"
-    return table, f"{text}, and no other number counts them", "measured"
+    text = f"{text}, and no other number counts them"
+    return table, "; ".join(filter(None, [text, closed])), "measured"
 
 
 def _calibration(side: Side, options: dict) -> Finding:
@@ -349,8 +358,10 @@ def _figures(card: Card, sides: list[Side]) -> None:
     table = card.table
     found = table[table["part"] == "agreement"]
     title = f"Correlation with {card.truth}"
+    closed = [f"{side.name}: {closed_in(side.run)}" for side in sides if closed_in(side.run)]
+    text = sentences(title, *closed)
     card.figures.draw(
-        "agreement", plots.forest, found, title, rows="measure", by="judge", label=title
+        "agreement", plots.forest, found, text, rows="measure", by="judge", label=title
     )
     run = pd.concat([side.scores.assign(judge=side.name) for side in sides])
     card.figures.draw_scores(run, card.truth)
