@@ -147,12 +147,12 @@ def caption(text: str, *tables: DataFrame) -> str:
             items they left out. One without a method, as after `pd.concat`, is a KeyError. Of runs
             among them it is added how many verdicts were closed.
     """
-    closed = list(filter(None, [closed_in(table) for table in tables]))
-    tables = tuple(table for table in tables if "closed" not in table)
-    methods = list(dict.fromkeys(table.attrs["method"] for table in tables))
+    closed = map(closed_in, tables)
+    statistics = [table for table in tables if "closed" not in table]
+    methods = list(dict.fromkeys(table.attrs["method"] for table in statistics))
     if len(methods) > 1:
         methods = [f"{methods[0]}; alike for the others, of their own items"]
-    missing = max((table["missing"].max() for table in tables if "missing" in table), default=0)
+    missing = max((table["missing"].max() for table in statistics if "missing" in table), default=0)
     if missing:
         methods.append(f"Up to {missing:,.0f} items without a score or verdict are left out")
     return sentences(text, *methods, *closed)

@@ -358,12 +358,11 @@ def _figures(card: Card, sides: list[Side]) -> None:
     table = card.table
     found = table[table["part"] == "agreement"]
     title = f"Correlation with {card.truth}"
-    closed = [f"{side.name}: {closed_in(side.run)}" for side in sides if closed_in(side.run)]
-    text = sentences(title, *closed)
+    run = pd.concat([side.scores.assign(judge=side.name) for side in sides])
+    text = sentences(title, closed_in(run))
     card.figures.draw(
         "agreement", plots.forest, found, text, rows="measure", by="judge", label=title
     )
-    run = pd.concat([side.scores.assign(judge=side.name) for side in sides])
     card.figures.draw_scores(run, card.truth)
     batteries = pd.concat([side.battery.assign(judge=side.name) for side in sides])
     if len(batteries.dropna(subset=["must", "effect"])):
