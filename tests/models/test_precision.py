@@ -121,6 +121,12 @@ def test_automatic_device_and_precision(gpu, monkeypatch):
     assert choose_dtype("auto", CPU) == torch.float32
 
 
+@pytest.mark.parametrize("device", ["gpu", "cuda:7"])
+def test_a_device_that_is_not_there_is_refused(device):
+    with pytest.raises(ValueError, match=f"device='{device}': .*use 'auto' or 'cpu'"):
+        choose_device(device)
+
+
 def test_quantised_loading_asks_for_the_original_authors_settings(gpu):
     eight = place(quantization="8bit").options
     four = place(quantization="4bit", device_map="auto").options

@@ -95,6 +95,7 @@ def test_the_numbers_are_those_of_scipy_and_of_what_was_planted(analysis):
         ({JUDGES[0]: "good"}, {}, "GPT-4o has values that are not numbers: position 0: 'good'"),
         ({"set": None}, {}, "row 0: 'set' is missing"),
         ({}, {"venue": "vldb"}, "unknown venue 'vldb'"),
+        (dict.fromkeys(JUDGES, 3), {}, "no judge has a correlation.*'GPT-4o': 40"),
     ],
 )
 def test_a_bad_table_is_refused_by_row_and_column(change, options, message):

@@ -218,7 +218,7 @@ def severities(scores: pd.DataFrame, *, confidence: float = 0.95) -> pd.DataFram
         One row a rater, the most severe first: `estimate` (score points below the mean of raters),
         `low`, `high`, `n` (scores). `attrs`: `items`, `missing` (rows without a score, left out).
 
-    ValueError: fewer than two raters, or no item that two raters share.
+    ValueError: a column is absent, fewer than two raters, or no item that two raters share.
 
     >>> rng = np.random.default_rng(0)
     >>> quality = rng.normal(3, 1, size=100)
@@ -232,7 +232,13 @@ def severities(scores: pd.DataFrame, *, confidence: float = 0.95) -> pd.DataFram
     """
     import statsmodels.formula.api as smf  # slow to import
 
-    known = scores[["item", "rater", "score"]].dropna().astype({"score": float})
+    columns = ["item", "rater", "score"]
+    if not set(columns) <= set(scores):
+        raise ValueError(
+            f"severities needs the columns {', '.join(columns)}, a row a score, and there are"
+            f" {list(scores)}: of a column a rater make rows with DataFrame.melt"
+        )
+    known = scores[columns].dropna().astype({"score": float})
     counts = known["rater"].value_counts(sort=False)
     k = len(counts)
     if k < 2:

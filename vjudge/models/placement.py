@@ -66,10 +66,15 @@ def place(
 
 
 def choose_device(device: str | torch.device = "auto") -> torch.device:
-    """CUDA, else Apple's MPS, else the CPU, unless told."""
+    """CUDA, else Apple's MPS, else the CPU, unless told; ValueError for what is not there."""
     if str(device) == "auto":
         device = "mps" if torch.backends.mps.is_available() else "cpu"
         return torch.device("cuda" if torch.cuda.is_available() else device)
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # the latter of a torch without CUDA
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device={device!r}: {reason}; use 'auto' or 'cpu'") from error
     return torch.device(device)
 
 

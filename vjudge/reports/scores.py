@@ -125,7 +125,8 @@ def from_scores(
         n_resamples, seed: of the bootstrap.
 
     Raises:
-        ValueError: there is no such venue; a column is absent, or a benchmark or group is missing.
+        ValueError: there is no such venue; a column is absent, or a benchmark or group is missing;
+            no judge has a correlation with people.
         TypeError: a score is no number.
 
     >>> frame = pd.DataFrame({"a": [1, 2, 3, 4], "b": [2, 1, 4, 3], "people": [1, 2, 3, 4]})
@@ -149,6 +150,11 @@ def from_scores(
     options = {"n_resamples": n_resamples, "seed": seed}
     parts = _parts(frame, benchmark)
     found.correlations = _correlations(judged, scores[people], groups, parts, options)
+    if found.correlations.query("statistic == 'pearson' and not ceiling")["estimate"].isna().all():
+        raise ValueError(
+            "no judge has a correlation with people: it takes three items that both scored, and"
+            f" scores that differ (scores by judge: {found.counts['n'].to_dict()})"
+        )
     unit = "items" if group is None else f"groups ({group})"
     method = f"95% bootstrap intervals, {n_resamples:,} resamples of {unit}, seed {seed}"
     _draw_agreement(figures, found.correlations, f"{TITLE}. {method}")
