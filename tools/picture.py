@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from PIL import Image, ImageChops
+from PIL import Image, ImageChops, ImageOps
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -73,6 +73,7 @@ def main() -> None:
     for figure in figures:
         both.paste(figure, (REVIEW_WIDTH + GAP, top))
         top += figure.height + GAP
+    both = ImageOps.expand(both, 16, "white")
     both = both.quantize(256, dither=Image.Dither.FLOYDSTEINBERG)  # a third of the bytes
     both.save(TARGET, optimize=True)
     print(
