@@ -42,8 +42,7 @@ def test_no_text_overlaps_is_cut_or_small(venue, column, judges):
             continue  # each figure at every third venue, all of them at one
         fig = g.draw(*figure, venue=venue, column=column)
         assert not crowded(fig), name
-        own = "full" if name == "boxes" else column
-        assert fig.get_figwidth() == plots.VENUES[venue][own]
+        assert fig.get_figwidth() == plots.width(venue, "full" if name == "boxes" else column)
         assert fig.get_figheight() <= plots.VENUES[venue].height + 0.01, name
         assert min(text.get_fontsize() for text in texts(fig)) >= style.MIN_TEXT, name
         assert {text.get_fontfamily()[0] for text in texts(fig)} == {plots.VENUES[venue].font}
@@ -170,8 +169,9 @@ def test_boxes_hold_image_texts_scores_and_what_went_wrong(tmp_path):
 @mark.parametrize(
     "draw, frame, message",
     [
+        (plots.confusion, g.run(1).drop(columns="gold"), r"columns are absent: \['gold'\]"),
         (plots.battery_effects, g.battery().assign(effect=np.nan), "nothing to draw"),
-        (lambda frame: plots.length_scatter(frame, g.slopes(1)), g.run(2), "argument 2"),
+        (lambda frame: plots.length_scatter(frame, g.slopes(1)), g.run(2), "one for each"),
         (lambda frame: plots.confusion(frame, venue="nature"), g.run(1), "unknown venue"),
     ],
 )

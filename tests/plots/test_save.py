@@ -32,6 +32,13 @@ def test_files_are_the_same_bytes_twice_and_the_venues_width(tmp_path):
     assert text.startswith(f"{CAPTION} n = 270 to 300, up to 6 missing. Bold: the best")
 
 
+def test_save_figure_refuses_before_it_writes(tmp_path):
+    for name, text, message in (("../up", CAPTION, "no file name"), ("ok", " ", "no caption")):
+        with pytest.raises(ValueError, match=message):
+            plots.save_figure(plt.Figure(), name, caption=text, data=run(1), folder=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_captions_are_read_from_what_was_computed():
     frame = run(1)
     table = metrics.correlate(frame["score"], frame["gold"], n_resamples=500, seed=7)

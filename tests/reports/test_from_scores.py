@@ -50,7 +50,7 @@ def test_figures_of_a_wide_table_are_legible_at_a_venue(venue, analysis):
     for name in FIGURES:
         figure = getattr(analysis, name)
         assert not crowded(figure), name
-        assert figure.get_figwidth() == plots.VENUES[venue]["full"]
+        assert figure.get_figwidth() == plots.width(venue, "full")
 
 
 def test_one_judge_and_one_person_have_what_there_is():

@@ -61,7 +61,7 @@ def test_a_judge_is_graded_under_all_controls_and_goes_on_where_it_was(tmp_path,
     assert {one.name for one in card.parts} == set(CLAIMS) - {"position"}
     assert "wording for two responses" in absent(card)[CLAIMS["position"]]
     text = (tmp_path / "report.html").read_text()
-    for words in ("Judge(", "engine=", "score", "seed 0", "Scenes, held against gold"):
+    for words in ("checkpoint", "mode score", "seed 0", "Scenes, held against gold"):
         assert words in text, words
     assert not re.search(r'(?:src|href)="(?!data:image/png)', text)  # nothing is loaded
     monkeypatch.setattr(type(judge.engine), "answer", None)  # no verdict is computed twice
@@ -117,6 +117,22 @@ def test_scores_from_elsewhere_may_be_missing_without_a_reason():
     assert said.sentence.startswith("5 of 60 verdicts are missing (no reason is given)")
 
 
+def test_pairs_have_accuracy_and_position():
+    truth = np.resize(["a", "b"], 80)
+    leans = np.arange(80) % 10 > 0  # to the response shown first
+    frame = DataFrame({"id": range(80), "judge": "first", "preference": truth})
+    frame["verdict_ab"] = np.where(leans, "a", truth)
+    frame["verdict_ba"] = np.where(leans, "b", truth)
+    frame["verdict"] = verdict = np.where(leans, "tie", truth)
+    card = vj.report(frame, **QUICK)
+    verdicts = {one.name: one.verdict for one in card.parts}
+    assert verdicts == {"agreement": "measured", "position": "fails", "failures": "holds"}
+    expected = metrics.pairwise_accuracy(verdict, truth).loc["with_ties", "estimate"]
+    assert part(card, "agreement").loc["with ties", "estimate"] == expected
+    assert "needs the run 'original'" in absent(card)[CLAIMS["image"]]
+    assert absent(card)[CLAIMS["calibration"]] == "a comparison of pairs has no scores"
+
+
 def test_hostile_names_are_text_on_the_page(tmp_path):
     run = rated(40).assign(judge=HOSTILE, failure=HOSTILE)
     run.loc[0, "score"] = nan
@@ -139,7 +155,6 @@ RUN = DataFrame({"id": ["a", "b"], "score": [1.0, 2.0], "gold": [1.0, 3.0]})
         (SimulatedJudge(collection(4)), "a judge with items to grade"),
         (RUN.iloc[:0], "give a run with verdicts"),
         ({"mine": RUN, "theirs": 1}, "'theirs': "),
-        (RUN.drop(columns="score"), "score"),
     ],
 )
 def test_what_can_not_be_used_is_refused(judge, message):

@@ -63,7 +63,7 @@ def test_a_random_order_is_that_of_its_seed(opened):
         (lambda r: r.better("tie"), "left, right, both good, both bad"),
         (lambda r: r.tag(TAGS[:1], side="1"), "side '1' is unknown; use one of left, right"),
         (lambda r: r.filter(mood="good"), "filter .mood. is unknown"),
-        (lambda r: r.goto("i9"), "'i9' is not in list"),
+        (lambda r: r.goto("i9"), "'i9' is not in the list"),
     ],
 )
 def test_what_can_not_be_meant_is_refused_and_not_written(opened, act, message):
@@ -128,7 +128,8 @@ TWICE = {"first": pd.concat([judged("first")] * 2)}
     [
         (rows()[:5], FIRST, "first: item 'i5' is not in the collection"),
         (rows(), TWICE, "first: item 'i0' has several verdicts"),
-        (rows(), {}, "No objects"),
+        (rows(), {"both good": judged("first")}, "name of an answer"),
+        (rows(), {}, "there is no run"),
         ([PAIR], FIRST, "these rows are pairs"),
         ([*rows(), rows()[0]], FIRST, "'i0' stands twice"),
     ],
@@ -260,9 +261,8 @@ def test_each_vote_waits_for_the_disk_and_a_full_one_casts_none(opened, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with raises(OSError, match="No space left on device"):
+    with raises(ReviewError, match="No space left on device; nothing was voted"):
         review.score(4)
-    assert review.case.votes == {"score": 3}
 
 
 def test_a_torn_last_line_is_said_and_voting_goes_on(opened):
@@ -298,6 +298,9 @@ def test_files_merge_by_standing_together_or_one_behind_the_other(opened, tmp_pa
     [
         (None, "line 1: no vote on this collection"),
         ({"collection": "0123"}, "line 1: no vote on this collection"),
+        ({"field": "mood"}, "is not a vote"),
+        ({"field": "better", "value": 5}, "line 1: the .*better.* 5 is not a vote"),
+        ({"id": ["i1"]}, "is not a vote"),
         ({"field": "tags", "value": {"third": []}}, "line 1: a vote about 'third', not under"),
     ],
 )
@@ -318,5 +321,5 @@ def test_any_name_has_a_file_in_the_folder(opened, name):
     assert opened(name).case.votes == {"score": 3}
     with raises(ValueError, match="annotator"):
         opened(" ")
-    with raises(OSError, match="votes"):
+    with raises(ReviewError, match="can't be written"):
         opened(name, folder=f"votes/{review.path.name}").score(1)

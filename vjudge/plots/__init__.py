@@ -3,7 +3,7 @@
 They are readable in gray and by the colour-blind. A plotting function takes a frame and returns a
 matplotlib figure at the venue's width; `save_figure` writes it with its caption and data. Every
 figure takes the options of `page`: venue and column. What is not drawn is counted in the
-caption. A frame that lacks a column is a KeyError.
+caption. A frame that lacks a column or has nothing to draw is a ValueError.
 
 style.py     venues, fonts, colours, the page
 figures.py   estimates with intervals: forests, shares, curves
@@ -31,14 +31,14 @@ from vjudge.plots.scores import (
     length_by_score,
     length_scatter,
 )
-from vjudge.plots.style import VENUES, looks, page
+from vjudge.plots.style import VENUES, looks, page, width
 
 __all__ = [
     "FOUR_WAY", "VENUES", "agreement_scatter",
     "battery_effects", "calibration_curve", "caption", "confusion", "curves", "forest", "heatmap",
     "length_by_score", "length_scatter", "looks", "page", "preference_bars", "qualitative",
     "qualitative_latex", "rank_heatmap", "save_correlations", "save_figure", "save_table",
-    "training_curve", "who_beats_whom", "win_matrix",
+    "training_curve", "who_beats_whom", "width", "win_matrix",
 ]  # fmt: skip
 
 __dir__ = __all__.copy

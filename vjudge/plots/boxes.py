@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from vjudge.data import rows_of
 from vjudge.images import open_image, thumbnail
-from vjudge.plots.save import latex
+from vjudge.plots.save import check_name, latex
 from vjudge.plots.style import CHARACTERS, MIN_TEXT, clean, page
 
 LINE = 0.125  # inches from line to line
@@ -23,6 +23,9 @@ FIELDS = "instruction response reference_answer criteria descriptions human_scor
 def _cases(items: Any, runs: Mapping, ids: Sequence) -> list:
     """The image of each item or None, and its texts by heading."""
     rows = {str(row["id"]): row for row in rows_of(items)}
+    absent = [id for id in map(str, ids) if id not in rows]
+    if absent:
+        raise ValueError(f"the collection has no item {absent}: give the ids of some of its rows")
     cases = []
     for id in map(str, ids):
         image = None
@@ -62,8 +65,7 @@ def qualitative(items: Any, runs: Mapping, ids: Sequence, **options: Any) -> Fig
         ids: of the items, in order of the boxes.
 
     Raises:
-        KeyError: an item is absent.
-        ValueError: the boxes are higher than the page.
+        ValueError: an item is absent; the boxes are higher than the page.
     """
     cases = _cases(items, runs, ids)
     with page(**{"column": "full", **options}) as paper:
@@ -75,8 +77,12 @@ def qualitative(items: Any, runs: Mapping, ids: Sequence, **options: Any) -> Fig
                 f"the boxes need {height:.1f} inches and the page has {paper.tall:g}: show fewer "
                 "items, or use `qualitative_latex`, whose boxes break across pages"
             )
+        shape: dict = {"width_ratios": (1, 4), "height_ratios": sizes, "squeeze": False}
         fig, axes = paper.subplots(
-            height, len(cases), 2, squeeze=False, width_ratios=(1, 4), height_ratios=sizes
+            height,
+            len(cases),
+            2,
+            **shape,
         )
         for place, lines in enumerate(boxes):
             left, right = axes[place]
@@ -122,6 +128,7 @@ def qualitative_latex(
     Returns:
         The path of the file; the images stand beside it.
     """
+    check_name(name)
     folder = Path(folder)
     cases = _cases(items, runs, ids)
     folder.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,7 @@ from vjudge.plots.style import (
     counts,
     log_axis,
     looks,
+    need,
     page,
     reach,
     short,
@@ -33,7 +34,7 @@ FOUR_WAY = {
     "right": "second better",
 }
 TIES = ["#E6E6E6", "#BDBDBD"]
-LOGGED = {"pearson": "Pearson r", "parsed": "readable verdicts", "loss": "loss per token"}
+LOGGED = {"loss": "loss per token", "pearson": "Pearson r", "parsed": "readable verdicts"}
 
 
 def forest(
@@ -60,6 +61,8 @@ def forest(
         label: of the axis, without panels or of shared ones.
         reference, ceiling: where a dashed and a dotted line stand; None draws none.
     """
+    names = [name for name in (panel, rows, by) if name is not None]
+    table = need(table, *BOUNDS, names=names)
     table = table.assign(
         name=table[rows], kind=table.get(by, ""), panel=table.get(panel, label)
     )  # at once: any of the three may be a column of the table
@@ -83,7 +86,7 @@ def forest(
                     lw=0.8,
                     zorder=-1,
                 )
-            if pd.notna(ceiling):
+            if ceiling is not None:
                 ax.axvline(ceiling, color=INK, ls=":", label="ceiling", zorder=-1)
             if not shared:
                 ax.set_xlabel(*paper.fold(part["panel"].unique(), 0.6 * paper.inches))
@@ -151,8 +154,16 @@ def battery_effects(table: DataFrame, **options: Any) -> Figure:
         table: as `probes.battery` returns it; of several judges, one below the other. Cases that
             nothing tests, or without an effect, are counted in the caption.
     """
-    drawn = table["must"].notna() & table["effect"].abs().gt(0)
-    lines = table[drawn].rename(columns={"effect": "estimate"})
+    cases = need(
+        table,
+        "effect",
+        "unit",
+        "must",
+        "judge",
+        names=["case"],
+    )
+    drawn = cases["must"].notna() & cases["effect"].abs().gt(0)
+    lines = cases[drawn].rename(columns={"effect": "estimate"})
     if lines.empty:
         raise ValueError("no case must move or stay and has an effect: there is nothing to draw")
     lines["case"] = lines["case"].str.replace(r": (agreement|change)$", "", regex=True)
@@ -164,7 +175,7 @@ def battery_effects(table: DataFrame, **options: Any) -> Figure:
         by="judge",
         **options,
     )
-    gone = f"{len(table) - len(lines)} cases are left out: not tested, or no effect"
+    gone = f"{len(cases) - len(lines)} cases are left out: not tested, or no effect"
     fig.set_label(f"{fig.get_label()}. {gone}")
     return fig
 
@@ -179,8 +190,13 @@ def preference_bars(tables: Mapping, *, labels: Mapping = FOUR_WAY, **options: A
         labels: row of the tables -> its words in the legend, from left to right; the default is
             that of feedback preferences.
     """
-    whole = pd.concat(dict(enumerate(tables.values())))
-    names = [" v ".join(np.atleast_1d(name)) for name in tables]
+    whole = need(
+        pd.concat(dict(enumerate(tables.values()))),
+        *BOUNDS,
+        "n",
+        "missing",
+    )
+    names = [name if isinstance(name, str) else " v ".join(name) for name in tables]
     first, *between, last = labels
     shares = 100 * whole["estimate"].unstack()[list(labels)]
     colors = ["#56B4E9", *TIES[: len(between)], "#E69F00"]
@@ -233,6 +249,7 @@ def curves(
         lines: heights of dotted lines.
         log: whether both axes are logarithmic.
     """
+    table = need(table, x, y, low, high, names=[by])
     table = table.assign(low=table[low], high=table[high])
     parts = {"": table}
     if panel is not None:
@@ -262,9 +279,10 @@ def training_curve(log: DataFrame, **options: Any) -> Figure:
             point where undefined), low, high, parsed, n.
     """
     ids = ["step", "low", "high"]
-    known = log.reindex(columns=[*ids, *LOGGED]).rename(columns=LOGGED)
-    long = known.melt(ids, var_name="panel").dropna(subset="value").assign(by="")
-    long.loc[long["panel"] != LOGGED["pearson"], ["low", "high"]] = np.nan
+    names = log.columns.intersection(list(LOGGED))
+    long = log.reindex(columns=[*ids, *names]).melt(ids, var_name="panel").dropna(subset="value")
+    long.loc[long["panel"] != "pearson", ["low", "high"]] = np.nan
+    long = long.assign(panel=long["panel"].map(LOGGED), by="")
     options = {"column": "full", "labels": ("step", ""), **options}
     return curves(
         long,

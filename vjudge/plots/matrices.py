@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,13 @@ from vjudge.plots.style import (
     best,
     counts,
     draw_cells,
+    need,
     page,
     people_in,
     short,
 )
 
 AXES = ["judge", "benchmark"]
-CELL = ["estimate", "text", "bold"]
 LEVEL = 0.05  # of tests that are corrected by Holm's method
 
 
@@ -41,13 +41,22 @@ def heatmap(table: DataFrame, *, label: str = "Pearson r", **options: Any) -> Fi
 
     Source: the correlation heatmap of Prometheus-Vision (arXiv 2401.06591).
     """
-    bounds = table.reindex(columns=["estimate", "low", "high"]).to_numpy(float)
-    texts = [short(*row).replace(" [", "\n[") for row in bounds]
-    cells = table.assign(text=texts, bold=best(table, ["benchmark"]))
-    axes = sorted(AXES, key=lambda name: -table[name].nunique())  # of equals the judges in rows
-    grid = cells.set_index(axes)[CELL].unstack(sort=False)
+    cells = need(table, "estimate", names=AXES)
+    bounds = cells.reindex(columns=["estimate", "low", "high"]).to_numpy(float)
+    cells["text"] = [short(*row).replace(" [", "\n[") for row in bounds]
+    cells["bold"] = best(cells, ["benchmark"])
+    judges = cells["judge"].unique()
+    grids = _grids(
+        cells,
+        "judge",
+        "benchmark",
+        judges,
+        cells["benchmark"].unique(),
+    )
+    if len(grids[0].columns) > len(judges):
+        grids = [grid.T for grid in grids]
     with page(**options) as paper:
-        fig = _matrix(paper, grid, label, cmap="Blues")
+        fig = _matrix(paper, grids, label, cmap="Blues")
         bold = "Bold: the best judge of each benchmark, people not compared"
         return paper.finish(fig, counts(table), bold)
 
@@ -58,15 +67,17 @@ def rank_heatmap(table: DataFrame, **options: Any) -> Figure:
     Args:
         table: columns judge, benchmark and estimate, one row of each pair; people are left out.
     """
+    table = need(table, "estimate", names=AXES)
     table = table[~people_in(table)]
     grid = table.pivot(index="judge", columns="benchmark", values="estimate")
     ranks = grid[table["benchmark"].unique()].round(3).rank(ascending=False, method="min")
     ranks["mean"] = ranks.mean(axis=1)
     ranks = ranks.sort_values("mean")
     texts = ranks.map("{:.3g}".format)
-    cells = pd.concat([ranks, texts, ranks == 1], axis=1, keys=CELL)
     with page(**options) as paper:
-        fig = _matrix(paper, cells, cmap="Blues_r", vmin=0, vmax=len(ranks) + 1)
+        fig = _matrix(
+            paper, [ranks, texts, ranks == 1], cmap="Blues_r", vmin=0, vmax=len(ranks) + 1
+        )
         return paper.finish(fig, "Bold: rank 1; judges equal to three decimals share a rank")
 
 
@@ -78,9 +89,15 @@ def who_beats_whom(comparisons: DataFrame, **options: Any) -> Figure:
             by Holm's method, is at most 5%.
     """
     pairs = comparisons.xs("pearson", level="statistic").reset_index()
-    pairs = pairs.rename(columns={"difference": "estimate"})
+    pairs = pairs.assign(estimate=pairs["difference"], mirror=-pairs["difference"])
     most = max(0.1, pairs["estimate"].abs().max())
-    return _pairs(pairs, "difference, row less column", options, -most, most)
+    return _pairs(
+        pairs,
+        "difference, row less column",
+        options,
+        vmin=-most,
+        vmax=most,
+    )
 
 
 def win_matrix(tables: Mapping, **options: Any) -> Figure:
@@ -101,49 +118,71 @@ def win_matrix(tables: Mapping, **options: Any) -> Figure:
     n = stats.norm.ppf(0.975) ** 2 * bound * (1 - bound) / (share - bound) ** 2
     # 2) the score test of one half
     p = 2 * stats.norm.sf(2 * (share - 0.5).abs() * np.sqrt(n))
-    pairs = pairs.assign(p_holm=holm(p))
-    return _pairs(pairs, "share won by the row", options, 0, 1)
-
-
-def _pairs(pairs: DataFrame, label: str, options: Mapping, low: float, high: float) -> Figure:
-    """A matrix of pairs with p_holm: `estimate` in the row of `a`, and its mirror in that of `b`.
-
-    low, high: ends of the colour scale, whose middle is no difference.
-    """
-    back = pairs.rename(columns={"a": "b", "b": "a"}).assign(
-        estimate=low + high - pairs["estimate"]
+    pairs = pairs.assign(mirror=1 - share, p_holm=holm(p))
+    return _pairs(
+        pairs,
+        "share won by the row",
+        options,
+        vmin=0,
+        vmax=1,
     )
+
+
+def _pairs(pairs: DataFrame, label: str, options: Mapping, **ends: float) -> Figure:
+    """A matrix of pairs: `estimate` in the row of `a`, `mirror` in that of `b`, with p_holm.
+
+    ends: of the colour scale, vmin and vmax.
+    """
+    back = pairs.rename(columns={"a": "b", "b": "a"}).assign(estimate=pairs["mirror"])
     cells = pd.concat([pairs, back], ignore_index=True)
     tests = "\np " + cells["p_holm"].map(format_p)
     cells["text"] = cells["estimate"].map(short) + tests.replace("\np n/a", "")
     cells["bold"] = cells["p_holm"] <= LEVEL
     order = cells.groupby("a")["estimate"].mean().sort_values(ascending=False).index
-    grid = cells.pivot(index="a", columns="b", values=CELL).loc[order]
+    grids = _grids(
+        cells,
+        "a",
+        "b",
+        order,
+        order,
+    )
     with page(**options) as paper:
         fig = _matrix(
             paper,
-            grid.reindex(columns=order, level=1),
+            grids,
             label,
             cmap="RdBu",
-            vmin=low,
-            vmax=high,
+            **ends,
         )
         sure = "Bold: p at most .05, corrected by Holm's method"
         return paper.finish(fig, counts(pairs), sure)
 
 
-def _matrix(paper: Page, grid: DataFrame, label: str = "", **look: Any) -> Figure:
+def _grids(
+    cells: DataFrame,
+    down: str,
+    across: str,
+    rows: Sequence,
+    columns: Sequence,
+) -> list:
+    """Estimates, texts and whether they are bold, as rows and columns."""
+    grids = []
+    for name in ("estimate", "text", "bold"):
+        grid = cells.pivot(index=down, columns=across, values=name)
+        grids.append(grid.reindex(rows, columns=columns))
+    return grids
+
+
+def _matrix(paper: Page, grids: Sequence, label: str = "", **look: Any) -> Figure:
     """Cells of values with their texts, some bold; an undefined one is grey.
 
-    Args:
-        grid: the columns of `CELL`, each with those of the matrix.
-        label: of a colour bar; none draws none.
+    label: of a colour bar; none draws none.
     """
-    value = grid["estimate"].astype(float)
+    value, texts, bold = grids
     columns = value.columns
     known = value.notna()
     side = 0.62 * paper.inches / len(columns)
-    texts = grid["text"].fillna("")
+    texts = texts.fillna("")
     if side < 0.6:  # too narrow for an interval
         texts = texts.map(lambda text: text.partition("\n")[0] if side > 0.25 else " ")
     across = paper.fold(columns, side)
@@ -166,7 +205,7 @@ def _matrix(paper: Page, grid: DataFrame, label: str = "", **look: Any) -> Figur
         cbar_kws={"location": "bottom", "aspect": 40, "pad": 0.03, "label": label},
         **look,
     )
-    for text, strong in zip(ax.texts, grid["bold"].to_numpy()[known], strict=True):
+    for text, strong in zip(ax.texts, bold.to_numpy()[known], strict=True):
         if strong:
             text.set_weight("bold")
     ax.tick_params(labeltop=True, labelbottom=False)

@@ -12,10 +12,11 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from vjudge.metrics.tables import closed_in, format_number, format_p
-from vjudge.plots.style import VENUES, best, clean, page
+from vjudge.plots.style import best, clean, need, page
 from vjudge.records import is_missing
 
 FORMULA = re.compile(r"\s*[=+@＝＋－＠-]|[\t\r\n]")  # a spreadsheet runs a text that begins so
+TWO_COLUMNS = ("acl", "icml", "cvpr", "aaai")  # venues where `table*` spans the page
 NARROW = 5  # columns of a table that one of two columns holds
 PREAMBLE = "% in the preamble: \\usepackage{booktabs,adjustbox}\n"
 ADJUSTED = "\\begin{adjustbox}{max width=\\linewidth}\n"
@@ -36,8 +37,9 @@ def save_figure(
         folder: where to write; it is made.
 
     Returns:
-        The path of each file by its ending.
+        The path of each file by its ending; a bad name or an empty caption is a ValueError.
     """
+    check_name(name, caption)
     paths = _paths(folder, name, "pdf", "svg", "png", "txt", "csv")
     with page():
         for ending, changing in (("pdf", "CreationDate"), ("svg", "Date"), ("png", "Software")):
@@ -71,7 +73,7 @@ def save_table(
         bold: by the frame's index and some of its columns, which cells are bold.
 
     Returns:
-        The path of each file by its ending.
+        The path of each file by its ending; a bad name or an empty caption is a ValueError.
 
     >>> import tempfile
     >>> table = pd.DataFrame({"score": [1, 2]})
@@ -79,17 +81,20 @@ def save_table(
     >>> sorted(path.name for path in paths.values())
     ['scores.csv', 'scores.tex']
     """
+    check_name(name, caption)
     paths = _paths(folder, name, "csv", "tex")
     write_csv(frame, paths["csv"])
     flat = _flat(frame)
-    p_values = [name for name in flat if re.match(r"p(_|$)", str(name))]
-    style = flat.style.format(_cell).format(_p_value, subset=p_values)
-    style = style.format_index(latex, axis="columns").hide(axis="index")
+    formats = {}
+    for column in flat:
+        is_p = str(column) == "p" or str(column).startswith("p_")
+        formats[column] = _p_value if is_p else _cell
+    style = flat.style.format(formats).format_index(latex, axis="columns").hide(axis="index")
     if bold is not None:
         look = bold.map({True: "textbf:--rwrap"}.get).reset_index(drop=True)
         style = style.apply(lambda _: look, axis=None, subset=list(look))
     environment = "table"
-    if VENUES[venue]["columns"] == 2 and flat.shape[1] > NARROW:
+    if venue in TWO_COLUMNS and flat.shape[1] > NARROW:
         environment = "table*"
     text = style.to_latex(
         hrules=True,
@@ -118,7 +123,8 @@ def save_correlations(
         name, caption, folder, venue: and what is returned: see `save_table`.
     """
     keys = ["benchmark", "judge", "statistic"]
-    rows = table.assign(bold=best(table, ["benchmark", "statistic"]))
+    rows = need(table, "estimate", names=keys)
+    rows["bold"] = best(rows, ["benchmark", "statistic"])
     grid = rows.set_index(keys)[["estimate", "bold"]].unstack(sort=False)
     paths = save_table(
         grid["estimate"],
@@ -155,6 +161,16 @@ def caption(text: str, *tables: DataFrame) -> str:
 def sentences(*parts: str) -> str:
     """Parts of a caption, each with its full stop."""
     return clean(". ".join(part.strip().rstrip(".") for part in parts if part) + ".")
+
+
+def check_name(name: str, caption: str = "none") -> None:
+    """Refuse a name that is no file name, and an empty caption."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+        raise ValueError(f"{name!r} is no file name: use letters, digits, '-' and '_'")
+    if not caption.strip():
+        raise ValueError(
+            f"{name!r} has no caption: say what is shown, with n, unit, method and seed"
+        )
 
 
 def _paths(folder: str | Path, name: str, *endings: str) -> dict:

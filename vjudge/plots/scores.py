@@ -14,10 +14,9 @@ from pandas import DataFrame, Series
 
 from vjudge import metrics
 from vjudge.metrics.tables import closed_in
-from vjudge.plots.style import INK, PALE, PALETTE, draw_cells, log_axis, looks, page, reach
+from vjudge.plots.style import INK, PALE, PALETTE, draw_cells, log_axis, looks, need, page, reach
 
 BOTH = ["score", "gold"]
-NO_SCORE = "none"  # the level of a verdict without a score
 DIAGONAL: dict = {"ls": "--", "color": PALE, "lw": 0.8}
 
 
@@ -49,14 +48,11 @@ def nearest(values: Series, where: np.ndarray) -> Series:
     ).astype(float)
 
 
-def level_names(values: Series, where: np.ndarray) -> Series:
-    """The name of the level that is nearest to each value, "none" where it is missing."""
-    return nearest(values, where).map("{:g}".format).replace("nan", NO_SCORE)
-
-
-def by_judge(run: DataFrame) -> dict:
-    """The verdicts of each judge, in order of appearance."""
-    named = run.assign(judge=run.get("judge", ""))
+def by_judge(run: DataFrame, *columns: str) -> dict:
+    """The verdicts of each judge, in order of appearance, with these columns checked."""
+    if run.empty:
+        raise ValueError("the run holds no verdict")
+    named = need(run.assign(judge=run.get("judge", "")), *columns, names=["judge"])
     return dict(list(named.groupby("judge", sort=False)))
 
 
@@ -81,10 +77,10 @@ def confusion(
         A panel a judge; scores between two levels are counted at the nearer, and "none" counts
         verdicts without a score.
     """
-    judges = by_judge(run)
+    judges = by_judge(run, *BOTH)
     where = levels(run["score"], run["gold"], scale=scale)
     names = [f"{level:g}" for level in where]
-    across = [*names, NO_SCORE] if run["score"].isna().any() else names
+    across = [*names, "none"] if run["score"].isna().any() else names
     look = {"cmap": "Blues", "vmin": 0, "vmax": 1, "cbar": False}
     with page(**options) as paper:
         least = min(paper.inches, 0.25 * len(across) + 0.4)  # a cell holds three digits
@@ -92,8 +88,9 @@ def confusion(
             judges, 0.75, across="judge's score", up=truth_name, least=least, shared=False
         )
         for ax, rows in panels:
-            gold = level_names(rows["gold"], where)
-            table = pd.crosstab(gold, level_names(rows["score"], where))
+            gold = nearest(rows["gold"], where).map("{:g}".format)
+            score = nearest(rows["score"], where).map("{:g}".format).replace("nan", "none")
+            table = pd.crosstab(gold.to_numpy(), score.to_numpy())
             table = table.reindex(names, columns=across, fill_value=0)
             share = table.div(table.sum(axis=1).clip(lower=1), axis=0)
             draw_cells(
@@ -117,7 +114,16 @@ def calibration_curve(tables: Mapping, *, label: str = "mean true score", **opti
             high, n.
         label: of the vertical axis, for example "mean human score".
     """
-    whole = pd.concat(tables)
+    whole = need(
+        pd.concat(tables),
+        "judge",
+        "human",
+        "low",
+        "high",
+        "n",
+    )
+    if whole.empty:
+        raise ValueError("no item has both scores: there is nothing to draw")
     low = whole["human"].min()
     high = whole["human"].max()
     with page(**options) as paper:
@@ -149,7 +155,7 @@ def agreement_scatter(run: DataFrame, **options: Any) -> Figure:
     Args:
         run: one row a verdict: columns score and gold; judge where known, a panel each.
     """
-    judges = by_judge(run)
+    judges = by_judge(run, *BOTH)
     where = levels(run["gold"])
     shade: dict = {
         "cmap": "Blues",
@@ -191,7 +197,7 @@ def length_by_score(
         score_name: what gold is called.
         scale: see `levels`.
     """
-    rows = frame.reset_index(drop=True)
+    rows = need(frame, "gold", "response").reset_index(drop=True)
     lengths = metrics.lengths(rows["response"])
     where = levels(rows["gold"], scale=scale)
     with page(**options) as paper:
@@ -222,8 +228,17 @@ def length_scatter(
             judges' order. The rows "slope at equal gold" are the lines, their intervals the bands.
         truth_name: what gold is called.
     """
-    judges = by_judge(frame)
-    slopes = probe[probe["case"] == "slope at equal gold"].to_dict("records")
+    judges = by_judge(frame, *BOTH, "response")
+    slopes = need(
+        probe,
+        "case",
+        "effect",
+        "low",
+        "high",
+    )
+    slopes = slopes[slopes["case"] == "slope at equal gold"].to_dict("records")
+    if len(slopes) != len(judges):
+        raise ValueError(f"{len(slopes)} slopes of {len(judges)} judges: give one for each")
     where = levels(frame["gold"])
     unit = metrics.lengths(frame["response"]).attrs["unit"]
     with page(**options) as paper:

@@ -8,13 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import seaborn as sns
-from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame, Series
@@ -22,21 +20,38 @@ from pandas import DataFrame, Series
 from vjudge.metrics.tables import format_interval
 
 Column = Literal["half", "full"]
-SANS = "DejaVu Sans"  # comes with matplotlib, and has characters that a Times lacks
-ASSETS = files("vjudge") / "assets"
-SHARED = str(ASSETS / "plots.mplstyle")
+SERIF = "STIXGeneral"  # a Times; both fonts come with matplotlib
+SANS = "DejaVu Sans"  # also has what the first lacks
 
-# By venue the columns of a page; inches of one, of the whole text and of the page's height; points
-# and font of text. A venue that sets its text in one column gives "half" as .48 of it: two figures
-# side by side. Springer (ECCV) asks for sans serif letters in figures; the others set their text in
-# Times, for which STIX stands, that comes with matplotlib.
-VENUES = pd.read_json(str(ASSETS / "venues.json"))
+
+class Venue(NamedTuple):
+    """Inches of a column, of the whole text and of the page's height; points and font of text."""
+
+    half: float
+    full: float
+    height: float
+    text: float = 9
+    font: str = SERIF
+
+
+# A venue that sets its text in one column gives "half" as .48 of it: two figures side by side.
+# Springer (ECCV) asks for sans serif letters in figures; the others set their text in Times.
+VENUES = {
+    "acl": Venue(3.03, 6.30, 9.7),
+    "neurips": Venue(2.64, 5.5, 9.0),
+    "iclr": Venue(2.64, 5.5, 9.0),
+    "icml": Venue(3.25, 6.75, 9.0, 8),
+    "cvpr": Venue(3.25, 6.875, 8.875, 8),
+    "eccv": Venue(2.3, 4.8, 7.6, font=SANS),
+    "aaai": Venue(3.3, 6.975, 9.0),
+}
 MIN_TEXT = 7.0  # points
 CHARACTERS = 16  # in an inch of such text, counted on the safe side
+SHARED = str(files("vjudge") / "assets/plots.mplstyle")
 
 # Okabe and Ito's colours; a marker beside each, for print in gray.
-PALETTE = "#0072B2 #E69F00 #009E73 #CC79A7 #56B4E9 #D55E00 #F0E442 #333333".split()
-LOOKS = cycler(color=PALETTE, marker=list("os^DvPX*"))
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#333333")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 INK = "#222222"
 PALE = "#8C8C8C"
 GREY = "#D9D9D9"
@@ -50,7 +65,21 @@ def looks(names: Iterable) -> dict:
     >>> looks(["tiny", "blind"])["blind"]
     {'color': '#E69F00', 'marker': 's'}
     """
-    return dict(zip(names, LOOKS(), strict=False))
+    styles = {}
+    for place, name in enumerate(names):
+        place %= len(PALETTE)
+        styles[name] = {"color": PALETTE[place], "marker": MARKERS[place]}
+    return styles
+
+
+def width(venue: str, column: Column) -> float:
+    """Inches of a venue's column; an unknown venue or column is a ValueError."""
+    if venue not in VENUES or column not in ("half", "full"):
+        known = ", ".join(VENUES)
+        raise ValueError(
+            f'unknown venue {venue!r} or column {column!r}: use {known}; "half" or "full"'
+        )
+    return getattr(VENUES[venue], column)
 
 
 @contextmanager
@@ -58,8 +87,7 @@ def page(*, venue: str = "acl", column: Column = "half") -> Iterator[Page]:
     """Set matplotlib up for a venue, whatever the user's own settings are.
 
     Args:
-        venue, column: what the figure's width is that of; see `VENUES`. An unknown venue is a
-            ValueError.
+        venue, column: what the figure's width is that of; see `VENUES`.
 
     >>> with page(venue="eccv") as paper:
     ...     fig, ax = paper.subplots(1.5)
@@ -67,14 +95,13 @@ def page(*, venue: str = "acl", column: Column = "half") -> Iterator[Page]:
     >>> float(fig.get_figwidth())
     2.3
     """
-    if venue not in VENUES:
-        raise ValueError(f"unknown venue {venue!r}: use one of {', '.join(VENUES)}")
+    inches = width(venue, column)
     size = VENUES[venue]
     # the user's own fonts come last: they may have the characters of other scripts
     family = [size.font, SANS, *plt.rcParams["font.family"]]
     settings = {"font.size": size.text - 1, "font.family": family}
     with plt.style.context([SHARED, settings], after_reset=True):
-        yield Page(size[column], size.height)
+        yield Page(inches, size.height)
 
 
 @dataclass
@@ -248,3 +275,11 @@ def counts(table: DataFrame) -> str:
     if "missing" in table:
         text += f", up to {table['missing'].max():,.0f} missing"
     return text
+
+
+def need(frame: DataFrame, *columns: str, names: Sequence = ()) -> DataFrame:
+    """A copy of a frame with the texts of `names` clean; an absent column is a ValueError."""
+    absent = [name for name in (*names, *columns) if name not in frame]
+    if absent:
+        raise ValueError(f"columns are absent: {absent}; the frame has {list(frame.columns)}")
+    return frame.assign(**{name: frame[name].map(clean) for name in names})

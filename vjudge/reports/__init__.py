@@ -2,6 +2,7 @@
 
 scores.py  `from_scores`, the tables and figures of a paper
 card.py    `report`, the card: claims, verdicts, sentences and figures
+sides.py   what was given: judges or their runs, with the truth of each item
 """
 
 from vjudge.reports.card import Card, report

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -21,11 +20,12 @@ from pandas import DataFrame, Series
 
 import vjudge
 from vjudge import data, metrics, plots, probes
-from vjudge.metrics.tables import closed_in, groups_of, shares
+from vjudge.metrics.tables import CHOICES, closed_in, groups_of, shares
 from vjudge.plots.save import sentences, write_csv
 from vjudge.plots.style import clean, short
-from vjudge.probes.runs import ORIGINAL, MissingInputError, ProbeRuns, scored
+from vjudge.probes.runs import MissingInputError
 from vjudge.reports.scores import Figures
+from vjudge.reports.sides import Side, by_name, side_of
 
 CLAIMS = {
     "agreement": "Scores agree with the truth",
@@ -59,18 +59,6 @@ class Part(NamedTuple):
     verdict: str
     sentence: str
     table: DataFrame
-
-
-@dataclass
-class Side:
-    """One judge's verdicts, and its scores by item: score, gold, group."""
-
-    name: str
-    run: DataFrame
-    probe_runs: ProbeRuns
-    scores: DataFrame
-    truth: str
-    battery: Any = None  # of its probes
 
 
 @dataclass(repr=False)
@@ -155,11 +143,11 @@ def report(
     """Make the report card of one judge or several: agreement, biases, failures, calibration.
 
     Args:
-        judge: a judge, which then grades the items and the controls; a run of `Judge.grade`; runs
-            by perturbation, as `probes.ProbeRuns` has them; or any of these by judge's name, which
-            stand side by side.
-        items: what was graded, or is to be. The truth is its gold, else the mean of people; without
-            items, the run's.
+        judge: a judge, which then grades the items and the controls; a run; runs by perturbation,
+            as `probes.ProbeRuns` has them; or any of these by judge's name, which stand side by
+            side.
+        items: what was graded, or is to be. The truth is its gold (of pairs: preference), else the
+            mean of people; without items, the run's.
         out: a folder for the page, its figures and what is graded, which continues there.
         controls: the most items that controls are graded on, drawn at random.
         gold: see `probes.ProbeRuns`.
@@ -181,77 +169,49 @@ def report(
     """
     items = None if items is None else data.canonical(data.rows_of(items))
     sides = []
-    for name, one in _by_name(judge, items).items():
+    for name, one in by_name(judge, items).items():
         home = None if out is None else Path(out, "runs", name)
-        sides.append(_side(name, one, items, home, controls, grading, gold=gold, seed=seed))
+        probing = {"gold": gold, "seed": seed}
+        side = side_of(
+            name,
+            one,
+            items,
+            home,
+            controls,
+            probing,
+            grading,
+        )
+        sides.append(side)
+    names = [side.name for side in sides]
     card = Card(
-        [side.name for side in sides],
+        names,
         collection,
         sides[0].truth,
         Figures("acl"),
         parts=[],
         absent=[],
         remarks=[],
-        methods=[f"Computed with vjudge {vjudge.__version__}, seed {seed}"],
+        methods=[],
     )
     for side in sides:
         _measure(card, side, {"n_resamples": n_resamples, "seed": seed})
     _figures(card, sides)
+    card.methods.append(f"Computed with vjudge {vjudge.__version__}, seed {seed}")
     if out is not None:
         card.write(out)
     return card
 
 
-def _by_name(judge: Any, items: Any) -> dict:
-    """Judges, or runs by perturbation, under the names by which they stand side by side."""
-    sides = {"": judge}
-    if isinstance(judge, Mapping) and ORIGINAL not in judge:
-        sides = dict(judge)
-    for name, one in sides.items():
-        if isinstance(one, DataFrame) and len(one):
-            sides[name] = {ORIGINAL: one}
-        elif not isinstance(one, Mapping) and (items is None or not hasattr(one, "grade")):
-            raise ValueError(f"{name!r}: give a run with verdicts, or a judge with items to grade")
-    return sides
-
-
-def _side(
-    name: str,
-    one: Any,
-    items: Any,
-    home: Path | None,
-    controls: int,
-    grading: Mapping,
-    **probing: Any,
-) -> Side:
-    """One judge's side: graded now in the folder `home`, or given as runs by perturbation."""
-    if isinstance(one, Mapping):
-        probe_runs = ProbeRuns(one, items, **probing)
-        run = few = one[ORIGINAL]
-    else:
-        order = np.random.default_rng(probing["seed"]).permutation(len(items))
-        few = items.select(sorted(order[:controls]))  # in their order: neighbours share work
-        run = one.grade(items, out=home and home / "all", **grading)
-        run.attrs["asked"] = f"{one!r}, {grading}"
-        probe_runs = ProbeRuns(one, few, out=home, **probing, **{**grading, "progress": False})
-    truth = data.truth(data.rows_of(run if items is None else items))
-    truth = truth[~truth.index.duplicated()]
-    run = run.assign(gold=truth.reindex(run["id"].map(str)).to_numpy())
-    probe_runs.runs[ORIGINAL] = run[run["id"].isin(list(few["id"]))].reset_index(drop=True)
-    return Side(name or probe_runs.name, run, probe_runs, scored(run, "score"), str(truth.name))
-
-
 def _measure(card: Card, side: Side, options: dict) -> None:
     """Add the parts of one judge to a card; what a part lacks stands in `absent`."""
-    facts = side.run.attrs
-    card.remarks += [trap for trap in facts.get("traps", ()) if trap not in card.remarks]
+    traps = side.run.attrs.get("traps", ())
+    card.remarks += [trap for trap in traps if trap not in card.remarks]
     closed = closed_in(side.run)
     if closed:
         card.remarks.append(f"{side.name}: {closed}, by the most probable score")
-    if "asked" in facts:
-        card.methods.append(f"{side.name}: {facts['asked']}")
+    card.methods.append(f"{side.name}: {side.facts}")
     names = sum(PROBED.values(), [])
-    if side.scores["score"].isna().all():
+    if not side.pairs and side.scores["score"].isna().all():
         names = []
     side.battery = probes.battery(side.probe_runs, probes=names)
     for name, claim in CLAIMS.items():
@@ -277,6 +237,14 @@ def interval_text(row: Any) -> str:
 def _agreement(side: Side, options: dict) -> Finding:
     """Agreement with the truth, and the human ceiling beside it."""
     groups = side.scores["group"]
+    if side.pairs:
+        if "preference" not in side.run:
+            raise MissingInputError("nobody says which response is better: there is no preference")
+        chosen = side.run["verdict"]
+        table = metrics.pairwise_accuracy(chosen, side.run["preference"], groups=groups)
+        table = table.assign(measure=table.index.str.replace("_", " "), unit="share of pairs")
+        share = interval_text(table.loc["with_ties"])
+        return table, f"It chooses as people do in {share} of the pairs", "measured"
     score = side.scores["score"]
     if score.isna().all():
         raise MissingInputError("no verdict could be read")
@@ -335,7 +303,7 @@ def _largest(rows: DataFrame) -> str:
 def _failures(side: Side, options: dict) -> Finding:
     """Verdicts that could not be read, by reason, and those that were closed."""
     run = side.run
-    silent = run["score"].isna()
+    silent = ~run["verdict"].isin(CHOICES) if side.pairs else run["score"].isna()
     rows = [("without a verdict", silent.to_numpy(), np.ones(len(run)))]
     closed = closed_in(run)
     if closed:
@@ -357,6 +325,8 @@ def _failures(side: Side, options: dict) -> Finding:
 
 def _calibration(side: Side, options: dict) -> Finding:
     """How far scores lie from the truth, where both have one scale."""
+    if side.pairs:
+        raise MissingInputError("a comparison of pairs has no scores")
     both = side.scores[["score", "gold"]].dropna()
     shared = both.max().min() - both.min().max()
     if len(both) < 4 or 2 * shared < (both.max() - both.min()).max():
@@ -382,7 +352,7 @@ FINDERS = {"agreement": _agreement, "failures": _failures, "calibration": _calib
 
 def _figures(card: Card, sides: list[Side]) -> None:
     """The figures of all judges side by side."""
-    sides = [side for side in sides if len(side.scores.dropna())]
+    sides = [side for side in sides if not side.pairs and len(side.scores.dropna())]
     if not sides:
         return
     table = card.table

@@ -13,6 +13,7 @@ from pandas import DataFrame, Series
 from vjudge import metrics, plots, probes
 from vjudge.metrics.tables import scores as numbers
 from vjudge.plots.save import sentences
+from vjudge.plots.style import need
 
 MOST_LEVELS = 11  # of a scale whose scores are calibrated one by one, not in bins
 OVERALL = "overall"
@@ -28,6 +29,7 @@ class Figures(dict):
     """By name a figure, its caption and what it was drawn from, as wide as the venue's page."""
 
     def __init__(self, venue: str) -> None:
+        plots.width(venue, "full")  # an unknown venue is refused before anything is computed
         self.venue = venue
 
     def draw(self, name: str, plot: Any, rows: Any, caption: str, /, **options: Any) -> None:
@@ -137,20 +139,16 @@ def from_scores(
     figures = Figures(venue)
     people = [human] if isinstance(human, str) else list(human)
     labels = [name for name in (benchmark, group, response) if name is not None]
-    frame = frame.reset_index(drop=True)
+    frame = need(frame, *judges, *people, *labels).reset_index(drop=True)
     scores = _read(frame, [*judges, *people], labels)
     judged = scores[list(judges)]
     reference = scores[people].mean(axis=1)
     groups = Series(frame.index) if group is None else frame[group]
 
     # 2) agreement by benchmark and overall
-    table = judged.assign(human=reference)
-    counts = DataFrame({"n": table.count(), "missing": table.isna().sum()}).rename_axis("judge")
-    found = ScoreAnalysis(**dict.fromkeys(NAMES), counts=counts, files={})
+    found = ScoreAnalysis(**dict.fromkeys(NAMES), counts=_counts(judged, reference), files={})
     options = {"n_resamples": n_resamples, "seed": seed}
-    parts = {OVERALL: frame.index}
-    if benchmark is not None:
-        parts = frame.groupby(frame[benchmark].astype(str), sort=False).groups | parts
+    parts = _parts(frame, benchmark)
     found.correlations = _correlations(judged, scores[people], groups, parts, options)
     if found.correlations.query("statistic == 'pearson' and not ceiling")["estimate"].isna().all():
         raise ValueError(
@@ -183,10 +181,7 @@ def from_scores(
 
 
 def _read(frame: DataFrame, names: Sequence, labels: Sequence) -> DataFrame:
-    """Columns of scores as numbers; an absent column or label is a ValueError."""
-    absent = {*names, *labels}.difference(frame)
-    if absent:
-        raise ValueError(f"columns are absent: {sorted(absent)}; the frame has {list(frame)}")
+    """Columns of scores as numbers; a row without a label is a ValueError."""
     for name in labels:
         if frame[name].isna().any():
             row = int(frame[name].isna().argmax())
@@ -194,11 +189,26 @@ def _read(frame: DataFrame, names: Sequence, labels: Sequence) -> DataFrame:
     return DataFrame({name: numbers(frame[name], name=name) for name in names})
 
 
+def _counts(judged: DataFrame, reference: Series) -> DataFrame:
+    """How many scores each judge and the reference have, and how many they lack."""
+    scores = judged.assign(human=reference)
+    counts = DataFrame({"n": scores.notna().sum(), "missing": scores.isna().sum()})
+    return counts.rename_axis("judge")
+
+
 def _about(counts: DataFrame, people: Sequence) -> str:
     """What all captions say: the items, the reference and how many scores each judge lacks."""
     lacking = ", ".join(f"{name} {count:,}" for name, count in counts["missing"].items())
     about = f"{counts.loc['human'].sum():,} items; reference: mean of {', '.join(people)}"
     return f"{about}. Missing scores: {lacking}"
+
+
+def _parts(frame: DataFrame, benchmark: str | None) -> dict:
+    """The rows of each benchmark, and all of them."""
+    parts = {OVERALL: frame.index}
+    if benchmark is not None:
+        parts = frame.groupby(frame[benchmark].astype(str), sort=False).groups | parts
+    return parts
 
 
 def _correlations(
@@ -236,7 +246,7 @@ def _draw_agreement(figures: Figures, table: DataFrame, text: str) -> None:
     )
     overall = pearson[pearson["benchmark"] == OVERALL]
     own = overall[~overall["ceiling"]].dropna(subset="estimate")
-    ceiling = overall.loc[overall["ceiling"], "estimate"].max()
+    ceiling = next(iter(overall.loc[overall["ceiling"], "estimate"]), None)
     figures.draw(
         "forest",
         plots.forest,
@@ -247,8 +257,13 @@ def _draw_agreement(figures: Figures, table: DataFrame, text: str) -> None:
     )
     each = pearson[pearson["benchmark"] != OVERALL]
     if len(each):
+        look: dict = {"panel": "benchmark", "shared": True, "label": TITLE}
         figures.draw(
-            "multiples", plots.forest, each, text, panel="benchmark", shared=True, label=TITLE
+            "multiples",
+            plots.forest,
+            each,
+            text,
+            **look,
         )
     if len(each) and len(own) > 1:
         text = "Ranks of judges by Pearson correlation"

@@ -11,13 +11,14 @@ import numpy as np
 import pandas as pd
 
 from vjudge import data
-from vjudge.plots.scores import NO_SCORE, level_names, levels
-from vjudge.records import Item, row_levels
+from vjudge.plots.scores import levels, nearest
+from vjudge.records import Item
 from vjudge.review.hiding import hide_scores
+from vjudge.review.judged import item_table, verdict_table
 from vjudge.review.votes import ANSWERS, TAGS, VOTED, ReviewError, VoteLog
 
 TELLING = {"score", "truth", "disagreement"}  # filters that tell scores
-DISAGREEMENTS = ["large", "judge too high", "judge too low", "none"]
+NO_SCORE = "none"  # the level of a verdict without a score
 
 
 class ReviewCase(NamedTuple):
@@ -25,9 +26,9 @@ class ReviewCase(NamedTuple):
 
     number: int  # its place in the current list, from 0
     item: Item
-    scale: tuple | None  # None where neither a rubric nor the review says
-    sides: Mapping  # place -> its verdict; no feedback where not graded
-    votes: Mapping  # field -> value
+    scale: tuple[int, int] | None  # None where neither a rubric nor the review says
+    sides: Mapping[str, Mapping[str, Any]]  # place -> its verdict; no feedback where not graded
+    votes: Mapping[str, Any]  # field -> value
     revealed: bool
 
 
@@ -46,7 +47,7 @@ class Review:
         tags: the error tags offered.
         scale: lowest and highest score for items without a rubric.
 
-    `path` (the annotator's file), `judges`, `listed` (ids), `judge_scores` (items by
+    `path` (the annotator's file), `judges`, `criteria`, `listed` (ids), `judge_scores` (items by
     judges), `truth` (of `vj.truth`; all NaN where there is none), `levels` (names of the levels of
     `vjudge.plots.confusion`), `scale` (of all items), `filters` (name -> its values) and the other
     arguments can be read.
@@ -71,14 +72,14 @@ class Review:
     def __init__(
         self,
         items: Any,
-        runs: pd.DataFrame | Mapping,
+        runs: pd.DataFrame | Mapping[str, pd.DataFrame],
         *,
         out: str | Path,
         annotator: str,
         blind: bool = False,
         seed: int = 0,
-        tags: Sequence = TAGS,
-        scale: tuple | None = None,
+        tags: Sequence[str] = TAGS,
+        scale: tuple[int, int] | None = None,
     ) -> None:
         if not annotator.strip():
             raise ValueError("annotator: give a name, so that votes can be told apart")
@@ -89,13 +90,13 @@ class Review:
 
         # 1) items and verdicts
         self._rows = data.rows_of(items)
-        self._verdicts = _verdict_table(runs)
-        self._facts = _item_table(self._rows, self._verdicts, scale)
+        self._verdicts = verdict_table(runs)
+        self._facts = item_table(self._rows, self._verdicts, scale)
         self._ids = self._facts.index
         self.judges = tuple(self._verdicts.index.unique("judge"))
-        grid = pd.MultiIndex.from_product([self._ids, self.judges])
-        found = self._verdicts.reindex(grid)
-        self.judge_scores = found["score"].astype(float).unstack()[list(self.judges)]
+        self.criteria = self._facts["criteria"].dropna().value_counts().index.tolist()
+        self.judge_scores = self._by_judge("score").astype(float)
+        self._graded = self._by_judge("feedback").notna()
 
         # 2) the truth, and the level of each score
         try:
@@ -104,15 +105,25 @@ class Review:
             self.truth = pd.Series(np.nan, index=self._ids, name="no truth")
         ends = self._facts["scale"].dropna().explode()
         self.scale = None if ends.empty else (ends.min(), ends.max())
-        where = levels(found["score"], self.truth, scale=self.scale)
+        scores = self.judge_scores.stack()
+        where = levels(scores, self.truth, scale=self.scale)
         self.levels = [f"{level:g}" for level in where]
-        self._cells = self._compare(found, where)
+        self._true_levels = _named(self.truth, where).rename(self.truth.name)
+        self._score_levels = self.judge_scores.apply(_named, where=where).where(self._graded)
+        self._excess = self.judge_scores.sub(self.truth, axis=0)
+        distance = self._excess.abs()
+        self._disagreeing = {
+            "large": distance >= max(1, round((where[-1] - where[0]) / 2)),
+            "judge too high": self._excess >= 0.5,
+            "judge too low": self._excess <= -0.5,
+            "none": distance < 0.5,
+        }
         self.filters = {
             "judge": self.judges,
             "score": [*self.levels, NO_SCORE],
             "truth": self.levels,
-            "disagreement": DISAGREEMENTS,
-            "criterion": self._facts["criteria"].dropna().value_counts().index.tolist(),
+            "disagreement": list(self._disagreeing),
+            "criterion": self.criteria,
             "voted": [False, True],
             "order": ["file", "worst", "random"],
         }
@@ -127,23 +138,6 @@ class Review:
         self.path = self._log.path
         self._position = 0
         self.filter()
-
-    def _compare(self, found: pd.DataFrame, where: np.ndarray) -> pd.DataFrame:
-        """What filters look at: a row an item and judge, with nothing of judges that skipped it."""
-        cells = found[["score", "feedback"]].rename_axis(["id", "judge"]).reset_index()
-        graded = cells["feedback"].notna()
-        truth = cells["id"].map(self.truth)
-        excess = cells["score"].astype(float) - truth
-        cells["judge"] = cells["judge"].where(graded)
-        cells["score"] = level_names(cells["score"], where).where(graded)
-        cells["truth"] = level_names(truth, where)
-        cells["criterion"] = cells["id"].map(self._facts["criteria"])
-        cells["distance"] = excess.abs()
-        cells["large"] = cells["distance"] >= max(1, round((where[-1] - where[0]) / 2))
-        cells["judge too high"] = excess >= 0.5
-        cells["judge too low"] = excess <= -0.5
-        cells["none"] = cells["distance"] < 0.5
-        return cells
 
     def refresh(self) -> None:
         """Read what others wrote; ReviewError where a file has votes of another review."""
@@ -163,7 +157,7 @@ class Review:
         """The current item, None where no item passes the filters."""
         return self._case(self._position) if self.listed else None
 
-    def cases(self) -> Iterator:
+    def cases(self) -> Iterator[ReviewCase]:
         """The listed items one after another; the current one stays."""
         return map(self._case, range(len(self.listed)))
 
@@ -175,6 +169,8 @@ class Review:
 
     def goto(self, id: str) -> ReviewCase | None:
         """Go to an item of the list; ValueError where it is not in it."""
+        if id not in self.listed:
+            raise ValueError(f"item {id!r} is not in the list; clear the filters with filter()")
         self._position = self.listed.index(id)
         return self.case
 
@@ -201,33 +197,54 @@ class Review:
             _check("filter", name, self.filters)
             _check(name, value, self.filters[name])
         self._chosen = chosen
-        # 1) cells that pass all filters
-        cells = self._cells.assign(voted=self._cells["id"].map(self.voted))
-        for name, value in chosen.items():
-            if name == "disagreement":
-                cells = cells[cells[value]]
-            elif name != "order":
-                cells = cells[cells[name] == value]
-        # 2) the order of their items
+        self._judges = list(self.judges)
+        if "judge" in chosen:
+            self._judges = [chosen["judge"]]
+        order = chosen.get("order", "file")
         ids = self._ids
-        if chosen.get("order") == "random":
+        if order == "random":
             ids = ids[np.random.default_rng(seed).permutation(len(ids))]
             self._chosen = {**chosen, "seed": seed}
-        elif chosen.get("order") == "worst":  # without a truth: last
-            distance = cells.groupby("id", sort=False)["distance"].max()
+        elif order == "worst":  # without a truth: last
+            distance = self._excess[self._judges].abs().max(axis=1)
             ids = distance.sort_values(ascending=False, kind="stable").index
-        self.listed = ids[ids.isin(cells["id"])].tolist()
+        passing = pd.Series(True, index=ids)
+        for name, value in chosen.items():
+            if name != "order":
+                passing &= self._passing(name, value)
+        self.listed = ids[passing[ids]].tolist()
         self._position = 0
         return len(self.listed)
 
+    def _passing(self, name: str, value: Any) -> pd.Series:
+        """Which items pass one filter."""
+        if name == "truth":
+            return self._true_levels == value
+        if name == "criterion":
+            return self._facts["criteria"] == value
+        if name == "voted":
+            return self.voted == value
+        if name == "judge":
+            passing = self._graded
+        elif name == "score":
+            passing = self._score_levels == value
+        else:
+            passing = self._disagreeing[value]
+        return passing[self._judges].any(axis=1)
+
+    def _by_judge(self, column: str) -> pd.DataFrame:
+        """A column of the verdicts: one row an item, one column a judge."""
+        table = self._verdicts[column].unstack("judge")
+        return table.reindex(index=self._ids, columns=list(self.judges))
+
     # What is shown
 
-    def sides(self, id: str) -> dict:
+    def sides(self, id: str) -> dict[str, str]:
         """Place -> judge; in blind mode two judges change sides by the item and the seed."""
         if len(self.judges) != 2:
             return {str(number): judge for number, judge in enumerate(self.judges, start=1)}
         left, right = self.judges
-        key = f"{self.seed}\0{id}".encode()
+        key = f"{self.seed}\0{id}".encode("utf-8", "surrogatepass")
         if self.blind and hashlib.sha256(key).digest()[0] % 2:
             left, right = right, left
         return {"left": left, "right": right}
@@ -241,15 +258,16 @@ class Review:
             is counted.
         """
         _check("judge", judge, self.judges)
-        own = self._cells[self._cells["judge"] == judge]
-        truth = own["id"].map(self.truth)
-        table = pd.crosstab(own["truth"], own["score"]).reindex(
+        graded = self._graded[judge]
+        truth = self.truth[graded]
+        table = pd.crosstab(self._true_levels[graded], self._score_levels.loc[graded, judge])
+        table = table.reindex(
             index=self.levels[::-1],
             columns=[*self.levels, NO_SCORE],
             fill_value=0,
         )
         table.attrs["words"] = (
-            f"Rows: {self.truth.name}. Columns: {judge}. Items: {truth.notna().sum()}; "
+            f"Rows: {truth.name}. Columns: {judge}. Items: {truth.notna().sum()}; "
             f"without a truth yet: {truth.isna().sum()}. "
             "Scores between two levels count with the nearest, halves up."
         )
@@ -279,13 +297,13 @@ class Review:
         if answer is not None:
             _check("answer", answer, ANSWERS)
         case = self._needed()
-        graded = [verdict for verdict in case.sides.values() if "feedback" in verdict]
-        if len(self.judges) != 2 or len(graded) != 2:
+        graded = self._graded.loc[case.item.id]
+        if len(graded) != 2 or not graded.all():
             what = "which feedback is better can be asked only of two judges that both graded"
             raise ValueError(f"{what} the item")
         self._vote(case, "better", self.sides(case.item.id).get(str(answer), answer))
 
-    def tag(self, names: Collection, *, side: str) -> None:
+    def tag(self, names: Collection[str], *, side: str) -> None:
         """Set the error tags on the feedback at a place; none withdraws them."""
         case = self._needed()
         places = self.sides(case.item.id)
@@ -315,8 +333,7 @@ class Review:
         """
         self.refresh()
         columns = ["id", "annotator", "field", "value", "blind", "selection", "time"]
-        votes = pd.DataFrame(self._log.current(), columns=columns)
-        return votes[votes["field"].isin(fields or VOTED)].reset_index(drop=True)
+        return pd.DataFrame(self._log.current(*fields), columns=columns)
 
     def human_scores(self) -> pd.DataFrame:
         """Everyone's scores, NaN for none: one row an item (`id`), one column an annotator."""
@@ -345,7 +362,7 @@ class Review:
             selection=self._chosen,
         )
 
-    def _votes_on(self, id: str) -> dict:
+    def _votes_on(self, id: str) -> dict[str, Any]:
         """This annotator's votes on one item: field -> value, with places for judges' names."""
         places = {judge: place for place, judge in self.sides(id).items()}
         votes = {}
@@ -374,8 +391,8 @@ class Review:
         sides = {}
         for place, judge in self.sides(id).items():
             verdict = {}
-            if (id, judge) in self._verdicts.index:
-                verdict = self._verdicts.loc[(id, judge)].dropna().to_dict()
+            if self._graded.loc[id, judge]:
+                verdict = self._verdicts.loc[(judge, id)].dropna().to_dict()
             if revealed:
                 verdict["judge"] = judge
             elif verdict:
@@ -386,48 +403,13 @@ class Review:
         return ReviewCase(number, item, scale, sides, votes, revealed)
 
 
-def _check(what: str, value: Any, options: Collection) -> None:
+def _check(what: str, value: Any, options: Collection[Any]) -> None:
     if value not in options:
         names = ", ".join(map(str, options))
         raise ValueError(f"{what} {value!r} is unknown; use one of {names}")
 
 
-def _verdict_table(runs: pd.DataFrame | Mapping) -> pd.DataFrame:
-    """All judges' verdicts, indexed by item id and judge; ValueError where one stands twice."""
-    if not isinstance(runs, pd.DataFrame):
-        named = [run.assign(judge=judge) for judge, run in runs.items()]
-        runs = pd.concat(named)
-    table = runs.astype({"judge": str, "id": str})
-    if "feedback" not in table:
-        table["feedback"] = ""
-    table["feedback"] = table["feedback"].fillna("").astype(str)
-    table = table.set_index(["id", "judge"], drop=False)
-    if table.index.has_duplicates:
-        id, judge = table.index[table.index.duplicated()][0]
-        raise ValueError(f"{judge}: item {id!r} has several verdicts; choose one")
-    return table
-
-
-def _item_table(rows: Any, verdicts: pd.DataFrame, scale: tuple | None) -> pd.DataFrame:
-    """Criteria and scale (lowest, highest) of each item, by its id.
-
-    ValueError: rows are pairs or share an id; a verdict is of an item that is not there.
-    """
-    if len(rows) and "response" not in rows.columns:
-        what = "a review is of responses with a score each; these rows are pairs or questions"
-        raise ValueError(what)
-    facts = {}
-    for row in rows:
-        id = str(row["id"])
-        if id in facts:
-            raise ValueError(f"id: {id!r} stands twice in the collection; give each row its own")
-        own = scale
-        levels = row_levels(row)
-        if levels:
-            own = (min(levels), max(levels))
-        facts[id] = (row.get("criteria"), own)
-    for id, judge in verdicts.index:
-        if id not in facts:
-            raise ValueError(f"{judge}: item {id!r} is not in the collection")
-    table = pd.DataFrame(facts.values(), index=list(facts), columns=["criteria", "scale"])
-    return table.rename_axis("id")
+def _named(scores: pd.Series, where: np.ndarray) -> pd.Series:
+    """The name of the level nearest to each score."""
+    names = nearest(scores, where).map("{:g}".format)
+    return names.replace("nan", NO_SCORE)

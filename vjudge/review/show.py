@@ -70,12 +70,13 @@ def framed(body: str) -> str:
     return f'<div class="vj tex2jax_ignore mathjax_ignore"><style>\n{CSS}</style>{body}</div>'
 
 
-def show(item: Mapping) -> HTML:
+def show(item: Mapping[str, Any], *, image_size: int = 320) -> HTML:
     """Show one item whole, the true score marked in its rubric.
 
     Args:
         item: a row with the canonical columns (else ValueError). An image that can't be opened
             shows why.
+        image_size: pixels of an image's longer side.
 
     >>> from vjudge.review import show
     >>> item = {"id": "a", "instruction": "What is it?", "response": "A cat.", "gold": 4}
@@ -83,32 +84,38 @@ def show(item: Mapping) -> HTML:
     True
     """
     shown = Item.from_row(rows_of([item])[0])
-    return HTML(framed(TEMPLATES.item(shown, pictures(shown.images))))
+    return HTML(framed(TEMPLATES.item(shown, pictures(shown.images, image_size))))
 
 
-def show_case(items: Sequence) -> HTML:
+def show_case(items: Sequence[Mapping[str, Any]], *, image_size: int = 320) -> HTML:
     """Show the responses to one question side by side, lowest true score first.
 
-    `items` are the rows of one case, as `vjudge.data.cases` finds them.
+    `items` are the rows of one case, as `vjudge.data.cases` finds them; `image_size` as in `show`.
     ValueError: the questions differ.
     """
     rows = map(Item.from_row, rows_of(items))
     case = sorted(rows, key=lambda item: (math.isnan(item.gold), item.gold))
-    for name in ("instruction", "reference_answer", "rubric", "group"):
+    same = ("instruction", "reference_answer", "rubric", "group")
+    unlike = []
+    for name in same:
         if any(getattr(item, name) != getattr(case[0], name) for item in case):
-            remedy = "pass the rows of one case, see vjudge.data.cases"
-            raise ValueError(f"the items differ in {name}: {remedy}")
-    return HTML(framed(TEMPLATES.responses(case, pictures(case[0].images))))
+            unlike.append(name)
+    if unlike:
+        remedy = "pass the rows of one case, see vjudge.data.cases"
+        raise ValueError(f"the items differ in {', '.join(unlike)}: {remedy}")
+    return HTML(framed(TEMPLATES.responses(case, pictures(case[0].images, image_size))))
 
 
-def contact_sheet(sources: Sequence, *, captions: Sequence = (), image_size: int = 120) -> HTML:
+def contact_sheet(
+    sources: Sequence[Any], *, captions: Sequence[str] = (), image_size: int = 120
+) -> HTML:
     """Show images small, each with a caption, else with its size in pixels."""
     return HTML(framed(TEMPLATES.sheet(pictures(sources, image_size, captions))))
 
 
 def case_html(case: ReviewCase, image_size: int) -> Markup:
     """A case as its annotator may see it; the truth only where the case is revealed."""
-    marks: list = []
+    marks: list[Any] = []
     if case.revealed:
         marks.append((case.item.gold, "true score", "vj-true"))
     for place, verdict in case.sides.items():
@@ -117,21 +124,30 @@ def case_html(case: ReviewCase, image_size: int) -> Markup:
     return TEMPLATES.case(case, pictures(case.item.images, image_size), marks)
 
 
-def pictures(sources: Sequence, image_size: int = 320, captions: Sequence = ()) -> list:
-    """Label, data URI and width of each picture; the reason and no URI where it fails."""
+def pictures(
+    sources: Sequence[Any], image_size: int, captions: Sequence[str] = ()
+) -> list[tuple[str, str, int, int]]:
+    """Label, data URI, width and height of each picture; the reason and no URI where it fails."""
     shown = []
     for source, caption in zip(sources, captions or [""] * len(sources), strict=True):
         try:
             image = images.open_image(source)
         except images.ImageError as error:
-            shown.append((f"no image: {error}", "", 0))
+            shown.append((f"no image: {error}", "", 0, 0))
             continue
         small = images.thumbnail(image, size=image_size)
         # PNG keeps a drawing sharp; of a photograph it is slow and large.
         drawing = small.getcolors(2_000) is not None
         uri = images.data_uri(small, format="png" if drawing else "jpeg")
-        width = round(image_size * small.width / max(small.size))
-        shown.append((caption or f"{image.width} x {image.height}", uri, width))
+        scale = image_size / max(small.size)
+        shown.append(
+            (
+                caption or f"{image.width} x {image.height}",
+                uri,
+                round(small.width * scale),
+                round(small.height * scale),
+            )
+        )
     return shown
 
 
@@ -145,13 +161,13 @@ def collection(items: datasets.Dataset, review: Review) -> datasets.Dataset:
     scored = scores.notna().any(axis=1).to_numpy()
     if not scored.any():
         raise ValueError("no item has a score yet: vote first")
-    rows = items.select(scored.nonzero()[0])
-    people = {
+    columns = {
         "human_scores": scores[scored].to_numpy().tolist(),
-        "annotators": [list(scores)] * len(rows),
+        "annotators": [list(scores)] * int(scored.sum()),
     }
-    rows = rows.remove_columns(list(people.keys() & rows.column_names))
-    return datasets.concatenate_datasets([rows, datasets.Dataset.from_dict(people)], axis=1)
+    rows = items.select(scored.nonzero()[0])
+    rows = rows.remove_columns([name for name in columns if name in rows.column_names])
+    return datasets.concatenate_datasets([rows, datasets.Dataset.from_dict(columns)], axis=1)
 
 
 def preference(review: Review) -> pd.DataFrame:
@@ -160,6 +176,9 @@ def preference(review: Review) -> pd.DataFrame:
     "left" is the review's first judge; `attrs["words"]` has each row in words, and
     `vjudge.plots.preference_bars` draws it. ValueError: not two judges.
     """
+    if len(review.judges) != 2:
+        listed = ", ".join(review.judges)
+        raise ValueError(f"a preference is between two judges; under review: {listed}")
     first, second = review.judges
     votes = review.votes("better")
     answers = votes["value"].replace({first: "left", second: "right"})
@@ -201,7 +220,7 @@ def error_tags(review: Review) -> pd.DataFrame:
     )
 
 
-def export(items: datasets.Dataset, review: Review, folder: str | Path) -> list:
+def export(items: datasets.Dataset, review: Review, folder: str | Path) -> list[Path]:
     """Write what the votes on items became into a folder; files of these names are replaced.
 
     Returns:
@@ -219,16 +238,18 @@ def export(items: datasets.Dataset, review: Review, folder: str | Path) -> list:
         paths.append(folder / "collection")
         collection(items, review).save_to_disk(paths[-1])
 
+    tables = {}
     if "tags" in fields:
-        table = error_tags(review)
-        text = plots.caption("Error tags given to each judge's feedback", table)
-        paths += plots.save_table(table, "error_tags", caption=text, folder=folder).values()
+        text = "Error tags given to each judge's feedback"
+        tables["error_tags"] = (error_tags(review), text)
     if "better" in fields:
         table = preference(review)
         table = table.rename(index=table.attrs["words"]).rename_axis("answer")
         blind = votes.loc[votes["field"] == "better", "blind"].sum()
-        text = plots.caption(f"Which judge's feedback is better; {blind} votes blind", table)
-        paths += plots.save_table(table, "preferences", caption=text, folder=folder).values()
+        tables["preferences"] = (table, f"Which judge's feedback is better; {blind} votes blind")
+    for name, (table, text) in tables.items():
+        text = plots.caption(text, table)
+        paths += plots.save_table(table, name, caption=text, folder=folder).values()
 
     cases = [(case_html(case, 360), case.votes) for case in review.cases()]
     paths.append(folder / "review.html")

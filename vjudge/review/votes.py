@@ -39,8 +39,14 @@ TAGS = (
 
 Source: the first two are of Prometheus-Vision (arXiv 2401.06591), the others ours.
 """
-VOTED = ("score", "better", "tags", "note")  # what a person votes on
-Vote = dict
+VOTED = {  # what a person votes on, and the type of its value
+    "score": int,
+    "better": str,
+    "tags": dict,
+    "note": str,
+}
+PARTS = {"annotator", "id", "field", "value", "collection"}  # which every line has
+Vote = dict[str, Any]
 
 
 class ReviewError(RuntimeError):
@@ -56,12 +62,14 @@ class VoteLog:
         collection: the fingerprint of the collection, which every line repeats.
         judges: whose verdicts are under review.
 
-    `path` is the annotator's file.
+    `path` is the annotator's file, `lines` are all votes in the order of the files.
 
     ReviewError: a line is no vote on this collection and these judges.
     """
 
-    def __init__(self, folder: Path, *, annotator: str, collection: str, judges: Sequence) -> None:
+    def __init__(
+        self, folder: Path, *, annotator: str, collection: str, judges: Sequence[str]
+    ) -> None:
         name = re.sub(r"[^\w-]+", "_", annotator)[:60]
         self.folder = folder
         self.path = folder / f"{name}.jsonl"
@@ -72,8 +80,8 @@ class VoteLog:
 
     def refresh(self) -> None:
         """Read all files again."""
-        self._standing: list = []  # this annotator's, without those that were undone
-        self._current: dict = {}  # by annotator, id and field
+        self.lines: list[Vote] = []
+        self._current: dict[tuple[str, str, str], Vote] = {}  # by annotator, id and field
         seen = set()
         for path in sorted(self.folder.glob("*.jsonl")):
             for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
@@ -83,7 +91,7 @@ class VoteLog:
                 where = f"{path}, line {number}"
                 try:
                     vote = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):
                     what = "cut short by a crash, or damaged; what it said is not counted"
                     warnings.warn(f"{where}: {what}", RuntimeWarning, stacklevel=4)
                     continue
@@ -95,46 +103,55 @@ class VoteLog:
         vote = self._current.get((annotator, id, field))
         return None if vote is None else vote["value"]
 
-    def current(self) -> list:
-        """Everyone's votes, in the order in which they were cast."""
-        return list(self._current.values())
+    def current(self, *fields: str) -> list[Vote]:
+        """Everyone's votes on some fields, else on all, in the order in which they were cast."""
+        return [vote for vote in self._current.values() if vote["field"] in (fields or VOTED)]
 
     def append(self, **vote: Any) -> None:
-        """Add one line of this annotator and wait until the disk has it; else an OSError."""
+        """Add one line of this annotator and wait until the disk has it; else ReviewError."""
         vote["annotator"] = self.annotator
         vote["collection"] = self.collection
         vote["time"] = datetime.now(timezone.utc).isoformat()
         text = json.dumps(vote, ensure_ascii=False, allow_nan=False)
         line = text.encode("utf-8", "surrogatepass") + b"\n"
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab+") as file:
-            if file.tell():
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":  # the line before was cut short
-                    line = b"\n" + line
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab+") as file:
+                if file.tell():
+                    file.seek(-1, os.SEEK_END)
+                    if file.read(1) != b"\n":  # the line before was cut short
+                        line = b"\n" + line
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise ReviewError(
+                f"{self.path} can't be written: {error}; nothing was voted"
+            ) from error
         self._take(vote)
 
     def undo(self) -> str:
         """Restore what this annotator's last vote replaced, and return its item."""
-        if not self._standing:
+        standing: list[Vote] = []
+        for vote in self.lines:
+            if vote["annotator"] != self.annotator:
+                continue
+            if vote.get("undo"):
+                standing = standing[:-1]
+            else:
+                standing.append(vote)
+        if not standing:
             raise ReviewError("there is nothing to undo")
-        last = self._standing[-1]
-        restored = last | {"value": None}
-        for vote in self._standing[:-1]:
-            if (vote["id"], vote["field"]) == (last["id"], last["field"]):
+        last = standing.pop()
+        restored = {"id": last["id"], "field": last["field"], "value": None}
+        for vote in standing:
+            if vote["id"] == last["id"] and vote["field"] == last["field"]:
                 restored = vote
-        self.append(**restored | {"undo": True})
+        self.append(**{**restored, "undo": True})
         return str(last["id"])
 
     def _take(self, vote: Vote) -> None:
-        if vote["annotator"] == self.annotator:
-            if vote.get("undo"):
-                del self._standing[-1:]
-            else:
-                self._standing.append(vote)
+        self.lines.append(vote)
         key = (vote["annotator"], vote["id"], vote["field"])
         self._current.pop(key, None)  # so that votes stay in the order in which they were cast
         if vote["value"] is not None:
@@ -142,15 +159,25 @@ class VoteLog:
 
     def _check(self, vote: Any, where: str) -> None:
         """Raise ReviewError for a line that is no vote of this review."""
-        if not isinstance(vote, dict) or vote.get("collection") != self.collection:
+        same = isinstance(vote, dict) and vote.keys() >= PARTS
+        if not same or vote["collection"] != self.collection:
             what = "no vote on this collection; move it, or use another folder"
             raise ReviewError(f"{where}: {what}")
-        about = set()
-        if vote["field"] == "better":
-            about = {vote["value"]}
-        elif vote["field"] == "tags":
-            about = set(vote["value"] or ())
-        unknown = about.difference(self.judges, ANSWERS[2:], [None])
+        field = vote["field"]
+        value: Any = vote["value"]
+        names = [vote["annotator"], vote["id"], field]
+        kind = None
+        if all(isinstance(name, str) for name in names):
+            kind = VOTED.get(field)
+        if kind is None or not isinstance(value, (kind, type(None))):
+            what = f"the {brief(field)} {brief(value)} is not a vote"
+            raise ReviewError(f"{where}: {what}; correct or remove it, or use another folder")
+        about: Any = ()
+        if field == "tags" and value:
+            about = value
+        elif field == "better" and value:
+            about = (value,)
+        unknown = set(about).difference(self.judges, ANSWERS[2:])
         if unknown:
             what = f"a vote about {brief(min(unknown))}, not under review"
             raise ReviewError(f"{where}: {what}; use another folder")

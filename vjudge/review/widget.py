@@ -8,19 +8,34 @@ the focus.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import ipywidgets as ipw
 
-from vjudge.review.review import Review
+from vjudge.review.review import NO_SCORE, Review
 from vjudge.review.show import ASSETS, TEMPLATES, case_html, escape, framed
 from vjudge.review.votes import ANSWERS, ReviewError
 
 MOST_BUTTONS = 11  # a longer scale has a field
-_WORDS = json.loads((ASSETS / "reviewer.json").read_text("utf-8"))  # of filters, of their values
+LABELS = {  # of the filters
+    "judge": "Judge",
+    "score": "Judge's score",
+    "truth": "True score",
+    "disagreement": "Disagreement",
+    "criterion": "Criterion",
+    "voted": "My vote",
+    "order": "Order",
+}
+WORDS = {  # of their values
+    ("score", NO_SCORE): "no verdict",
+    ("disagreement", "large"): "large disagreement",
+    ("voted", False): "not yet",
+    ("voted", True): "given",
+    ("order", "file"): "as in the file",
+    ("order", "worst"): "largest disagreement first",
+}
 _STYLE = (ASSETS / "reviewer.html").read_text("utf-8")
 
 
@@ -31,7 +46,7 @@ class _Tool:
     text: str
     page: str
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict:
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         view = {
             "version_major": 2,
             "version_minor": 0,
@@ -58,7 +73,7 @@ class Reviewer(_Tool):
     def __init__(self, review: Review, *, image_size: int = 420) -> None:
         self.review = review
         self._busy = False
-        self._buttons: dict = {}  # by what they do: "next", "score 4", "left: too vague"
+        self._buttons: dict[str, Any] = {}  # by what they do: "next", "score 4", "left: too vague"
         self._case = ipw.HTML()
         self._status = ipw.HTML()
         self._progress = _named("vj-progress", ipw.HTML())
@@ -73,15 +88,14 @@ class Reviewer(_Tool):
             continuous_update=False,
         )
         self._size.observe(lambda change: self._act(lambda: None), names="value")
-        self._filters: dict = {}  # their controls
+        self._filters: dict[str, Any] = {}  # their controls
         for name, values in review.filters.items():
             options = [("any", "")]
             for value in values:
-                words = _WORDS["values"].get(f"{name} {value}", str(value)[:60])
-                options.append((words, value))
+                options.append((WORDS.get((name, value), str(value)[:60]), value))
             control = ipw.Dropdown(
                 options=options,
-                description=_WORDS["filters"][name],
+                description=LABELS[name],
                 style={"description_width": "8em"},
             )
             control.observe(lambda change: self._act(self._list), names="value")
@@ -122,7 +136,7 @@ class Reviewer(_Tool):
         rows = [moves, [self._case], [self._status], self._scores(), self._tags(), note]
         return _named("vj-reviewer", _tool([filters, *map(ipw.HBox, rows)]))
 
-    def _scores(self) -> list:
+    def _scores(self) -> list[Any]:
         """The score's buttons, or a field on a long scale, and those of the better feedback."""
         row = [_label("Your score")]
         lowest, highest = self.review.scale or (1, 5)
@@ -140,7 +154,7 @@ class Reviewer(_Tool):
                 row.append(self._button(name, name.capitalize(), vote))
         return row
 
-    def _tags(self) -> list:
+    def _tags(self) -> list[Any]:
         """A row of error tags for each feedback."""
         boxes = []
         for place in self.review.sides(""):
@@ -152,7 +166,7 @@ class Reviewer(_Tool):
             boxes.append(_named("vj-tags", ipw.VBox([label, ipw.HBox(row)])))
         return boxes
 
-    def _button(self, name: str, text: str, act: Callable) -> Any:
+    def _button(self, name: str, text: str, act: Callable[[], Any]) -> Any:
         button = ipw.Button(description=text)
         button.on_click(lambda pressed: self._act(act))
         self._buttons[name] = button
@@ -160,7 +174,7 @@ class Reviewer(_Tool):
 
     # What happens
 
-    def _act(self, act: Callable) -> None:
+    def _act(self, act: Callable[[], Any]) -> None:
         """Do one thing, while the tool takes no clicks; an error shows in the status line."""
         if self._busy:
             return
@@ -295,7 +309,7 @@ def _named(name: str, widget: Any) -> Any:
     return widget
 
 
-def _tool(rows: list) -> Any:
+def _tool(rows: list[Any]) -> Any:
     return _named("vj-tool", ipw.VBox([ipw.HTML(_STYLE), *rows]))
 
 
