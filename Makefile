@@ -93,7 +93,7 @@ demo: setup  ## run notebooks 01 and 03 on the embedded judge, print the correla
 test: setup  ## run the tests on two cores
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
-strangers: setup  ## every notebook on every kind of a stranger's data, half an hour on one core
+strangers: setup  ## every notebook on every kind of a stranger's data, eleven minutes on one core
 	@OMP_NUM_THREADS=1 VJUDGE_STRANGERS=1 $(BIN)/python -m pytest -q -s tests/tools/test_strangers.py
 
 lint: setup  ## ruff, its formatter, and notebooks free of volatile metadata
