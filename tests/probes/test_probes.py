@@ -201,7 +201,7 @@ def test_runs_that_are_given_serve_the_probes(collected, run):
     assert "closed" not in given.attrs["method"]
     closed = {**runs, "response_bold": bold.assign(closed=bold.index < 3)}
     said = probes.formatting(closed, collected).attrs["method"]
-    assert said.endswith(f"response_bold: 3 of {len(bold)} verdicts were closed")
+    assert said.endswith(f"; 3 of {len(bold) + len(run)} verdicts were closed")
     # three pairs go to whichever stands first, one holds in both orders
     compared = pd.DataFrame({"id": list("abcd"), "verdict_ab": "a", "verdict_ba": list("bbba")})
     whole = probes.battery({**runs, "compared": compared}, collected)

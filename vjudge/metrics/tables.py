@@ -165,9 +165,8 @@ def groups_of(run: pd.DataFrame) -> np.ndarray:
 
 def closed_in(run: pd.DataFrame) -> str:
     """How many verdicts of a run were closed (`unread="close"`), in words; "" where none was."""
-    if "closed" not in run or not run["closed"].any():
-        return ""
-    return f"{run['closed'].eq(True).sum():,} of {len(run):,} verdicts were closed"
+    count = int(run["closed"].eq(True).sum()) if "closed" in run else 0
+    return f"{count:,} of {len(run):,} verdicts were closed" if count else ""
 
 
 def design_of(cell: np.ndarray, groups: Any, used: np.ndarray) -> Design:

@@ -284,14 +284,12 @@ class ProbeRuns:
         wrong = frame.loc[against, ["probe", "case"]]
         method = "95% intervals by a jackknife over groups with Student's t"
         account = [f"{method}; seed {self.seed}"]
-        for name, run in self.runs.items():
-            closed = closed_in(run)
-            if closed:
-                account.append(f"{name}: {closed}")
+        if self.runs:
+            account.append(closed_in(pd.concat(self.runs.values())))
         frame.attrs = {
             "n_tests": int(frame["p"].notna().sum()),
             "against": list(wrong.itertuples(index=False, name=None)),
-            "method": "; ".join(account),
+            "method": "; ".join(filter(None, account)),
         }
         return frame
 
