@@ -52,7 +52,7 @@ def test_every_architecture_trains_loads_and_grades(kind, way, base_of, tmp_path
     assert not torch.allclose(logits_of(judge, "Is it?"), logits_of(before, "Is it?"), atol=1e-3)
 
 
-def test_one_batch_is_learned_by_heart(random_judge, tmp_path):
+def test_one_batch_is_learned_by_heart_and_without_a_bar(random_judge, tmp_path, capsys):
     rows = rows_with_feedback(3)
     for row, name in zip(rows, ("white", "red", "blue"), strict=True):
         row |= {"images": [Image.new("RGB", (16, 16), name)], "response": f"it is {name} {name}"}
@@ -64,6 +64,7 @@ def test_one_batch_is_learned_by_heart(random_judge, tmp_path):
     assert run["score"].tolist() == [row["gold"] for row in rows]
     assert run["feedback"].str.startswith("It is answer").all()
     assert {"loss_last": last, "lesson": None}.items() <= result_of(tmp_path).items()
+    assert "%|" not in capsys.readouterr().err  # progress=False: transformers' own bars too
 
 
 @mark.parametrize(

@@ -245,10 +245,9 @@ def _reading(name: str, folder: Path) -> Iterator[None]:
     """Say what was being read when a library failed; show no bar."""
     # bitsandbytes speaks of every layer that it casts in 8 bits.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
-    bars = transformers.utils.logging
-    bars.disable_progress_bar()
     try:
-        yield
+        with without_bars():
+            yield
     except ImportError as error:
         raise ValueError(f"judge {name!r} needs a package that is missing: {error}") from error
     except Exception as error:  # of any kind: libraries don't check a file before they use it
@@ -257,8 +256,19 @@ def _reading(name: str, folder: Path) -> Iterator[None]:
             raise
         reason = reason_of(error)
         raise ValueError(f"judge {name!r} can't be read from {folder} ({reason})") from error
+
+
+@contextlib.contextmanager
+def without_bars() -> Iterator[None]:
+    """Show none of transformers' progress bars, which a notebook keeps as red lines."""
+    bars = transformers.utils.logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        yield
     finally:
-        bars.enable_progress_bar()
+        if shown:
+            bars.enable_progress_bar()
 
 
 def load_processor(folder: Path, config: Any) -> Any:

@@ -15,6 +15,7 @@ from torch import nn
 
 from vjudge import models
 from vjudge.models import VisionLanguageModel
+from vjudge.models.load import without_bars
 from vjudge.runs import replace_file
 
 MARKS = {  # words of a weight's name -> the part of the model; all else is the decoder's
@@ -214,7 +215,8 @@ def write_checkpoint(
             if tensor.is_floating_point():
                 state[name] = tensor.to(dtype)
         network.config.dtype = dtype
-    network.save_pretrained(folder, state_dict=state)
+    with without_bars():
+        network.save_pretrained(folder, state_dict=state)
     for file in source.iterdir():
         index = file.name.endswith(".index.json")
         if file.suffix in SETTINGS and not index and not (folder / file.name).exists():
