@@ -68,7 +68,7 @@ WARNED = {
         lambda: correlate(TWICE, TWICE[::-1], n_resamples=5),
         "n_resamples=5: .* few",
     ),
-    "perfect": (lambda: correlate(FLOATS, 2 * FLOATS + 1, n_resamples=200), "no width"),
+    "perfect": (lambda: correlate(FLOATS, 2 * FLOATS + 1, n_resamples=200), "without width"),
     "sound": (lambda: correlate(TWICE, TWICE[::-1], n_resamples=200), ""),
     "four systems": (
         lambda: correlate_levels(TWICE, TWICE[::-1], systems=list("abcd") * 10, levels=["system"]),

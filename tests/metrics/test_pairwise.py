@@ -12,6 +12,7 @@ from vjudge.metrics import (
     pairwise_accuracy,
     win_rate,
 )
+from vjudge.metrics.tables import shares
 
 JUDGE = ["a", "b", "tie", "tie", "a", None, "b"]
 HUMAN = ["a", "a", "tie", "b", "tie", "a", None]
@@ -70,6 +71,11 @@ def test_a_share_of_all_or_none_has_a_width_with_groups_too():
     table = win_rate(["a"] * 40, groups=image)[["estimate", "low", "high"]]
     assert table.loc["win"].tolist() == pytest.approx([1, 8 / (8 + q2), 1])  # Wilson's, 8 of 8
     assert table.loc["loss"].tolist() == pytest.approx([0, 0, q2 / (8 + q2)])
+    # the plain mean of four parts that share these images is no surer than all of them
+    part = np.arange(40) % 4 == np.arange(4)[:, None]
+    rows = [("all", np.ones(40), np.ones(40)), ("macro", part, part)]
+    table = shares(rows, groups=image, unit="pairs")
+    assert table.loc["macro", "low"] == table.loc["all", "low"]
 
 
 def test_bradley_terry_with_half_ties_equals_logistic_regression():

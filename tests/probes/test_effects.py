@@ -54,6 +54,12 @@ def test_what_does_not_vary_is_undefined_and_what_never_moves_has_p_of_one():
     gold = np.tile(np.arange(1.0, 6.0), 20)  # a judge without an error: its slope is rounding
     design = np.column_stack([rng.normal(size=100), equal(gold)])
     assert coefficient(gold, design, np.arange(100) // 5).p == 1
+    for seed in range(4):  # with many uneven groups, too
+        rng_of = np.random.default_rng(seed)
+        gold = rng_of.integers(1, 6, 300).astype(float)
+        words = np.log2(rng_of.choice([14, 20, 24, 28, 32, 36], 300))
+        own = coefficient(gold, np.column_stack([words, equal(gold)]), rng_of.integers(0, 60, 300))
+        assert own.p == 1 and own.high > 0.01
 
 
 def test_bias_scores_are_those_of_mm_judgebias():

@@ -61,7 +61,7 @@ def test_a_judge_is_graded_under_all_controls_and_goes_on_where_it_was(tmp_path,
     assert {one.name for one in card.parts} == set(CLAIMS) - {"position"}
     assert "wording for two responses" in absent(card)[CLAIMS["position"]]
     text = (tmp_path / "report.html").read_text()
-    for words in ("checkpoint", "mode score", "seed 0", "Scenes, held against gold"):
+    for words in ("checkpoint", "mode score", "seed 0", "Scenes, compared with gold"):
         assert words in text, words
     assert not re.search(r'(?:src|href)="(?!data:image/png)', text)  # nothing is loaded
     monkeypatch.setattr(type(judge.engine), "answer", None)  # no verdict is computed twice
@@ -74,12 +74,15 @@ def test_people_without_gold_are_the_truth_and_stand_beside_the_judge():
     run = rated()
     card = vj.report({"mine": run}, **QUICK)
     assert card.judges == ["mine"] and "mean of people" in card.figures["confusion"][1]
+    two = vj.report({"mine": run, "theirs": run.assign(score=run["score"][::-1].to_numpy())}, **QUICK)
+    drawn = two.figures["agreement"][2]["judge"].value_counts().to_dict()
+    assert drawn == {"mine": 4, "theirs": 4, "people": 1}
     table = part(card, "agreement")
     mean = [np.mean(cell) for cell in run["human_scores"]]
     r = metrics.correlate(run["score"], mean, groups=run["group"], **QUICK).loc["pearson"]
     assert table.loc["Pearson", "low"] == approx(r["low"])
     ceiling = metrics.human_ceiling(list(run["human_scores"])).loc["pearson", "estimate"]
-    assert table.loc["a rater and the others", "estimate"] == approx(ceiling)
+    assert table.loc["a rater with the others", "estimate"] == approx(ceiling)
     assert absent(card)[CLAIMS["image"]].startswith("needs the run 'image_blanked'")
 
 
@@ -153,7 +156,8 @@ RUN = DataFrame({"id": ["a", "b"], "score": [1.0, 2.0], "gold": [1.0, 3.0]})
     "judge, message",
     [
         (SimulatedJudge(collection(4)), "a judge with items to grade"),
-        (RUN.iloc[:0], "give a run with verdicts"),
+        (RUN.iloc[:0], "the run has no rows; give a run with verdicts"),
+        ({"mine": RUN.drop(columns="score")}, "'mine': a run has .* not .'id', 'gold'.; a wide"),
         ({"mine": RUN, "theirs": 1}, "'theirs': "),
     ],
 )

@@ -258,7 +258,7 @@ def _change(
     change = f"{case}: change"
     if kind.asks:
         effect = mean(kind.asks * delta, group)
-        says = f"{kind.does} moves scores {{towards}} it by {{size}}"
+        says = f"{kind.does} shifts scores {{towards}} it by {{size}}"
         return [runs.row(change, effect, POINTS, "stay", says, **cells)]
     rows = []
     if kind.must == "stay":

@@ -21,7 +21,7 @@ from vjudge.records import NAN, is_missing
 
 LEVEL = 0.05
 TAIL = 1 - LEVEL / 2
-NO_CHANGE = 1e-12
+NO_CHANGE = 1e-9  # what is smaller is rounding
 
 
 class Effect(NamedTuple):

@@ -303,7 +303,7 @@ def _finding(says: str, value: float) -> str:
         words = {"raises": "lowers", "towards": "away from", "above": "below"}
     words["size"] = format_number(abs(value), zero=False)
     if abs(value) < 0.005:
-        words |= {"raises": "moves", "size": "less than .005"}
+        words |= {"raises": "changes", "size": "less than .005"}
     return says.format(**words)
 
 

@@ -43,6 +43,7 @@ PROBED = {
     "injection": ["injection"],
 }
 COLUMNS = ["measure", "estimate", "low", "high", "unit", "n", "p_holm"]
+RATER = "a rater with the others"
 Finding = tuple  # numbers, sentence, verdict
 
 
@@ -67,7 +68,7 @@ class Card:
 
     Attributes:
         judges: their names.
-        collection, truth: what was judged, and what scores are held against.
+        collection, truth: what was judged, and what scores are compared with.
         figures: of all judges side by side, by name: the figure, its caption and its data.
         parts: what was found, by claim and judge.
         absent: what could not be measured: judge, what, reason.
@@ -263,10 +264,10 @@ def _agreement(side: Side, options: dict) -> Finding:
         **options,
     )
     rows = people.loc[[("ceiling", "the others", "pearson"), ("it", "all but one", "pearson")]]
-    rows = rows.assign(measure=["a rater and the others", "it and the same"])
+    rows = rows.assign(measure=[RATER, "the judge with the same"])
     ceiling = interval_text(rows.iloc[0])
     own = interval_text(rows.iloc[1])
-    text += f"; with the mean of the other raters a rater reaches {ceiling} and it {own}"
+    text += f"; with the mean of the other raters a rater reaches {ceiling}, the judge {own}"
     return pd.concat([table, rows]).assign(unit="correlation"), text, "measured"
 
 
@@ -286,7 +287,8 @@ def _probed(side: Side, names: list) -> Finding:
     if tests.empty:
         return rows, _largest(rows), "measured"
     if len(unsure):
-        text = f"{len(unsure)} of {len(tests)} tests need more items: {_largest(unsure)}"
+        need = "needs" if len(unsure) == 1 else "need"
+        text = f"{len(unsure)} of {len(tests)} tests {need} more items: {_largest(unsure)}"
         return rows, text, "undecided"
     return rows, _largest(tests), "holds"
 
@@ -297,6 +299,8 @@ def _largest(rows: DataFrame) -> str:
     text = row["finding"] or f"{row['measure']} is undefined"
     bounds = interval_text(row).partition(" ")[2]
     text += f" ({bounds} {row['unit']})" if bounds else ""
+    if row["reading"] == "stays":
+        text += f", within the margin of {short(row['margin'])}"
     return text
 
 
@@ -318,8 +322,9 @@ def _failures(side: Side, options: dict) -> Finding:
     reasons = run[silent].get("failure", Series(dtype=str)).dropna()
     kinds = reasons.astype(str).str.split(":").str[0].value_counts()
     why = "; ".join(f"{kind}: {n:,}" for kind, n in kinds.items()) or "no reason is given"
-    text = f"{silent.sum():,} of {len(run):,} verdicts are missing ({why})"
-    text = f"{text}, and no other number counts them"
+    are = "is" if silent.sum() == 1 else "are"
+    text = f"{silent.sum():,} of {len(run):,} verdicts {are} missing ({why})"
+    text = f"{text} and left out of all other numbers"
     return table, "; ".join(filter(None, [text, closed])), "measured"
 
 
@@ -340,9 +345,7 @@ def _calibration(side: Side, options: dict) -> Finding:
     )
     table = table.assign(unit="score points", measure=["mean of score less truth", "mean error"])
     bias = table.loc["bias"]
-    place = "above" if bias["estimate"] > 0 else "below"
-    size, _, bounds = interval_text(bias).lstrip("\N{MINUS SIGN}").partition(" ")
-    text = f"Scores lie {size} points {place} {side.truth} on average {bounds}; "
+    text = f"The mean of score less {side.truth} is {interval_text(bias)} points; "
     text += f"the mean absolute error is {interval_text(table.loc['mae'])}"
     return table, text, "measured"
 
@@ -357,6 +360,9 @@ def _figures(card: Card, sides: list[Side]) -> None:
         return
     table = card.table
     found = table[table["part"] == "agreement"]
+    people = found["measure"] == RATER
+    found = found.assign(judge=found["judge"].mask(people, "people")).round({"estimate": 9})
+    found = found.drop_duplicates(["judge", "measure", "estimate"])  # the same people once
     title = f"Correlation with {card.truth}"
     run = pd.concat([side.scores.assign(judge=side.name) for side in sides])
     text = sentences(title, closed_in(run))

@@ -15,7 +15,7 @@ from vjudge.metrics.tables import groups_of
 from vjudge.probes.runs import COMPARED, ORIGINAL, ProbeRuns, scored
 from vjudge.runs import MANIFEST, Run
 
-FACTS = ["model", "revision", "checkpoint", "mode", "decoding"]
+FACTS = "model revision checkpoint mode temperature max_new_tokens unread".split()
 
 
 @dataclass
@@ -42,10 +42,18 @@ def by_name(judge: Any, items: Any) -> dict:
     if isinstance(judge, Mapping) and not {ORIGINAL, COMPARED} & set(judge):
         sides = dict(judge)
     for name, one in sides.items():
-        if isinstance(one, DataFrame) and len(one):
+        who = repr(name) if name else "the judge"
+        if isinstance(one, DataFrame):
+            if not {"id"} < {"id", "score", "verdict"} & set(one):
+                raise ValueError(
+                    f"{who}: a run has the columns id and score (of pairs verdict), not"
+                    f" {list(one)}; a wide table of scores is for vjudge.from_scores"
+                )
+            if one.empty:
+                raise ValueError(f"{who}: the run has no rows; give a run with verdicts")
             sides[name] = {ORIGINAL if "score" in one else COMPARED: one}
         elif not isinstance(one, Mapping) and (items is None or not hasattr(one, "grade")):
-            raise ValueError(f"{name!r}: give a run with verdicts, or a judge with items to grade")
+            raise ValueError(f"{who}: give a run with verdicts, or a judge with items to grade")
     return sides
 
 
@@ -72,6 +80,7 @@ def side_of(
         probe_runs = ProbeRuns(one, few, out=home, **probing, **{**grading, "progress": False})
         if folder and (folder / MANIFEST).is_file():
             manifest = Run(folder).manifest
+            manifest |= manifest["decoding"]
             facts = "; ".join(f"{fact} {manifest[fact]}" for fact in FACTS if manifest.get(fact))
     name = name or probe_runs.name
     if "score" not in run:

@@ -253,7 +253,7 @@ class Review:
         """Count how often a judge gives each score at each level of the truth.
 
         Returns:
-            Counts over the items that the judge graded: one row a level of truth, the highest
+            Counts over the items that the judge graded: one row a level of truth, the lowest
             first, one column a level of score, "none" without a score. `attrs["words"]` says what
             is counted.
         """
@@ -262,7 +262,7 @@ class Review:
         truth = self.truth[graded]
         table = pd.crosstab(self._true_levels[graded], self._score_levels.loc[graded, judge])
         table = table.reindex(
-            index=self.levels[::-1],
+            index=self.levels,
             columns=[*self.levels, NO_SCORE],
             fill_value=0,
         )
