@@ -56,6 +56,12 @@ def test_figures_of_a_wide_table_are_legible_at_a_venue(venue, analysis):
 def test_one_judge_and_one_person_have_what_there_is():
     alone = vj.from_scores(wide(40), JUDGES[:1], PEOPLE[0], n_resamples=100)
     assert alone.matrix is alone.length is alone.ranks is None and alone.calibration
+    one_set = vj.from_scores(
+        wide(40).assign(set="MM-Vet"), JUDGES, PEOPLE, benchmark="set", n_resamples=100
+    )
+    assert one_set.multiples is one_set.ranks is None
+    with raises(TypeError, match="give a DataFrame, not a str"):
+        vj.from_scores("scores.csv", JUDGES, PEOPLE)
 
 
 def test_a_wide_table_becomes_all_tables_and_figures(analysis):
@@ -80,7 +86,7 @@ def test_the_numbers_are_those_of_scipy_and_of_what_was_planted(analysis):
         both = here & frame[JUDGES[0]].notna()
         expected = stats.kendalltau(frame.loc[both, JUDGES[0]], reference[both]).statistic
         assert table[name, JUDGES[0], "kendall"] == approx(expected)
-    assert ("overall", "people", "pearson") in table.index
+    assert ("overall", "one person", "pearson") in table.index
     assert analysis.counts["missing"].tolist() == [3, 0, 0, 0]
     slopes = analysis.length_slopes.set_index("judge")
     planted = slopes.loc[JUDGES[1]]
@@ -95,6 +101,11 @@ def test_the_numbers_are_those_of_scipy_and_of_what_was_planted(analysis):
         ({JUDGES[0]: "good"}, {}, "GPT-4o has values that are not numbers: position 0: 'good'"),
         ({"set": None}, {}, "row 0: 'set' is missing"),
         ({}, {"venue": "vldb"}, "unknown venue 'vldb'"),
+        ({}, {"judges": [*JUDGES, PEOPLE[0]]}, r"columns \['rater 1'\] are named twice"),
+        ({"human": 3}, {"judges": ["human"]}, "a judge can't be called 'human'"),
+        ({"set": "overall"}, {}, "a benchmark can't be called 'overall'"),
+        ({}, {"judges": "mine"}, r"absent: \['mine'\]"),
+        ({}, {"human": 0}, r"absent: \[0\]"),
         (dict.fromkeys(JUDGES, 3), {}, "no judge has a correlation.*'GPT-4o': 40"),
     ],
 )

@@ -74,7 +74,9 @@ def test_people_without_gold_are_the_truth_and_stand_beside_the_judge():
     run = rated()
     card = vj.report({"mine": run}, **QUICK)
     assert card.judges == ["mine"] and "mean of people" in card.figures["confusion"][1]
-    two = vj.report({"mine": run, "theirs": run.assign(score=run["score"][::-1].to_numpy())}, **QUICK)
+    two = vj.report(
+        {"mine": run, "theirs": run.assign(score=run["score"][::-1].to_numpy())}, **QUICK
+    )
     drawn = two.figures["agreement"][2]["judge"].value_counts().to_dict()
     assert drawn == {"mine": 4, "theirs": 4, "people": 1}
     table = part(card, "agreement")

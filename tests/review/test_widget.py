@@ -104,7 +104,10 @@ def cells(shown):
 def test_a_cell_of_the_matrix_opens_the_review_on_its_items(opened):
     shown = matrix(opened(), judge="first")
     tool = shown.reviewer
-    assert [*shown.table.index, *shown.table.columns] == [*"1234512345", "none"]  # as `plots.confusion`
+    assert [*shown.table.index, *shown.table.columns] == [
+        *"1234512345",
+        "none",
+    ]  # as `plots.confusion`
     assert tool.widget.layout.display == "none"
     assert "Rows: gold. Columns: first. Items: 5; without a truth yet: 1. Scores" in shown.text
     places = {("1", "1"): 0, ("2", "4"): 1, ("3", "3"): 2, ("4", "none"): 3, ("5", "5"): 4}

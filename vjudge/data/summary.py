@@ -52,7 +52,7 @@ def fingerprint(items: Any) -> str:
 
 
 def truth(items: Any) -> Series:
-    """The score that a judge's is compared with: gold where there is one, else the mean of people's.
+    """What a judge's score is compared with: gold where there is one, else the mean of people's.
 
     >>> rows = [{"id": "a", "gold": 4}, {"id": "b", "human_scores": "2;3"}, {"id": "c"}]
     >>> truth(rows).tolist(), truth(rows).name, truth(rows[1:]).name

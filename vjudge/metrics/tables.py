@@ -295,7 +295,7 @@ def tabulate(
             bounds.append(interval(*row, method=method, n_units=units, confidence=confidence))
         table[["low", "high"]] = bounds
         flat = table["high"] - table["low"] < NO_WIDTH
-        warn_of(table.index[flat], "all resamples agree: an interval without width can't be interpreted")
+        warn_of(table.index[flat], "all resamples agree: an interval without width says nothing")
         lost = np.isnan(drawn[defined.to_numpy()]).mean(axis=-1).max()
         if lost > 0.01:
             reason = f" ({why})" if why else ""
@@ -408,7 +408,7 @@ def _share(
         variance *= units / (units - 1)
         freedom = units - 1
     q2 = float(student(confidence, freedom)) ** 2
-    # 2) the number of cases that has this variance; where all are alike, no more than there are units
+    # 2) the number of cases that has this variance; where all are alike, at most that of units
     if variance < 1e-20:
         of_each = np.array([len(np.unique(codes[row > 0])) for row in weight])
         number = min(units, len(weight) / (1 / of_each).mean())

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 from pandas import DataFrame, Series
+from pandas.api.types import is_list_like
 
 from vjudge import metrics, plots, probes
 from vjudge.metrics.tables import scores as numbers
@@ -21,8 +22,10 @@ NAMES = (
     "heatmap forest matrix ranks multiples confusion scatter calibration length comparisons "
     "length_slopes"
 ).split()
+HUMAN = "human"
+ONE_PERSON = "one person"
 TITLE = "Pearson correlation with people's scores"
-COMPARED = "Differences of Pearson correlations, a less b; p_holm: corrected by Holm"
+COMPARED = "Differences of Pearson correlations with people's scores"
 
 
 class Figures(dict):
@@ -80,9 +83,9 @@ class ScoreAnalysis(SimpleNamespace):
 
     Attributes:
         counts: one row a judge, and "human": n (items with a score) and missing.
-        correlations: as `metrics.correlation_table` returns it, by benchmark and, of several
-            benchmarks, "overall"; "people" is the agreement of one person with the others, where
-            `human` names several columns.
+        correlations: as `metrics.correlation_table` returns it, by benchmark and "overall". Where
+            `human` names several columns, "one person" is the correlation of one of them with the
+            mean of the others. It is no ceiling: a judge is compared with the mean of all.
         comparisons: as `metrics.compare_judges` returns it, over all items; None of a single judge.
         length_slopes: one row a judge: score points per doubling of the response's length at equal
             human score, as `probes.length` estimates it; None without responses.
@@ -125,9 +128,10 @@ def from_scores(
         n_resamples, seed: of the bootstrap.
 
     Raises:
-        ValueError: there is no such venue; a column is absent, or a benchmark or group is missing;
-            no judge has a correlation with people.
-        TypeError: a score is no number.
+        ValueError: there is no such venue; a column is absent or named twice, or a benchmark or
+            group is missing; a judge or a benchmark has a name that is used here; no judge has a
+            correlation with people.
+        TypeError: there is no frame; a score is no number.
 
     >>> frame = pd.DataFrame({"a": [1, 2, 3, 4], "b": [2, 1, 4, 3], "people": [1, 2, 3, 4]})
     >>> analysis = from_scores(frame, ["a", "b"], "people", n_resamples=100)
@@ -137,11 +141,15 @@ def from_scores(
     """
     # 1) check the columns, and read the scores
     figures = Figures(venue)
-    people = [human] if isinstance(human, str) else list(human)
+    judges = list(judges) if is_list_like(judges) else [judges]
+    people = list(human) if is_list_like(human) else [human]
     labels = [name for name in (benchmark, group, response) if name is not None]
+    if not isinstance(frame, DataFrame):
+        raise TypeError(f"give a DataFrame, not a {type(frame).__name__}; pandas reads files")
     frame = need(frame, *judges, *people, *labels).reset_index(drop=True)
+    _check_names(judges, people, frame[benchmark] if benchmark else ())
     scores = _read(frame, [*judges, *people], labels)
-    judged = scores[list(judges)]
+    judged = scores[judges]
     reference = scores[people].mean(axis=1)
     groups = Series(frame.index) if group is None else frame[group]
 
@@ -157,12 +165,14 @@ def from_scores(
         )
     unit = "items" if group is None else f"groups ({group})"
     method = f"95% bootstrap intervals, {n_resamples:,} resamples of {unit}, seed {seed}"
-    _draw_agreement(figures, found.correlations, f"{TITLE}. {method}")
+    several = len(people) > 1
+    alone = "One person: with the mean of the other people" if several else ""
+    _draw_agreement(figures, found.correlations, sentences(TITLE, alone, method))
 
     # 3) comparison of judges, confusion, calibration, density and length
     if len(judges) > 1:
         pairs = metrics.compare_judges(reference, judged, groups=groups, **options)
-        figures.draw("matrix", plots.who_beats_whom, pairs, COMPARED)
+        figures.draw("matrix", plots.who_beats_whom, pairs, f"{COMPARED}, row less column")
         found.comparisons = pairs
     run = _run(judged, reference, groups)
     figures.draw_scores(run, "mean of people's scores")
@@ -180,6 +190,21 @@ def from_scores(
     return found
 
 
+def _check_names(judges: Sequence, people: Sequence, benchmarks: Any) -> None:
+    """Refuse columns that are named twice, and names that mean something else in the tables."""
+    columns = Series([*judges, *people])
+    twice = columns[columns.duplicated()].tolist()
+    if twice:
+        raise ValueError(
+            f"columns {twice} are named twice; name each judge once, and no judge as a person"
+        )
+    for name in (HUMAN, ONE_PERSON):
+        if name in judges:
+            raise ValueError(f"a judge can't be called {name!r} here; rename its column")
+    if OVERALL in set(benchmarks):
+        raise ValueError(f"a benchmark can't be called {OVERALL!r} here; rename it")
+
+
 def _read(frame: DataFrame, names: Sequence, labels: Sequence) -> DataFrame:
     """Columns of scores as numbers; a row without a label is a ValueError."""
     for name in labels:
@@ -191,7 +216,7 @@ def _read(frame: DataFrame, names: Sequence, labels: Sequence) -> DataFrame:
 
 def _counts(judged: DataFrame, reference: Series) -> DataFrame:
     """How many scores each judge and the reference have, and how many they lack."""
-    scores = judged.assign(human=reference)
+    scores = judged.assign(**{HUMAN: reference})
     counts = DataFrame({"n": scores.notna().sum(), "missing": scores.isna().sum()})
     return counts.rename_axis("judge")
 
@@ -199,7 +224,7 @@ def _counts(judged: DataFrame, reference: Series) -> DataFrame:
 def _about(counts: DataFrame, people: Sequence) -> str:
     """What all captions say: the items, the reference and how many scores each judge lacks."""
     lacking = ", ".join(f"{name} {count:,}" for name, count in counts["missing"].items())
-    about = f"{counts.loc['human'].sum():,} items; reference: mean of {', '.join(people)}"
+    about = f"{counts.loc[HUMAN].sum():,} items; reference: mean of {', '.join(people)}"
     return f"{about}. Missing scores: {lacking}"
 
 
@@ -224,7 +249,8 @@ def _correlations(
         if rated.shape[1] > 1:
             ceiling = metrics.human_ceiling(rated, groups=groups[here], **options)
             tables["ceiling"][name] = ceiling
-    return metrics.correlation_table(**tables, **options)
+    table = metrics.correlation_table(**tables, **options)
+    return table.assign(judge=table["judge"].mask(table["ceiling"], ONE_PERSON))
 
 
 def _run(judged: DataFrame, reference: Series, groups: Series) -> DataFrame:
@@ -244,19 +270,11 @@ def _draw_agreement(figures: Figures, table: DataFrame, text: str) -> None:
         text,
         label=TITLE,
     )
-    overall = pearson[pearson["benchmark"] == OVERALL]
-    own = overall[~overall["ceiling"]].dropna(subset="estimate")
-    ceiling = next(iter(overall.loc[overall["ceiling"], "estimate"]), None)
-    figures.draw(
-        "forest",
-        plots.forest,
-        own,
-        text,
-        label=TITLE,
-        ceiling=ceiling,
-    )
+    own = pearson[pearson["benchmark"] == OVERALL].dropna(subset="estimate")
+    figures.draw("forest", plots.forest, own, text, label=TITLE)
     each = pearson[pearson["benchmark"] != OVERALL]
-    if len(each):
+    several = each["benchmark"].nunique() > 1
+    if several:
         look: dict = {"panel": "benchmark", "shared": True, "label": TITLE}
         figures.draw(
             "multiples",
@@ -265,7 +283,7 @@ def _draw_agreement(figures: Figures, table: DataFrame, text: str) -> None:
             text,
             **look,
         )
-    if len(each) and len(own) > 1:
+    if several and (~own["ceiling"]).sum() > 1:
         text = "Ranks of judges by Pearson correlation"
         figures.draw("ranks", plots.rank_heatmap, each, text)
 
@@ -303,7 +321,7 @@ def _tables(found: ScoreAnalysis, text: str, **where: Any) -> dict:
         files["comparisons"] = plots.save_table(
             pairs,
             "comparisons",
-            caption=f"{COMPARED}. {text}",
+            caption=f"{COMPARED}, judge a less judge b; p_holm: corrected by Holm. {text}",
             **where,
         )
     return files
