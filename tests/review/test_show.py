@@ -134,7 +134,7 @@ def test_export_writes_what_can_be_read_again_and_no_formula(opened, tmp_path):
     ann.better("left")
     ann.tag(["@tag"], side="left")
     ann.note('=HYPERLINK(1) </script> \u202e, \r "quoted"\n$x$')
-    paths = {path.name: path for path in export(items(), ann, tmp_path / "out")}
+    paths = {path.name: path for path in export(list(items()), ann, tmp_path / "out")}
     names = "votes.csv collection error_tags.csv error_tags.tex preferences.csv preferences.tex"
     assert set(paths) == {*names.split(), "review.html"}
     again = data.load_collection(str(paths["collection"]))

@@ -141,8 +141,8 @@ def from_scores(
     """
     # 1) check the columns, and read the scores
     figures = Figures(venue)
-    judges = list(judges) if is_list_like(judges) else [judges]
-    people = list(human) if is_list_like(human) else [human]
+    judges = _listed(judges)
+    people = _listed(human)
     labels = [name for name in (benchmark, group, response) if name is not None]
     if not isinstance(frame, DataFrame):
         raise TypeError(f"give a DataFrame, not a {type(frame).__name__}; pandas reads files")
@@ -188,6 +188,11 @@ def from_scores(
     for name, (figure, *_) in figures.items():
         setattr(found, name, figure)
     return found
+
+
+def _listed(names: Any) -> list:
+    """One column's name, or several, as a list."""
+    return list(names) if is_list_like(names) else [names]
 
 
 def _check_names(judges: Sequence, people: Sequence, benchmarks: Any) -> None:

@@ -23,7 +23,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from vjudge import images, plots
-from vjudge.data import rows_of
+from vjudge.data import canonical, rows_of
 from vjudge.metrics import feedback_preference
 from vjudge.metrics.tables import shares
 from vjudge.plots.save import write_csv
@@ -151,8 +151,8 @@ def pictures(
     return shown
 
 
-def collection(items: datasets.Dataset, review: Review) -> datasets.Dataset:
-    """The items of a review that somebody scored, in their order.
+def collection(items: Any, review: Review) -> datasets.Dataset:
+    """The items of a review, as it took them, that somebody scored, in their order.
 
     `human_scores[i]` is the score of `annotators[i]`, NaN for none, in place of earlier ones.
     ValueError: nobody scored.
@@ -165,7 +165,7 @@ def collection(items: datasets.Dataset, review: Review) -> datasets.Dataset:
         "human_scores": scores[scored].to_numpy().tolist(),
         "annotators": [list(scores)] * int(scored.sum()),
     }
-    rows = items.select(scored.nonzero()[0])
+    rows = canonical(items).select(scored.nonzero()[0])
     rows = rows.remove_columns([name for name in columns if name in rows.column_names])
     return datasets.concatenate_datasets([rows, datasets.Dataset.from_dict(columns)], axis=1)
 
@@ -220,7 +220,7 @@ def error_tags(review: Review) -> pd.DataFrame:
     )
 
 
-def export(items: datasets.Dataset, review: Review, folder: str | Path) -> list[Path]:
+def export(items: Any, review: Review, folder: str | Path) -> list[Path]:
     """Write what the votes on items became into a folder; files of these names are replaced.
 
     Returns:
