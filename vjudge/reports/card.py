@@ -72,7 +72,7 @@ class Card:
         figures: of all judges side by side, by name: the figure, its caption and its data.
         parts: what was found, by claim and judge.
         absent: what could not be measured: judge, what, reason.
-        remarks: what to know before a number is printed.
+        remarks: caveats of the data and the runs.
         methods: how the numbers were made.
     """
 
