@@ -1,6 +1,7 @@
 """Files: the venue's width, the same bytes twice, captions that account for what is drawn, tables safe to open."""
 
 import csv
+import re
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -45,10 +46,10 @@ def test_captions_are_read_from_what_was_computed():
     fewer = metrics.correlate(frame["score"][:90], frame["gold"][:90], n_resamples=500, seed=7)
     text = plots.caption("Shown", table, table)
     assert text.startswith("Shown. 95%") and text.count("resamples") == 1
-    assert text.endswith("seed 7. Up to 3 items without a score or verdict are left out.")
+    assert text.endswith("seed 7. Items without a score or verdict are left out, up to 3.")
     assert "117 items, seed 7; alike for the others" in plots.caption("Shown", table, fewer)
     closed = frame.assign(closed=frame["id"] < 5)
-    words = f" left out. 5 of {len(frame)} verdicts were closed."
+    words = f" left out, up to 3. 5 of {len(frame)} verdicts were closed."
     assert plots.caption("Shown", table, closed, frame.assign(closed=False)).endswith(words)
 
 
@@ -90,7 +91,10 @@ def test_the_judges_table_marks_the_best_and_stands_across_both_columns_where_th
     options = {"caption": "All.", "folder": tmp_path}
     latex = plots.save_correlations(table, "judges", **options)["tex"].read_text()
     rows = [line.split(" & ") for line in latex.split("\n") if " & " in line]
-    assert rows[0][2:] == ["pearson", "spearman", r"kendall \\"] and len(rows) == 1 + 4 * 2
+    assert rows[0][2:] == ["Pearson", "Spearman", r"Kendall \\"] and len(rows) == 1 + 4 * 2
+    assert (
+        re.search(r"& (\$-\$)?\.\d\d \[(\$-\$)?\.\d\d, (\$-\$)?\.\d\d\]", latex) and "n = " in latex
+    )
     assert latex.count(r"\textbf") == 6 and "Bold: the best judge of each benchmark" in latex
     assert "textbf" not in str([row for row in rows if row[1] == "people"])
     assert [row for row in rows if row[1] == NAMES[1]][1][2:] == ["--", "--", r"-- \\"]

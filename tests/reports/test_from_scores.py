@@ -60,6 +60,11 @@ def test_one_judge_and_one_person_have_what_there_is():
         wide(40).assign(set="MM-Vet"), JUDGES, PEOPLE, benchmark="set", n_resamples=100
     )
     assert one_set.multiples is one_set.ranks is None
+    tens = wide(40).assign(Tens=lambda frame: 10 * frame[JUDGES[0]])
+    apart = vj.from_scores(tens, [JUDGES[0], "Tens"], PEOPLE, n_resamples=100)
+    assert set(apart.correlations["judge"]) >= {"Tens"} and len(apart.confusion.axes) == 1
+    alone = vj.from_scores(tens, ["Tens"], PEOPLE, n_resamples=100)
+    assert alone.confusion is alone.scatter is None and alone.forest
     with raises(TypeError, match="give a DataFrame, not a str"):
         vj.from_scores("scores.csv", JUDGES, PEOPLE)
 

@@ -14,10 +14,22 @@ from vjudge.data import rows_of
 from vjudge.images import open_image, thumbnail
 from vjudge.plots.save import check_name, latex
 from vjudge.plots.style import CHARACTERS, MIN_TEXT, clean, page
+from vjudge.records import row_levels
 
 LINE = 0.125  # inches from line to line
 LEAST = 11  # lines of a box, beside its image
-FIELDS = "instruction response reference_answer criteria descriptions human_scores gold".split()
+HEADINGS = {
+    "instruction": "Instruction",
+    "response": "Response",
+    "response_a": "Response A",
+    "response_b": "Response B",
+    "reference_answer": "Reference answer",
+    "criteria": "Rubric",
+    "descriptions": "Score levels",
+    "human_scores": "People's scores",
+    "preference": "People's choice",
+    "gold": "True score",
+}
 
 
 def _cases(items: Any, runs: Mapping, ids: Sequence) -> list:
@@ -34,9 +46,10 @@ def _cases(items: Any, runs: Mapping, ids: Sequence) -> list:
         texts = _texts(rows[id])
         for name, run in runs.items():
             for verdict in run[run["id"].map(str) == id].to_dict("records"):
-                score = f"score {verdict['score']:g}"
-                if pd.isna(verdict["score"]):
-                    score = f"no score ({verdict.get('failure') or 'no reason given'})"
+                chosen = verdict.get("verdict", verdict.get("score"))
+                score = f"says {chosen}" if "verdict" in verdict else f"score {chosen:g}"
+                if pd.isna(chosen):
+                    score = f"no verdict ({verdict.get('failure') or 'no reason given'})"
                 if verdict.get("closed"):
                     score += " (closed)"
                 texts[f"{name}: {score}"] = verdict.get("feedback") or ""
@@ -47,12 +60,17 @@ def _cases(items: Any, runs: Mapping, ids: Sequence) -> list:
 def _texts(row: Mapping) -> dict:
     """An item's own texts by heading."""
     texts = {}
-    for name in FIELDS:
+    for name, heading in HEADINGS.items():
         value = row.get(name)
         if name == "descriptions":
-            value = "\n".join(value or ())
-        if value and value == value:
-            texts[name.replace("_", " ").capitalize()] = str(value)
+            levels = row_levels(row)
+            value = "\n".join(f"{score}: {text}" for score, text in levels.items())
+        elif name == "human_scores":
+            value = ", ".join(map("{:g}".format, value or ()))
+        elif name == "gold" and value is not None:
+            value = f"{value:g}".replace("nan", "")
+        if value:
+            texts[heading] = str(value)
     return texts
 
 
@@ -69,7 +87,7 @@ def qualitative(items: Any, runs: Mapping, ids: Sequence, **options: Any) -> Fig
     """
     cases = _cases(items, runs, ids)
     with page(**{"column": "full", **options}) as paper:
-        boxes = [_lines(texts, int(0.8 * CHARACTERS * paper.inches)) for _, texts in cases]
+        boxes = [_lines(texts, int(CHARACTERS * paper.inches)) for _, texts in cases]
         sizes = [max(len(lines), LEAST) for lines in boxes]
         height = LINE * sum(sizes) + 0.2
         if height > paper.tall:

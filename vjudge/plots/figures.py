@@ -162,10 +162,10 @@ def battery_effects(table: DataFrame, **options: Any) -> Figure:
         "judge",
         names=["case"],
     )
-    drawn = cases["must"].notna() & cases["effect"].abs().gt(0)
+    drawn = cases["must"].notna() & cases["effect"].notna()
     lines = cases[drawn].rename(columns={"effect": "estimate"})
     if lines.empty:
-        raise ValueError("no case must move or stay and has an effect: there is nothing to draw")
+        raise ValueError("no case that must move or stay was tested: there is nothing to draw")
     lines["case"] = lines["case"].str.replace(r": (agreement|change)$", "", regex=True)
     lines["panel"] = lines["unit"] + " (must " + lines["must"] + ")"
     fig = forest(
@@ -175,8 +175,9 @@ def battery_effects(table: DataFrame, **options: Any) -> Figure:
         by="judge",
         **options,
     )
-    gone = f"{len(cases) - len(lines)} cases are left out: not tested, or no effect"
-    fig.set_label(f"{fig.get_label()}. {gone}")
+    gone = len(cases) - len(lines)
+    if gone:
+        fig.set_label(f"{fig.get_label()}. Left out, as nothing was tested: {gone} cases")
     return fig
 
 
@@ -256,14 +257,18 @@ def curves(
         parts = dict(list(table.groupby(panel, sort=False)))
     across, up = labels or (x, y)
     kinds = looks(table[by].unique())
+    sure = (table["low"] == table["high"]).all()  # no interval is known
     with page(**options) as paper:
         fig, panels = paper.panels(parts, 0.7, across=across, up=up, shared=False)
         for ax, part in panels:
             for level in lines:
                 ax.axhline(level, color=PALE, lw=0.5, ls=":", zorder=0)
-            for name, look in kinds.items():
+            step = 0.0 if log else 0.01 * np.ptp(part[x])  # lest one bar hide another
+            for place, (name, look) in enumerate(kinds.items()):
                 own = part[part[by] == name].sort_values(x)
-                ax.errorbar(own[x], own[y], yerr=reach(own, y), label=name, **look)
+                places = own[x] + step * (place - (len(kinds) - 1) / 2)
+                ends = None if sure else reach(own, y)
+                ax.errorbar(places, own[y], yerr=ends, label=name, **look)
             if log:
                 log_axis(ax, "x", part[x])
                 log_axis(ax, "y", table[y])

@@ -180,6 +180,12 @@ def _matrix(paper: Page, grids: Sequence, label: str = "", **look: Any) -> Figur
     """
     value, texts, bold = grids
     columns = value.columns
+    most = (int(paper.tall / 0.16), int(5 * paper.inches))  # readable names
+    if value.empty or value.shape[0] > most[0] or value.shape[1] > most[1]:
+        raise ValueError(
+            f"{value.shape[0]} rows and {value.shape[1]} columns can't be drawn: this page holds 1"
+            f" to {most[0]} and 1 to {most[1]}; choose some, or group them"
+        )
     known = value.notna()
     side = 0.62 * paper.inches / len(columns)
     texts = texts.fillna("")
@@ -201,7 +207,7 @@ def _matrix(paper: Page, grids: Sequence, label: str = "", **look: Any) -> Figur
         mask=~known,
         xticklabels=across,
         yticklabels=paper.fold(value.index, 0.34 * paper.inches),
-        cbar=bool(label),
+        cbar=bool(label) and value.size > 1,
         cbar_kws={"location": "bottom", "aspect": 40, "pad": 0.03, "label": label},
         **look,
     )

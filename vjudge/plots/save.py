@@ -12,12 +12,15 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from vjudge.metrics.tables import closed_in, format_number, format_p
-from vjudge.plots.style import best, clean, need, page
+from vjudge.plots.style import best, clean, counts, need, page, short
 from vjudge.records import is_missing
 
 FORMULA = re.compile(r"\s*[=+@＝＋－＠-]|[\t\r\n]")  # a spreadsheet runs a text that begins so
 TWO_COLUMNS = ("acl", "icml", "cvpr", "aaai")  # venues where `table*` spans the page
 NARROW = 5  # columns of a table that one of two columns holds
+HEADS = {"p_holm": "p (Holm)", "a": "judge A", "b": "judge B"} | {
+    name: name.capitalize() for name in ("pearson", "spearman", "kendall")
+}
 PREAMBLE = "% in the preamble: \\usepackage{booktabs,adjustbox}\n"
 ADJUSTED = "\\begin{adjustbox}{max width=\\linewidth}\n"
 
@@ -89,7 +92,7 @@ def save_table(
     for column in flat:
         is_p = str(column) == "p" or str(column).startswith("p_")
         formats[column] = _p_value if is_p else _cell
-    style = flat.style.format(formats).format_index(latex, axis="columns").hide(axis="index")
+    style = flat.style.format(formats).format_index(_head, axis="columns").hide(axis="index")
     if bold is not None:
         look = bold.map({True: "textbf:--rwrap"}.get).reset_index(drop=True)
         style = style.apply(lambda _: look, axis=None, subset=list(look))
@@ -125,11 +128,13 @@ def save_correlations(
     keys = ["benchmark", "judge", "statistic"]
     rows = need(table, "estimate", names=keys)
     rows["bold"] = best(rows, ["benchmark", "statistic"])
-    grid = rows.set_index(keys)[["estimate", "bold"]].unstack(sort=False)
+    bounds = rows.reindex(columns=["estimate", "low", "high"]).to_numpy(float)
+    rows["text"] = [short(*row) for row in bounds]
+    grid = rows.set_index(keys)[["text", "bold"]].unstack(sort=False)
     paths = save_table(
-        grid["estimate"],
+        grid["text"],
         name,
-        caption=sentences(caption, "Bold: the best judge of each benchmark"),
+        caption=sentences(caption, counts(table), "Bold: the best judge of each benchmark"),
         folder=folder,
         venue=venue,
         bold=grid["bold"],
@@ -154,7 +159,7 @@ def caption(text: str, *tables: DataFrame) -> str:
         methods = [f"{methods[0]}; alike for the others, of their own items"]
     missing = max((table["missing"].max() for table in statistics if "missing" in table), default=0)
     if missing:
-        methods.append(f"Up to {missing:,.0f} items without a score or verdict are left out")
+        methods.append(f"Items without a score or verdict are left out, up to {missing:,.0f}")
     return sentences(text, *methods, *closed)
 
 
@@ -208,6 +213,11 @@ def _harmless(value: Any) -> Any:
     return value
 
 
+def _head(name: Any) -> str:
+    """A column's head as LaTeX prints it."""
+    return latex(HEADS.get(name, name))
+
+
 def _p_value(value: Any) -> str:
     """A p value as LaTeX prints it."""
     text = format_p(value).removeprefix("= ")
@@ -223,7 +233,14 @@ def _cell(value: Any) -> str:
 
 
 _LATEX = str.maketrans(
-    {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\n": " "}
+    {
+        "\N{MINUS SIGN}": "$-$",
+        "\N{EN DASH}": "--",
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "\n": " ",
+    }
     | {mark: "\\" + mark for mark in "&%$#_{}"}
 )
 

@@ -32,7 +32,8 @@ def levels(*columns: Series, scale: Sequence | None = None) -> np.ndarray:
     ends = [*numbers, *(scale or (1, 5))]
     if scale is None and numbers.between(0, 1).all():
         ends = [0, 1]
-    ticks = MaxNLocator(10, steps=[1, 2, 5, 10], integer=max(ends) > 1)
+    whole = max(ends) > 1 or (numbers % 1 == 0).all()
+    ticks = MaxNLocator(10, steps=[1, 2, 5, 10], integer=whole)
     return np.array(ticks.tick_values(min(ends), max(ends)))
 
 
@@ -144,33 +145,34 @@ def calibration_curve(tables: Mapping, *, label: str = "mean true score", **opti
                 **look,
             )
         # an interval of two items may be far longer than the scale
-        ax.set_ylim(1.25 * low - 0.25 * high, 1.25 * high - 0.25 * low + 0.1)
+        margin = 0.1 * (high - low) + 0.1
+        ax.set_ylim(low - margin, high + margin)
         missing = max(table.attrs.get("missing", 0) for table in tables.values())
-        return paper.finish(fig, f"{whole['n'].sum():,} scores, up to {missing:,} missing")
+        lost = f"up to {missing:,} missing" if missing else ""
+        return paper.finish(fig, f"{whole['n'].sum():,} scores", lost)
 
 
 def agreement_scatter(run: DataFrame, **options: Any) -> Figure:
-    """The judge's score against people's mean: density of items, and the mean score at each level.
+    """The judge's score against people's mean: items by place, and the mean score at each level.
 
     Args:
         run: one row a verdict: columns score and gold; judge where known, a panel each.
     """
     judges = by_judge(run, *BOTH)
     where = levels(run["gold"])
-    shade: dict = {
-        "cmap": "Blues",
-        "mincnt": 1,
-        "bins": "log",
-        "lw": 0,
-    }
+    dots = {}
+    for name, rows in judges.items():
+        dots[name] = rows.groupby(BOTH).size().rename("n").reset_index()
+    most = max((own["n"].max() for own in dots.values() if len(own)), default=1)
     with page(**options) as paper:
         fig, panels = paper.panels(
             judges, 0.9, across="mean of people's scores", up="judge's score"
         )
-        for ax, rows in panels:
-            rows = rows[BOTH].dropna()
-            ax.hexbin(rows["gold"], rows["score"], gridsize=18, **shade)
+        for (ax, rows), own in zip(panels, dots.values(), strict=True):
+            area = min(8.0, 80 / most) * own["n"]
+            ax.scatter(own["gold"], own["score"], s=area, color=PALETTE[0], alpha=0.5, lw=0)
             ax.axline((where[0], where[0]), slope=1, **DIAGONAL)
+            rows = rows[BOTH].dropna()
             means = rows.groupby(nearest(rows["gold"], where)).mean()
             ax.plot(
                 means["gold"],
@@ -179,8 +181,8 @@ def agreement_scatter(run: DataFrame, **options: Any) -> Figure:
                 color=PALETTE[1],
             )
             ax.set_box_aspect(1)
-        shading = "Shade: number of items, on a logarithmic scale; diamonds: means"
-        return paper.finish(fig, _used(run, BOTH), shading)
+        shown = f"Area of a dot: number of items, at most {most:,}; diamonds: means"
+        return paper.finish(fig, _used(run, BOTH), shown)
 
 
 def length_by_score(

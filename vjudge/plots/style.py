@@ -16,6 +16,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame, Series
+from seaborn.utils import relative_luminance
 
 from vjudge.metrics.tables import format_interval
 
@@ -227,14 +228,21 @@ def draw_cells(ax: Axes, values: DataFrame, texts: DataFrame, **look: Any) -> No
         linewidths=1,
         **look,
     )
+    cells: Any = ax.collections[0]
+    shown = ~np.ma.getmaskarray(cells.get_array()).ravel()
+    for text, color in zip(ax.texts, cells.get_facecolors()[shown], strict=True):
+        text.set_color(INK if relative_luminance(color) > 0.2 else "white")
     ax.tick_params(length=0, rotation=0)
     ax.set(xlabel="", ylabel="", facecolor="#F0F0F0")
 
 
 def log_axis(ax: Axes, axis: str, values: Series) -> None:
-    """A logarithmic axis with a few plain numbers."""
-    places = np.geomspace(values.min(), values.max(), 4)
-    ticks = sorted({float(f"{place:.1g}") for place in places})
+    """A logarithmic axis with a few plain numbers: powers of ten where there are several."""
+    low = values.min()
+    high = values.max()
+    ticks = list(10.0 ** np.arange(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1))
+    if len(ticks) < 2:
+        ticks = sorted({float(f"{place:.1g}") for place in np.geomspace(low, high, 4)})
     ax.set(**{f"{axis}scale": "log"})
     ax.set(**{f"{axis}ticks": ticks, f"{axis}ticklabels": map("{:g}".format, ticks)})
     ax.minorticks_off()
@@ -258,8 +266,8 @@ def people_in(table: DataFrame) -> Series:
 
 
 def best(table: DataFrame, by: Sequence) -> Series:
-    """Which rows have the highest estimate of their group, to three decimals; never people."""
-    rounded = table["estimate"].mask(people_in(table)).round(3)
+    """Which rows have the highest estimate of their group, as printed; never people."""
+    rounded = table["estimate"].mask(people_in(table)).round(2)
     return rounded == rounded.groupby([table[name] for name in by]).transform("max")
 
 
@@ -272,7 +280,7 @@ def counts(table: DataFrame) -> str:
     text = f"n = {high:,.0f}"
     if low < high:
         text = f"n = {low:,.0f} to {high:,.0f}"
-    if "missing" in table:
+    if "missing" in table and table["missing"].max() > 0:
         text += f", up to {table['missing'].max():,.0f} missing"
     return text
 

@@ -24,7 +24,7 @@ from vjudge.metrics.tables import CHOICES, closed_in, groups_of, shares
 from vjudge.plots.save import sentences, write_csv
 from vjudge.plots.style import clean, short
 from vjudge.probes.runs import MissingInputError
-from vjudge.reports.scores import Figures
+from vjudge.reports.scores import Figures, on_one_scale
 from vjudge.reports.sides import Side, by_name, side_of
 
 CLAIMS = {
@@ -333,8 +333,7 @@ def _calibration(side: Side, options: dict) -> Finding:
     if side.pairs:
         raise MissingInputError("a comparison of pairs has no scores")
     both = side.scores[["score", "gold"]].dropna()
-    shared = both.max().min() - both.min().max()
-    if len(both) < 4 or 2 * shared < (both.max() - both.min()).max():
+    if len(both) < 4 or not on_one_scale(both):
         raise MissingInputError("four items with a score and a truth on one scale are needed")
     groups = side.scores["group"][both.index]
     table = metrics.calibration_errors(

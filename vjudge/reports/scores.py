@@ -34,6 +34,7 @@ class Figures(dict):
     def __init__(self, venue: str) -> None:
         plots.width(venue, "full")  # an unknown venue is refused before anything is computed
         self.venue = venue
+        self.other = ""  # which judges have another scale than the truth
 
     def draw(self, name: str, plot: Any, rows: Any, caption: str, /, **options: Any) -> None:
         """Draw rows, a frame or frames by judge, and keep the figure."""
@@ -45,13 +46,20 @@ class Figures(dict):
     def draw_scores(self, run: DataFrame, truth: str) -> None:
         """Draw confusion with the truth, and what each score means.
 
-        run: columns judge, score, gold, group, a row an item and judge.
+        run: columns judge, score, gold, group, a row an item and judge. Judges on another scale
+            than the truth's are left out.
         """
+        whole = run
+        run = whole.groupby("judge", sort=False).filter(on_one_scale)
+        left = whole.loc[~whole["judge"].isin(run["judge"]), "judge"].unique()
+        self.other = f"Not drawn, on another scale: {', '.join(left)}" if len(left) else ""
+        if run.empty:
+            return
         self.draw(
             "confusion",
             plots.confusion,
             run,
-            f"Scores of each judge by {truth}; shade: share of a row",
+            sentences(f"Scores of each judge by {truth}; shade: share of a row", self.other),
             truth_name=truth,
         )
         curves = {}
@@ -64,7 +72,10 @@ class Figures(dict):
             "calibration",
             plots.calibration_curve,
             curves,
-            f"The truth ({truth}) at each score of a judge: means with 95% t intervals",
+            sentences(
+                f"The truth ({truth}) at each score of a judge: means with 95% t intervals",
+                self.other,
+            ),
             label=truth,
         )
 
@@ -76,6 +87,13 @@ class Figures(dict):
                 figure, name, caption=sentences(caption, about), data=data, folder=folder
             )
         return files
+
+
+def on_one_scale(rows: DataFrame) -> bool:
+    """Whether a judge's scores and the truth reach over half of each other's range at least."""
+    both = rows[["score", "gold"]].dropna()
+    shared = both.max().min() - both.min().max()
+    return len(both) > 0 and bool(2 * shared >= (both.max() - both.min()).max())
 
 
 class ScoreAnalysis(SimpleNamespace):
@@ -116,7 +134,8 @@ def from_scores(
 
     Args:
         frame: one row an item. The other arguments name its columns.
-        judges: the scores of each judge, on any scale; NaN where missing.
+        judges: the scores of each judge, on any scale; NaN where missing. Confusion, calibration
+            and scatter draw the judges that are on people's scale.
         human: people's scores; of several columns the mean of those that scored an item is the
             reference.
         benchmark: the benchmark of each item; None takes all items as one benchmark.
@@ -176,7 +195,10 @@ def from_scores(
         found.comparisons = pairs
     run = _run(judged, reference, groups)
     figures.draw_scores(run, "mean of people's scores")
-    figures.draw("scatter", plots.agreement_scatter, run, "Scores of each judge against people's")
+    if "confusion" in figures:
+        run_drawn = figures["confusion"][2]
+        text = sentences("Scores of each judge against people's", figures.other)
+        figures.draw("scatter", plots.agreement_scatter, run_drawn, text)
     if response is not None:
         found.length_slopes = _length(figures, run.assign(response=run["id"].map(frame[response])))
 
