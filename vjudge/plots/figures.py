@@ -103,7 +103,7 @@ def _forest_axes(paper: Page, table: DataFrame, shared: bool, label: str) -> tup
     heights = [part["y"].max() + 1.4 for part in parts.values()]
     if shared:
         return paper.panels(parts, 0.1 * max(heights), across=label, least=1.6)
-    height = 0.19 * sum(heights) + 0.5 * len(parts)
+    height = 0.19 * sum(heights) + 0.62 * len(parts)
     fig, axes = paper.subplots(height, len(parts), squeeze=False, height_ratios=heights)
     return fig, list(zip(axes.flat, parts.values(), strict=True))
 

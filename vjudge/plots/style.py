@@ -146,6 +146,7 @@ class Page:
         """
         columns = max(1, min(len(parts), int(self.inches / least)))
         rows = math.ceil(len(parts) / columns)
+        columns = math.ceil(len(parts) / rows)  # no row is left half empty
         each = self.inches / columns
         height = rows * (ratio * min(each, 3.3) + 0.35) + 0.2
         fig, axes = self.subplots(
