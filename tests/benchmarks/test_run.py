@@ -103,10 +103,21 @@ CASES = [  # benchmark, its rows, the judge's wordings, its answer, the start of
     ("genai-bench", [GENAI], "llava-critic", "The better response: [2].", ["asked"], 1),
 ]
 WORDED = "the wording is 'llava-critic-pair', published is 'unified-reward-answers'"
+OTHER = replace(
+    families.wording("vl-rewardbench"), body="Which is better? {response_a} {response_b}"
+)
 OPTIONS = [  # that are published, that no protocol decides, and that differ
     ("chat", {"batch_size": 4, "seed": 7, "temperature": 0.2}, []),
     ("chat", {"orders": "both"}, ["orders is 'both', published is 'random'"]),
     ("unified-reward", {"template": "llava-critic-pair"}, [WORDED]),
+    ("unified-reward", {"unread": "missing"}, []),
+    ("chat", {"protocol": "wildvision"}, ["the protocol is that of 'wildvision'"]),
+    (
+        "chat",
+        {"protocol": "vl-rewardbench by r1-reward"},
+        ["the order", "the protocol is that of the"],
+    ),
+    ("chat", {"template": OTHER}, ["the wording is another than the published 'vl-rewardbench'"]),
 ]
 
 
@@ -139,8 +150,22 @@ def test_protocols_on_genuine_rows(case):
 @pytest.mark.parametrize(("judge", "options", "deviations"), OPTIONS)
 @needs_rows
 def test_options_that_differ_are_deviations(judge, options, deviations):
-    table = numbers("vl-rewardbench", VL, judge, "", deviations, **options)
-    assert judge != "chat" or table.attrs["unread_draws"] > 0
+    table = numbers("vl-rewardbench", VL, judge, "?", deviations, **options)
+    assert judge != "chat" or table.attrs["unread_draws"] > 0 or options.get("protocol")
+
+
+@needs_rows
+def test_what_no_server_answered_is_missing_and_no_wrong_answer():
+    table = numbers(
+        "vl-rewardbench", VL, "unified-reward", "", ["5 answers are empty, or a server"]
+    )
+    assert table["n"].iloc[0] == 0 or table["missing"].iloc[0] == 5, table
+    without = genuine(VL, 5)
+    for row in without:
+        row["images"] = []
+    numbers(
+        "vl-rewardbench", without, "unified-reward", "Answer 1 is better", ["5 answers were judged"]
+    )
 
 
 def test_closed_answers_are_a_deviation():
@@ -153,7 +178,7 @@ def test_closed_answers_are_a_deviation():
     rows = [pair(str(n), preference="a", images=[]) for n in range(4)]
     table = vj.run_benchmark(judge, "mllm-judge-pair", data=rows, progress=False)
     said = "4 answers without a verdict were closed, which is not published"
-    assert table.attrs["deviations"][-1] == said and not table["official"].any()
+    assert said in table.attrs["deviations"] and not table["official"].any()
     assert table.attrs["method"].endswith("; 4 of 4 verdicts were closed")
 
 

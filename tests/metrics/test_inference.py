@@ -52,6 +52,8 @@ def test_alt_test_gives_the_published_values(row):
 
 PEOPLE = pd.DataFrame({"a": [1, 2] * 20, "b": [1, 2] * 20, "c": [1, None] * 20})
 ROWS = pd.Series(np.arange(60.0))
+TWICE = pd.Series([0, 1, 1.0], index=[0, 0, 1])
+SURE = pd.Series([{0: 1.0, 1: 0.0}] * 10)
 SIZES = {"n": 1000, "n_specificity": 200, "n_sensitivity": 200}
 corrected = partial(metrics.corrected_rate, specificity=0.7, sensitivity=0.9, **SIZES)
 REFUSED = [
@@ -70,6 +72,14 @@ REFUSED = [
     ),
     (lambda: metrics.conformal_intervals(ROWS[:5], ROWS[:5]), "90% takes 9 or more"),
     (lambda: metrics.calibration_curve(ROWS, ROWS, bins=1.5), "bins must be a whole number"),
+    (lambda: metrics.labels_needed(ROWS, ROWS, above=1.5), "above=1.5"),
+    (lambda: metrics.labels_needed(ROWS, ROWS, above=0.5, power=80), "power=80"),
+    (lambda: metrics.corrected_rate_from_labels(TWICE, TWICE), "verdicts: item 0 stands twice"),
+    (lambda: metrics.conformal_intervals(ROWS, ROWS, confidence=95), "confidence must be"),
+    (lambda: metrics.conformal_intervals(ROWS, ROWS, spread=0 * ROWS), "spread is 0 in all items"),
+    (lambda: metrics.temperature_scaling(SURE, ROWS[:10] % 2), "5 items, such as 1, give their"),
+    (lambda: metrics.expected_calibration_error(ROWS, ROWS, n_resamples=0), "from 1"),
+    (lambda: metrics.agreement([["a", "b"]], level="nominal", scale=(1, 2)), "labels have none"),
 ]
 
 
@@ -138,6 +148,55 @@ def test_conformal_coverage_is_told_by_group():
     coverage = metrics.conformal_intervals(judge, truth, by=noisy).attrs["coverage"]
     assert coverage.loc["all", "share"] == pytest.approx(0.9, abs=0.01)
     assert coverage.loc[True, "high"] < 0.9 < coverage.loc[False, "low"]
+
+
+def test_strictness_is_no_noise():
+    """What one person scores lower throughout changes no plan, nor the number of items it takes."""
+    rng = np.random.default_rng(4)
+    truth = rng.normal(size=120)
+    people = pd.DataFrame(truth[:, None] + rng.normal(size=(120, 3)))
+    judge = pd.Series(truth + rng.normal(size=120))
+    plans = [metrics.labels_needed(judge, people + shift, above=0.2) for shift in (0, [0, 1, -1])]
+    pd.testing.assert_frame_equal(*plans)
+
+
+def test_numbers_near_their_bounds_stay_in_order():
+    rng = np.random.default_rng(3)
+    for errors in (rng.normal(size=(30, 2)), np.array([[1, -1], [2, -1.5], [0, 1]] * 9)):
+        table = metrics.effective_judges(pd.DataFrame(errors), n_resamples=200)
+        judges, next_one = table.loc["effective_judges"], table.loc["next_judge"]
+        assert judges["low"] <= judges["estimate"] <= 2 and next_one["low"] <= next_one["high"]
+    counts = {"n": 1000, "n_specificity": 100, "n_sensitivity": 3}
+    with pytest.warns(UserWarning, match="do not show the judge to be better"):
+        rate = metrics.corrected_rate(0.99, specificity=0.01, sensitivity=1.0, **counts)
+    assert rate[["low", "high"]].tolist() == [0, 1]
+    labels = pd.Series([1.0] * 19 + [0.0])
+    with pytest.warns(UserWarning, match="only 1 labels of one kind"):
+        metrics.prediction_powered_mean(pd.Series(np.resize([1.0, 1, 0], 100)), labels)
+    spread = pd.Series([0.0] * 60 + [1.0] * 40)  # certain, and wrong in half of the items
+    truth = pd.Series(np.resize([3.0, 4.0], 100))
+    table = metrics.conformal_intervals(pd.Series(3.0, spread.index), truth, spread=spread)
+    assert table["low"].notna().all() and table.attrs["coverage"].loc["all", "share"] >= 0.85
+    with pytest.warns(UserWarning, match="a perfect correlation has no interval"):
+        table = metrics.correlate(np.arange(20_000.0), 2 * np.arange(20_000.0))
+    assert table["low"].isna().all()
+
+
+def test_gwets_coefficients_count_the_scale():
+    ratings = [[5, 5], [5, 4], [4, 5], [5, 5]]
+    share = np.array([0, 0, 0, 0.25, 0.75])  # of the levels
+    alike = 1 - ((np.arange(5)[:, None] - np.arange(5)) / 4) ** 2
+    chance = alike.sum() * (share * (1 - share)).sum() / (5 * 4)
+    agreeing = 1 - 0.5 / 16
+    table = metrics.agreement(ratings, scale=range(1, 6), n_resamples=0)["estimate"]
+    assert table["gwet_ac2"] == pytest.approx((agreeing - chance) / (1 - chance))
+    assert metrics.agreement(ratings, n_resamples=0)["estimate"]["gwet_ac2"] < table["gwet_ac2"]
+    assert (
+        metrics.agreement([["1.0", 1]] * 3 + [["2", 2.0]], level="nominal", n_resamples=0)[
+            "estimate"
+        ]["exact"]
+        == 1
+    )
 
 
 def test_severities_are_differences_of_means_where_all_saw_all():

@@ -141,6 +141,24 @@ def test_people_who_rated_stand_for_gold_where_there_is_none(collected, runs_of)
     assert set(probes.blindness(runs)["must"]) == {None, "stay"}  # nobody knows what must be lost
 
 
+def test_a_strict_rater_makes_no_length_bias():
+    """The slope at equal gold is the same, whatever one of two people takes off every score."""
+    rng = np.random.default_rng(0)
+    words = rng.integers(5, 90, 200)
+    truth = 3 + np.log2(words / 30) + rng.normal(size=200)
+    run = pd.DataFrame({"id": range(200), "score": truth + rng.normal(size=200)})
+    run["response"] = ["word " * count for count in words]
+    rated = truth[:, None] + rng.normal(size=(200, 2))
+    rows = []
+    for shift in (0, 1):
+        people = (rated - [0, shift]).tolist()
+        rows.append(probes.length(run.assign(human_scores=people), gold="rated").iloc[0])
+    assert (
+        rows[0]["effect"] == pytest.approx(rows[1]["effect"])
+        and rows[1]["low"] < 0 < rows[1]["high"]
+    )
+
+
 def test_noise_in_gold_makes_no_length_bias_and_no_self_preference():
     """Better answers are longer, and more often the judge's own; gold is noisy people's scores."""
     items = collection(1_000, better_is_longer=0.5, median_words=16)

@@ -364,7 +364,7 @@ def _relative(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Optio
         [(part, "relative score", spec.unread) for part in parts],
         design_of(np.arange(len(frame)), frame["group"], parts["overall"]),
         n=counts.sum(axis=1),
-        missing=counts @ ~readable,
+        missing=counts @ (~readable).astype(int),
         unit="reviews",
         index=INDEX,
         **options,

@@ -123,7 +123,8 @@ _VL = Protocol(
     reader=read_overall_judgment,
     collection="MMInstruction/VL-RewardBench",
     n_items=1250,
-    open="the seeds of the orders and of the decoding",
+    open="the seeds of the orders and of the decoding; its script writes the image behind the text,"
+    " and here it stands first",
 )
 _UNIFIED = replace(
     _VL,

@@ -14,10 +14,11 @@ from vjudge.asking import Options
 from vjudge.benchmarks.numbers import benchmark, key_of
 from vjudge.benchmarks.protocols import PROTOCOLS, Protocol, Reader
 from vjudge.comparing import SWAPPED, parts_of, sign
-from vjudge.data import load_collection, rows_of
+from vjudge.data import canonical, load_collection, rows_of
 from vjudge.prompts import Template, families
 from vjudge.records import Rubric, is_missing
 
+WITHOUT_IMAGES = ("mt-bench", "feedback-bench", "preference-bench")
 IMMATERIAL = ("batch_size", "seed")  # options that no protocol decides
 DRAWING = ("samples", "temperature", "top_p", "repetition_penalty")
 Row = Mapping[str, Any]
@@ -54,7 +55,8 @@ def run_benchmark(
         `attrs["items"]`, `attrs["failures"]` and `attrs["unread_draws"]` (answers that the
         benchmark's own reader could not read) say the rest.
 
-    ValueError: an unknown benchmark, protocol or option; CollectionError: bad rows.
+    ValueError: an unknown benchmark or protocol; TypeError: an unknown option; CollectionError: bad
+    rows. That given rows are the published ones is not checked.
 
     >>> import vjudge as vj
     >>> rows = list(vj.load_collection("scenes", split="test", limit=10))
@@ -74,6 +76,11 @@ def run_benchmark(
         raise ValueError(f"there is no protocol {key!r}: use one of {', '.join(PROTOCOLS)}")
     rule = PROTOCOLS[key]
     asked, wording, changes = _asked_by(judge, rule, deviations.pop("template", None))
+    of_set, _, of_judge = key.partition(" by ")
+    if of_set != name:
+        changes.append(f"the protocol is that of {of_set!r}")
+    if of_judge not in ("", _family(judge)):
+        changes.append(f"the protocol is that of the judge {of_judge!r}")
     singly = rule.call != "grade" and not wording.compares  # two responses by their scores
     options = _options(judge, rule, deviations, changes, singly=singly)
 
@@ -89,9 +96,14 @@ def run_benchmark(
     if rule.reader and wording.name == rule.template and options.get("mode") != "score":
         run = reread(run, rule.reader)
 
-    closed = run.attrs.get("closed", 0)
-    if closed:
-        changes.append(f"{closed} answers without a verdict were closed, which is not published")
+    counts = {
+        "closed": "answers without a verdict were closed, which is not published",
+        "without_images": "answers were judged without an image",
+        "empty_draws": "answers are empty, or a server failed: they have no verdict",
+    }
+    for count, words in counts.items():
+        if run.attrs.get(count) and not (count == "without_images" and name in WITHOUT_IMAGES):
+            changes.append(f"{run.attrs[count]} {words}")
 
     # 3) its number
     table = benchmark(run, name=name)
@@ -140,6 +152,8 @@ def _asked_by(
     if wording.name != rule.template:
         published = rule.template or "none that vjudge has"
         changes.append(f"the wording is {wording.name!r}, published is {published!r}")
+    elif wording.fingerprint() != families.wording(rule.template).fingerprint():
+        changes.append(f"the wording is another than the published {wording.name!r}")
     if wording.sees_images and not judge.template.sees_images:
         changes.append("the judge sees no images")
     return judge.reworded(wording), wording, changes
@@ -158,7 +172,7 @@ def _options(
         options.pop("orders", None)
         if rule.call == "rank":
             options["by"] = "scores"
-    published = {**asdict(Options()), **options}
+    published = {**asdict(Options()), "unread": "missing", **options}
     for option, value in deviations.items():
         was = published.get(option)
         if value != was and option not in IMMATERIAL:
@@ -185,6 +199,7 @@ def reread(run: pd.DataFrame, reader: Reader) -> pd.DataFrame:
     """
     verdicts = []
     unread = 0
+    empty = 0
     for row in run.to_dict("records"):
         draws = row.get("draws")
         if draws is None:
@@ -194,13 +209,17 @@ def reread(run: pd.DataFrame, reader: Reader) -> pd.DataFrame:
         for draw in draws:
             names: dict[Any, Any] = SWAPPED if draw["order"] == "ba" else {}
             preferred = row.get("preference")
-            choice = reader(draw["raw"] or "", names.get(preferred, preferred))
+            choice = None
+            if draw["raw"]:  # none of a server that failed
+                choice = reader(draw["raw"], names.get(preferred, preferred))
+            else:
+                empty += 1
             votes.append(names.get(choice, choice))
         unread += votes.count(None)
         leading = max(("a", "b", "tie"), key=votes.count)
         verdicts.append(leading if votes.count(leading) > len(votes) / 2 else None)
     table = run.assign(verdict=pd.Series(verdicts, index=run.index, dtype=object))
-    table.attrs = {**run.attrs, "unread_draws": unread}
+    table.attrs = {**run.attrs, "unread_draws": unread, "empty_draws": empty}
     return table
 
 
@@ -246,7 +265,7 @@ def published_rows(name: str, collection: str, given: Any) -> Sequence[Row]:
     rows = given.to_dict("records") if isinstance(given, pd.DataFrame) else given
     if read is not None and len(rows) and "response_a" not in rows[0]:
         rows = [read(row, place) for place, row in enumerate(rows)]
-    return rows_of(rows)
+    return rows_of(canonical(rows))
 
 
 def mt_bench_row(row: Row, place: int) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -47,6 +48,7 @@ def agreement(
     ratings: Any,
     *,
     level: str = "scores",
+    scale: Sequence = (),
     groups: Groups = None,
     confidence: float = 0.95,
     **options: Any,
@@ -57,6 +59,8 @@ def agreement(
         ratings: n items by m raters: a frame (a column a rater), a 2-D array, or one list of
             ratings an item (lists may differ in length). NaN and None are missing.
         level: "scores", or "nominal" for labels without an order, such as four-way votes.
+        scale: all scores that could have been given, which Gwet's coefficients count; those that
+            occur where it is empty, and then too few where the scale's end is rare.
         groups, confidence, options: n_resamples, seed, see `correlate`.
 
     Returns:
@@ -84,6 +88,8 @@ def agreement(
 
     ValueError: scores of a value head, which have no scale.
     """
+    if len(scale) and level == "nominal":
+        raise ValueError("scale= is of scores; labels have none")
     if level not in ("scores", "nominal"):
         raise ValueError(f'level must be "scores" or "nominal", not {level!r}')
     check_columns(ratings=ratings, groups=groups)
@@ -95,7 +101,7 @@ def agreement(
     rows = list(map(COEFFICIENTS.index, names))
 
     def coefficients(weights: Weights) -> Floats:
-        parts = [part(cells, weights) for part in (_alphas, _kappas, _gwets)]
+        parts = [_alphas(cells, weights), _kappas(cells, weights), _gwets(cells, weights, scale)]
         return np.vstack(parts)[rows]
 
     result = tabulate(
@@ -158,14 +164,14 @@ def label_text(label: Any) -> str | None:
 
     pandas turns whole numbers into floats where one is missing.
 
-    >>> label_text(1.0), label_text("1"), label_text(np.int64(1)), label_text(1.5), label_text(None)
-    ('1', '1', '1', '1.5', None)
+    >>> [label_text(label) for label in (1.0, "1.0", np.int64(1), 1.5, None)]
+    ['1', '1', '1', '1.5', None]
     """
     if is_missing(label):
         return None
     if isinstance(label, float | np.floating) and label.is_integer():
         return str(int(label))
-    return str(label)
+    return re.sub(r"^([+-]?\d+)\.0*$", r"\1", str(label).strip())
 
 
 # Coefficients of distinct rows of ratings, shape (rows, raters), for weights (rows, replicates)
@@ -250,9 +256,12 @@ def _kappas(ratings: Floats, weights: Weights) -> Floats:
     return np.mean(kappas, axis=0)
 
 
-def _gwets(ratings: Floats, weights: Weights) -> Floats:
-    """Gwet's AC1 and AC2, the latter with quadratic weights of the levels that occur."""
+def _gwets(ratings: Floats, weights: Weights, scale: Sequence) -> Floats:
+    """Gwet's AC1 and AC2, the latter with quadratic weights of the scale and what occurs."""
     levels, tally, size = _tally(ratings)
+    absent = np.setdiff1d(np.asarray(scale, dtype=float), levels)
+    levels = np.concatenate([levels, absent])
+    tally = np.pad(tally, ((0, 0), (0, len(absent))))
     q = len(levels)
     share = weights / weights.sum(axis=0)
     prevalence = (tally / size[:, None]).T @ share

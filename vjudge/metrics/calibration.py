@@ -16,6 +16,7 @@ from vjudge.metrics.tables import (
     Column,
     Groups,
     aligned,
+    check_items,
     check_options,
     check_scaled,
     design_of,
@@ -167,8 +168,10 @@ def expected_calibration_error(
     since bootstrap intervals held the true error in as few as half of simulated samples:
     figures/validity_numbers.csv.
     """
-    if not is_int_at_least(bins, 1):
-        raise ValueError(f"bins={bins!r}: use a whole number from 1")
+    check_options(confidence=confidence, n_resamples=n_resamples)
+    check_items(probability=probability, right=right)
+    if not is_int_at_least(bins, 1) or n_resamples == 0:
+        raise ValueError(f"bins={bins!r}, n_resamples={n_resamples!r}: use whole numbers from 1")
     table = pd.DataFrame({"probability": probability, "right": right}).dropna().astype(float)
     n = len(table)
     if n < 5 * bins:
@@ -233,6 +236,8 @@ def temperature_scaling(
 
     Source: Guo et al., On Calibration of Modern Neural Networks (ICML 2017), section 4.2.
     """
+    check_options(confidence=confidence)
+    check_items(probabilities=probabilities, truth=truth)
     known = truth.dropna().index.intersection(probabilities.dropna().index)
     n = len(known)
     if n < 10:
@@ -246,6 +251,12 @@ def temperature_scaling(
     logs = np.log(table.astype(float).clip(lower=1e-30))
     logs = logs.fillna(-np.inf).to_numpy()
     own = logs[np.arange(n), column]
+    without = known[own < np.log(1e-29)]
+    if len(without):
+        raise ValueError(
+            f"{len(without)} items, such as {without[0]!r}, give their true score no probability,"
+            " which no temperature mends: leave them out, or read the whole scale"
+        )
 
     def log_loss(log_temperature: float) -> float:
         t = math.exp(log_temperature)
@@ -320,11 +331,15 @@ def conformal_intervals(
     Source: split conformal prediction, Vovk et al. (2005); locally weighted, Lei et al. (JASA
     2018).
     """
+    check_options(confidence=confidence)
+    check_items(expected=expected, truth=truth)
     expected, truth = expected.astype(float).align(truth.astype(float), join="left")
     scale = pd.Series(1.0, index=expected.index)
     if spread is not None:
         scale = spread[expected.index].astype(float)
-        scale = scale + scale.median() / 10  # a judge that is certain and wrong has a width, too
+        if not scale.mean() > 0:
+            raise ValueError("spread is 0 in all items: leave it out")
+        scale = scale + scale.mean() / 10  # a judge that is certain and wrong has a width, too
     distance = ((truth - expected).abs() / scale).dropna()
     n = len(distance)
     place = math.ceil(round((n + 1) * confidence, 9))  # of the half width, from 1

@@ -38,6 +38,7 @@ from vjudge.metrics.tables import (
     holm,
     tabulate,
     warn,
+    warn_of,
 )
 
 LEVELS = ("item", "system", "within")
@@ -160,9 +161,14 @@ def _by_blocks(
         z = np.arctanh(np.clip(own, -PERFECT, PERFECT))
         spread = z.std(axis=0, ddof=1)
         reach = student(confidence, blocks - 1) * spread / np.sqrt(blocks)
+        if np.isnan(reach).any():
+            warn("intervals are undefined: a score is constant in a random block of the items")
     elif most:
         warn(f"intervals are undefined: {units} groups are too few for random blocks")
     table = _table(on_fisher_scale(_by_scipy(x, y), reach), n=len(x))
+    perfect = table["estimate"].abs() >= PERFECT
+    table.loc[perfect, ["low", "high"]] = np.nan
+    warn_of(table.index[perfect], "a perfect correlation has no interval from random blocks")
     table.attrs["method"] = (
         f"{confidence:.0%} intervals (Student's on Fisher's z scale) from {blocks} random blocks of"
         f" {units:,}"

@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from vjudge.metrics.agreement import label_text
 from vjudge.metrics.resampling import Design, Floats, Weights, correlations
-from vjudge.metrics.tables import INTERVAL, shares, tabulate, warn
+from vjudge.metrics.tables import INTERVAL, check_items, check_options, shares, tabulate, warn
 
 LEAST_PEOPLE = 3
 LEAST_ITEMS = 30  # of a person: the test is a t test
@@ -48,13 +49,14 @@ def alt_test(
         confidence: of the intervals.
 
     Returns:
-        One row a person: `n` (items), `advantage` (share of items on which the judge is at least as
-        close to the others), `low`, `high` (Wilson's interval of it), `p` (one-sided t test that
-        the person is ahead by epsilon or more), `rejected` (after Benjamini-Yekutieli at .05). A
-        person with fewer than 30 items has NaN and is not counted. `attrs`: `winning_rate` (share
-        of persons rejected; from .5 on the judge may replace people), `advantage_probability`
-        (mean of `advantage`), `winning_rate_interval`, `advantage_probability_interval` (Wilson's,
-        over persons and over items), `missing` (items without a verdict).
+        One row a person: `n` (items that the person, the judge and others labelled), `advantage`
+        (share of items on which the judge is at least as close to the others), `low`, `high`
+        (Wilson's interval of it), `p` (one-sided t test that the person is ahead by epsilon or
+        more), `rejected` (after Benjamini-Yekutieli at .05). A person with fewer than 30 items has
+        NaN and is not counted. `attrs`: `winning_rate` (share of persons rejected; from .5 on the
+        judge may replace people), `advantage_probability` (mean of `advantage`),
+        `winning_rate_interval`, `advantage_probability_interval` (Wilson's, over persons and over
+        items), `missing` (items without a verdict).
 
     ValueError: an unknown measure, an epsilon outside [0, 1), fewer than three people.
 
@@ -74,20 +76,26 @@ def alt_test(
         raise ValueError(
             f"people has {people.shape[1]} columns: the test takes three people or more"
         )
+    check_items(people=people, judge=judge)
+    if measure == "accuracy":
+        people = people.map(label_text)
+        judge = judge.map(label_text)
     judge = judge.reindex(people.index)
     # 1) on each person's items: who agrees better with the others
     rows = []
+    n = []
     p = {}
     for person in people:
         others = people.drop(columns=person)
         shown = people[person].notna() & judge.notna() & others.notna().any(axis=1)
+        n.append(shown.sum())
         shown &= shown.sum() >= LEAST_ITEMS
         gap = _closeness(others, judge, measure) - _closeness(others, people[person], measure)
         rows.append((person, shown & (gap >= 0), shown))
         p[person] = _p_below(-np.sign(gap[shown]), epsilon)
     options: dict[str, Any] = {"groups": None, "confidence": confidence}
     table = shares(rows, unit="items", index="person", **options)
-    table["n"] = people.notna().sum()
+    table["n"] = n
     table["p"] = pd.Series(p)
     # 2) of which persons the judge is the better choice
     tested = table["p"].notna()
@@ -195,6 +203,7 @@ def effective_judges(
         **options,
     )[INTERVAL]
     r = table.loc["error_correlation"].rename(dict(low="high", high="low"))  # the more, the fewer
+    r = r.clip(lower=0)  # judges whose errors cancel are no more judges than there are
     table.loc["effective_judges"] = k / (1 + (k - 1) * r)
     table.loc["next_judge"] = (k + 1) / (1 + k * r) - table.loc["effective_judges"]
     table.attrs = {"judges": k, "n": n, "missing": len(errors) - n}
@@ -232,6 +241,7 @@ def severities(scores: pd.DataFrame, *, confidence: float = 0.95) -> pd.DataFram
     """
     import statsmodels.formula.api as smf  # slow to import
 
+    check_options(confidence=confidence)
     columns = ["item", "rater", "score"]
     if not set(columns) <= set(scores):
         raise ValueError(

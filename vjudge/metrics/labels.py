@@ -10,7 +10,9 @@ import pandas as pd
 from scipy import stats
 
 from vjudge.metrics.resampling import student
-from vjudge.metrics.tables import INTERVAL, warn
+from vjudge.metrics.tables import INTERVAL, check_items, check_options, warn
+
+RARE = 10  # labels of a kind, below which the errors of means are not known well
 
 # --- A rate after the judge's own errors
 
@@ -47,6 +49,7 @@ def corrected_rate(
 
     Source: Lee et al., How to Correctly Report LLM-as-a-Judge Evaluations, arXiv 2511.21140.
     """
+    check_options(confidence=confidence)
     given = {"rate": rate, "specificity": specificity, "sensitivity": sensitivity}
     for name, share in given.items():
         if not 0 <= share <= 1:
@@ -70,13 +73,19 @@ def corrected_rate(
     q0 = (n_specificity * specificity + 1) / (n_specificity + 2)
     q1 = (n_sensitivity * sensitivity + 1) / (n_sensitivity + 2)
     # 2) add up the variances by the delta method
-    centre = (p + q0 - 1) / (q0 + q1 - 1)
+    gain = q0 + q1 - 1
+    if gain <= 0:
+        warn(
+            "so few labels do not show the judge to be better than chance: the rate is not bounded"
+        )
+        return pd.Series([np.clip(estimate, 0, 1), 0, 1], index=INTERVAL)
+    centre = (p + q0 - 1) / gain
     var_0 = q0 * (1 - q0) / (n_specificity + 2)
     var_1 = q1 * (1 - q1) / (n_sensitivity + 2)
     variance = p * (1 - p) / (n + z**2)
     variance += (1 - centre) ** 2 * var_0
     variance += centre**2 * var_1
-    half = z * math.sqrt(variance) / (q0 + q1 - 1)
+    half = z * math.sqrt(variance) / gain
     # 3) move the centre by the second-order bias
     centre += 2 * z**2 * (centre * var_1 - (1 - centre) * var_0)
     bounds = np.clip([estimate, centre - half, centre + half], 0, 1)
@@ -107,6 +116,7 @@ def corrected_rate_from_labels(
 
     Source: as `corrected_rate`.
     """
+    check_items(verdicts=verdicts, labels=labels)
     verdicts, labels = verdicts.align(labels, join="left")
     for name, column in {"verdicts": verdicts, "labels": labels}.items():
         if not column.dropna().isin([0, 1]).all():
@@ -173,6 +183,8 @@ def prediction_powered_mean(
     Source: Angelopoulos, Duchi and Zrnic, PPI++ (arXiv 2311.01453); for judges of language models
     Fisch et al. (arXiv 2406.04291).
     """
+    check_options(confidence=confidence)
+    check_items(verdicts=verdicts, labels=labels)
     verdicts, labels = verdicts.astype(float).align(labels.astype(float), join="left")
     judged = verdicts.notna().to_numpy()
     f = verdicts.to_numpy()[judged]
@@ -181,6 +193,9 @@ def prediction_powered_mean(
     n = int(known.sum())
     if n < 2 or n == len(f):
         raise ValueError(f"{n} labelled and {len(f) - n} unlabelled items: use at least 2 and 1")
+    rare = pd.Series(y[known]).value_counts().min()
+    if len(np.unique(y[known])) <= 2 and rare < RARE:
+        warn(f"only {rare} labels of one kind: intervals cover too little; label {RARE} or more")
     units = np.arange(len(f))
     if groups is not None:
         units = pd.factorize(groups[verdicts.index])[0][judged]
@@ -260,8 +275,8 @@ def labels_needed(
 
     Source: Steiger, Psychological Bulletin 87 (1980), 245-251; Spearman-Brown for the reliability.
     """
-    if (above is None) == (rival is None):
-        raise ValueError("give above=, the correlation to be exceeded, or rival=, another judge")
+    check_items(judge=judge, people=people)
+    _check_plan(above, rival, power, alpha)
     table = pd.DataFrame(people)
     columns = {"judge": judge, "human": table.mean(axis=1)}
     if rival is not None:
@@ -303,10 +318,22 @@ def labels_needed(
     return result
 
 
+def _check_plan(above: float | None, rival: Any, power: float, alpha: float) -> None:
+    """Refuse a plan that can't be meant."""
+    if (above is None) == (rival is None):
+        raise ValueError("give above=, the correlation to be exceeded, or rival=, another judge")
+    if above is not None and not -1 < above < 1:
+        raise ValueError(f"above={above!r}: use a correlation between -1 and 1")
+    for name, share in {"power": power, "alpha": alpha}.items():
+        if not 0 < share < 1:
+            raise ValueError(f"{name}={share!r}: use a number between 0 and 1")
+
+
 def _reliability_of_one(people: pd.DataFrame) -> float:
-    """The reliability of one person's score: the share of variance between items (ICC(1))."""
+    """The reliability of one person's score: the share of variance between items."""
     if people.shape[1] == 1:
         return 1.0  # of one person nothing is known
+    people = people - people.mean()  # that one person is stricter is no noise
     counts = people.count(axis=1)
     within = people[counts > 1].var(axis=1, ddof=1).mean()
     between = people.mean(axis=1).var(ddof=1) - within / counts.mean()

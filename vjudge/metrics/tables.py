@@ -75,6 +75,16 @@ def check_columns(**columns: Any) -> None:
             )
 
 
+def check_items(**columns: Any) -> None:
+    """Refuse columns that are not pandas', with each item once in their index."""
+    for name, column in columns.items():
+        if not isinstance(column, pd.DataFrame | pd.Series):
+            raise TypeError(f"{name} is a {type(column).__name__}: give a Series, a row an item")
+        if not column.index.is_unique:
+            twice = column.index[column.index.duplicated()][0]
+            raise ValueError(f"{name}: item {twice} stands twice in the index; give it one row")
+
+
 def scores(values: Any, *, name: str) -> Floats:
     """Numbers as float64, NaN where missing."""
     if getattr(values, "ndim", 1) != 1:
@@ -336,10 +346,11 @@ def shares(
     Returns:
         Columns as `tabulate`.
 
-    The effective number is p (1 - p) over the variance of the share, summed by group; with groups
-    Student's t takes the place of the normal quantile. In simulated groups of five, 95 % intervals
-    covered shares of .5 to .9 in 94 to 96 % with 12 to 100 groups, and a share of .97 in 91 % with
-    60 groups, 95 % with 200.
+    The effective number is p (1 - p) over the variance of the share, by a jackknife over groups;
+    then Student's t, with as many degrees of freedom as equal groups of that weight would have,
+    takes the place of the normal quantile. In simulated groups of five, 95 % intervals covered
+    shares of .5 to .9 in 94 to 96 % with 12 to 100 groups, and a share of .97 in 91 % with 60
+    groups, 95 % with 200; with one group of 40 among 19 of two, 99 %.
 
     Source: Wilson, JASA 22 (1927), 209-212; Korn and Graubard, Survey Methodology 24 (1998).
     """
@@ -400,13 +411,13 @@ def _share(
         return share, math.nan, math.nan
     # 1) the variance of the share, from what each group adds to it
     surplus = gain - each[:, None] * weight
-    influence = (surplus / total[:, None]).mean(axis=0)
-    by_unit = np.bincount(codes, weights=influence)
-    variance = float(by_unit @ by_unit)
+    influence = np.bincount(codes, weights=(surplus / total[:, None]).mean(axis=0))
     freedom = math.inf
-    if grouped:
-        variance *= units / (units - 1)
-        freedom = units - 1
+    if grouped:  # a jackknife over groups, of which a large one counts for more
+        part = np.bincount(codes, weights=(weight / total[:, None]).mean(axis=0))
+        influence = influence / (1 - part) * math.sqrt((units - 1) / units)
+        freedom = max(1 / float(part @ part) - 1, 1.0)
+    variance = float(influence @ influence)
     q2 = float(student(confidence, freedom)) ** 2
     # 2) the number of cases that has this variance; where all are alike, at most that of units
     if variance < 1e-20:

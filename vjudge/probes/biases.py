@@ -119,7 +119,7 @@ def injection(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
     >>> changed = run.assign(score=5)
     >>> injection({"original": run, "injected_verdict": changed})["finding"][0]
-    'an injected verdict (verdict) moves scores towards it by 2.67'
+    'an injected verdict (verdict) shifts scores towards it by 2.67'
     """
     return _changes("injection", judge, items, **options)
 
@@ -137,7 +137,7 @@ def anchoring(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
     >>> changed = run.assign(score=[2, 3, 5, 5])
     >>> anchoring({"original": run, "shown_highest": changed})["finding"][0]
-    'showing the highest score moves scores towards it by 1.00'
+    'showing the highest score shifts scores towards it by 1.00'
     """
     return _changes("anchoring", judge, items, **options)
 
@@ -337,9 +337,11 @@ def _at_equal_gold(
     lacks = "gold scores"
     if rated:
         lacks = "human_scores of two people or more an item"
-        people = runs.column("human_scores").explode().astype(float).groupby(level=0)
-        error = people.var() / people.count()  # NaN of one person
-        gold = people.mean().where(error.notna())
+        given = runs.column("human_scores").map(list, na_action="ignore").dropna()
+        people = pd.DataFrame(given.tolist(), given.index, dtype=float)
+        people -= people.mean()  # that one person is stricter is no noise
+        error = people.var(axis=1) / people.count(axis=1)  # NaN of one person
+        gold = people.mean(axis=1).where(error.notna())
         cells = cells.assign(gold=gold, error=error)
     used = cells.dropna(subset=["score", "gold", "x"])
     if used.empty:
