@@ -159,6 +159,7 @@ SOUND = '{"judgeable": true, "reason": "x"}'
         f"Sure! Here it is: {SOUND}",
         f"The input {{given}} says: {SOUND}",
         f"<think>Maybe {SOUND.replace('true', 'false')}</think>{SOUND}",
+        f"Maybe {SOUND.replace('true', 'false')}\n</thinking>\n{SOUND}",
     ],
 )
 def test_an_answer_is_one_json_object_bare_fenced_or_in_prose(text):
@@ -181,6 +182,7 @@ def test_a_text_that_repeats_the_forms_words_is_none():
         ("wrong form", [SOUND.replace("true", '"yes"')]),
         ("wrong form", [SOUND.replace("}", ', "more": 1}')]),
         ("cut off", [SOUND[:20], "length"]),
+        ("cut off", [f"<think>{SOUND}"]),
         ("turned down: too long", ["", "stop", "too long"]),
     ],
 )

@@ -1,12 +1,29 @@
 """The picture always arrives beyond grading: probes, policies, pairs and training see it under any of its names."""
 
+import numpy as np
+import pytest
 from pandas import DataFrame
 
 from conftest import make_rows
 from samples import picture
-from vjudge import load_judge, preference, probes, review
+from vjudge import data, load_judge, preference, probes, review
 from vjudge.preference.rewards import checked
 from vjudge.training import prompt_and_target
+
+
+def test_arrays_are_pictures_of_their_own_scale_and_lists_have_commas():
+    arrays = [
+        np.full((4, 4, 3), 40_000, np.uint16),
+        np.full((4, 4), 200, np.uint8),
+        np.full((4, 4, 3), 0.5),
+    ]
+    rows = [row | {"image": array} for row, array in zip(make_rows(3), arrays, strict=True)]
+    for row in rows:
+        del row["images"]
+    shown = [row["images"][0].convert("RGB").getpixel((0, 0))[0] for row in data.canonical(rows)]
+    assert shown == pytest.approx([156, 200, 128], abs=1)
+    with pytest.raises(data.CollectionError, match="a list without commas, as NumPy prints one"):
+        data.canonical([rows[0] | {"descriptions": "['no' 'partly' 'yes']"}])
 
 
 def test_a_picture_under_another_name_gives_what_images_gives(random_judge, tmp_path):

@@ -174,6 +174,7 @@ COLLECTION, BENCH = "Feedback-Collection", "Feedback-Bench"
         ("feedback_collection.jsonl", None, COLLECTION),
         ("Feedback-Bench.jsonl", None, BENCH),
         ("feedback-bench/test.jsonl", None, BENCH),
+        ("feedback_collection/feedback_bench.jsonl", None, BENCH),
         ("mine.jsonl", "feedback-bench", BENCH),
         ("Feedback-Bench.jsonl", COLLECTION, COLLECTION),
         ("mine.jsonl", None, "said"),

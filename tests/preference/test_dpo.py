@@ -58,6 +58,8 @@ def test_responses_are_text_with_their_conversations_end():
         ({"quantization": "4bit"}, "give lora="),
         ({"warmup_steps": -1}, "warmup_steps"),
         ({"learning_rte": 1.0}, "learning_rte"),
+        ({"freeze": ["towr"]}, "use tower, projector, decoder"),
+        ({"loss_type": ["foo"]}, "foo"),
     ],
 )
 def test_unsound_calls_are_refused_before_a_folder_is_made(

@@ -95,6 +95,11 @@ def test_scores_of_candidates_of_ones_own_keep_their_picture_and_what_is_missing
     assert frame["reward"].fillna(0).tolist() == [3.5, 0, 4, 3] and frame["true_score"].isna().all()
     (pair,) = preference.make_pairs(rows, frame).to_dict("records")
     assert pair["id"] == "1/0-1" and pair["images"] == ["a.png"]  # a policy would learn it blind
+    said = DataFrame({"verdict": ["a", "tie"]})  # of a value head, or a panel
+    frame = preference.reward(SimpleNamespace(compare=lambda items: said), rows, by="pairs")
+    assert frame["reward"].tolist() == [2, -2, 0, 0]
+    with raises(ValueError, match="takes each order once"):
+        preference.reward(None, rows, by="pairs", orders="random")
     with raises(ValueError, match=r'by=\'wins\': use "scores" or "pairs"'):
         preference.reward(None, rows, by="wins")
 

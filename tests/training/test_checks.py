@@ -77,6 +77,11 @@ def test_leakage_is_found_by_pixels_and_by_texts(tmp_path):
         ({"freeze": ["tower", "projector", "decoder"]}, "nothing to train"),
         (dict(freeze=["decoder"], lora=True), "leave one of them out"),
         ({"rows_at_once": 3}, "no multiple"),
+        ({"batch_size": -2}, "batch_size=-2: use a whole number from 1"),
+        ({"clip": -1}, "clip=-1: use a number from 0"),
+        ({"lora": 8}, "lora=8: use True, or options"),
+        ({"recipe": {"lr": 1}}, "is unknown; use one of"),
+        ({"template": "llava-critic-pair"}, "'llava-critic-pair' shows two responses"),
         ({"typo": 1}, "argument 'typo': a recipe's fields are lr, batch_size"),
     ],
 )

@@ -142,6 +142,12 @@ def test_a_scores_answer_is_the_wordings_own_and_is_read_back(name, shape):
         assert parse(target, scores=(1, 2, 3, 4, 5), format=template.format).score == 4
 
 
+def test_named_criteria_need_an_answer_of_their_own():
+    named = [{"name": name, "criteria": "Is it?"} for name in ("accuracy", "style")]
+    with raises(ValueError, match="criteria: named criteria are answered by a score each"):
+        prompt_and_target(rows_with_feedback(1)[0] | {"criteria": named}, TEMPLATES["chat-json"])
+
+
 def test_epochs_are_drawn_anew_and_alike():
     lengths = [n * 7 % 13 + 1 for n in range(37)]
     order = training_order(lengths, steps=18, batch_size=4, seed=1)

@@ -1,6 +1,6 @@
 """Build a collection from images: rubrics, instructions, responses, scores and feedback.
 
-    built = builder.build(paths, vj.load_judge("openai:gpt-4o"), out="outputs/build")
+    built = builder.build(images, vj.load_judge("openai:gpt-4o"), out="outputs/build")
     built.faults()                                         # everything that was wrong, counted
     built.export("outputs/collection", license="cc-by-4.0")
 

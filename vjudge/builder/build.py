@@ -253,6 +253,12 @@ def _check(images: Mapping, generator: Any, options: Row) -> None:
         raise ValueError("rubrics, instructions, tries: use whole numbers from 1")
     if not 0 < options["tolerance"] < 1:
         raise ValueError(f"tolerance={options['tolerance']!r}: use a share in (0, 1)")
+    if not isinstance(images, Mapping):
+        raise ValueError(
+            "images: give name -> picture, such as {path.name: path for path in paths}"
+        )
+    if not hasattr(generator, "template"):
+        raise ValueError(f"generator: give a Judge, not a {type(generator).__name__}")
     if not generator.template.sees_images:
         raise ValueError("generator: every stage shows an image; give a Judge that reads them")
     problems = []

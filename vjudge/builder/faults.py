@@ -59,7 +59,7 @@ _FORM = frozenset(  # the words of the forms that are shown
     text for stage in STAGES.values() for text in re.findall(r'"([^"]+)"', stage["sample"])
 )
 _MAX_STARTS = 50  # bounds the time on floods of opening braces
-_THOUGHT = re.compile(r"(?is)\A\s*<think>.*?</think>")
+_THINKING = "(?:think(?:ing)?|thought|reasoning)"
 _REFUSAL = re.compile(
     r"(?i)\W*[a-z ,']{0,20}\b(?:sorry|unable|not able|can'?t|cannot|won'?t|as an ai)\b"
 )
@@ -162,7 +162,9 @@ def read_answer(record: Mapping, schema: Mapping) -> dict:
         if "refused" in failure or "filter" in failure:
             raise Fault("refusal", failure, "it was refused, and the task is harmless.")
         raise Fault("turned down", failure)
-    text = _THOUGHT.sub("", record["text"]).strip()
+    text = re.split(rf"(?i)</{_THINKING}>", record["text"])[-1].strip()
+    if re.search(rf"(?i)<{_THINKING}>", text):
+        raise Fault("cut off", shorten(text, 80), "it ended before the thinking did.")
     validator = jsonschema.Draft202012Validator(schema)
     found = _objects(text)
     for cells in found.values():

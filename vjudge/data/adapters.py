@@ -87,10 +87,10 @@ def adapter_of(columns: Iterable, names: Sequence, schema: str | None) -> Adapte
     if not fitting:
         return None
     alike = [one for one in fitting if one.columns == fitting[0].columns]
-    said = " ".join(map(spelled, names))
-    for one in alike:
-        if spelled(one.name) in said:
-            return one
+    for name in names:  # of a split, a file and its folder: the nearest decides
+        for one in alike:
+            if spelled(one.name) in spelled(name):
+                return one
     if len(alike) > 1:
         what = f"the columns are those of {alike[0].name} and {alike[1].name}"
         remedy = f"read as {alike[0].name}; pass schema={alike[1].name!r} for the other"

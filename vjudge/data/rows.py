@@ -25,7 +25,7 @@ from vjudge.data.schema import (
     plain,
     problems_of,
 )
-from vjudge.images import ImageError, Picture, image_bytes
+from vjudge.images import ImageError, Picture, image_bytes, open_image
 from vjudge.records import NAN, Item, Pair, anchors_of, as_score, brief, criteria_of, is_missing
 
 BLOCK = 32  # rows of a data set that stand in memory with their pictures
@@ -97,10 +97,14 @@ def _criteria(cell: Any) -> Any:
 
 def _list_in(cell: Any) -> Any:
     """A list that stands in a text, as JSON or as Python writes it; anything else as it is."""
-    if isinstance(cell, str) and cell[:1] == "[":
-        for read in (json.loads, ast.literal_eval):
-            with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-                return read(cell)
+    if not isinstance(cell, str) or cell[:1] != "[":
+        return cell
+    with suppress(ValueError, RecursionError):
+        return json.loads(cell)
+    if re.search(r"(['\"])\s+\1", cell):
+        raise ValueError("is a list without commas, as NumPy prints one; write it as JSON")
+    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        return ast.literal_eval(cell)
     return cell
 
 
@@ -124,7 +128,7 @@ def _pictures(cell: Any) -> list | None:
         return None
     if not isinstance(cell, (str, bytes, Mapping, np.ndarray, Image.Image)):
         raise ValueError(f"a picture cannot be of type {type(cell).__name__}")
-    return [cell]
+    return [open_image(cell) if isinstance(cell, np.ndarray) else cell]
 
 
 def _picture_text(text: str) -> Any:

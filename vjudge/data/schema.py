@@ -57,7 +57,8 @@ class Problem:
     remedy: str
 
     def __str__(self) -> str:
-        return f"row {self.index} (id {self.id!r}), {self.field}: {self.what}; {self.remedy}"
+        text = f"row {self.index} (id {self.id!r}), {self.field}: {self.what}; {self.remedy}"
+        return text.rstrip(": ;")
 
 
 class CollectionError(ValueError):

@@ -411,7 +411,7 @@ def _share(
         return share, math.nan, math.nan
     # 1) the variance of the share, from what each group adds to it
     surplus = gain - each[:, None] * weight
-    influence = np.bincount(codes, weights=(surplus / total[:, None]).mean(axis=0))
+    influence: Any = np.bincount(codes, weights=(surplus / total[:, None]).mean(axis=0))
     freedom = math.inf
     if grouped:  # a jackknife over groups, of which a large one counts for more
         part = np.bincount(codes, weights=(weight / total[:, None]).mean(axis=0))

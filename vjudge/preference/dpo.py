@@ -24,10 +24,12 @@ from vjudge.comparing import check_rows
 from vjudge.engines.vision import left_padded
 from vjudge.judge import load_judge
 from vjudge.models import placement
+from vjudge.models.load import base_of
 from vjudge.preference.rewards import checked
 from vjudge.runs import replace_file
 from vjudge.training import weights
 from vjudge.training.collate import CPU, Coder, encode_pictures
+from vjudge.training.recipes import PARTS
 
 try:
     import trl
@@ -70,7 +72,7 @@ def train(
     out: str | Path,
     *,
     freeze: Sequence[str] = (),
-    lora: Mapping | None = None,
+    lora: Mapping | bool | None = None,
     quantization: str | None = None,
     dtype: str = "auto",
     max_length: int = 4096,
@@ -86,7 +88,7 @@ def train(
             merged; and `dpo.json`. An interrupted round goes on from its last checkpoint, or its
             start, and ends alike.
         freeze: which of "tower", "projector", "decoder" stay as they are, as in `fine_tune`.
-        lora: options of `peft.LoraConfig`, for adapters on the decoder alone.
+        lora: True or options of `peft.LoraConfig`, for adapters on the decoder alone.
         quantization: "4bit" or "8bit", of the weights under adapters.
         dtype: what is computed in: "float32", "bfloat16", "float16", or "auto".
         max_length: tokens of prompt and response, the image's included; a longer pair is refused.
@@ -103,6 +105,11 @@ def train(
     # 1) the pairs, and what the folder holds already
     if quantization and lora is None:
         raise ValueError("quantised weights can't train: give lora= too")
+    if not set(freeze) <= set(PARTS):
+        raise ValueError(f"freeze={freeze!r}: use {', '.join(PARTS)}")
+    if base_of(policy) is not None:
+        raise ValueError(f"policy {str(policy)!r}: {weights.ADAPTERS_ALONE}")
+    lora = {} if lora is True else lora
     rows = checked(pairs)
     out = Path(out)
     options = PUBLISHED | options
@@ -124,9 +131,15 @@ def train(
 
     # 3) train
     arguments = _arguments(out, device, precision, options)
-    weights.claim(out / RECORD, settings)  # nothing is refused from here on
-    trainer = _trainer(loaded.engine.model, reference, adapters, arguments, coder, rows)
-    trainer.train(resume_from_checkpoint=weights.last_checkpoint(out / "checkpoints"))
+    fresh = not (out / RECORD).exists()
+    weights.claim(out / RECORD, settings)
+    try:
+        trainer = _trainer(loaded.engine.model, reference, adapters, arguments, coder, rows)
+        trainer.train(resume_from_checkpoint=weights.last_checkpoint(out / "checkpoints"))
+    except Exception:  # a refused option must not stand in the way of the next call
+        if fresh and weights.last_checkpoint(out / "checkpoints") is None:
+            shutil.rmtree(out)
+        raise
 
     # 4) store
     network = trainer.model

@@ -49,15 +49,18 @@ def reward(judge: Any, candidates: Sequence, *, by: str = "scores", **options: A
         which a response that was drawn several times counts as often.
 
     Raises:
-        ValueError: an unknown `by`; no question has two responses. Also what the judge raises.
+        ValueError: an unknown `by`, or orders at random; no question has two responses. Also what the
+            judge raises.
     """
     if by not in ("scores", "pairs"):
         raise ValueError(f'by={by!r}: use "scores" or "pairs"')
-    rows = [row for row in rows_of(candidates) if len(row["responses"]) > 1]
+    rows = [row for row in rows_of(candidates) if len(row.get("responses") or ()) > 1]
     if not rows:
         raise ValueError(
             f"none of {len(candidates)} questions has two distinct responses: raise the temperature"
         )
+    if options.get("orders") == "random":
+        raise ValueError('a reward by pairs takes each order once: orders="both", or "one"')
     table = _listed(rows)
     parts = list(parts_of(rows, by))
     if by == "pairs":
@@ -85,6 +88,8 @@ def _listed(rows: Sequence) -> pd.DataFrame:
 def _by_pairs(table: pd.DataFrame, run: pd.DataFrame) -> np.ndarray:
     """The published reward, from the verdicts of every two candidates in each order."""
     verdicts = run.filter(["verdict_ab", "verdict_ba"])
+    if verdicts.empty:  # of values and panels, which say one thing of both orders
+        verdicts = run[["verdict", "verdict"]]
     points = iter(verdicts.map(_points_of).sum(axis=1, skipna=False))
     times = table["times"].to_numpy()
     rewards = np.zeros(len(table))

@@ -82,6 +82,11 @@ def prompt_and_target(
         n_images = len(row["images"] or ()) if template.sees_images else 0
         return template.conversation.wrap(row["prompt"], n_images), row["target"]
     item: Any = Pair.from_row(row) if "response_a" in row else Item.from_row(row)
+    if template.is_json and item.rubric and item.rubric.named:
+        raise ValueError(
+            "criteria: named criteria are answered by a score each, and a row has one gold; give"
+            " rows with prompt and target"
+        )
     verdict = _verdict(item)
     feedback = (text_of(row, "feedback") or "").strip()
     if not feedback and shape != "score":

@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from vjudge import data
 from vjudge.judge import load_judge
 from vjudge.models import locate
 from vjudge.models.find import find
+from vjudge.models.load import base_of
 from vjudge.models.placement import choose_device, choose_dtype
 from vjudge.prompts import Template, families
 from vjudge.runs import replace_file
@@ -29,6 +30,7 @@ from vjudge.training.checks import check_balance, check_leakage, survey
 from vjudge.training.collate import Examples
 from vjudge.training.recipes import Plan, Recipe, recipe_of
 from vjudge.training.trainer import JudgeTrainer
+from vjudge.training.weights import ADAPTERS_ALONE
 
 MANIFEST = "manifest.json"
 FREE = ("checkpoint_every", "log_every", "allow", "source")  # no weight depends on them
@@ -123,6 +125,7 @@ def fine_tune(
     # 2) the rows, each looked at before anything is computed
     out = Path(out).expanduser()
     rows = data.rows_of(items)
+    _check_wording(template, rows.columns)
     examples = _examples(judge, rows, validation, plan.recipe)
     arguments = _arguments(plan, out, len(rows), progress)
     transformers.set_seed(seed)
@@ -164,6 +167,10 @@ def _settle(
 ) -> Plan:
     """Every option as it will be used; ValueError where two do not go together."""
     adapted = lora not in (None, False)
+    if base_of(base) is not None:
+        raise ValueError(f"base {str(base)!r}: {ADAPTERS_ALONE}")
+    if adapted and lora is not True and not isinstance(lora, Mapping):
+        raise ValueError(f"lora={lora!r}: use True, or options of peft.LoraConfig")
     if quantization is not None and not adapted:
         raise ValueError(f"quantization={quantization!r} keeps the base's weights: add lora=True")
     chat = find(locate(base)).kind == "chat"
@@ -177,6 +184,18 @@ def _settle(
         options |= lora
     merge = bool(options.pop("merge", quantization is None))
     return replace(plan, lora=options, merge=merge)
+
+
+def _check_wording(template: str | Template | None, columns: Collection) -> None:
+    """Refuse a wording for one response where rows hold two, and the reverse."""
+    if template is None:
+        return
+    wording = families.wording(template)
+    if ("response" in columns or "response_a" in columns) and wording.compares != (
+        "response_a" in columns
+    ):
+        shows = "two responses" if wording.compares else "one response"
+        raise ValueError(f"template: {wording.name!r} shows {shows}, and the rows do not")
 
 
 def _place(device: str, precision: str) -> tuple:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+
+from vjudge.records import is_int_at_least
 
 SHAPES = ("feedback", "score", "score-first")
 """What an answer holds: feedback then verdict (as published), the verdict alone, verdict first."""
 PARTS = ("tower", "projector", "decoder")
 """The parts of a vision-language model; all of a language model is its decoder."""
+COUNTS = (
+    "batch_size steps max_length rank rows_at_once evaluate_every checkpoint_every log_every"
+).split()
+LEAST = {"epochs": 1e-6, "alpha": 1e-6} | dict.fromkeys(
+    ("lr", "warmup", "weight_decay", "clip", "dropout"), 0.0
+)
 CHOICES = {"freeze": PARTS, "allow": ("length", "scores", "leakage"), "shape": SHAPES}
 
 
@@ -52,6 +61,14 @@ class Recipe:
             values = [value] if name == "shape" else value
             if not set(values) <= set(choices):
                 raise ValueError(f"recipe: {name}={value!r}: use {', '.join(choices)}")
+        for name in COUNTS:
+            value = getattr(self, name)
+            if value is not None and not is_int_at_least(value, 1):
+                raise ValueError(f"recipe: {name}={value!r}: use a whole number from 1")
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not least <= value < math.inf:
+                raise ValueError(f"recipe: {name}={value!r}: use a number from {least:g}")
 
 
 @dataclass(frozen=True)
@@ -142,8 +159,8 @@ def recipe_of(
         recipe = "chat" if chat else "prometheus-vision"
         if adapters:
             recipe += "-lora"
-    if isinstance(recipe, str):
-        if recipe not in RECIPES:
+    if not isinstance(recipe, Recipe):
+        if str(recipe) not in RECIPES:
             names = ", ".join(RECIPES)
             raise ValueError(f"recipe {recipe!r} is unknown; use one of {names}, or a Recipe")
         recipe = RECIPES[recipe]

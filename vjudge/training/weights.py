@@ -28,6 +28,9 @@ OLDER_TOWERS = ("clip_vision_model", "siglip_vision_model")  # others keep their
 SETTINGS = (".json", ".jinja", ".model", ".txt")  # files that training leaves as they are
 
 
+ADAPTERS_ALONE = "adapters alone can't be trained on; make them with lora={'merge': True}"
+
+
 def part_of(name: str) -> str:
     """Which part of the model a weight belongs to by its name: "tower", "projector", "decoder"."""
     words = name.split(".")
