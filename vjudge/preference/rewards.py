@@ -49,8 +49,8 @@ def reward(judge: Any, candidates: Sequence, *, by: str = "scores", **options: A
         which a response that was drawn several times counts as often.
 
     Raises:
-        ValueError: an unknown `by`, or orders at random; no question has two responses. Also what the
-            judge raises.
+        ValueError: an unknown `by`, or orders at random; no question has two responses. Also what
+            the judge raises.
     """
     if by not in ("scores", "pairs"):
         raise ValueError(f'by={by!r}: use "scores" or "pairs"')
