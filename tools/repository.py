@@ -34,9 +34,11 @@ import sys
 
 if "google.colab" in sys.modules and importlib.util.find_spec("vjudge") is None:
     raise ModuleNotFoundError(
-        "Colab has no vjudge yet. Make a wheel of your checkout (`pip wheel --no-deps .`), upload it, and run "
+        "Colab has no vjudge yet. Make a wheel of your checkout "
+        "(`pip wheel --no-deps .`), upload it, and run "
         '%pip install "vjudge{extras} @ file:///content/NAME_OF_THE_WHEEL"; '
-        'or run %pip install "vjudge{extras} @ git+URL" with the URL of your repository.'
+        'or run %pip install "vjudge{extras} @ git+URL" '
+        "with the URL of your repository."
     )\
 """
 

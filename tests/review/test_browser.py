@@ -58,7 +58,7 @@ def test_an_afternoon_with_notebook_05(tmp_path):
         # Blind: the names are hidden, and a vote by button is on the disk before the page shows it.
         first = tool.locator(".vj-id").inner_text()
         assert "Left" in tool.inner_text() and "tiny" not in case.inner_text()
-        assert "hidden until your vote" in case.inner_text()
+        assert "hidden until you choose the better feedback" in case.inner_text()
         tool.locator("button:text-is('4')").click()
         wait("Your vote: score 4")
         (vote,) = events()

@@ -38,7 +38,7 @@ def calibration_curve(
     groups: Groups = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Average the human score at each score of the judge: on the diagonal, a score is what it says.
+    """Average the human score at each score of the judge: on the diagonal both are equal.
 
     Args:
         judge, human: scores of n items, NaN where missing.

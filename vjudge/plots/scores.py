@@ -148,8 +148,8 @@ def calibration_curve(tables: Mapping, *, label: str = "mean true score", **opti
         margin = 0.1 * (high - low) + 0.1
         ax.set_ylim(low - margin, high + margin)
         missing = max(table.attrs.get("missing", 0) for table in tables.values())
-        lost = f"up to {missing:,} missing" if missing else ""
-        return paper.finish(fig, f"{whole['n'].sum():,} scores", lost)
+        lost = f", up to {missing:,} missing" if missing else ""
+        return paper.finish(fig, f"{whole['n'].sum():,} scores{lost}")
 
 
 def agreement_scatter(run: DataFrame, **options: Any) -> Figure:

@@ -88,7 +88,7 @@ def page(*, venue: str = "acl", column: Column = "half") -> Iterator[Page]:
     """Set matplotlib up for a venue, whatever the user's own settings are.
 
     Args:
-        venue, column: what the figure's width is that of; see `VENUES`.
+        venue, column: whose width is used; see `VENUES`.
 
     >>> with page(venue="eccv") as paper:
     ...     fig, ax = paper.subplots(1.5)

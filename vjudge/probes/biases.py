@@ -57,7 +57,7 @@ def blindness(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
 def rubric(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     """Test whether the judge reads the rubric: its levels reversed, which must mirror the scores.
 
-    A judge of the reversed levels has a slope on gold of -1 where it had 1.
+    Of a judge that reads the rubric, reversed levels turn the slope on gold from 1 to -1.
 
     Source: the probe is ours, for rubrics as Prometheus has them (arXiv 2310.08491).
 
@@ -146,8 +146,8 @@ def commitment(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     """Test whether the score changes once the judge has answered the question itself.
 
     The judge answers each instruction before it sees a response, and is then shown its answer
-    beside the question. A judge that the response led has another score or another agreement with
-    gold. Items may hold the answers in the column `own_answer`.
+    beside the question. A judge that was influenced by the response has another score or another
+    agreement with gold. Items may hold the answers in the column `own_answer`.
 
     Source: Zheng et al. (arXiv 2306.05685), whose judge of mathematics answers first; the test is
     ours.
@@ -302,9 +302,9 @@ def length(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     """Estimate the slope of the score on the response's length at equal gold, per doubling.
 
     Exact gold is held equal by its levels, or ten classes and the score within them; of people's
-    mean score the noise is taken out. Otherwise this is a description, `verbosity` the verdict:
-    where better answers are longer, noise in gold alone gives an honest judge a slope. Length is
-    in words; a character of a script without spaces is a word.
+    mean score the noise is taken out. Otherwise it describes and does not test, as `verbosity`
+    does: where better answers are longer, noise in gold alone gives an honest judge a slope. Length
+    is in words; a character of a script without spaces is a word.
 
     Source: Dubois et al., length-controlled AlpacaEval (arXiv 2404.04475), by a regression too;
     ours holds gold equal.

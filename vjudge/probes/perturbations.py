@@ -326,7 +326,7 @@ for _name, _phrase in PHRASES.items():
 
 
 def perturb(items: Any, name: str, *, seed: int = 0) -> datasets.Dataset:
-    """Change one thing, a name in `PERTURBATIONS`, in every item; what is drawn, by the seed.
+    """Change one thing, a name in `PERTURBATIONS`, in every item; random choices follow the seed.
 
     Returns the canonical collection without rows that the change does not apply to; ValueError:
     nothing to change. "answered_first" needs the judge's own answers in the column `own_answer`.
