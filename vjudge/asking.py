@@ -180,6 +180,8 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
         named.append(dict.fromkeys(question.weights, score_texts(question.scores)))
         if template.is_json and ask.mode == "feedback":
             schemas.append(template.schema(question.rubric))
+    if ask.scores and any(named):
+        raise ValueError('mode="score" reads one score, and criteria have names: use "feedback"')
     seeds = [question.seed(options.seed) for question in questions]
     ask = replace(ask, scales=scales, criteria=named, seeds=seeds, schemas=schemas)
     return Call(judge, template, options, ask, questions, images, carried, data.origin(items))

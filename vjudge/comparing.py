@@ -19,7 +19,7 @@ SWAPPED = {"a": "b", "b": "a"}
 POINTS = {"a": 1, "b": -1, "tie": 0}
 LEFT_OUT = ("responses", "preference", "gold", "human_scores")  # of a row with candidates
 TEXTS = ("scores", "feedback", "raw")  # of each order
-KEPT = ("order", "verdict", "feedback", "raw")  # of each draw, where there are several
+KEPT = ("order", "verdict", "feedback", "raw", "closed", "failure")  # of each draw, if several
 
 
 def compare(judge: Any, pairs: Any, options: Options) -> pd.DataFrame:
@@ -199,7 +199,7 @@ def rank(judge: Any, candidates: Any, by: str, options: Options) -> pd.DataFrame
     parts = candidate_rows(rows, by)
     if by == "scores":
         judged = grade(judge, parts, options)
-        points = [[value] for value in judged["expected_score"].fillna(judged["score"])]
+        points = [[value] for value in finest(judged)]
     else:
         judged = compare(judge, parts, options)
         points = points_of(rows, judged)
@@ -229,6 +229,14 @@ def rank(judge: Any, candidates: Any, by: str, options: Options) -> pd.DataFrame
     frame["missing"] = list(map(len, points)) - frame["n"]
     frame.attrs = judged.attrs
     return frame
+
+
+def finest(judged: pd.DataFrame) -> pd.Series:
+    """Expected scores if all verdicts have one, else the scores: a mixture would rank by form."""
+    expected = judged.get("expected_score")
+    if expected is None or expected.isna().gt(judged["score"].isna()).any():
+        return judged["score"]
+    return expected
 
 
 def points_of(rows: Sequence, judged: pd.DataFrame) -> list:

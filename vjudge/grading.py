@@ -32,6 +32,7 @@ COUNTS = {  # what `attrs` count -> how it is said
     "failures": "verdicts failed",
     "closed": "verdicts were closed: the answer held none, and the most probable one counts",
     "unclosed": "were not closed",
+    "abstained": "abstained: neither a verdict nor a failure",
     "without_images": "were judged without an image",
 }
 SHOWN = 5  # reasons on a line
@@ -264,6 +265,7 @@ def account(call: Call, records: Sequence) -> Record:
         "failures": dict(Counter(one["failure"] for one in records if one["failure"])),
         "closed": sum(one["closed"] for one in records),
         "unclosed": dict(Counter(one["unclosed"] for one in records if one["unclosed"])),
+        "abstained": sum(one["choice"] == "abstain" for one in records),
         "without_images": blind,
         "scale": bounds.pop() if len(bounds) == 1 else call.template.scale,
         "unbounded": call.ask.mode == "value",

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 import vjudge as vj
-from samples import scripted
+from samples import judge_of, scripted
+from vjudge.comparing import finest
 from vjudge.data import CollectionError
 from vjudge.runs import Run, RunError
 
@@ -115,3 +116,28 @@ def test_a_plan_and_what_the_run_computed(judge):
         vj.plan(judge, candidates)
     with pytest.raises(TypeError, match="no option 'mod'; use one of mode, orders, samples"):
         vj.plan(judge, candidates, mod="score")
+
+
+def test_what_can_not_be_asked_is_refused_with_its_cause():
+    named = [{"name": name, "criteria": "Is it?"} for name in ("accuracy", "style")]
+    row = {"id": "a", "images": [], "instruction": "What?", "response": "A cat."}
+    row |= {"criteria": named, "descriptions": list("abc")}
+    judge = judge_of('{"scores": {"accuracy": 1, "style": 3}}', template="chat-json")
+    assert judge.grade([row])["score"].tolist() == [2]
+    with pytest.raises(ValueError, match="criteria have names"):
+        judge.grade([row], mode="score")
+    with pytest.raises(CollectionError, match="gold: 'good' is not a number"):
+        judge.grade([row | {"images": ["x.png"], "gold": "good"}])
+
+
+def test_who_abstains_is_counted(items, capsys):
+    run = scripted(lambda prompt, ask, place: "It can't be seen. [RESULT] N/A").grade(items)
+    assert run.attrs["abstained"] == 6 and run["score"].isna().all()
+    assert "6 of 6 abstained" in capsys.readouterr().err
+
+
+def test_a_rank_is_by_one_kind_of_score():
+    """An answer without a distribution is no better for its whole number."""
+    frame = pd.DataFrame({"score": [4.0, 4.0, None], "expected_score": [3.4, None, None]})
+    assert finest(frame).tolist()[:2] == [4.0, 4.0]
+    assert finest(frame.drop(index=1))[0] == 3.4

@@ -92,7 +92,7 @@ def test_scores_of_candidates_of_ones_own_keep_their_picture_and_what_is_missing
         rows.append({"instruction": "What?", "image": "a.png", "responses": texts})
     graded = DataFrame({"score": [4, NAN, 4, 3], "expected_score": [3.5, NAN, NAN, 3]})
     frame = preference.reward(SimpleNamespace(grade=lambda items: graded), rows)
-    assert frame["reward"].fillna(0).tolist() == [3.5, 0, 4, 3] and frame["true_score"].isna().all()
+    assert frame["reward"].fillna(0).tolist() == [4, 0, 4, 3] and frame["true_score"].isna().all()
     (pair,) = preference.make_pairs(rows, frame).to_dict("records")
     assert pair["id"] == "1/0-1" and pair["images"] == ["a.png"]  # a policy would learn it blind
     said = DataFrame({"verdict": ["a", "tie"]})  # of a value head, or a panel

@@ -72,6 +72,7 @@ I'm sorry, but I cannot judge this image. => refused
 As an AI language model, I cannot see images. => refused
 I'm sorry to say the hat is missing. [RESULT] 4 => 4
 --- prometheus-relative
+[RESULT] A\nExplanation: Response B outperforms Response A in accuracy, detail and clarity by far. => two verdicts
 [RESULT] A is clearly weaker than B => more than a verdict on its line
 [RESULT] A is not as good as B => -
 [RESULT] A\u00a0B => -
@@ -104,6 +105,7 @@ Max score: 5\nFinal Score: 4 => 4
 So the final score is 4. => 4
 ### Final Score\n4 => 4
 --- llava-critic
+85\nIt is fine. Overall, this merits a 60. => two verdicts
 Final Score (0-100): 72 => 72
 85/100\nIt names 3 of 4 objects. => 85
 85% => 85
@@ -119,6 +121,9 @@ Score: 8/10 => not on the scale
 Score: 85\nOverall score: 70 => two verdicts
 85 objects are named. => no verdict marker
 --- better-response
+Answer A names the cat. The better answer is A. => a
+The first is short. The better answer is B, because it is longer. => more than a verdict on its line
+I would not say that. The better answer is not A. => more than a verdict on its line
 The better response: [2], not [1] => -
 The better response: [B]. It is a dog. => b
 The better response: [1]. Wait, the second. => two verdicts
@@ -154,6 +159,7 @@ Good.\nRating: [[**7**/10]] => 7
 Rating: [[11]] => not on the scale of 1 to 10
 Rating: [[7]]\nCorrection: 6 => two verdicts
 --- two-scores
+8 6\nThe first is better. => a
 7.5, 8\nOk => b
 **8/10 6/10** => a
 8 6\n7 9 => two verdicts
@@ -200,6 +206,11 @@ The answer isn't \boxed{2} => -
 <feedback>It says <score>5</score>, too much.</feedback><score>4</score> => 4
 <feedback>x</feedback><score>4 => -
 --- score
+Score: 4\nThe dog is missing. I give it 2 out of 5. => two verdicts
+Score: 4\nThe answer gives 3 of the 4 details. => 4
+Question: How many dogs?\n\nAnswer: 3 => no verdict marker
+The answer is 3 => no verdict marker
+- Score: 4 => 4
 Good.\n\n**4/5** => 4
 4\nGood, with 3 hats. => 4
 3/4 => no verdict marker

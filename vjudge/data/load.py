@@ -72,8 +72,8 @@ def check_pictures(items: Any) -> None:
         CollectionError: no column names a picture; it says which column looks like it.
     """
     rows = rows_of(items)
-    for _, row, _ in rows.reads(range(len(rows))):
-        if row.get("images") is not None:
+    for _, row, faults in rows.reads(range(len(rows))):
+        if faults or row.get("images") is not None:  # who reads a bad row says what is wrong
             return
     raise CollectionError(
         "this judge looks at pictures, and no column names one (the columns are"

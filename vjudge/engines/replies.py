@@ -11,6 +11,7 @@ from vjudge.engines.client import Unanswered, without_key
 from vjudge.engines.engine import FINISHES, Answer, Texts
 from vjudge.engines.tokens import verdict_step
 
+FINISHED = {"max_tokens": "length", "model_length": "length"}  # other servers' words
 Token = tuple[str, dict[str, float]]  # its text or "token_id:5" -> log-probabilities, its own too
 
 
@@ -39,7 +40,7 @@ def read_reply(
             _clean(message["content"] or refusal, key),
             int(usage.get("prompt_tokens", 0)),
             int(usage.get("completion_tokens", 0)),
-            finish=finish if finish in FINISHES else "stop",
+            finish=FINISHED.get(finish, finish if finish in FINISHES else "stop"),
             failure="refused: the judge, or the server's content filter" if refused else None,
             reasoning=_clean(thought, key),
         )

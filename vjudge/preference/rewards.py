@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vjudge.comparing import POINTS, check_rows, parts_of
+from vjudge.comparing import POINTS, check_rows, finest, parts_of
 from vjudge.data import CollectionError, check_pictures, n_words, rows_of
 from vjudge.metrics.tables import design_of, tabulate
 from vjudge.records import NAN, text_of, unit_of
@@ -45,8 +45,8 @@ def reward(judge: Any, candidates: Sequence, *, by: str = "scores", **options: A
     Returns:
         One row a candidate: id, candidate (its place), response, times, true_score (NaN where the
         candidates have no `true_scores`), words, group and reward, NaN where a verdict is missing.
-        By scores it is the expected score where there is one, else the score; by pairs r_i, in
-        which a response that was drawn several times counts as often.
+        By scores it is the expected score if all verdicts have one, else the score; by pairs r_i,
+        in which a response that was drawn several times counts as often.
 
     Raises:
         ValueError: an unknown `by`, or orders at random; no question has two responses. Also what
@@ -65,10 +65,7 @@ def reward(judge: Any, candidates: Sequence, *, by: str = "scores", **options: A
     parts = list(parts_of(rows, by))
     if by == "pairs":
         return table.assign(reward=_by_pairs(table, judge.compare(parts, **options)))
-    graded = judge.grade(parts, **options)
-    scores = graded["score"]
-    if "expected_score" in graded:
-        scores = graded["expected_score"].fillna(scores)
+    scores = finest(judge.grade(parts, **options))
     return table.assign(reward=scores.to_numpy(dtype=float))
 
 

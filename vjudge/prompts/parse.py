@@ -144,7 +144,7 @@ def _read_marks(plain: str, rule: Format, scale: Sequence) -> list:
             before = re.split(r"[.!?;\n]", plain[max(0, hit.start() - 100) : hit.start()])[-1]
             if mark.kind == "line" and isinstance(said, str):
                 continue
-            if mark.kind == "label" and values.undress(before).strip(" >#"):
+            if mark.kind == "label" and values.undress(before).strip(" >#-"):
                 continue  # "Fluency score", "Max score"
             behind = re.search(r"\]\][^\w<]*\w", hit["value"][: values.LONGEST])
             if mark.kind == "inside" and (behind or _DENIED.search(before)):
@@ -258,11 +258,15 @@ _TAKEN_BACK = re.compile(
 )
 _SHORT = 60  # characters; less than that is no explanation
 _OVERALL = re.compile(rf"(?i)\boverall score is[\s:*_(\[]{{0,8}}({values.DIGITS})(?![\w%])(?!\.\d)")
-_SCORED = re.compile(rf"(?i)\b(?:scor|rat|grad)(?:e|ed|ing)\b[^\n\d]{{0,30}}?({values.DIGITS})")
+_SCORED = re.compile(
+    r"(?i)\b(?:(?:scor|rat|grad)(?:e|ed|ing)\b[^\n\d]{0,30}?|i(?:'d| would| will)? (?:give|gave"
+    r"|assign)\b[^\n\d]{0,20}?|(?:merits?|deserves?|earns?|warrants?) (?:\w+ ){0,2}?an? )"
+    rf"({values.DIGITS})"
+)
 _RANKED = re.compile(  # "A is worse"; "B is better"
     rf"(?i)\b({values.WHO})(?: response| answer)? (?:is|was) (?:\w+ )?(?:not|worse|weaker|inferior"
-    rf"|wrong)\b|\b({values.WHO})\b[^.\n]{{0,40}}\b(?:better|best|preferred|superior|wins|winner"
-    r"|(?:right|correct) choice)\b"
+    rf"|wrong)\b|\b({values.WHO})\b[^.\n]{{0,40}}\b(?:better|best|preferred|superior|wins?|winner"
+    r"|stronger|outperforms|beats|chosen|(?:right|correct) choice)\b"
 )
 _REFUSAL = re.compile(
     r"(?i)\W{0,20}(?:(?:i'?m|i am) (?:(?:very|so|really) )?(?:sorry|unable to|not able to)|sorry,"
@@ -281,7 +285,7 @@ def _settle(plain: str, rule: Format, readings: Sequence) -> Said | str:
         return last
     for reading in readings:
         silent = reading.prose or reading.said == NO_VALUE
-        if not silent and reading.said[:2] != last[:2]:
+        if not silent and reading.said != last:
             return "two verdicts"
     if last.choice == "abstain":
         return last
@@ -302,7 +306,10 @@ def _taken_back(tail: str, gives: str, said: Said, explains: bool) -> str | None
     if not explains:
         more = values.LOOKS_LIKE[gives].search(tail.replace("_", " "))
         return "more values follow" if more else None
-    others = [line for line in tail.split("\n") if values.is_value(line)]
+    others = []
+    for line in filter(values.is_value, tail.split("\n")):
+        if getattr(values.choice(line), "choice", None) != said.choice or gives == "score":
+            others.append(line)
     if gives == "score":
         others += [hit for hit in _SCORED.findall(tail) if float(hit) != said.score]
     for worse, better in _RANKED.findall(tail if gives == "choice" else ""):
@@ -386,7 +393,11 @@ _result = partial(values.choice, signs="ab")
 _first = Mark(_FIRST, values.two_scores, "line")
 _last = Mark(_LAST, values.score, "line")
 _judged = Mark(_after(r"\boverall judge?ment\b"), values.choice)
-_better = (Mark(_THE_BETTER, values.choice), Mark(_IS_BETTER, values.choice, "line"))
+_better = (
+    Mark(_THE_BETTER, values.choice),
+    Mark(_after(r"(?<=[.!?] )the better (?:response|answer) is\b"), values.choice, "label"),
+    Mark(_IS_BETTER, values.choice, "line"),
+)
 _degree = _signs(values.DEGREES | values.LETTERS)
 
 FORMATS: dict = {
@@ -410,7 +421,7 @@ FORMATS: dict = {
     ),
     # "...\nAnswer 1 is better": UnifiedReward; "Overall Judgment: Answer 2 is better.":
     # VL_RewardBench
-    "unified-reward": Format("choice", (_judged, _better[1]), opens=True),
+    "unified-reward": Format("choice", (_judged, _better[2]), opens=True),
     "vl-rewardbench": Format("choice", (_judged,)),
     # "<think>...</think><answer>2</answer>": R1-Reward (yfzhang114/r1_reward);
     # "<answer>Answer 2 is better</answer>": UnifiedReward-Think (CodeGoat24/UnifiedReward)

@@ -84,7 +84,9 @@ _SCORE = re.compile(
     rf"(?P<value>{_NUMBER}){_UNIT}(?: ?{_OUT_OF}(?P<top>{_NUMBER}))?(?P<percent> ?%)?{_UNIT}"
     r"[.!,;: ]*"
 )
-_NAMED = re.compile(r"\b(?:answer|response|assistant|model|option|candidate) \d")  # no score
+_NAMED = re.compile(  # no score: "Answer 2", "The answer is 3"
+    r"\b(?:answer|response|assistant|model|option|candidate|winner|choice)(?: is)?[:=]? ?\d"
+)
 _TEN = r"(?: ?(?:/|out of) ?10)?"
 _PAIR = re.compile(rf"({DIGITS}){_TEN} ?[ ,;|] ?({DIGITS}){_TEN} ?[.]?")
 _CHOICE = re.compile(
