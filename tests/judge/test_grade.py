@@ -129,10 +129,9 @@ def test_what_can_not_be_asked_is_refused_with_its_cause():
         judge.grade([row | {"images": ["x.png"], "gold": "good"}])
 
 
-def test_who_abstains_is_counted(items, capsys):
+def test_who_abstains_is_counted(items):
     run = scripted(lambda prompt, ask, place: "It can't be seen. [RESULT] N/A").grade(items)
     assert run.attrs["abstained"] == 6 and run["score"].isna().all()
-    assert "6 of 6 abstained" in capsys.readouterr().err
 
 
 def test_a_rank_is_by_one_kind_of_score():

@@ -167,8 +167,11 @@ def test_numbers_near_their_bounds_stay_in_order():
         rate = metrics.corrected_rate(0.99, specificity=0.01, sensitivity=1.0, **counts)
     assert rate[["low", "high"]].tolist() == [0, 1]
     labels = pd.Series([1.0] * 19 + [0.0])
+    verdicts = pd.Series(np.resize([1.0, 1, 0], 100))
     with pytest.warns(UserWarning, match="only 1 labels of one kind"):
-        metrics.prediction_powered_mean(pd.Series(np.resize([1.0, 1, 0], 100)), labels)
+        metrics.prediction_powered_mean(verdicts, labels)
+    with pytest.warns(UserWarning, match="all alike, or of one group"):
+        metrics.prediction_powered_mean(verdicts, labels, groups=0 * verdicts)
     spread = pd.Series([0.0] * 60 + [1.0] * 40)  # certain, and wrong in half of the items
     truth = pd.Series(np.resize([3.0, 4.0], 100))
     table = metrics.conformal_intervals(pd.Series(3.0, spread.index), truth, spread=spread)

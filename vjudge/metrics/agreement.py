@@ -73,7 +73,8 @@ def agreement(
 
     Where nearly all ratings are one category, alpha and kappa are near 0 however often raters
     agree, and their 95 % intervals cover less (a binary with 10 % of one value, two raters, 30
-    items: 88 %, gwet_ac1's 93 %): take gwet_ac1 or gwet_ac2 there. figures/validity_numbers.csv.
+    items: 88 %, gwet_ac1's 93 %; five levels with 75 % at the top, up to 200 items: 85 to 89 %):
+    take gwet_ac1, or gwet_ac2 with `scale`, there. figures/validity_numbers.csv.
 
     The formulas are this project's own since krippendorff and scikit-learn take one sample at a
     time, and the bootstrap thousands; tests hold them equal.

@@ -143,7 +143,9 @@ def expected_calibration_error(
     """Measure how far a judge's probability of its verdict is from how often it is right.
 
     Noise alone makes a distance in every bin, so the plain error of a perfectly calibrated judge is
-    not 0. What noise adds is taken off the estimate; the plain error is in `attrs`.
+    not 0. What noise adds is taken off the estimate; the plain error is in `attrs`. Small errors
+    are then put low by about .015, and `p` is below .05 in 8 to 9 % of perfectly calibrated
+    samples.
 
     Args:
         probability: of each verdict, in [0, 1], NaN where there is none.

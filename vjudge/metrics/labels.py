@@ -154,8 +154,11 @@ def prediction_powered_mean(
 ) -> pd.DataFrame:
     """Estimate the mean of people's labels on all items from a few labels and all verdicts.
 
-    It holds whatever the judge's errors are; a better judge makes the interval shorter. For a win
-    rate put 1, 0.5 and 0 for win, tie and loss; for the difference of two systems put the
+    It holds whatever the judge's errors are; a better judge makes the interval shorter. Few labels
+    of a lopsided quantity are another matter: 95 % intervals of a win rate of .9 covered 84 to 91 %
+    with 20 to 50 labels, of .95 with 20 labels 60 %, of a skewed scale with 30 labels 82 %.
+
+    For a win rate put 1, 0.5 and 0 for win, tie and loss; for the difference of two systems put the
     differences of their scores on each item.
 
     Args:
@@ -222,7 +225,11 @@ def prediction_powered_mean(
         orient="index",
         columns=[*INTERVAL, "n"],
     )
-    ratio = errors[1] / errors[0] if errors[0] else 1.0
+    alike = np.array(errors) < 1e-12
+    table.loc[alike, ["low", "high"]] = np.nan
+    if alike.any():
+        warn("intervals are undefined: the labels are all alike, or of one group")
+    ratio = errors[1] / errors[0] if errors[0] > 1e-12 else 1.0
     table.attrs = {
         "weight": float(trust * (1 - n / len(f))),
         "labels_saved": round(n * (ratio**2 - 1)),
