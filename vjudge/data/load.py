@@ -22,7 +22,7 @@ from vjudge.data.adapters import ADAPTERS, Adapter, adapter_of
 from vjudge.data.files import SUFFIXES, chosen, parts_of, rows_of_file
 from vjudge.data.rows import Rows, canonical_row, cells_of, frame_rows
 from vjudge.data.schema import CollectionError, features_of, id_of, problems_of
-from vjudge.records import NAN
+from vjudge.records import NAN, is_int_at_least
 
 _EMPTY = {"human_scores": [], "ranks": [], "gold": NAN}  # in place of None
 # Where a published set's pictures may stand, seen from its file's folder; the first one that is
@@ -124,6 +124,8 @@ def load_collection(
             f"a collection has a name or a path, not a {type(name_or_path).__name__}; for rows or a"
             " frame call vjudge.data.canonical"
         )
+    if limit is not None and not is_int_at_least(limit, 0):
+        raise CollectionError(f"limit={limit!r}: use a whole number, or None for all rows")
     name = str(name_or_path)
     if name == "scenes":
         return canonical(scenes.rows(split, limit, seed))

@@ -38,8 +38,8 @@ def read_reply(
         answer = Answer(
             row,
             _clean(message["content"] or refusal, key),
-            int(usage.get("prompt_tokens", 0)),
-            int(usage.get("completion_tokens", 0)),
+            int(usage.get("prompt_tokens") or 0),
+            int(usage.get("completion_tokens") or 0),
             finish=FINISHED.get(finish, finish if finish in FINISHES else "stop"),
             failure="refused: the judge, or the server's content filter" if refused else None,
             reasoning=_clean(thought, key),
