@@ -8,16 +8,15 @@ off has no verdict. All patterns take time linear in the answer's length.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import NamedTuple
 
 from vjudge.prompts import values
-from vjudge.prompts.values import MORE, NO_VALUE, OFF_SCALE, Said, plain_text
-from vjudge.records import NAN, Verdict, weighted_mean
+from vjudge.prompts.objects import read_json
+from vjudge.prompts.values import MORE, NO_VALUE, Reading, Said, plain_text
+from vjudge.records import NAN, Verdict
 
 REASONS = (
     *("no verdict marker", "not on the scale", "two verdicts", "more than a verdict on its line"),
@@ -45,16 +44,6 @@ class Format(NamedTuple):
     marks: tuple = ()  # what they read must agree; none for JSON
     scale: tuple[int, int] | None = None  # its own; None for the rubric's
     opens: bool = False  # the verdict may open the answer, and an explanation follow
-
-
-class Reading(NamedTuple):
-    """What is said at one place of an answer, or as a text why nothing is."""
-
-    start: int
-    end: int
-    said: Said | str
-    feedback: str | None = None  # that stands there, too
-    prose: bool = False  # of no value in the first words: a heading, say
 
 
 def parse(
@@ -107,7 +96,7 @@ def parse(
     if rule.marks:
         readings = _read_marks(plain, rule, scale)
     else:
-        readings = _read_json(visible, rule.gives, scale, weights or {})
+        readings = read_json(visible, rule.gives, scale, weights or {})
 
     # 3) the last one counts, unless something says otherwise
     said = _settle(plain, rule, readings)
@@ -154,93 +143,6 @@ def _read_marks(plain: str, rule: Format, scale: Sequence) -> list:
             prose = said == MORE and not values.LOOKS_LIKE[rule.gives].search(opening)
             readings.append(Reading(hit.start(), hit.end(), said, prose=prose))
     return sorted(readings, key=lambda reading: reading.start)
-
-
-# --- what stands in a JSON object, fenced or not, with prose around it or not
-
-_KEYS = {
-    "score": "(?:(?:overall|final|total|revised|corrected|adjusted)_)?(?:score|rating)|overall",
-    "choice": "choice|winner|better_response|verdict|preference|better|answer",
-}
-_FEEDBACK_KEYS = "feedback|reasoning|explanation|rationale|reason|analysis"
-_TOPS = "max(?:imum)?(?:_score)?|out_of|scale"  # of another scale
-_MOST_STARTS = 50  # bounds the time on floods of opening braces
-
-
-def _under(cells: Sequence, keys: str) -> list:
-    """The values of an object under all keys that match a pattern; a key may stand twice."""
-    return [value for key, value in cells if re.fullmatch(keys, _key(key))]
-
-
-def _key(name: str) -> str:
-    return re.sub(r"[\s-]", "_", name.strip().casefold())
-
-
-def _read_json(text: str, gives: str, scale: Sequence, weights: Mapping) -> list:
-    """What each JSON object with a verdict in it says."""
-    decoder = json.JSONDecoder(object_pairs_hook=tuple, strict=False)
-    readings = []
-    end = 0
-    for brace in islice(re.finditer(r"\{", text), _MOST_STARTS):
-        if brace.start() < end:
-            continue
-        try:
-            cells, end = decoder.raw_decode(text, brace.start())
-        except (ValueError, RecursionError):  # no JSON
-            continue
-        said = _by_name(cells, scale, weights) if weights else _by_key(cells, gives, scale)
-        if said is not None:
-            readings.append(Reading(brace.start(), end, said, _told(cells)))
-    return readings
-
-
-def _by_key(cells: Sequence, gives: str, scale: Sequence) -> Said | str | None:
-    """What an object says, or why it says nothing; None where it holds no key of a verdict."""
-    for top in _under(cells, _TOPS):
-        numbers = re.findall(r"\d+", str(top))
-        if gives == "score" and numbers and numbers[-1] != str(scale[-1]):
-            return f"{OFF_SCALE} of {scale[0]} to {scale[-1]} (the object names another)"
-    return _together(_under(cells, _KEYS[gives]), gives, scale)
-
-
-def _together(given: Sequence, gives: str, scale: Sequence) -> Said | str | None:
-    """What the values under a key say; None without any."""
-    found = set()
-    for value in given:
-        if isinstance(value, tuple):  # {"accuracy": {"score": 4, "feedback": "..."}}
-            value = dict(value).get("score")
-        line = plain_text(value if isinstance(value, str) else json.dumps(value))
-        said = values.score(line, scale) if gives == "score" else values.choice(line)
-        found.add(MORE if isinstance(value, bool | list) else said)
-    if len(found) > 1:
-        return "two verdicts (in one object)"
-    return found.pop() if found else None
-
-
-def _by_name(cells: Sequence, scale: Sequence, weights: Mapping) -> Said | str | None:
-    """The score of each criterion, under "scores" or beside each other, as numbers or objects."""
-    for inner in _under(cells, "scores"):
-        cells = inner if isinstance(inner, tuple) else cells
-    scores = {}
-    for name in weights:
-        said = _together(_under(cells, re.escape(_key(name))), "score", scale)
-        if isinstance(said, Said) and said.choice is None:
-            scores[name] = said.score
-        elif isinstance(said, str) and said != NO_VALUE:
-            return f"{said} (criterion {name})"
-    absent = [name for name in weights if name not in scores]
-    if absent:
-        return f"no verdict marker (no score for {', '.join(absent)})" if scores else None
-    return Said(weighted_mean(scores, weights), scores=scores)
-
-
-def _told(cells: Sequence) -> str | None:
-    """The feedback that an object holds."""
-    for told in _under(cells, _FEEDBACK_KEYS):
-        if isinstance(told, tuple):
-            return "\n".join(f"{name}: {text}" for name, text in told)
-        return str(told).strip()
-    return None
 
 
 # --- whether something says otherwise
@@ -388,9 +290,9 @@ def _signs(table: Mapping) -> Mark:
 
 
 _to_100 = partial(values.score, halves=True)
-_second_score = partial(values.two_scores, of_second=True)
 _result = partial(values.choice, signs="ab")
 _first = Mark(_FIRST, values.two_scores, "line")
+_second = Mark(_FIRST, partial(values.two_scores, of_second=True), "line")
 _last = Mark(_LAST, values.score, "line")
 _judged = Mark(_after(r"\boverall judge?ment\b"), values.choice)
 _better = (
@@ -416,9 +318,7 @@ FORMATS: dict = {
     "mt-bench-score": Format("score", (Mark(_BRACKETS, _to_100, "inside"),), (1, 10)),
     # "8 6\n...", of the second form the first score is the reference's: LLaVA-Bench
     "two-scores": Format("choice", (_first,), (1, 10), opens=True),
-    "reference-scores": Format(
-        "score", (Mark(_FIRST, _second_score, "line"),), (1, 10), opens=True
-    ),
+    "reference-scores": Format("score", (_second,), (1, 10), opens=True),
     # "...\nAnswer 1 is better": UnifiedReward; "Overall Judgment: Answer 2 is better.":
     # VL_RewardBench
     "unified-reward": Format("choice", (_judged, _better[2]), opens=True),
