@@ -6,10 +6,22 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 from vjudge.prompts import values
-from vjudge.prompts.values import MORE, NO_VALUE, OFF_SCALE, Reading, Said, plain_text
+from vjudge.prompts.values import MORE, NO_VALUE, OFF_SCALE, Said, plain_text
 from vjudge.records import weighted_mean
+
+
+class Reading(NamedTuple):
+    """What is said at one place of an answer, or as a text why nothing is."""
+
+    start: int
+    end: int
+    said: Said | str
+    feedback: str | None = None  # that stands there, too
+    prose: bool = False  # of no value in the first words: a heading, say
+
 
 _KEYS = {
     "score": "(?:(?:overall|final|total|revised|corrected|adjusted)_)?(?:score|rating)|overall",

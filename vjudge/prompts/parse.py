@@ -14,15 +14,15 @@ from functools import partial
 from typing import NamedTuple
 
 from vjudge.prompts import values
-from vjudge.prompts.objects import read_json
-from vjudge.prompts.values import MORE, NO_VALUE, Reading, Said, plain_text
+from vjudge.prompts.objects import Reading, read_json
+from vjudge.prompts.values import MORE, NO_VALUE, Said, plain_text
 from vjudge.records import NAN, Verdict
 
+# How every failure begins; details may follow.
 REASONS = (
     *("no verdict marker", "not on the scale", "two verdicts", "more than a verdict on its line"),
     *("cut off", "ended by", "refused", "empty answer"),
 )
-"""How every failure begins; details may follow."""
 _HIDDEN = r"(?i)< ?{}(?:think(?:ing)?|thought|reasoning|feedback)>"  # tags of what is not read
 
 
@@ -253,7 +253,6 @@ def _after(marker: str, value: str = r"[^\n]*") -> str:
     return rf"(?:{marker})[\s*_`\"':=]*(?P<value>{value})"
 
 
-_FINAL = _after(r"\bfinal score\b")
 _SCORE = _after(  # "Overall score 4", "Rating (1-5): 4"
     r"\b(?:final|overall|total) (?:score|rating|grade)\b|(?:\b(?:score|rating|grade)\b"
     "|\u5206\u6570|\u8bc4\u5206|\u5f97\u5206|\u5206\u6578|\u8a55\u5206)"
@@ -267,7 +266,6 @@ _RESULT = _after(
 _BRACKETS = _after(r"\[\[(?=[^\[\]\n]{1,40}\]\])")
 _BOX = _after(r"\\boxed\s{0,3}\{(?=(?:[^{}]|\{[^{}]{0,60}\}){0,100}\})")
 _FIRST = r"\A\s*(?P<value>\S[^\n]{0,199})$"
-_LAST = r"^(?P<value>[^\n]{1,200})\s*\Z"
 _IS_BETTER = (  # a line, or the first sentence of one, that says which response is better
     r"^(?P<value>[^\n.]{0,100}\b(?:better|equal)[^\n.]{0,60}\.?[*_ ]{0,4})(?:$|(?<=\. )(?=[A-Z]))"
 )
@@ -290,10 +288,9 @@ def _signs(table: Mapping) -> Mark:
 
 
 _to_100 = partial(values.score, halves=True)
-_result = partial(values.choice, signs="ab")
 _first = Mark(_FIRST, values.two_scores, "line")
 _second = Mark(_FIRST, partial(values.two_scores, of_second=True), "line")
-_last = Mark(_LAST, values.score, "line")
+_last = Mark(r"^(?P<value>[^\n]{1,200})\s*\Z", values.score, "line")
 _judged = Mark(_after(r"\boverall judge?ment\b"), values.choice)
 _better = (
     Mark(_THE_BETTER, values.choice),
@@ -302,12 +299,13 @@ _better = (
 )
 _degree = _signs(values.DEGREES | values.LETTERS)
 
+# What can be read, by name.
 FORMATS: dict = {
     # "... So the overall score is 4.\n[RESULT] 4", "... [RESULT] B": prometheus-eval; ties are ours
     "prometheus": Format("score", (Mark(_RESULT, values.score),)),
-    "prometheus-relative": Format("choice", (Mark(_RESULT, _result),)),
+    "prometheus-relative": Format("choice", (Mark(_RESULT, partial(values.choice, signs="ab")),)),
     # "... Final Score: 4": UnifiedReward (arXiv 2503.05236), pointwise
-    "final-score": Format("score", (Mark(_FINAL, values.score, "label"),)),
+    "final-score": Format("score", (Mark(_after(r"\bfinal score\b"), values.score, "label"),)),
     # LLaVA-Critic-113k (LLaVA-VL/LLaVA-NeXT#461): a score of 100, and the better of two responses
     "llava-critic": Format("score", _scores(_to_100), (0, 100), opens=True),
     "better-response": Format("choice", _better, opens=True),
@@ -339,4 +337,3 @@ FORMATS: dict = {
     "json": Format("score"),
     "json-choice": Format("choice"),
 }
-"""What can be read, by name."""

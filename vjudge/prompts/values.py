@@ -26,16 +26,6 @@ class Said(NamedTuple):
     scores: tuple | Mapping | None = None
 
 
-class Reading(NamedTuple):
-    """What is said at one place of an answer, or as a text why nothing is."""
-
-    start: int
-    end: int
-    said: Said | str
-    feedback: str | None = None  # that stands there, too
-    prose: bool = False  # of no value in the first words: a heading, say
-
-
 # --- a line without its dress
 
 _PLAIN: dict = str.maketrans(  # each kind of line end, dash, quote and bracket, so that places stay
