@@ -76,7 +76,6 @@ REFUSED = [
     (lambda: metrics.conformal_intervals(ROWS, ROWS, confidence=95), "confidence must be"),
     (lambda: metrics.conformal_intervals(ROWS, ROWS, spread=0 * ROWS), "spread is 0 in all items"),
     (lambda: metrics.temperature_scaling(SURE, ROWS[:10] % 2), "5 items, such as 1, give their"),
-    (lambda: metrics.agreement([["a", "b"]], level="nominal", scale=(1, 2)), "labels have none"),
 ]
 
 
