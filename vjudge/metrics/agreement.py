@@ -17,6 +17,7 @@ from vjudge.metrics.resampling import (
     by_code,
     correlations,
     distinct,
+    is_fine,
     summing,
 )
 from vjudge.metrics.tables import (
@@ -31,8 +32,7 @@ from vjudge.metrics.tables import (
 )
 from vjudge.records import is_missing
 
-MANY_LEVELS = 100
-FEWER_RESAMPLES = 1_000
+FEWER_RESAMPLES = 1_000  # of scores with many levels
 NOMINAL = ("alpha_nominal", "cohen_kappa", "gwet_ac1")
 COEFFICIENTS = (
     "alpha_nominal",
@@ -63,8 +63,8 @@ def agreement(
         level: "scores", or "nominal" for labels without an order, such as four-way votes.
         scale: all scores that could have been given, which Gwet's coefficients count; those that
             occur where it is empty, and then too few where the scale's end is rare.
-        groups, confidence, options: n_resamples, seed, see `correlate`; of scores with more than
-            100 levels 1,000 resamples, which take long.
+        groups, confidence, options: n_resamples, seed, see `correlate`. Scores with more than
+            100 levels take 1,000 resamples by default, since each is slow.
 
     Returns:
         Columns as `correlate`, over the items with two ratings or more. Rows: alpha_nominal,
@@ -101,7 +101,7 @@ def agreement(
     table, _ = read_ratings(ratings, nominal=level == "nominal")
     paired = (~np.isnan(table)).sum(axis=1) >= 2
     cells, cell = distinct(table[paired])
-    if len(np.unique(table)) > MANY_LEVELS:
+    if is_fine(table):
         options.setdefault("n_resamples", FEWER_RESAMPLES)
     names = NOMINAL if level == "nominal" else COEFFICIENTS
     rows = list(map(COEFFICIENTS.index, names))

@@ -22,6 +22,7 @@ from vjudge.metrics.resampling import (
     Weights,
     correlations,
     distinct,
+    is_fine,
     on_fisher_scale,
     student,
     values,
@@ -42,7 +43,6 @@ from vjudge.metrics.tables import (
 )
 
 LEVELS = ("item", "system", "within")
-MANY_LEVELS = 100  # of a score, from which resampling takes long
 RESAMPLES = 10_000
 FEWER_RESAMPLES = 2_000  # of scores with many levels
 LARGE = 20_000  # rows
@@ -93,11 +93,11 @@ def correlate(
     b = b[used]
     n = len(a)
     why = undefined_because(x=a, y=b)
-    is_fine = _is_fine(a, b)
+    fine = is_fine(a, b)
     if n_resamples is None:
-        n_resamples = FEWER_RESAMPLES if is_fine else RESAMPLES
+        n_resamples = FEWER_RESAMPLES if fine else RESAMPLES
     check_options(confidence=confidence, n_resamples=n_resamples)
-    if n >= LARGE and not why and (is_fine or groups is not None):
+    if n >= LARGE and not why and (fine or groups is not None):
         codes = group_codes(groups, used)
         blocks = BLOCKS if n_resamples else 0
         table = _by_blocks(a, b, codes, blocks, confidence=confidence, seed=seed)
@@ -119,11 +119,6 @@ def correlate(
         n_resamples=n_resamples,
         seed=seed,
     )
-
-
-def _is_fine(*columns: Floats) -> bool:
-    """Whether resampling takes long."""
-    return max(len(np.unique(column)) for column in columns) > MANY_LEVELS
 
 
 def undefined_because(**columns: Floats) -> str:
@@ -424,7 +419,7 @@ def compare_judges(
     by_name = {f"judge {name}": judges[name] for name in judges}
     gold, *columns, _ = aligned(reference=reference, groups=groups, **by_name)
     if n_resamples is None:
-        n_resamples = FEWER_RESAMPLES if _is_fine(gold, *columns) else RESAMPLES
+        n_resamples = FEWER_RESAMPLES if is_fine(gold, *columns) else RESAMPLES
     options = {"confidence": confidence, "n_resamples": n_resamples, "seed": seed}
     parts = {}
     for (a, x), (b, y) in combinations(zip(names, columns, strict=True), 2):

@@ -31,6 +31,14 @@ LEAST_BLOCK = 50  # replicates at once
 PERFECT = 1 - 1e-9  # a correlation beyond this has no Fisher z to speak of
 
 
+MANY_LEVELS = 100  # of a score, from which resampling takes long
+
+
+def is_fine(*columns: Floats) -> bool:
+    """Whether resampling takes long."""
+    return max(len(np.unique(column)) for column in columns) > MANY_LEVELS
+
+
 def summing(
     rows: Integers,
     columns: Integers,

@@ -257,7 +257,7 @@ def curves(
         parts = dict(list(table.groupby(panel, sort=False)))
     across, up = labels or (x, y)
     kinds = looks(table[by].unique())
-    sure = (table["low"] == table["high"]).all()  # no interval is known
+    bare = (table["low"] == table["high"]).all()  # no interval is known
     with page(**options) as paper:
         fig, panels = paper.panels(parts, 0.7, across=across, up=up, shared=False)
         for ax, part in panels:
@@ -267,7 +267,7 @@ def curves(
             for place, (name, look) in enumerate(kinds.items()):
                 own = part[part[by] == name].sort_values(x)
                 places = own[x] + step * (place - (len(kinds) - 1) / 2)
-                ends = None if sure else reach(own, y)
+                ends = None if bare else reach(own, y)
                 ax.errorbar(places, own[y], yerr=ends, label=name, **look)
             if log:
                 log_axis(ax, "x", part[x])

@@ -18,9 +18,8 @@ from vjudge.records import is_missing
 FORMULA = re.compile(r"\s*[=+@＝＋－＠-]|[\t\r\n]")  # a spreadsheet runs a text that begins so
 TWO_COLUMNS = ("acl", "icml", "cvpr", "aaai")  # venues where `table*` spans the page
 NARROW = 5  # columns of a table that one of two columns holds
-HEADS = {"p_holm": "p (Holm)", "a": "judge A", "b": "judge B"} | {
-    name: name.capitalize() for name in ("pearson", "spearman", "kendall")
-}
+HEADS = {"p_holm": "p (Holm)", "a": "judge A", "b": "judge B"}
+HEADS |= {"pearson": "Pearson", "spearman": "Spearman", "kendall": "Kendall"}
 PREAMBLE = "% in the preamble: \\usepackage{booktabs,adjustbox}\n"
 ADJUSTED = "\\begin{adjustbox}{max width=\\linewidth}\n"
 

@@ -368,7 +368,9 @@ def _figures(card: Card, sides: list[Side]) -> None:
     card.figures.draw(
         "agreement", plots.forest, found, text, rows="measure", by="judge", label=title
     )
-    card.figures.draw_scores(run, card.truth)
+    _, other = card.figures.draw_scores(run, card.truth)
+    if other:
+        card.remarks.append(other)
     batteries = pd.concat([side.battery.assign(judge=side.name) for side in sides])
     if len(batteries.dropna(subset=["must", "effect"])):
         text = "What each control did to the scores, with 95% intervals"

@@ -34,7 +34,6 @@ class Figures(dict):
     def __init__(self, venue: str) -> None:
         plots.width(venue, "full")  # an unknown venue is refused before anything is computed
         self.venue = venue
-        self.other = ""  # which judges have another scale than the truth
 
     def draw(self, name: str, plot: Any, rows: Any, caption: str, /, **options: Any) -> None:
         """Draw rows, a frame or frames by judge, and keep the figure."""
@@ -43,23 +42,27 @@ class Figures(dict):
             rows = pd.concat(rows, names=["name", "row"]).reset_index()
         self[name] = (figure, caption, rows)
 
-    def draw_scores(self, run: DataFrame, truth: str) -> None:
+    def draw_scores(self, run: DataFrame, truth: str) -> tuple[DataFrame, str]:
         """Draw confusion with the truth, and what each score means.
 
-        run: columns judge, score, gold, group, a row an item and judge. Judges on another scale
-            than the truth's are left out.
+        run: columns judge, score, gold, group, a row an item and judge. Judges whose scores
+            share less than half of the truth's range are left out.
+
+        Returns the rows that are drawn, and in words whose are not.
         """
-        whole = run
-        run = whole.groupby("judge", sort=False).filter(on_one_scale)
-        left = whole.loc[~whole["judge"].isin(run["judge"]), "judge"].unique()
-        self.other = f"Not drawn, on another scale: {', '.join(left)}" if len(left) else ""
+        names = run["judge"].unique()
+        run = run.groupby("judge", sort=False).filter(on_one_scale)
+        left = ", ".join(sorted(set(names) - set(run["judge"])))
+        other = ""
+        if left:
+            other = f"Not drawn, as they share less than half of the truth's range: {left}"
         if run.empty:
-            return
+            return run, other
         self.draw(
             "confusion",
             plots.confusion,
             run,
-            sentences(f"Scores of each judge by {truth}; shade: share of a row", self.other),
+            sentences(f"Scores of each judge by {truth}; shade: share of a row", other),
             truth_name=truth,
         )
         curves = {}
@@ -74,10 +77,11 @@ class Figures(dict):
             curves,
             sentences(
                 f"The truth ({truth}) at each score of a judge: means with 95% t intervals",
-                self.other,
+                other,
             ),
             label=truth,
         )
+        return run, other
 
     def save(self, folder: str | Path, about: str = "") -> dict:
         """Write all figures; `about` is added to each caption. Returns the paths by name."""
@@ -135,7 +139,7 @@ def from_scores(
     Args:
         frame: one row an item. The other arguments name its columns.
         judges: the scores of each judge, on any scale; NaN where missing. Confusion, calibration
-            and scatter draw the judges that are on people's scale.
+            and scatter leave out judges that share less than half of people's range.
         human: people's scores; of several columns the mean of those that scored an item is the
             reference.
         benchmark: the benchmark of each item; None takes all items as one benchmark.
@@ -184,8 +188,7 @@ def from_scores(
         )
     unit = "items" if group is None else f"groups ({group})"
     method = f"95% bootstrap intervals, {n_resamples:,} resamples of {unit}, seed {seed}"
-    several = len(people) > 1
-    alone = "One person: with the mean of the other people" if several else ""
+    alone = "One person: with the mean of the other people" if len(people) > 1 else ""
     _draw_agreement(figures, found.correlations, sentences(TITLE, alone, method))
 
     # 3) comparison of judges, confusion, calibration, density and length
@@ -194,11 +197,10 @@ def from_scores(
         figures.draw("matrix", plots.who_beats_whom, pairs, f"{COMPARED}, row less column")
         found.comparisons = pairs
     run = _run(judged, reference, groups)
-    figures.draw_scores(run, "mean of people's scores")
-    if "confusion" in figures:
-        run_drawn = figures["confusion"][2]
-        text = sentences("Scores of each judge against people's", figures.other)
-        figures.draw("scatter", plots.agreement_scatter, run_drawn, text)
+    drawn, other = figures.draw_scores(run, "mean of people's scores")
+    if len(drawn):
+        text = sentences("Scores of each judge against people's", other)
+        figures.draw("scatter", plots.agreement_scatter, drawn, text)
     if response is not None:
         found.length_slopes = _length(figures, run.assign(response=run["id"].map(frame[response])))
 
@@ -243,7 +245,7 @@ def _read(frame: DataFrame, names: Sequence, labels: Sequence) -> DataFrame:
 
 def _counts(judged: DataFrame, reference: Series) -> DataFrame:
     """How many scores each judge and the reference have, and how many they lack."""
-    scores = judged.assign(**{HUMAN: reference})
+    scores = judged.assign(human=reference)
     counts = DataFrame({"n": scores.notna().sum(), "missing": scores.isna().sum()})
     return counts.rename_axis("judge")
 

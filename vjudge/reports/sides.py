@@ -15,7 +15,7 @@ from vjudge.metrics.tables import groups_of
 from vjudge.probes.runs import COMPARED, ORIGINAL, ProbeRuns, scored
 from vjudge.runs import MANIFEST, Run
 
-FACTS = "model revision checkpoint mode temperature max_new_tokens unread".split()
+FACTS = ["model", "revision", "checkpoint", "mode"]
 
 
 @dataclass
@@ -44,7 +44,7 @@ def by_name(judge: Any, items: Any) -> dict:
     for name, one in sides.items():
         who = repr(name) if name else "the judge"
         if isinstance(one, DataFrame):
-            if not {"id"} < {"id", "score", "verdict"} & set(one):
+            if "id" not in one or not {"score", "verdict"} & set(one):
                 raise ValueError(
                     f"{who}: a run has the columns id and score (of pairs verdict), not"
                     f" {list(one)}; a wide table of scores is for vjudge.from_scores"
@@ -80,8 +80,9 @@ def side_of(
         probe_runs = ProbeRuns(one, few, out=home, **probing, **{**grading, "progress": False})
         if folder and (folder / MANIFEST).is_file():
             manifest = Run(folder).manifest
-            manifest |= manifest["decoding"]
-            facts = "; ".join(f"{fact} {manifest[fact]}" for fact in FACTS if manifest.get(fact))
+            known = {fact: manifest[fact] for fact in FACTS if manifest.get(fact)}
+            known |= manifest["decoding"]
+            facts = "; ".join(f"{fact} {value}" for fact, value in known.items())
     name = name or probe_runs.name
     if "score" not in run:
         groups = DataFrame({"group": groups_of(run)})

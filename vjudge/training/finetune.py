@@ -30,7 +30,6 @@ from vjudge.training.checks import check_balance, check_leakage, survey
 from vjudge.training.collate import Examples
 from vjudge.training.recipes import Plan, Recipe, recipe_of
 from vjudge.training.trainer import JudgeTrainer
-from vjudge.training.weights import ADAPTERS_ALONE
 
 MANIFEST = "manifest.json"
 FREE = ("checkpoint_every", "log_every", "allow", "source")  # no weight depends on them
@@ -168,7 +167,7 @@ def _settle(
     """Every option as it will be used; ValueError where two do not go together."""
     adapted = lora not in (None, False)
     if base_of(base) is not None:
-        raise ValueError(f"base {str(base)!r}: {ADAPTERS_ALONE}")
+        raise ValueError(f"base {str(base)!r}: {weights.ADAPTERS_ALONE}")
     if adapted and lora is not True and not isinstance(lora, Mapping):
         raise ValueError(f"lora={lora!r}: use True, or options of peft.LoraConfig")
     if quantization is not None and not adapted:
@@ -191,9 +190,10 @@ def _check_wording(template: str | Template | None, columns: Collection) -> None
     if template is None:
         return
     wording = families.wording(template)
-    if ("response" in columns or "response_a" in columns) and wording.compares != (
-        "response_a" in columns
-    ):
+    pairs = "response_a" in columns
+    if not pairs and "response" not in columns:  # rows with prompts of their own
+        return
+    if wording.compares != pairs:
         shows = "two responses" if wording.compares else "one response"
         raise ValueError(f"template: {wording.name!r} shows {shows}, and the rows do not")
 
