@@ -156,5 +156,4 @@ if __name__ == "__main__":
     two_processes(Path(sys.argv[1]), Path(sys.argv[2]))
     # gloo's thread may still hold a tensor: dropping it while Python shuts down aborts one process in thirty
     # (pytorch/pytorch#190489), also behind `destroy_process_group`, as FSDP keeps its groups.
-    sys.stdout.flush()
     os._exit(0)
