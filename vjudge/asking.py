@@ -140,6 +140,7 @@ class Call:
     questions: list
     images: list
     carried: list  # by row: the cells of `CARRIED`
+    blind: int  # questions without an image, though the judge sees images or the row has some
     origin: Record  # of the collection
 
 
@@ -161,11 +162,13 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
     questions: list = []
     images = []
     carried = []
+    blind = 0
     for place, row in enumerate(rows):
         subject: Any = (Pair if pairs else Item).from_row(row)
         own = list(_questions(template, options, place, dict(row), subject))
         questions += own
         images += [[pictures(source) for source in subject.images if sees]] * len(own)
+        blind += len(own) * (sees != bool(subject.images))
         criteria = getattr(subject.rubric or subject, "criteria", None)
         cells = dict(row) | {"group": subject.group, "criteria": criteria}
         carried.append({name: cells[name] for name in CARRIED if name in cells})
@@ -184,7 +187,9 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
         raise ValueError('mode="score" reads one score, and criteria have names: use "feedback"')
     seeds = [question.seed(options.seed) for question in questions]
     ask = replace(ask, scales=scales, criteria=named, seeds=seeds, schemas=schemas)
-    return Call(judge, template, options, ask, questions, images, carried, data.origin(items))
+    return Call(
+        judge, template, options, ask, questions, images, carried, blind, data.origin(items)
+    )
 
 
 def _questions(

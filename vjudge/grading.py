@@ -254,19 +254,15 @@ def table(call: Call, records: Sequence, rows: Sequence, *remarks: str) -> pd.Da
 
 def account(call: Call, records: Sequence) -> Record:
     """What the verdicts of a call lack, counted; their scale, and what the engine computed."""
-    blind = 0
-    bounds = set()
-    for question in call.questions:
-        blind += call.template.sees_images and question.prompt.n_images == 0
-        if question.rubric and question.rubric.named:
-            bounds.add(question.rubric.bounds)
+    rubrics = [question.rubric for question in call.questions if question.rubric]
+    bounds = {rubric.bounds for rubric in rubrics if rubric.named}
     work = call.judge.engine.work
     return {
         "failures": dict(Counter(one["failure"] for one in records if one["failure"])),
         "closed": sum(one["closed"] for one in records),
         "unclosed": dict(Counter(one["unclosed"] for one in records if one["unclosed"])),
         "abstained": sum(one["choice"] == "abstain" for one in records),
-        "without_images": blind,
+        "without_images": call.blind,
         "scale": bounds.pop() if len(bounds) == 1 else call.template.scale,
         "unbounded": call.ask.mode == "value",
         "collection": call.origin,

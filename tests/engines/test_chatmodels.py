@@ -164,16 +164,17 @@ def test_a_language_model_judges_as_generate_does_and_is_told_of_images(name, ba
     judge = load_judge(folder, device="cpu", template=TEXTS[name])
     assert type(judge.engine) is HFEngine
     assert judge.engine.shares == (name not in ("bloom", "mistral"))
-    rows = [{**row, "images": row["images"] * n} for n, row in enumerate(make_rows(3))]
+    rows = [row | {"images": row["images"] * n} for n, row in enumerate(make_rows(3))]
     texts = [judge.render(row) for row in rows]
     assert "cannot see" not in texts[0] and "<image>" not in "".join(texts)
     assert "(This instruction comes with an image that you cannot see.)\n" in texts[1]
     assert "(This instruction comes with 2 images that you cannot see.)\n" in texts[2]
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     no_words = list(range(len(tokenizer), model.config.vocab_size)) or None
     options = {"max_new_tokens": 6, "repetition_penalty": 1.3}
     frame = judge.grade(rows, **options)
+    assert frame.attrs["without_images"] == 2
     for text, raw, size in zip(texts, frame["raw"], frame["n_prompt_tokens"], strict=True):
         inputs = tokenizer(text, return_tensors="pt")
         assert size == inputs["input_ids"].shape[1]

@@ -101,8 +101,9 @@ def run_benchmark(
         "without_images": "answers were judged without an image",
         "empty_draws": "answers are empty, or a server failed: they have no verdict",
     }
+    meant = name in WITHOUT_IMAGES or not wording.sees_images  # the text alone is judged
     for count, words in counts.items():
-        if run.attrs.get(count) and not (count == "without_images" and name in WITHOUT_IMAGES):
+        if run.attrs.get(count) and not (count == "without_images" and meant):
             changes.append(f"{run.attrs[count]} {words}")
 
     # 3) its number
