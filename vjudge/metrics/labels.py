@@ -197,11 +197,9 @@ def prediction_powered_mean(
     if n < 2 or n == len(f):
         raise ValueError(f"{n} labelled and {len(f) - n} unlabelled items: use at least 2 and 1")
     kinds = pd.Series(y[known]).value_counts()
-    if len(kinds) <= 2 and kinds.min() < RARE:
-        warn(
-            f"only {kinds.min()} labels of one kind: intervals cover too little; label {RARE} or"
-            " more"
-        )
+    rare = kinds.min()
+    if len(kinds) <= 2 and rare < RARE:
+        warn(f"only {rare} labels of one kind: intervals cover too little; label {RARE} or more")
     units = np.arange(len(f))
     if groups is not None:
         units = pd.factorize(groups[verdicts.index])[0][judged]

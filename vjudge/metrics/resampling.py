@@ -29,13 +29,11 @@ STATISTICS = ("pearson", "spearman", "kendall")
 BLOCK_BYTES = 2**20  # of one array of weights, so that it stays in a processor's cache
 LEAST_BLOCK = 50  # replicates at once
 PERFECT = 1 - 1e-9  # a correlation beyond this has no Fisher z to speak of
-
-
-MANY_LEVELS = 100  # of a score, from which resampling takes long
+MANY_LEVELS = 100  # of a score, beyond which resampling takes long
 
 
 def is_fine(*columns: Floats) -> bool:
-    """Whether resampling takes long."""
+    """Whether a column has so many levels that resampling takes long."""
     return max(len(np.unique(column)) for column in columns) > MANY_LEVELS
 
 

@@ -302,9 +302,9 @@ def length(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     """Estimate the slope of the score on the response's length at equal gold, per doubling.
 
     Exact gold is held equal by its levels, or ten classes and the score within them; of people's
-    mean score the noise is taken out. Otherwise the slope is only described, and
-    `verbosity` is the test: where better answers are longer, noise in gold alone gives an honest
-    judge a slope. Length is in words; a character of a script without spaces is a word.
+    mean score the noise is taken out. Otherwise the slope is only described, and `verbosity` is
+    the test: where better answers are longer, noise in gold alone gives an honest judge a slope.
+    Length is in words; a character of a script without spaces is a word.
 
     Source: Dubois et al., length-controlled AlpacaEval (arXiv 2404.04475), by a regression too;
     ours holds gold equal.

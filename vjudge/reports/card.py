@@ -368,9 +368,9 @@ def _figures(card: Card, sides: list[Side]) -> None:
     card.figures.draw(
         "agreement", plots.forest, found, text, rows="measure", by="judge", label=title
     )
-    _, other = card.figures.draw_scores(run, card.truth)
-    if other:
-        card.remarks.append(other)
+    _, left_out = card.figures.draw_scores(run, card.truth)
+    if left_out:
+        card.remarks.append(left_out)
     batteries = pd.concat([side.battery.assign(judge=side.name) for side in sides])
     if len(batteries.dropna(subset=["must", "effect"])):
         text = "What each control did to the scores, with 95% intervals"

@@ -48,25 +48,23 @@ class Figures(dict):
         run: columns judge, score, gold, group, a row an item and judge. Judges whose scores
             share less than half of the truth's range are left out.
 
-        Returns the rows that are drawn, and in words whose are not.
+        Returns the rows that are drawn, and a sentence with the judges that are left out.
         """
-        names = run["judge"].unique()
-        run = run.groupby("judge", sort=False).filter(on_one_scale)
-        left = ", ".join(sorted(set(names) - set(run["judge"])))
-        other = ""
-        if left:
-            other = f"Not drawn, as they share less than half of the truth's range: {left}"
-        if run.empty:
-            return run, other
+        drawn = run.groupby("judge", sort=False).filter(on_one_scale)
+        left_out = ", ".join(sorted(set(run["judge"]) - set(drawn["judge"])))
+        if left_out:
+            left_out = f"Not drawn, as they share less than half of the truth's range: {left_out}"
+        if drawn.empty:
+            return drawn, left_out
         self.draw(
             "confusion",
             plots.confusion,
-            run,
-            sentences(f"Scores of each judge by {truth}; shade: share of a row", other),
+            drawn,
+            sentences(f"Scores of each judge by {truth}; shade: share of a row", left_out),
             truth_name=truth,
         )
         curves = {}
-        for name, rows in run.groupby("judge", sort=False):
+        for name, rows in drawn.groupby("judge", sort=False):
             bins = None if rows["score"].nunique() <= MOST_LEVELS else 10
             curves[str(name)] = metrics.calibration_curve(
                 rows["score"], rows["gold"], bins=bins, groups=rows["group"]
@@ -77,11 +75,11 @@ class Figures(dict):
             curves,
             sentences(
                 f"The truth ({truth}) at each score of a judge: means with 95% t intervals",
-                other,
+                left_out,
             ),
             label=truth,
         )
-        return run, other
+        return drawn, left_out
 
     def save(self, folder: str | Path, about: str = "") -> dict:
         """Write all figures; `about` is added to each caption. Returns the paths by name."""
@@ -197,9 +195,9 @@ def from_scores(
         figures.draw("matrix", plots.who_beats_whom, pairs, f"{COMPARED}, row less column")
         found.comparisons = pairs
     run = _run(judged, reference, groups)
-    drawn, other = figures.draw_scores(run, "mean of people's scores")
+    drawn, left_out = figures.draw_scores(run, "mean of people's scores")
     if len(drawn):
-        text = sentences("Scores of each judge against people's", other)
+        text = sentences("Scores of each judge against people's", left_out)
         figures.draw("scatter", plots.agreement_scatter, drawn, text)
     if response is not None:
         found.length_slopes = _length(figures, run.assign(response=run["id"].map(frame[response])))
@@ -245,7 +243,8 @@ def _read(frame: DataFrame, names: Sequence, labels: Sequence) -> DataFrame:
 
 def _counts(judged: DataFrame, reference: Series) -> DataFrame:
     """How many scores each judge and the reference have, and how many they lack."""
-    scores = judged.assign(human=reference)
+    scores = judged.copy()
+    scores[HUMAN] = reference
     counts = DataFrame({"n": scores.notna().sum(), "missing": scores.isna().sum()})
     return counts.rename_axis("judge")
 
