@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vjudge import metrics
-from vjudge.metrics.tables import format_interval
+from vjudge.metrics.tables import add_caveats, format_interval
 
 
 def verdicts(x, names=("a", "b", "tie"), others=True):
@@ -109,6 +109,17 @@ def test_every_public_statistic_is_here_and_has_a_source_and_an_example():
     for name in metrics.__all__:
         text = getattr(metrics, name).__doc__
         assert "Source:" in text and ">>>" in text, name
+
+
+def test_a_caveat_is_kept_once_and_warned_of_once():
+    table = pd.DataFrame({"estimate": [1.0]})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        add_caveats(table, ["few labels"])
+        add_caveats(table, iter(["few labels", "a ceiling"]))
+    assert table.attrs["caveats"] == ["few labels", "a ceiling"]
+    assert [str(warning.message) for warning in caught] == table.attrs["caveats"]
+    assert all(warning.filename == __file__ for warning in caught)
 
 
 @example([0.0, 0.0, -0.03125], 1, False)

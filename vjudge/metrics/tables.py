@@ -11,7 +11,7 @@ import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -45,6 +45,18 @@ def warn(message: str) -> None:
         frame = frame.f_back
         level += 1
     warnings.warn(message, stacklevel=level)
+
+
+def add_caveats(table: pd.DataFrame | pd.Series, texts: Iterable[str]) -> None:
+    """Put known limits that apply to these data beside a table's numbers, and warn of each once.
+
+    They stand in `attrs["caveats"]`, a list of texts; one that is there already is not repeated.
+    """
+    caveats = table.attrs.setdefault("caveats", [])
+    for text in texts:
+        if text not in caveats:
+            caveats.append(text)
+            warn(text)
 
 
 # --- Columns
