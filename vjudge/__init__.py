@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from vjudge.panels import panel
     from vjudge.records import Criterion, Item, Pair, Rubric
     from vjudge.reports import from_scores, report
+    from vjudge.results import NotComputed, Result, settings
 
 __version__ = "0.1.0"
 __all__ = [
@@ -43,13 +44,14 @@ __all__ = [
     "from_scores",
 ]
 __all__ += ["load_collection", "load_judge", "load_verdicts", "panel", "plan", "report", "truth"]
-__all__ += ["run_benchmark", "win_rate"]
+__all__ += ["run_benchmark", "win_rate", "NotComputed", "Result", "settings"]
 
 _HOMES = dict.fromkeys(__all__, "metrics") | dict.fromkeys(("from_scores", "report"), "reports")
 _HOMES |= dict.fromkeys(("benchmark", "run_benchmark"), "benchmarks")
 _HOMES |= dict.fromkeys(("load_collection", "load_verdicts", "truth"), "data")
 _HOMES |= dict.fromkeys(("Judge", "load_judge", "plan"), "judge") | {"panel": "panels"}
 _HOMES |= dict.fromkeys(("Criterion", "Item", "Pair", "Rubric"), "records")
+_HOMES |= dict.fromkeys(("NotComputed", "Result", "settings"), "results")
 _ROOMS = {room.name for room in iter_modules(__path__)}
 
 

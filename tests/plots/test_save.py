@@ -23,7 +23,9 @@ def test_files_are_the_same_bytes_twice_and_the_venues_width(tmp_path):
             fig = plots.heatmap(pearson(3, 4), venue="neurips", column="half")
             paths = plots.save_figure(fig, "name", caption=CAPTION, data=pearson(2), folder=folder)
         written.append({ending: path.read_bytes() for ending, path in paths.items()})
-    assert set(written[0]) == {"pdf", "svg", "png", "txt", "csv"} and written[0] == written[1]
+    assert (
+        set(written[0]) == {"pdf", "svg", "png", "tex", "txt", "csv"} and written[0] == written[1]
+    )
     with Image.open(paths["png"]) as picture:
         assert picture.width == pytest.approx(2.64 * 300, abs=1)
     assert b"/Type3" not in written[0]["pdf"] and b"/FontFile2" in written[0]["pdf"]

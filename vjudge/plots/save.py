@@ -18,6 +18,8 @@ from vjudge.records import is_missing
 FORMULA = re.compile(r"\s*[=+@＝＋－＠-]|[\t\r\n]")  # a spreadsheet runs a text that begins so
 TWO_COLUMNS = ("acl", "icml", "cvpr", "aaai")  # venues where `table*` spans the page
 NARROW = 5  # columns of a table that one of two columns holds
+MOST_ROWS = 40  # of a table on one page
+WIDE = 4.0  # inches; a wider figure spans two columns
 HEADS = {"p_holm": "p (Holm)", "a": "judge A", "b": "judge B"}
 HEADS |= {"pearson": "Pearson", "spearman": "Spearman", "kendall": "Kendall"}
 PREAMBLE = "% in the preamble: \\usepackage{booktabs,adjustbox}\n"
@@ -26,8 +28,8 @@ ADJUSTED = "\\begin{adjustbox}{max width=\\linewidth}\n"
 
 def save_figure(
     fig: Figure, name: str, *, caption: str, data: DataFrame, folder: str | Path = "figures"
-) -> dict:
-    """Write a figure as PDF, SVG and PNG (300 dpi), its caption (.txt) and its data (.csv).
+) -> dict[str, Path]:
+    """Write a figure as PDF, SVG and PNG (300 dpi), its LaTeX, its caption and its data (CSV).
 
     The files are the same bytes in every run.
 
@@ -39,16 +41,40 @@ def save_figure(
         folder: where to write; it is made.
 
     Returns:
-        The path of each file by its ending; a bad name or an empty caption is a ValueError.
+        The path of each file by its ending: pdf, svg, png, tex (a `figure` environment with the
+        escaped caption and a label), txt (the caption), csv.
+
+    ValueError: a bad name or an empty caption.
     """
     check_name(name, caption)
-    paths = _paths(folder, name, "pdf", "svg", "png", "txt", "csv")
+    paths = _paths(folder, name, "pdf", "svg", "png", "tex", "txt", "csv")
     with page():
         for ending, changing in (("pdf", "CreationDate"), ("svg", "Date"), ("png", "Software")):
             fig.savefig(paths[ending], metadata={changing: None})
-    paths["txt"].write_text(sentences(caption, str(fig.get_label())) + "\n", encoding="utf-8")
+    account = str(fig.get_label())
+    text = caption if account and account in caption else sentences(caption, account)
+    paths["txt"].write_text(text + "\n", encoding="utf-8")
+    paths["tex"].write_text(figure_latex(name, text, fig.get_figwidth()), encoding="utf-8")
     write_csv(data, paths["csv"])
     return paths
+
+
+def figure_latex(name: str, caption: str, inches: float) -> str:
+    r"""The `figure` environment that shows a saved figure; it needs the package graphicx.
+
+    A figure wider than 4 inches spans both columns (`figure*`; in one column that is the same).
+    """
+    environment = "figure*" if inches > WIDE else "figure"
+    lines = [
+        "% in the preamble: \\usepackage{graphicx}",
+        rf"\begin{{{environment}}}[t]",
+        r"\centering",
+        rf"\includegraphics[width=\linewidth]{{{name}.pdf}}",
+        rf"\caption{{{latex(caption)}}}",
+        rf"\label{{fig:{name}}}",
+        rf"\end{{{environment}}}",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def save_table(
@@ -59,11 +85,12 @@ def save_table(
     folder: str | Path = "figures",
     venue: str = "acl",
     bold: DataFrame | None = None,
-) -> dict:
+    data: DataFrame | None = None,
+) -> dict[str, Path]:
     """Write a table as CSV (full precision) and as LaTeX with booktabs rules, every text escaped.
 
     The preamble needs the packages booktabs and adjustbox: a table that is wider than its column is
-    scaled to it.
+    scaled to it, and one of more than 40 rows is split into several.
 
     Args:
         frame: its index is written unless it is a plain count; a missing value shows as "--", and a
@@ -73,9 +100,12 @@ def save_table(
         folder: where to write; it is made.
         venue: where two columns stand on its page, a table of more than five columns is `table*`.
         bold: by the frame's index and some of its columns, which cells are bold.
+        data: what the CSV holds; None means the frame.
 
     Returns:
-        The path of each file by its ending; a bad name or an empty caption is a ValueError.
+        The path of each file by its ending.
+
+    ValueError: a bad name or an empty caption.
 
     >>> import tempfile
     >>> table = pd.DataFrame({"score": [1, 2]})
@@ -85,15 +115,40 @@ def save_table(
     """
     check_name(name, caption)
     paths = _paths(folder, name, "csv", "tex")
-    write_csv(frame, paths["csv"])
+    write_csv(frame if data is None else data, paths["csv"])
+    text = table_latex(frame, name, caption=caption, venue=venue, bold=bold)
+    paths["tex"].write_text(PREAMBLE + text, encoding="utf-8")
+    return paths
+
+
+def table_latex(
+    frame: DataFrame,
+    name: str,
+    *,
+    caption: str,
+    venue: str = "acl",
+    bold: DataFrame | None = None,
+) -> str:
+    """A table as LaTeX, in parts of at most 40 rows; arguments as of `save_table`."""
     flat = _flat(frame)
-    formats = {}
-    for column in flat:
-        is_p = str(column) == "p" or str(column).startswith("p_")
-        formats[column] = _p_value if is_p else _cell
+    parts = []
+    for start in range(0, max(len(flat), 1), MOST_ROWS):
+        rows = slice(start, start + MOST_ROWS)
+        label = name if start == 0 else f"{name}-{start // MOST_ROWS + 1}"
+        title = caption if start == 0 else "(Continued.)"
+        marks = None if bold is None else bold.reset_index(drop=True)[rows]
+        parts.append(_latex_part(flat[rows], label, title, venue, marks))
+    return "\n".join(parts)
+
+
+def _latex_part(
+    flat: DataFrame, label: str, caption: str, venue: str, bold: DataFrame | None
+) -> str:
+    """One `table` environment."""
+    formats = {column: _p_value if _is_p(column) else _cell for column in flat}
     style = flat.style.format(formats).format_index(_head, axis="columns").hide(axis="index")
     if bold is not None:
-        look = bold.map({True: "textbf:--rwrap"}.get).reset_index(drop=True)
+        look = bold.map({True: "textbf:--rwrap"}.get).set_axis(flat.index)
         style = style.apply(lambda _: look, axis=None, subset=list(look))
     environment = "table"
     if venue in TWO_COLUMNS and flat.shape[1] > NARROW:
@@ -101,15 +156,49 @@ def save_table(
     text = style.to_latex(
         hrules=True,
         caption=latex(caption),
-        label=f"tab:{name}",
+        label=f"tab:{label}",
         position="t",
         position_float="centering",
         environment=environment,
     )
     text = text.replace(r"\begin{tabular}", ADJUSTED + r"\begin{tabular}")
-    text = text.replace(r"\end{tabular}", "\\end{tabular}\n\\end{adjustbox}")
-    paths["tex"].write_text(PREAMBLE + text, encoding="utf-8")
-    return paths
+    return text.replace(r"\end{tabular}", "\\end{tabular}\n\\end{adjustbox}")
+
+
+def table_texts(frame: DataFrame) -> DataFrame:
+    """A table's cells and heads as texts that a person reads: three digits, p values, no NaN.
+
+    >>> table_texts(pd.DataFrame({"estimate": [0.12345], "p_holm": [1e-6]})).values.tolist()
+    [['0.123', '< .001']]
+    """
+    flat = _flat(frame)
+    columns = {}
+    for column in flat:
+        to_text = _p_text if _is_p(column) else _cell_text
+        columns[HEADS.get(column, str(column).replace("_", " "))] = flat[column].map(to_text)
+    return pd.DataFrame(columns)
+
+
+def _is_p(column: Any) -> bool:
+    return str(column) == "p" or str(column).startswith("p_")
+
+
+def _p_text(value: Any) -> str:
+    """A p value, or "–" where there is none."""
+    if is_missing(value):
+        return "\N{EN DASH}"
+    return format_p(value).removeprefix("= ")
+
+
+def _cell_text(value: Any) -> str:
+    """A cell: numbers with three digits, whole ones plain, a missing one as "–"."""
+    if is_missing(value):
+        return "\N{EN DASH}"
+    if isinstance(value, float):
+        return (
+            f"{value:,.0f}" if value.is_integer() and abs(value) >= 10 else format_number(value, 3)
+        )
+    return clean(value)
 
 
 def save_correlations(

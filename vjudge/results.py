@@ -1,0 +1,359 @@
+"""A result: a table of numbers with its reading, its caveats, its caption and its figure.
+
+Analyses, probes, benchmarks, training logs and reviews return one. As the last line of a notebook
+cell it shows itself; in a script `.table` has the numbers and `.save(name)` writes the files.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypedDict
+
+from matplotlib.figure import Figure
+from pandas import DataFrame
+
+from vjudge.plots.save import (
+    save_figure,
+    save_table,
+    sentences,
+    table_latex,
+    table_texts,
+)
+from vjudge.plots.style import VENUES, page
+
+__all__ = ["NotComputed", "Result", "settings"]
+__dir__ = __all__.copy
+
+PNG_DPI = 144  # of figures in a notebook: two pixels a point
+MOST_ROWS = 25  # of a table that a cell shows
+
+
+class NotComputed(ValueError):
+    """An analysis does not apply to these data; the message has the reason and the remedy."""
+
+
+# --- Settings
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every analysis takes unless its own argument says otherwise; `settings` changes it.
+
+    Attributes:
+        venue: whose page figures and tables fit, one of `plots.VENUES`.
+        column: "half" or "full", the width of a figure.
+        figures: the folder that `Result.save` writes to.
+        seed: of resampling and random draws.
+        n_resamples: of bootstrap intervals, at least 0.
+        confidence: coverage of intervals, in (0, 1).
+    """
+
+    venue: str = "acl"
+    column: str = "full"
+    figures: str | Path = "figures"
+    seed: int = 0
+    n_resamples: int = 2_000
+    confidence: float = 0.95
+
+
+class _State(TypedDict):
+    settings: Settings
+
+
+_STATE: _State = {"settings": Settings()}
+
+
+def current() -> Settings:
+    """The settings in force."""
+    return _STATE["settings"]
+
+
+def settings(**changes: Any) -> Settings:
+    """Set once what every analysis of a notebook repeats; without arguments show it.
+
+    Args:
+        changes: any of venue, column, figures, seed, n_resamples, confidence, see `Settings`.
+
+    Returns:
+        The settings that are now in force.
+
+    ValueError: an unknown venue or column. TypeError: an unknown setting.
+
+    >>> settings(venue="acl").venue
+    'acl'
+    """
+    chosen = replace(current(), **changes)
+    if chosen.venue not in VENUES:
+        raise ValueError(f"unknown venue {chosen.venue!r}: use one of {', '.join(VENUES)}")
+    if chosen.column not in ("half", "full"):
+        raise ValueError(f'column is "half" or "full", not {chosen.column!r}')
+    _STATE["settings"] = chosen
+    return chosen
+
+
+# --- Results
+
+
+class Result:
+    """What an analysis found.
+
+    Args:
+        table: the numbers, as a function of `vjudge.metrics` or `vjudge.probes` returns them.
+        name: of its files, where `save` is given none.
+        reading: one to three sentences made of the numbers.
+        caption: what table and figure show; the table's `attrs["method"]` is added.
+        caveats: each known limit that applies to these data; those in `table.attrs["caveats"]` are
+            added.
+        plot: a function that draws the figure and takes the options of `plots.page`.
+        data: what the figure was drawn from; None means the table.
+        columns: of the table that a cell and LaTeX show; None means all.
+
+    >>> result = Result(DataFrame({"estimate": [0.5]}), name="half", reading="It is one half.")
+    >>> result.reading, result.table["estimate"].tolist()
+    ('It is one half.', [0.5])
+    """
+
+    def __init__(
+        self,
+        table: DataFrame | None,
+        *,
+        name: str,
+        reading: str = "",
+        caption: str = "",
+        caveats: Iterable[str] = (),
+        plot: Callable[..., Figure] | None = None,
+        data: DataFrame | None = None,
+        columns: Sequence[str] | None = None,
+        absent: str = "",
+    ) -> None:
+        attributes: Mapping[str, Any] = {} if table is None else table.attrs
+        texts = [*attributes.get("caveats", ()), *caveats]
+        self.name = name
+        self.reading = reading
+        self.caveats = list(dict.fromkeys(text.strip().rstrip(".") + "." for text in texts if text))
+        self.absent = absent  # why it was not computed; "" where it was
+        self._table = table
+        self._caption = sentences(caption or name.replace("_", " "), attributes.get("method", ""))
+        self._plot = plot
+        self._data = data
+        self._columns = columns
+        self._figure: Figure | None = None
+
+    @classmethod
+    def not_computed(cls, reason: str, *, name: str = "result") -> Result:
+        """The result of an analysis that does not apply: it shows the reason, without numbers."""
+        return cls(None, name=name, absent=reason)
+
+    def __repr__(self) -> str:
+        if self.absent:
+            return f"Not computed: {self.absent}"
+        return f"Result({self.name!r}, {len(self.table)} rows): {self.reading}"
+
+    @property
+    def computed(self) -> bool:
+        """Whether there are numbers."""
+        return self._table is not None
+
+    @property
+    def table(self) -> DataFrame:
+        """The numbers. NotComputed where the analysis does not apply."""
+        if self._table is None:
+            raise NotComputed(self.absent)
+        return self._table
+
+    @property
+    def shown(self) -> DataFrame:
+        """The columns of the table that a cell and LaTeX show."""
+        if self._columns is None:
+            return self.table
+        return self.table[[name for name in self._columns if name in self.table]]
+
+    @property
+    def caption(self) -> str:
+        """What is shown, with the method and what the figure's numbers rest on."""
+        figure = self._draw()
+        account = "" if figure is None else str(figure.get_label())
+        return sentences(self._caption.rstrip("."), account, *self.caveats)
+
+    def plot(self, **look: Any) -> Figure:
+        """Draw the figure, by default for the venue and column of `settings`.
+
+        Args:
+            look: venue, column ("half" or "full"), and further options of this figure.
+
+        NotComputed: the analysis does not apply, or has no figure.
+        """
+        if self.absent or self._plot is None:
+            raise NotComputed(
+                self.absent or f"{self.name} has no figure; its numbers are in .table"
+            )
+        defaults = {"venue": current().venue, "column": current().column}
+        return self._plot(**{**defaults, **look})
+
+    def _draw(self) -> Figure | None:
+        """The figure as cells and files show it, drawn once; None where there is none."""
+        if self._figure is None and self._plot is not None and not self.absent:
+            self._figure = self.plot()
+        return self._figure
+
+    def latex(self) -> str:
+        """The table as LaTeX (booktabs, every text escaped), split where it is longer than a page.
+
+        NotComputed: the analysis does not apply.
+        """
+        return table_latex(self.shown, self.name, caption=self.caption, venue=current().venue)
+
+    def save(self, name: str | None = None, folder: str | Path | None = None) -> Result:
+        """Write the figure (PDF, SVG, PNG, `.tex`), its data (CSV), the caption and the table.
+
+        Args:
+            name: of the files, without an ending; None takes the result's own.
+            folder: None takes that of `settings`.
+
+        Returns:
+            The result itself. One that was not computed writes nothing, and says so.
+        """
+        if name is not None:
+            self.name = name
+        if self.absent:
+            self.absent = f"{self.absent.rstrip('.')}. No file was written"
+            return self
+        where: dict[str, Any] = {"folder": current().figures if folder is None else folder}
+        figure = self._draw()
+        data = self.table if self._data is None else self._data
+        if figure is not None:
+            save_figure(figure, self.name, caption=self.caption, data=data, **where)
+        save_table(
+            self.shown,
+            self.name if figure is None else f"{self.name}_table",
+            caption=self.caption,
+            venue=current().venue,
+            data=self.table,
+            **where,
+        )
+        return self
+
+    # --- in a notebook
+
+    def _ipython_display_(self) -> None:
+        """Show figure, table, reading and caveats, each in a form that every viewer has."""
+        from IPython.display import display
+
+        for data, metadata in self._bundles():
+            display(data, metadata=metadata, raw=True)
+
+    def _bundles(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """The outputs of a cell: MIME type -> content, with their metadata."""
+        if self.absent:
+            line = f"Not computed: {self.absent.rstrip('.')}."
+            return [({"text/plain": line, "text/markdown": escape_markdown(line)}, {})]
+        bundles = []
+        figure = self._draw()
+        if figure is not None:
+            size = {"width": round(72 * figure.get_figwidth() * 1.3)}
+            picture = {"image/png": png(figure), "text/plain": self._caption}
+            bundles.append((picture, {"image/png": {**size, "alt": self._caption}}))
+        bundles.append((self._table_bundle(), {}))
+        lines = [
+            line for line in (self.reading, *(f"Caveat: {text}" for text in self.caveats)) if line
+        ]
+        if lines:
+            plain = "\n".join(lines)
+            bundles.append(({"text/plain": plain, "text/markdown": self._markdown()}, {}))
+        return bundles
+
+    def _table_bundle(self) -> dict[str, Any]:
+        """The first rows of the table as HTML, every text escaped."""
+        texts = table_texts(self.shown.head(MOST_ROWS))
+        hidden = len(self.shown) - len(texts)
+        html = texts.to_html(index=False, escape=True, border=0)
+        plain = texts.to_string(index=False)
+        if hidden > 0:
+            html += f"<p>… and {hidden:,} more rows in <code>.table</code></p>"
+            plain += f"\n... and {hidden:,} more rows in .table"
+        return {"text/html": html, "text/plain": plain}
+
+    def _markdown(self) -> str:
+        """Reading and caveats; texts of data and models are no markup."""
+        lines = []
+        if self.reading:
+            lines.append(f"**Reading.** {escape_markdown(self.reading)}")
+        lines += [f"*Caveat:* {escape_markdown(text)}" for text in self.caveats]
+        return "\n\n".join(lines)
+
+
+class Results(dict[str, Result]):
+    """Several results by name, which a cell shows one after the other.
+
+    >>> half = Result(DataFrame({"estimate": [0.5]}), name="half")
+    >>> list(Results(half=half))
+    ['half']
+    """
+
+    def save(self, folder: str | Path | None = None) -> Results:
+        """Write each result under its name; those that were not computed write nothing."""
+        for name, result in self.items():
+            result.save(name, folder)
+        return self
+
+    def _ipython_display_(self) -> None:
+        for result in self.values():
+            result._ipython_display_()
+
+
+# --- What makes results
+
+Parameters = ParamSpec("Parameters")
+
+
+def analysis(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Decorate a function that returns a result.
+
+    What it raises as NotComputed becomes a result that says so, so that a notebook goes on; what it
+    warns of becomes the result's caveats, so that a limit stands where the number stands.
+    """
+
+    @wraps(function)
+    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            try:
+                result = function(*args, **kwargs)
+            except NotComputed as error:
+                result = Result.not_computed(str(error), name=function.__name__)
+        texts = [str(warning.message).strip().rstrip(".") + "." for warning in caught]
+        result.caveats = list(dict.fromkeys([*result.caveats, *texts]))
+        return result
+
+    return run
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as the bytes of a PNG, the same in every run."""
+    file = io.BytesIO()
+    with page():
+        figure.savefig(file, format="png", dpi=PNG_DPI, metadata={"Software": None})
+    return file.getvalue()
+
+
+def escape_markdown(text: str) -> str:
+    r"""A text that Markdown and HTML show as it is.
+
+    >>> escape_markdown("a_b <i> *c*")
+    'a\\_b &lt;i&gt; \\*c\\*'
+    """
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_{}\[\]$#|!~])", r"\\\1", text)
+
+
+def options(**given: Any) -> dict[str, Any]:
+    """The resampling options of `settings`, and what was given instead (None is not)."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    names = ("seed", "n_resamples", "confidence")
+    return {**{name: asdict(current())[name] for name in names}, **chosen}
