@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vjudge import metrics
-from vjudge.metrics.tables import add_caveats, format_interval
+from vjudge.metrics.formatting import format_interval
+from vjudge.metrics.tables import add_caveats
 
 
 def verdicts(x, names=("a", "b", "tie"), others=True):

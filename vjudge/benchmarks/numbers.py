@@ -22,15 +22,8 @@ from rapidfuzz.distance import Levenshtein
 
 from vjudge import data, metrics
 from vjudge.data import CollectionError
-from vjudge.metrics.tables import (
-    SPELLINGS,
-    closed_in,
-    design_of,
-    groups_of,
-    read_verdicts,
-    shares,
-    tabulate,
-)
+from vjudge.metrics.columns import SPELLINGS, closed_in, design_of, groups_of, read_verdicts
+from vjudge.metrics.tables import shares, tabulate
 from vjudge.records import NAN
 
 INDEX = ["part", "statistic", "unread"]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from vjudge.metrics.columns import Column, Groups, check_columns, check_scaled, design_of, scores
 from vjudge.metrics.resampling import (
     STATISTICS,
     Floats,
@@ -20,16 +21,7 @@ from vjudge.metrics.resampling import (
     is_fine,
     summing,
 )
-from vjudge.metrics.tables import (
-    Column,
-    Groups,
-    check_columns,
-    check_scaled,
-    design_of,
-    scores,
-    shares,
-    tabulate,
-)
+from vjudge.metrics.tables import shares, tabulate
 from vjudge.records import is_missing
 
 FEWER_RESAMPLES = 1_000  # of scores with many levels

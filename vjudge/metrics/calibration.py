@@ -10,9 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import optimize, special, stats
 
-from vjudge.metrics.resampling import student
-from vjudge.metrics.tables import (
-    INTERVAL,
+from vjudge.metrics.columns import (
     Column,
     Groups,
     aligned,
@@ -21,10 +19,10 @@ from vjudge.metrics.tables import (
     check_scaled,
     design_of,
     group_codes,
-    shares,
-    tabulate,
     warn,
 )
+from vjudge.metrics.resampling import student
+from vjudge.metrics.tables import INTERVAL, shares, tabulate
 from vjudge.records import is_int_at_least
 
 # --- Scores against people's

@@ -14,6 +14,16 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from vjudge.metrics.columns import (
+    Column,
+    Groups,
+    aligned,
+    check_columns,
+    check_options,
+    design_of,
+    group_codes,
+    warn,
+)
 from vjudge.metrics.resampling import (
     PERFECT,
     STATISTICS,
@@ -27,20 +37,7 @@ from vjudge.metrics.resampling import (
     student,
     values,
 )
-from vjudge.metrics.tables import (
-    INTERVAL,
-    Column,
-    Groups,
-    aligned,
-    check_columns,
-    check_options,
-    design_of,
-    group_codes,
-    holm,
-    tabulate,
-    warn,
-    warn_of,
-)
+from vjudge.metrics.tables import INTERVAL, holm, tabulate, warn_of
 
 LEVELS = ("item", "system", "within")
 RESAMPLES = 10_000
@@ -473,7 +470,7 @@ def _compare(
     if not why:
         table[["estimate_a", "estimate_b"]] = values(both, design.counts[:, None])[..., 0].T
     # The p of the t test that the interval inverts
-    freedom = max(design.n_units - 1, 1)
+    freedom = max(design.n_effective - 1, 1)
     error = (table["high"] - table["low"]) / 2 / student(confidence, freedom)
     table["p"] = 2 * stats.t.sf(table["difference"].abs() / error, freedom)
     table.loc[(error == 0) & (table["difference"] == 0), "p"] = 1.0  # one judge twice

@@ -12,8 +12,9 @@ import pandas as pd
 from scipy import stats
 
 from vjudge.metrics.agreement import label_text
+from vjudge.metrics.columns import check_items, check_options, warn
 from vjudge.metrics.resampling import Design, Floats, Weights, correlations
-from vjudge.metrics.tables import INTERVAL, check_items, check_options, shares, tabulate, warn
+from vjudge.metrics.tables import INTERVAL, shares, tabulate
 
 LEAST_PEOPLE = 3
 LEAST_ITEMS = 30  # of a person: the test is a t test

@@ -11,6 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from vjudge import data
+from vjudge.metrics.columns import check_columns, design_of
 from vjudge.metrics.resampling import (
     Floats,
     Weights,
@@ -19,7 +20,7 @@ from vjudge.metrics.resampling import (
     distinct,
     net_concordance,
 )
-from vjudge.metrics.tables import INTERVAL, check_columns, design_of, tabulate
+from vjudge.metrics.tables import INTERVAL, tabulate
 from vjudge.records import is_missing
 
 

@@ -13,18 +13,17 @@ import numpy as np
 import pandas as pd
 from scipy.sparse.csgraph import connected_components
 
-from vjudge.metrics.resampling import Floats, Integers
-from vjudge.metrics.tables import (
-    INTERVAL,
+from vjudge.metrics.columns import (
     Column,
     Groups,
     check_columns,
     check_options,
     group_codes,
     read_verdicts,
-    shares,
     warn,
 )
+from vjudge.metrics.resampling import Floats, Integers
+from vjudge.metrics.tables import INTERVAL, shares
 
 FEEDBACK_CHOICES = ("left", "right", "both good", "both bad")
 ELO_PER_LOGIT = 400 / math.log(10)

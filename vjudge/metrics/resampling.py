@@ -112,6 +112,27 @@ class Design:
             return len(self.cell)
         return int(self.groups.max(initial=-1)) + 1
 
+    @property
+    def n_effective(self) -> float:
+        """How many groups of equal size weigh as much as these; rows where there are no groups."""
+        if self.groups is None or not len(self.groups):
+            return float(self.n_units)
+        return effective_number(np.bincount(self.groups))
+
+
+def effective_number(sizes: Any) -> float:
+    """How many parts of equal size weigh as much as parts of these sizes.
+
+    Ten of one size are ten; one of half the whole beside fifty others is about four.
+
+    Source: Kish, Survey Sampling (1965), section 11.7.
+
+    >>> effective_number([5] * 10), round(effective_number([50] + [1] * 50), 1)
+    (10.0, 3.9)
+    """
+    share = np.asarray(sizes, dtype=float) / np.sum(sizes)
+    return float(1 / (share @ share))
+
 
 def replicates(
     statistic: Statistic,
@@ -154,10 +175,12 @@ def interval(
     inflation: float = 1.0,
     *,
     method: str,
-    n_units: int,
+    n_units: float,
     confidence: float,
 ) -> tuple[float, float]:
     """Low and high of a bootstrap interval.
+
+    `n_units` may be an effective number: there is one degree of freedom at least.
 
     "t" is Student's with n_units - 1 degrees of freedom, and the variance of the replicates times
     n_units / (n_units - 1) over their inflation. "fisher" is the same on Fisher's z scale, where
@@ -170,8 +193,8 @@ def interval(
     drawn = replicates[~np.isnan(replicates)]
     if 2 * len(drawn) < len(replicates) or not np.isfinite(estimate):
         return np.nan, np.nan
-    freedom = n_units - 1
-    factor = n_units / freedom / inflation
+    freedom = max(n_units - 1, 1.0)
+    factor = (freedom + 1) / freedom / inflation
     reach = student(confidence, freedom) * np.sqrt(factor)
     if method == "t":
         half = float(reach * drawn.std())

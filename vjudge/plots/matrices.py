@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 from scipy import stats
 
-from vjudge.metrics.tables import format_p, holm
+from vjudge.metrics.formatting import format_p
+from vjudge.metrics.tables import holm
 from vjudge.plots.style import (
     CHARACTERS,
     Page,

@@ -11,7 +11,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from vjudge.metrics.tables import closed_in, format_number, format_p
+from vjudge.metrics.columns import closed_in
+from vjudge.metrics.formatting import format_number, format_p
 from vjudge.plots.style import best, clean, counts, need, page, short
 from vjudge.records import is_missing
 

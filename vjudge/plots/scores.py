@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame, Series
 
 from vjudge import metrics
-from vjudge.metrics.tables import closed_in
+from vjudge.metrics.columns import closed_in
 from vjudge.plots.style import INK, PALE, PALETTE, draw_cells, log_axis, looks, need, page, reach
 
 BOTH = ["score", "gold"]

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame, Series
 from seaborn.utils import relative_luminance
 
-from vjudge.metrics.tables import format_interval
+from vjudge.metrics.formatting import format_interval
 
 Column = Literal["half", "full"]
 SERIF = "STIXGeneral"  # a Times; both fonts come with matplotlib

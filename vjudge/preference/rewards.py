@@ -23,7 +23,8 @@ import pandas as pd
 
 from vjudge.comparing import POINTS, check_rows, finest, parts_of
 from vjudge.data import CollectionError, check_pictures, n_words, rows_of
-from vjudge.metrics.tables import design_of, tabulate
+from vjudge.metrics.columns import design_of
+from vjudge.metrics.tables import tabulate
 from vjudge.records import NAN, text_of, unit_of
 
 PAIR = (

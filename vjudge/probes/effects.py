@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
+from vjudge.metrics.columns import check_columns, group_codes, scores, warn
 from vjudge.metrics.resampling import Floats, by_code
-from vjudge.metrics.tables import check_columns, group_codes, holm, scores, warn
+from vjudge.metrics.tables import holm
 from vjudge.records import NAN, is_missing
 
 LEVEL = 0.05

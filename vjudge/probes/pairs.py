@@ -12,7 +12,7 @@ import pandas as pd
 from vjudge import data
 from vjudge.comparing import sign
 from vjudge.data import rows_of
-from vjudge.metrics.tables import groups_of
+from vjudge.metrics.columns import groups_of
 from vjudge.probes.effects import mean
 from vjudge.probes.perturbations import Row
 from vjudge.probes.runs import COMPARED, WINS, MissingInputError, ProbeRuns

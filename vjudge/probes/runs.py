@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 
 from vjudge.data import CollectionError, canonical, rows_of, truth
-from vjudge.metrics.tables import closed_in, format_number, groups_of, scores
+from vjudge.metrics.columns import closed_in, groups_of, scores
+from vjudge.metrics.formatting import format_number
 from vjudge.probes.effects import Effect, bias_scores, judged
 from vjudge.probes.perturbations import perturb
 from vjudge.records import NAN, row_levels

@@ -20,7 +20,8 @@ from pandas import DataFrame, Series
 
 import vjudge
 from vjudge import data, metrics, plots, probes
-from vjudge.metrics.tables import CHOICES, closed_in, groups_of, shares
+from vjudge.metrics.columns import CHOICES, closed_in, groups_of
+from vjudge.metrics.tables import shares
 from vjudge.plots.save import sentences, write_csv
 from vjudge.plots.style import clean, short
 from vjudge.probes.runs import MissingInputError

@@ -12,7 +12,7 @@ from pandas import DataFrame, Series
 from pandas.api.types import is_list_like
 
 from vjudge import metrics, plots, probes
-from vjudge.metrics.tables import scores as numbers
+from vjudge.metrics.columns import scores as numbers
 from vjudge.plots.save import sentences
 from vjudge.plots.style import need
 

@@ -11,7 +11,7 @@ import numpy as np
 from pandas import DataFrame
 
 from vjudge import data
-from vjudge.metrics.tables import groups_of
+from vjudge.metrics.columns import groups_of
 from vjudge.probes.runs import COMPARED, ORIGINAL, ProbeRuns, scored
 from vjudge.runs import MANIFEST, Run
 

@@ -1,0 +1,67 @@
+"""How numbers stand in print."""
+
+from __future__ import annotations
+
+import math
+import re
+
+
+def format_number(
+    value: float,
+    digits: int = 2,
+    *,
+    zero: bool = True,
+) -> str:
+    """A number as tables and figures print it: never -0.00, "n/a" where it is NaN.
+
+    `zero`: whether the zero before the point is printed.
+
+    >>> format_number(-0.001), format_number(-0.714, zero=False), format_number(float("nan"))
+    ('0.00', '-.71', 'n/a')
+    """
+    if math.isnan(value):
+        return "n/a"
+    text = f"{value:.{digits}f}"
+    if float(text) == 0:
+        text = text.removeprefix("-")
+    return text if zero else re.sub(r"^(-?)0\.", r"\1.", text)
+
+
+def format_interval(
+    estimate: float,
+    low: float,
+    high: float,
+    digits: int = 2,
+    *,
+    zero: bool = True,
+) -> str:
+    """An estimate with its bounds, in more digits (up to five) where the bounds print alike.
+
+    >>> format_interval(0.714, 0.618, 0.784), format_interval(0.9994, 0.9985, 0.9997)
+    ('0.71 [0.62, 0.78]', '0.999 [0.999, 1.000]')
+    """
+    if math.isnan(low) or math.isnan(high):
+        return format_number(estimate, digits, zero=zero)
+    while digits < 5 and high - low > 1e-12:
+        if format_number(low, digits) != format_number(high, digits):
+            break
+        digits += 1
+    value = format_number(estimate, digits, zero=zero)
+    below = format_number(low, digits, zero=zero)
+    above = format_number(high, digits, zero=zero)
+    return f"{value} [{below}, {above}]"
+
+
+def format_p(p: float) -> str:
+    """A p value with its relation.
+
+    >>> format_p(0.0149), format_p(0.0001), format_p(1.0)
+    ('= .015', '< .001', '= 1')
+    """
+    if math.isnan(p):
+        return "n/a"
+    if p < 0.001:
+        return "< .001"
+    if p > 0.9995:
+        return "= 1"
+    return "= " + format_number(p, 3, zero=False)
