@@ -74,23 +74,25 @@ def test_bias_scores_are_those_of_mm_judgebias():
 
 
 VERDICTS = """\
-must,effect,low,high,margin,p,expected,words
-stay,0,-.1,.1,.2,1,stays,stays
-stay,.1,.05,.15,.2,1e-4,stays,stays
-stay,.3,.1,.5,.2,1e-4,moves,"moves, though it must stay"
-stay,.1,.05,.25,.2,1e-9,can't say,can't say
-stay,.3,.01,.5,.2,.04,can't say,can't say
-move,-.9,-1,-.8,.25,1e-4,moves,"moves, as it must"
-move,-.1,-.2,0,.25,1e-4,stays,"stays, though it must move"
-stay,,,,.2,,can't say,undefined
-,.3,.1,.5,,,,described
-"""  # the second and fourth are shown and too small; the fifth is told by its interval alone
+must,effect,low,high,margin,p,expected,passes,words
+stay,0,-.1,.1,.2,1,stays,True,stays
+stay,.1,.05,.15,.2,1e-4,stays,True,stays
+stay,.3,.1,.5,.2,1e-4,moves,False,"moves, though it must stay"
+stay,.1,.05,.25,.2,1e-9,can't say,,can't say
+stay,.3,.01,.5,.2,.04,can't say,,can't say
+move,-.9,-1,-.8,.25,1e-4,moves,True,"moves, as it must"
+move,-.1,-.2,0,.25,1e-4,stays,False,"stays, though it must move"
+stay,,,,.2,,undefined,,undefined
+,.3,.1,.5,,,described,,described
+"""  # the second and fourth are significant and too small; the fifth is told by its interval alone
 
 
 def test_verdicts_follow_holms_p_and_the_stated_margin():
-    frame = pd.read_csv(io.StringIO(VERDICTS))
-    table = judged(frame.assign(case="a", unit="score points", note=""))
-    assert table["reading"].tolist() == table["words"].tolist()
-    assert table["verdict"].fillna("").tolist() == table["expected"].fillna("").tolist()
-    assert table.loc[3, "note"] == "shown, but perhaps too small to count"
+    frame = pd.read_csv(io.StringIO(VERDICTS), dtype={"passes": "boolean"})
+    given = frame.drop(columns="passes").assign(perturbation=None, unit="score points", note="")
+    table = judged(given)
+    pd.testing.assert_series_equal(table["passes"], frame["passes"])
+    for column, expected in (("reading", "words"), ("verdict", "expected")):
+        assert table[column].tolist() == frame[expected].tolist()
+    assert table.loc[3, "note"] == "significant, but perhaps too small to count"
     assert table["p_holm"].iloc[[0, 2, 3, 4]].tolist() == pytest.approx([1, 6e-4, 7e-9, 0.08])

@@ -36,6 +36,11 @@ def runs_of(collected):
     return runs
 
 
+def against(frame):
+    """The probes with a verdict against what must be."""
+    return set(frame.loc[frame["passes"].eq(False).fillna(False), "probe"])
+
+
 @pytest.fixture
 def run(collected):
     return SimulatedJudge(collected).grade(collected)
@@ -86,9 +91,9 @@ def test_of_four_honest_judges_none_is_accused(collected, runs_of):
     for seed in range(20, 24):
         planted = Planted(whole=seed % 3 > 0, noise=0.5 if seed % 2 else 0.9)
         frame = probes.battery(runs_of(planted, seed), collected, gold="exact", own="own")
-        assert frame.attrs["against"] == []
+        assert not against(frame)
         must = frame.dropna(subset="must")
-        decided.append((must["verdict"] == must["must"] + "s").mean())
+        decided.append(must["passes"].notna().mean())
         raw += (must.loc[must["must"] == "stay", "p"] < 0.05).sum()
     assert np.mean(decided) > 0.5 and raw >= 3
 
@@ -98,11 +103,10 @@ def test_a_battery_finds_what_is_planted_and_says_how(collected):
     biases |= {"formatting": 0.8, "length": 0.8, "position": 2, "sight": 0}
     judge = SimulatedJudge(collected, Planted(**biases), seed=1)
     frame = probes.battery(judge, collected, gold="exact", own="own")
-    against = {probe for probe, _ in frame.attrs["against"]}
-    assert against == set(probes.PROBES) - {"rubric"}
-    assert frame.attrs["n_tests"] == frame["p"].notna().sum() > 20 and frame.attrs["not_run"] == {}
+    assert against(frame) == set(probes.PROBES) - {"rubric"}
+    assert frame["p"].notna().sum() > 20 and not (frame["verdict"] == "not run").any()
     assert list(frame.columns) == COLUMNS and frame[["reading", "finding"]].all(axis=None)
-    perturbed = frame["case"].str.contains("image (?:blanked|swapped)|response padded: ")
+    perturbed = frame["perturbation"].isin(["image_blanked", "image_swapped", "response_padded"])
     assert frame.loc[perturbed, ["deviation", "conformity_low"]].notna().all(axis=None)
     padded = frame.set_index("case").loc["response padded: change"]
     before, after = (judge.grade(each)["score"] for each in (collected, probes.padded(collected)))
@@ -223,7 +227,7 @@ def test_runs_that_are_given_serve_the_probes(collected, run):
     # three pairs go to whichever stands first, one holds in both orders
     compared = pd.DataFrame({"id": list("abcd"), "verdict_ab": "a", "verdict_ba": list("bbba")})
     whole = probes.battery({**runs, "compared": compared}, collected)
-    assert {"rubric", "blindness"} <= set(whole.attrs["not_run"])
+    assert {"rubric", "blindness"} <= set(whole.loc[whole["verdict"] == "not run", "probe"])
     assert whole.set_index("case").loc["first shown wins", "effect"] == pytest.approx(3 / 8)
 
 
@@ -260,8 +264,8 @@ def test_a_real_judge_answers_first_and_a_broken_off_probe_continues(tmp_path, m
 def test_degenerate_runs_give_nan_and_never_a_crash(collected, run, column):
     run = run.assign(**column)
     for frame in (probes.blindness(changed(run, run), collected), probes.length(run, collected)):
-        assert ((frame["reading"] == "undefined") == frame["effect"].isna()).all()
+        assert ((frame["verdict"] == "undefined") == frame["effect"].isna()).all()
         rows = frame[frame["effect"].notna()]
         assert (rows["low"] <= rows["effect"] + 1e-12).all()
         assert rows["p"].dropna().between(0, 1).all()
-        assert set(frame.loc[frame["must"] == "move", "verdict"]) <= {"can't say"}
+        assert set(frame.loc[frame["must"] == "move", "verdict"]) <= {"can't say", "undefined"}

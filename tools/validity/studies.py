@@ -376,12 +376,13 @@ def _battery(sample: Sample, judge: SimulatedJudge, gold: str, probe: str) -> di
     runs = {name: run.assign(gold=run["id"].map(known)) for name, run in runs.items()}
     runs["compared"] = judge.choose(*sample.pairs())
     frame = probes.battery(runs, gold=gold, own="own")
-    against, must = {name for name, _ in frame.attrs["against"]}, frame[frame["must"].notna()]
-    right, about = must["verdict"] == must["must"] + "s", must["probe"] == probe
+    must = frame[frame["must"].notna()]
+    right, about = must["passes"].fillna(False), must["probe"] == probe
+    against = set(must.loc[must["passes"].eq(False).fillna(False), "probe"])
     return {
         "accused": np.nan if probe else float(bool(against)),
         "found": float(probe in against) if probe else np.nan,
         "passed": float(right[about].all()) if probe else np.nan,
         "cleared": float(right[~about].mean()),
-        "tests": frame.attrs["n_tests"],
+        "tests": frame["p"].notna().sum(),
     }

@@ -17,7 +17,7 @@ import pandas as pd
 from vjudge.data import rows_of
 from vjudge.data.summary import n_words
 from vjudge.engines.engine import Ask
-from vjudge.probes.effects import coefficient, equal, mean, slope
+from vjudge.probes.effects import Must, coefficient, equal, mean, slope
 from vjudge.probes.pairs import position
 from vjudge.probes.perturbations import PERTURBATIONS, Perturbation, Row, beside
 from vjudge.probes.runs import (
@@ -230,16 +230,15 @@ def _changes(
         except MissingInputError as error:
             if runs.judge is None:
                 raise
-            rows.append(runs.row(case, note=str(error)))
+            rows.append(runs.row(case, note=str(error), perturbation=name))
         else:
-            rows += _change(runs, case, PERTURBATIONS[name], pair)
+            rows += _change(runs, name, pair)
     return runs.table(probe, rows)
 
 
 def _change(
     runs: ProbeRuns,
-    case: str,
-    kind: Perturbation,
+    name: str,
     pair: pd.DataFrame,
 ) -> list[Row]:
     """The rows of one perturbation: the change of the scores, that of their agreement, or both.
@@ -247,6 +246,8 @@ def _change(
     A mean change is tested where the score must stay; agreement, where there is gold, unless a
     score is asked for.
     """
+    kind = PERTURBATIONS[name]
+    case = name.replace("_", " ")
     rated = pair.dropna(subset="gold")
     known = rated["gold"].nunique() > 1
     if kind.asks and known:  # where gold leaves room for the score that is asked for
@@ -254,7 +255,7 @@ def _change(
         pair = pair[room < room.max()]
     delta = pair["delta"]
     group = pair["group"]
-    cells = {"missing": pair.attrs["missing"], **runs.published(pair)}
+    cells = {"perturbation": name, "missing": pair.attrs["missing"], **runs.published(pair)}
     change = f"{case}: change"
     if kind.asks:
         effect = mean(kind.asks * delta, group)
@@ -356,7 +357,7 @@ def _at_equal_gold(
         design = np.column_stack([x, equal(gold)])
         error = None
     effect = coefficient(used["score"], design, used["group"], error=error)
-    must = None if runs.gold == "observed" else "stay"
+    must: Must | None = None if runs.gold == "observed" else "stay"
     says = f"{does} {{raises}} scores at equal gold by {{size}}"
     missing = len(cells) - len(used)
     return runs.row(case, effect, unit, must, says, missing=missing, note=GOLD[runs.gold])
@@ -451,8 +452,8 @@ def battery(
         own: the judge's own name among the responses' authors, for `self_preference`.
 
     Returns:
-        The rows of all probes; one that does not apply has a row whose `note` says what it needs,
-        as does `attrs["not_run"]`.
+        The rows of all probes; one that does not apply has a row with the verdict "not run", whose
+        `note` says what it needs.
 
     ValueError: an unknown probe or an unsound option.
 
@@ -463,12 +464,11 @@ def battery(
     >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
     >>> runs = {"original": run, "image_swapped": run.assign(score=3)}
     >>> table = battery(runs, probes=["blindness", "verbosity"])
-    >>> table["probe"].tolist(), [*table.attrs["not_run"]]
-    (['blindness', 'verbosity'], ['verbosity'])
+    >>> table["probe"].tolist(), table["verdict"].tolist()
+    (['blindness', 'verbosity'], ["can't say", 'not run'])
     """
     runs = ProbeRuns.of(judge, items, **options)
     rows = []
-    not_run = {}
     for name in probes:
         if name not in PROBES:
             raise ValueError(f"probe {name!r} is unknown; use some of {', '.join(PROBES)}")
@@ -476,8 +476,5 @@ def battery(
         try:
             rows += PROBES[name](runs, **more).to_dict("records")
         except MissingInputError as error:
-            not_run[name] = str(error)
             rows.append(runs.row("", note=str(error)) | {"probe": name})
-    result = runs.table("", rows)
-    result.attrs["not_run"] = not_run
-    return result
+    return runs.table("", rows)

@@ -9,7 +9,8 @@ were measured on simulated judges: figures/validity.csv.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,8 @@ from vjudge.metrics.resampling import Floats, by_code
 from vjudge.metrics.tables import holm
 from vjudge.records import NAN, is_missing
 
+Must = Literal["move", "stay"]
+Verdict = Literal["moves", "stays", "can't say", "described", "undefined", "not run"]
 LEVEL = 0.05
 TAIL = 1 - LEVEL / 2
 NO_CHANGE = 1e-9  # what is smaller is rounding
@@ -225,7 +228,7 @@ def bias_scores(
 
 
 def judged(frame: pd.DataFrame) -> pd.DataFrame:
-    """A probe's rows with p_holm, verdict and reading.
+    """A probe's rows with p_holm, verdict, passes and reading.
 
     An effect that is too small to count is never called a failure, however sure it is. A blanked
     image counts as seen only where swapped images move the scores too.
@@ -243,43 +246,42 @@ def judged(frame: pd.DataFrame) -> pd.DataFrame:
     lost = frame["effect"] < -margin
     stay = frame["must"] == "stay"
     sure = frame["p_holm"] < LEVEL
-    shown = stay & sure & ~inside
+    significant = stay & sure & ~inside
     tested = sure & ~stay
 
     # 1) each row by itself
     verdict = pd.Series("can't say", frame.index, dtype=object)
     verdict[stay & inside] = "stays"
-    verdict[shown & ~small] = "moves"
+    verdict[significant & ~small] = "moves"
     verdict[tested] = "stays"
     verdict[tested & lost] = "moves"
-    verdict[frame["must"].isna()] = None
-    frame.loc[shown & small, "note"] = "shown, but perhaps too small to count"
+    frame.loc[significant & small, "note"] = "significant, but perhaps too small to count"
 
     # 2) a blanked image beside swapped ones
-    moves = frame["case"].astype(str).where(verdict == "moves", "")
-    seen = moves.str.startswith("image swapped").any()
-    alone = moves.str.startswith("image blanked")
-    if not seen:
+    moved = frame["perturbation"].where(verdict == "moves")
+    alone = moved == "image_blanked"
+    if not (moved == "image_swapped").any():
         verdict[alone] = "can't say"
         frame.loc[alone, "note"] = "only swapped images tell seeing from noticing an odd image"
 
-    # 3) against what must be
-    frame["verdict"] = verdict
+    # 3) rows without a test
+    verdict[frame["must"].isna()] = "described"
+    verdict[frame["effect"].isna()] = "undefined"
+    verdict[frame["unit"] == ""] = "not run"
+
+    # 4) against what must be, and in words
+    decided = verdict.isin(["moves", "stays"])
+    right = verdict == frame["must"].astype(str) + "s"
+    passes = right.astype("boolean").where(decided)
+    frame = frame.assign(verdict=verdict, passes=passes)
     reading = list(map(_reading, frame.to_dict("records")))
-    column = pd.Series(reading, frame.index, dtype=object)
-    return frame.assign(reading=column)
+    return frame.assign(reading=pd.Series(reading, frame.index, dtype=object))
 
 
-def _reading(row: dict[str, Any]) -> str:
+def _reading(row: Mapping[str, Any]) -> str:
     """The verdict against what must be, in words."""
-    if row["unit"] == "":
-        return "not run"
-    if math.isnan(row["effect"]):
-        return "undefined"
-    if is_missing(row["must"]):
-        return "described"
-    if row["verdict"] == "can't say":
-        return "can't say"
-    if row["verdict"] != row["must"] + "s":
+    if is_missing(row["passes"]):
+        return str(row["verdict"])
+    if not row["passes"]:
         return f"{row['verdict']}, though it must {row['must']}"
     return "moves, as it must" if row["must"] == "move" else "stays"

@@ -21,6 +21,7 @@ from PIL import Image
 from vjudge.data import canonical, rows_of
 from vjudge.data.summary import n_words
 from vjudge.images import open_image
+from vjudge.probes.effects import Must
 from vjudge.records import row_levels, unit_of
 
 GREY = (128, 128, 128)
@@ -266,7 +267,7 @@ class Perturbation:
     """
 
     probe: str
-    must: str
+    must: Must
     does: str
     change: Change
     loss: float = 1.0

@@ -15,7 +15,7 @@ import pandas as pd
 from vjudge.data import CollectionError, canonical, rows_of, truth
 from vjudge.metrics.columns import closed_in, groups_of, scores
 from vjudge.metrics.formatting import format_number
-from vjudge.probes.effects import Effect, bias_scores, judged
+from vjudge.probes.effects import Effect, Must, bias_scores, judged
 from vjudge.probes.perturbations import perturb
 from vjudge.records import NAN, row_levels
 
@@ -40,11 +40,12 @@ PUBLISHED = (
 COUNTS = ["n", "groups", "missing"]
 NUMBERS = ["effect", "low", "high", "p", "p_holm", "margin", *PUBLISHED]
 COLUMNS = (
-    "judge probe case must effect low high unit p p_holm margin verdict n groups missing finding"
-    " reading note"
+    "judge probe case perturbation must effect low high unit p p_holm margin verdict passes n"
+    " groups missing finding reading note"
 ).split() + PUBLISHED
 """A probe's columns.
 
+- perturbation: a key of `PERTURBATIONS`, None where nothing was changed
 - must: "move" where a sound judge's score must change, "stay" where it must not, None for a
   description
 - low, high: the 95 % interval of the effect; n, groups: rows and independent groups used
@@ -53,7 +54,8 @@ COLUMNS = (
   p_holm: corrected for all tests of the table
 - margin: the largest effect that counts as none where the score must stay, the least loss where it
   must move
-- verdict: "moves", "stays" or "can't say"; reading: the verdict against what must be
+- verdict: "moves", "stays" or "can't say" of a test; else "described", "undefined" or "not run"
+- passes: whether the verdict is what must be, NA where none was reached; reading: the same in words
 - finding: the effect as a sentence with its direction and size
 - deviation, conformity: of a perturbation, as of `bias_scores`; NaN where no common scale is known
 """
@@ -246,7 +248,7 @@ class ProbeRuns:
         case: str,
         effect: Effect | None = None,
         unit: str = "",
-        must: str | None = None,
+        must: Must | None = None,
         says: str = "",
         **cells: Any,
     ) -> dict[str, Any]:
@@ -258,6 +260,7 @@ class ProbeRuns:
         row = {
             "judge": self.name,
             "case": case,
+            "perturbation": None,
             "must": must,
             "unit": unit,
             "margin": MARGINS.get(unit, NAN),
@@ -274,24 +277,17 @@ class ProbeRuns:
     def table(self, probe: str, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         """A probe's rows with their verdicts, Holm's method over all.
 
-        `attrs` has n_tests, method, and against: (probe, case) of each verdict against what must
-        be.
+        `attrs` has the method.
         """
         lines = [{"probe": probe, **row} for row in rows]
         frame = pd.DataFrame(lines, columns=COLUMNS, dtype=object)
         frame = frame.astype(dict.fromkeys(NUMBERS, float) | dict.fromkeys(COUNTS, int))
         frame = judged(frame)
-        against = frame["reading"].astype(str).str.contains("though it must")
-        wrong = frame.loc[against, ["probe", "case"]]
         method = "95% intervals by a jackknife over groups with Student's t"
         account = [f"{method}; seed {self.seed}"]
         if self.runs:
             account.append(closed_in(pd.concat(self.runs.values())))
-        frame.attrs = {
-            "n_tests": int(frame["p"].notna().sum()),
-            "against": list(wrong.itertuples(index=False, name=None)),
-            "method": "; ".join(filter(None, account)),
-        }
+        frame.attrs = {"method": "; ".join(filter(None, account))}
         return frame
 
 

@@ -275,14 +275,14 @@ def _agreement(side: Side, options: dict) -> Finding:
 def _probed(side: Side, names: list) -> Finding:
     """What some probes found: the verdict, and the largest of the findings that decide it."""
     rows = side.battery[side.battery["probe"].isin(names)]
-    idle = rows["reading"] == "not run"
+    idle = rows["verdict"] == "not run"
     reasons = "; ".join(rows.loc[idle, "note"].unique())
     rows = rows[~idle].rename(columns={"effect": "estimate", "case": "measure"})
     if rows.empty:
         raise MissingInputError(reasons or "no control was run, or no score was read")
     tests = rows[rows["must"].notna()]
-    wrong = tests[tests["reading"].str.contains("though it must")]
-    unsure = tests[~tests["reading"].str.match("moves|stays")]
+    wrong = tests[tests["passes"].eq(False).fillna(False)]
+    unsure = tests[tests["passes"].isna()]
     if len(wrong):
         return rows, _largest(wrong), "fails"
     if tests.empty:
@@ -300,7 +300,7 @@ def _largest(rows: DataFrame) -> str:
     text = row["finding"] or f"{row['measure']} is undefined"
     bounds = interval_text(row).partition(" ")[2]
     text += f" ({bounds} {row['unit']})" if bounds else ""
-    if row["reading"] == "stays":
+    if row["must"] == "stay" and row["verdict"] == "stays":
         text += f", within the margin of {short(row['margin'])}"
     return text
 
