@@ -10,6 +10,7 @@ import pandas as pd
 from scipy import stats
 
 from vjudge.metrics.columns import check_items, check_options, warn
+from vjudge.metrics.raters import levelled
 from vjudge.metrics.resampling import student
 from vjudge.metrics.tables import INTERVAL
 
@@ -342,10 +343,9 @@ def _reliability_of_one(people: pd.DataFrame) -> float:
     """The reliability of one person's score: the share of variance between items."""
     if people.shape[1] == 1:
         return 1.0  # of one person nothing is known
-    people = people - people.mean()  # that one person is stricter is no noise
-    counts = people.count(axis=1)
-    within = people[counts > 1].var(axis=1, ddof=1).mean()
-    between = people.mean(axis=1).var(ddof=1) - within / counts.mean()
+    fit = levelled(people)  # that one person is stricter is no noise
+    within = fit.error.mean()
+    between = fit.ratings.mean(axis=1).var(ddof=1) - within / people.count(axis=1).mean()
     between = max(between, 1e-6)
     return float(between / (between + within))
 
