@@ -72,15 +72,13 @@ def run(judges, means=False):
 
 
 def correlations(judges, benchmarks=3):
-    names = [*NAMES[:judges], "people"]
+    names = NAMES[:judges]
     cells = itertools.product(names, BENCHMARKS[:benchmarks], "pearson spearman kendall".split())
     table = DataFrame(cells, columns="judge benchmark statistic".split())
     place = pd.Series(pd.factorize(table["judge"])[0])
-    people = table["judge"] == "people"
     r = 0.8 - 0.13 * place + np.random.default_rng(1).normal(0, 0.08, len(table))
-    r = r.mask(people, 0.86)
     r[(place == 1) & (table["benchmark"] == BENCHMARKS[1])] = nan
-    table = table.assign(estimate=r, low=r - 0.11, high=r + 0.09, ceiling=people)
+    table = table.assign(estimate=r, low=r - 0.11, high=r + 0.09)
     return table.assign(n=300 - 10 * place, missing=2 * place)
 
 
@@ -151,8 +149,8 @@ def figures(k):
         "heatmap": (plots.heatmap, pearson(k, 1 + k % 5)),
         "ranks": (plots.rank_heatmap, pearson(k, 5)),
         "who beats whom": (plots.who_beats_whom, comparisons(max(k, 2))),
-        "forest": (plots.forest, pearson(k, 1), {"ceiling": 0.86}),
-        "long lines": (plots.forest, pearson(2, 1).assign(judge=[LONG, *NAMES[:2]])),
+        "forest": (plots.forest, pearson(k, 1)),
+        "long lines": (plots.forest, pearson(3, 1).assign(judge=[LONG, *NAMES[:2]])),
         "multiples": (plots.forest, pearson(k, 5), {"panel": "benchmark", "shared": True}),
         "battery": (plots.battery_effects, battery()),
         "confusion": (plots.confusion, run(k)),

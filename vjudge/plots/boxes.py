@@ -9,14 +9,17 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
 
 from vjudge.data import rows_of
 from vjudge.images import open_image, thumbnail
 from vjudge.plots.save import check_name, latex
-from vjudge.plots.style import CHARACTERS, MIN_TEXT, clean, page
+from vjudge.plots.style import MIN_TEXT, clean, drawable, page
 from vjudge.records import row_levels
 
 LINE = 0.125  # inches from line to line
+BOX_SHARE = 0.7  # of the page's width that a line of text takes
 LEAST = 11  # lines of a box, beside its image
 HEADINGS = {
     "instruction": "Instruction",
@@ -87,7 +90,7 @@ def qualitative(items: Any, runs: Mapping, ids: Sequence, **options: Any) -> Fig
     """
     cases = _cases(items, runs, ids)
     with page(**{"column": "full", **options}) as paper:
-        boxes = [_lines(texts, int(CHARACTERS * paper.inches)) for _, texts in cases]
+        boxes = [_lines(texts, BOX_SHARE * paper.inches) for _, texts in cases]
         sizes = [max(len(lines), LEAST) for lines in boxes]
         height = LINE * sum(sizes) + 0.2
         if height > paper.tall:
@@ -108,7 +111,7 @@ def qualitative(items: Any, runs: Mapping, ids: Sequence, **options: Any) -> Fig
             if cases[place][0] is not None:
                 left.imshow(cases[place][0])
                 left.set_anchor("N")
-            right.set(ylim=(sizes[place], -0.5), xticks=[], yticks=[])
+            right.set(ylim=(sizes[place], -0.9), xticks=[], yticks=[])
             right.spines[:].set_visible(True)
             for y, (line, weight) in enumerate(lines):
                 right.text(
@@ -118,18 +121,26 @@ def qualitative(items: Any, runs: Mapping, ids: Sequence, **options: Any) -> Fig
                     weight=weight,
                     va="top",
                     fontsize=MIN_TEXT,
+                    in_layout=False,
                 )
         return paper.finish(fig, f"{len(cases)} items")
 
 
-def _lines(texts: Mapping, most: int) -> list:
-    """The lines of a box from top to bottom, each with its weight."""
+def _lines(texts: Mapping, inches: float) -> list[tuple[str, str]]:
+    """The lines of a box from top to bottom, each with its weight, folded at so many inches."""
     lines = []
     for heading, text in texts.items():
-        lines.append((clean(heading), "bold"))
-        for paragraph in clean(text).splitlines():
-            lines += [(line, "normal") for line in textwrap.wrap(paragraph, most)]
+        lines.append((drawable(clean(heading)), "bold"))
+        for paragraph in drawable(clean(text)).splitlines():
+            limit = int(inches * len(paragraph) / max(_inches(paragraph), 1e-6))
+            lines += [(line, "normal") for line in textwrap.wrap(paragraph, max(limit, 20))]
     return lines
+
+
+def _inches(text: str) -> float:
+    """How wide a text is on one line of a box."""
+    path = TextPath((0, 0), text.replace("$", r"\$"), size=MIN_TEXT, prop=FontProperties())
+    return float(path.get_extents().width) / 72 if text.strip() else 0.0
 
 
 def qualitative_latex(

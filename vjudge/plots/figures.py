@@ -33,7 +33,8 @@ FOUR_WAY = {
     "both_bad": "both bad",
     "right": "second better",
 }
-TIES = ["#E6E6E6", "#BDBDBD"]
+TIES = ["#F5F5F5", "#D9D9D9"]
+SIDES = ("#0072B2", "#E69F00")  # dark and light in grey, too
 LOGGED = {"loss": "loss per token", "pearson": "Pearson r", "parsed": "readable verdicts"}
 
 
@@ -46,7 +47,6 @@ def forest(
     shared: bool = False,
     label: str = "Pearson r",
     reference: float | None = 0.0,
-    ceiling: float | None = None,
     **options: Any,
 ) -> Figure:
     """Estimates with their intervals as a forest plot, or as small multiples.
@@ -59,7 +59,7 @@ def forest(
         panel: column that splits the lines over axes, and names each axis.
         shared: whether the panels stand side by side and have the same names and axes.
         label: of the axis, without panels or of shared ones.
-        reference, ceiling: where a dashed and a dotted line stand; None draws none.
+        reference: where a dashed line stands; None draws none.
     """
     names = [name for name in (panel, rows, by) if name is not None]
     table = need(table, *BOUNDS, names=names)
@@ -86,8 +86,6 @@ def forest(
                     lw=0.8,
                     zorder=-1,
                 )
-            if ceiling is not None:
-                ax.axvline(ceiling, color=INK, ls=":", label="ceiling", zorder=-1)
             if not shared:
                 ax.set_xlabel(*paper.fold(part["panel"].unique(), 0.6 * paper.inches))
             if not shared and paper.inches > 2.8:
@@ -199,8 +197,13 @@ def preference_bars(tables: Mapping, *, labels: Mapping = FOUR_WAY, **options: A
     )
     names = [name if isinstance(name, str) else " v ".join(name) for name in tables]
     first, *between, last = labels
+    missing = whole.xs(first, level=1)["missing"]
+    names = [
+        f"{name} ({missing[place]:,.0f} missing)" if missing[place] else name
+        for place, name in enumerate(names)
+    ]
     shares = 100 * whole["estimate"].unstack()[list(labels)]
-    colors = ["#56B4E9", *TIES[: len(between)], "#E69F00"]
+    colors = [SIDES[0], *TIES[: len(between)], SIDES[1]]
     with page(**options) as paper:
         fig, ax = paper.subplots(0.42 * len(tables) + 0.5)
         shares.rename(columns=labels).plot.barh(
@@ -208,7 +211,8 @@ def preference_bars(tables: Mapping, *, labels: Mapping = FOUR_WAY, **options: A
         )
         for drawn in ax.containers:
             texts = ["" if share <= 8 else f"{share:.0f}" for share in drawn.datavalues]
-            ax.bar_label(drawn, texts, label_type="center", fontsize=MIN_TEXT)
+            color = "white" if drawn is ax.containers[0] else INK
+            ax.bar_label(drawn, texts, label_type="center", fontsize=MIN_TEXT, color=color)
         for row, start in ((first, 0), (last, 100)):
             ends = abs(start - 100 * whole.xs(row, level=1)[["low", "high"]]).to_numpy().T
             y = shares.index + 0.36
@@ -224,7 +228,8 @@ def preference_bars(tables: Mapping, *, labels: Mapping = FOUR_WAY, **options: A
         ax.set_yticklabels(paper.fold(names, 0.3 * paper.inches, 3))
         ax.invert_yaxis()
         paper.legend(fig, ax)
-        return paper.finish(fig, counts(whole.xs(first, level=1)))
+        whiskers = "Whiskers below the bars: 95% intervals of the first and the last share"
+        return paper.finish(fig, counts(whole.xs(first, level=1)), whiskers)
 
 
 def curves(

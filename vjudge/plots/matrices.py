@@ -21,57 +21,55 @@ from vjudge.plots.style import (
     draw_cells,
     need,
     page,
-    people_in,
     short,
 )
 
-AXES = ["judge", "benchmark"]
 LEVEL = 0.05  # of tests that are corrected by Holm's method
 
 
-def heatmap(table: DataFrame, *, label: str = "Pearson r", **options: Any) -> Figure:
+def heatmap(
+    table: DataFrame, *, columns: str = "benchmark", label: str = "Pearson r", **options: Any
+) -> Figure:
     """Correlations of judges with the truth on several benchmarks, the best of each in bold.
 
-    The side with more names stands in rows.
+    The side with more names stands in rows. Colours run from 0 to 1, from -1 to 1 where a
+    correlation is negative, so that figures of one paper can be compared.
 
     Args:
-        table: one statistic of `metrics.correlation_table`: columns judge, benchmark, estimate (in
-            [-1, 1]); low, high, n and missing where known; `ceiling`, True on the rows of people,
-            who are not compared.
+        table: one statistic: columns judge, `columns`, estimate (in [-1, 1]); low, high, n and
+            missing where they are there.
+        columns: the column with the names beside the judges': benchmarks, criteria, groups.
         label: of the colour scale.
 
     Source: the correlation heatmap of Prometheus-Vision (arXiv 2401.06591).
     """
-    cells = need(table, "estimate", names=AXES)
+    cells = need(table, "estimate", names=["judge", columns])
     bounds = cells.reindex(columns=["estimate", "low", "high"]).to_numpy(float)
     cells["text"] = [short(*row).replace(" [", "\n[") for row in bounds]
-    cells["bold"] = best(cells, ["benchmark"])
+    cells["bold"] = best(cells, [columns])
     judges = cells["judge"].unique()
-    grids = _grids(
-        cells,
-        "judge",
-        "benchmark",
-        judges,
-        cells["benchmark"].unique(),
-    )
+    grids = _grids(cells, "judge", columns, judges, cells[columns].unique())
     if len(grids[0].columns) > len(judges):
         grids = [grid.T for grid in grids]
+    scale: dict[str, Any] = {"cmap": "Blues", "vmin": 0, "vmax": 1}
+    if (cells["estimate"] < 0).any():
+        scale = {"cmap": "RdBu", "vmin": -1, "vmax": 1}
     with page(**options) as paper:
-        fig = _matrix(paper, grids, label, cmap="Blues")
-        bold = "Bold: the best judge of each benchmark, people not compared"
+        fig = _matrix(paper, grids, label, **scale)
+        bold = f"Bold: the best judge of each {columns}" if len(judges) > 1 else ""
         return paper.finish(fig, counts(table), bold)
 
 
-def rank_heatmap(table: DataFrame, **options: Any) -> Figure:
+def rank_heatmap(table: DataFrame, *, columns: str = "benchmark", **options: Any) -> Figure:
     """Ranks of judges on each benchmark, 1 for the highest estimate, the best mean rank on top.
 
     Args:
-        table: columns judge, benchmark and estimate, one row of each pair; people are left out.
+        table: columns judge, `columns` and estimate, one row of each pair.
+        columns: the column with the names of benchmarks.
     """
-    table = need(table, "estimate", names=AXES)
-    table = table[~people_in(table)]
-    grid = table.pivot(index="judge", columns="benchmark", values="estimate")
-    ranks = grid[table["benchmark"].unique()].round(3).rank(ascending=False, method="min")
+    table = need(table, "estimate", names=["judge", columns])
+    grid = table.pivot(index="judge", columns=columns, values="estimate")
+    ranks = grid[table[columns].unique()].round(3).rank(ascending=False, method="min")
     ranks["mean"] = ranks.mean(axis=1)
     ranks = ranks.sort_values("mean")
     texts = ranks.map("{:.3g}".format)
@@ -82,23 +80,17 @@ def rank_heatmap(table: DataFrame, **options: Any) -> Figure:
         return paper.finish(fig, "Bold: rank 1; judges equal to three decimals share a rank")
 
 
-def who_beats_whom(comparisons: DataFrame, **options: Any) -> Figure:
-    """Judges against each other, the best first: the difference in Pearson's r, row less column.
+def who_beats_whom(comparisons: DataFrame, *, statistic: str = "pearson", **options: Any) -> Figure:
+    """Judges against each other, the best first: differences of correlations, row less column.
 
     Args:
-        comparisons: what `metrics.compare_judges` returned. A difference is bold where p, corrected
-            by Holm's method, is at most 5%.
+        comparisons: what `metrics.compare_judges` returned. A difference is coloured and bold where
+            p, corrected by Holm's method, is at most 5 %.
+        statistic: "pearson", "spearman" or "kendall".
     """
-    pairs = comparisons.xs("pearson", level="statistic").reset_index()
+    pairs = comparisons.xs(statistic, level="statistic").reset_index()
     pairs = pairs.assign(estimate=pairs["difference"], mirror=-pairs["difference"])
-    most = max(0.1, pairs["estimate"].abs().max())
-    return _pairs(
-        pairs,
-        "difference, row less column",
-        options,
-        vmin=-most,
-        vmax=most,
-    )
+    return _pairs(pairs, "difference, row less column", options, middle=0.0, reach=0.55)
 
 
 def win_matrix(tables: Mapping, **options: Any) -> Figure:
@@ -120,19 +112,15 @@ def win_matrix(tables: Mapping, **options: Any) -> Figure:
     # 2) the score test of one half
     p = 2 * stats.norm.sf(2 * (share - 0.5).abs() * np.sqrt(n))
     pairs = pairs.assign(mirror=1 - share, p_holm=holm(p))
-    return _pairs(
-        pairs,
-        "share won by the row",
-        options,
-        vmin=0,
-        vmax=1,
-    )
+    return _pairs(pairs, "share won by the row", options, middle=0.5, reach=0.5)
 
 
-def _pairs(pairs: DataFrame, label: str, options: Mapping, **ends: float) -> Figure:
+def _pairs(
+    pairs: DataFrame, label: str, options: Mapping, *, middle: float, reach: float
+) -> Figure:
     """A matrix of pairs: `estimate` in the row of `a`, `mirror` in that of `b`, with p_holm.
 
-    ends: of the colour scale, vmin and vmax.
+    Only cells that a test decides are coloured: the scale is `middle` plus or minus `reach`.
     """
     back = pairs.rename(columns={"a": "b", "b": "a"}).assign(estimate=pairs["mirror"])
     cells = pd.concat([pairs, back], ignore_index=True)
@@ -140,23 +128,13 @@ def _pairs(pairs: DataFrame, label: str, options: Mapping, **ends: float) -> Fig
     cells["text"] = cells["estimate"].map(short) + tests.replace("\np n/a", "")
     cells["bold"] = cells["p_holm"] <= LEVEL
     order = cells.groupby("a")["estimate"].mean().sort_values(ascending=False).index
-    grids = _grids(
-        cells,
-        "a",
-        "b",
-        order,
-        order,
-    )
+    cells["estimate"] = cells["estimate"].where(cells["bold"] | cells["estimate"].isna(), middle)
+    grids = _grids(cells, "a", "b", order, order)
+    scale = {"cmap": "RdBu", "vmin": middle - reach, "vmax": middle + reach}
     with page(**options) as paper:
-        fig = _matrix(
-            paper,
-            grids,
-            label,
-            cmap="RdBu",
-            **ends,
-        )
-        sure = "Bold: p at most .05, corrected by Holm's method"
-        return paper.finish(fig, counts(pairs), sure)
+        fig = _matrix(paper, grids, label, **scale)
+        decided = "Coloured and bold: p at most .05, corrected by Holm's method"
+        return paper.finish(fig, counts(pairs), decided)
 
 
 def _grids(

@@ -101,7 +101,7 @@ def confusion(
                 **look,
             )
             ax.tick_params(axis="x", rotation=90 if len(across) > 8 else 0)
-        return paper.finish(fig, _used(run, BOTH))
+        return paper.finish(fig, "Cells: numbers of items", _used(run, BOTH))
 
 
 def calibration_curve(tables: Mapping, *, label: str = "mean true score", **options: Any) -> Figure:
@@ -146,10 +146,12 @@ def calibration_curve(tables: Mapping, *, label: str = "mean true score", **opti
             )
         # an interval of two items may be far longer than the scale
         margin = 0.1 * (high - low) + 0.1
-        ax.set_ylim(low - margin, high + margin)
-        missing = max(table.attrs.get("missing", 0) for table in tables.values())
-        lost = f", up to {missing:,} missing" if missing else ""
-        return paper.finish(fig, f"{whole['n'].sum():,} scores{lost}")
+        bottom = low - margin
+        top = high + margin
+        ax.set_ylim(bottom, top)
+        n_cut = int(((whole["low"] < bottom) | (whole["high"] > top)).sum())
+        cut = f"{n_cut} intervals of few items reach beyond the axes" if n_cut else ""
+        return paper.finish(fig, f"{whole['n'].sum():,} scores", cut)
 
 
 def agreement_scatter(run: DataFrame, **options: Any) -> Figure:
@@ -166,7 +168,7 @@ def agreement_scatter(run: DataFrame, **options: Any) -> Figure:
     most = max((own["n"].max() for own in dots.values() if len(own)), default=1)
     with page(**options) as paper:
         fig, panels = paper.panels(
-            judges, 0.9, across="mean of people's scores", up="judge's score"
+            judges, 1.1, across="mean of people's scores", up="judge's score"
         )
         for (ax, rows), own in zip(panels, dots.values(), strict=True):
             area = min(8.0, 80 / most) * own["n"]

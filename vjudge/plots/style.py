@@ -7,14 +7,17 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
+from anyascii import anyascii
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager, get_font
 from pandas import DataFrame, Series
 from seaborn.utils import relative_luminance
 
@@ -23,6 +26,8 @@ from vjudge.metrics.formatting import format_interval
 Column = Literal["half", "full"]
 SERIF = "STIXGeneral"  # a Times; both fonts come with matplotlib
 SANS = "DejaVu Sans"  # also has what the first lacks
+OTHER_SCRIPTS: tuple[str, ...] = ("Noto Sans", "Noto Serif CJK", "Droid Sans Fallback", "WenQuanYi", "Arial Unicode")
+OTHER_SCRIPTS += ("Microsoft YaHei", "Malgun", "MS Gothic", "PingFang", "Hiragino", "Apple SD")
 
 
 class Venue(NamedTuple):
@@ -51,8 +56,8 @@ CHARACTERS = 16  # in an inch of such text, counted on the safe side
 SHARED = str(files("vjudge") / "assets/plots.mplstyle")
 
 # Okabe and Ito's colours; a marker beside each, for print in gray.
-PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#333333")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+PALETTE: tuple[str, ...] = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#333333")
+MARKERS: tuple[str, ...] = ("o", "s", "^", "D", "v", "P", "X", "*")
 INK = "#222222"
 PALE = "#8C8C8C"
 GREY = "#D9D9D9"
@@ -99,7 +104,7 @@ def page(*, venue: str = "acl", column: Column = "half") -> Iterator[Page]:
     inches = width(venue, column)
     size = VENUES[venue]
     # the user's own fonts come last: they may have the characters of other scripts
-    family = [size.font, SANS, *plt.rcParams["font.family"]]
+    family = [size.font, SANS, *_other_scripts(), *plt.rcParams["font.family"]]
     settings = {"font.size": size.text - 1, "font.family": family}
     with plt.style.context([SHARED, settings], after_reset=True):
         yield Page(inches, size.height)
@@ -111,6 +116,7 @@ class Page:
 
     inches: float  # width
     tall: float  # the most height that the venue's page has
+    transliterated: bool = False  # whether a name was, since no font here has its script
 
     def subplots(
         self, height: float, rows: int = 1, columns: int = 1, **options: Any
@@ -160,8 +166,11 @@ class Page:
         if len(parts) > 1:
             for ax, title in zip(shown, self.fold(parts, each - 0.3, 3), strict=True):
                 ax.set_title(title)
-        fig.supxlabel(across)
-        fig.supylabel(up)
+        if len(parts) > 1:
+            fig.supxlabel(across)
+            fig.supylabel(up)
+        else:
+            shown[0].set(xlabel=across, ylabel=up)
         return fig, list(zip(shown, parts.values(), strict=True))
 
     def fold(
@@ -171,17 +180,12 @@ class Page:
         lines: int = 2,
     ) -> list:
         """Names on lines of so many inches; what does not fit on the last one is cut off."""
-        most = max(6, int(CHARACTERS * inches))
+        limit = max(6, int(CHARACTERS * inches))
         folded = []
         for name in names:
-            folded.append(
-                textwrap.fill(
-                    clean(name),
-                    most,
-                    max_lines=lines,
-                    placeholder="…",
-                )
-            )
+            text = drawable(clean(name))
+            self.transliterated |= text != clean(name)
+            folded.append(textwrap.fill(text, limit, max_lines=lines, placeholder="…"))
         return folded
 
     def legend(self, fig: Figure, ax: Axes) -> None:
@@ -203,9 +207,38 @@ class Page:
         """
         fig.draw_without_rendering()
         fig.set_layout_engine("none")  # each drawing would move it by a hair
-        fig.set_label(". ".join(filter(None, account)))
+        scripts = "Names in scripts that no font here has are transliterated"
+        fig.set_label(". ".join(filter(None, [*account, scripts * self.transliterated])))
         plt.close(fig)
         return fig
+
+
+@cache
+def _other_scripts() -> tuple[str, ...]:
+    """The installed fonts that have the characters of other scripts than matplotlib's own have."""
+    names = {font.name for font in fontManager.ttflist}
+    return tuple(sorted(name for name in names if name.startswith(OTHER_SCRIPTS)))
+
+
+@cache
+def _has_glyph(character: str) -> bool:
+    """Whether a font that figures use has a character."""
+    for name in (SERIF, SANS, *_other_scripts()):
+        font = get_font(fontManager.findfont(name, fallback_to_default=False))
+        if font.get_char_index(ord(character)):
+            return True
+    return False
+
+
+def drawable(text: str) -> str:
+    """A text that fonts on this machine can draw: other scripts are transliterated.
+
+    >>> drawable("Größe ≥ 1")
+    'Größe ≥ 1'
+    """
+    if all(character == "\n" or _has_glyph(character) for character in text):
+        return text
+    return anyascii(text)
 
 
 def clean(text: Any) -> str:
@@ -261,14 +294,9 @@ def short(estimate: float, low: float = math.nan, high: float = math.nan) -> str
     return text.replace("-", "\N{MINUS SIGN}").replace("n/a", "\N{EN DASH}")
 
 
-def people_in(table: DataFrame) -> Series:
-    """Which rows of correlations are people's (`ceiling`), who are not compared."""
-    return table.get("ceiling", Series(False, table.index)).astype(bool)
-
-
 def best(table: DataFrame, by: Sequence) -> Series:
-    """Which rows have the highest estimate of their group, as printed; never people."""
-    rounded = table["estimate"].mask(people_in(table)).round(2)
+    """Which rows have the highest estimate of their group, as printed."""
+    rounded = table["estimate"].round(2)
     return rounded == rounded.groupby([table[name] for name in by]).transform("max")
 
 
