@@ -69,7 +69,7 @@ def test_one_judge_and_one_person_have_what_there_is():
 
 def test_a_wide_table_becomes_all_tables_and_figures(analysis):
     for name in FIGURES:
-        assert set(analysis.files[name]) == {"pdf", "svg", "png", "txt", "csv"}
+        assert set(analysis.files[name]) == {"pdf", "svg", "png", "tex", "txt", "csv"}
         caption = analysis.files[name]["txt"].read_text()
         assert "Missing scores: GPT-4o 3, LLaVA-Critic_7B 0" in caption
     tables = ("correlations", "comparisons")
