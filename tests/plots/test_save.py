@@ -1,12 +1,11 @@
 """Files: the venue's width, the same bytes twice, captions that account for what is drawn, tables safe to open."""
 
 import csv
-import re
 
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
-from gallery import NAMES, correlations, pearson, run
+from gallery import correlations, pearson, run
 from numpy import nan
 from PIL import Image
 

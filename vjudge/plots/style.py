@@ -26,7 +26,13 @@ from vjudge.metrics.formatting import format_interval
 Column = Literal["half", "full"]
 SERIF = "STIXGeneral"  # a Times; both fonts come with matplotlib
 SANS = "DejaVu Sans"  # also has what the first lacks
-OTHER_SCRIPTS: tuple[str, ...] = ("Noto Sans", "Noto Serif CJK", "Droid Sans Fallback", "WenQuanYi", "Arial Unicode")
+OTHER_SCRIPTS: tuple[str, ...] = (
+    "Noto Sans",
+    "Noto Serif CJK",
+    "Droid Sans Fallback",
+    "WenQuanYi",
+    "Arial Unicode",
+)
 OTHER_SCRIPTS += ("Microsoft YaHei", "Malgun", "MS Gothic", "PingFang", "Hiragino", "Apple SD")
 
 
@@ -56,7 +62,16 @@ CHARACTERS = 16  # in an inch of such text, counted on the safe side
 SHARED = str(files("vjudge") / "assets/plots.mplstyle")
 
 # Okabe and Ito's colours; a marker beside each, for print in gray.
-PALETTE: tuple[str, ...] = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#333333")
+PALETTE: tuple[str, ...] = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#D55E00",
+    "#F0E442",
+    "#333333",
+)
 MARKERS: tuple[str, ...] = ("o", "s", "^", "D", "v", "P", "X", "*")
 INK = "#222222"
 PALE = "#8C8C8C"
