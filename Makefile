@@ -46,9 +46,9 @@ import shutil
 import vjudge as vj
 tiny, scenes = vj.load_judge("tiny", device="cpu"), vj.load_collection("scenes", split="test")
 vj.report(tiny, scenes, gold="exact", collection="Scenes", out="outputs/report_tiny")
-names = {"llava_critic_7b": "LLaVA-Critic-7B", "phi4_15b": "Phi-4", "gemini_2_5_flash": "Gemini 2.5 Flash"}
-verdicts = vj.load_verdicts("mllm-judge").rename(columns={"item": "id", "human": "gold"})
-runs = {shown: verdicts.assign(score=verdicts[name], judge=shown) for name, shown in names.items()}
+verdicts = vj.load_verdicts("mllm-judge").rename(columns={"human": "gold"})
+judges = verdicts.attrs["judges"]
+runs = {judge: verdicts.assign(score=verdicts[judge], judge=judge) for judge in judges}
 vj.report(runs, collection="MLLM-as-a-Judge", out="outputs/report_llava_critic")
 for name in ("report_tiny", "report_llava_critic"):
     shutil.copy(f"outputs/{name}/report.html", f"figures/{name}.html")

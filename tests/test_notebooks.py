@@ -6,7 +6,6 @@ import ast
 import json
 import lzma
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 import repository
 from strangers.running import Kernel, kernel, lines_of
-from vjudge.data.verdicts import SOURCES
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -159,19 +157,13 @@ def running() -> Iterator[Kernel]:
 
 def fill(cache: Path) -> None:
     """The public files of `vj.load_verdicts`, as they are kept once they were fetched."""
-    folders = {
-        "divake": "raw/mllm_judge",
-        "j-min": "raw/tifa160",
-        "TIGER-AI-Lab": "raw/genai_bench",
-    }
-    places = (pair for source in SOURCES.values() for pair in source["files"].items())
-    for place, path in ((place, path) for place, paths in places for path in paths):
-        owner, target = place.split("/")[0], cache / "vjudge" / "verdicts" / place / path
+    facts = json.loads(
+        (FOLDER.parent / "vjudge/assets/verdicts/mllm-judge.json").read_text("utf-8")
+    )
+    for path in facts["files"]:
+        target = cache / "vjudge" / "verdicts" / facts["source"] / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        if owner == "Yushi-Hu":
-            shutil.copyfile(DATA / "tifa" / Path(path).name, target)
-        else:
-            target.write_bytes(lzma.decompress((DATA / folders[owner] / f"{path}.xz").read_bytes()))
+        target.write_bytes(lzma.decompress((DATA / f"raw/mllm_judge/{path}.xz").read_bytes()))
 
 
 @pytest.mark.parametrize("name", [name for name in RUN if FOLDER / f"{name}.ipynb" in NOTEBOOKS])
@@ -185,7 +177,7 @@ def test_it_runs(name, running, tmp_path):
     assert any(cell.outputs for cell in code(done))
     assert list((tmp_path / "figures").glob("*.pdf")) and any((tmp_path / "outputs").iterdir())
     if name == "03_correlation":  # without a network
-        assert sum("can't be" in line for line in lines_of(done)) >= 3
+        assert any("can't be" in line for line in lines_of(done))
     if name == "05_review_feedback":  # the votes are human scores for 03
         (exported,) = (tmp_path / "outputs").rglob("export/collection")
         people = str(
@@ -210,7 +202,7 @@ def test_real_verdicts_give_the_public_numbers(running, tmp_path):
     stored = nbformat.read(FOLDER / "03_correlation.ipynb", as_version=4)
     for notebook in (done, stored):
         text = json.dumps([cell.get("outputs") for cell in code(notebook)])
-        for number in ("0.402", "0.303", "0.459", "0.529", "0.564", "0.431", "0.836"):
+        for number in ("0.402", "0.303", "0.459", "0.529", "0.564", "0.836"):
             assert number in text, number
 
 

@@ -8,4 +8,5 @@ They learn to see and to describe by lessons of their own, which no collection o
     tiny.py       the model, its stages, the command: `make tiny`, `make base`
     card.py       its model card, measured
     policy.py     a policy that answers in claims, made from the judge: `PYTHONPATH=tests python -m assets.policy`
+    verdicts.py   the tables of public verdicts, made from their repositories' files
 """

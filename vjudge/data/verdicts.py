@@ -1,8 +1,9 @@
 """Real verdicts: what people and judges said of the same items, from the papers' public files.
 
-Nothing of them comes with this package: files known by their checksums are fetched into the user's
-cache, or read from a clone. To add a set, write a reader here and its files, with what must be said
-of it, into `assets/verdicts.json`.
+Four sets of numbers are part of the package. The ratings of MLLM-as-a-Judge may not be given on for
+every use: its files, known by their checksums, are fetched into the user's cache or read from a
+clone. To add a set, put its table and its JSON file into `assets/verdicts`, as
+`tools/assets/verdicts.py` does.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
-from collections.abc import Mapping
-from importlib import resources
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 from urllib.request import urlopen
 
 import pandas as pd
@@ -22,60 +23,214 @@ from pandas import DataFrame, Series
 from vjudge.data.schema import CollectionError
 
 MIRROR = "https://raw.githubusercontent.com"
-_FACTS = resources.files("vjudge") / "assets/verdicts.json"
-SOURCES: dict = json.loads(_FACTS.read_text(encoding="utf-8"))
-"""The sets by name: files ("owner/name@commit" -> path -> SHA-256), licence, citation, traps."""
+FOLDER = Path(__file__).parents[1] / "assets/verdicts"
+Scale = tuple[float, float]
+CHOICES = {
+    "left": "a",
+    "right": "b",
+    "both good": "tie",
+    "both bad": "tie",
+    "tie": "tie",
+    "A>>B": "a",
+    "A>B": "a",
+    "A=B": "tie",
+    "B>A": "b",
+    "B>>A": "b",
+}
+"""The choice that a published grade of a pair stands for; of "malformed" there is none."""
 
 
-def load_verdicts(name: str) -> DataFrame:
+@dataclass(frozen=True)
+class VerdictSet:
+    """Public verdicts, and which of the frame's columns hold what.
+
+    Attributes:
+        name, title: as `load_set` takes it, and as a figure writes it.
+        kind: "scores" of single responses or images, or choices of "pairs".
+        frame: one row an item and criterion; see `load_verdicts`.
+        judges, baselines: columns of judges, best known first, and of what is no judge, such as a
+            metric or chance.
+        people: columns of raters, position = rater; of pairs ("preference",) or ().
+        group, benchmark, criterion: columns of the unit of resampling, the subset, the question.
+        system, opponent: columns of what made the response; of pairs, of sides b and a. None where
+            the source does not say.
+        response_length: columns of a response's length in tokens; of pairs one a side.
+        people_scale: lowest and highest score of a person; None for pairs.
+        judge_scales: the same of each judge and baseline; None for a number without bounds.
+        published: people's, judges' and baselines' columns as the published figures count them:
+            grades of pairs ("both good", "A>>B", "malformed"), scores that were drawn at random.
+        systems: one row a system, with people's Elo of it; None where there is none.
+        licence, holder, citation, source, caveats: what must be said beside a number.
+    """
+
+    name: str
+    title: str
+    kind: Literal["scores", "pairs"]
+    frame: DataFrame
+    judges: tuple[str, ...]
+    baselines: tuple[str, ...]
+    people: tuple[str, ...]
+    system: str | None
+    opponent: str | None
+    response_length: tuple[str, ...]
+    people_scale: Scale | None
+    judge_scales: Mapping[str, Scale | None]
+    published: DataFrame
+    systems: DataFrame | None
+    licence: str
+    holder: str
+    citation: str
+    source: str
+    caveats: tuple[str, ...]
+    group: str = "group"
+    benchmark: str = "benchmark"
+    criterion: str = "criterion"
+
+
+def available() -> Series:
+    """List the sets of public verdicts by name, with one line about each.
+
+    >>> list(available().index)
+    ['genai-bench', 'mllm-judge', 'tifa160', 'viescore', 'wildvision']
+    """
+    lines = {}
+    for file in sorted(FOLDER.glob("*.json")):
+        facts = _facts(file)
+        lines[file.stem] = f"{facts['title']}: {facts['summary']} ({facts['licence']})"
+    return Series(lines, name="verdicts")
+
+
+def load_verdicts(name: str, *, folder: str | Path | None = None) -> DataFrame:
     """Load people's ratings beside real judges' verdicts on the same items.
 
-    >>> import vjudge as vj
-    >>> frame = vj.load_verdicts("mllm-judge")  # doctest: +SKIP
-    >>> vj.correlate(frame["gemini_2_5_flash"], frame["human"])  # doctest: +SKIP
-
     Args:
-        name: "mllm-judge", "tifa160" or "genai-bench", fetched into vjudge's folder in the user's
-            cache (XDG_CACHE_HOME, or ~/.cache), where the files may also be put by hand.
+        name: one of `available()`. All but "mllm-judge" need no network.
+        folder: a clone of the repository that "mllm-judge" comes from. None fetches its files into
+            vjudge's folder in the user's cache (XDG_CACHE_HOME, or ~/.cache), where they may also
+            be put by hand.
 
     Returns:
-        A row for each item, in the order of the source. Columns `item`, `group` (the unit of
-        resampling), `criterion`, `model` (whose answer or image it is, where that is known); of
-        scores `human_1` .. `human_k` and `human`, their mean; of pairs `preference` ("a", "b",
-        "tie") and `preference_four` ("left", "right", "both good", "both bad"). Then each judge's
-        verdict under its name, in the same form; a missing one is NaN, a malformed one stands as it
-        is. `attrs` has `name`, `judges`, `raters`, `source`, `licence`, `citation` and `traps`:
-        what to say beside a number.
+        One row an item and criterion. Columns `id`, `group` (the unit of resampling), `benchmark`,
+        `criterion`, `system` (what made the response, where that is known). Of scores `human_1` ..
+        `human_k`, `human` (the mean of those given) and `human_scores` (their list, position =
+        rater, None where that rater gave none); of pairs `preference` ("a", "b", "tie"), and
+        `system_a` and `system_b`. Then the score or choice of each judge, missing where it gave
+        none. `attrs` has `judges`, `licence`, `citation`, `source` and `caveats`.
 
     Raises:
-        CollectionError: no such set; a file can't be fetched, or is another than was checked.
+        CollectionError: no such set; a file can't be read, or is another than was checked.
+
+    >>> frame = load_verdicts("viescore")
+    >>> frame[["GPT-4o", "human"]].corr(method="spearman").round(2).iloc[0, 1]
+    0.63
     """
-    if name not in SOURCES:
-        raise CollectionError(f"there are no verdicts named {name!r}: use one of {list(SOURCES)}")
-    facts = dict(SOURCES[name])
-    repositories = facts.pop("files")
-    files = {}
-    for repository, paths in repositories.items():
-        for path, digest in paths.items():
-            files[path] = _file(repository, path, digest)
-    frame = READERS[name](files)
-    facts["name"] = name
-    facts["source"] = ", ".join(sorted(repositories))
-    frame.attrs |= facts
+    verdicts = load_set(name, folder=folder)
+    frame = verdicts.frame
+    frame.attrs = {
+        "judges": list(verdicts.judges),
+        "licence": verdicts.licence,
+        "citation": verdicts.citation,
+        "source": verdicts.source,
+        "caveats": list(verdicts.caveats),
+    }
     return frame
+
+
+def load_set(name: str, *, folder: str | Path | None = None) -> VerdictSet:
+    """Load public verdicts with the meaning of their columns; see `load_verdicts`.
+
+    >>> verdicts = load_set("wildvision")
+    >>> verdicts.judges, int(verdicts.published["GPT-4o"].eq("malformed").sum())
+    (('GPT-4o',), 26)
+    """
+    sets = {file.stem: file for file in sorted(FOLDER.glob("*.json"))}
+    if name not in sets:
+        raise CollectionError(f"there are no verdicts named {name!r}: use one of {list(sets)}")
+    facts = _facts(sets[name])
+    del facts["summary"]
+    if "files" in facts:
+        frame = _mllm_judge(facts["source"], facts.pop("files"), facts.pop("titles"), folder)
+    else:
+        frame = pd.read_csv(FOLDER / f"{name}.csv.gz")
+    columns = [*facts["people"], *facts["judges"], *facts["baselines"]]
+    published = frame[columns].copy()
+    if facts["kind"] == "pairs":
+        for column in columns:
+            frame[column] = published[column].map(CHOICES)
+    else:
+        for column in columns:
+            # "7*" is a 7 that the published figures count, though the judge gave no score.
+            cells = published[column].astype(str)
+            published[column] = pd.to_numeric(cells.str.rstrip("*"), errors="coerce").astype(float)
+            frame[column] = published[column].mask(cells.str.endswith("*"))
+        _add_human_scores(frame, facts["people"])
+    systems = None
+    if (FOLDER / f"{name}-systems.csv.gz").is_file():
+        systems = pd.read_csv(FOLDER / f"{name}-systems.csv.gz", index_col="system")
+    for key, value in facts.items():
+        if isinstance(value, list):
+            facts[key] = tuple(value)
+    return VerdictSet(name=name, frame=frame, published=published, systems=systems, **facts)
+
+
+def _facts(file: Path) -> dict:
+    """What a set's JSON file says of it."""
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def _add_human_scores(frame: DataFrame, raters: Sequence[str]) -> None:
+    """Put the mean and the list of the raters' scores behind them: [4.0, None, 2.0]."""
+    scores = frame[[*raters]].astype(object)
+    scores = scores.where(scores.notna(), None)
+    position = frame.columns.get_loc(raters[-1]) + 1
+    frame.insert(position, "human", frame[[*raters]].mean(axis=1))
+    frame.insert(position + 1, "human_scores", Series(scores.to_numpy().tolist(), frame.index))
+
+
+def _mllm_judge(
+    repository: str,
+    checksums: Mapping[str, str],
+    titles: Mapping[str, str],
+    folder: str | Path | None,
+) -> DataFrame:
+    """MLLM-as-a-Judge: one row an answer, with the titles of the data sets in `benchmark`."""
+    files = {}
+    for path, digest in checksums.items():
+        files[path] = _file(repository, path, digest, folder)
+    folders = {"LLaVA-Critic-7B": "v2", "Phi-4": "v2_phi4", "Gemini 2.5 Flash": "v2_gemini"}
+    tables = {}
+    for judge, version in folders.items():
+        file = files[f"results/{version}/features_s2.csv"]
+        tables[judge] = pd.read_csv(file, index_col="sample_id")
+    people = tables["LLaVA-Critic-7B"]["gt_score"]  # the same in all three
+    # Data sets come one after the other; of the item that LLaVA-Critic gave no score the source
+    # does not say which it is of.
+    analysis = pd.read_csv(files["results/v2/error_analysis.csv"], index_col="sample_id")
+    groups = analysis["orig_dataset"].reindex(people.index).ffill()
+    frame = DataFrame({"group": groups, "benchmark": groups.map(titles), "criterion": "overall"})
+    frame["human_1"] = people
+    for judge, table in tables.items():
+        scores = table["parsed_score"].reindex(people.index)
+        frame[judge] = scores.where(scores > 0)  # -1 is how the source writes that there is none
+    return frame.rename(str).rename_axis("id").reset_index()
 
 
 def _file(
     repository: str,
     path: str,
     digest: str,
+    folder: str | Path | None,
 ) -> Path:
-    """A file of the cache, fetched where it is not there as it was checked."""
+    """A file of a clone or of the cache, fetched where the cache lacks it as it was checked."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    place = cache / "vjudge" / "verdicts" / repository / path
-    content = place.read_bytes() if place.is_file() else b""
+    file = Path(folder or cache / "vjudge" / "verdicts" / repository) / path
+    content = file.read_bytes() if file.is_file() else b""
     if hashlib.sha256(content).hexdigest() == digest:
-        return place
+        return file
+    if folder:
+        raise CollectionError(
+            f"{str(file)!r} is not the file that was checked: give a clone of {repository}"
+        )
     url = f"{MIRROR}/{repository.replace('@', '/')}/{path}"
     try:
         with urlopen(url, timeout=30) as reply:
@@ -85,133 +240,8 @@ def _file(
     except (OSError, ValueError) as error:
         raise CollectionError(
             f"verdicts can't be read from {url} ({error}): connect to the network, or put the file"
-            f" at {place}"
+            f" at {file}"
         ) from error
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(content)
-    return place
-
-
-def _by_item(frame: DataFrame, **facts: list) -> DataFrame:
-    """The index as the column `item`, of texts, and who judges and who rates."""
-    frame = frame.rename(str).rename_axis("item").reset_index()
-    frame.attrs |= facts
-    return frame
-
-
-def _mllm_judge(files: Mapping) -> DataFrame:
-    """One row an answer."""
-    folders = {"llava_critic_7b": "v2", "phi4_15b": "v2_phi4", "gemini_2_5_flash": "v2_gemini"}
-    tables = {}
-    for judge, folder in folders.items():
-        file = files[f"results/{folder}/features_s2.csv"]
-        tables[judge] = pd.read_csv(file, index_col="sample_id")
-    people = tables["llava_critic_7b"]["gt_score"]  # the same in all three
-    # Data sets come one after the other; of the item that LLaVA-Critic gave no score the source
-    # does not say which it is of.
-    analysis = pd.read_csv(files["results/v2/error_analysis.csv"], index_col="sample_id")
-    groups = analysis["orig_dataset"].reindex(people.index).ffill()
-    frame = DataFrame({"group": groups, "criterion": "overall"})
-    frame["human_1"] = people
-    frame["human"] = people
-    for judge, table in tables.items():
-        scores = table["parsed_score"].reindex(people.index)
-        frame[judge] = scores.where(scores > 0)  # -1 is how the source writes that there is none
-    return _by_item(
-        frame,
-        judges=list(tables),
-        raters=["human_1"],
-    )
-
-
-def _tifa160(files: Mapping) -> DataFrame:
-    """One row an image; a VQA judge's score is its share of questions answered yes."""
-    ratings = pd.read_csv(files["dsg/data/tifa160-likert-anns.csv"])
-    ratings["item"] = ratings["item_id"] + ":" + ratings["t2i_model"]
-    raters = ratings.pivot(
-        index="item",
-        columns="worker_id",
-        values="answer",
-    )
-    raters.columns = [f"human_{number}" for number, _ in enumerate(raters, start=1)]
-    facts = ratings.drop_duplicates("item").set_index("item")
-    frame = DataFrame({"group": facts["item_id"]})
-    frame["criterion"] = "text-image consistency"
-    frame["model"] = facts["t2i_model"]
-    frame = frame.join(raters)
-    frame["human"] = raters.mean(axis=1)
-    for judge in ("mplug", "instructblip", "pali17b"):
-        answers = pd.read_csv(files[f"vqa_answers_release/{judge}_dsg.csv"])
-        frame[f"dsg_{judge}"] = _shares(answers[answers["dsg_prompt_split"] == "tifa160"])
-    own = pd.read_json(
-        files["human_annotations/human_annotations_with_scores.json"], orient="index"
-    )
-    own = own.select_dtypes("number").drop(columns="human_avg")
-    own = own.rename(columns=lambda name: name.replace("-", "_"))
-    models = facts["t2i_model"].str.replace("-", "_")
-    models = models.str.replace(r"sd(\d)dot(\d)", r"stable_diffusion_v\1_\2", regex=True)
-    scores = own.reindex(facts["source_id"] + "_" + models)
-    frame = frame.join(scores.set_axis(facts.index))
-    judges = [name for name in frame if name.startswith("dsg_") or name in own]
-    return _by_item(frame, judges=judges, raters=list(raters.columns))
-
-
-def _shares(answers: DataFrame) -> Series:
-    """The share of each image's questions answered yes; below a no everything is no.
-
-    Source: j-min/DSG README.md.
-    """
-    items = answers["item_id"] + ":" + answers["t2i_model"]
-    yes = answers.set_index([items, "question_id"])["answer"] == "yes"
-    said = yes.to_dict()
-    counts = []
-    for (item, question), above in zip(said, answers["dependency_id"], strict=True):
-        asked = [question, *map(int, re.findall(r"\d+", str(above)))]
-        counts.append(all(said.get((item, number), True) for number in asked))
-    return Series(counts, index=items).groupby(level=0).mean()
-
-
-_VOTES = {
-    "leftvote": "left",
-    "rightvote": "right",
-    "tievote": "both good",
-    "bothbad_vote": "both bad",
-}
-_ANSWERS = {
-    "[[A>B]]": "left",
-    "[[B>A]]": "right",
-    "[[A=B=Good]]": "both good",
-    "[[A=B=Bad]]": "both bad",
-}
-_THREE = {
-    "left": "a",
-    "right": "b",
-    "both good": "tie",
-    "both bad": "tie",
-}
-
-
-def _genai_bench(files: Mapping) -> DataFrame:
-    """One row a pair; all judges were shown it in one order."""
-    tables = {}
-    for path, file in files.items():
-        judge = re.sub("[-.]", "_", path.split("/")[2].lower())
-        table = pd.read_json(file, lines=True)
-        tables[judge] = table.set_index("idx").sort_index()
-    first = tables["gpt4o"]
-    prompts = ["source_prompt", "target_prompt", "instruct_prompt"]
-    groups = first.groupby(prompts, sort=False).ngroup()
-    frame = DataFrame({"group": "image_edition:p" + groups.astype(str)}, index=first.index)
-    frame["criterion"] = "image editing"
-    verdicts = {"preference": first["human_vote"].map(_VOTES)}
-    for judge, table in tables.items():
-        votes = table["model_vote"]
-        verdicts[judge] = votes.map(_ANSWERS).fillna(votes)  # a malformed answer stays itself
-    for name, four in verdicts.items():
-        frame[name] = four.replace(_THREE)
-        frame[f"{name}_four"] = four
-    frame.index = "image_edition:" + first.index.astype(str)
-    return _by_item(frame, judges=list(tables), raters=["preference"])
-
-
-READERS = {"mllm-judge": _mllm_judge, "tifa160": _tifa160, "genai-bench": _genai_bench}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    return file
