@@ -121,8 +121,8 @@ def load_verdicts(name: str, *, folder: str | Path | None = None) -> DataFrame:
         CollectionError: no such set; a file can't be read, or is another than was checked.
 
     >>> frame = load_verdicts("viescore")
-    >>> frame[["GPT-4o", "human"]].corr(method="spearman").round(2).iloc[0, 1]
-    0.63
+    >>> print(frame["GPT-4o"].corr(frame["human"], method="spearman").round(2))
+    0.64
     """
     verdicts = load_set(name, folder=folder)
     frame = verdicts.frame
