@@ -44,13 +44,14 @@ def parts_of(message):
 
 
 class Reply(NamedTuple):
-    """Bytes, or what is sent as JSON: `drip` seconds a byte from the header on, or up to `cut`."""
+    """Bytes, or a piece of them `times` over, or what is sent as JSON: `drip` seconds a byte from the header on, or up to `cut`."""
 
     body: bytes | dict = b""
     status: int = 200
     headers: dict = {}
     drip: float = 0
     cut: int | None = None
+    times: int = 1
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -75,7 +76,7 @@ class Handler(BaseHTTPRequestHandler):
         if not isinstance(body, bytes):
             body = json.dumps(body).encode()
         head = [f"HTTP/1.1 {reply.status} -"]
-        headers = {"Content-Type": "application/json", "Content-Length": len(body)}
+        headers = {"Content-Type": "application/json", "Content-Length": len(body) * reply.times}
         for name, value in {**headers, **reply.headers}.items():
             head.append(f"{name}: {value}")
         whole = "\r\n".join([*head, "", ""]).encode() + body
@@ -85,6 +86,8 @@ class Handler(BaseHTTPRequestHandler):
                 self.server.closes.wait(reply.drip)
         else:
             self.wfile.write(whole[: reply.cut])
+            for _ in range(reply.times - 1):
+                self.wfile.write(body)
         if reply.cut:  # a reset, as from a process that died
             reset = struct.pack("ii", 1, 0)
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)

@@ -34,6 +34,7 @@ COUNTS = {  # what `attrs` count -> how it is said
     "unclosed": "were not closed",
     "abstained": "abstained: neither a verdict nor a failure",
     "without_images": "were judged without an image",
+    "remarks": "replies had a remark",
 }
 SHOWN = 5  # reasons on a line
 DECODING = ("max_new_tokens", "temperature", "top_p", "repetition_penalty")
@@ -57,7 +58,8 @@ def grade(judge: Any, items: Any, options: Options) -> pd.DataFrame:
     absent = ["asked", "order", "unclosed"]
     if options.samples == 1:
         absent.append("sample")
-    absent += [name for name in ("choice", "scores", "reasoning") if frame[name].isna().all()]
+    rare = ("choice", "scores", "reasoning", "served_model", "remarks")
+    absent += [name for name in rare if frame[name].isna().all()]
     return frame.drop(columns=absent, errors="ignore")
 
 
@@ -175,6 +177,8 @@ def read(answer: Answer, question: Question, *, mode: str, format: str) -> Recor
         "closed": closed,
         "reasoning": answer.reasoning or None,
         "unclosed": answer.unclosed,
+        "served_model": answer.served,
+        "remarks": "; ".join(answer.remarks) or None,
         **{name: getattr(answer, name) for name in WORK},
     }
 
@@ -247,6 +251,10 @@ def table(call: Call, records: Sequence, rows: Sequence, *remarks: str) -> pd.Da
             count = sum(count.values())
         if count:
             said.append(f"{count} of {len(records)} {words}")
+    served = Counter(one["served_model"] for one in records if one["served_model"])
+    if len(served) > 1:
+        names = ", ".join(f"{name} ({n})" for name, n in served.items())
+        said.append(f"the model's name moved: {names}")
     if said:
         say("; ".join(said))
     return frame
@@ -261,6 +269,7 @@ def account(call: Call, records: Sequence) -> Record:
         "failures": dict(Counter(one["failure"] for one in records if one["failure"])),
         "closed": sum(one["closed"] for one in records),
         "unclosed": dict(Counter(one["unclosed"] for one in records if one["unclosed"])),
+        "remarks": dict(Counter(one["remarks"] for one in records if one["remarks"])),
         "abstained": sum(one["choice"] == "abstain" for one in records),
         "without_images": call.blind,
         "scale": bounds.pop() if len(bounds) == 1 else call.template.scale,

@@ -15,7 +15,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -25,6 +25,10 @@ MAX_BYTES = 2**28  # of a file that is read, 268 MB: an uncompressed picture of 
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 ORIENTATION = 0x0112  # EXIF's tag
+SENT = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "WEBP": "webp"}
+"""Formats that servers read, of MPO the first picture, by Pillow's names."""
+QUALITIES = (95, 85, 75, 60)  # of JPEG and WebP, tried in turn before a picture is reduced
+SMALLEST = 28  # pixels of the longer side of a picture that is reduced to fit
 
 
 class ImageError(ValueError):
@@ -45,6 +49,18 @@ def open_image(source: Any) -> Image.Image:
     if isinstance(source, Picture):
         return source.open()
     return _decode(*_content(source))
+
+
+class Encoded(NamedTuple):
+    """A picture as the file that a server is sent; `change` says how the options changed it."""
+
+    data: bytes
+    format: str  # "jpeg", "png" or "webp"
+    change: str = ""
+
+    @property
+    def uri(self) -> str:
+        return f"data:image/{self.format};base64,{base64.b64encode(self.data).decode()}"
 
 
 class Picture:
@@ -70,10 +86,55 @@ class Picture:
 
     def open(self) -> Image.Image:
         """The image as `open_image` gives it; ImageError where its file has changed since."""
+        return _decode(*self._unchanged())
+
+    def encoded(self, format: str | None = None, max_bytes: int | None = None) -> Encoded:
+        """The image as a file for a server.
+
+        A JPEG, PNG or WebP file that holds what a viewer shows is sent as it is, its metadata
+        included; anything else as PNG, without loss.
+
+        Args:
+            format: "jpeg", "png" or "webp": files of another format are re-encoded in it.
+            max_bytes: a larger file is re-encoded, as "jpeg" where no format is named, in lower
+                quality and then in smaller sizes.
+
+        Raises:
+            ImageError: the image cannot be opened, or not be made so small.
+        """
+        content, name = self._unchanged()
+        image = _decode(content, name)
+        limit = math.inf if max_bytes is None else max_bytes
+        # 1) the file itself, or the same pixels
+        stored = _format_as_shown(content, name)
+        if isinstance(content, bytes) and len(content) <= limit:
+            if stored and format in (None, stored):
+                return Encoded(content, stored)
+        if format is None:
+            exact = _file(image, "png")
+            if len(exact) <= limit:
+                return Encoded(exact, "png")
+        # 2) other pixels, in lower quality, then smaller ones
+        format = format or "jpeg"
+        change = f"re-encoded as {format}"
+        for quality in QUALITIES:
+            data = _file(image, format, quality)
+            if len(data) <= limit:
+                return Encoded(data, format, change)
+        side = max(image.size)
+        while side > SMALLEST:
+            side = side * 3 // 4
+            data = _file(thumbnail(image, size=side), format, QUALITIES[1])
+            if len(data) <= limit:
+                return Encoded(data, format, f"{change} and reduced")
+        raise ImageError(f"{name} has more than {limit:,} bytes at any size; raise the limit")
+
+    def _unchanged(self) -> tuple[bytes | Image.Image, str]:
+        """What stands behind the source and its name; ImageError where a file has changed."""
         content, name = _content(self.source)
         if isinstance(content, bytes) and hashlib.sha256(content).hexdigest() != self.key:
             raise ImageError(f"{name} has changed since it was first read; start again")
-        return _decode(content, name)
+        return content, name
 
     def __reduce__(self) -> tuple:
         """A pickle holds the file's bytes, so that another machine can open it."""
@@ -119,9 +180,13 @@ def thumbnail(image: Image.Image, *, size: int = 256) -> Image.Image:
 
 def data_uri(image: Image.Image, *, format: str = "png") -> str:
     """An RGB image as a `data:` URI: "png" (exact) or "jpeg" (smaller)."""
+    return Encoded(_file(image, format), format).uri
+
+
+def _file(image: Image.Image, format: str, quality: int = 85) -> bytes:
     buffer = io.BytesIO()
-    image.save(buffer, format, quality=85)
-    return f"data:image/{format};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    image.save(buffer, format, quality=quality)
+    return buffer.getvalue()
 
 
 def fingerprint(image: Image.Image) -> str:
@@ -228,9 +293,23 @@ def _size(content: bytes, name: str) -> tuple[int, int]:
         _open(content, name).verify()
         image = _open(content, name)
         # a quarter's turn; Pillow gives the size of a TIFF as it is opened
-        if image.format != "TIFF" and image.getexif().get(ORIENTATION, 1) >= 5:
+        if image.format != "TIFF" and image.getexif().get(ORIENTATION) in range(5, 9):
             return image.height, image.width
         return image.size
+
+
+def _format_as_shown(content: bytes | Image.Image, name: str) -> str:
+    """The format in which a file holds, by itself, what a viewer shows; "" where it does not."""
+    if not isinstance(content, bytes):
+        return ""
+    with _named(name):
+        image = _open(content, name)
+        turned = image.getexif().get(ORIENTATION) in range(2, 9)
+        moving = image.format != "MPO" and getattr(image, "n_frames", 1) > 1
+        opaque = image.mode in ("1", "L", "P", "RGB") and not image.has_transparency_data
+        if turned or moving or not opaque:
+            return ""
+        return SENT.get(str(image.format), "")
 
 
 def _decode(content: bytes | Image.Image, name: str) -> Image.Image:

@@ -3,19 +3,23 @@ transformers' own."""
 
 import asyncio
 import base64
+import gzip
+import io
 import json
 import math
 import os
 import re
 import time
+import tracemalloc
 from dataclasses import replace
 
 import openai._base_client
 import pandas as pd
 import pytest
+from PIL import Image
 
 import vjudge as vj
-from originals import CRITERIA, FIVE, write_llava15
+from originals import CRITERIA, FIVE, noise, write_llava15
 from servers import (
     ChatServer,
     Reply,
@@ -32,7 +36,7 @@ from vjudge.engines import client
 from vjudge.engines.client import address
 from vjudge.engines.replies import at_verdict, read_reply
 from vjudge.engines.server import ServerError
-from vjudge.images import open_image
+from vjudge.images import fingerprint, open_image
 from vjudge.judge import load_judge
 from vjudge.prompts import TEMPLATES
 from vjudge.records import Item
@@ -52,7 +56,7 @@ SHARES = {1: 0.3 / 0.7, **dict.fromkeys(range(2, 6), 0.1 / 0.7)}  # of `wordy`
 def surroundings(monkeypatch):
     """No key or proxy from outside, and pauses of a hundredth of their length."""
     for name in list(os.environ):
-        if name.lower().endswith("_proxy") or name == "OPENAI_API_KEY":
+        if name.lower().endswith("_proxy") or name.startswith("OPENAI_"):
             monkeypatch.delenv(name)
     monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.005)
 
@@ -163,6 +167,58 @@ def test_what_a_request_holds(rows, monkeypatch):
     assert one.body["seed"] != two.body["seed"] and max(one.body["seed"], two.body["seed"]) < 2**31
 
 
+def file_of(image, format, **options):
+    buffer = io.BytesIO()
+    image.save(buffer, format, **options)
+    return buffer.getvalue()
+
+
+def sent(request):
+    (uri,) = request.pictures
+    head, _, data = uri.partition(";base64,")
+    return head.removeprefix("data:image/"), base64.b64decode(data)
+
+
+def test_a_picture_goes_as_the_bytes_it_came_in(rows, tmp_path):
+    """A JPEG of 1.9 MB became 22 MB of base64."""
+    photo = noise(300, 200)
+    files = {name: file_of(photo, name) for name in ("jpeg", "png", "webp")}
+    turned = Image.Exif()
+    turned[274] = 6
+    other = [
+        file_of(photo, "JPEG", exif=turned),
+        file_of(photo.convert("CMYK"), "JPEG"),
+        file_of(photo, "BMP"),
+        file_of(photo.convert("LA"), "PNG"),
+    ]
+    some = []
+    for n, file in enumerate([*files.values(), *other]):
+        some.append({**rows[0], "id": str(n), "images": [{"bytes": file}]})
+    frame, asked = graded(judge, some)
+    assert [sent(request) for request in asked[:3]] == list(files.items())
+    for request, file in zip(asked[3:], other, strict=True):
+        name, data = sent(request)
+        assert name == "png" and fingerprint(open_image(data)) == fingerprint(open_image(file))
+    assert "remarks" not in frame
+
+    # re-encoded where an option says so, and counted
+    load = {"image_format": "jpeg"}
+    frame, asked = graded(judge, some, load=load, out=tmp_path)
+    assert {sent(request)[0] for request in asked} == {"jpeg"}
+    assert sent(asked[0])[1] == files["jpeg"] and frame["remarks"].isna()[0]
+    assert frame.attrs["remarks"] == {"a picture was re-encoded as jpeg": 6}
+    assert Run(tmp_path).manifest["request"]["image_format"] == "jpeg"
+    for limit, change in ((70_000, ""), (4_000, " and reduced")):
+        frame, asked = graded(judge, some[1:2], load={"image_max_bytes": limit})
+        assert len(sent(asked[0])[1]) <= limit
+        assert frame["remarks"][0] == f"a picture was re-encoded as jpeg{change}"
+    frame, _ = graded(judge, some[:1], load={"image_max_bytes": 50})
+    assert "more than 50 bytes at any size" in frame["failure"][0]
+    for option in ({"image_format": "tiff"}, {"image_max_bytes": 0}):
+        with pytest.raises(ValueError, match=f"{next(iter(option))}=.*use"):
+            load_judge("openai:judge-1", base_url="http://localhost/v1", **option)
+
+
 @pytest.mark.parametrize(
     ("text", "near", "expected"),
     [
@@ -197,7 +253,13 @@ UNCLOSED = "the server gave no verdict to close it with: "
     [
         (BARE, {}, {}, {"score": 4, "expected_score": None}, ""),
         (BARE, OWN, {}, {"score": 4}, "not compared with the judge's own"),  # it shows no tokens
-        (BARE, OWN | {"conversation": None}, {}, {"score": 4}, "^ *{}$"),
+        (
+            BARE,
+            OWN | {"conversation": None},
+            {},
+            {"score": 4},
+            r"^judge-1 is asked at http://127\S+\n1 .*no log-probabilities\n *{}$",
+        ),
         (without("logprobs", BARE), {"fields": {"logprobs": None}}, {}, {"score": 4}, ""),
         (THREE | {"model": "judge-1-2026-05-13"}, {}, {}, {"score": 3}, ""),
         (THREE | {"model": "judge-1@main"}, {}, {}, {"score": 3}, ""),
@@ -205,7 +267,7 @@ UNCLOSED = "the server gave no verdict to close it with: "
         (THOUGHT, {}, {}, {"score": 3, "reasoning": "[RESULT] 1, I first thought"}, ""),
         (FINE, JSON, {}, {"score": 4}, ""),  # held to a schema where the server can
         (without("response_format", FINE), JSON, {}, {"score": 4}, "refuses a schema"),
-        (PROSE, {}, CLOSE, {"score": None, "closed": False}, f"{UNCLOSED}Expecting"),
+        (PROSE, {}, CLOSE, {"score": None, "closed": False}, f"{UNCLOSED}no verdict in it"),
         (without("response_format", PROSE), {}, CLOSE, {"score": None}, f"{UNCLOSED}.*is unknown"),
     ],
 )
@@ -216,6 +278,198 @@ def test_what_an_answer_gives(rows, capsys, answer, load, options, columns, said
         assert own == value or (value is None and pd.isna(own))
     assert re.search(said, f"{capsys.readouterr().err} {frame.attrs['unclosed']}")
     assert ("response_format" in asked[0].body) == (load is JSON and not said)
+
+
+# --- field by field -------------------------------------------------------------------------------
+
+
+def changed(text="It is so. [RESULT] 4", *, message=None, **choice):
+    """A completion whose message and choice have other fields."""
+    reply = completion(text)
+    reply["choices"][0] |= choice
+    reply["choices"][0]["message"] |= message or {}
+    return reply
+
+
+def logprobs(change, at=-1):
+    """A completion whose last token's entry, or another one's, is changed."""
+    reply = completion("It is so. [RESULT] 4", alternatives={" 4": 0.5, " 2": 0.25})
+    reply["choices"][0]["logprobs"]["content"][at] |= change
+    return reply
+
+
+ENDED = "stop STOP end_turn Eos stop_sequence None null".split()
+NOT_ENDED = (
+    "MAX_TOKENS LENGTH length SAFETY network_error model_context_window_exceeded tool_calls"
+    " insufficient_system_resource sensitive model_length RECITATION eos_token x"
+).split()
+
+
+@pytest.mark.parametrize("reason", [*ENDED, None, *NOT_ENDED, 5, ["stop"], {}])
+def test_only_what_ended_by_itself_is_an_answer(rows, reason):
+    """ "[RESULT] 1" cut from 10 was a whole answer with score 1."""
+    frame, _ = graded(changed("[RESULT] 1", finish_reason=reason), rows[:1])
+    if reason is None or reason in ENDED:
+        assert frame["score"][0] == 1 and frame["failure"][0] is None
+        return
+    failure = frame["failure"][0]
+    assert pd.isna(frame["score"][0]) and pd.isna(frame["expected_score"][0])
+    if reason in ("LENGTH", "length"):
+        assert failure == "cut off at the token limit"
+    else:
+        assert failure == f"ended by {reason}"
+
+
+def test_what_was_cut_off_is_closed_and_what_was_stopped_is_not(rows):
+    for reason in ("length", "MAX_TOKENS", "model_length"):
+        cut = changed("It", finish_reason=reason)
+        closing = completion('{"verdict": 5}')
+        reply = lambda request: Reply(closing if "response_format" in request.body else cut)  # noqa: E731, B023
+        frame, _ = graded(reply, rows[:1], unread="close")
+        assert frame["score"][0] == 5 and frame["closed"][0]
+    for reason in ("SAFETY", "network_error", "content_filter"):
+        frame, asked = graded(changed("It", finish_reason=reason), rows[:1], unread="close")
+        assert len(asked) == 1 and frame["score"].isna().all()
+
+
+THOUGHTS = {"type": "thinking", "thinking": [{"type": "text", "text": "Is it 2?"}]}
+TEXTS = [{"type": "text", "text": "It is so. "}, {"type": "text", "text": "[RESULT] 4"}]
+NUMBERS = [-1, 2**63, 10**400, 1.5, True, "x", [1], math.nan, math.inf]
+
+
+@pytest.mark.parametrize(
+    ("answer", "columns", "remark"),
+    [
+        # content as a list of parts, as Mistral gives it
+        (changed(message={"content": [THOUGHTS, *TEXTS]}), {"reasoning": "Is it 2?"}, None),
+        (changed(message={"content": ["[RESULT]", " 4"]}), {"reasoning": None}, None),
+        (changed(message={"content": [*TEXTS, 5, {"type": "image"}]}), {}, "a part of content is"),
+        (changed(message={"reasoning_content": [THOUGHTS]}), {"reasoning": "Is it 2?"}, None),
+        (changed(message={"reasoning": 5}), {"reasoning": None}, "a part of reasoning is no text"),
+        *[
+            (THREE | {"usage": {"prompt_tokens": n}}, {"score": 3}, "usage.prompt_tokens is no count")
+            for n in NUMBERS
+        ],
+        (THREE | {"usage": "free"}, {"score": 3, "n_new_tokens": 0}, "usage.completion_tokens is no"),
+        (THREE | {"model": 5}, {"score": 3}, "model is no text"),
+        (changed(logprobs=[5]), {"expected_score": None}, "has no log-prob"),
+        (changed(logprobs={"content": [{"logprob": 0.0}]}), {"expected_score": None}, "has no log-"),
+        # an entry that is unsound matters where the verdict was written, and nowhere else
+        (logprobs({"top_logprobs": None}, at=0), {"expected_score": (2 + 2 * 4) / 3}, None),
+        (logprobs({"top_logprobs": None}), {"expected_score": None}, "no distribution: the log-"),
+        (logprobs({"top_logprobs": []}), {"expected_score": None}, "no distribution"),
+        (logprobs({"top_logprobs": [{"token": " 4"}]}), {"expected_score": None}, "no distribution"),
+        *[
+            (logprobs({"logprob": value}), {"expected_score": None}, "no distribution")
+            for value in (None, math.nan, math.inf, 5.0, "x", True, -(10**400), [])
+        ],
+    ],
+)  # fmt: skip
+def test_what_is_unsound_costs_its_field(rows, tmp_path, answer, columns, remark):
+    """The verdict stands, is recorded and not asked for again."""
+    body = Reply(json.dumps(answer).encode())  # NaN and Infinity, too
+    with ChatServer(lambda request: body) as server:
+        frame = grade(ask(server), rows[:2], out=tmp_path)
+    frame = grade(ask(server), rows[:2], out=tmp_path)
+    for name, value in ({"score": 4} | columns).items():
+        own = frame[name][0] if name in frame else None
+        assert own == pytest.approx(value) if value is not None else pd.isna(own)
+    remarks = frame.attrs["remarks"]
+    assert not remarks if remark is None else remark in frame["remarks"][0]
+    assert sum(remarks.values()) == (0 if remark is None else 2)
+
+
+def test_an_answer_without_a_text_is_recorded_as_cut_off(rows, tmp_path):
+    """It was asked for again by each call, and ended the run after eight."""
+    silent = changed(message={"reasoning_content": "Hm"})
+    del silent["choices"][0]["message"]["content"]
+    with ChatServer(lambda request: Reply(silent)) as server:
+        for _ in range(2):
+            frame = grade(ask(server), rows[:9], out=tmp_path)
+    assert len(server.asked) == 9 and frame["failure"].str.startswith("cut off").all()
+    assert frame["reasoning"].eq("Hm").all()
+
+
+def thinking(thought, answer, *, near, listed=True):
+    """A completion of an answer alone, and the tokens of thought and answer, as SGLang has them."""
+    whole = completion(f"{thought}</think>{answer}", alternatives=near)
+    whole["choices"][0]["message"]["content"] = answer
+    tokens = whole["choices"][0]["logprobs"]["content"]
+    if not listed:
+        del tokens[-4:]
+    tokens.append({"token": "<|im_end|>", "logprob": 0.0, "top_logprobs": [tokens[0]]})
+    return whole
+
+
+@pytest.mark.parametrize("thought", ["A [RESULT] 2 it is, [RESULT] 2", "[RESULT] 4", "4", ""])
+def test_a_distribution_is_that_of_the_answer_and_not_of_the_thinking(rows, thought):
+    """It was 2.0 with a mass of 1 where the thinking quoted 2 and the answer said 4."""
+    near = {" 4": 0.6, " 5": 0.2}
+    frame, _ = graded(thinking(thought, "Good. [RESULT] 4", near=near), rows[:1])
+    assert frame["expected_score"][0] == pytest.approx(4.25) and "remarks" not in frame
+    answer = thinking(
+        "A [RESULT] 4" if thought else "", "Good. [RESULT] 4", near=near, listed=False
+    )
+    frame, _ = graded(answer, rows[:1])
+    assert frame["score"][0] == 4 and pd.isna(frame["expected_score"][0])
+    assert "no distribution" in frame["remarks"][0]
+    # the same of two responses
+    pair = {**rows[0], "response_a": "x", "response_b": "y"}
+    load = {"template": "prometheus-2-relative"}
+    answer = thinking("[RESULT] A", "B is better. [RESULT] B", near=None)
+    answer["choices"][0]["logprobs"]["content"][-2]["top_logprobs"] = [
+        {"token": " A", "logprob": math.log(0.2)}
+    ]
+    answer["choices"][0]["logprobs"]["content"][-2]["logprob"] = math.log(0.6)
+    with ChatServer(lambda request: Reply(answer)) as server:
+        frame = ask(server, **load).compare([pair], orders="one", progress=False)
+    assert frame["probability_a"][0] == pytest.approx(0.25)
+
+
+def test_characters_of_several_tokens_behind_a_verdict():
+    """The check mark is two tokens, whose texts are no characters; bytes tell them."""
+    reply = completion("[RESULT] 4", alternatives={" 4": 0.9, " 3": 0.1})
+    reply["choices"][0]["message"]["content"] += " \u2705"
+    for part in (b" \xe2\x9c", b"\x85"):
+        entry = {"token": "\ufffd", "logprob": 0.0, "bytes": list(part)}
+        reply["choices"][0]["logprobs"]["content"].append(entry)
+    answer, tokens = read_reply(reply, 0, "judge-1", "")
+    assert math.exp(at_verdict(answer.text, tokens, "[RESULT]", FIVE)[3]) == pytest.approx(0.1)
+
+
+def test_the_model_that_answered_is_expected_and_recorded(rows, tmp_path, capsys):
+    """Of Azure's deployments and routers, 4 of 4 were refused, and nothing named a remedy."""
+    names = ["gpt-4o-2024-05-13", "gpt-4o-2024-05-13", "gpt-4o-2024-11-20"]
+    with ChatServer(once(*[Reply(THREE | {"model": name}) for name in names])) as server:
+        server.reply = lambda request, own=server.reply: (
+            Reply(THREE | {"model": "gpt-4o"}) if request.is_test else own(request)
+        )
+        with pytest.raises(ServerError, match="load the judge with served_model='gpt-4o'"):
+            grade(ask(server), rows[:3])
+        frame = grade(ask(server, served_model="gpt-4o"), rows[:3], out=tmp_path)
+    assert list(frame["served_model"]) == names
+    moved = "the model's name moved: gpt-4o-2024-05-13 (2), gpt-4o-2024-11-20 (1)"
+    assert moved in capsys.readouterr().err
+    manifest = Run(tmp_path).manifest
+    assert manifest["model"] == "judge-1" and manifest["request"]["served_model"] == "gpt-4o"
+    frame = grade(ask(server, served_model="gpt-4o"), rows[:3], out=tmp_path)
+    assert list(frame["served_model"]) == names and moved in capsys.readouterr().err
+
+
+def test_a_verdict_is_on_the_disk_as_soon_as_it_arrives(rows, tmp_path):
+    """Of 20,000 rows the first one was there after 8 seconds and 688 answers."""
+    seen = []
+
+    def reply(request):
+        file = tmp_path / "verdicts.jsonl"
+        seen.append(len(file.read_bytes().splitlines()) if file.exists() else 0)
+        return Reply(THREE)
+
+    many = [{**rows[0], "id": str(n)} for n in range(200)]
+    with ChatServer(reply) as server:
+        grade(ask(server), many, out=tmp_path, batch_size=2)
+    assert len(seen) == 201
+    assert all(n_asked - n_saved < 8 for n_asked, n_saved in enumerate(seen[1:]))
 
 
 # --- a server that shows its tokens ---------------------------------------------------------------
@@ -331,6 +585,54 @@ def test_an_answer_without_a_verdict_is_closed(rows, capsys, template, tokenizer
         assert written["content"] == answer and "JSON" in last["content"]
 
 
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [
+        ('```json\n{"verdict": 4}\n```', 4),
+        ('My verdict: {"verdict": "4"}.', 4),
+        ('{"verdict": 4.0}', 4),
+        ('{"score": "4/5"}', 4),
+        ('{"verdict": 6}', None),
+        ('{"verdict": [4]}', None),
+        ('{"verdict": 4} or {"verdict": 5}', None),
+        ('{"verdict": NaN}', None),
+        ("[" * 100_000, None),
+        ('{"verdict": ' * 100_000, None),
+        ("4", None),
+        (completion('{"verdict": 4}', finish="length"), None),
+        (completion("", content=None), None),
+        (completion("", content=None, refusal="No."), None),
+    ],
+)
+def test_a_closing_that_no_schema_holds_is_read_or_said(rows, tmp_path, reply, score):
+    """100,000 brackets were a RecursionError in each call."""
+    closing = reply if isinstance(reply, dict) else completion(reply)
+    asked_to_close = lambda request: "response_format" in request.body  # noqa: E731
+    answer = lambda request: Reply(closing if asked_to_close(request) else PROSE)  # noqa: E731
+    frame, _ = graded(answer, rows[:2], unread="close", out=tmp_path)
+    assert frame["closed"].eq(score is not None).all() and len(Run(tmp_path).verdicts()) == 2
+    assert frame["score"].eq(score).all() if score else frame["score"].isna().all()
+    assert sum(frame.attrs["unclosed"].values()) == (0 if score else 2)
+
+
+@pytest.mark.parametrize("value", [math.nan, None, math.inf, 3.0, "x"])
+@pytest.mark.parametrize("mode", ["score", "feedback"])
+def test_unsound_log_probabilities_make_no_verdict(rows, mode, value):
+    """NaN made score 1 of a closing."""
+    tokenizer = Tokenizer(vicuna)
+    read = wordy(tokenizer, " It is so.")
+
+    def reply(request):
+        answer = read(request).body
+        if "logprob_token_ids" in request.body and "[RESULT]" in tokenizer.text(request.body)[-9:]:
+            answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"][1]["logprob"] = value
+        return Reply(json.dumps(answer).encode())
+
+    frame, _ = graded(reply, rows[:1], tokenizer=tokenizer, load=OWN, mode=mode, unread="close")
+    assert frame["score"].isna().all() and not frame["closed"].any()
+    assert frame["failure"].notna().all() and frame["expected_score"].isna().all()
+
+
 @pytest.mark.parametrize("tokenizer", [None, OTHERS["chatml"]])
 def test_several_criteria_are_closed_by_one_schema(rows, tokenizer):
     row = {**rows[0], "criteria": CRITERIA, "gold": None}
@@ -362,8 +664,8 @@ GARBAGE = {  # and these are asked for again by the next call
     "not JSON as expected: <html>": Reply(b"<html>", headers={"Content-Type": "text/html"}),
     "not JSON as expected": Reply(b"[" * 100_000),  # too deep
     "no chat completion .KeyError: 'choices'": Reply({}),
-    "no chat completion .TypeError": Reply({"choices": [{"message": {"content": [5]}}]}),
-    "no chat completion .ValueError": Reply(THREE | {"usage": {"prompt_tokens": "x"}}),
+    "no chat completion .AttributeError": Reply({"choices": [{"message": [5]}]}),
+    "no chat completion .IndexError": Reply({"choices": []}),
 }
 
 
@@ -441,6 +743,71 @@ def test_a_key_is_nowhere_but_in_the_header(rows, tmp_path, monkeypatch, capsys)
     text = "".join([*shown, *capsys.readouterr()]).lower()
     for shape in shapes[2:]:
         assert not any(shape[at : at + 8].lower() in text for at in range(8, len(shape) - 9))
+
+
+def test_nothing_is_sent_but_what_the_caller_named(rows, monkeypatch):
+    """The client library added these, an Authorization header in plain http among them."""
+    secret = f"Authorization: Bearer {KEY}\nX-Lab: {KEY}"
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", secret)
+    for name in ("ORG_ID", "PROJECT_ID", "API_KEY", "ADMIN_KEY", "WEBHOOK_SECRET"):
+        monkeypatch.setenv(f"OPENAI_{name}", KEY)
+    cookie = {"Set-Cookie": "a=b"}
+    with ChatServer(lambda request: Reply(THREE, headers=cookie)) as server:
+        grade(ask(server, key_variable=None), rows[:2])
+        grade(ask(server), rows[:1])
+    named = "accept accept-encoding connection content-length content-type host user-agent".split()
+    for request in server.requests[:3]:
+        assert sorted(request.headers) == named and KEY not in str(request.headers)
+    assert sorted(server.asked[-1].headers) == sorted([*named, "authorization"])
+    assert str(server.asked[-1].headers).count(KEY) == 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (Reply(b" " * 2**20, times=600), "the reply has more than 67,108,864 bytes"),
+        (Reply(gzip.compress(b" " * 2**28), headers={"Content-Encoding": "gzip"}), "more than 67"),
+        (Reply(b"x", headers={"Content-Encoding": "gzip, gzip"}), "packed as 'gzip, gzip'"),
+        (Reply(b"x", headers={"Content-Encoding": "br"}), "packed as 'br'"),
+        (Reply(b" " * 2**20, times=600, status=500), "more than 67"),
+    ],
+)
+def test_a_body_is_bounded_and_not_asked_for_again(rows, tmp_path, reply, reason):
+    """600 MB peaked at 1.9 GB, and a gzip bomb at 2.2 GB."""
+    with ChatServer(once(reply)) as server:
+        for _ in range(2):
+            tracemalloc.start()
+            frame = grade(ask(server), rows[:2], out=tmp_path)
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert peak < 4e8
+    assert reason in frame["failure"][0] and frame["score"].notna()[1] and len(server.asked) == 2
+
+
+def test_a_body_may_be_packed(rows):
+    packed = gzip.compress(json.dumps(THREE).encode())
+    frame, _ = graded(Reply(packed, headers={"Content-Encoding": "GZIP"}), rows[:1])
+    assert frame["score"][0] == 3
+
+
+def test_the_address_of_the_environment_is_taken_and_said(rows, monkeypatch, capsys):
+    with ChatServer(judge) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        judged = load_judge("openai:judge-1", template=MARKED)
+        assert capsys.readouterr().err == f"judge-1 is asked at {server.url}\n"
+        assert grade(judged, rows[:1])["failure"].isna().all() and server.asked
+        assert judged.engine.identity()["base_url"] == server.url
+    monkeypatch.setenv("HTTPS_PROXY", f"http://me:{KEY}@proxy.lab:3128/")
+    monkeypatch.setenv("NO_PROXY", "here.lab")
+    load_judge("openai:judge-1", base_url="https://there.lab/v1", key_variable=None)
+    load_judge("openai:judge-1", base_url="https://here.lab/v1", key_variable=None)
+    there, here = capsys.readouterr().err.splitlines()
+    assert there.endswith("https://there.lab/v1, by the environment's proxy proxy.lab:3128")
+    assert here.endswith("https://here.lab/v1")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://gpu-node/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with pytest.raises(ValueError, match="in the clear"):
+        load_judge("openai:judge-1")
 
 
 def test_this_machine_is_reached_without_a_proxy(rows, monkeypatch):

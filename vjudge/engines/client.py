@@ -1,7 +1,8 @@
 """Requests to an OpenAI-compatible server, by the `openai` client: retries, deadlines, and the key.
 
 The key goes into one header and is cut out of everything that a server says. Plain http carries a
-key to this machine only, and no proxy stands between.
+key to this machine only, and no proxy stands between. Headers that the client library adds by
+itself, such as those of OPENAI_CUSTOM_HEADERS and OPENAI_ORG_ID, are not sent.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 import openai
@@ -23,6 +25,14 @@ RETRIES = 6
 SHOWN = 300  # characters of a server's own words in a message
 WINDOW = 8  # characters of a key in a row that are cut out
 HIDDEN = "\uffff"  # no character of any text
+MAX_BYTES = 2**26  # of a reply's body, unpacked: 67 MB
+PACKED = ("identity", "gzip", "deflate")  # how a body may come; others unpack to thousands of times
+HEADERS = {
+    "Accept": "application/json",
+    "Accept-Encoding": "gzip, deflate",
+    "User-Agent": "vjudge",
+}
+PROTOCOL = ("Connection", "Content-Length", "Content-Type", "Host", "Transfer-Encoding")
 
 
 class Unanswered(Exception):
@@ -82,18 +92,61 @@ def without_key(text: str, key: str) -> str:
     return re.sub(f"{HIDDEN}+", "[key]", "".join(shown))
 
 
-class DeadlineClient(httpx.AsyncClient):
-    """A client with one deadline over connection, headers and body of a try.
+def proxy_of(base_url: str) -> str:
+    """Host and port of the environment's proxy to an address; "" where there is none."""
+    url = httpx.URL(base_url)
+    if url.host in LOCAL or proxy_bypass(url.host):
+        return ""
+    proxies = getproxies()
+    proxy = proxies.get(url.scheme) or proxies.get("all") or ""
+    return re.sub(r"^(\w+://)?([^@/]*@)?", "", proxy).rstrip("/")  # no user, no password
 
-    httpx bounds each read, so that a server which sends a byte now and then would hold a request
-    for ever.
+
+class TooLong(openai.OpenAIError):
+    """A reply's body can't be held; being an OpenAIError, it is not asked for again."""
+
+
+class BoundedClient(httpx.AsyncClient):
+    """A client that sends the named headers alone, and bounds a reply's time and size.
+
+    One deadline holds over connection, headers and body of a try: httpx bounds each read, so that
+    a server which sends a byte now and then would hold a request for ever.
     """
 
+    def __init__(self, key: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.named = dict(HEADERS)
+        if key:
+            self.named["Authorization"] = f"Bearer {key}"
+
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
+        kept = {name: request.headers[name] for name in PROTOCOL if name in request.headers}
+        request.headers = httpx.Headers(kept | self.named)
         try:
-            return await asyncio.wait_for(super().send(request, **options), self.timeout.read)
+            return await asyncio.wait_for(self._read(request, **options), self.timeout.read)
         except asyncio.TimeoutError:
             raise httpx.ReadTimeout("no whole answer in time", request=request) from None
+
+    async def _read(self, request: httpx.Request, **options: Any) -> httpx.Response:
+        """The response with its whole body; TooLong where that has more than `MAX_BYTES`."""
+        response = await super().send(request, **{**options, "stream": True})
+        body = bytearray()
+        try:
+            packed = response.headers.get("Content-Encoding", "identity")
+            if packed.lower() not in PACKED:
+                raise TooLong(f"the reply is packed as {packed!r}, which was not asked for")
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > MAX_BYTES:
+                    raise TooLong(f"the reply has more than {MAX_BYTES:,} bytes")
+        finally:
+            await response.aclose()
+        headers = response.headers.copy()
+        for name in ("Content-Encoding", "Content-Length", "Transfer-Encoding"):
+            headers.pop(name, None)  # they speak of the packed body
+        return httpx.Response(
+            response.status_code, headers=headers, content=bytes(body), request=request
+        )
 
 
 class Client:
@@ -102,12 +155,12 @@ class Client:
     def __init__(self, base_url: str, key: str, timeout: float) -> None:
         self.key = key
         # A proxy would be given the key of a server on this machine.
-        own = httpx.URL(base_url).host in LOCAL
+        is_local = httpx.URL(base_url).host in LOCAL
         self.api = openai.AsyncOpenAI(
             base_url=base_url,
-            api_key=key or "none",
+            api_key="not sent",  # the key goes through `BoundedClient` alone
             timeout=timeout,
-            http_client=DeadlineClient(trust_env=not own, timeout=timeout),
+            http_client=BoundedClient(key, trust_env=not is_local, timeout=timeout),
         )
 
     async def post(self, url: str, body: Mapping[str, Any], retries: int) -> dict[str, Any]:
@@ -130,6 +183,8 @@ class Client:
             cause = error.__cause__ or error
             words = f"{type(cause).__name__}: {self.shown(str(cause))}"
             raise Unanswered(f"{words}, repeated up to {retries} times") from None
+        except TooLong as error:
+            raise Rejected(self.shown(str(error))) from None
         except (ValueError, RecursionError):
             reply = None
         if not isinstance(reply, dict) or reply.get("error"):

@@ -19,8 +19,6 @@ Wanted = Container[int] | None  # rows, None for all
 Texts = Mapping[int, str]  # score -> what is written after the marker, such as {1: " 1"}
 
 MODES = ("feedback", "score", "value")
-FINISHES = ("stop", "length", "abort", "error", "content_filter")
-"""How an answer can end; only after "stop" can it hold a verdict."""
 
 
 @dataclass(frozen=True)
@@ -99,17 +97,12 @@ class Ask:
 
     def closes(self, row: int, text: str, finish: str) -> bool:
         """Whether an answer holds no verdict and is to be closed; a refusal never is."""
-        from vjudge.prompts.parse import parse
+        from vjudge.prompts.parse import is_unread
 
         verdicts = self.closings(row)
         if self.closing is None or not verdicts:
             return False
-        weights = {name: 1.0 for name in verdicts if name}
-        scores = tuple(next(iter(verdicts.values())))
-        read = parse(text, scores=scores, format=self.closing.format, weights=weights)
-        if read.failure is None:
-            return finish != "stop"
-        return not read.failure.startswith("refused")
+        return is_unread(text, verdicts, format=self.closing.format, finish=finish)
 
     def check(self) -> list[str]:
         """What is unsound about these options, each with its remedy; empty for sound ones."""
@@ -153,7 +146,7 @@ class Answer:
     n_prompt_tokens: int = 0  # image tokens included
     n_new_tokens: int = 0  # the end-of-sequence token included
     score_logprobs: dict[int, float] | None = None
-    finish: str = "length"  # one of `FINISHES`: who ended the text
+    finish: str = "length"  # "stop" where it ended by itself; after no other can it hold a verdict
     seconds: float = 0.0  # its share of the batch's wall time
     failure: str | None = None  # why there is no answer
     transient: bool = False  # whether asking again may bring one
@@ -161,6 +154,8 @@ class Answer:
     closed_scores: dict[str, int] | None = None  # the same of each named criterion
     unclosed: str | None = None  # why it could not be closed, where that was wanted
     reasoning: str = ""  # what a server gave as the model's thinking, apart from the text
+    served: str | None = None  # the model that answered, by its server's own name
+    remarks: tuple[str, ...] = ()  # what of a reply was unsound, or of its pictures was changed
     value: float | None = None  # what a value head gave
 
 

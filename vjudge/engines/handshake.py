@@ -15,6 +15,7 @@ from vjudge.engines.engine import Ask, Texts, check_images, say
 from vjudge.engines.tokens import Scale, Stem
 from vjudge.images import data_uri
 from vjudge.prompts import IMAGE, Prompt
+from vjudge.records import is_int_at_least
 
 BLANK = data_uri(Image.new("RGB", (64, 64), "white"))  # stands for any picture
 LISTED = 20  # tokens at each place whose log-probabilities are requested; many allow no more
@@ -66,7 +67,7 @@ class Handshake:
         self.encode = cache(self._encode)
         try:
             self.encode("###")
-        except (Unanswered, KeyError) as error:
+        except Unanswered as error:
             if ask.scores:
                 raise ServerError(
                     f"{self.name}: score mode needs a server that shows its tokens (/tokenize) and"
@@ -166,10 +167,16 @@ class Handshake:
         return self._tokens({"prompt": text, "add_special_tokens": False})
 
     def _tokens(self, request: dict[str, Any]) -> list[int]:
-        """The server's tokens of a request's prompt; KeyError where it shows none."""
+        """The server's tokens of a request's prompt; Unanswered where it shows none."""
         reply = self.look(request)
-        self.context = reply["max_model_len"]
-        return list(reply["tokens"])
+        tokens = reply.get("tokens")
+        context: Any = reply.get("max_model_len")
+        if not isinstance(tokens, list) or not is_int_at_least(context, 1):
+            raise Unanswered("it tells no tokens, or not how many it takes")
+        if not all(type(token) is int for token in tokens):
+            raise Unanswered("its tokens are no numbers")
+        self.context = context
+        return tokens
 
 
 def messages(prompt: Prompt, uris: Sequence[str], begun: str = "") -> dict[str, Any]:

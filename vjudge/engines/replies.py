@@ -1,53 +1,197 @@
-"""A server's replies: the parts of a completion, and the distribution at the verdict."""
+"""A server's reply, read field by field: what is unsound costs that field, and is remarked.
+
+Also the distribution at the verdict, by the log-probabilities of a reply's tokens.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from vjudge.engines.client import Unanswered, without_key
-from vjudge.engines.engine import FINISHES, Answer, Texts
-from vjudge.engines.tokens import verdict_step
+from vjudge.engines.engine import Answer, Texts
 
-FINISHED = {"max_tokens": "length", "model_length": "length"}  # other servers' words
-Token = tuple[str, dict[str, float]]  # its text or "token_id:5" -> log-probabilities, its own too
+ENDINGS = ("stop", "end_turn", "eos", "stop_sequence", "none", "null", "")
+"""How servers say, in any case, that an answer ended by itself."""
+CUT_OFF = ("length", "max_tokens", "model_length", "model_context_window_exceeded")
+FILTERED = "refused: the judge, or the server's content filter"
+MAX_COUNT = 2**31  # tokens; what a usage names beyond it is no count of tokens
+TOLERANCE = 1e-3  # by which rounded probabilities may exceed 1
+CONTROL = re.compile(rb"(<[^<>]*>)?")  # a token that ends an answer and is not in its text
+NO_LOGPROBS = "no distribution: the reply has no log-probabilities"
+NO_DISTRIBUTION = "no distribution: the log-probabilities are not those of the verdict's tokens"
+
+
+class Token(NamedTuple):
+    """A token of a reply: its bytes, and its own and the listed log-probabilities.
+
+    `logprobs` maps a token's text, or "token_id:5", to its log-probability; None where any of them
+    is missing or unsound.
+    """
+
+    written: bytes
+    logprobs: dict[str, float] | None
 
 
 def read_reply(
     reply: Mapping[str, Any], row: int, model: str, key: str
 ) -> tuple[Answer, list[Token]]:
-    """What a completion says, without the key; no tokens where it gave no log-probabilities.
+    """The answer in a completion, without the key; no tokens where it has no log-probabilities.
 
-    Unanswered: it is no completion, or not by this model.
+    Unanswered: it is no completion, or not by `model`.
     """
     try:
-        said = reply.get("model") or model
-        dated = re.escape(model) + r"(@main|-\d{4}-?\d\d-?\d\d)?"  # or the state of a day
-        if not re.fullmatch(dated, said):
-            name = without_key(said, key)
-            raise Unanswered(f"model {name!r} answered, and {model!r} was asked")
         choice = reply["choices"][0]
         message = choice["message"]
-        refusal = message.get("refusal")
-        thought = message.get("reasoning_content") or message.get("reasoning")
-        finish = choice.get("finish_reason")
-        refused = refusal or finish == "content_filter"
-        usage = reply.get("usage") or {}
-        answer = Answer(
-            row,
-            _clean(message["content"] or refusal, key),
-            int(usage.get("prompt_tokens") or 0),
-            int(usage.get("completion_tokens") or 0),
-            finish=FINISHED.get(finish, finish if finish in FINISHES else "stop"),
-            failure="refused: the judge, or the server's content filter" if refused else None,
-            reasoning=_clean(thought, key),
+        get: Any = message.get
+    except (LookupError, TypeError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {without_key(str(error), key)}"
+        raise Unanswered(f"the server's answer is no chat completion ({reason})") from None
+    remarks: list[str] = []
+    served = _served(reply.get("model"), model, key, remarks)
+
+    # 1) what was written and thought
+    text, thoughts = _text_of(get("content"), "content", remarks)
+    refusal, _ = _text_of(get("refusal"), "refusal", remarks)
+    for name in ("reasoning_content", "reasoning"):
+        thought, inner = _text_of(get(name), name, remarks)
+        thoughts = thoughts or thought or inner
+
+    # 2) how it ended
+    finish, failure = _ending(choice.get("finish_reason"), key)
+    if refusal or finish == "content_filter":
+        failure = FILTERED
+    elif text is None and failure is None and finish == "stop":
+        failure = "cut off: the reply has no text"
+
+    # 3) what it took, and its tokens
+    usage = reply.get("usage")
+    n_prompt_tokens = _count(usage, "prompt_tokens", remarks)
+    n_new_tokens = _count(usage, "completion_tokens", remarks)
+    answer = Answer(
+        row,
+        _clean(text or refusal, key),
+        n_prompt_tokens,
+        n_new_tokens,
+        finish=finish,
+        failure=failure,
+        reasoning=_clean(thoughts, key),
+        served=served,
+        remarks=tuple(remarks),
+    )
+    return answer, _tokens(choice.get("logprobs"))
+
+
+# --- the fields
+
+
+def _served(name: Any, model: str, key: str, remarks: list[str]) -> str | None:
+    """The name of the model that answered; Unanswered where it is another than `model`."""
+    if name is None or name == "":
+        return None
+    if not isinstance(name, str):
+        remarks.append("model is no text")
+        return None
+    shown = without_key(name[:200], key)
+    dated = re.escape(model) + r"(@main|-\d{4}-?\d\d-?\d\d)?"  # or the state of a day
+    if not re.fullmatch(dated, name):
+        raise Unanswered(
+            f"model {shown!r} answered, and {model!r} was expected; if it is the one you mean, load"
+            f" the judge with served_model={shown!r}"
         )
-        return answer, _tokens(choice)
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        what = f"{type(error).__name__}: {without_key(str(error), key)}"
-        raise Unanswered(f"the server's answer is no chat completion ({what})") from None
+    return shown
+
+
+def _text_of(content: Any, name: str, remarks: list[str]) -> tuple[str | None, str]:
+    """The text and the thoughts of a field that is a text or a list of parts.
+
+    A part is {"type": "text", "text": ...}, or {"type": "thinking", "thinking": [parts]}. The text
+    is None where there is none.
+    """
+    if content is None or isinstance(content, str):
+        return content, ""
+    texts = []
+    thoughts = []
+    parts = content if isinstance(content, list) else [content]
+    for part in parts:
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if isinstance(part, str):
+            texts.append(part)
+        elif kind in ("thinking", "reasoning"):
+            inner = part.get(kind) or part.get("text") or part.get("summary")
+            thoughts += [inner] if isinstance(inner, str) else _plain_texts(inner)
+        elif _plain_texts([part]):
+            texts += _plain_texts([part])
+        else:
+            remarks.append(f"a part of {name} is no text")
+    return "".join(texts) if texts else None, "".join(thoughts)
+
+
+def _plain_texts(parts: Any) -> list[str]:
+    """The texts of parts that are {"text": ...}."""
+    texts = []
+    for part in parts if isinstance(parts, list) else []:
+        text = part.get("text") if isinstance(part, Mapping) else None
+        if isinstance(text, str):
+            texts.append(text)
+    return texts
+
+
+def _ending(reason: Any, key: str) -> tuple[str, str | None]:
+    """How an answer ended, and why it is none where it neither ended by itself nor was cut off."""
+    word = "" if reason is None else str(reason)
+    plain = word.casefold()
+    if plain in ENDINGS:
+        return "stop", None
+    if plain == "length":
+        return plain, None
+    shown = " ".join(without_key(word[:80], key).split())
+    return shown, None if plain in CUT_OFF else f"ended by {shown}"
+
+
+def _count(usage: Any, name: str, remarks: list[str]) -> int:
+    """A number of tokens; 0 where none is told."""
+    count = usage.get(name) if isinstance(usage, Mapping) else usage
+    if count is None:
+        return 0
+    if type(count) is int and 0 <= count < MAX_COUNT:
+        return count
+    remarks.append(f"usage.{name} is no count")
+    return 0
+
+
+def _tokens(logprobs: Any) -> list[Token]:
+    """The tokens of a reply; none where one of them has no text."""
+    content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
+    tokens = []
+    for entry in content if isinstance(content, list) else []:
+        text = entry.get("token") if isinstance(entry, Mapping) else None
+        if not isinstance(text, str):
+            return []
+        written = text.encode("utf-8", "surrogatepass")
+        spelled = entry.get("bytes")  # a token that is a part of a character has no text of its own
+        if isinstance(spelled, list) and all(byte in range(256) for byte in spelled):
+            written = bytes(map(int, spelled))
+        tokens.append(Token(written, _listed(entry)))
+    return tokens
+
+
+def _listed(entry: Mapping[str, Any]) -> dict[str, float] | None:
+    """The log-probabilities at a token; None where one is unsound, or no others are listed."""
+    others = entry.get("top_logprobs")
+    if not isinstance(others, list) or not others:
+        return None
+    logprobs = {}
+    for other in (*others, entry):
+        value = other.get("logprob") if isinstance(other, Mapping) else None
+        if type(value) is int and abs(value) < MAX_COUNT:
+            value = float(value)
+        if type(value) is not float or not value <= TOLERANCE:  # NaN is not, either
+            return None
+        logprobs[str(other.get("token"))] = min(value, 0.0)
+    return logprobs
 
 
 def _clean(text: str | None, key: str) -> str:
@@ -55,14 +199,7 @@ def _clean(text: str | None, key: str) -> str:
     return without_key(text or "", key).encode("utf-8", "replace").decode()
 
 
-def _tokens(choice: Mapping[str, Any]) -> list[Token]:
-    tokens: list[Token] = []
-    for entry in (choice.get("logprobs") or {}).get("content") or []:
-        odds = {}
-        for other in (*entry["top_logprobs"], entry):
-            odds[str(other["token"])] = min(other["logprob"], 0.0)
-        tokens.append((str(entry["token"]), odds))
-    return tokens
+# --- the distribution at the verdict
 
 
 def at_verdict(
@@ -71,21 +208,59 @@ def at_verdict(
     """The scores' log-probabilities at the verdict: the scale's first token after the last marker.
 
     " 4" and "4" are one score; one that is not listed has probability 0. None where no verdict
-    stands after the marker.
+    stands after the marker, or its log-probabilities are unsound.
     """
     scores = {written.strip(): score for score, written in texts.items()}
-    steps = []
-    before = ""
-    for step, (token, _) in enumerate(tokens):
-        if token.strip() in scores:
-            steps.append((step, before))
-        before += token
-    verdict = verdict_step(text, marker, steps)
-    if verdict is None:
+    step = _verdict_step(text, tokens, marker, scores)
+    logprobs = None if step is None else tokens[step].logprobs
+    if logprobs is None:
         return None
-    chances = dict.fromkeys(texts, 0.0)
-    for token, logprob in tokens[verdict][1].items():
+    probabilities = dict.fromkeys(texts, 0.0)
+    for token, logprob in logprobs.items():
         score = scores.get(token.strip())
         if score is not None:
-            chances[score] += math.exp(logprob)
-    return {score: math.log(p) if p else -math.inf for score, p in chances.items()}
+            probabilities[score] += math.exp(logprob)
+    if sum(probabilities.values()) > 1 + TOLERANCE:
+        return None
+    return {score: math.log(p) if p else -math.inf for score, p in probabilities.items()}
+
+
+def _verdict_step(
+    text: str, tokens: Sequence[Token], marker: str, scores: Mapping[str, int]
+) -> int | None:
+    """The step that wrote the verdict in a text; None where the tokens are not the text's.
+
+    A server may list the tokens of the thinking before those of the text. Blanks do not count: a
+    vocabulary may keep them apart from its tokens.
+
+        tokens   ... [RESULT] 2 </think> Good. [RESULT] 4 </s>
+        text                             Good. [RESULT] 4
+                                         start ---------^ verdict = len(text) - len(tail)
+    """
+    plain = _bare(text.encode("utf-8", "surrogatepass"))
+    label = _bare(marker.encode())
+    if label not in plain:
+        return None
+    start = plain.rindex(label) + len(label)
+    # 1) the tokens without those that ended the answer, which are not in its text
+    pieces = [_bare(token.written) for token in tokens]
+    while pieces and CONTROL.fullmatch(pieces[-1]) and not plain.endswith(pieces[-1] or b"\0"):
+        pieces.pop()
+    joined = b"".join(pieces)
+    # 2) the first score behind the last marker, if the tokens from there on are the text's end
+    names = [score.encode() for score in scores]
+    begin = 0
+    for step, piece in enumerate(pieces):
+        verdict = len(plain) - (len(joined) - begin)
+        if verdict >= start and tokens[step].written.strip() in names:
+            between = plain[start:verdict]
+            wordless = not any(map(str.isalnum, between.decode("utf-8", "replace")))
+            marked = joined[:begin].endswith(label + between)
+            return step if wordless and marked and plain.endswith(joined[begin:]) else None
+        begin += len(piece)
+    return None
+
+
+def _bare(text: bytes) -> bytes:
+    """A text without blanks, in lower case."""
+    return b"".join(text.split()).lower()

@@ -17,20 +17,30 @@ Source: platform.openai.com/docs/api-reference/chat; docs.vllm.ai, "OpenAI-Compa
 from __future__ import annotations
 
 import asyncio
-import json
 import math
+import os
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from concurrent.futures import as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from itertools import islice
+from typing import Any, Literal
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from vjudge.engines import client
-from vjudge.engines.client import KEY_NAME, OPENAI, Client, Refused, Rejected, Unanswered, address
+from vjudge.engines.client import (
+    KEY_NAME,
+    OPENAI,
+    Client,
+    Refused,
+    Rejected,
+    Unanswered,
+    address,
+    proxy_of,
+)
 from vjudge.engines.engine import Answer, Answers, Ask, Engine, Sources, Texts, Wanted, say
 from vjudge.engines.handshake import (
     BLANK,
@@ -41,10 +51,13 @@ from vjudge.engines.handshake import (
     ServerError,
     messages,
 )
-from vjudge.engines.replies import Token, at_verdict, read_reply
-from vjudge.images import data_uri, open_image
+from vjudge.engines.replies import NO_DISTRIBUTION, NO_LOGPROBS, Token, at_verdict, read_reply
+from vjudge.images import picture
 from vjudge.prompts import IMAGE, Conversation, Prompt
+from vjudge.prompts.objects import read_verdicts
+from vjudge.records import is_int_at_least
 
+ADDRESS = "OPENAI_BASE_URL"  # the variable that names another server than OpenAI's
 AT_ONCE = 8  # requests under batch_size="auto"
 GIVE_UP = 8  # prompts in a row without an answer
 CLOSE = "Give your verdict on the answer above as JSON and nothing else."
@@ -54,9 +67,10 @@ class ServerEngine(Engine):
     """Ask a model behind an OpenAI-compatible server; a short request first tries a call's options.
 
     Args:
-        model: as the server names it; an answer by another one is a failure.
-        base_url: up to and including "/v1". Plain http carries a key to this machine only, where no
-            proxy is taken. SSL_CERT_FILE names certificates to trust elsewhere.
+        model: as the server names it.
+        base_url: up to and including "/v1"; None takes the environment's OPENAI_BASE_URL, else
+            OpenAI's. Plain http carries a key to this machine only, where no proxy is taken.
+            SSL_CERT_FILE names certificates to trust elsewhere.
         conversation: the words around a turn that the judge was trained with, which the server's
             tokens are checked against. None takes the server's own chat template as right.
         key_variable: the environment variable that holds the key, read anew for each call; None
@@ -64,6 +78,11 @@ class ServerEngine(Engine):
         timeout: seconds for one try, from the connection to the last byte. A time-out, a connection
             error and HTTP 408, 409, 429 and 5xx are repeated six times at most, after pauses that
             double or as Retry-After says; an answer that was given never is.
+        served_model: the name that replies give, where it is another than `model`, as behind a
+            router. An answer by any other model is a failure; a date may follow either name.
+        image_format, image_max_bytes: "jpeg", "png" or "webp", and the most bytes of a picture's
+            file: others are re-encoded, which is counted. None sends a file as it is, its metadata
+            included, where it shows what the judge is to see.
         fields: further fields of each request, such as `{"reasoning_effort": "low"}`; None as a
             value leaves a field out. A run's manifest keeps them: no secrets.
 
@@ -79,18 +98,32 @@ class ServerEngine(Engine):
         self,
         model: str,
         *,
-        base_url: str = OPENAI,
+        base_url: str | None = None,
         conversation: Conversation | None = None,
         key_variable: str | None = KEY_NAME,
         timeout: float = 300.0,
+        served_model: str | None = None,
+        image_format: Literal["jpeg", "png", "webp"] | None = None,
+        image_max_bytes: int | None = None,
         fields: Mapping[str, Any] | None = None,
     ) -> None:
+        base_url = base_url or os.environ.get(ADDRESS) or OPENAI
         self.base_url, _ = address(base_url, key_variable)  # refuses a key that is missing now
+        if image_format not in (None, "jpeg", "png", "webp"):
+            raise ValueError(f'image_format={image_format!r}: use "jpeg", "png" or "webp"')
+        if image_max_bytes is not None and not is_int_at_least(image_max_bytes, 1):
+            raise ValueError(f"image_max_bytes={image_max_bytes!r}: use a whole number from 1")
         self.model = model
         self.conversation = conversation
         self.key_variable = key_variable
         self.timeout = timeout
+        self.served_model = served_model
+        self.image_format = image_format
+        self.image_max_bytes = image_max_bytes
         self.fields = dict(fields or {})
+        proxy = proxy_of(self.base_url)
+        by_proxy = f", by the environment's proxy {proxy}" if proxy else ""
+        say(f"{model} is asked at {self.base_url}{by_proxy}")
 
     def __repr__(self) -> str:
         return f"ServerEngine({self.model!r}, base_url={self.base_url!r})"
@@ -123,12 +156,18 @@ class ServerEngine(Engine):
 
     def identity(self) -> dict[str, Any]:
         """See `Engine.identity`."""
-        conversation = self.conversation.name if self.conversation else None
+        request: dict[str, Any] = {
+            "conversation": self.conversation.name if self.conversation else None,
+            "fields": self.fields,
+        }
+        for name in ("served_model", "image_format", "image_max_bytes"):
+            if getattr(self, name) is not None:
+                request[name] = getattr(self, name)
         return {
             "engine": self.name,
             "base_url": self.base_url,
             "model": self.model,
-            "request": {"conversation": conversation, "fields": self.fields},
+            "request": request,
         }
 
 
@@ -143,8 +182,8 @@ class ServerCall:
         self.formed = bool(ask.schemas)  # whether answers are held to their schema
         self.silent = 0  # prompts in a row without an answer
         self.stopped = ""  # why no further prompt is sent
-        at_once = AT_ONCE if ask.batch_size == "auto" else int(ask.batch_size)
-        self.slots = asyncio.Semaphore(at_once)
+        self.at_once = AT_ONCE if ask.batch_size == "auto" else int(ask.batch_size)
+        self.slots = asyncio.Semaphore(self.at_once)
 
     # --- asking
 
@@ -152,9 +191,18 @@ class ServerCall:
         """Ask for each row, and say at the end whether the call was ended early."""
         try:
             self._prepare(jobs)
-            futures = [self.portal.start_task_soon(self._answer, *job) for job in jobs]
-            for future in as_completed(futures):
-                yield [future.result()]
+            # Twice as many prompts as requests wait, so that no slot is idle while an answer that
+            # arrived is written to the disk.
+            left = iter(jobs)
+            pending: set[Future[Answer]] = set()
+            while True:
+                for job in islice(left, 2 * self.at_once - len(pending)):
+                    pending.add(self.portal.start_task_soon(self._answer, *job))
+                if not pending:
+                    break
+                arrived, pending = wait(pending, return_when=FIRST_COMPLETED)
+                for future in arrived:
+                    yield [future.result()]
         finally:
             self.portal.call(self.client.api.close)
         if self.stopped:
@@ -223,7 +271,7 @@ class ServerCall:
             if self.stopped:
                 return Answer(row, failure=f"not asked: {self.stopped}", transient=True)
             try:
-                uris = [data_uri(open_image(source)) for source in sources]
+                uris, changes = self._encoded(sources)
                 answer = await self._asked(row, prompt, uris)
             except (Rejected, ValueError, OSError) as error:  # the last two: a picture is broken
                 return Answer(row, failure=str(error))
@@ -233,7 +281,17 @@ class ServerCall:
                     self.stopped = f"{self.silent} prompts in a row got no answer: {error}"
                 return Answer(row, failure=str(error), transient=True)
             self.silent = 0
-            return replace(answer, seconds=time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            return replace(answer, seconds=seconds, remarks=(*changes, *answer.remarks))
+
+    def _encoded(self, sources: Sequence[Any]) -> tuple[list[str], list[str]]:
+        """A prompt's pictures as `data:` URIs, and what the options changed of them."""
+        engine = self.engine
+        files = []
+        for source in sources:
+            files.append(picture(source).encoded(engine.image_format, engine.image_max_bytes))
+        changes = [f"a picture was {file.change}" for file in files if file.change]
+        return [file.uri for file in files], changes
 
     async def _asked(self, row: int, prompt: Prompt, uris: Sequence[str]) -> Answer:
         """Ask, and read or close what was answered."""
@@ -242,12 +300,17 @@ class ServerCall:
         # 1) a score pass reads the distribution behind the beginning of an answer
         if ask.scores and served is not None:
             read = await self._distribution(row, prompt, uris, "", served)
-            return replace(read, text="", finish="stop")
+            failure = read.failure if read.score_logprobs is None else None
+            return replace(read, text="", finish="stop", failure=failure)
         # 2) write the answer
-        answer, tokens = await self._post(self._request(prompt, uris, row), row)
-        if tokens and self.server.firsts(row) is not None:
+        request = self._request(prompt, uris, row)
+        answer, tokens = await self._post(request, row)
+        if request.get("logprobs") and "logprobs" not in self.engine.fields:
             scores = at_verdict(answer.text, tokens, ask.marker, ask.scale(row))
             answer = replace(answer, score_logprobs=scores)
+            if scores is None and ask.marker.casefold() in answer.text.casefold():
+                missing = NO_DISTRIBUTION if tokens else NO_LOGPROBS
+                answer = replace(answer, remarks=(*answer.remarks, missing))
         if answer.failure is not None:
             return answer
         # 3) close it, where it holds no verdict
@@ -284,7 +347,7 @@ class ServerCall:
         fields = {**body, **engine.fields}
         sent = {name: value for name, value in fields.items() if value is not None}
         reply = await self.client.post("/chat/completions", sent, client.RETRIES)
-        return read_reply(reply, row, engine.model, self.client.key)
+        return read_reply(reply, row, engine.served_model or engine.model, self.client.key)
 
     async def _distribution(
         self,
@@ -315,8 +378,11 @@ class ServerCall:
             answer, written = await self._post(body, row)
             if not written:
                 return answer
-            odds = written[0][1]
-            after[stem] = {token: odds.get(f"token_id:{token}", -math.inf) for token in tokens}
+            logprobs = written[0].logprobs
+            if logprobs is None:
+                return answer
+            by_token = {token: logprobs.get(f"token_id:{token}", -math.inf) for token in tokens}
+            after[stem] = by_token
         scores = served.scale.logprobs(after)
         if max(scores.values()) == -math.inf:
             return answer
@@ -339,7 +405,7 @@ class ServerCall:
             scores = read.score_logprobs
             if scores is None:
                 raise ValueError("no log-probabilities")
-        except (Rejected, LookupError, TypeError, ValueError) as error:
+        except (Rejected, ValueError) as error:
             return replace(answer, unclosed=f"the server gave no verdict to close it with: {error}")
         # the lowest of equals
         return replace(
@@ -355,28 +421,28 @@ class ServerCall:
     ) -> Answer:
         """An answer with the verdicts that are asked for in a form that allows nothing else."""
         # 1) the form: one of the scale's texts for each verdict
-        choices = {}
         properties: dict[str, Any] = {}
         for name, texts in verdicts.items():
-            choices[name] = {text.strip(' "'): score for score, text in texts.items()}
-            properties[name or "verdict"] = {"type": "string", "enum": list(choices[name])}
+            choices = [text.strip(' "') for text in texts.values()]
+            properties[name or "verdict"] = {"type": "string", "enum": choices}
         form = {
             "type": "object",
             "properties": properties,
             "required": list(properties),
             "additionalProperties": False,
         }
-        # 2) ask, and read
+        # 2) ask, and read: not every server holds an answer to a schema
         body = messages(prompt, uris)
         body["messages"].append({"role": "assistant", "content": answer.text})
         body["messages"].append({"role": "user", "content": CLOSE})
         body |= {**self.sent, "temperature": 0.0, "response_format": _form(form)}
         reply, _ = await self._post(body, answer.index)
-        said = json.loads(reply.text)
-        closed = {name: own[said[name or "verdict"]] for name, own in choices.items()}
-        if "" in closed:
-            return replace(answer, closed=closed[""])
-        return replace(answer, closed_scores=closed)
+        if reply.failure is not None or reply.finish != "stop":
+            raise ValueError(reply.failure or f"ended by {reply.finish}")
+        levels = read_verdicts(reply.text, verdicts)
+        if "" in levels:
+            return replace(answer, closed=levels[""])
+        return replace(answer, closed_scores=levels)
 
 
 def _form(schema: Mapping[str, Any]) -> dict[str, Any]:

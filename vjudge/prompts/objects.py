@@ -56,6 +56,38 @@ def read_json(text: str, gives: str, scale: Sequence, weights: Mapping) -> list:
     return readings
 
 
+def read_verdicts(text: str, scales: Mapping) -> dict:
+    """The level of each named criterion, or of "" a verdict's, in a JSON object.
+
+    `scales` maps each name to its scale: level -> text. ValueError: a level is missing, or two
+    objects differ.
+
+    >>> read_verdicts('Here it is: {"verdict": "4"}', {"": {4: " 4", 5: " 5"}})
+    {'': 4}
+    """
+    (texts, *_) = scales.values()
+    labels = {text.strip(' "'): level for level, text in texts.items()}
+    gives = "score" if all(label.lstrip("-").isdigit() for label in labels) else "choice"
+    readings = []
+    if gives == "score":
+        weights = {name or "verdict": 1.0 for name in scales}
+        readings = read_json(text, gives, tuple(texts), weights)
+    if not readings and "" in scales:
+        readings = read_json(text, gives, tuple(texts), {})
+    found = []
+    for reading in readings:
+        said = reading.said
+        if isinstance(said, str):
+            raise ValueError(said)
+        levels = said.scores or {"verdict": labels.get(str(said.choice).upper(), said.score)}
+        found.append({name: levels[name or "verdict"] for name in scales})
+    if not found or any(each != found[0] for each in found):
+        raise ValueError("two verdicts" if found else "no verdict in it")
+    if not all(level in texts for level in found[0].values()):
+        raise ValueError("not on the scale")
+    return {name: int(level) for name, level in found[0].items()}
+
+
 def _by_key(cells: Sequence, gives: str, scale: Sequence) -> Said | str | None:
     """What an object says, or why it says nothing; None where it holds no key of a verdict."""
     for top in _under(cells, "max(?:imum)?(?:_score)?|out_of|scale"):

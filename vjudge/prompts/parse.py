@@ -107,6 +107,19 @@ def parse(
     return Verdict(said.score, feedback, text, None, said.choice, said.scores)
 
 
+def is_unread(text: str, scales: Mapping, *, format: str, finish: str) -> bool:
+    """Whether an answer holds no verdict that counts, and is no refusal.
+
+    `scales` maps each named criterion, or "" for one verdict, to its scale.
+    """
+    weights = {name: 1.0 for name in scales if name}
+    scores = tuple(next(iter(scales.values())))
+    failure = parse(text, scores=scores, format=format, weights=weights).failure
+    if failure is None:
+        return finish != "stop"
+    return not failure.startswith("refused")
+
+
 def _not_whole(text: str, visible: str, finish: str) -> str | None:
     if finish != "stop":
         return "cut off at the token limit" if finish == "length" else f"ended by {finish}"
