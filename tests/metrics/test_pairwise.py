@@ -75,7 +75,7 @@ def test_a_share_of_all_or_none_has_a_width_with_groups_too():
     part = np.arange(40) % 4 == np.arange(4)[:, None]
     rows = [("all", np.ones(40), np.ones(40)), ("macro", part, part)]
     table = shares(rows, groups=image, unit="pairs")
-    assert table.loc["macro", "low"] == table.loc["all", "low"]
+    assert 0.55 < table.loc["macro", "low"] <= table.loc["all", "low"]
 
 
 def test_bradley_terry_with_half_ties_equals_logistic_regression():

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from vjudge.metrics.resampling import Design
-from vjudge.metrics.tables import tabulate
+from vjudge.metrics.tables import shares, tabulate
 
 
 def test_freedom_is_of_the_effective_number_of_groups():
@@ -28,3 +28,47 @@ def test_freedom_is_of_the_effective_number_of_groups():
     assert bounds["unequal"].loc["mean", "high"] == pytest.approx(9.5 + half, rel=0.05)
     assert bounds["equal"].attrs.get("caveats", []) == []
     assert "6 weigh as much as 3 equal ones" in bounds["unequal"].attrs["caveats"][0]
+
+
+def covered(sizes, right, *, simulations=400):
+    """How often the interval of a macro mean holds it; categories of these sizes."""
+    rng = np.random.default_rng(0)
+    category = np.repeat(np.arange(len(sizes)), sizes)
+    members = category == np.arange(len(sizes))[:, None]  # (k, n)
+    count = 0
+    for _ in range(simulations):
+        is_right = rng.random(len(category)) < right
+        row = shares([("macro", members & is_right, members)], groups=None, unit="items").iloc[0]
+        count += row["low"] <= right <= row["high"]
+    return count / simulations
+
+
+@pytest.mark.parametrize("sizes", [(8, 8, 300), (12, 12, 500), (2, 100, 100), (8,) * 10])
+@pytest.mark.parametrize("right", [0.8, 0.9])
+def test_a_mean_of_small_and_large_categories_holds_the_truth(sizes, right):
+    """Bounds of 400 simulations at a true .93 or more: above .905 in all but one of 100."""
+    assert covered(sizes, right) > 0.905
+
+
+def test_one_category_is_wilsons_interval_by_the_general_formula():
+    gain = np.r_[np.ones(17), np.zeros(3)]
+    one = np.ones((1, 20))
+    rows = [("plain", gain, one), ("twice", np.tile(gain, (2, 1)), np.ones((2, 20)))]
+    table = shares(rows, groups=None, unit="items")
+    theirs = stats.binomtest(17, 20).proportion_ci(method="wilson")
+    assert table.loc["plain", ["low", "high"]].tolist() == pytest.approx(list(theirs))
+    assert table.loc["twice", ["low", "high"]].tolist() == pytest.approx(list(theirs))
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(201) // 3])
+def test_a_category_of_one_item_or_group_has_no_interval_nor_a_mean_over_it(groups):
+    category = np.repeat([0, 1, 2], [1 if groups is None else 3, 98, 102 if groups is None else 100])
+    members = category == np.arange(3)[:, None]
+    right = np.arange(201) % 5 > 0
+    rows = [("macro", members & right, members), ("all", right, np.ones(201))]
+    rows += [(number, members[number] & right, members[number]) for number in range(3)]
+    with pytest.warns(UserWarning, match="macro, 0: no interval"):
+        table = shares(rows, groups=groups, unit="items")
+    assert table["estimate"].notna().all()
+    assert table["low"].isna().tolist() == [True, False, True, False, False]
+    assert table.attrs["caveats"][-1].endswith("is all there is of it")

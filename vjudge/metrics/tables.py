@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,7 @@ from vjudge.metrics.resampling import (
     Floats,
     Integers,
     Statistic,
+    effective_number,
     interval,
     replicates,
     student,
@@ -169,97 +172,173 @@ def shares(
 
     Args:
         rows: a name, and gain and weight of each of n cases, 0 <= gain <= weight; the share is the
-            sum of gains over that of weights. Of shape (k, n) they are k shares, and the row is
-            their plain mean.
+            sum of gains over that of weights. Of shape (k, n) they are the shares of k categories,
+            and the row is their plain mean.
         groups: of each case, or None. unit: what a case is.
 
     Returns:
-        Columns as `tabulate`.
+        Columns as `tabulate`. A share of one case or one group has no interval, nor has a mean over
+        such a category; it is a caveat.
 
-    The effective number is p (1 - p) over the variance of the share, by a jackknife over groups;
-    then Student's t, with as many degrees of freedom as equal groups of that weight would have,
-    takes the place of the normal quantile. In simulated groups of five, 95 % intervals covered
-    shares of .5 to .9 in 94 to 96 % with 12 to 100 groups, and a share of .97 in 91 % with 60
-    groups, 95 % with 200; with one group of 40 among 19 of two, 99 %.
+    The effective number is p (1 - p) over the variance of the share, by a jackknife over groups,
+    and at most that of independent cases; then Student's t, with as many degrees of freedom as
+    equal groups of that weight would have, takes the place of the normal quantile. A mean of shares
+    has the bounds of the same score test, so that a category where all are right is not certain.
+    Coverage: figures/validity_numbers.csv.
 
-    Source: Wilson, JASA 22 (1927), 209-212; Korn and Graubard, Survey Methodology 24 (1998).
+    Source: Wilson, JASA 22 (1927), 209-212; Korn and Graubard, Survey Methodology 24 (1998); for
+    means Yan and Su, Statistics in Biopharmaceutical Research 2 (2010), 329-335.
     """
     check_options(confidence=confidence)
     # 1) which cases count in any row, and their groups
     parts = []
     for _, gain, weight in rows:
-        weights = np.atleast_2d(np.asarray(weight, dtype=float))
+        weights = np.atleast_2d(np.asarray(weight, dtype=float))  # (k, n)
         gains = np.where(weights > 0, np.asarray(gain, dtype=float), 0.0)
         parts.append((gains, weights))
     used = np.any([weights.any(axis=0) for _, weights in parts], axis=0)
     codes = group_codes(groups, used)
+    grouped = groups is not None
     # 2) a line a row
     lines = []
     for gains, weights in parts:
+        categories = []
+        for gain, weight in zip(gains[:, used], weights[:, used], strict=True):
+            categories.append(Share.of(gain, weight, codes, grouped=grouped))
         n = int(weights.any(axis=0).sum())
-        share = _share(
-            gains[:, used],
-            weights[:, used],
-            codes,
-            groups is not None,
-            confidence,
-        )
-        lines.append([*share, n, len(used) - n])
+        lines.append([*mean_of_shares(categories, confidence), n, len(used) - n])
     names = pd.Index([row[0] for row in rows]).set_names(index)
     table = pd.DataFrame(
         lines,
         index=names,
         columns=[*INTERVAL, "n", "missing"],
     )
+    # 3) method and caveats
     defined = table["estimate"].notna()
     warn_of(table.index[~defined], "undefined (nothing to count)")
-    single = defined & table["low"].isna()
-    warn_of(table.index[single], "intervals are undefined: all items belong to one group")
     over = f"{int(used.sum())} {unit}"
-    if groups is not None:
+    if grouped:
         n_groups = int(codes.max(initial=-1)) + 1
         over = f"the effective number of {unit}, of {over} in {n_groups} groups"
+        sizes = np.bincount(codes, minlength=1)
+        add_caveats(table, of_group_sizes(n_groups, effective_number(sizes)) if n_groups else [])
     table.attrs["method"] = f"{confidence:.0%} Wilson intervals over {over}"
+    single = table.index[defined & table["low"].isna()]
+    if len(single):
+        one = "group" if grouped else "item"
+        names_of = ", ".join(map(str, single))
+        add_caveats(table, [f"{names_of}: no interval, since one {one} is all there is of it"])
     return table
 
 
-def _share(
-    gain: Floats,
-    weight: Floats,
-    codes: Integers,
-    grouped: bool,
+@dataclass(frozen=True)
+class Share:
+    """A share of cases in units (groups, or the cases themselves), and how much it varies."""
+
+    estimate: float
+    influence: Floats  # (units,): what each unit adds to the share, by a jackknife
+    present: NDArray[np.bool_]  # (units,): which units have a case that counts
+    number: float  # of independent cases that would vary as much
+    freedom: float
+
+    @classmethod
+    def of(cls, gain: Floats, weight: Floats, codes: Integers, *, grouped: bool) -> Share:
+        """From gain and weight of each case, and the unit of each, 0..units - 1; all (n,)."""
+        total = weight.sum()
+        size = np.bincount(codes, weights=weight)
+        n_units = np.count_nonzero(size)
+        if not n_units:
+            return cls(math.nan, size, size > 0, math.nan, math.nan)
+        share = float(gain.sum() / total)
+        of_case = (gain - share * weight) / total
+        influence = np.bincount(codes, weights=of_case)
+        variances = [float(of_case @ of_case)]
+        freedom = math.inf
+        if grouped and n_units > 1:
+            part = size / total
+            influence = influence / (1 - part) * math.sqrt((n_units - 1) / n_units)
+            variances.append(float(influence @ influence))
+            freedom = max(effective_number(size) - 1, 1.0)
+        number = float(n_units)  # where all are alike, a unit says no more than one case
+        if min(variances) > NO_WIDTH**2:
+            number = share * (1 - share) / max(variances)
+        return cls(share, influence, size > 0, number, freedom)
+
+    def bounds(self, confidence: float) -> tuple[float, float]:
+        """Wilson's interval at the effective number; NaN of one unit.
+
+        >>> Share.of(np.array([1.0, 1, 0]), np.ones(3), np.arange(3), grouped=False).bounds(0.95)
+        (0.20..., 0.93...)
+        """
+        if np.count_nonzero(self.present) < 2:
+            return math.nan, math.nan
+        q2 = float(student(confidence, self.freedom)) ** 2
+        share = self.estimate
+        centre = (share + q2 / (2 * self.number)) / (1 + q2 / self.number)
+        reach = math.sqrt(q2 * (share * (1 - share) / self.number + q2 / (4 * self.number**2))) / (
+            1 + q2 / self.number
+        )
+        return max(0.0, centre - reach), min(1.0, centre + reach)
+
+    def correlation(self, other: Share) -> float:
+        """Of both shares' errors; where one has none to see, that of the units they have in common.
+
+        Categories of different units are independent: 0.
+        """
+        spread = np.linalg.norm(self.influence) * np.linalg.norm(other.influence)
+        if spread > NO_WIDTH**2:
+            return float(self.influence @ other.influence / spread)
+        sizes = np.count_nonzero(self.present) * np.count_nonzero(other.present)
+        return float(np.count_nonzero(self.present & other.present) / math.sqrt(sizes))
+
+
+def mean_of_shares(
+    shares: Sequence[Share],
     confidence: float,
 ) -> tuple[float, float, float]:
-    """The mean of k shares with its bounds; gains and weights of shape (k, n)."""
-    total = weight.sum(axis=1)
-    if not len(codes) or (total == 0).any():
-        return math.nan, math.nan, math.nan
-    each = gain.sum(axis=1) / total
-    share = float(each.mean())
-    units = len(np.unique(codes[weight.any(axis=0)]))
-    if grouped and units < 2:
-        return share, math.nan, math.nan
-    # 1) the variance of the share, from what each group adds to it
-    surplus = gain - each[:, None] * weight
-    influence: Any = np.bincount(codes, weights=(surplus / total[:, None]).mean(axis=0))
-    freedom = math.inf
-    if grouped:  # a jackknife over groups, of which a large one counts for more
-        part = np.bincount(codes, weights=(weight / total[:, None]).mean(axis=0))
-        influence = influence / (1 - part) * math.sqrt((units - 1) / units)
-        freedom = max(1 / float(part @ part) - 1, 1.0)
-    variance = float(influence @ influence)
-    q2 = float(student(confidence, freedom)) ** 2
-    # 2) the number of cases that has this variance; where all are alike, at most that of units
-    if variance < 1e-20:
-        of_each = np.array([len(np.unique(codes[row > 0])) for row in weight])
-        number = min(units, len(weight) / (1 / of_each).mean())
-    else:
-        number = share * (1 - share) / variance
-    # 3) Wilson's interval
-    centre = (share + q2 / (2 * number)) / (1 + q2 / number)
-    reach = math.sqrt(q2 * (share * (1 - share) / number + q2 / (4 * number**2)))
-    reach /= 1 + q2 / number
-    return share, max(0.0, centre - reach), min(1.0, centre + reach)
+    """The plain mean of k shares with its bounds; of one share they are its own."""
+    estimates = np.array([share.estimate for share in shares])
+    mean = float(estimates.mean())
+    if min(np.count_nonzero(share.present) for share in shares) < 2:
+        return mean, math.nan, math.nan
+    if len(shares) == 1:
+        return mean, *shares[0].bounds(confidence)
+    correlation = np.eye(len(shares))  # (k, k), of the shares' errors
+    for a, b in combinations(range(len(shares)), 2):
+        correlation[a, b] = correlation[b, a] = shares[a].correlation(shares[b])
+    number = np.array([share.number for share in shares])
+    quantile = student(confidence, np.array([share.freedom for share in shares]))
+    low = _lowest_mean(estimates, number, quantile, correlation)
+    high = 1 - _lowest_mean(1 - estimates, number, quantile, correlation)
+    return mean, low, high
+
+
+def _lowest_mean(
+    estimates: Floats,
+    number: Floats,
+    quantile: Floats,
+    correlation: Floats,
+) -> float:
+    """The lower bound of a mean of k shares: the least mean that a score test does not reject.
+
+    Wilson's interval for several shares: under a lower mean the likeliest shares p solve
+    number (estimate - p) / (p (1 - p)) = pull, one pull for all, and the variance is that of these.
+    So a category of few cases that are all right is the first to be pulled down.
+    """
+    estimate = estimates.mean()
+    near, far = 1e-9, 1e9 * number.max()  # of the pull, on a log scale
+    for _ in range(80):
+        pull = math.sqrt(near * far)
+        both = pull + number
+        root = np.sqrt(np.maximum(both**2 - 4 * pull * number * estimates, 0.0))
+        p = np.minimum(2 * number * estimates / (both + root), 1.0)
+        reach = quantile * np.sqrt(p * (1 - p) / number)
+        variance = reach @ correlation @ reach / len(p) ** 2
+        if (estimate - p.mean()) ** 2 > variance:
+            far = pull
+        else:
+            near = pull
+    return float(p.mean())
 
 
 def holm(p: Floats) -> Floats:
