@@ -62,7 +62,9 @@ def test_one_category_is_wilsons_interval_by_the_general_formula():
 
 @pytest.mark.parametrize("groups", [None, np.arange(201) // 3])
 def test_a_category_of_one_item_or_group_has_no_interval_nor_a_mean_over_it(groups):
-    category = np.repeat([0, 1, 2], [1 if groups is None else 3, 98, 102 if groups is None else 100])
+    category = np.repeat(
+        [0, 1, 2], [1 if groups is None else 3, 98, 102 if groups is None else 100]
+    )
     members = category == np.arange(3)[:, None]
     right = np.arange(201) % 5 > 0
     rows = [("macro", members & right, members), ("all", right, np.ones(201))]
