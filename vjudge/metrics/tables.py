@@ -245,13 +245,13 @@ class Share:
     def of(cls, gain: Floats, weight: Floats, codes: Integers, *, grouped: bool) -> Share:
         """From gain and weight of each case, and the unit of each, 0..units - 1; all (n,)."""
         total = weight.sum()
-        size = np.bincount(codes, weights=weight)
+        size: Any = np.bincount(codes, weights=weight)
         n_units = np.count_nonzero(size)
         if not n_units:
             return cls(math.nan, size, size > 0, math.nan, math.nan)
         share = float(gain.sum() / total)
         of_case = (gain - share * weight) / total
-        influence = np.bincount(codes, weights=of_case)
+        influence: Any = np.bincount(codes, weights=of_case)
         variances = [float(of_case @ of_case)]
         freedom = math.inf
         if grouped and n_units > 1:
