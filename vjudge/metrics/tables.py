@@ -267,8 +267,9 @@ class Share:
     def bounds(self, confidence: float) -> tuple[float, float]:
         """Wilson's interval at the effective number; NaN of one unit.
 
-        >>> Share.of(np.array([1.0, 1, 0]), np.ones(3), np.arange(3), grouped=False).bounds(0.95)
-        (0.20..., 0.93...)
+        >>> share = Share.of(np.array([1.0, 1, 0]), np.ones(3), np.arange(3), grouped=False)
+        >>> np.round(share.bounds(0.95), 2).tolist()
+        [0.21, 0.94]
         """
         if np.count_nonzero(self.present) < 2:
             return math.nan, math.nan
