@@ -10,8 +10,8 @@ import pandas as pd
 from scipy import stats
 
 from vjudge.metrics.columns import check_items, check_options, warn
-from vjudge.metrics.raters import levelled
 from vjudge.metrics.resampling import student
+from vjudge.metrics.strictness import levelled
 from vjudge.metrics.tables import INTERVAL
 
 RARE = 10  # labels of a kind, below which the errors of means are not known well

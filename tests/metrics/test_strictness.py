@@ -6,7 +6,7 @@ import pytest
 import statsmodels.formula.api as smf
 
 from vjudge.metrics.labels import _reliability_of_one
-from vjudge.metrics.raters import levelled
+from vjudge.metrics.strictness import levelled
 
 rng = np.random.default_rng(0)
 
