@@ -173,6 +173,9 @@ def _levels(descriptions: Any, lowest: int = 1) -> dict:
     return dict(enumerate(descriptions, start=lowest))
 
 
+_CELLS = ("name", "criteria", "weight")  # of a criterion
+
+
 def criteria_of(value: Any) -> tuple[str, tuple]:
     """A row's criteria as a text and, where there are several, by name.
 
@@ -180,7 +183,8 @@ def criteria_of(value: Any) -> tuple[str, tuple]:
         value: a text; or a list of {"name", "criteria", "weight"}.
 
     Raises:
-        ValueError: an entry has no name or no text, or a weight that is no number.
+        ValueError: an entry has no name or no text, a weight that is no number, or anything else,
+            such as descriptions of its own, which would not be used.
     """
     if is_missing(value) or isinstance(value, str):
         return value or "", ()
@@ -192,6 +196,12 @@ def criteria_of(value: Any) -> tuple[str, tuple]:
         text = text_of(cells, "criteria")
         if name is None or text is None:
             raise ValueError(f"{brief(cells)} has no name, or no text as its criteria")
+        unused = [key for key, cell in cells.items() if key not in _CELLS and cell is not None]
+        if unused:
+            raise ValueError(
+                f"criterion {name!r}: its {', '.join(map(str, unused))} would not be used: all"
+                " criteria share the row's descriptions, so write there what earns each score"
+            )
         weight = cells.get("weight")
         named.append(Criterion(name, text, 1.0 if weight is None else as_score(weight)))
     return "\n".join(f"{one.name}: {one.description}" for one in named), tuple(named)

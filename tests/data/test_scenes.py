@@ -10,7 +10,7 @@ from PIL import ImageColor
 from pytest import mark, raises
 
 import vjudge as vj
-from vjudge import data, images, metrics
+from vjudge import data, metrics
 from vjudge.data import photos, scenes
 from vjudge.data.scenes import ASPECTS
 
@@ -109,8 +109,8 @@ def test_a_changed_or_absent_photograph_is_refused(monkeypatch, tmp_path):
     file.write_bytes(b"another")
     spec = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
     monkeypatch.setattr(photos.util, "find_spec", lambda name: spec)
-    with raises(images.ImageError, match="coins.png is another file in this version: pip"):
+    with raises(data.CollectionError, match="coins.png is another file in this version: pip"):
         photos.file_of(photo)
     monkeypatch.setattr(photos.util, "find_spec", lambda name: None)
-    with raises(images.ImageError, match="astronaut.png is not there: pip install scikit"):
+    with raises(data.CollectionError, match="astronaut.png is not there: pip install scikit"):
         vj.load_collection("photos")

@@ -12,7 +12,7 @@ from pytest import fail, fixture, mark, raises
 
 from samples import LEVELS, plain, png, row
 from vjudge.data import CollectionError, canonical, fingerprint, load_collection, rows_of, validate
-from vjudge.data.rows import ratings
+from vjudge.data.cells import ratings
 from vjudge.images import open_image
 from vjudge.records import Item, Pair
 

@@ -90,10 +90,11 @@ def test_the_truth_is_gold_else_the_mean_of_people():
 @mark.parametrize(
     "rows, pairs, message",
     [
-        ([row()], True, "response_a: is missing or blank; fill it in .column `response_a`."),
+        ([row()], True, r"one response each: use judge.grade\(items\)"),
+        ([PAIR | {"response_a": " "}], True, "response_a: is missing or blank; fill it in .column"),
         ([row(lowest=1.5)], None, "lowest: 1.5 is not a whole number"),
         ([], None, "the collection has no rows"),
-        ([PAIR], False, "response: is missing"),
+        ([PAIR], False, r"two responses each: use judge.compare\(pairs\)"),
         ([PAIR | {"preference": "c"}], None, "preference: 'c' is not one of a, b and tie"),
     ],
 )

@@ -269,29 +269,6 @@ def published_rows(name: str, collection: str, given: Any) -> Sequence[Row]:
     return rows_of(canonical(rows))
 
 
-def mt_bench_row(row: Row, place: int) -> dict[str, Any]:
-    """A vote of lmsys/mt_bench_human_judgments as a pair, without images.
-
-    Of a second turn, the response holds the second question between the two answers.
-    """
-    responses = {}
-    for side in "ab":
-        turns = [turn["content"] for turn in row[f"conversation_{side}"]]
-        response = turns[1]
-        if row["turn"] == 2:
-            response = f"{turns[1]}\n\nUser: {turns[2]}\n\nAssistant: {turns[3]}"
-        responses[f"response_{side}"] = response
-    return {
-        "id": str(place),
-        "images": [],
-        "instruction": row["conversation_a"][0]["content"],
-        **responses,
-        "preference": {"model_a": "a", "model_b": "b"}.get(row["winner"], "tie"),
-        "group": str(row["question_id"]),
-        "category": f"turn {row['turn']}",
-    }
-
-
 def genai_bench_row(row: Row, place: int) -> dict[str, Any]:
     """A vote of TIGER-Lab/GenAI-Bench on two pictures as a pair; the last two images are judged."""
     images = "source_image left_image right_image left_output_image right_output_image".split()
@@ -307,7 +284,7 @@ def genai_bench_row(row: Row, place: int) -> dict[str, Any]:
     }
 
 
-AS_PUBLISHED = {"mt-bench": mt_bench_row, "genai-bench": genai_bench_row}
+AS_PUBLISHED = {"genai-bench": genai_bench_row}
 """Sets whose published rows are read here; those of the others `load_collection` knows."""
 
 

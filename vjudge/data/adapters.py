@@ -189,6 +189,25 @@ def _mllm_batch(row: Row) -> dict:
     }
 
 
+def _mt_bench(row: Row) -> dict:
+    """MT-Bench's votes: two conversations and the model that won.
+
+    Of later turns, the response holds the questions between the answers.
+    """
+    cells = _preference(row, "winner", _WINNERS)
+    for side in "ab":
+        turns = [turn["content"] for turn in row[f"conversation_{side}"]]
+        texts = [f"User: {turn}" for turn in turns]
+        texts[3::2] = [f"Assistant: {turn}" for turn in turns[3::2]]
+        cells[f"response_{side}"] = "\n\n".join([turns[1], *texts[2 : 2 * row["turn"]]])
+    first = row["conversation_a"][0]["content"]
+    return cells | {"instruction": first, "images": [], "category": f"turn {row['turn']}"}
+
+
+_WINNERS = {"model_a": "a", "model_b": "b", "tie": "tie"}
+_WINNERS |= dict.fromkeys(("tie (inconsistent)", "tie (bothbad)"), "tie")
+
+
 # -- benchmarks of policies: questions about images, without a `response`
 
 
@@ -293,6 +312,20 @@ ADAPTERS = (
         _conversation,
         ids=("lmms-lab/LLaVA-Critic-113k",),
         parts=("pointwise", "pairwise"),
+    ),
+    Adapter(
+        "MT-Bench",
+        ("conversation_a", "conversation_b", "winner", "turn"),
+        {
+            "group": "question_id",
+            "policy_a": "model_a",
+            "policy_b": "model_b",
+            "annotator": "judge",
+        },
+        _mt_bench,
+        ids=("lmsys/mt_bench_human_judgments",),
+        split="human",
+        benchmark="mt-bench",
     ),
     Adapter(
         "VL-RewardBench",

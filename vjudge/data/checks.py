@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from vjudge.data.load import check_pictures, rows_of
+from vjudge.data.rows import Rows
 from vjudge.data.schema import CollectionError, Problem, Row, id_of, problems_of
 from vjudge.images import ImageError, Pictures
 from vjudge.records import criteria_of, is_missing, lowest_of, row_levels, rubric_faults, text_of
@@ -47,6 +48,7 @@ def validate(
     pictures = pictures or Pictures()
     if not len(rows):
         raise CollectionError("the collection has no rows; check split= and limit=")
+    _check_kind(rows, pairs)
     if sees_images:
         check_pictures(rows)
     problems: list = []
@@ -60,7 +62,8 @@ def validate(
             shown = RUBRIC
             if pair or needs is not None:
                 shown = needs or ()
-            faults = _row_faults(row, pair, shown, pictures)
+            faults = rows.layout.lacking(row, pair)
+            faults += _row_faults(row, pair, shown, pictures)
             if id is None or id in ids:
                 faults.append(("id", "is missing or not unique", "give every row its own id"))
             if row.get("images") is None:
@@ -75,7 +78,10 @@ def validate(
 
 
 def _row_faults(row: Row, pair: bool, needs: Collection, pictures: Callable) -> list:
-    faults = list(_text_faults(row, pair, needs))
+    faults: list = []
+    for field in sorted(set(needs).difference(RUBRIC)):
+        if text_of(row, field) is None:
+            faults.append((field, "is missing, and the judge's wording shows it", _FILL))
     for position, source in enumerate(row.get("images") or ()):
         try:
             pictures(source)
@@ -85,19 +91,15 @@ def _row_faults(row: Row, pair: bool, needs: Collection, pictures: Callable) -> 
     return faults + list(_rubric_faults(row, pair, needs))
 
 
-def _text_faults(row: Row, pair: bool, needs: Collection) -> Iterator:
-    """Missing texts, and a preference that is none."""
-    responses = ("response_a", "response_b") if pair else ("response",)
-    for field in ("instruction", *responses):
-        if text_of(row, field) is None:
-            remedy = f"fill it in (column `{field}`), or leave it out"
-            yield field, "is missing or blank", remedy
-    for field in sorted(set(needs).difference(RUBRIC)):
-        if text_of(row, field) is None:
-            yield field, "is missing, and the judge's wording shows it", _FILL
-    preference = row.get("preference")
-    if pair and not is_missing(preference) and preference not in ("a", "b", "tie"):
-        yield "preference", f"{preference!r} is not one of a, b and tie", _CORRECT
+def _check_kind(rows: Rows, pairs: bool | None) -> None:
+    """Refuse rows of pairs where items are asked for, and the other way round."""
+    found = {"response", "response_a", "responses"} & set(rows.columns)
+    if pairs is False and found == {"response_a"}:
+        raise CollectionError("these rows hold two responses each: use judge.compare(pairs)")
+    if pairs and found == {"response"}:
+        raise CollectionError("these rows hold one response each: use judge.grade(items)")
+    if pairs is not None and found == {"responses"}:
+        raise CollectionError("these rows hold several responses each: use judge.rank(candidates)")
 
 
 def _rubric_faults(row: Row, pair: bool, needs: Collection) -> Iterator:
@@ -110,6 +112,8 @@ def _rubric_faults(row: Row, pair: bool, needs: Collection) -> Iterator:
     levels: Any = row.get("descriptions") or None
     if row.get("anchors"):
         levels = row_levels(row)
+        if not is_missing(row.get("lowest")) and lowest != min(levels):
+            yield "lowest", f"{lowest} is not the lowest anchor {min(levels)}", "leave it out"
     criteria, named = criteria_of(row.get("named_criteria") or row.get("criteria"))
     faults = rubric_faults(criteria, levels, lowest=lowest, named=named)
     if levels is None:  # no rubric: a fault only where the judge is shown one

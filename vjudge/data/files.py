@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
+import itertools
 import json
+import re
 import warnings
 from collections.abc import Collection
 from pathlib import Path
@@ -16,6 +19,7 @@ from vjudge.data.adapters import ADAPTERS, llava_bench_rows
 from vjudge.data.schema import CollectionError, check_names
 
 SUFFIXES = ".jsonl .json .csv .tsv .parquet".split()
+METADATA = "metadata"  # what `datasets` calls the table in a folder of pictures
 _SPLITS = "train validation valid val dev test".split()
 
 
@@ -30,10 +34,14 @@ def parts_of(path: Path) -> dict:
         if adapter.files and (path / adapter.files[0]).is_file():
             tables = map(rows_of_file, map(path.joinpath, adapter.files))
             return {adapter.name: llava_bench_rows(tables)}
-    parts = {file.stem: file for file in sorted(path.iterdir()) if file.suffix.lower() in SUFFIXES}
+    parts = {}
+    for file in [*sorted(path.iterdir()), *sorted(path.glob(f"*/{METADATA}.*"))]:
+        if file.suffix.lower() in SUFFIXES:
+            # of a folder of pictures the table is called metadata, one a split
+            parts[file.stem if file.parent == path else file.parent.name] = file
     if not parts:
         what = f"{str(path)!r} holds no {', '.join(SUFFIXES)} file; give one that does"
-        raise CollectionError(f"{what}, or pass rows to vjudge.data.canonical")
+        raise CollectionError(f"{what}, or pass rows or a frame (pandas.read_excel of a sheet)")
     return parts
 
 
@@ -57,6 +65,11 @@ def rows_of_file(path: Path) -> Any:
         CollectionError: not sound, or of another kind; it names the line where it can.
     """
     suffix = path.suffix.lower()
+    if suffix in (".xlsx", ".xls", ".ods"):
+        raise CollectionError(
+            f"{str(path)!r} is a spreadsheet: save it as CSV (UTF-8), or pass what"
+            " pandas.read_excel returns to load_collection"
+        )
     try:
         if suffix == ".parquet":
             return datasets.Dataset(pq.read_table(path))
@@ -89,19 +102,44 @@ def _json_rows(path: Path) -> list:
     return rows
 
 
-def _csv_rows(path: Path) -> list:
-    """The rows of a table, separated by comma, semicolon or tab; an empty cell is missing."""
+class Table(list):
+    """The rows of a text file, with its decimal sign; None where nothing tells it."""
+
+    decimal: str | None = None
+
+
+def _csv_rows(path: Path) -> Table:
+    """The rows of a table, separated by comma, semicolon or tab; an empty cell is missing.
+
+    A file separated by semicolons has decimal commas. Columns without a name are called as pandas
+    calls them, and empty rows at its end are left out.
+    """
     csv.field_size_limit(2**31 - 1)
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    utf_16 = path.read_bytes()[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    rows = Table()
+    with path.open(encoding="utf-16" if utf_16 else "utf-8-sig", newline="") as file:
+        # 1) the separator: Excel's own line before the header, else the header's commonest
         header = file.readline()
-        separator = max(",;\t", key=header.count)
-        file.seek(0)
-        table = csv.DictReader(file, strict=True, delimiter=separator)
-        check_names(table.fieldnames or (), "the table")
-        rows = []
-        for row in table:
-            if None in row:
+        separator = max(",;\t", key=re.sub('"[^"]*"', "", header).count)
+        if header.lower().startswith("sep="):
+            separator = header[4]
+        else:
+            file.seek(0)
+        rows.decimal = {",": ".", ";": ","}.get(separator)
+
+        # 2) the columns, then the rows
+        table = csv.reader(file, strict=True, delimiter=separator)
+        names = [name or f"Unnamed: {place}" for place, name in enumerate(next(table, []))]
+        check_names(names, "the table")
+        for cells in table:
+            while len(cells) > len(names) and not cells[-1]:
+                cells.pop()
+            if len(cells) > len(names):
                 what = f"line {table.line_num} has more cells than the header"
                 raise ValueError(f"{what}: quote cells with the separator")
-            rows.append({name: cell or None for name, cell in row.items()})
+            if cells:
+                filled = [cell or None for cell in cells]
+                rows.append(dict(itertools.zip_longest(names, filled)))
+    while rows and not any(rows[-1].values()):
+        rows.pop()
     return rows

@@ -7,7 +7,7 @@ import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ from pandas import DataFrame
 
 from vjudge.data import photos, scenes
 from vjudge.data.adapters import ADAPTERS, Adapter, adapter_of
-from vjudge.data.files import SUFFIXES, chosen, parts_of, rows_of_file
+from vjudge.data.exports import is_export, plain_rows
+from vjudge.data.files import METADATA, SUFFIXES, Table, chosen, parts_of, rows_of_file
+from vjudge.data.layout import Layout
 from vjudge.data.rows import Rows, canonical_row, cells_of, frame_rows
 from vjudge.data.schema import CollectionError, features_of, id_of, problems_of
-from vjudge.records import NAN, is_int_at_least
+from vjudge.records import NAN, is_int_at_least, text_of
 
 _EMPTY = {"human_scores": [], "ranks": [], "gold": NAN}  # in place of None
 # Where a published set's pictures may stand, seen from its file's folder; the first one that is
@@ -30,14 +32,15 @@ _EMPTY = {"human_scores": [], "ranks": [], "gold": NAN}  # in place of None
 _FOLDERS = ". images image val2014 data .. ../image".split()
 
 
-def rows_of(items: Any) -> Rows:
+def rows_of(items: Any, *, columns: Mapping | None = None, people: Sequence | None = None) -> Rows:
     """Bring whatever a person gives into canonical rows: every entrance of the package reads here.
 
     Args:
-        items: a `datasets.Dataset`, a DataFrame, a list of rows, `Item`s or `Pair`s, or what
-            `load_collection` takes. Pictures may stand in any of `vjudge.records.IMAGE_COLUMNS`:
-            each a path, bytes, an array, a PIL image, the {"bytes", "path"} dict of the datasets
-            library or a data URI, one or a list.
+        items: a `datasets.Dataset`, a DataFrame, a list of rows, `Item`s or `Pair`s, or a name or a
+            path that `load_collection` takes. Pictures may stand in any of
+            `vjudge.records.IMAGE_COLUMNS`: each a path, bytes, an array, a PIL image, the {"bytes",
+            "path"} dict of the datasets library or a data URI, one or a list.
+        columns, people: as for `load_collection`.
 
     Returns:
         The rows, read as they are asked for, images undecoded.
@@ -50,11 +53,13 @@ def rows_of(items: Any) -> Rows:
     ['a.png']
     """
     if isinstance(items, (str, Path)):
-        items = load_collection(items)
+        return Rows(load_collection(items, columns=columns, people=people))
     if isinstance(items, Rows):
         return items
     if isinstance(items, Dataset):
-        return Rows(items)
+        if not is_export(items.features):
+            return Rows(items, columns, people)
+        items = items.with_format("arrow")[:].to_pylist()
     if isinstance(items, DataFrame):
         items = frame_rows(items)
     if not isinstance(items, Iterable) or isinstance(items, (bytes, Mapping)):
@@ -62,7 +67,11 @@ def rows_of(items: Any) -> Rows:
             f"a collection cannot be a {type(items).__name__}; give a Dataset (one split of a"
             " DatasetDict), a DataFrame, a list of rows or Items, or a file's path"
         )
-    return Rows(list(map(cells_of, items)))
+    if not isinstance(items, Table):
+        items = list(map(cells_of, items))
+    if len(items) and is_export(items[0]):
+        items = plain_rows(items)
+    return Rows(items, columns, people)
 
 
 def check_pictures(items: Any) -> None:
@@ -83,21 +92,29 @@ def check_pictures(items: Any) -> None:
 
 
 def load_collection(
-    name_or_path: str | Path,
+    source: Any,
     *,
+    columns: Mapping[str, str] | None = None,
+    people: Sequence[str] | None = None,
     split: str | None = None,
     limit: int | None = None,
     seed: int = 0,
     revision: str | None = None,
     schema: str | None = None,
+    questions: bool = False,
 ) -> Dataset:
-    """Load a collection by name or from local files.
+    """Load a collection by name, from local files, or from rows that are here already.
 
     Args:
-        name_or_path: "scenes" or "photos"; the hub id of a published data set (`ADAPTERS`); a
-            .jsonl, .json, .csv, .tsv or .parquet file; a folder with one, with one a split
-            (test.jsonl), with the files of a published set, or from `datasets.save_to_disk`.
-            Columns are the canonical ones or those of any published set.
+        source: "scenes" or "photos"; the hub id of a published data set (`ADAPTERS`); a .jsonl,
+            .json, .csv, .tsv or .parquet file, exports of Label Studio (JSON) and Argilla among
+            them; a folder with one, with one a split (test.jsonl), with the files of a published
+            set, of pictures with metadata.csv, or from `datasets.save_to_disk`; a frame, a data set
+            or a list of rows. Columns are the canonical ones or those of any published set.
+        columns: what other columns are: {"question": "instruction"}, theirs first.
+        people: the columns of people's scores, one a rater, in the raters' order. None reads
+            rater1, ann_2, human_3, annotator_a and the like where they hold numbers on the scale,
+            and says so.
         split: which split, where there are several; "pointwise" or "pairwise" for
             LLaVA-Critic-113k, whose rows hold `prompt` and `target` for `fine_tune`.
         limit: at most so many rows, the first ones.
@@ -105,45 +122,55 @@ def load_collection(
         revision: commit of a hub data set, None for the newest.
         schema: the published set whose columns a file has, such as "Feedback-Bench"; None tells it
             by the columns and, where several sets have the same, by the name of file or folder.
+        questions: whether rows may lack responses, which a policy then writes:
+            `items.remove_columns("response").add_column("response", answers)`.
 
     Returns:
         A `datasets.Dataset` with the canonical columns of items, pairs or candidates, then any
         further ones. Images decode when a row is read; relative paths count from the file's folder,
-        of a hub set from the working directory. Bad rows of a published set stay, with the reason
-        in `fault`: `items.filter(lambda row: row["fault"] is None)` drops them. Questions wait for
-        responses: `items.remove_columns("response").add_column("response", answers)`.
+        of other sources from the working directory. Bad rows of a published set stay, with the
+        reason in `fault`: `items.filter(lambda row: row["fault"] is None)` drops them.
 
     Raises:
-        CollectionError: what cannot be found or read, with every bad row.
+        CollectionError: what cannot be found or read, with every bad row: a cell that is not what
+            its column holds, no instruction, no response or only one of two, a picture that is not
+            there, an id that stands twice.
 
     >>> load_collection("scenes", split="test", limit=5).num_rows
     5
+    >>> mine = [{"question": "What is it?", "output": "A cat.", "ann_1": 4, "ann_2": None}]
+    >>> items = load_collection(
+    ...     mine,
+    ...     columns={"question": "instruction", "output": "response"},
+    ...     people=["ann_1", "ann_2"],
+    ... )
+    >>> items[0]["instruction"], items[0]["human_scores"]
+    ('What is it?', [4.0, nan])
     """
-    if not isinstance(name_or_path, str | Path):
-        raise CollectionError(
-            f"a collection has a name or a path, not a {type(name_or_path).__name__}; for rows or a"
-            " frame call vjudge.data.canonical"
-        )
     if limit is not None and not is_int_at_least(limit, 0):
         raise CollectionError(f"limit={limit!r}: use a whole number, or None for all rows")
-    name = str(name_or_path)
-    if name == "scenes":
-        return canonical(scenes.rows(split, limit, seed))
-    if name == "photos":
-        return canonical(photos.rows(split, limit))
+    needed = ["instruction"] if questions else ["instruction", "response"]
+    ways: dict = {"columns": columns, "people": people, "limit": limit, "needed": needed}
+    if not isinstance(source, str | Path):
+        return _collect(source, None, schema=schema, **ways)
+    name = str(source)
     path = Path(name).expanduser()
+    if name == "scenes":
+        return _collect(scenes.rows(split, limit, seed), None, **ways)
+    if name == "photos":
+        return _collect(photos.rows(split, limit), None, **ways)
     if path.exists():
-        return _load_path(path, split, limit, schema)
+        return _load_path(path, split, schema, ways)
     names: list = []
     for adapter in ADAPTERS:
         names += adapter.ids
         if name in adapter.ids:
-            return _fetch(name, adapter, split, limit, revision)
+            return _fetch(name, adapter, split, revision, ways)
     raise CollectionError(
         f"unknown collection {name!r}: no such name, and no such file or folder seen from"
         f" {str(Path.cwd())!r}. Names: scenes, photos, {', '.join(names)}. Files:"
         f" {', '.join(SUFFIXES)}, or from datasets.save_to_disk. Of another hub data set, pass what"
-        " datasets.load_dataset returns to vjudge.data.canonical"
+        " datasets.load_dataset returns"
     )
 
 
@@ -186,7 +213,7 @@ def _record(items: Dataset, **facts: Any) -> Dataset:
 # -- local files and the hub
 
 
-def _load_path(path: Path, split: str | None, limit: int | None, schema: str | None) -> Dataset:
+def _load_path(path: Path, split: str | None, schema: str | None, ways: Mapping) -> Dataset:
     parts = parts_of(path)
     name = chosen(path, split, parts)
     rows = parts[name]
@@ -196,14 +223,14 @@ def _load_path(path: Path, split: str | None, limit: int | None, schema: str | N
         folder = rows.parent
         names = [name, rows.stem, folder.name]
         rows = rows_of_file(rows)
-    items = _collect(rows, folder, limit=limit, schema=schema, names=names)
+    items = _collect(rows, folder, schema=schema, names=names, **ways)
     if origin(items).get("source"):  # saved by the user after loading
         return items
     return _record(items, source=str(path), split=name or None)
 
 
 def _fetch(
-    name: str, adapter: Adapter, split: str | None, limit: int | None, revision: str | None
+    name: str, adapter: Adapter, split: str | None, revision: str | None, ways: Mapping
 ) -> Dataset:
     """A published set from the hub, with the commit that it came from."""
     import huggingface_hub
@@ -221,7 +248,7 @@ def _fetch(
             f" is gated, accept its terms at https://huggingface.co/datasets/{name} and log in"
             " (hf auth login, or HF_TOKEN)"
         ) from error
-    items = _collect(rows, None, limit=limit, adapter=adapter)
+    items = _collect(rows, None, adapter=adapter, **ways)
     return _record(items, source=name, split=part, revision=revision, commit=commit)
 
 
@@ -232,25 +259,34 @@ def _collect(
     rows: Any,
     folder: Path | None,
     *,
+    columns: Mapping | None = None,
+    people: Sequence | None = None,
     limit: int | None = None,
     adapter: Adapter | None = None,
     schema: str | None = None,
     names: Sequence = (),
+    needed: Collection = (),
 ) -> Dataset:
-    """As `canonical`; `names` of split, file and folder tell sets of the same columns apart."""
+    """As `canonical`; `names` of split, file and folder tell sets of the same columns apart.
+
+    Rows of one's own are refused that lack a text in `needed`, or their pictures.
+    """
     if isinstance(rows, Dataset):
         rows = rows.select(range(len(rows))[:limit])
-        if features_of(rows.column_names).items() <= rows.features.items():
+        known = features_of(rows.column_names).items() <= rows.features.items()
+        if known and not columns and not people:
             return rows
-    source = rows_of(rows)
+    if METADATA in names[1:2]:
+        columns = {"file_name": "image"} | dict(columns or {})
+    source = rows_of(rows, columns=columns, people=people)
     adapter = adapter or adapter_of(source.columns, names, schema)
-    given = source.as_given(range(len(source))[:limit])
+    places = range(len(source))[:limit]
 
     # 1) the bad rows of one's own collection are refused, those of a published set keep the reason
     table: list = []
     problems: list = []
     n_bad = 0
-    for cells, faults in _read(given, adapter, folder):
+    for cells, faults in _read(source, places, adapter, folder, needed):
         if faults:
             n_bad += 1
             problems += problems_of(len(table), cells["id"], faults)
@@ -260,12 +296,8 @@ def _collect(
     if n_bad and (adapter is None or n_bad == len(table)):
         raise CollectionError.of_rows(problems, len(table))
 
-    # 2) an id and a group for each row
-    ids = Counter[str]()
+    # 2) a group for each row
     for cells in table:
-        ids[cells["id"]] += 1
-        if adapter and ids[cells["id"]] > 1:  # published ids repeat
-            cells["id"] += f"#{ids[cells['id']]}"
         cells["group"] = cells.get("group") or cells["id"]
     items = _dataset(table)
     if adapter is None:
@@ -273,23 +305,52 @@ def _collect(
     return _described(items, adapter, table)
 
 
-def _read(given: Iterable, adapter: Adapter | None, folder: Path | None) -> Iterator:
+def _read(
+    source: Rows,
+    places: range,
+    adapter: Adapter | None,
+    folder: Path | None,
+    needed: Collection,
+) -> Iterator:
     """Canonical rows, their pictures' paths from the folder on, and what is wrong with each.
 
     Pictures of one's own collection that stand outside of its folder are warned of.
     """
     roots = _FOLDERS if adapter else ["."]
-    read = adapter.read if adapter else canonical_row
     outside: list = []
-    for index, row in enumerate(given):
-        cells, faults = read(row)
+    ids = Counter[str]()
+    for index, row in zip(places, source.as_given(places), strict=True):
+        cells, faults = adapter.read(row) if adapter else canonical_row(row, source.decimal)
         if folder is not None and not faults:
             faults = _set_beside(cells, folder, roots, outside)
-        yield cells | {"id": id_of(cells) or str(index)}, faults
+        id = id_of(cells) or str(index)
+        ids[id] += 1
+        if needed and not adapter and not faults:
+            faults = [*_unusable(cells, source.layout, needed)]
+            if ids[id] > 1:
+                faults.append(("id", "stands twice", source.layout.id_remedy))
+        elif adapter and ids[id] > 1:  # published ids repeat
+            id = f"{id}#{ids[id]}"
+        yield cells | {"id": id}, faults
     if outside and adapter is None:
         where = f"outside of the folder {str(folder)!r}, such as {outside[0]!r}"
         what = f"{len(outside)} pictures stand {where}: see that they are the right ones"
         warnings.warn(what, stacklevel=6)
+
+
+def _unusable(cells: Mapping, layout: Layout, needed: Collection) -> Iterator:
+    """What keeps a row from every use: texts that it lacks, and pictures that are not there."""
+    if text_of(cells, "prompt") is None or text_of(cells, "target") is None:  # as of training rows
+        for fault in layout.lacking(cells):
+            if fault[0].partition("_")[0] in needed:
+                yield fault
+    for picture in cells.get("images") or ():
+        path = picture
+        if isinstance(picture, Mapping) and picture.get("bytes") is None:
+            path = picture["path"]
+        if isinstance(path, str) and not os.path.isfile(path):
+            what = f"{path!r} is a URL" if "://" in path else f"{path!r} is not there"
+            yield "images", what, "put the file there, or correct the path"
 
 
 def _set_beside(cells: dict, folder: Path, roots: Sequence, outside: list) -> list:

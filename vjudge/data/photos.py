@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from vjudge.data.files import rows_of_file
-from vjudge.images import ImageError
+from vjudge.data.schema import CollectionError
 
 
 def lines(name: str) -> list:
@@ -25,16 +25,16 @@ def file_of(photo: dict) -> Path:
     """The file of a line of `photos.jsonl`, known by its SHA-256.
 
     Raises:
-        ImageError: it is absent, or another than the texts were written about.
+        CollectionError: it is absent, or another than the texts were written about.
     """
     spec = util.find_spec(photo["module"])
     folder = Path(spec.origin).parent if spec and spec.origin else Path()
     file = folder / photo["path"]
     remedy = "pip install scikit-image scikit-learn (0.26 and 1.9 were used)"
     if not file.is_file():
-        raise ImageError(f"{photo['path']} is not there: {remedy}")
+        raise CollectionError(f"{photo['path']} is not there: {remedy}")
     if hashlib.sha256(file.read_bytes()).hexdigest() != photo["file"]:
-        raise ImageError(f"{photo['path']} is another file in this version: {remedy}")
+        raise CollectionError(f"{photo['path']} is another file in this version: {remedy}")
     return file
 
 
@@ -47,7 +47,7 @@ def rows(split: str | None = None, limit: int | None = None) -> list:
 
     Raises:
         ValueError: there is no such split.
-        ImageError: see `file_of`.
+        CollectionError: see `file_of`.
     """
     if split not in (None, "test"):
         raise ValueError(f"photos has no split {split!r}; its one split is test")

@@ -1,175 +1,44 @@
-"""How anybody's row becomes canonical, cell by cell, and what keeps it from being so."""
+"""How anybody's rows become canonical, and what keeps one from being so."""
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
-import os
-import re
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import datasets
-import numpy as np
 from datasets import Dataset
 from pandas import DataFrame
-from PIL import Image
 
+from vjudge.data.cells import CELL_READERS, NUMBER_READERS
+from vjudge.data.layout import layout_of, with_raters
 from vjudge.data.schema import (
     CollectionError,
     check_names,
     columns_of,
     id_of,
-    plain,
     problems_of,
 )
-from vjudge.images import ImageError, Picture, image_bytes, open_image
-from vjudge.records import NAN, Item, Pair, anchors_of, as_score, brief, criteria_of, is_missing
+from vjudge.images import ImageError, Picture
+from vjudge.records import Item, Pair, criteria_of, row_levels
 
+RUBRIC_COLUMNS = ("descriptions", "anchors", "lowest")
 BLOCK = 32  # rows of a data set that stand in memory with their pictures
-# A JPEG, PNG, GIF or WebP file in base64, by its first bytes, as VLMEvalKit's tables hold it.
-_BASE64 = re.compile(r"(?:/9j/|iVBORw0KGgo|R0lGOD|UklGR)[A-Za-z0-9+/\s]{60,}={0,2}\s*")
-_ABSENT = ("none", "nan", "na", "n/a")  # how a rater's missing score is written
 
 Reading = tuple  # a canonical row, and its faults: field, what is wrong, remedy
-
-
-# -- what reads a cell; ValueError or TypeError says why it cannot
-
-
-def ratings(cell: Any) -> list:
-    """One score a rater, from a list, a number or a text; NaN where a rater gave none.
-
-    >>> ratings("3;4;2"), ratings("[3, 4, 2]")
-    ([3.0, 4.0, 2.0], [3.0, 4.0, 2.0])
-    >>> ratings("3,5; 4")  # beside semicolons a comma is a decimal one
-    [3.5, 4.0]
-
-    Raises:
-        ValueError: a rating is not a number.
-    """
-    cell = plain(cell)
-    if isinstance(cell, str):
-        text = re.sub(r"[\[\]()'\"]", "", cell).strip(" ,")
-        if re.search("[;|]", text):
-            cell = re.split("[;|]", text.replace(",", "."))
-        else:
-            cell = text.replace(",", " ").split()
-    if cell is None:
-        return []
-    scores = cell if isinstance(cell, list) else [cell]
-    return [NAN if str(score).strip().lower() in _ABSENT else as_score(score) for score in scores]
-
-
-def _name(cell: Any) -> str | None:
-    return None if is_missing(cell) else str(cell)
-
-
-def _text(cell: Any) -> str | None:
-    if is_missing(cell):
-        return None
-    if not isinstance(cell, str):
-        raise ValueError(f"is no text but {brief(cell)}")
-    return cell if cell.strip() else None
-
-
-def _texts(cell: Any) -> Any:
-    cell = plain(_list_in(cell))
-    if cell is not None and not isinstance(cell, list):
-        raise ValueError("is not a list")
-    return cell
-
-
-def _levels(cell: Any) -> Any:
-    """Descriptions as a list of texts, or as anchors: score -> text."""
-    return anchors_of(cell) if isinstance(cell, Mapping) else _texts(cell)
-
-
-def _criteria(cell: Any) -> Any:
-    """A text, or several criteria as `criteria_of` reads them."""
-    if isinstance(cell, list | Mapping):
-        criteria_of(cell)
-        return cell
-    return _text(cell)
-
-
-def _list_in(cell: Any) -> Any:
-    """A list that stands in a text, as JSON or as Python writes it; anything else as it is."""
-    if not isinstance(cell, str) or cell[:1] != "[":
-        return cell
-    with suppress(ValueError, RecursionError):
-        return json.loads(cell)
-    if re.search(r"(['\"])\s+\1", cell):
-        raise ValueError("is a list without commas, as NumPy prints one; write it as JSON")
-    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-        return ast.literal_eval(cell)
-    return cell
-
-
-def _pictures(cell: Any) -> list | None:
-    """A cell's pictures, each as `open_image` takes it; [] for none on purpose, None if unsaid."""
-    if isinstance(cell, (str, os.PathLike)):
-        cell = _picture_text(os.fspath(cell).strip())
-    if isinstance(cell, list) and cell and isinstance(cell[0], list):
-        with suppress(ValueError):  # of unequal lengths: no pixels
-            cell = _pixels(np.asarray(cell))
-    if isinstance(cell, np.ndarray) and cell.dtype.kind in "OUS":
-        cell = cell.tolist()
-    if isinstance(cell, list | tuple):
-        pictures: list = []
-        for part in cell:
-            pictures += _pictures(part) or [part]
-        return pictures
-    if isinstance(cell, Mapping) and cell.get("bytes") is None and is_missing(cell.get("path")):
-        return None
-    if is_missing(cell) or isinstance(cell, str) and not cell:
-        return None
-    if not isinstance(cell, (str, bytes, Mapping, np.ndarray, Image.Image)):
-        raise ValueError(f"a picture cannot be of type {type(cell).__name__}")
-    return [open_image(cell) if isinstance(cell, np.ndarray) else cell]
-
-
-def _picture_text(text: str) -> Any:
-    """What a text names: a list of pictures, the bytes of a data URI, else a path."""
-    if _BASE64.fullmatch(text):
-        text = f"data:image;base64,{''.join(text.split())}"
-    if text.startswith("data:"):
-        return {"bytes": image_bytes(text), "path": None}
-    return _list_in(text)
-
-
-def _pixels(array: np.ndarray) -> np.ndarray:
-    """Pixels that Arrow made lists of, in 8 bits where they fit."""
-    if array.dtype.kind == "i" and 0 <= array.min() <= array.max() < 256:
-        return array.astype(np.uint8)
-    return array
-
-
-_TEXT_COLUMNS = ("instruction response response_a response_b reference_answer feedback").split()
-_READERS: dict = {
-    **dict.fromkeys(_TEXT_COLUMNS, _text),
-    "id": _name,
-    "group": _name,
-    "criteria": _criteria,
-    "descriptions": _levels,
-    "responses": _texts,
-    "human_scores": ratings,
-    "ranks": ratings,
-    "gold": as_score,
-    "images": _pictures,
-}
-"""What reads the cells of a canonical column."""
 
 
 # -- a row
 
 
-def canonical_row(row: Any) -> Reading:
+def canonical_row(row: Any, decimal: str | None = None) -> Reading:
     """A row in canonical form, and what is wrong with it; bad cells stay as they are.
 
-    A missing group is named after the images, by their paths or a digest of their bytes.
+    A missing group is named after the images, by their paths or a digest of their bytes. `decimal`
+    is the sign of the row's file, see `vjudge.data.cells.number`.
 
     >>> canonical_row({"id": "a", "image": "a.png", "human_scores": "3;4"})[0]
     {'id': 'a', 'human_scores': [3.0, 4.0], 'images': ['a.png'], 'group': 'a.png'}
@@ -185,8 +54,10 @@ def canonical_row(row: Any) -> Reading:
         try:
             # What cannot be written to a file, such as half a character, is no text either.
             json.dumps(cell, ensure_ascii=False, default=lambda _: None, skipkeys=True).encode()
-            if column in _READERS:
-                cell = _READERS[column](cell)
+            if column in CELL_READERS:
+                cell = CELL_READERS[column](cell)
+            elif column in NUMBER_READERS:
+                cell = NUMBER_READERS[column](cell, decimal)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             faults.append((str(name), str(error), "correct it or leave the row out"))
         if column == "images":
@@ -259,11 +130,21 @@ def _key(picture: Any) -> str:
 class Rows(Sequence):
     """Canonical rows, read when asked for, images undecoded, numbered where none has an id.
 
+    Args:
+        source: a data set, or a list of rows; a file's knows its decimal sign.
+        columns, people: as for `vjudge.data.load_collection`.
+
     Raises:
-        CollectionError: when read, a row that cannot be canonical.
+        CollectionError: `columns` or `people` name no column; when read, a row that cannot be
+            canonical.
     """
 
-    def __init__(self, source: Dataset | list) -> None:
+    def __init__(
+        self,
+        source: Dataset | list,
+        columns: Mapping | None = None,
+        people: Sequence | None = None,
+    ) -> None:
         if isinstance(source, Dataset):
             source = with_image(source).with_format("arrow")
             names = source.column_names
@@ -273,7 +154,30 @@ class Rows(Sequence):
                 if isinstance(row, Mapping):
                     names += row
         self._source = source
-        self.columns = tuple(dict.fromkeys(map(str, names)))
+        self.decimal = getattr(source, "decimal", None)
+        names = list(dict.fromkeys(names))
+        self.layout = layout_of(names, self._column, columns, people)
+        self.layout = with_raters(self.layout, self._column, self._ends(), self.decimal)
+        self.columns = self.layout.columns
+
+    def _column(self, name: Any) -> list:
+        """The cells of a column as they were given."""
+        if isinstance(self._source, Dataset):
+            return self._source.select_columns([name])[:].column(0).to_pylist()
+        return [row.get(name) if isinstance(row, Mapping) else None for row in self._source]
+
+    def _ends(self) -> Iterator:
+        """The lowest and the highest score of each row's rubric, infinite where it has none."""
+        names = self.layout.names
+        rubric = [
+            name for name in names if names[name] in RUBRIC_COLUMNS or name in self.layout.levels
+        ]
+        for cells in zip(*map(self._column, rubric), strict=True):
+            row = self.layout.arranged(dict(zip(rubric, cells, strict=True)))
+            levels: dict = {}
+            with suppress(ValueError):
+                levels = row_levels(canonical_row(row)[0])
+            yield min(levels, default=-math.inf), max(levels, default=math.inf)
 
     def __len__(self) -> int:
         return len(self._source)
@@ -291,12 +195,12 @@ class Rows(Sequence):
             block = self._source[first : min(first + BLOCK, places.stop)]
             if not isinstance(block, list):
                 block = block.to_pylist()
-            yield from block
+            yield from map(self.layout.arranged, block)
 
     def reads(self, places: range) -> Iterator:
         """The number of each row, and what `canonical_row` gives of it."""
         for index, row in zip(places, self.as_given(places), strict=True):
-            cells, faults = canonical_row(row)
+            cells, faults = canonical_row(row, self.decimal)
             if "id" not in self.columns:
                 cells = {"id": str(index)} | cells
             yield index, cells, faults

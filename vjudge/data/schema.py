@@ -42,6 +42,8 @@ FEATURES = _features(f"response {_RUBRIC} gold feedback human_scores")
 PAIR_FEATURES = _features(f"response_a response_b {_RUBRIC} preference feedback")
 CANDIDATE_FEATURES = _features(f"responses {_RUBRIC} ranks")
 
+CANONICAL = {*FEATURES, *PAIR_FEATURES, *CANDIDATE_FEATURES, "lowest", "anchors", "named_criteria"}
+
 SHOWN = 10  # problems in an error's message
 Row = Mapping
 

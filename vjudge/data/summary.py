@@ -64,7 +64,7 @@ def truth(items: Any) -> Series:
         where rows differ. `attrs` counts the rows of each.
 
     Raises:
-        CollectionError: no row has either.
+        CollectionError: no row has either; of pairs it is the column `preference`.
     """
     rows = rows_of(items)
     scores = []
@@ -81,11 +81,11 @@ def truth(items: Any) -> Series:
         counts[source] += 1
         scores.append(score)
     names = [name for name in ("gold", "mean of people") if counts[name]]
+    if not names and "response_a" in rows.columns:
+        raise CollectionError("these rows are pairs: their truth is the column `preference`")
     if not names:
-        raise CollectionError(
-            "no row has a score in gold or human_scores (the columns are"
-            f" {', '.join(rows.columns)}): rename yours"
-        )
+        what = f"no row has a score in gold or human_scores, of {', '.join(rows.columns)}"
+        raise CollectionError(f"{what}: {rows.layout.suggestion('gold')}")
     index = pd.Index(list(map(id_of, rows)), dtype=object, name="id")
     if isinstance(items, DataFrame):
         index = items.index
