@@ -14,11 +14,13 @@ from statsmodels.stats.multitest import multipletests
 
 from vjudge.metrics import (
     compare_judges,
+    comparison_table,
     correlate,
     correlate_levels,
     correlation_table,
     human_ceiling,
 )
+from vjudge.metrics.resampling import Design, correlations, distinct, interval, replicates
 
 SCIPY = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}
 
@@ -184,6 +186,184 @@ def test_judges_by_benchmarks():
         correlation_table(judges, truth, n_resamples=0)
 
 
+# Designs
+
+
+def crossed(rng, *, systems=8, images=30, judges=1, between=0.9, of_system=0.3, r=0.6):
+    """Scores of a reference and judges on systems by images, which share both kinds of error."""
+    latent = np.full((judges + 1, judges + 1), between)
+    latent[0] = latent[:, 0] = r
+    np.fill_diagonal(latent, 1)
+    root = np.linalg.cholesky(latent).T
+    own, by_system, by_image = (
+        rng.normal(size=(*shape, judges + 1)) @ root
+        for shape in ((systems, images), (systems, 1), (1, images))
+    )
+    share = np.sqrt([0.8 - of_system, of_system, 0.2])
+    scores = share[0] * own + share[1] * by_system + share[2] * by_image
+    image, system = np.meshgrid(np.arange(images), np.arange(systems))
+    return scores.reshape(-1, judges + 1), image.ravel(), system.ravel()
+
+
+def test_crossed_designs_speak_for_new_systems():
+    held = {"both": 0, "images": 0}
+    for seed in range(60):
+        scores, image, system = crossed(np.random.default_rng(seed))
+        for name, groups in {"both": [image, system], "images": image}.items():
+            row = correlate(*scores.T, groups=groups, n_resamples=200).loc["pearson"]
+            held[name] += row["low"] <= 0.6 <= row["high"]
+    assert held["both"] >= 55 > held["images"] + 4, held
+    table = correlate(*scores.T, groups=pd.DataFrame({"image": image, "system": system}))
+    assert "of 30 by 8 groups of 240 items" in table.attrs["method"] and hold(table)
+    with pytest.warns(UserWarning, match="given these systems"):
+        table = correlate(*scores.T, groups=image, n_resamples=200)
+    assert "given these systems" in table.attrs["caveats"][0]
+    with pytest.raises(ValueError, match="has 4 units: new ones can be spoken for from 5 on"):
+        correlate(*scores.T, groups=[image, system % 4])
+
+
+def test_crossed_designs_keep_the_level_of_a_comparison():
+    told = {"both": 0, "images": 0}
+    for seed in range(60):
+        scores, image, system = crossed(np.random.default_rng(seed), judges=2, of_system=0.4)
+        judges = {"a": scores[:, 1], "b": scores[:, 2]}
+        for name, groups in {"both": [image, system], "images": image}.items():
+            table = compare_judges(scores[:, 0], judges, groups=groups)
+            told[name] += table["p"].iloc[0] <= 0.05
+    assert told["both"] <= 5 < told["images"], told
+
+
+def test_benchmarks_are_pooled_within():
+    """Noise on two scales is no agreement, and the mean is Fisher's."""
+    rng = np.random.default_rng(0)
+    set_name = np.repeat(["short", "long"], [60, 40])
+    gold = rng.normal(size=100) + 20 * (set_name == "long")
+    noise = rng.normal(size=100) + 20 * (set_name == "long")
+    good = gold + rng.normal(size=100) * np.where(set_name == "long", 3, 0.3)
+    assert correlate(noise, gold, n_resamples=0).loc["pearson", "estimate"] > 0.9
+    table = correlate(noise, gold, strata=set_name)
+    assert table["estimate"].abs().max() < 0.25 and (table["low"] < 0).all() and hold(table)
+    parts = [stats.pearsonr(good[rows], gold[rows])[0] for rows in (slice(60), slice(60, 100))]
+    with pytest.warns(UserWarning, match=r"strata differ \(Pearson's r: Q = .* I\^2 = 9\d%\)"):
+        table = correlate(good, gold, strata=set_name)
+    mean = np.tanh(np.average(np.arctanh(parts), weights=[57, 37]))
+    assert table.loc["pearson", "estimate"] == pytest.approx(mean, abs=1e-12)
+    # The interval is that of the two strata's, each on its own
+    errors = []
+    for rows in (slice(60), slice(60, 100)):
+        own = correlate(good[rows], gold[rows], n_resamples=4_000).loc["pearson"]
+        errors.append(np.arctanh(own["high"]) - np.arctanh(own["low"]))
+    width = np.arctanh(table.loc["pearson", "high"]) - np.arctanh(table.loc["pearson", "low"])
+    assert width == pytest.approx(np.hypot(57 * errors[0], 37 * errors[1]) / 94, rel=0.1)
+    compared = compare_judges(gold, {"noise": noise, "good": good}, strata=set_name)
+    assert (compared["difference"] < -0.3).all() and (compared["p"] < 0.01).all()
+    gold[60:] = 3.0
+    with pytest.warns(UserWarning, match="long: left out of the mean over strata"):
+        table = correlate(good, gold, strata=set_name)
+    assert table["n"].tolist() == [60] * 3 and table["missing"].tolist() == [40] * 3
+
+
+def test_tables_have_an_overall_row_within_benchmarks():
+    rng = np.random.default_rng(1)
+    truth = {"five": rng.integers(1, 6, 60), "hundred": rng.integers(50, 100, 60)}
+    judges = {
+        name: pd.DataFrame({"a": gold + rng.normal(size=60), "noise": rng.permutation(gold)})
+        for name, gold in truth.items()
+    }
+    table = correlation_table(judges, truth, groups={"five": np.arange(60) // 2}, overall=True)
+    assert table["benchmark"].unique().tolist() == ["five", "hundred", "overall"]
+    overall = table[table["benchmark"] == "overall"].set_index(["judge", "statistic"])
+    assert overall["estimate"]["noise"].abs().max() < 0.3 < overall["estimate"]["a"].min()
+    assert overall["n"].eq(120).all() and hold(overall)
+    compared = comparison_table(judges, truth).set_index(["benchmark", "statistic"])
+    assert compared.index.levels[0].tolist() == ["five", "hundred", "overall"]
+    p = compared["p"].drop("overall")
+    for name in SCIPY:
+        expected = multipletests(p.xs(name, level="statistic"), method="holm")[1]
+        found = compared["p_holm"].drop("overall").xs(name, level="statistic")
+        np.testing.assert_allclose(found, expected)
+
+
+def test_votes_on_one_item_are_one_group():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 40)).round(1)
+    ids = np.repeat([f"item {i}" for i in range(40)], 5)
+    once = correlate(x, y)
+    with pytest.warns(UserWarning, match="200 rows have 40 ids: rows of one id are resampled"):
+        votes = correlate(np.repeat(x, 5), np.repeat(y, 5), ids=ids)
+    with pytest.warns(UserWarning, match="200 rows have 40 ids"):
+        labelled = correlate(pd.Series(np.repeat(x, 5), ids), pd.Series(np.repeat(y, 5), ids))
+    pd.testing.assert_frame_equal(votes, labelled)
+    width = (votes["high"] - votes["low"]) / (once["high"] - once["low"])
+    assert width.between(0.9, 1.15).all(), width
+    # Numbers of rows are no ids: two frames put under one another have each twice.
+    rows = correlate(pd.Series(x, [*range(20)] * 2), pd.Series(y, [*range(20)] * 2))
+    pd.testing.assert_frame_equal(rows, once)
+
+
+def test_kendall_of_a_binary_judge_is_as_wide_as_its_ties_are():
+    """The correction for items drawn twice (a tenth of the width) is for scores without ties."""
+    x = np.array([0, 0, 1, 0, 1, 1, 0, 1, 1, 0, 1, 0, 0, 1, 1, 1, 0, 0, 1, 0.0])
+    y = np.array([1, 2, 3, 3, 5, 4, 2, 3, 4, 1, 5, 3, 1, 2, 4, 5, 4, 2, 3, 1.0])
+    cells, cell = distinct(np.column_stack([x, y]))
+    drawn = replicates(
+        lambda w: correlations(*cells.T, w)[2],
+        Design(cell),
+        n_resamples=500,
+        seed=0,
+    )
+    table = correlate(x, y, n_resamples=500)
+    untied = 100 / 190  # ten of either: 100 of 190 pairs differ in x, more in y
+    expected = interval(
+        drawn,
+        table.loc["kendall", "estimate"],
+        1 + untied**2 * 5 / 20,
+        method="fisher",
+        n_units=20,
+        confidence=0.95,
+    )
+    assert table.loc["kendall", ["low", "high"]].tolist() == pytest.approx(expected)
+    assert "a score of two levels and 20 items" in table.attrs["caveats"][0]
+
+
+LIMITS = {
+    "ceiling": ([5] * 36 + [1, 2, 3, 4], [5] * 36 + [2, 1, 3, 4], "of both scores are at the top"),
+    "tails": (FLOATS, np.r_[FLOATS[:29] / 9, 99], "heavy tails"),
+    "binary": ([0, 1, 1] * 5, [1, 2, 3] * 5, "a score of two levels and 15 items"),
+}
+
+
+@pytest.mark.parametrize("case", LIMITS)
+def test_known_limits_stand_beside_the_numbers(case):
+    x, y, message = LIMITS[case]
+    with pytest.warns(UserWarning, match=message):
+        table = correlate(x, y, n_resamples=200)
+    assert any(message in text for text in table.attrs["caveats"])
+
+
+def test_order_and_index_change_no_number():
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame(rng.integers(1, 6, (60, 3)), columns=["gold", "a", "b"])
+    frame["a"] = (frame["a"] + frame["gold"]) // 2
+    frame["image"] = np.arange(60) % 12
+    frame["system"] = np.arange(60) // 12
+    frame["set"] = np.where(frame["image"] < 6, "p", "q")
+    calls = {
+        "correlate": lambda f: correlate(f["a"], f["gold"], groups=[f["image"], f["system"]]),
+        "strata": lambda f: correlate(f["a"], f["gold"], groups=f["image"], strata=f["set"]),
+        "levels": lambda f: correlate_levels(f["a"], f["gold"], systems=f["system"], n_resamples=0),
+        "compare": lambda f: compare_judges(f["gold"], f[["a", "b"]], groups=f["image"]),
+    }
+    for call in calls.values():
+        expected = call(frame)
+        turned = frame.sample(frac=1, random_state=0)
+        for other in (turned, turned.set_axis([0] * 60), frame.set_axis([*range(30)] * 2)):
+            pd.testing.assert_frame_equal(call(other), expected)
+    swapped = compare_judges(frame["gold"], frame[["b", "a"]], groups=frame["image"])
+    np.testing.assert_allclose(swapped["difference"], -calls["compare"](frame)["difference"])
+    np.testing.assert_allclose(swapped["p"], calls["compare"](frame)["p"])
+
+
 # Judges compared
 
 
@@ -208,3 +388,36 @@ def test_judges_are_compared_on_common_items_and_corrected_together():
     assert told.tolist() == [True, True, True, False, True, True]  # "one" and "other" are alike
     with pytest.raises(ValueError, match="two or more, each with a name of its own, not one"):
         compare_judges(gold, judges[["one"]])
+
+
+def test_similar_judges_are_told_apart_by_ranks():
+    """Items drawn twice tie; a jackknife has no ties that the data lack."""
+    root = np.linalg.cholesky([[1, 0.72, 0.67], [0.72, 1, 0.97], [0.67, 0.97, 1]]).T
+    told = {"equal": 0, "better": 0}
+    for seed in range(60):
+        gold, better, worse = (np.random.default_rng(seed).normal(size=(100, 3)) @ root).T
+        judges = {"better": better, "worse": worse}
+        told["better"] += compare_judges(gold, judges)["p"].xs("kendall", level=2).iloc[0] <= 0.05
+        swap = np.random.default_rng([seed, 1]).random(100) < 0.5
+        equal = {
+            "a": np.where(swap, better, worse),
+            "b": np.where(swap, worse, better),
+        }
+        told["equal"] += compare_judges(gold, equal)["p"].xs("kendall", level=2).iloc[0] <= 0.05
+    assert told["better"] >= 27 and told["equal"] <= 6, told
+
+
+def test_equivalence_is_two_one_sided_tests():
+    rng = np.random.default_rng(0)
+    gold = rng.normal(size=300)
+    judges = {"a": gold + rng.normal(size=300), "b": gold + rng.normal(size=300)}
+    table = compare_judges(gold, judges, margin=0.15)
+    error = (table["high"] - table["low"]) / 2 / stats.t.ppf(0.975, 299)
+    above = stats.t.sf((table["difference"] + 0.15) / error, 299)
+    below = stats.t.cdf((table["difference"] - 0.15) / error, 299)
+    np.testing.assert_allclose(table["p_equivalence"], np.maximum(above, below))
+    assert (table["p_equivalence"] < 0.05).all() and (table["p"] > 0.05).all()
+    wide = compare_judges(gold[:30], {name: own[:30] for name, own in judges.items()}, margin=0.15)
+    assert (wide["p_equivalence"] > 0.05).all()
+    with pytest.raises(ValueError, match="above 0"):
+        compare_judges(gold, judges, margin=0)

@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from vjudge.metrics.resampling import Design, correlations, distinct, interval, replicates
+from vjudge.metrics.resampling import (
+    Design,
+    correlations,
+    distinct,
+    interval,
+    jackknife,
+    replicates,
+)
 
 SCIPY = (stats.pearsonr, stats.spearmanr, stats.kendalltau)
 
@@ -52,3 +59,19 @@ def test_intervals_by_hand():
     assert fisher == pytest.approx((np.tanh(z - reach), np.tanh(z + reach)))
     low, high = interval(np.r_[np.ones(60), np.full(40, 0.9)], 0.95, **options)
     assert -1 < low < 0.95 < high < 1, "perfect correlations have finite bounds"
+
+
+def test_a_jackknife_of_a_mean_is_its_textbook_variance():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(6, 4))
+    image, system = np.indices(x.shape).reshape(2, -1)
+    rows = Design(np.arange(24))
+    variance, freedom = jackknife(lambda w: x.reshape(1, -1) @ w / w.sum(axis=0), rows)
+    assert variance[0] == pytest.approx(x.var(ddof=1) / 24) and freedom == 23
+    crossed = Design(np.arange(24), image, 0, system)
+    both, freedom = jackknife(lambda w: x.reshape(1, -1) @ w / w.sum(axis=0), crossed)
+    by_image, by_system = (x.mean(axis=axis).var(ddof=1) / x.shape[1 - axis] for axis in (1, 0))
+    total = by_image + by_system - variance[0]
+    assert both[0] == pytest.approx(max(total, by_image, by_system)) and freedom == 3
+    blocks, freedom = jackknife(lambda w: x.reshape(1, -1) @ w / w.sum(axis=0), rows, most=12)
+    assert freedom == 11 and blocks[0] == pytest.approx(variance[0], rel=0.8)

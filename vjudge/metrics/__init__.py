@@ -16,8 +16,8 @@ from vjudge.metrics.calibration import (
     scaled,
     temperature_scaling,
 )
+from vjudge.metrics.comparison import compare_judges, comparison_table
 from vjudge.metrics.correlation import (
-    compare_judges,
     correlate,
     correlate_levels,
     correlation_table,
@@ -39,7 +39,7 @@ from vjudge.metrics.pairwise import (
 
 __all__ = [
     "agreement", "alt_test", "bradley_terry", "calibration_curve", "calibration_errors",
-    "compare_judges", "conformal_intervals", "correlate",
+    "compare_judges", "comparison_table", "conformal_intervals", "correlate",
     "correlate_levels", "corrected_rate", "corrected_rate_from_labels", "correlation_table",
     "effective_judges", "expected_calibration_error", "feedback_preference", "human_ceiling",
     "labels_needed", "length_test", "lengths", "pairwise_accuracy", "prediction_powered_mean",

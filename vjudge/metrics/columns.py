@@ -17,8 +17,10 @@ from vjudge.metrics.resampling import Design, Floats, Integers
 from vjudge.records import is_int_at_least, is_missing
 
 Column: TypeAlias = Sequence[Any] | np.ndarray | pd.Series
-Groups: TypeAlias = Column | None  # the group of each item: its image, its question
+# The group of each item (its image, its question), or two of a crossed design: [image, system].
+Groups: TypeAlias = Column | Sequence[Column] | pd.DataFrame | None
 FEW_RESAMPLES = 100
+LEAST_CROSSED = 5  # units of each kind in a crossed design
 
 
 def warn(message: str) -> None:
@@ -35,6 +37,10 @@ def check_columns(**columns: Any) -> None:
     """Refuse what is no column, and columns that differ in length or index; None is left out."""
     lengths = {}
     indexes: dict[str, pd.Index] = {}
+    crossed = factors(columns.get("groups"))
+    if len(crossed) == 2:
+        del columns["groups"]
+        columns |= {"groups[0]": crossed[0], "groups[1]": crossed[1]}
     for name, column in columns.items():
         if column is None:
             continue
@@ -54,6 +60,25 @@ def check_columns(**columns: Any) -> None:
                 f"{first} and {name} have different indexes: align them first, or pass .to_numpy()"
                 " if their order is the same"
             )
+
+
+def factors(groups: Groups) -> list[Any]:
+    """The columns of groups: none, one, or the two of a crossed design.
+
+    >>> [len(factors(groups)) for groups in (None, ["a", "b"], [["a", "b"], ["x", "x"]])]
+    [0, 1, 2]
+    """
+    if groups is None:
+        return []
+    columns: Any = [groups]
+    if isinstance(groups, pd.DataFrame):
+        columns = [groups[name] for name in groups]
+    elif isinstance(groups, list | tuple) and len(groups) == 2:
+        if all(isinstance(part, list | tuple | np.ndarray | pd.Series) for part in groups):
+            columns = list(groups)
+    if len(columns) > 2:
+        raise ValueError(f"groups has {len(columns)} columns: give one, or two that are crossed")
+    return columns
 
 
 def check_items(**columns: Any) -> None:
@@ -134,6 +159,10 @@ def group_codes(
     """
     if groups is None:
         return np.arange(int(used.sum()))
+    if len(factors(groups)) > 1:
+        raise ValueError(
+            "groups has two columns, and this number takes one: give the one that is new"
+        )
     labels = list(groups)
     codes = pd.factorize(pd.Series(labels, dtype=object))[0]
     bad = np.flatnonzero(used & (codes < 0))
@@ -160,10 +189,21 @@ def closed_in(run: pd.DataFrame) -> str:
     return f"{count:,} of {len(run):,} verdicts were closed" if count else ""
 
 
-def design_of(cell: np.ndarray, groups: Any, used: np.ndarray) -> Design:
-    """The design of the used items, from their cells and the groups of all, if there are any."""
-    codes = None if groups is None else group_codes(groups, used)
-    return Design(cell, codes, int((~used).sum()))
+def design_of(cell: np.ndarray, groups: Groups, used: np.ndarray) -> Design:
+    """The design of the used items, from their cells and the groups of all, if there are any.
+
+    ValueError: a crossed design with fewer than five units of a kind.
+    """
+    kinds = [group_codes(column, used) for column in factors(groups)]
+    first, second = (*kinds, None, None)[:2]
+    design = Design(cell, first, int((~used).sum()), second)
+    if second is not None and 1 < design.n_units < LEAST_CROSSED:
+        raise ValueError(
+            f"groups are crossed, and one of them has {design.n_units} units: new ones can be"
+            f" spoken for from {LEAST_CROSSED} on; give the other alone, and say that results"
+            " are given these"
+        )
+    return design
 
 
 CHOICES = ("a", "b", "tie")

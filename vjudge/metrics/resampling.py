@@ -1,4 +1,4 @@
-"""The bootstrap of weighted samples, and correlations of weighted pairs.
+"""The bootstrap and the jackknife of weighted samples, and correlations of weighted pairs.
 
 A sample is a table of cells, its distinct rows, with a weight each: how often the row occurs. On a
 bounded scale that is the contingency table, and a bootstrap replicate is one multinomial draw, so
@@ -11,7 +11,7 @@ No library takes a statistic of many weighted samples at once, which is why this
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ Statistic = Callable[[Weights], Floats]
 STATISTICS = ("pearson", "spearman", "kendall")
 BLOCK_BYTES = 2**20  # of one array of weights, so that it stays in a processor's cache
 LEAST_BLOCK = 50  # replicates at once
+JACKKNIFED = 400  # units that are left out one by one; beyond, in so many random blocks
 PERFECT = 1 - 1e-9  # a correlation beyond this has no Fisher z to speak of
 MANY_LEVELS = 100  # of a score, beyond which resampling takes long
 
@@ -93,12 +94,14 @@ def codes(column: Any) -> Integers:
 class Design:
     """How n rows are resampled: one by one or, with a code 0..G-1 of each row's group, in groups.
 
-    `cell` is the cell of each row, 0..k-1; `missing` counts rows that were left out beforehand.
+    `cell` is the cell of each row, 0..k-1; `missing` counts rows that were left out beforehand;
+    `second` is the code of a grouping that crosses the first, as systems cross images.
     """
 
     cell: Integers
     groups: Integers | None = None
     missing: int = 0
+    second: Integers | None = None
 
     @property
     def counts(self) -> Integers:
@@ -107,10 +110,13 @@ class Design:
 
     @property
     def n_units(self) -> int:
-        """The number of independent units: rows or groups."""
+        """The number of independent units: rows or groups, the fewer of two crossed kinds."""
         if self.groups is None:
             return len(self.cell)
-        return int(self.groups.max(initial=-1)) + 1
+        n = int(self.groups.max(initial=-1)) + 1
+        if self.second is not None:
+            n = min(n, int(self.second.max(initial=-1)) + 1)
+        return n
 
     @property
     def n_effective(self) -> float:
@@ -149,18 +155,80 @@ def replicates(
     if design.groups is not None:
         shares = np.full(units, 1 / units)
         members = summing(design.cell, design.groups, (len(counts), units))
-    row_bytes = 8 * max(len(counts), units)
-    block = max(BLOCK_BYTES // row_bytes, LEAST_BLOCK)
     parts = []
-    for start in range(0, n_resamples, block):
-        size = min(block, n_resamples - start)
-        drawn = rng.multinomial(units, shares, size=size).T
+    for block in _blocks(n_resamples, max(len(counts), units)):
+        drawn = rng.multinomial(units, shares, size=len(block)).T
         if design.groups is None:
             weights = drawn
         else:
             weights = members @ drawn
         parts.append(values(statistic, weights))
     return np.concatenate(parts, axis=-1)
+
+
+def _blocks(n_replicates: int, rows: int) -> Iterator[range]:
+    """Parts of the replicates that are worked on at once, so that weights stay in the cache."""
+    block = max(BLOCK_BYTES // (8 * max(rows, 1)), LEAST_BLOCK)
+    for start in range(0, n_replicates, block):
+        yield range(start, min(start + block, n_replicates))
+
+
+def jackknife(
+    statistic: Statistic,
+    design: Design,
+    *,
+    most: int = JACKKNIFED,
+    seed: int = 0,
+) -> tuple[Floats, int]:
+    """The variance of each value of a statistic by leaving out units, and its degrees of freedom.
+
+    With t_g the statistic without unit g of G, the variance is (G - 1) / G times the sum of squared
+    deviations of t_g from their mean: of a mean, exactly the variance over G. No row is drawn
+    twice, so that ranks have no ties that the data lack. More than `most` units are left out in so
+    many random blocks.
+
+    Of crossed units (images by systems) the variance is that over images, plus that over systems,
+    less that over single rows, which both hold; and no less than the larger. Degrees of freedom are
+    those of the fewer. 95 % intervals of correlations of 8 or 20 systems by 30 or 100 images held
+    the truth in 94 to 98 %: figures/validity_crossed.csv.
+
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 11; Cameron,
+    Gelbach and Miller, Journal of Business and Economic Statistics 29 (2011), 238-249, for crossed
+    units.
+    """
+    rng = np.random.default_rng(seed)
+    rows = np.arange(len(design.cell))
+    first = rows if design.groups is None else design.groups
+    variance, freedom = _left_out(statistic, design, first, most, rng)
+    if design.second is None:
+        return variance, freedom
+    other, other_freedom = _left_out(statistic, design, design.second, most, rng)
+    single, _ = _left_out(statistic, design, rows, most, rng)
+    both = np.maximum(variance + other - single, np.maximum(variance, other))
+    return both, min(freedom, other_freedom)
+
+
+def _left_out(
+    statistic: Statistic,
+    design: Design,
+    unit: Integers,
+    most: int,
+    rng: np.random.Generator,
+) -> tuple[Floats, int]:
+    """The jackknife's variance over one kind of unit, and the number of units or blocks less 1."""
+    n = int(unit.max(initial=-1)) + 1
+    if n > most:
+        unit = (rng.permutation(n) % most)[unit]
+        n = most
+    counts = design.counts
+    members = summing(design.cell, unit, (len(counts), n)).tocsc()  # (cells, units)
+    parts = []
+    for block in _blocks(n, len(counts)):
+        weights = counts[:, None] - members[:, block.start : block.stop].toarray()
+        parts.append(values(statistic, weights))  # (..., replicates)
+    left = np.concatenate(parts, axis=-1)
+    deviation = left - left.mean(axis=-1, keepdims=True)
+    return (n - 1) / n * (deviation**2).sum(axis=-1), n - 1
 
 
 def values(statistic: Statistic, weights: Weights) -> Floats:
@@ -298,36 +366,63 @@ def net_concordance(
     y_code: Integers,
     w: Floats,
 ) -> Floats:
-    """Concordant less discordant pairs of observations.
+    """Concordant less discordant pairs of observations, by radix partition over the bits of x.
 
-    Two rows are compared at the highest bit in which their codes of x differ: of the rows that
-    agree in the bits before it, those with a 1 lie above those with a 0. Cumulative sums of the
-    lower rows' weights by y then say how much of it is concordant. Ties in x differ in no bit.
+    Knight's merge sort counts the exchanges of one sample; here the same division of the rows into
+    a lower and a higher half serves all replicates, since it depends on the codes alone. At each
+    bit, rows whose codes of x agree in the bits before it are a block; within a block those with a
+    1 lie above those with a 0. So every pair of rows of different x meets at exactly one bit, and
+    ties in x at none. Cumulative sums of the lower half's weights by y say how much of it lies
+    below and above each row of the higher half in y.
+
+    Five rows of weight 1, x = 0 0 1 2 2 and y = 0 2 1 1 2:
+
+        bit  block  lower half (y)  higher half (y)  concordant  discordant
+        1    all    0, 2, 1         1, 2             1 + 2       1 + 0
+        0    0 0 1  0, 2            1                1           1
+        0    2 2    1, 2            none             0           0
+
+    Four less two is 2. (The pairs of y = 1 with 1 and of 2 with 2 tie.)
+
+    Args:
+        x_code, y_code: ranks 0, 1, ... of k rows.
+        w: how often each row occurs in each replicate; shape (k, replicates).
+
+    Returns:
+        One number a replicate, shape (replicates,).
+
+    Source: Knight, JASA 61 (1966), 436-439, for the division into halves.
+
+    >>> x, y = np.array([0, 0, 1, 2, 2]), np.array([0, 2, 1, 1, 2])
+    >>> net_concordance(x, y, np.ones((5, 1))).tolist()
+    [2.0]
     """
+    # 1) Partition by the variable of fewer levels: the fewer bits, the less work.
     x_last = int(x_code.max(initial=0))
     y_last = int(y_code.max(initial=0))
-    if x_last > y_last:  # the fewer bits, the less work
+    if x_last > y_last:
         x_code, y_code = y_code, x_code
         x_last, y_last = y_last, x_last
     y_levels = y_last + 1
     total = np.zeros(w.shape[1])
     for bit in range(x_last.bit_length()):
-        bits = x_code >> bit
-        before = bits >> 1
-        key = before * y_levels + y_code
+        # 2) Sort rows by block and, within a block, by y; then divide them at this bit.
+        prefix = x_code >> bit
+        block = prefix >> 1
+        key = block * y_levels + y_code
         order = np.argsort(key, kind="stable")
-        is_high = bits[order] & 1 == 1
+        is_high = prefix[order] & 1 == 1
         low = order[~is_high]
         high = order[is_high]
-        below = np.zeros((len(low) + 1, w.shape[1]))
+        below = np.zeros((len(low) + 1, w.shape[1]))  # (lower rows + 1, replicates)
         np.cumsum(w[low], axis=0, out=below[1:])
-        # 1) of the rows alike in the bits before it, those of lower y
-        first = np.searchsorted(before[low], before[high])
-        last = np.searchsorted(key[low], key[high])
-        net = below[last] - below[first]
-        # 2) less those of higher y
-        first = np.searchsorted(key[low], key[high], side="right")
-        last = np.searchsorted(before[low], before[high], side="right")
-        net -= below[last] - below[first]
+        # 3) Of the lower half in the same block, add the rows of lower y: concordant.
+        start = np.searchsorted(block[low], block[high])
+        end = np.searchsorted(key[low], key[high])
+        net = below[end] - below[start]
+        # 4) Subtract those of higher y: discordant.
+        start = np.searchsorted(key[low], key[high], side="right")
+        end = np.searchsorted(block[low], block[high], side="right")
+        net -= below[end] - below[start]
         total += np.einsum("kr,kr->r", net, w[high])
     return total

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -31,12 +31,17 @@ from vjudge.metrics.formatting import format_interval as format_interval
 from vjudge.metrics.formatting import format_number as format_number
 from vjudge.metrics.formatting import format_p as format_p
 from vjudge.metrics.resampling import (
+    JACKKNIFED,
+    PERFECT,
     Design,
     Floats,
     Integers,
     Statistic,
+    Weights,
     effective_number,
     interval,
+    jackknife,
+    on_fisher_scale,
     replicates,
     student,
     values,
@@ -59,6 +64,14 @@ def add_caveats(table: pd.DataFrame | pd.Series, texts: Iterable[str]) -> None:
             warn(text)
 
 
+def gathered_caveats(tables: Iterable[pd.DataFrame]) -> list[str]:
+    """The caveats of several tables that become one, each once."""
+    texts: dict[str, None] = {}
+    for table in tables:
+        texts |= dict.fromkeys(table.attrs.get("caveats", ()))
+    return list(texts)
+
+
 METHODS = {"t": "Student's", "fisher": "Student's on Fisher's z scale"}
 
 
@@ -77,6 +90,7 @@ def tabulate(
     confidence: float = 0.95,
     n_resamples: int = 10_000,
     seed: int = 0,
+    by: Literal["bootstrap", "jackknife"] = "bootstrap",
 ) -> pd.DataFrame:
     """Estimate several statistics of one sample, a row each: estimate, low, high, n, missing.
 
@@ -85,6 +99,7 @@ def tabulate(
         design: the sample. n, missing: counts of each row; None takes the design's.
         method, inflation: see `resampling.interval`; an inflation of each row, or one.
         unit, why: words for a row of the sample, and for what a NaN means.
+        by: where the standard error comes from; always the jackknife in a crossed design.
     """
     check_options(confidence=confidence, n_resamples=n_resamples)
     # 1) estimates and counts
@@ -100,43 +115,95 @@ def tabulate(
     defined = table["estimate"].notna()
     warn_of(table.index[~defined], f"undefined ({why})")
     # 2) intervals
+    jackknifed = by == "jackknife" or design.second is not None
     units = design.n_units
     if defined.any() and units < 2:
         warn("intervals are undefined: there is one item, or all belong to one group")
     elif defined.any() and n_resamples:
-        drawn = replicates(
-            statistic,
-            design,
-            n_resamples=n_resamples,
-            seed=seed,
-        )
-        factors = np.broadcast_to(inflation, len(table))
-        bounds = []
-        for row in zip(drawn, table["estimate"], factors, strict=True):
-            bound = interval(
-                *row,
-                method=method,
-                n_units=design.n_effective,
-                confidence=confidence,
-            )
-            bounds.append(bound)
-        table[["low", "high"]] = bounds
+        options: dict[str, Any] = {"method": method, "confidence": confidence, "seed": seed}
+        if jackknifed:
+            most = min(n_resamples, JACKKNIFED)
+            found = _jackknifed(statistic, table["estimate"], design, most, **options)
+            columns = list(found) if by == "jackknife" else ["low", "high"]
+            table[columns] = found[columns]
+        else:
+            options |= {"inflation": inflation, "why": why, "n_resamples": n_resamples}
+            table[["low", "high"]] = _bootstrapped(statistic, table["estimate"], design, **options)
         flat = table["high"] - table["low"] < NO_WIDTH
         warn_of(table.index[flat], "all resamples agree: an interval without width says nothing")
-        lost = np.isnan(drawn[defined.to_numpy()]).mean(axis=-1).max()
-        if lost > 0.01:
-            reason = f" ({why})" if why else ""
-            warn(
-                f"a statistic is undefined in {lost:.0%} of the resamples{reason}: its interval"
-                " leaves them out and is too narrow"
-            )
         add_caveats(table, of_group_sizes(units, design.n_effective))
-    grouped = "" if design.groups is None else f"{units} groups of "
-    table.attrs["method"] = (
-        f"{confidence:.0%} bootstrap intervals ({METHODS[method]}), {n_resamples:,} resamples of"
-        f" {grouped}{len(design.cell)} {unit}, seed {seed}"
-    )
+    # 3) method
+    kinds = [codes for codes in (design.groups, design.second) if codes is not None]
+    sizes = " by ".join(str(int(codes.max(initial=-1)) + 1) for codes in kinds)
+    of = f"{sizes} groups of " if kinds else ""
+    kind = f"bootstrap intervals ({METHODS[method]}), {n_resamples:,} resamples"
+    if jackknifed:
+        kind = f"jackknife intervals ({METHODS[method]}), without one in turn"
+    table.attrs["method"] = f"{confidence:.0%} {kind} of {of}{len(design.cell)} {unit}, seed {seed}"
     return table
+
+
+def _bootstrapped(
+    statistic: Statistic,
+    estimates: pd.Series,
+    design: Design,
+    *,
+    method: str,
+    inflation: Floats | float,
+    why: str,
+    confidence: float,
+    n_resamples: int,
+    seed: int,
+) -> list[tuple[float, float]]:
+    """Low and high of each estimate by the bootstrap."""
+    drawn = replicates(
+        statistic,
+        design,
+        n_resamples=n_resamples,
+        seed=seed,
+    )
+    factors = np.broadcast_to(inflation, len(estimates))
+    bounds = []
+    for row in zip(drawn, estimates, factors, strict=True):
+        bound = interval(*row, method=method, n_units=design.n_effective, confidence=confidence)
+        bounds.append(bound)
+    lost = np.isnan(drawn[estimates.notna().to_numpy()]).mean(axis=-1).max()
+    if lost > 0.01:
+        reason = f" ({why})" if why else ""
+        warn(
+            f"a statistic is undefined in {lost:.0%} of the resamples{reason}: its interval"
+            " leaves them out and is too narrow"
+        )
+    return bounds
+
+
+def _jackknifed(
+    statistic: Statistic,
+    estimates: pd.Series,
+    design: Design,
+    most: int,
+    *,
+    method: str,
+    confidence: float,
+    seed: int,
+) -> pd.DataFrame:
+    """Low, high, standard error (on the scale of the method) and degrees of freedom, by row."""
+
+    def scaled(weights: Weights) -> Floats:
+        value = statistic(weights)
+        return np.arctanh(np.clip(value, -PERFECT, PERFECT)) if method == "fisher" else value
+
+    variance, freedom = jackknife(scaled, design, most=most, seed=seed)
+    error = np.sqrt(variance)
+    reach = student(confidence, freedom) * error
+    estimate = estimates.to_numpy()
+    bounds = np.column_stack([estimate, estimate - reach, estimate + reach])
+    if method == "fisher":
+        bounds = on_fisher_scale(estimate, reach)
+    undefined = estimates.notna() & np.isnan(error)
+    warn_of(estimates.index[undefined], "no interval: undefined without one of the units")
+    columns = {"low": bounds[:, 1], "high": bounds[:, 2], "error": error, "freedom": freedom}
+    return pd.DataFrame(columns, estimates.index)
 
 
 def of_group_sizes(n_groups: int, effective: float) -> list[str]:

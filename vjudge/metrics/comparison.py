@@ -1,0 +1,222 @@
+"""Which of two judges agrees better with a reference: differences, tests, equivalence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from vjudge.metrics.columns import Column, Groups, aligned, check_columns, design_of
+from vjudge.metrics.correlation import OVERALL, undefined_because
+from vjudge.metrics.resampling import (
+    JACKKNIFED,
+    STATISTICS,
+    Floats,
+    Weights,
+    correlations,
+    distinct,
+    values,
+)
+from vjudge.metrics.strata import Pool, Strata, grouped_by_id, of_balanced_groups
+from vjudge.metrics.tables import add_caveats, gathered_caveats, holm, tabulate
+
+COMPARISON = "estimate_a estimate_b difference low high p p_holm n missing".split()
+
+
+def compare_judges(
+    reference: Column,
+    judges: Mapping[str, Any] | pd.DataFrame,
+    *,
+    groups: Groups = None,
+    ids: Column | None = None,
+    strata: Column | None = None,
+    margin: float | None = None,
+    confidence: float = 0.95,
+    n_resamples: int | None = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Compare how well judges of the same items agree with one reference, pair by pair.
+
+    Args:
+        reference: the scores to agree with, of n items; None and NaN are missing.
+        judges: name -> scores of the same items, or a frame with a column each; at least two.
+        groups, ids, strata, confidence, seed: see `correlate`. With strata each judge's correlation
+            is the mean of those within strata.
+        margin: a difference in correlation, above 0, within which two judges count as equal.
+        n_resamples: the number of jackknife replicates at most; None takes 400; 0 leaves intervals
+            and p NaN.
+
+    Returns:
+        A row for each pair of judges and statistic (index a, b, statistic), NaN with a warning
+        where undefined: estimate_a, estimate_b, each judge's correlation with the reference over
+        the items that both scored; difference, in [-2, 2], with low and high by the jackknife; p,
+        two-sided, of the t test whose inversion the interval is; p_holm, corrected over the pairs
+        of judges, for each statistic alone; n and missing. With a margin also p_equivalence, of two
+        one-sided t tests that the judges differ by the margin or more: at .05 or below they are
+        equivalent.
+
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 11; Holm,
+    Scandinavian Journal of Statistics 6 (1979), 65-70; Schuirmann, Journal of Pharmacokinetics and
+    Biopharmaceutics 15 (1987), 657-680, for equivalence. The level by simulation, similar judges,
+    groups of very unequal size and crossed designs among them: figures/validity_comparison.csv,
+    validity_crossed.csv. A bootstrap draws items twice, whose ties hide differences of ranks
+    between similar judges (level .004, where the jackknife has .02 to .05).
+
+    ValueError: fewer than two judges, or a margin that is not above 0.
+
+    >>> first, second = [1, 2, 3, 4, 5] * 4, [1, 3, 2, 5, 4] * 4
+    >>> table = compare_judges(first, {"first": first, "second": second})
+    >>> table["difference"].round(2).tolist()
+    [0.2, 0.2, 0.4]
+    """
+    names = list(map(str, judges))
+    if len(set(names)) < max(len(names), 2):
+        given = ", ".join(names) or "none"
+        raise ValueError(f"judges must be two or more, each with a name of its own, not {given}")
+    if margin is not None and not margin > 0:
+        raise ValueError(
+            f"margin={margin!r}: give a difference in correlation above 0, such as .05"
+        )
+    groups, caveats = grouped_by_id(reference, groups, ids)
+    by_name = {f"judge {name}": judges[name] for name in judges}
+    check_columns(reference=reference, ids=ids, strata=strata)
+    gold, *columns, used = aligned(reference=reference, groups=groups, **by_name)
+    options = {
+        "confidence": confidence,
+        "n_resamples": JACKKNIFED if n_resamples is None else n_resamples,
+        "seed": seed,
+    }
+    parts = {}
+    for (a, x), (b, y) in combinations(zip(names, columns, strict=True), 2):
+        three = np.stack([gold, x, y])
+        parts[a, b] = _compare(three, a, b, groups, strata, margin, options)
+    table = pd.concat(parts, names=["a", "b", "statistic"])
+    table["p_holm"] = table.groupby(level="statistic")["p"].transform(_holm)
+    table.attrs = {
+        "method": f"{next(iter(parts.values())).attrs['method']}; Holm over {len(parts)} pairs of"
+        " judges",
+        "caveats": gathered_caveats(parts.values()),
+    }
+    add_caveats(table, [*caveats, *of_balanced_groups(groups, used)])
+    equivalence = [] if margin is None else ["p_equivalence"]
+    return table[COMPARISON[:7] + equivalence + COMPARISON[7:]]
+
+
+def _holm(p: pd.Series) -> Floats:
+    return holm(p.to_numpy())
+
+
+def _compare(
+    columns: Floats,
+    a: str,
+    b: str,
+    groups: Groups,
+    strata: Column | None,
+    margin: float | None,
+    options: Mapping[str, Any],
+) -> pd.DataFrame:
+    """The rows of one pair of judges; columns of shape (3, n): the reference, a, b."""
+    # 1) the items that both scored, and the strata in which all three vary
+    used = np.asarray(~np.isnan(columns).any(axis=0))
+    kept = None
+    if strata is not None:
+        kept = Strata.of(strata, used, list(columns))
+        used = kept.used
+    gold, x, y = columns[:, used]
+    why = undefined_because(**{"the reference": gold, a: x, b: y})
+    code = np.zeros(len(gold)) if kept is None else kept.code
+    cells, cell = distinct(np.column_stack([gold, x, y, code]))
+    design = design_of(cell, groups, used)
+
+    def both(weights: Weights) -> Floats:
+        """The correlations with the reference, shape (2, 3, replicates)."""
+        of_gold, of_a, of_b, stratum = cells.T
+        if kept is None:
+            pair = [correlations(of_gold, judge, weights) for judge in (of_a, of_b)]
+        else:
+            pair = [kept.correlations(of_gold, judge, stratum, weights) for judge in (of_a, of_b)]
+        return np.stack(pair)
+
+    # 2) their difference
+    table = tabulate(
+        lambda weights: np.subtract(*both(weights)),
+        STATISTICS,
+        design,
+        by="jackknife",
+        why=": ".join(filter(None, [f"{a} and {b}", why])),
+        **options,
+    )
+    table = table.rename(columns={"estimate": "difference"})
+    table[["estimate_a", "estimate_b"]] = np.nan
+    if not why:
+        table[["estimate_a", "estimate_b"]] = values(both, design.counts[:, None])[..., 0].T
+    table.attrs["method"] += "" if kept is None else f"; means over {len(set(kept.code))} strata"
+    add_caveats(table, [] if kept is None else kept.caveats)
+    # 3) the test that the interval inverts, and the two one-sided ones
+    error, freedom = (table.get(name, np.nan) for name in ("error", "freedom"))
+    size = table["difference"].abs()
+    table["p"] = 2 * stats.t.sf(size / error, freedom)
+    table.loc[(error == 0) & (size == 0), "p"] = 1.0  # one judge twice
+    if margin is not None:
+        table["p_equivalence"] = stats.t.sf((margin - size) / error, freedom)
+    return table
+
+
+def comparison_table(
+    judges: Mapping[str, Mapping[str, Any] | pd.DataFrame],
+    truth: Mapping[str, Any],
+    *,
+    groups: Mapping[str, Groups] | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """Compare judges on each benchmark and overall, corrected for all comparisons together.
+
+    Args:
+        judges, truth, groups: as `correlation_table` takes them; at least two judges a benchmark.
+        options: of `compare_judges`.
+
+    Returns:
+        A row a benchmark, pair of judges and statistic, columns benchmark, a, b, statistic and
+        those of `compare_judges`; the last benchmark is "overall", the difference of means over
+        benchmarks, of those judges that each of them has. p_holm is corrected over pairs of judges
+        and benchmarks; overall, over pairs alone.
+
+    Source: as `compare_judges`.
+
+    >>> judges = {name: {"one": [1, 2, 4, 3, 5], "two": [2, 1, 3, 4, 4]} for name in ("p", "q")}
+    >>> table = comparison_table(judges, {"p": [1, 2, 3, 4, 5], "q": [1, 2, 3, 5, 4]})
+    >>> table["benchmark"].unique().tolist(), len(table)
+    (['p', 'q', 'overall'], 9)
+    """
+    parts = {}
+    for benchmark, columns in judges.items():
+        units = (groups or {}).get(benchmark)
+        try:
+            table = compare_judges(truth[benchmark], columns, groups=units, **options)
+        except (KeyError, TypeError, ValueError) as error:
+            raise type(error)(f"{benchmark}: {error}") from error
+        parts[str(benchmark)] = table
+    result = pd.concat(parts, names=["benchmark"])
+    result["p_holm"] = result.groupby(level="statistic")["p"].transform(_holm)
+    tables = list(parts.values())
+    if len(parts) > 1:
+        pool = Pool.of(judges, truth, groups)
+        shared = [
+            name for name in pool.judges if all(name in map(str, own) for own in judges.values())
+        ]
+        overall = compare_judges(
+            pool.truth,
+            pool.judges[[name for name in pool.judges if name in shared]],
+            groups=pool.groups,
+            strata=pool.benchmark,
+            **options,
+        )
+        tables.append(overall)
+        result = pd.concat([result, pd.concat({OVERALL: overall}, names=["benchmark"])])
+    result = result.reset_index()
+    result.attrs = {"method": tables[-1].attrs["method"], "caveats": gathered_caveats(tables)}
+    return result

@@ -1,0 +1,219 @@
+"""Strata: correlations within benchmarks and their mean, and what rows of items go together.
+
+Pooled rows of two benchmarks on two scales correlate by their scales alone: two judges that are
+noise within each benchmark reach .9 over both. Only within a stratum do scores compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from vjudge.metrics.columns import Column, Groups, factors, group_codes, scores
+from vjudge.metrics.formatting import format_p
+from vjudge.metrics.resampling import (
+    PERFECT,
+    STATISTICS,
+    Design,
+    Floats,
+    Integers,
+    Weights,
+    correlations,
+    jackknife,
+)
+from vjudge.records import is_missing
+
+LEAST_STRATUM = 4  # items, so that a weight of n - 3 is above 0
+DOUBTFUL = 0.1  # p of Cochran's Q, below which strata are said to differ
+
+
+@dataclass(frozen=True)
+class Strata:
+    """The strata of n items: the code of each, which items are used, and what is left out.
+
+    A stratum with a constant score, or with fewer than four items, has no correlation to average.
+    """
+
+    code: Integers  # (n,)
+    used: np.ndarray  # (n,) of bool
+    left_out: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, labels: Column, used: np.ndarray, columns: Sequence[Floats]) -> Strata:
+        """Read labels of n items, of which those in `used` have a score in each of the columns."""
+        names = np.array([str(label) for label in labels])
+        everything = np.ones(len(used), dtype=bool)
+        code = group_codes(labels, everything, name="strata")
+        kept = used.copy()
+        left_out = []
+        for stratum in range(int(code.max(initial=-1)) + 1):
+            rows = used & (code == stratum)
+            constant = any(np.ptp(column[rows]) == 0 for column in columns if rows.any())
+            if rows.sum() < LEAST_STRATUM or constant:
+                kept &= ~rows
+                left_out.append(str(names[code == stratum][0]))
+        return cls(group_codes(code, kept), kept, left_out)
+
+    @property
+    def caveats(self) -> list[str]:
+        """Which strata the mean leaves out."""
+        if not self.left_out:
+            return []
+        return [
+            f"{', '.join(self.left_out)}: left out of the mean over strata (fewer than"
+            f" {LEAST_STRATUM} items, or a constant score)"
+        ]
+
+    def z(self, x: Floats, y: Floats, stratum: Floats, weights: Weights) -> Floats:
+        """Fisher's z of each stratum's correlations, for cells; shape (strata, 3, replicates).
+
+        A perfect correlation of n items counts as half a swap of two items below 1.
+        """
+        sizes = np.bincount(self.code)
+        rows = []
+        for code, n in enumerate(sizes):
+            inside = stratum == code
+            r = correlations(x[inside], y[inside], weights[inside])
+            limit = 1 - 2 / (n * (n - 1))
+            r = np.where(np.abs(r) >= PERFECT, np.sign(r) * limit, r)
+            rows.append(np.arctanh(r))
+        return np.stack(rows)
+
+    def correlations(self, x: Floats, y: Floats, stratum: Floats, weights: Weights) -> Floats:
+        """The mean correlations over strata on Fisher's z scale, weights n - 3; (3, replicates).
+
+        Strata of 13 and 23 items with z of .2 and .5: tanh((10 * .2 + 20 * .5) / 30) = tanh(.4).
+        """
+        share = np.bincount(self.code) - 3.0
+        z = self.z(x, y, stratum, weights)
+        return np.tanh(np.tensordot(share / share.sum(), z, axes=1))
+
+    def heterogeneity(self, cells: Floats, design: Design, seed: int) -> tuple[str, list[str]]:
+        """Cochran's Q and I^2 of Pearson's r, for a caption, and a caveat where strata differ.
+
+        Q is the sum of squared deviations of the strata's z from their mean, each over its
+        variance; I^2 the share of Q above its expectation, the number of strata less 1.
+
+        Source: Higgins and Thompson, Statistics in Medicine 21 (2002), 1539-1558.
+        """
+        k = len(np.bincount(self.code))
+        if k < 2:
+            return "", []
+
+        x, y, stratum = cells.T
+
+        def pearson(weights: Weights) -> Floats:
+            return self.z(x, y, stratum, weights)[:, STATISTICS.index("pearson")]
+
+        variance, _ = jackknife(pearson, design, seed=seed)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            weight = 1 / variance
+            z = pearson(design.counts[:, None])[:, 0]
+            mean = weight @ z / weight.sum()
+            q = float(weight @ (z - mean) ** 2)
+        if not np.isfinite(q):
+            return f"; a mean over {k} strata", []
+        p = float(stats.chi2.sf(q, k - 1))
+        share = max(0.0, 1 - (k - 1) / q) if q else 0.0
+        text = f"Q = {q:.1f} on {k - 1} degrees of freedom, p {format_p(p)}, I^2 = {share:.0%}"
+        caveats = []
+        if p < DOUBTFUL:
+            caveats.append(
+                f"strata differ (Pearson's r: {text}): their mean describes none of them alone"
+            )
+        return f"; a mean over {k} strata on Fisher's z scale, {text}", caveats
+
+
+def grouped_by_id(
+    scores: Any,
+    groups: Groups,
+    ids: Column | None,
+) -> tuple[Groups, list[str]]:
+    """Groups of rows that share an id, and a caveat that says so, where groups are not given.
+
+    Ids are those given, or the text labels of a Series' index; a numbered index names rows.
+    """
+    if ids is None and isinstance(scores, pd.Series | pd.DataFrame):
+        if pd.api.types.is_string_dtype(scores.index):
+            ids = scores.index.to_numpy(dtype=object)
+    if groups is not None or ids is None:
+        return groups, []
+    n = pd.Series(list(ids), dtype=object).nunique()
+    if n == len(ids):
+        return None, []
+    return list(ids), [
+        f"{len(ids):,} rows have {n:,} ids: rows of one id are resampled together, as one group"
+    ]
+
+
+def of_balanced_groups(groups: Groups, used: np.ndarray) -> list[str]:
+    """The caveat that rows of equally many a group may be outputs of the same systems."""
+    kinds = factors(groups)
+    if len(kinds) != 1:
+        return []
+    sizes = np.bincount(group_codes(kinds[0], used))
+    if not len(sizes) or sizes[0] < 2 or len(set(sizes)) > 1:
+        return []
+    return [
+        f"each group has {sizes[0]} rows: if they are of the same {sizes[0]} systems, intervals and"
+        " tests are given these systems; groups=[group, system] speaks for new ones"
+    ]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The rows of several benchmarks as one: scores by judge, truth, benchmark and groups."""
+
+    judges: pd.DataFrame
+    truth: pd.Series
+    benchmark: pd.Series
+    groups: Groups = None
+
+    @classmethod
+    def of(
+        cls,
+        judges: Mapping[str, Any],
+        truth: Mapping[str, Any],
+        groups: Mapping[str, Groups] | None,
+    ) -> Pool:
+        """Put tables of judges by benchmark under one another.
+
+        A group's label means another group in each benchmark; that of the second of two crossed
+        groupings (systems) means the same one.
+        """
+        frames = []
+        golds = []
+        names: list[str] = []
+        kinds: list[list[Any]] = []
+        for benchmark, columns in judges.items():
+            frame = {str(name): scores(columns[name], name=str(name)) for name in columns}
+            frames.append(pd.DataFrame(frame))
+            golds.append(pd.Series(scores(truth[benchmark], name="truth")))
+            names += [str(benchmark)] * len(golds[-1])
+            own = factors((groups or {}).get(benchmark)) or [range(len(golds[-1]))]
+            labels = [None if is_missing(label) else (benchmark, label) for label in own[0]]
+            kinds.append([labels, *own[1:]])
+        if len({len(own) for own in kinds}) > 1:
+            raise ValueError("some benchmarks have two crossed groups and some one: give all alike")
+        # Numbers for labels; a missing label stays missing, so that it is refused.
+        units = {}
+        for number, column in enumerate(zip(*kinds, strict=True)):
+            code = pd.Series(pd.factorize(pd.Series(list(chain(*column)), dtype=object))[0])
+            units[number] = code.where(code >= 0)
+        return cls(
+            pd.concat(frames, ignore_index=True),
+            pd.concat(golds, ignore_index=True),
+            pd.Series(names),
+            pd.DataFrame(units) if groups else None,
+        )
+
+    def rows(self, mask: pd.Series) -> Pool:
+        """Some of the rows."""
+        groups = None if self.groups is None else self.groups[mask]
+        return Pool(self.judges[mask], self.truth[mask], self.benchmark[mask], groups)
