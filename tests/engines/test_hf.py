@@ -209,8 +209,16 @@ def test_an_answer_stops_at_the_context_and_is_not_closed(random_judge):
     assert short.closed in FIVE and short.unclosed is None
 
 
-@PATHS
-def test_out_of_memory_halves_the_batch(engine, mixed, monkeypatch, shares):
+SHORTAGES = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to get 2 GiB"),
+    MemoryError(),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't: 9"),
+]
+
+
+@pytest.mark.parametrize(("shortage", "shares"), zip(SHORTAGES, [True, False] * 2, strict=True))
+def test_out_of_memory_halves_the_batch(engine, mixed, monkeypatch, shortage, shares):
     """Rows are computed again with fewer beside them, and a row that never fits fails."""
     expected = texts(engine, *mixed, ask(max_new_tokens=5))
     generate = HFEngine._generate
@@ -220,13 +228,22 @@ def test_out_of_memory_halves_the_batch(engine, mixed, monkeypatch, shares):
         output = generate(self, call, rows, *options, **more)
         batches.append([row.index for row in rows])
         if len(rows) > 3 or 0 in batches[-1]:
-            raise (RuntimeError if shares else torch.OutOfMemoryError)("can't allocate memory: 9")
+            raise shortage
         return output
 
     monkeypatch.setattr(HFEngine, "_generate", crowded)
     first, *others = answers(engine, *mixed, ask(max_new_tokens=5))
     assert len(batches[0]) == 14 and "out of memory with one prompt" in first.failure
     assert [answer.text for answer in others] == expected[1:]
+
+
+def test_another_error_is_no_shortage(engine, mixed, monkeypatch):
+    def broken(*call, **options):
+        raise RuntimeError("could not allocate a name")
+
+    monkeypatch.setattr(HFEngine, "_generate", broken)
+    with pytest.raises(RuntimeError, match="a name"):
+        answers(engine, *mixed, ask(max_new_tokens=5))
 
 
 def test_wanted_rows_get_the_bits_of_a_whole_call(engine, mixed):

@@ -73,6 +73,20 @@ def test_every_kind_is_seen_as_the_same_picture_in_rgb():
         assert Picture(source).size == SIZE, kind
 
 
+@pytest.mark.parametrize("tag", [*range(12), 255, 65535])
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_a_size_is_that_of_the_picture_as_opened(tag, format):
+    """Above 8 the sides were swapped, so that OneVision read other tokens in silence."""
+    exif = Image.Exif()
+    exif[274] = tag
+    file = encode(noise(*SIZE), format, exif=exif)
+    assert Picture(file).size == open_image(file).size
+    assert Picture(file).size == (SIZE[::-1] if tag in range(5, 9) else SIZE)
+    sent = Picture(file).encoded()
+    assert open_image(sent.data).tobytes() == open_image(file).tobytes()
+    assert (sent.data == file) is (format != "TIFF" and tag not in range(2, 9))
+
+
 def test_values_without_a_certain_scale_are_refused():
     gray = np.array([[0, 65535, 32896]], np.uint16)
     assert pixels(open_image(gray)) == [(0, 0, 0), WHITE, (128, 128, 128)]

@@ -26,11 +26,10 @@ def folder(random_judge, tmp_path):
     return Path(shutil.copytree(random_judge, tmp_path / "judge"))
 
 
-@pytest.mark.parametrize("name", ["large", "a/b/c", "/no/such/folder", "two words/x"])
+@pytest.mark.parametrize("name", ["gpt-4o", "a/b/c", "/no/such/folder", "two words/x"])
 def test_unknown_name_says_what_exists(name):
-    with pytest.raises(
-        ValueError, match="no judge .*'tiny', .*'tiny-policy'.*, nor a folder, nor a hub id"
-    ):
+    exists = "no judge .*'tiny', .*'tiny-policy'.*, nor a folder, nor a hub id"
+    with pytest.raises(ValueError, match=f"{exists}.* server 'openai:{name}'"):
         models.locate(name)
 
 
@@ -75,7 +74,9 @@ def test_a_hub_checkpoint_is_checked_before_its_weights_are_fetched(folder, tmp_
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_remedies(tmp_path, monkeypatch, way, free, message):
-    (tmp_path / "config.json").write_text('{"model_type": "llama", "dtype": "bfloat16"}')
+    small = dict.fromkeys(("num_hidden_layers", "vocab_size", "intermediate_size"), 1)
+    settings = {"model_type": "llama", "dtype": "bfloat16", **small}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
     (tmp_path / "model.safetensors").touch()
     os.truncate(tmp_path / "model.safetensors", 5 * 10**9)
     memory = SimpleNamespace(available=free << 30)
@@ -83,6 +84,24 @@ def test_what_does_not_fit_is_refused_with_its_remedies(tmp_path, monkeypatch, w
     options = {"dtype": "float32", "device": "cpu"} | way
     with pytest.raises(ValueError, match=message) if message else contextlib.nullcontext():
         placement.check_fit(tmp_path, finding.find(tmp_path), placement.place(**options))
+
+
+@pytest.mark.parametrize("field", ["vocab_size", "intermediate_size", "hidden_size"])
+@pytest.mark.parametrize("layout", ["llava", "chat", "text", "original"])
+def test_what_the_configuration_makes_room_for_counts(tmp_path, random_judge, field, layout):
+    """A vocabulary of a thousand million words in 8 MB took 24 GB and killed the kernel."""
+    if layout == "original":
+        folder = write_llava15(tmp_path / "original")
+    elif layout == "llava":
+        folder = Path(shutil.copytree(random_judge, tmp_path / "judge"))
+    else:
+        folder = make("qwen2_vl" if layout == "chat" else "llama", tmp_path / layout)
+    models.load(folder, device="cpu")
+    settings = json.loads((folder / "config.json").read_text())
+    inner = settings.get("text_config", settings)
+    inner[field] = inner[field] * 10**6 if field == "hidden_size" else 10**9
+    (folder / "config.json").write_text(json.dumps(settings))
+    refused(folder, "does not fit: its weights take .*check_memory=False")
 
 
 def test_weights_that_fit_only_in_part(folder):

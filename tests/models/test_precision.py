@@ -90,6 +90,15 @@ def test_adapters_load_with_their_base_and_their_settings_are_fingerprinted(
     assert models.fingerprint(copied) != models.fingerprint(adapters)
 
 
+@pytest.mark.parametrize(
+    "targets", [r".*language_model\..*\.q_proj", r".*language_model\..*\.0\..*\.(q|v)_proj"]
+)
+def test_adapter_weights_that_have_no_module_are_refused(copied, targets):
+    """peft passed over them in silence: half of the training was gone."""
+    edit(copied / SETTINGS, target_modules=targets)
+    refused(copied, "adapter weights have no module .* correct its target_modules")
+
+
 def test_adapters_that_do_not_fit_are_refused(copied):
     file = copied / "adapter_model.safetensors"
     weights = load_file(file)

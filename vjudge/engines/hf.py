@@ -27,6 +27,14 @@ from vjudge.models import VisionLanguageModel, fingerprint
 from vjudge.prompts import Prompt
 
 SMALL = 50_000_000  # parameters
+# Memory shortages for which torch has no type of their own, by the names of who reports them.
+SHORTAGES = (
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUDA error: out of memory",
+    "MPS backend out of memory",
+    "DefaultCPUAllocator: ",
+)
 
 
 class HFEngine(Engine):
@@ -99,9 +107,9 @@ class HFEngine(Engine):
         try:
             self._compute(call, rows)
         except (RuntimeError, MemoryError) as error:
-            if "allocate" not in str(error):
+            if not is_shortage(error):
                 raise
-            shortage = str(error)
+            shortage = f"{type(error).__name__}: {error}"
         if shortage is not None:  # outside of the except block, whose traceback keeps the tensors
             torch.cuda.empty_cache()
             rows = [call.row(row.index) for row in rows]
@@ -200,3 +208,10 @@ class HFEngine(Engine):
             logits_processor=LogitsProcessorList(processors),
         )
         return output, shared
+
+
+def is_shortage(error: Exception) -> bool:
+    """Whether an error says that memory is short, so that fewer rows at once may fit."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return any(name in str(error) for name in SHORTAGES)

@@ -98,7 +98,8 @@ def find(name_or_path: str | Path, *, revision: str | None = None) -> Found:
         if re.fullmatch(r"[^\s./~][^\s/]*/[^\s/]+", name) is None:
             raise ValueError(
                 f"no judge {name!r}: it is neither one of {EMBEDDED}, nor a folder, nor a hub id"
-                f" such as 'owner/name'; give the path of a folder that holds {SUPPORTED}"
+                f" such as 'owner/name'; give the path of a folder that holds {SUPPORTED}, or for"
+                f" a model behind a server 'openai:{name}'"
             )
         folder = fetch(name, [*SETTINGS, RECORD], revision=revision)
     for file in NUMBERS:
@@ -197,7 +198,8 @@ def fetch(name: str, patterns: Sequence[str], *, revision: str | None = None) ->
         )
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"{name!r} is no folder here, and the hub could not provide it ({reason_of(error)})"
+            f"{name!r} is no folder here, and the hub could not provide it ({reason_of(error)}); a"
+            f" model behind a server is 'openai:{name}'"
         ) from error
     return Path(folder)
 

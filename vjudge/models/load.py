@@ -302,6 +302,15 @@ def _with_adapters(base: VisionLanguageModel, folder: Path) -> VisionLanguageMod
 
         warnings.filterwarnings("error", message=".*missing adapter keys")
         wrapped: Any = peft.PeftModel.from_pretrained(base.model, folder, local_files_only=True)
+        # peft passes over weights for modules that target_modules does not name
+        stored = peft.load_peft_weights(folder, device="cpu", local_files_only=True)
+        unused = set(stored) - set(peft.get_peft_model_state_dict(wrapped))
+        if unused:
+            raise ValueError(
+                f"judge {str(folder)!r}: {len(unused)} of {len(stored)} adapter weights have no"
+                f" module in the base by its {ADAPTERS}, such as {min(unused)}; correct its"
+                " target_modules"
+            )
     wrapped.requires_grad_(False)
     model = wrapped.base_model.model.eval()
     return replace(base, path=folder, others=(base.path, *base.others), model=model)

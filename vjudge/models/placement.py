@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import psutil
 import torch
+import transformers
 from transformers import BitsAndBytesConfig
 
-from vjudge.models.find import Found, weight_bytes
+from vjudge.models.find import Found, decoder_of, weight_bytes
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 QUANTIZED_BYTES = {"8bit": 1.0, "4bit": 0.5}  # of a weight, its constants aside
@@ -96,8 +97,9 @@ def check_fit(
 ) -> None:
     """Refuse weights that are larger than the memory free where they are to go.
 
-    They are counted from the sizes of the weight files; keys, values and activations come on top.
-    accelerate sees to it by itself where a `device_map` spreads them.
+    The larger one counts of what the weight files hold and what the configuration makes room for:
+    a file of 8 MB may come with a vocabulary of a thousand million words. Keys, values and
+    activations come on top. accelerate sees to it by itself where a `device_map` spreads them.
 
     Raises:
         ValueError: says how much is needed, how much is free, and what to pass instead.
@@ -106,10 +108,13 @@ def check_fit(
     if placed.options.get("device_map", {"": device}) != {"": device}:
         return
     needed: float = weight_bytes(name_or_path, revision=revision)
-    if "quantization_config" not in found.settings:  # else stored quantised, and loaded so
-        stored = found.settings.get("dtype", found.settings.get("torch_dtype"))
-        each = QUANTIZED_BYTES.get(str(placed.quantization), placed.dtype.itemsize)
+    stored = found.settings.get("dtype", found.settings.get("torch_dtype"))
+    each = QUANTIZED_BYTES.get(str(placed.quantization), placed.dtype.itemsize)
+    if "quantization_config" in found.settings:  # stored quantised, and loaded so
+        each = QUANTIZED_BYTES["4bit"]
+    else:
         needed *= each / DTYPES.get(str(stored), torch.float32).itemsize
+    needed = max(needed, each * configured_weights(found))
     free = psutil.virtual_memory().available
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
@@ -120,3 +125,24 @@ def check_fit(
             " quantization='8bit' or '4bit'; more have many GPUs, device_map='auto', or a server,"
             " load_judge('openai:MODEL', base_url=...). check_memory=False loads it all the same"
         )
+
+
+def configured_weights(found: Found) -> int:
+    """How many weights a configuration makes room for, counted without memory.
+
+    Of an original checkpoint those of its decoder: its vision tower has settings of its own. 0
+    where transformers can't build the network, which loading then says.
+    """
+    settings = dict(found.settings)
+    auto: Any = transformers.AutoModelForImageTextToText
+    if found.kind in ("original", "text"):
+        auto = transformers.AutoModelForCausalLM
+    if found.kind == "original":
+        settings["model_type"] = decoder_of(settings)
+    try:
+        config = transformers.CONFIG_MAPPING[settings["model_type"]].from_dict(settings)
+        with torch.device("meta"):
+            network = auto.from_config(config)
+    except Exception:  # of any kind: a configuration is checked as it is used
+        return 0
+    return sum(weight.numel() for weight in network.parameters())
