@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from vjudge.engines.engine import Ask, Closing
 from vjudge.images import Pictures
 from vjudge.prompts import Prompt, Template
 from vjudge.records import Item, Pair, Rubric, is_int_at_least
+from vjudge.runs import MANIFEST, Run
 
 ORDERS = ("ab", "ba")
 # What a table says of a row beside the verdict, where the row has it.
@@ -123,6 +125,14 @@ class Question:
         return seed_of(seed, self.id, f"{self.order}{self.sample}")
 
 
+def day_of(out: str | Path | None) -> str:
+    """The day that a run's prompts name: today, or that on which the run in `out` was begun."""
+    held: Record = {}
+    if out is not None and (Path(out).expanduser() / MANIFEST).exists():
+        held = Run(out).manifest
+    return held.get("day") or date.today().isoformat()
+
+
 def seed_of(seed: int, id: str, unit: str) -> int:
     """A number for one verdict's draws that no other verdict shares."""
     digest = hashlib.sha256(f"{seed}\0{unit}\0{id}".encode("utf-8", "surrogatepass")).digest()
@@ -150,6 +160,7 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
     template = judge.template
     if pairs and not judge.gives_values:
         template = judge.wording_of_pairs()
+    template = template.dated(day_of(options.out))
     ask = options.ask(template, judge.family)
 
     # 2) the rows, checked before anything costs time

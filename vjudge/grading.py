@@ -82,6 +82,8 @@ def answered(call: Call) -> list:
         "template": {"name": template.name, "fingerprint": template.fingerprint()},
         "note": {"samples": call.options.samples, "origin": call.origin},
     }
+    if template.day:  # that the prompts name; a continued run keeps it
+        about["day"] = template.day
     return collect(
         call.judge.engine,
         call.questions,

@@ -9,11 +9,17 @@ import shutil
 import signal
 import sys
 import time
+from dataclasses import replace
+from datetime import date
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
+from chatmodels import chatml_tokenizer
 from samples import pair, scripted
+from vjudge import asking
+from vjudge.prompts import TEMPLATES
 from vjudge.runs import Run, RunError
 
 
@@ -53,6 +59,26 @@ def test_a_changed_collection_reuses_what_is_there(change, asked, said, rows, tm
         assert judge.engine.asked == expected
         assert expected == 0 or said in capsys.readouterr().err
         pd.testing.assert_frame_equal(frame, grader().grade(changed))
+
+
+def test_a_run_keeps_the_day_that_its_prompts_name(rows, tmp_path, monkeypatch):
+    """At midnight a chat template with a date changed every prompt, and nothing was reused."""
+    tokenizer = chatml_tokenizer(["<image>"], "<image>")
+    tokenizer.chat_template = "{{ strftime_now('%d %b %Y') }}" + tokenizer.chat_template
+    bound = TEMPLATES["prometheus-vision"].as_messages().bind(tokenizer, image_token="<image>")
+    seen = []
+
+    def on(day, folder):
+        monkeypatch.setattr(asking, "date", SimpleNamespace(today=lambda: date(2026, 11, day)))
+        judge = scripted(lambda prompt, ask, place: seen.append(prompt.text) or {"text": "Hm."})
+        replace(judge, template=bound).grade(rows[:3], out=tmp_path / folder)
+        return judge.engine.asked
+
+    assert (on(28, "a"), on(29, "a"), on(29, "b")) == (3, 0, 3)
+    assert [text[:11] for text in seen] == ["28 Nov 2026"] * 3 + ["29 Nov 2026"] * 3
+    assert Run(tmp_path / "a").manifest["day"] == "2026-11-28"
+    grader().grade(rows[:1], out=tmp_path / "c")
+    assert "day" not in Run(tmp_path / "c").manifest
 
 
 def test_more_samples_reuse_the_first(rows, tmp_path):

@@ -48,6 +48,26 @@ def test_a_checkpoints_own_chat_template():
     assert template.render(ITEM).parts[0] == start, "the engine puts the first token"
 
 
+@pytest.mark.parametrize("start", ["", "\n", "  ", " \n  "])
+def test_the_day_in_a_chat_template_is_the_runs(start):
+    """By transformers' own clock, blanks of the template included, whatever it asks of the day."""
+    tokenizer = chat_tokenizer()
+    day = (
+        "{% set form = '%A %d %B %Y, %m/%-d, %j' %}{% if strftime_now is defined %}{{ strftime_now("
+    )
+    tokenizer.chat_template = (
+        f"{start}{day}form) + strftime_now('%b') }}}}{{% endif %}}\n X {{{{ 1 }}}}"
+    )
+    tokenizer.chat_template += "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    today = TEMPLATES["chat"].bind(tokenizer, image_token="")
+    written = tokenizer.apply_chat_template([{"role": "user", "content": "hm"}], tokenize=False)
+    assert today.conversation.ask(["hm"]).text == written
+    other = today.dated("2026-03-07")
+    assert "Saturday 07 March 2026, 03/7, 066Mar" in other.conversation.ask(["hm"]).text
+    assert len({today.fingerprint(), other.fingerprint()}) == 2
+    assert other.dated(today.day) == today
+
+
 @pytest.mark.parametrize(("border", "reply"), [("", ""), (" ", " "), ("<think>", "")])
 def test_the_blank_before_an_answer_is_the_chat_templates(border, reply):
     """A prompt ends before it, as generation does; an answer in training has it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from functools import lru_cache
 from typing import Any
@@ -192,6 +193,7 @@ class Chat(Conversation):
     image_token: str = ""  # what the template writes for an image; "" for a judge without images
     variables: tuple = ()  # further names that it reads, such as bos_token
     start: str = ""  # the token that the engine puts first by itself, left out here
+    day: str = ""  # what the template is told is today, as "2026-11-28"; "" where it asks for none
 
     def ask(self, parts: Iterable, *, answer: str | None = None) -> Prompt:
         turn = _merge(parts)
@@ -204,6 +206,17 @@ class Chat(Conversation):
         for part in _written_by(self, shape, answer is not None):
             filled.append(next(remaining) if part is _Mark.TEXT else part)
         return Prompt(_merge(filled))
+
+
+def _clock(day: str) -> str:
+    """A macro in the place of `strftime_now`, by which a prompt would change at midnight."""
+    if not day:
+        return ""
+    today = datetime.fromisoformat(day)
+    replaced = f"format | replace('%-d', '{today.day}')"
+    for letter in "aAbBdHIjmMpSUwWyY":  # the directives of the C standard
+        replaced += f" | replace('%{letter}', '{today.strftime('%' + letter)}')"
+    return f"{{% macro strftime_now(format) %}}{{{{ {replaced} }}}}{{% endmacro %}}\n"
 
 
 @lru_cache(maxsize=64)
@@ -225,7 +238,7 @@ def _written_by(chat: Chat, turn: tuple, answered: bool) -> tuple:
     try:
         rendered: Any = render_jinja_template(
             [messages],
-            chat_template=chat.jinja,
+            chat_template=f"{_clock(chat.day)}{chat.jinja}",
             add_generation_prompt=not answered,
             **variables,
         )

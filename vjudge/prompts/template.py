@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import date
 from typing import Any
 
 from vjudge.prompts.conversation import MESSAGES, Chat, Conversation, Prompt
@@ -273,8 +274,20 @@ class Template:
             image_token=image_token,
             variables=tuple(variables.items()),
             start=start,
+            day=date.today().isoformat() if "strftime_now" in source else "",
         )
         return replace(self, conversation=replace(chat, reply=_blank_before_answer(chat)))
+
+    @property
+    def day(self) -> str:
+        """What its chat template is told is today, as "2026-11-28"; "" where it asks for none."""
+        return getattr(self.conversation, "day", "")
+
+    def dated(self, day: str) -> Template:
+        """The same wording on another day, where its chat template asks for the day."""
+        if not isinstance(self.conversation, Chat) or not self.day:
+            return self
+        return replace(self, conversation=replace(self.conversation, day=day))
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) over everything that shapes a prompt; a run records it."""
