@@ -79,7 +79,7 @@ def test_the_distribution_is_the_verdicts(run):
     """Greedy decoding writes the score that the distribution at the verdict says is likeliest."""
     known = run[run["score"].notna()]
     shares = pd.DataFrame(known["probabilities"].tolist(), known.index)
-    assert (shares.idxmax(axis=1) == known["score"]).all()
+    assert (shares.idxmax(axis=1).astype(float) == known["score"]).all()
     assert known["probability_mass"].min() > 0.9
     mean = shares @ shares.columns.astype(float)
     np.testing.assert_allclose(mean, known["expected_score"], atol=1e-9)

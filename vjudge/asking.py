@@ -7,9 +7,10 @@ prefer whichever response stands first.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import date
+from datetime import date, time
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,32 @@ from vjudge import data
 from vjudge.engines.engine import Ask, Closing
 from vjudge.images import Pictures
 from vjudge.prompts import Prompt, Template
-from vjudge.records import Item, Pair, Rubric, is_int_at_least
-from vjudge.runs import MANIFEST, Run
+from vjudge.records import NAN, Item, Pair, Rubric, is_int_at_least
+from vjudge.runs import MANIFEST, Run, plain
 
 ORDERS = ("ab", "ba")
-# What a table says of a row beside the verdict, where the row has it.
+DECODING = ("max_new_tokens", "temperature", "top_p", "repetition_penalty")
 CARRIED = tuple("gold human_scores preference group criteria category policy_a policy_b".split())
+"""The canonical columns of a row that stay in its run; so do all that the collection adds."""
+NOT_CARRIED = frozenset(
+    "id images instruction response response_a response_b responses ranks reference_answer"
+    " descriptions anchors named_criteria lowest feedback context fault".split()
+)
+VERDICT_COLUMNS = frozenset(
+    "judge sample score raw failure expected_score probabilities probability_mass closed choice"
+    " scores reasoning served_model remarks unclosed asked order n_prompt_tokens n_new_tokens"
+    " seconds verdict consistent probability_a verdict_ab verdict_ba scores_ab scores_ba"
+    " feedback_ab feedback_ba raw_ab raw_ba votes_a votes_b votes_tie votes_missing"
+    " draws score_a score_b n missing highest sees_image"
+    " candidate value rank best true_rank".split()
+)
+"""What a run says of a verdict; a column that the collection adds under such a name is renamed."""
 
 Record = dict
+
+
+class PairsNotSupportedError(ValueError):
+    """A judge has no wording for two responses."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +64,20 @@ class Options:
     out: str | Path | None = None
     progress: bool = True
 
+    @property
+    def draws(self) -> Record:
+        """How often a pair is shown, and in which orders."""
+        return {"samples": self.samples, "orders": self.orders}
+
     def ask(self, template: Template, family: Any) -> Ask:
         """What the engine is told; ValueError names every unsound option with its remedy.
 
         What is None is decided by the judge's family and wording.
         """
-        limit = self.max_new_tokens
-        if limit is None:
+        decoding = {name: getattr(self, name) for name in DECODING}
+        if self.max_new_tokens is None:
             published = {} if family is None else family.published
-            limit = published.get("max_new_tokens", Ask.max_new_tokens)
+            decoding["max_new_tokens"] = published.get("max_new_tokens", Ask.max_new_tokens)
         unread = self.unread or template.unread
         closing = None
         if unread == "close" and template.closing is not None:
@@ -62,11 +86,8 @@ class Options:
             mode="value" if (template.gives, self.mode) == ("value", "feedback") else self.mode,
             marker=template.marker,
             closing=closing,
-            max_new_tokens=limit,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            repetition_penalty=self.repetition_penalty,
             batch_size=self.batch_size,
+            **decoding,
         )
         faults = ask.check()
         if not is_int_at_least(self.samples, 1):
@@ -94,12 +115,18 @@ class Options:
         return ask
 
 
-def options_of(**given: Any) -> Options:
+def options_of(arguments: Mapping) -> Options:
+    """The options among the arguments of a call, as `locals()` gives them at its beginning."""
+    names = [field.name for field in fields(Options)]
+    return Options(**{name: arguments[name] for name in names if name in arguments})
+
+
+def checked_options(given: Mapping) -> Options:
     """Options by name; TypeError says which there are."""
-    known = [field.name for field in fields(Options)]
+    names = [field.name for field in fields(Options)]
     for name in given:
-        if name not in known:
-            raise TypeError(f"there is no option {name!r}; use one of {', '.join(known)}")
+        if name not in names:
+            raise TypeError(f"there is no option {name!r}; use one of {', '.join(names)}")
     return Options(**given)
 
 
@@ -148,10 +175,11 @@ class Call:
     options: Options
     ask: Ask
     questions: list
-    images: list
-    carried: list  # by row: the cells of `CARRIED`
+    images: list  # of each question
+    facts: list  # of each row: `lowest`, `highest`, `sees_image`, and the collection's columns
     blind: int  # questions without an image, though the judge sees images or the row has some
     origin: Record  # of the collection
+    remarks: list  # on columns of the collection that the run renames or leaves out
 
 
 def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) -> Call:
@@ -169,20 +197,25 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
     sees = template.sees_images
     data.validate(rows, needs=template.needs, sees_images=sees, pictures=pictures, pairs=pairs)
 
-    # 3) each row once a sample and order
+    # 3) the prompts of each row, each as often as it is asked
     questions: list = []
     images = []
-    carried = []
+    facts = []
     blind = 0
-    for place, row in enumerate(rows):
+    origin = data.origin(items)
+    added = AddedColumns()
+    for index, row in enumerate(rows):
         subject: Any = (Pair if pairs else Item).from_row(row)
-        own = list(_questions(template, options, place, dict(row), subject))
-        questions += own
-        images += [[pictures(source) for source in subject.images if sees]] * len(own)
-        blind += len(own) * (sees != bool(subject.images))
-        criteria = getattr(subject.rubric or subject, "criteria", None)
-        cells = dict(row) | {"group": subject.group, "criteria": criteria}
-        carried.append({name: cells[name] for name in CARRIED if name in cells})
+        prompts = _prompts(template, options.mode, row, subject)
+        n_before = len(questions)
+        for sample in range(options.samples):
+            for order in _orders(template, options, subject.id, sample, list(prompts)):
+                question = Question(index, subject.id, prompts[order], sample, order)
+                questions.append(replace(question, **_scale(template, subject.rubric)))
+        n_asked = len(questions) - n_before
+        images += [[pictures(source) for source in subject.images if sees]] * n_asked
+        blind += n_asked * (sees != bool(subject.images))
+        facts.append(_facts(template, row, subject, origin) | added.of(row))
 
     # 4) for each question its scale, its seed, and the form of its answer
     score_texts = lru_cache(template.score_texts)
@@ -198,37 +231,114 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
         raise ValueError('mode="score" reads one score, and criteria have names: use "feedback"')
     seeds = [question.seed(options.seed) for question in questions]
     ask = replace(ask, scales=scales, criteria=named, seeds=seeds, schemas=schemas)
+    added.settle(facts)
     return Call(
-        judge, template, options, ask, questions, images, carried, blind, data.origin(items)
+        judge, template, options, ask, questions, images, facts, blind, origin, added.remarks()
     )
 
 
-def _questions(
-    template: Template, options: Options, place: int, row: Record, subject: Any
-) -> Iterator[Question]:
-    """A row's questions; those of one order share a prompt."""
-    # 1) what is shown: an item; a pair in each order; of values each response of a pair
-    rubric = subject.rubric
-    scores = template.scores(rubric)
-    shown = {"": subject}
+def _prompts(template: Template, mode: str, row: Record, subject: Any) -> dict[str, Prompt]:
+    """What is shown of a row, by order: an item; a pair in both; of values either response."""
+    forms = {"": subject}
     if template.compares:
-        rubric = None
-        scores = (0, 1)
         swapped = replace(subject, response_a=subject.response_b, response_b=subject.response_a)
-        shown = {"ab": subject, "ba": swapped}
+        forms = {"ab": subject, "ba": swapped}
     elif isinstance(subject, Pair):
-        shown = {}
+        forms = {}
         for side in "ab":
-            shown[side] = Item.from_row(row | {"response": row[f"response_{side}"], "gold": None})
-    forced = template.forced if options.mode == "score" else ""
-    prompts = {order: template.render(one).append(forced) for order, one in shown.items()}
+            alone = dict(row) | {"response": row[f"response_{side}"], "gold": None}
+            forms[side] = Item.from_row(alone)
+    forced = template.forced if mode == "score" else ""
+    return {order: template.render(form).append(forced) for order, form in forms.items()}
 
-    # 2) each as often as it is asked
-    for sample in range(options.samples):
-        orders = list(prompts)
-        if template.compares and options.orders == "one":
-            orders = ["ab"]
-        elif template.compares and options.orders == "random":
-            orders = [ORDERS[seed_of(options.seed, subject.id, f"order {sample}") % 2]]
-        for order in orders:
-            yield Question(place, subject.id, prompts[order], sample, order, scores, rubric)
+
+def _orders(
+    template: Template, options: Options, id: str, sample: int, orders: list[str]
+) -> list[str]:
+    """The orders that are asked for as one sample."""
+    if template.compares and options.orders == "one":
+        return ["ab"]
+    if template.compares and options.orders == "random":
+        return [ORDERS[seed_of(options.seed, id, f"order {sample}") % 2]]
+    return orders
+
+
+def _scale(template: Template, rubric: Rubric | None) -> Record:
+    """What a question's verdict is read on."""
+    if template.compares:
+        return {"scores": (0, 1)}  # the first and the second response
+    return {"scores": template.scores(rubric), "rubric": rubric}
+
+
+def _facts(template: Template, row: Record, subject: Any, origin: Record) -> Record:
+    """The cells of a run that follow from its row alone."""
+    # 1) the ends of the scale: of several criteria those of their weighted mean
+    bounds: Any = template.scale or (NAN, NAN)
+    scores = template.scores(subject.rubric)
+    if subject.rubric and subject.rubric.named:
+        bounds = subject.rubric.bounds
+    elif scores:
+        bounds = (scores[0], scores[-1])
+    if template.gives == "value":
+        bounds = (NAN, NAN)
+    lowest, highest = map(float, bounds)
+    sees = template.sees_images and bool(subject.images)
+    facts = {"lowest": lowest, "highest": highest, "sees_image": sees}
+
+    # 2) the canonical columns that a table repeats
+    criteria = getattr(subject.rubric or subject, "criteria", None)
+    cells = dict(row) | {"group": subject.group, "criteria": criteria}
+    if origin.get("benchmark"):
+        facts["benchmark"] = origin["benchmark"]
+    return facts | {name: cells[name] for name in CARRIED if name in cells}
+
+
+class AddedColumns:
+    """The columns that a collection adds to the canonical ones, as a run holds them: JSON values.
+
+    One with the name of a verdict's column gets "item_" before it; one with a cell that JSON can't
+    hold, such as bytes, is left out. `remarks` says both.
+    """
+
+    def __init__(self) -> None:
+        self.renamed: dict[str, str] = {}
+        self.left_out: dict[str, None] = {}
+
+    def of(self, row: Record) -> Record:
+        """The cells of one row."""
+        cells = {}
+        for name, cell in row.items():
+            if name in CARRIED or name in NOT_CARRIED or name in self.left_out:
+                continue
+            try:
+                text = json.dumps(plain(cell), allow_nan=False, default=_as_text)
+            except (TypeError, ValueError, RecursionError):
+                self.left_out[name] = None
+                continue
+            if name in VERDICT_COLUMNS:
+                self.renamed[name] = name = f"item_{name}"
+            cells[name] = json.loads(text)
+        return cells
+
+    def settle(self, rows: Sequence[Record]) -> None:
+        """Take what is left out from the rows that were read before."""
+        for name in self.left_out:
+            for cells in rows:
+                cells.pop(self.renamed.get(name, name), None)
+
+    def remarks(self) -> list[str]:
+        remarks = []
+        if self.renamed:
+            names = ", ".join(f"{old} as {new}" for old, new in self.renamed.items())
+            remarks.append(f"the collection's columns of a verdict's name are kept: {names}")
+        if self.left_out:
+            names = ", ".join(self.left_out)
+            remarks.append(f"the collection's {names} can't be written as JSON and are left out")
+        return remarks
+
+
+def _as_text(value: Any) -> str | None:
+    """A day or a time as text, None where it is missing; TypeError for anything else."""
+    if not isinstance(value, date | time):
+        raise TypeError
+    return value.isoformat() if value == value else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 from vjudge import data
 from vjudge.asking import ORDERS, Call, Options, Record, prepare
 from vjudge.data.schema import CollectionError, Problem, id_of
-from vjudge.grading import WORK, answered, grade, table
+from vjudge.grading import WORK, announced, answered, table
 from vjudge.records import NAN, unit_of
 
 SWAPPED = {"a": "b", "b": "a"}
@@ -26,26 +26,33 @@ def compare(judge: Any, pairs: Any, options: Options) -> pd.DataFrame:
     """The table of `Judge.compare`."""
     # 1) the answers of each pair
     call = prepare(judge, pairs, options, pairs=True)
-    records = answered(call)
-    answers: dict[int, list] = {}
+    records = answered(call, "compare")
+    answers: list = [[] for _ in call.facts]
     for question, record in zip(call.questions, records, strict=True):
-        answers.setdefault(question.row, []).append(record)
+        answers[question.row].append(record)
 
     # 2) what they say together
-    rows = []
-    changed = 0
-    for place, own in answers.items():
-        if judge.gives_values:
-            said = valued(own)
-        else:
-            said = said_together(own, call.options)
-        changed += said.get("consistent") is False
-        row = {"id": own[0]["id"]}
-        rows.append(row | said | call.carried[place])
+    frame = compared(answers, call.facts, judge=judge.name, **options.draws)
     remarks = []
-    if changed:
-        remarks.append(f"{changed} of {len(rows)} verdicts changed with the order")
-    return table(call, records, rows, *remarks)
+    if "consistent" in frame:
+        changed = int(frame["consistent"].eq(False).sum())
+        if changed:
+            remarks.append(f"{changed} of {len(frame)} verdicts changed with the order")
+    return announced(call, frame, records, *remarks)
+
+
+def compared(
+    answers: Sequence, facts: Sequence, *, judge: str, samples: int, orders: str
+) -> pd.DataFrame:
+    """The records of each pair as a row; `facts` are the further cells of each."""
+    rows = []
+    for records, cells in zip(answers, facts, strict=True):
+        if records[0]["order"] in ORDERS:
+            verdict = said_together(records, samples=samples, orders=orders)
+        else:
+            verdict = valued(records)
+        rows.append({"id": records[0]["id"]} | verdict | cells)
+    return table(rows, judge)
 
 
 def valued(records: Sequence) -> Record:
@@ -82,7 +89,7 @@ def turned(record: Record) -> Record:
     return record | {"verdict": verdict, "chance": chance}
 
 
-def said_together(records: Sequence, options: Options) -> Record:
+def said_together(records: Sequence, *, samples: int, orders: str) -> Record:
     """The columns of a pair: both orders combined, or of several draws the majority."""
     # 1) the verdict of each order, and of both
     draws = list(map(turned, records))
@@ -100,12 +107,12 @@ def said_together(records: Sequence, options: Options) -> Record:
     }
 
     # 2) each draw: beside one another where an order was asked once, else as votes and a list
-    if options.samples > 1 or options.orders == "random":
+    if samples > 1 or orders == "random":
         row |= voted(draws)
     else:
         for name in TEXTS:
             row |= {f"{name}_{draw['order']}": draw[name] for draw in draws}
-    if options.orders == "random":
+    if orders == "random":
         row["consistent"] = None
     else:
         row |= in_order
@@ -190,45 +197,74 @@ def prepared(judge: Any, items: Any, options: Options, *, by: str) -> Call:
     return prepare(judge, rows, options, pairs=pairs)
 
 
-def rank(judge: Any, candidates: Any, by: str, options: Options) -> pd.DataFrame:
-    """The table of `Judge.rank`."""
+def rank(
+    candidates: Any, by: str, judged: Callable[[Sequence], pd.DataFrame], *, noise: float
+) -> pd.DataFrame:
+    """The table of `Judge.rank`.
+
+    `judged` grades or compares rows, as `by` says; scores nearer than `noise` of their scale are
+    ties.
+    """
     # 1) the points that each verdict gives each candidate
-    if judge.gives_values:
-        by = "scores"
     rows = data.rows_of(candidates)
-    parts = candidate_rows(rows, by)
+    run = judged(candidate_rows(rows, by))
+    verdicts = verdicts_of_each(rows, by)
     if by == "scores":
-        judged = grade(judge, parts, options)
-        points = [[value] for value in finest(judged)]
+        points = [[value] for value in finest(run)]
+        noise *= width_of(run)
     else:
-        judged = compare(judge, parts, options)
-        points = points_of(rows, judged)
+        points = points_of(rows, run)
+        noise = 0.0
 
     # 2) a row a candidate, with its rank
     cells = []
     for row in rows:
-        shared = {"id": row["id"], "judge": judge.name}
+        shared = {"id": row["id"], "judge": run["judge"].iloc[0]}
         if "category" in row:
             shared["category"] = row["category"]
-        for place, response in enumerate(row["responses"]):
+        for position, response in enumerate(row["responses"]):
             cell = {
-                "candidate": place,
+                "candidate": position,
                 "response": response,
                 "group": unit_of(row),
             }
             if row.get("ranks"):
-                cell["true_rank"] = row["ranks"][place]
+                cell["true_rank"] = row["ranks"][position]
             cells.append(shared | cell)
     frame = pd.DataFrame(cells)
-    own = pd.DataFrame([pd.Series(each, dtype=float) for each in points])
-    frame["value"] = own.mean(axis=1)
-    ranks = frame.groupby("id")["value"]
-    frame["rank"] = ranks.rank(method="min", ascending=False)
+    each = pd.DataFrame([pd.Series(values, dtype=float) for values in points])
+    frame["value"] = settled(each.mean(axis=1), frame["id"], noise)
+    frame["rank"] = frame.groupby("id")["value"].rank(method="min", ascending=False)
     frame["best"] = frame["rank"] == 1
-    frame["n"] = own.count(axis=1)
+    frame["n"] = each.count(axis=1)
     frame["missing"] = list(map(len, points)) - frame["n"]
-    frame.attrs = judged.attrs
+    failures = [run["failure"].iloc[own].dropna() for own in verdicts]
+    reasons = pd.Series(["; ".join(own) or None for own in failures], dtype=object)
+    frame["failure"] = reasons.where(frame["n"] == 0, None)
+    frame["closed"] = [bool(run["closed"].iloc[own].any()) for own in verdicts]
+    frame["sees_image"] = [bool(run["sees_image"].iloc[own].all()) for own in verdicts]
+    frame.attrs = run.attrs
     return frame
+
+
+def width_of(run: pd.DataFrame) -> float:
+    """The width of a run's widest scale; of a value head its largest number either way."""
+    widths = (run["highest"] - run["lowest"]).fillna(run["score"].abs())
+    return float(widths.max())
+
+
+def settled(values: pd.Series, questions: pd.Series, noise: float) -> pd.Series:
+    """Values of one question that lie nearer together than the noise, each as the least of them.
+
+    >>> values = pd.Series([3.0, 3.0000004, 3.2])
+    >>> settled(values, pd.Series(["q", "q", "q"]), 1e-6).tolist()
+    [3.0, 3.0, 3.2]
+    """
+    known = values.dropna().sort_values()
+    steps = known.groupby(questions[known.index]).diff()
+    clusters = (steps > noise).groupby(questions[known.index]).cumsum()
+    least = known.groupby([questions[known.index], clusters]).transform("min")
+    return least.reindex(values.index)
 
 
 def finest(judged: pd.DataFrame) -> pd.Series:
@@ -239,19 +275,43 @@ def finest(judged: pd.DataFrame) -> pd.Series:
     return expected
 
 
-def points_of(rows: Sequence, judged: pd.DataFrame) -> list:
-    """Each candidate's points, two from each pair that it is in; NaN where a verdict is missing."""
+def verdicts_of_each(rows: Sequence, by: str) -> list[list[int]]:
+    """The rows of the run of `candidate_rows` that are about each candidate."""
+    verdicts: list = []
+    n_rows = 0
+    for row in rows:
+        own: list = [[] for _ in row["responses"]]
+        for parties in combinations(own, 2 if by == "pairs" else 1):
+            for party in parties:
+                party.append(n_rows)
+            n_rows += 1
+        verdicts += own
+    return verdicts
+
+
+def points_of(rows: Sequence, run: pd.DataFrame) -> list:
+    """Each candidate's points, one an order of each pair that it is in; NaN where missing."""
     points: list = []
-    verdicts = iter(zip(judged["verdict_ab"], judged["verdict_ba"], strict=True))
+    duels = iter(points_by_order(run).to_numpy())
     for row in rows:
         own: list = [[] for _ in row["responses"]]
         for first, second in combinations(own, 2):
-            for verdict in next(verdicts):
-                lead = POINTS.get(verdict, NAN)
-                first.append(lead)
-                second.append(-lead)
+            lead = next(duels)
+            first.extend(lead)
+            second.extend(-lead)
         points += own
     return points
+
+
+def points_by_order(run: pd.DataFrame) -> pd.DataFrame:
+    """What each pair's verdicts give its first response, a column an order: 1, 0, -1 or NaN.
+
+    A run that says one thing of both orders says it twice.
+    """
+    verdicts = run.filter(["verdict_ab", "verdict_ba"])
+    if verdicts.columns.empty:
+        verdicts = run[["verdict", "verdict"]]
+    return verdicts.map(lambda verdict: float(POINTS.get(verdict, NAN)))
 
 
 def candidate_rows(rows: Sequence, by: str) -> Sequence:

@@ -10,19 +10,18 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from tqdm.auto import tqdm
 
 import vjudge
-from vjudge.asking import Call, Options, Question, Record, prepare
-from vjudge.engines.engine import Answer, Ask, Engine, say
+from vjudge.asking import DECODING, Call, Options, Question, Record, prepare
+from vjudge.engines.engine import Answer, Ask, Engine, progress_bar, say
 from vjudge.images import Picture
 from vjudge.prompts.parse import parse
 from vjudge.records import NAN, Verdict, weighted_mean
@@ -37,26 +36,31 @@ COUNTS = {  # what `attrs` count -> how it is said
     "remarks": "replies had a remark",
 }
 SHOWN = 5  # reasons on a line
-DECODING = ("max_new_tokens", "temperature", "top_p", "repetition_penalty")
 WORK = ("n_prompt_tokens", "n_new_tokens", "seconds")
-FLOATS = "score expected_score probability_mass probability_a seconds gold score_a score_b".split()
+FLOATS = (
+    "score expected_score probability_mass probability_a seconds gold score_a score_b"
+    " lowest highest"
+).split()
 INTEGERS = ("sample", "n_prompt_tokens", "n_new_tokens")
-KINDS = dict.fromkeys(FLOATS, "float64") | dict.fromkeys(INTEGERS, "int64") | {"closed": "bool"}
+KINDS = dict.fromkeys(FLOATS, "float64") | dict.fromkeys(INTEGERS, "int64")
+KINDS |= {"closed": "bool", "sees_image": "bool"}
 
 
 def grade(judge: Any, items: Any, options: Options) -> pd.DataFrame:
-    """The table of `Judge.grade`: a record as its row, without what no row has."""
+    """The table of `Judge.grade`."""
     call = prepare(judge, items, options)
-    records = answered(call)
-    rows = []
-    for question, record in zip(call.questions, records, strict=True):
-        row = record | call.carried[question.row]
-        if row["probabilities"]:  # in JSON a key is a text
-            row["probabilities"] = {int(n): share for n, share in row["probabilities"].items()}
-        rows.append(row)
-    frame = table(call, records, rows)
+    records = answered(call, "grade")
+    facts = [call.facts[question.row] for question in call.questions]
+    frame = graded(records, facts, judge=judge.name, samples=options.samples)
+    return announced(call, frame, records)
+
+
+def graded(records: Sequence, facts: Sequence, *, judge: str, samples: int) -> pd.DataFrame:
+    """Records as rows, without what no row has; `facts` are the further cells of each."""
+    rows = [record | cells for record, cells in zip(records, facts, strict=True)]
+    frame = table(rows, judge)
     absent = ["asked", "order", "unclosed"]
-    if options.samples == 1:
+    if samples == 1:
         absent.append("sample")
     rare = ("choice", "scores", "reasoning", "served_model", "remarks")
     absent += [name for name in rare if frame[name].isna().all()]
@@ -66,8 +70,8 @@ def grade(judge: Any, items: Any, options: Options) -> pd.DataFrame:
 # -- questions -> answers -> records
 
 
-def answered(call: Call) -> list:
-    """The record of each question, in their order."""
+def answered(call: Call, kind: str) -> list:
+    """The record of each question, in their order; `kind` is "grade" or "compare"."""
     template = call.template
     ask = call.ask
     decoding: Record = {}
@@ -80,7 +84,13 @@ def answered(call: Call) -> list:
         "mode": ask.mode,
         "decoding": decoding,
         "template": {"name": template.name, "fingerprint": template.fingerprint()},
-        "note": {"samples": call.options.samples, "origin": call.origin},
+        "note": {
+            "call": kind,
+            "judge": call.judge.name,
+            "samples": call.options.samples,
+            "orders": call.options.orders,
+            "origin": call.origin,
+        },
     }
     if template.day:  # that the prompts name; a continued run keeps it
         about["day"] = template.day
@@ -91,6 +101,7 @@ def answered(call: Call) -> list:
         ask,
         partial(read, mode=ask.mode, format=template.format),
         about,
+        facts=call.facts,
         out=call.options.out,
         progress=call.options.progress,
     )
@@ -106,33 +117,32 @@ def collect(
     *,
     out: str | Path | None,
     progress: bool,
+    facts: Sequence = (),
 ) -> list:
     """Answer each question from the record in `out` where it was asked before, else by the engine.
 
-    `reader` makes a record of an answer; `about` is the manifest without the engine's part.
+    `reader` makes a record of an answer; `about` is the manifest without the engine's part; `facts`
+    are the cells of each row that the record keeps for `load_run`.
     """
     # 1) the record of earlier calls
-    opened: Any = nullcontext()
     keys: list = []
     if out is not None:
-        for question, own in zip(questions, images, strict=True):
-            keys.append(_asked(question, own))
-        manifest = {"vjudge": vjudge.__version__, **about, **engine.identity()}
-        opened = Run(out).open(manifest)
-    with opened as run:
+        keys = [_asked(*each) for each in zip(questions, images, strict=True)]
+    with _recording(out, engine, about, _rows(questions, keys, facts)) as run:
         done = {}
-        for place, key in enumerate(keys):
-            if key in run.done:
-                done[place] = run.done[key]
+        held = run.done if run else {}
+        for position, key in enumerate(keys):
+            if key in held:
+                done[position] = held[key]
         wanted = set(range(len(questions))) - set(done)
-        kept = len(run.done) - len(done) if run else 0
+        kept = len(held) - len(done)
         if kept or (done and wanted):
             others = f"{kept} kept in the record but not in this call"
             say(f"{out}: reused {len(done)}, new {len(wanted)}, {others}")
 
         # 2) what the engine answers, saved batch by batch
         prompts = [question.prompt for question in questions]
-        with tqdm(total=len(questions), initial=len(done), disable=not progress) as bar:
+        with progress_bar(len(questions), len(done), show=progress) as bar:
             for answers in engine.answer(prompts, images, ask, wanted) if wanted else ():
                 lasting = []
                 for one in answers:
@@ -146,6 +156,32 @@ def collect(
                     run.append(lasting)
                 bar.update(len(answers))
     return [done[place] for place in range(len(questions))]
+
+
+@contextmanager
+def _recording(
+    out: str | Path | None, engine: Engine, about: Record, rows: Sequence
+) -> Iterator[Run | None]:
+    """The record in a folder, opened for a call on some rows; None without a folder."""
+    if out is None:
+        yield None
+        return
+    manifest = {"vjudge": vjudge.__version__, **about, **engine.identity()}
+    with Run(out).open(manifest) as run:
+        if run.changes:
+            say(f"{out}: continued, though these are not as they were: {'; '.join(run.changes)}")
+        run.keep(rows)
+        yield run
+
+
+def _rows(questions: Sequence, keys: Sequence, facts: Sequence) -> list[Record]:
+    """Each row's id, the keys of its verdicts, and its cells; none where nothing is recorded."""
+    rows: dict[int, Record] = {}
+    for question, key in zip(questions, keys, strict=False):
+        if facts:
+            cells = {"id": question.id, "asked": [], "cells": facts[question.row]}
+            rows.setdefault(question.row, cells)["asked"].append(key)
+    return list(rows.values())
 
 
 def _asked(question: Question, images: Sequence[Picture]) -> str:
@@ -163,8 +199,11 @@ def read(answer: Answer, question: Question, *, mode: str, format: str) -> Recor
     verdict = verdict_of(answer, question, mode=mode, format=format)
     closed = False
     if answer.failure is None and verdict.failure is not None:
-        verdict = likeliest(verdict, answer, question, shares)
-        closed = mode == "feedback" and verdict.failure is None
+        if mode == "score":
+            verdict = of_score_pass(verdict, question, shares)
+        elif mode == "feedback":
+            verdict = of_closing(verdict, answer, question, shares)
+            closed = verdict.failure is None
     expected = NAN
     if verdict.failure or verdict.choice == "abstain":  # a distribution belongs to a verdict
         shares = {}
@@ -203,17 +242,27 @@ def verdict_of(answer: Answer, question: Question, *, mode: str, format: str) ->
     return Verdict(NAN, "", answer.text, failure or "no score of the rubric has a probability")
 
 
-def likeliest(verdict: Verdict, answer: Answer, question: Question, shares: Mapping) -> Verdict:
-    """The most probable verdict of a score pass, or what an answer was closed with."""
-    scores = answer.closed_scores
-    if scores:
+def of_score_pass(verdict: Verdict, question: Question, shares: Mapping) -> Verdict:
+    """The most probable score or choice, the lowest of equals; without a distribution, none."""
+    if not shares:
+        return verdict
+    level = max(shares, key=shares.__getitem__)
+    return _settled(verdict, question, level, shares)
+
+
+def of_closing(verdict: Verdict, answer: Answer, question: Question, shares: Mapping) -> Verdict:
+    """What an answer without a verdict was closed with, if it was."""
+    if answer.closed_scores:
+        scores = answer.closed_scores
         mean = weighted_mean(scores, question.weights)
         return replace(verdict, failure=None, score=mean, scores=scores)
-    level = answer.closed
-    if not answer.text and shares:
-        level = max(shares, key=shares.__getitem__)  # the lowest of equals
-    if level is None:
+    if answer.closed is None:
         return verdict
+    return _settled(verdict, question, answer.closed, shares)
+
+
+def _settled(verdict: Verdict, question: Question, level: int, shares: Mapping) -> Verdict:
+    """A verdict whose level is decided: a score; of two responses 0 or 1, a tie of equals."""
     if not question.order:
         return replace(verdict, failure=None, score=float(level))
     choice = "b" if level else "a"
@@ -237,14 +286,19 @@ def distribution(logprobs: Mapping | None, scores: Sequence) -> tuple[dict, floa
 # -- records -> a table
 
 
-def table(call: Call, records: Sequence, rows: Sequence, *remarks: str) -> pd.DataFrame:
-    """Rows as a frame, with what its verdicts lack counted in `attrs` and said on one line."""
+def table(rows: Sequence, judge: str) -> pd.DataFrame:
+    """Rows as a frame, each column of its own kind."""
     frame = pd.DataFrame(rows, dtype=object)
     frame = frame.where(frame.notna(), None)
     frame = frame.astype({name: kind for name, kind in KINDS.items() if name in frame})
-    frame.insert(1, "judge", call.judge.name)
+    frame.insert(1, "judge", judge)
+    return frame
+
+
+def announced(call: Call, frame: pd.DataFrame, records: Sequence, *remarks: str) -> pd.DataFrame:
+    """The table, with what its verdicts lack counted in `attrs` and said on one line."""
     frame.attrs = account(call, records)
-    said = list(remarks)
+    said = [*call.remarks, *remarks]
     for name, words in COUNTS.items():
         count = frame.attrs[name]
         if isinstance(count, dict):
@@ -263,9 +317,7 @@ def table(call: Call, records: Sequence, rows: Sequence, *remarks: str) -> pd.Da
 
 
 def account(call: Call, records: Sequence) -> Record:
-    """What the verdicts of a call lack, counted; their scale, and what the engine computed."""
-    rubrics = [question.rubric for question in call.questions if question.rubric]
-    bounds = {rubric.bounds for rubric in rubrics if rubric.named}
+    """What the verdicts of a call lack, counted, and what the engine computed."""
     work = call.judge.engine.work
     return {
         "failures": dict(Counter(one["failure"] for one in records if one["failure"])),
@@ -274,8 +326,6 @@ def account(call: Call, records: Sequence) -> Record:
         "remarks": dict(Counter(one["remarks"] for one in records if one["remarks"])),
         "abstained": sum(one["choice"] == "abstain" for one in records),
         "without_images": call.blind,
-        "scale": bounds.pop() if len(bounds) == 1 else call.template.scale,
         "unbounded": call.ask.mode == "value",
-        "collection": call.origin,
         "work": asdict(work) if work else None,  # None where it computes elsewhere
     }

@@ -9,19 +9,19 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import pandas as pd
 
 from vjudge import comparing, engines, grading
-from vjudge.asking import Options, options_of
+from vjudge.asking import Options, PairsNotSupportedError, checked_options, options_of
 from vjudge.comparing import combine, majority
 from vjudge.engines.engine import Engine, say
 from vjudge.prompts import CONVERSATIONS, MESSAGES, QWEN_1_5, Template, families
 from vjudge.prompts.families import Family
 from vjudge.records import Item, Pair
 
-__all__ = ["Judge", "combine", "load_judge", "majority", "plan"]
+__all__ = ["Judge", "JudgeLike", "combine", "load_judge", "majority", "plan"]
 __dir__ = __all__.copy
 
 SERVER = "openai:"  # how the name of a judge behind a server begins
@@ -149,6 +149,30 @@ def _wordings(
     return (single, chosen) if chosen.compares else (chosen, pairs)
 
 
+@runtime_checkable
+class JudgeLike(Protocol):
+    """What grades and compares: `Judge`, `vjudge.panel`, or anything with these names.
+
+    Reports, probes, benchmarks, rewards and reviews take nothing else. The methods' options and
+    tables are those of `Judge`; a table may lack the columns of a model's own answer.
+    """
+
+    name: str
+
+    @property
+    def sees_images(self) -> bool: ...
+
+    def grade(self, items: Any, *args: Any, **options: Any) -> pd.DataFrame: ...
+
+    def compare(self, pairs: Any, *args: Any, **options: Any) -> pd.DataFrame: ...
+
+    def rank(self, candidates: Any, *args: Any, **options: Any) -> pd.DataFrame: ...
+
+    def render(self, item: Item | Pair | Mapping, *args: Any, **options: Any) -> str: ...
+
+    def plan(self, items: Any, *args: Any, **options: Any) -> pd.DataFrame: ...
+
+
 @dataclass(eq=False)
 class Judge:
     """A template, a parser and an engine under a name."""
@@ -164,6 +188,11 @@ class Judge:
         pairs = None if self.pairs is None else self.pairs.name
         wordings = f"template={self.template.name!r}, pairs={pairs!r}"
         return f"Judge({self.name!r}, {wordings}, engine={self.engine.name!r})"
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether it is shown the images of its items."""
+        return self.template.sees_images
 
     @property
     def gives_values(self) -> bool:
@@ -211,14 +240,14 @@ class Judge:
             One row a verdict, in the collection's order: id, judge, sample (where there are
             several), score (NaN where there is none), feedback, raw (the whole answer), failure
             (None or the reason), expected_score (the mean of probabilities), probabilities (score
-            -> probability at the verdict, before temperature, top_p and penalty), probability_mass
-            (what those scores had of the whole vocabulary), closed, n_prompt_tokens (image tokens
-            included), n_new_tokens, seconds (its share of its batch); where some row has one choice
-            ("abstain"), scores (by criterion, or the reference answer's, then its own) and
-            reasoning; gold, human_scores, group, criteria and category as given. `attrs`
-            count failures and unclosed by reason, closed and without_images, and have scale (None
-            for the rubric's), unbounded (a value head's scores have no scale) and the engine's
-            work.
+            as text -> probability at the verdict, before temperature, top_p and penalty),
+            probability_mass (what those scores had of the whole vocabulary), closed,
+            n_prompt_tokens (image tokens included), n_new_tokens, seconds (its share of its batch);
+            where some row has one choice ("abstain"), scores (by criterion, or the reference
+            answer's, then its own) and reasoning; lowest and highest (the ends of the row's scale,
+            NaN for a value head's unbounded number), sees_image; gold, human_scores, group,
+            criteria, category and all columns that the collection adds. `attrs` count failures and
+            unclosed by reason, closed and without_images, and have the engine's work.
 
         Raises:
             CollectionError: bad rows, all named before any work.
@@ -230,20 +259,7 @@ class Judge:
         >>> vj.load_judge("tiny", device="cpu").grade(items, progress=False)["score"].tolist()
         [1.0, 5.0, 2.0, 3.0, 4.0]
         """
-        options = Options(
-            mode=mode,
-            samples=samples,
-            temperature=temperature,
-            top_p=top_p,
-            repetition_penalty=repetition_penalty,
-            seed=seed,
-            batch_size=batch_size,
-            max_new_tokens=max_new_tokens,
-            unread=unread,
-            out=out,
-            progress=progress,
-        )
-        return grading.grade(self, items, options)
+        return grading.grade(self, items, options_of(locals()))
 
     def compare(
         self,
@@ -279,10 +295,11 @@ class Judge:
             One row a pair: id, judge, verdict and consistent (see `combine`), probability_a (of
             A's token against B's, the mean of the orders), verdict_ab and verdict_ba (in terms of
             the pair's own a and b), failure, closed; by order scores (as shown), feedback, raw;
-            sums of n_prompt_tokens, n_new_tokens, seconds; what was given. With several samples
-            or random orders, verdict is the majority of the draws (equal: tie), beside
-            votes_a, votes_b, votes_tie, votes_missing, and draws (a list of order, verdict,
-            feedback and raw) in place of the columns by order. Of values: score_a and score_b.
+            sums of n_prompt_tokens, n_new_tokens, seconds; lowest, highest (of the scores as
+            shown), sees_image; what was given. With several samples or random orders, verdict is
+            the majority of the draws (equal: tie), beside votes_a, votes_b, votes_tie,
+            votes_missing, and draws (a list of order, verdict, feedback and raw) in place of the
+            columns by order. Of values: score_a and score_b.
 
         ValueError: there is no wording for pairs; other errors are those of `grade`.
 
@@ -294,21 +311,7 @@ class Judge:
         >>> run[["verdict_ab", "verdict_ba", "verdict"]].values.tolist()
         [['a', 'b', 'tie']]
         """
-        options = Options(
-            mode=mode,
-            orders=orders,
-            samples=samples,
-            temperature=temperature,
-            top_p=top_p,
-            repetition_penalty=repetition_penalty,
-            seed=seed,
-            batch_size=batch_size,
-            max_new_tokens=max_new_tokens,
-            unread=unread,
-            out=out,
-            progress=progress,
-        )
-        return comparing.compare(self, pairs, options)
+        return comparing.compare(self, pairs, options_of(locals()))
 
     def rank(
         self,
@@ -338,9 +341,11 @@ class Judge:
         Returns:
             One row a candidate: id, judge, candidate (its place in `responses`), response, value,
             rank (1 is best; equals share it), best, n and missing (how many of the value's verdicts
-            there are and are not), group; true_rank and category where known. By pairs, value is
+            there are and are not), group; true_rank and category where known; failure (why there is
+            no value), closed (whether some verdict was) and sees_image. By pairs, value is
             the mean of 1 for a win, -1 for a loss and 0 for a tie: times n it is LLaVA-Critic's
-            reward. By scores, it is the expected score where there is one, else the score.
+            reward. By scores, it is the expected score where there is one, else the score; scores
+            nearer than the engine's numeric noise (`vjudge.engines.engine.NOISE`) are equal.
 
         >>> import vjudge as vj
         >>> rows = list(vj.load_collection("scenes", split="test", limit=3))
@@ -352,19 +357,12 @@ class Judge:
         Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning:
         r_i = sum_k a_ki - sum_l a_il.
         """
-        options = Options(
-            mode=mode,
-            temperature=temperature,
-            top_p=top_p,
-            repetition_penalty=repetition_penalty,
-            seed=seed,
-            batch_size=batch_size,
-            max_new_tokens=max_new_tokens,
-            unread=unread,
-            out=out,
-            progress=progress,
-        )
-        return comparing.rank(self, candidates, by, options)
+        options = options_of(locals())
+        if self.gives_values:
+            by = "scores"
+        judged = comparing.compare if by == "pairs" else grading.grade
+        judged = partial(judged, self, options=options)
+        return comparing.rank(candidates, by, judged, noise=self.engine.noise)
 
     def render(self, item: Item | Pair | Mapping, *, mode: str = "feedback") -> str:
         """What the model reads for one item, pair or row; "<image>" stands where an image goes.
@@ -378,6 +376,13 @@ class Judge:
         """
         call = comparing.prepared(self, [item], Options(mode=mode), by="scores")
         return call.questions[0].prompt.text
+
+    def plan(self, items: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
+        """What a call would take, see `vjudge.plan`."""
+        call = comparing.prepared(self, items, checked_options(options), by=by)
+        prompts = [question.prompt for question in call.questions]
+        frame = pd.DataFrame(self.engine.plan(prompts, call.images, call.ask))
+        return frame.astype({"planned": "float64"}).set_index("quantity")
 
     def reworded(self, template: Template | str) -> Judge:
         """The same judge asked in another wording, in its own conversation.
@@ -398,15 +403,15 @@ class Judge:
         return replace(self, template=single, pairs=pairs)
 
     def wording_of_pairs(self) -> Template:
-        """How two responses are put to the judge; ValueError where it has no wording for them."""
+        """How two responses are put to it; PairsNotSupportedError where it has no wording."""
         if self.pairs is None:
             what = f"judge {self.name!r}, not taught to compare, has no wording for two responses"
             remedy = "give load_judge a template= that compares, such as 'chat-relative'"
-            raise ValueError(f"{what}: rank by scores, or {remedy}")
+            raise PairsNotSupportedError(f"{what}: rank by scores, or {remedy}")
         return self.pairs
 
 
-def plan(judge: Judge, items: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
+def plan(judge: JudgeLike, items: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
     """Estimate tokens without sending anything.
 
     Args:
@@ -414,7 +419,8 @@ def plan(judge: Judge, items: Any, *, by: str = "pairs", **options: Any) -> pd.D
         by, options: of the call.
 
     Returns:
-        By quantity, `planned` (NaN where unknown), `unit` and `note`: verdicts, tokens and images.
+        By quantity, `planned` (NaN where unknown), `unit` and `note`: verdicts, tokens and images;
+        of a panel the sums over its members.
 
     Errors are those of the call itself.
 
@@ -424,7 +430,4 @@ def plan(judge: Judge, items: Any, *, by: str = "pairs", **options: Any) -> pd.D
     >>> table.loc[["verdicts", "images shown"], "planned"].tolist()
     [10.0, 10.0]
     """
-    call = comparing.prepared(judge, items, options_of(**options), by=by)
-    shown = [question.prompt for question in call.questions]
-    frame = pd.DataFrame(judge.engine.plan(shown, call.images, call.ask))
-    return frame.astype({"planned": "float64"}).set_index("quantity")
+    return judge.plan(items, by=by, **options)

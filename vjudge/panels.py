@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from vjudge.asking import CARRIED
+from vjudge import comparing
 from vjudge.comparing import POINTS, majority, sign
+from vjudge.judge import Judge, JudgeLike
+from vjudge.prompts import Template
+from vjudge.records import Item, Pair
+from vjudge.runs import file_names
 
 __all__ = ["Panel", "panel"]
 __dir__ = __all__.copy
@@ -20,11 +24,6 @@ WAYS = ("mean", "median", "majority")
 GRADED = ("score", "expected_score", "failure", "feedback", "closed")  # of each member
 NOBODY = "no member gave a verdict"
 COMPARED = ("verdict", "consistent", "probability_a", "failure", "closed")
-
-
-def folder_of(name: str) -> str:
-    """A judge's name as that of a folder."""
-    return re.sub(r"[^\w.-]+", "-", name).strip("-.")
 
 
 @dataclass(frozen=True)
@@ -47,20 +46,33 @@ class Panel:
     'median'
     """
 
-    judges: Sequence
+    judges: Sequence[JudgeLike]
     _: KW_ONLY
     combine: str = "mean"
     name: str = "panel"
 
     def __post_init__(self) -> None:
-        folders = {folder_of(judge.name) for judge in self.judges}
-        if len(folders) < max(2, len(self.judges)):
-            raise ValueError(
-                f"a panel has two judges or more with names of their own, not {self.judges}:"
-                " set judge.name"
-            )
+        if len(self.judges) < 2:
+            raise ValueError(f"a panel has two judges or more, not {self.judges}")
+        file_names([judge.name for judge in self.judges])  # refuses names that look alike
         if self.combine not in WAYS:
             raise ValueError(f"combine={self.combine!r}: use one of {', '.join(WAYS)}")
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether some member is shown the images of items."""
+        return any(judge.sees_images for judge in self.judges)
+
+    @property
+    def members(self) -> list[Judge]:
+        """All judges, those of a panel in the panel too."""
+        found: list[Judge] = []
+        for judge in self.judges:
+            if isinstance(judge, Panel):
+                found += judge.members
+            elif isinstance(judge, Judge):
+                found.append(judge)
+        return found
 
     def grade(self, items: Any, **options: Any) -> pd.DataFrame:
         """Grade every response by every member.
@@ -72,25 +84,20 @@ class Panel:
             One row a verdict: id, judge, sample (where there are several), score (the members'
             combined), failure (where no member gave a score), n and missing (how many members
             gave one and did not), closed (whether a member's was); score_NAME,
-            expected_score_NAME, failure_NAME, feedback_NAME and closed_NAME of each; what was
-            given. `attrs["members"]` has each run's own.
+            expected_score_NAME, failure_NAME, feedback_NAME and closed_NAME of each; lowest and
+            highest, sees_image (whether every member was shown the image), and what was given.
+            `attrs["members"]` has each run's counts.
 
         Raises:
             ValueError: members whose scores have no common scale; and as `Judge.grade`.
         """
-        scales = {judge.template.scale for judge in self.judges}
-        if len(scales) > 1 or any(judge.gives_values for judge in self.judges):
+        scales = {judge.template.scale for judge in self.members}
+        if len(scales) > 1 or any(judge.gives_values for judge in self.members):
             raise ValueError(
                 f"the members' scores have no common scale ({self.judges}): give them wordings with"
                 " one scale, or compare"
             )
-        runs = self._runs("grade", items, options)
-        scores = pd.DataFrame({name: run["score"] for name, run in runs.items()})
-        if self.combine == "majority":
-            score = scores.mode(axis=1).mean(axis=1)
-        else:
-            score = scores.agg(self.combine, axis=1)
-        return self._joined(runs, {"score": score}, scores, GRADED)
+        return self.combined(self._runs("grade", items, options))
 
     def compare(self, pairs: Any, **options: Any) -> pd.DataFrame:
         """Compare the two responses of every pair by every member.
@@ -99,32 +106,80 @@ class Panel:
         name inside `out`.
 
         Returns:
-            One row a pair: id, judge, verdict (the members' combined); failure, n, missing and
-            closed as of `grade`; votes_a, votes_b and votes_tie; verdict_NAME, consistent_NAME,
+            One row a pair: id, judge, verdict (the members' combined), verdict_ab and verdict_ba
+            (theirs of one order, where every member has it); failure, n, missing and closed as of
+            `grade`; votes_a, votes_b and votes_tie; verdict_NAME, consistent_NAME,
             probability_a_NAME, failure_NAME and closed_NAME of each; what was given.
 
         Raises:
             ValueError: a member has no wording for pairs; and as `Judge.compare`.
         """
-        for judge in self.judges:
+        for judge in self.members:
             if not judge.gives_values:
                 judge.wording_of_pairs()  # an error before the first member starts
-        runs = self._runs("compare", pairs, options)
-        verdicts = pd.DataFrame({name: run["verdict"] for name, run in runs.items()})
-        columns = {"verdict": verdicts.apply(self._choice, axis=1).astype(object)}
+        return self.combined(self._runs("compare", pairs, options))
+
+    def combined(self, runs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        """The panel's run, made of the members' runs of the same rows, by their names."""
+        first = next(iter(runs.values()))
+        column = "verdict" if "verdict" in first else "score"
+        verdicts = pd.DataFrame({name: run[column] for name, run in runs.items()})
+        if column == "score":
+            return self._joined(runs, {"score": self._scores(verdicts)}, verdicts, GRADED)
+        columns = {"verdict": self._choices(verdicts)}
+        for name in ("verdict_ab", "verdict_ba"):
+            if all(name in run for run in runs.values()):
+                in_order = pd.DataFrame({judge: run[name] for judge, run in runs.items()})
+                columns[name] = self._choices(in_order)
         for choice in POINTS:
             columns[f"votes_{choice}"] = (verdicts == choice).sum(axis=1)
         return self._joined(runs, columns, verdicts, COMPARED)
 
+    def rank(self, candidates: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
+        """Rank the responses to each instruction by the panel's verdicts, see `Judge.rank`."""
+        judged = partial(self.compare if by == "pairs" else self.grade, **options)
+        noise = max((judge.engine.noise for judge in self.members), default=0.0)
+        return comparing.rank(candidates, by, judged, noise=noise)
+
+    def render(self, item: Item | Pair | Mapping, **options: Any) -> str:
+        """What each member reads for one item, pair or row, below its name."""
+        texts = [f"## {judge.name}\n{judge.render(item, **options)}" for judge in self.judges]
+        return "\n\n".join(texts)
+
+    def plan(self, items: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
+        """What a call would take of all members together, see `vjudge.plan`."""
+        plans = [judge.plan(items, by=by, **options) for judge in self.judges]
+        total = plans[0].copy()
+        total["planned"] = sum(plan["planned"] for plan in plans)
+        total["note"] = total["note"].where(total["note"] == "", f"of {len(plans)} members")
+        return total
+
+    def reworded(self, template: Template | str) -> Panel:
+        """The same panel, each member asked in another wording."""
+        return replace(self, judges=[judge.reworded(template) for judge in self.members])
+
     def _runs(self, call: str, rows: Any, options: Mapping) -> dict:
         """Each member's run by its name."""
         runs = {}
-        for judge in self.judges:
-            own = dict(options)
-            if options.get("out") is not None:
-                own["out"] = Path(options["out"]) / folder_of(judge.name)
-            runs[judge.name] = getattr(judge, call)(rows, **own)
+        for judge, folder in self.folders(options.get("out")):
+            runs[judge.name] = getattr(judge, call)(rows, **{**options, "out": folder})
         return runs
+
+    def folders(self, out: str | Path | None) -> list[tuple[Any, Path | None]]:
+        """Each member with its folder in `out`, None where nothing is kept."""
+        files = file_names(judge.name for judge in self.judges)
+        folders = [None if out is None else Path(out) / file for file in files.values()]
+        return list(zip(self.judges, folders, strict=True))
+
+    def _scores(self, scores: pd.DataFrame) -> pd.Series:
+        """The panel's score of each item, from a column a member."""
+        if self.combine == "majority":
+            return scores.mode(axis=1).mean(axis=1)
+        return scores.agg(self.combine, axis=1)
+
+    def _choices(self, verdicts: pd.DataFrame) -> pd.Series:
+        """The panel's choice of each pair, from a column a member."""
+        return verdicts.apply(self._choice, axis=1).astype(object)
 
     def _choice(self, choices: pd.Series) -> str | None:
         """What the members' choices say together; None where no member chose."""
@@ -135,10 +190,10 @@ class Panel:
 
     def _joined(
         self,
-        runs: Mapping,
-        combined: Mapping,
+        runs: Mapping[str, pd.DataFrame],
+        combined: Mapping[str, pd.Series],
         verdicts: pd.DataFrame,
-        columns: Sequence,
+        columns: Sequence[str],
     ) -> pd.DataFrame:
         """The combined columns, who is missing, each member's own, and what was given."""
         first = runs[self.judges[0].name]
@@ -148,16 +203,18 @@ class Panel:
         frame["missing"] = len(runs) - frame["n"]
         nobody = frame["n"] == 0
         frame["failure"] = nobody.map({True: NOBODY, False: None}).astype(object)
-        closed = pd.DataFrame({name: run["closed"] for name, run in runs.items()})
-        frame["closed"] = closed.any(axis=1)
+        frame["closed"] = pd.DataFrame({name: run["closed"] for name, run in runs.items()}).any(
+            axis=1
+        )
         for name, run in runs.items():
-            own = run.filter(columns)
-            frame = frame.join(own.add_suffix(f"_{name}"))
-        frame = frame.join(first.filter(CARRIED))
+            frame = frame.join(run.filter(columns).add_suffix(f"_{name}"))
+        # a table's columns from `lowest` on are of the row: its scale, and what was given
+        given = first.iloc[:, first.columns.get_loc("lowest") :]
+        taken = {name: f"item_{name}" for name in given.columns.intersection(frame.columns)}
+        frame = frame.join(given.rename(columns=taken))
+        seen = pd.DataFrame({name: run["sees_image"] for name, run in runs.items()})
+        frame["sees_image"] = seen.all(axis=1)
         frame.attrs = {
-            "judge": self.name,
-            "scale": first.attrs["scale"],
-            "collection": first.attrs["collection"],
             "failures": {NOBODY: int(nobody.sum())},
             "members": {name: run.attrs for name, run in runs.items()},
         }

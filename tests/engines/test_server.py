@@ -49,7 +49,7 @@ JSON = {"template": "chat-json"}
 THREE = completion("[RESULT] 3")
 BARE = completion("[RESULT] 4", logprobs=False)
 PROSE = completion("It is a fair answer.")
-SHARES = {1: 0.3 / 0.7, **dict.fromkeys(range(2, 6), 0.1 / 0.7)}  # of `wordy`
+SHARES = {"1": 0.3 / 0.7, **dict.fromkeys("2345", 0.1 / 0.7)}  # of `wordy`
 
 
 @pytest.fixture(autouse=True)
@@ -141,7 +141,7 @@ def test_a_whole_grade(rows):
     assert {request.text for request in server.asked} == set(texts)
     assert list(frame["score"]) == [1 + len(text) % 5 for text in texts]
     # 0.6 on the score and 0.08 on each other
-    share = dict.fromkeys(FIVE, 0.08 / 0.92) | {frame["score"][0]: 0.6 / 0.92}
+    share = dict.fromkeys("12345", 0.08 / 0.92) | {f"{frame['score'][0]:.0f}": 0.6 / 0.92}
     assert frame["probabilities"][0] == pytest.approx(share)
     assert frame["probability_mass"].round(9).eq(0.92).all()
     assert frame["n_prompt_tokens"].eq(100).all() and frame["n_new_tokens"].eq(10).all()
@@ -549,7 +549,7 @@ def test_scores_of_several_tokens_are_read_token_by_token(rows, mode, score):
     frame, asked = graded(answer, [ten], tokenizer=tokenizer, load=OWN, mode=mode)
     assert frame["score"][0] == score and frame["failure"].isna().all()
     chances = [0.225, *[0.1] * 4, *[0.0] * 4, 0.075]
-    expected = {n: p / sum(chances) for n, p in enumerate(chances, 1)}
+    expected = {str(n): p / sum(chances) for n, p in enumerate(chances, 1)}
     assert frame["probabilities"][0] == pytest.approx(expected, abs=1e-9)
     ends = [tokenizer.text(request.body).endswith("[RESULT] 1") for request in asked[-2:]]
     assert ends == [True, False]

@@ -11,7 +11,8 @@ from vjudge.data import CollectionError
 from vjudge.runs import Run, RunError
 
 COLUMNS = "id judge score feedback raw failure expected_score probabilities probability_mass closed"
-COLUMNS += " n_prompt_tokens n_new_tokens seconds gold human_scores group criteria"
+COLUMNS += " n_prompt_tokens n_new_tokens seconds lowest highest sees_image"
+COLUMNS += " gold human_scores group criteria"
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +44,10 @@ def test_a_row_is_whole(graded, items):
     for row in graded.to_dict("records"):
         shares = row["probabilities"]
         assert row["feedback"] in row["raw"] and row["raw"].endswith(f"[RESULT] {row['score']:.0f}")
-        assert list(shares) == [1, 2, 3, 4, 5] and max(shares, key=shares.get) == row["score"]
-        assert row["expected_score"] == pytest.approx(sum(n * p for n, p in shares.items()))
+        assert list(shares) == list("12345") and float(max(shares, key=shares.get)) == row["score"]
+        assert row["expected_score"] == pytest.approx(sum(int(n) * p for n, p in shares.items()))
+    assert graded[["lowest", "highest"]].drop_duplicates().values.tolist() == [[1.0, 5.0]]
+    assert graded["sees_image"].all()
 
 
 def test_score_mode_on_rubrics_of_several_scales(judge, items):
@@ -53,9 +56,10 @@ def test_score_mode_on_rubrics_of_several_scales(judge, items):
     few = [{**item, "gold": None, **scale} for item, scale in zip(items, scales, strict=False)]
     frame = judge.grade(few, mode="score")
     assert list(frame.columns) == COLUMNS.split()
-    assert [list(p) for p in frame["probabilities"]] == [[1, 2, 3], [0, 1], [1, 2, 3, 4, 5]]
+    assert ["".join(shares) for shares in frame["probabilities"]] == ["123", "01", "12345"]
+    assert frame[["lowest", "highest"]].values.tolist() == [[1, 3], [0, 1], [1, 5]]
     for row in frame.to_dict("records"):
-        assert row["score"] == max(row["probabilities"], key=row["probabilities"].get)
+        assert row["score"] == float(max(row["probabilities"], key=row["probabilities"].get))
         assert (row["raw"], row["n_new_tokens"], row["failure"]) == ("", 0, None)
 
 

@@ -89,7 +89,7 @@ def test_several_criteria_in_one_call(rows, tmp_path, capsys):
     assert run["score"].tolist() == pytest.approx([3.5, math.nan, -0.5, 1.0], nan_ok=True)
     assert run["scores"][0] == scores[0] and run["scores"][3] == {"right": 2, "rude": 2}
     assert run["closed"].tolist() == [False, False, False, True]
-    assert run.attrs["scale"] == (-0.5, 3.5)
+    assert run[["lowest", "highest"]].drop_duplicates().values.tolist() == [[-0.5, 3.5]]
     assert "1 of 4 verdicts were closed" in capsys.readouterr().err
     pd.testing.assert_frame_equal(judge.grade(items, out=tmp_path), run)
     assert judge.engine.asked == 4

@@ -78,7 +78,7 @@ def test_a_judge_with_a_value_head_has_no_scale_and_no_order(capsys, tmp_path):
     judge = Judge("value", template=template, engine=Scripted(write=value_of))
     items = [pair("1", response="x"), pair("2", response="x" * 99)]
     run = judge.grade(items, out=tmp_path)
-    assert run.attrs["scale"] is None and run.attrs["unbounded"]
+    assert run[["lowest", "highest"]].isna().all(axis=None)
     assert run["score"].is_monotonic_increasing
     pairs = [pair("1", "long answer", "short"), pair("2", "a", "b"), pair("3", "x" * 999, "b")]
     run = judge.compare(pairs)

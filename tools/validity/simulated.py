@@ -212,7 +212,7 @@ class SimulatedJudge:
     planted: Planted = field(default_factory=Planted)
     seed: int = 0
     name: str = "unbiased"
-    pairs = "simulated"  # it has a wording for pairs, as far as probes ask
+    sees_images = True
 
     def __post_init__(self) -> None:
         self.truth = self.truth if isinstance(self.truth, Truth) else Truth(self.truth)
@@ -259,7 +259,15 @@ class SimulatedJudge:
 
     def grade(self, items: Any, *, samples: int = 1, **ignored: Any) -> pd.DataFrame:
         """Grade a collection as `Judge.grade` does, whose further options are accepted and change nothing."""
-        return self.run(self.truth.view(items), samples=samples).assign(failure=None)
+        scale = {"lowest": float(self.truth.lowest), "highest": float(self.truth.highest)}
+        run = self.run(self.truth.view(items), samples=samples)
+        return run.assign(failure=None, closed=False, sees_image=True, **scale)
+
+    def not_simulated(self, *args: Any, **options: Any) -> Any:
+        """What a simulated judge has no numbers for."""
+        raise NotImplementedError("a simulated judge grades and compares alone")
+
+    rank = render = plan = not_simulated
 
     def compare(self, pairs: Any, *, orders: str = "both", **ignored: Any) -> pd.DataFrame:
         """Compare pairs of `probes.pairs_of_items`: log-odds are the difference of gold, plus what is planted."""

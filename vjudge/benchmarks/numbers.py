@@ -205,8 +205,9 @@ def benchmark(
     {'left out': 0.667, 'wrong': 0.5, 'random': 0.625}
     """
     # 1) which benchmark it is, and whether the run has its columns
-    collection = run.attrs.get("collection") or {}
-    spec = BENCHMARKS[key_of(name or collection.get("benchmark"))]
+    if name is None and "benchmark" in run and run["benchmark"].nunique() == 1:
+        name = run["benchmark"].dropna().iloc[0]
+    spec = BENCHMARKS[key_of(name)]
     frame = run.reset_index(drop=True)
     if "sample" in run:
         samples = run.groupby("id", sort=False)

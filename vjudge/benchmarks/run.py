@@ -15,6 +15,8 @@ from vjudge.benchmarks.numbers import benchmark, key_of
 from vjudge.benchmarks.protocols import PROTOCOLS, Protocol, Reader
 from vjudge.comparing import SWAPPED, parts_of, sign
 from vjudge.data import canonical, load_collection, rows_of
+from vjudge.judge import Judge, JudgeLike
+from vjudge.panels import Panel
 from vjudge.prompts import Template, families
 from vjudge.records import Rubric, is_missing
 
@@ -25,7 +27,7 @@ Row = Mapping[str, Any]
 
 
 def run_benchmark(
-    judge: Any,
+    judge: JudgeLike,
     name: str,
     *,
     data: Any = None,
@@ -37,7 +39,7 @@ def run_benchmark(
     """Run a judge on a benchmark with its own prompt, number of draws, order, decoding and reader.
 
     Args:
-        judge: from `load_judge`.
+        judge: from `load_judge`; or a panel, whose members' verdicts by the protocol are combined.
         name: of the benchmark, a key of `BENCHMARKS` such as "vl-rewardbench".
         data: rows, or a file of them; None loads the set from the hub. Where the judge's wording
             shows criteria and rows have none, they get `GENERAL`.
@@ -67,8 +69,53 @@ def run_benchmark(
 
     Source: each protocol's own, in `attrs["source"]`.
     """
-    # 1) how the benchmark is run, and in which wording
+    # 1) the run by the protocol; of a panel each member's, combined
     name = key_of(name)
+    options = {"data": data, "protocol": protocol, "progress": progress, **deviations}
+    changes: list[str] = []
+    if isinstance(judge, Panel):
+        changes.append(f"the verdicts of {len(judge.judges)} judges are combined")
+        runs = {}
+        for member, home in judge.folders(out):
+            key, runs[member.name], n_rows, its = _run(member, name, out=home, **options)
+            changes += [f"{member.name}: {change}" for change in its]
+        run = judge.combined(runs)
+    else:
+        key, run, n_rows, changes = _run(judge, name, out=out, **options)
+    rule = PROTOCOLS[key]
+
+    # 2) its number
+    table = benchmark(run, name=name)
+    table["official"] &= not changes
+    failures = run["failure"].value_counts() if "failure" in run else {}
+    table.attrs |= {
+        "official": not changes,
+        "deviations": changes,
+        "protocol": key,
+        "open": rule.open,
+        "items": f"{n_rows} of {rule.n_items}" if rule.n_items else str(n_rows),
+        "source": rule.source,
+        "failures": dict(failures),
+        "unread_draws": _total(run, "unread_draws"),
+    }
+    return table
+
+
+def _run(
+    judge: JudgeLike,
+    name: str,
+    *,
+    data: Any,
+    out: str | Path | None,
+    protocol: str | None,
+    progress: bool,
+    **deviations: Any,
+) -> tuple[str, pd.DataFrame, int, list[str]]:
+    """The protocol's name, a judge's run by it, its number of rows, and what was done otherwise."""
+    # 1) how the benchmark is run, and in which wording
+    if not isinstance(judge, Judge):
+        what = "whose wording can be chosen: a Judge, or a panel of them"
+        raise TypeError(f"judge is a {type(judge).__name__}; a benchmark is run on one {what}")
     key = protocol or f"{name} by {_family(judge)}"
     if protocol is None and key not in PROTOCOLS:
         key = name
@@ -96,30 +143,20 @@ def run_benchmark(
     if rule.reader and wording.name == rule.template and options.get("mode") != "score":
         run = reread(run, rule.reader)
 
-    counts = {
-        "closed": "answers without a verdict were closed, which is not published",
-        "without_images": "answers were judged without an image",
-        "empty_draws": "answers are empty, or a server failed: they have no verdict",
-    }
+    # 3) what of its verdicts is not as published
     meant = name in WITHOUT_IMAGES or not wording.sees_images  # the text alone is judged
-    for count, words in counts.items():
-        if run.attrs.get(count) and not (count == "without_images" and meant):
-            changes.append(f"{run.attrs[count]} {words}")
-
-    # 3) its number
-    table = benchmark(run, name=name)
-    table["official"] &= not changes
-    table.attrs |= {
-        "official": not changes,
-        "deviations": changes,
-        "protocol": key,
-        "open": rule.open,
-        "items": f"{len(rows)} of {rule.n_items}" if rule.n_items else str(len(rows)),
-        "source": rule.source,
-        "failures": dict(run.attrs.get("failures", {})),
-        "unread_draws": run.attrs.get("unread_draws", 0),
+    counts = {
+        "answers without a verdict were closed, which is not published": _total(run, "closed"),
+        "answers were judged without an image": 0 if meant else int((~run["sees_image"]).sum()),
+        "answers are empty, or a server failed: they have no verdict": _total(run, "empty_draws"),
     }
-    return table
+    changes += [f"{count} {words}" for words, count in counts.items() if count]
+    return key, run, len(rows), changes
+
+
+def _total(run: pd.DataFrame, column: str) -> int:
+    """The sum of a column of counts or of truth values, 0 where the run has none."""
+    return int(run[column].sum()) if column in run else 0
 
 
 def _family(judge: Any) -> str:
@@ -188,7 +225,8 @@ def reread(run: pd.DataFrame, reader: Reader) -> pd.DataFrame:
     draws, None where there is none.
 
     `run` needs `draws` or the columns `raw_ab` and `raw_ba`, and where the reader looks at it
-    `preference`.
+    `preference`. `unread_draws` and `empty_draws` count, in each row, answers that the reader could
+    not read and those that are not there.
 
     Source: each reader's benchmark, see `PROTOCOLS`.
 
@@ -199,14 +237,15 @@ def reread(run: pd.DataFrame, reader: Reader) -> pd.DataFrame:
     ['a']
     """
     verdicts = []
-    unread = 0
-    empty = 0
+    unread = []
+    empty = []
     for row in run.to_dict("records"):
         draws = row.get("draws")
         if draws is None:
             orders = [order for order in ("ab", "ba") if f"raw_{order}" in row]
             draws = [{"order": order, "raw": row[f"raw_{order}"]} for order in orders]
         votes = []
+        n_empty = 0
         for draw in draws:
             names: dict[Any, Any] = SWAPPED if draw["order"] == "ba" else {}
             preferred = row.get("preference")
@@ -214,14 +253,14 @@ def reread(run: pd.DataFrame, reader: Reader) -> pd.DataFrame:
             if draw["raw"]:  # none of a server that failed
                 choice = reader(draw["raw"], names.get(preferred, preferred))
             else:
-                empty += 1
+                n_empty += 1
             votes.append(names.get(choice, choice))
-        unread += votes.count(None)
+        unread.append(votes.count(None))
+        empty.append(n_empty)
         leading = max(("a", "b", "tie"), key=votes.count)
         verdicts.append(leading if votes.count(leading) > len(votes) / 2 else None)
-    table = run.assign(verdict=pd.Series(verdicts, index=run.index, dtype=object))
-    table.attrs = {**run.attrs, "unread_draws": unread, "empty_draws": empty}
-    return table
+    table = run.assign(unread_draws=unread, empty_draws=empty)
+    return table.assign(verdict=pd.Series(verdicts, index=run.index, dtype=object))
 
 
 def _by_scores(judge: Any, pairs: Sequence[Row], **options: Any) -> pd.DataFrame:
@@ -235,7 +274,10 @@ def _by_scores(judge: Any, pairs: Sequence[Row], **options: Any) -> pd.DataFrame
     lead = pd.Series(scores @ [1, -1])
     run = pd.DataFrame(rows).drop(columns=["images", "responses"])
     run["verdict"] = lead.map(sign, na_action="ignore").astype(object)
-    run.attrs = graded.attrs
+    both = graded.groupby(np.repeat(run.index, len(graded) // len(run)))
+    run["failure"] = both["failure"].first()
+    run["closed"] = both["closed"].any()
+    run["sees_image"] = both["sees_image"].all()
     return run
 
 

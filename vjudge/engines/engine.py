@@ -6,6 +6,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,6 +20,14 @@ Wanted = Container[int] | None  # rows, None for all
 Texts = Mapping[int, str]  # score -> what is written after the marker, such as {1: " 1"}
 
 MODES = ("feedback", "score", "value")
+
+
+NOISE = {"float32": 1e-6, "float16": 5e-4, "bfloat16": 5e-3}
+"""By type of weights, how far apart two values of the same prompt may lie, as a share of the scale.
+
+Measured on the embedded judge, 60 items alone, in batches of 3 and 16, and all together, on a CPU:
+expected scores on a scale from 1 to 5 lay 9e-7, .0016 and .015 apart at most.
+"""
 
 
 @dataclass(frozen=True)
@@ -190,6 +199,7 @@ class Engine(ABC):
     """
 
     name: ClassVar[str]
+    noise: float = NOISE["float32"]  # differences below this share of the scale say nothing
     work: Work | None = None  # of the last call; None where it computes elsewhere
 
     @abstractmethod
@@ -241,6 +251,20 @@ def say(line: str) -> None:
     """Write a line past a progress bar: on standard error, in a notebook as plain output."""
     in_notebook = type(sys.stderr).__module__.startswith("ipykernel")
     tqdm.write(line, file=sys.stdout if in_notebook else sys.stderr)
+
+
+@contextmanager
+def progress_bar(total: int, done: int, *, show: bool) -> Iterator[tqdm]:
+    """A progress bar; one that an interruption left half made is forgotten, as `tqdm` does not."""
+    before = set(tqdm._instances)
+    try:
+        bar = tqdm(total=total, initial=done, disable=not show)
+    except BaseException:
+        for half_made in set(tqdm._instances) - before:
+            tqdm._instances.discard(half_made)
+        raise
+    with bar:
+        yield bar
 
 
 def is_number(value: Any) -> bool:

@@ -19,7 +19,7 @@ from transformers import GenerationConfig, LogitsProcessorList
 from vjudge.engines.batches import Call, share
 from vjudge.engines.cache import Shared, behind_prefixes, keep_for_readings, prefill, shares
 from vjudge.engines.decoding import Writer, check_finite, logprobs_of
-from vjudge.engines.engine import Answer, Answers, Ask, Engine, Sources, Wanted, Work
+from vjudge.engines.engine import NOISE, Answer, Answers, Ask, Engine, Sources, Wanted, Work
 from vjudge.engines.rows import Row
 from vjudge.engines.tokens import Encoder, ends_of
 from vjudge.engines.vision import images_of
@@ -62,6 +62,7 @@ class HFEngine(Engine):
         self.shares = shares(model)
         self.small = model.model.num_parameters() < SMALL
         self.auto = 128 if self.small else 64  # rows of a batch, until memory runs out
+        self.noise = NOISE.get(str(model.dtype).removeprefix("torch."), self.noise)
         self.work: Work = Work()
 
     def answer(

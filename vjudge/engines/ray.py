@@ -16,7 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from vjudge.engines.engine import Answer, Answers, Ask, Engine, Sources, Wanted, say
+from vjudge.engines.engine import NOISE, Answer, Answers, Ask, Engine, Sources, Wanted, say
 from vjudge.prompts import Prompt
 
 ROWS = 64  # of a block
@@ -78,6 +78,7 @@ class RayEngine(Engine):
         # 4) ask one what the judge is
         described = self.ray.get(self.workers[0].describe.remote())
         self.template, self.pairs, self.family, self.workers_identity = described
+        self.noise = NOISE.get(self.workers_identity.get("dtype", ""), self.noise)
 
     def answer(
         self,

@@ -41,7 +41,7 @@ from vjudge.engines.client import (
     address,
     proxy_of,
 )
-from vjudge.engines.engine import Answer, Answers, Ask, Engine, Sources, Texts, Wanted, say
+from vjudge.engines.engine import NOISE, Answer, Answers, Ask, Engine, Sources, Texts, Wanted, say
 from vjudge.engines.handshake import (
     BLANK,
     LISTED,
@@ -93,6 +93,7 @@ class ServerEngine(Engine):
     """
 
     name = "server"
+    noise = NOISE["bfloat16"]  # in which servers compute by default
 
     def __init__(
         self,

@@ -26,6 +26,7 @@ import transformers
 from vjudge import models
 from vjudge.engines.batches import Call
 from vjudge.engines.engine import (
+    NOISE,
     Answer,
     Answers,
     Ask,
@@ -97,6 +98,7 @@ class VllmEngine(Engine):
         )
         self.settled = self.llm.llm_engine.model_config
         self.context_length = int(self.settled.max_model_len)
+        self.noise = NOISE.get(str(self.settled.dtype).removeprefix("torch."), self.noise)
 
     def _outline(self, judge: str | Path, revision: str | None) -> models.VisionLanguageModel:
         """The judge's settings; ValueError where vLLM can't run it as it should be run."""

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vjudge.comparing import POINTS, check_rows, finest, parts_of
+from vjudge.comparing import check_rows, finest, parts_of, points_by_order
 from vjudge.data import CollectionError, check_pictures, n_words, rows_of
 from vjudge.metrics.columns import design_of
 from vjudge.metrics.tables import tabulate
@@ -85,22 +85,15 @@ def _listed(rows: Sequence) -> pd.DataFrame:
 
 def _by_pairs(table: pd.DataFrame, run: pd.DataFrame) -> np.ndarray:
     """The published reward, from the verdicts of every two candidates in each order."""
-    verdicts = run.filter(["verdict_ab", "verdict_ba"])
-    if verdicts.empty:  # of values and panels, which say one thing of both orders
-        verdicts = run[["verdict", "verdict"]]
-    points = iter(verdicts.map(_points_of).sum(axis=1, skipna=False))
+    gains = iter(points_by_order(run).sum(axis=1, skipna=False))
     times = table["times"].to_numpy()
     rewards = np.zeros(len(table))
-    for places in table.groupby("id", sort=False).indices.values():
-        for first, second in combinations(places, 2):
-            gained = next(points)
+    for indices in table.groupby("id", sort=False).indices.values():
+        for first, second in combinations(indices, 2):
+            gained = next(gains)
             rewards[first] += times[second] * gained
             rewards[second] -= times[first] * gained
     return rewards
-
-
-def _points_of(verdict: Any) -> float:
-    return POINTS.get(verdict, NAN)
 
 
 def make_pairs(

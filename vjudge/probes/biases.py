@@ -15,8 +15,10 @@ import numpy as np
 import pandas as pd
 
 from vjudge.data import rows_of
+from vjudge.data.cells import ratings
 from vjudge.data.summary import n_words
 from vjudge.engines.engine import Ask
+from vjudge.judge import Judge
 from vjudge.probes.effects import Must, coefficient, equal, mean, slope
 from vjudge.probes.pairs import position
 from vjudge.probes.perturbations import PERTURBATIONS, Perturbation, Row, beside
@@ -171,7 +173,7 @@ def _with_own_answers(runs: ProbeRuns) -> datasets.Dataset:
     judge = runs.judge
     if "own_answer" in items.column_names:
         return items
-    if getattr(judge, "engine", None) is None or judge.gives_values:
+    if not isinstance(judge, Judge) or judge.gives_values:
         what = "a judge that writes answers, or its answers in the items' column own_answer"
         raise MissingInputError(f"needs {what}")
     prompts: list[Any] = []
@@ -338,7 +340,7 @@ def _at_equal_gold(
     lacks = "gold scores"
     if rated:
         lacks = "human_scores of two people or more an item"
-        given = runs.column("human_scores").map(list, na_action="ignore").dropna()
+        given = runs.column("human_scores").map(ratings, na_action="ignore").dropna()
         people = pd.DataFrame(given.tolist(), given.index, dtype=float)
         people -= people.mean()  # that one person is stricter is no noise
         error = people.var(axis=1) / people.count(axis=1)  # NaN of one person

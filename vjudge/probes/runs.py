@@ -12,7 +12,9 @@ import datasets
 import numpy as np
 import pandas as pd
 
+from vjudge.asking import PairsNotSupportedError
 from vjudge.data import CollectionError, canonical, rows_of, truth
+from vjudge.judge import JudgeLike
 from vjudge.metrics.columns import closed_in, groups_of, scores
 from vjudge.metrics.formatting import format_number
 from vjudge.probes.effects import Effect, Must, bias_scores, judged
@@ -111,7 +113,7 @@ class ProbeRuns:
         self.judge: Any = None
         self.name = "judge"
         self.runs: dict[str, pd.DataFrame] = {}
-        if hasattr(judge, "grade"):
+        if isinstance(judge, JudgeLike):
             self.judge = judge
             self.name = str(judge.name)
         elif isinstance(judge, pd.DataFrame | Mapping):
@@ -152,15 +154,17 @@ class ProbeRuns:
 
     @cached_property
     def scale(self) -> Any:
-        """The lowest and the highest score, where the run or all items' rubrics say the same."""
-        ends = self.run().attrs.get("scale")
-        if ends is None and self._source is not None:
-            rows = rows_of(self.items.remove_columns("images"))
-            scales = {tuple(row_levels(row)) for row in rows} - {()}
-            if len(scales) == 1:
-                levels = scales.pop()
-                ends = (min(levels), max(levels))
-        return ends
+        """The lowest and the highest score, where all rows, or all rubrics, say the same."""
+        ends: set[Any] = set()
+        if {"lowest", "highest"} <= set(self.run()):
+            scales = self.run()[["lowest", "highest"]].dropna()
+            ends = set(scales.itertuples(index=False, name=None))
+        elif self._source is not None:
+            for row in rows_of(self.items.remove_columns("images")):
+                levels = row_levels(row)
+                if levels:
+                    ends.add((min(levels), max(levels)))
+        return ends.pop() if len(ends) == 1 else None
 
     def column(self, name: str) -> pd.Series:
         """A column of the original run, or of the items, by id."""
@@ -199,15 +203,16 @@ class ProbeRuns:
                 how = "compare pairs in both orders"
             how = f"{how} and pass it in the mapping of runs"
             raise MissingInputError(f"needs the run {name!r}: {how}")
-        if paired and self.judge.pairs is None:
-            what = f"needs a judge with a wording for two responses; {self.name!r} has none"
-            raise MissingInputError(what)
         if items is None:
             items = self.items if name == ORIGINAL else self.changed(name)
         grade = self.judge.compare if paired else self.judge.grade
         out = None if self.out is None else self.out / name
         options = {**self.grading, **options}
-        self.runs[name] = grade(items, out=out, **options)
+        try:
+            self.runs[name] = grade(items, out=out, **options)
+        except PairsNotSupportedError as error:
+            what = f"needs a judge with a wording for two responses; {self.name!r} has none"
+            raise MissingInputError(what) from error
         return self.runs[name]
 
     @cached_property

@@ -11,6 +11,7 @@ import numpy as np
 from pandas import DataFrame
 
 from vjudge import data
+from vjudge.judge import JudgeLike
 from vjudge.metrics.columns import groups_of
 from vjudge.probes.runs import COMPARED, ORIGINAL, ProbeRuns, scored
 from vjudge.runs import MANIFEST, Run
@@ -52,7 +53,7 @@ def by_name(judge: Any, items: Any) -> dict:
             if one.empty:
                 raise ValueError(f"{who}: the run has no rows; give a run with verdicts")
             sides[name] = {ORIGINAL if "score" in one else COMPARED: one}
-        elif not isinstance(one, Mapping) and (items is None or not hasattr(one, "grade")):
+        elif not isinstance(one, Mapping) and (items is None or not isinstance(one, JudgeLike)):
             raise ValueError(f"{who}: give a run with verdicts, or a judge with items to grade")
     return sides
 
