@@ -13,6 +13,7 @@ import hashlib
 import io
 import math
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ MAX_BYTES = 2**28  # of a file that is read, 268 MB: an uncompressed picture of 
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 ORIENTATION = 0x0112  # EXIF's tag
+MAX_SAMPLE_VALUE = 281  # TIFF's tag: 4095 of 12 bits in 16
 SENT = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "WEBP": "webp"}
 """Formats that servers read, of MPO the first picture, by Pillow's names."""
 QUALITIES = (95, 85, 75, 60)  # of JPEG and WebP, tried in turn before a picture is reduced
@@ -315,9 +317,11 @@ def _format_as_shown(content: bytes | Image.Image, name: str) -> str:
 def _decode(content: bytes | Image.Image, name: str) -> Image.Image:
     """A new image in RGB; what Pillow's own conversion gets wrong is converted here."""
     with _named(name):
-        image = ImageOps.exif_transpose(_open(content, name))
+        file = _open(content, name)
+        image = ImageOps.exif_transpose(file)
         if image.mode[0] in "IF":  # Pillow clips these at 255 instead of scaling them
-            image = Image.fromarray(_eight_bits(np.asarray(image)))
+            white = getattr(file, "tag_v2", {}).get(MAX_SAMPLE_VALUE, 65535)
+            image = Image.fromarray(_eight_bits(np.asarray(image), np.max(white)))
         if not image.has_transparency_data:
             return image.convert("RGB")
         image = image.convert("RGBA")
@@ -326,8 +330,12 @@ def _decode(content: bytes | Image.Image, name: str) -> Image.Image:
         return rgb
 
 
-def _eight_bits(array: np.ndarray) -> np.ndarray:
-    """Scale an array to uint8; only where the scale of its values is certain."""
+def _eight_bits(array: np.ndarray, white: float = 65535) -> np.ndarray:
+    """Scale an array to uint8; only where the scale of its values is certain.
+
+    `white` is the highest value that 16 bits hold by the file's own word. Without one, values of 12
+    bits are dark, as a viewer shows them, and a warning says so.
+    """
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     if array.ndim != 2 and array.shape[2:] not in ((3,), (4,)):
@@ -339,7 +347,13 @@ def _eight_bits(array: np.ndarray) -> np.ndarray:
     if array.dtype.kind in "bf" and 0 <= array.min() and array.max() <= 1:
         return np.rint(array * 255).astype(np.uint8)
     if array.dtype.kind == "u" and array.dtype.itemsize == 2:
-        return np.rint(array / 257).astype(np.uint8)
+        if white == 65535 and 255 < array.max() < 4096:
+            warnings.warn(
+                "a picture of 16 bits has no value from 4,096 on, and is read as dark as a viewer"
+                " shows it: if it holds 12 bits, multiply its values by 16",
+                stacklevel=2,
+            )
+        return np.rint(np.minimum(array, white) * (255 / white)).astype(np.uint8)
     raise ImageError(
         f"an image of {array.dtype} values has no certain scale; use 8 bits, 16, or floats in 0-1"
     )

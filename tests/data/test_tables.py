@@ -3,14 +3,13 @@ cannot be read is an error of loading that names row, field and the call that me
 
 import json
 import math
-from contextlib import nullcontext
 
 import datasets
 import numpy as np
 import pandas as pd
-from pytest import approx, mark, raises, warns
+from pytest import mark, raises, warns
 
-from samples import LEVELS, ROWS, lines, picture, plain, row
+from samples import LEVELS, ROWS, judge_of, lines, picture, plain, row
 from vjudge import truth
 from vjudge.data import CollectionError, canonical, load_collection, rows_of, validate
 
@@ -473,7 +472,29 @@ def test_mt_benchs_votes_are_pairs():
 @mark.parametrize("name, columns", [("visit_bench_multi_images", {"gpt4_prediction": "response"})])
 def test_genuine_rows_under_other_names(name, columns):
     table = [json.loads(line) for line in (ROWS / f"{name}.jsonl").read_text("utf-8").splitlines()]
-    with nullcontext():
-        items = load_collection(table, columns=columns)
-    assert items["response"][0] == table[0]["gpt4_prediction"]
-    assert approx(len(items)) == len(table)
+    items = load_collection(table, columns=columns)
+    assert items["response"][:] == [line["gpt4_prediction"] for line in table]
+
+
+# -- given to a judge
+
+
+def test_a_frame_and_a_file_are_graded_and_pairs_are_sent_to_compare(tmp_path):
+    judge = judge_of("4", template="chat")
+    table = [row(str(n), image=picture(tmp_path, f"{n}.png"), topic="cats") for n in range(2)]
+    frame = pd.DataFrame(table).assign(descriptions=json.dumps(LEVELS), rater1=4, rater2=[3, None])
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    here = frame.assign(image=[str(tmp_path / name) for name in frame["image"]])
+    for source in (here, tmp_path / "a.csv", str(tmp_path / "a.csv")):
+        with warns(UserWarning, match="people's scores are read from rater1, rater2"):
+            run = judge.grade(source, progress=False)
+        assert run["score"].tolist() == [4, 4] and truth(run).tolist() == [3.5, 4]
+    pair = {"instruction": "?", "response_a": "x", "response_b": "y", "images": []}
+    with raises(CollectionError, match=r"two responses each: use judge.compare\(pairs\)"):
+        judge.grade([pair])
+    with raises(CollectionError, match=r"one response each: use judge.grade\(items\)"):
+        judge.compare(table)
+    with raises(CollectionError, match="instruction: is missing(.|\n)*{'question': 'instruction'"):
+        judge.grade(pd.DataFrame([THEIRS]))  # the texts first, then that no column names a picture
+    with raises(CollectionError, match="preference: 'model_a' is not one of"):
+        judge.compare([pair | {"preference": "model_a"}])

@@ -174,3 +174,16 @@ def test_a_sliver_is_padded_within_the_limit_of_pixels():
     square = pad_to_square(Image.new("RGB", (1, 60_000), "red"), (0, 0, 0))
     assert square.width == square.height and square.width**2 <= images.MAX_PIXELS
     assert pixels(pad_to_square(two_pixels(), BLUE)) == [RED, BLUE, BLUE, BLUE]
+
+
+@pytest.mark.parametrize("tags, level", [({}, 8), ({281: 4095}, 128)])
+def test_twelve_bits_in_sixteen_are_scaled_by_the_files_own_word_or_said(tags, level):
+    """2056 of 4095 is half of white; without the tag a viewer shows 2056 of 65535, which is 8 of 255."""
+    wide = Image.fromarray(np.array([[0, 2056, 4095]], np.uint16))
+    file = encode(wide, "TIFF", tiffinfo=tags)
+    if tags:
+        assert pixels(open_image(file)) == [(0,) * 3, (level,) * 3, WHITE]
+        return
+    for source in (file, encode(wide), np.asarray(wide)):
+        with pytest.warns(UserWarning, match="no value from 4,096 on.*multiply its values by 16"):
+            assert pixels(open_image(source))[1] == (level,) * 3

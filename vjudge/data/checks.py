@@ -49,8 +49,6 @@ def validate(
     if not len(rows):
         raise CollectionError("the collection has no rows; check split= and limit=")
     _check_kind(rows, pairs)
-    if sees_images:
-        check_pictures(rows)
     problems: list = []
     unnamed: list = []
     ids: set = set()
@@ -71,6 +69,8 @@ def validate(
         ids.add(id)
         pictured = pictured or bool(row.get("images"))
         problems += problems_of(index, id, faults)
+    if sees_images and not problems:
+        check_pictures(rows)
     if pictured:  # where no row has a picture, none is missing
         problems += unnamed
     if problems:
