@@ -47,6 +47,7 @@ def arguments(x, y, group):
         "lengths": (texts(x),),
         "pairwise_accuracy": (verdicts(x), verdicts(y, others=False)),
         "rater_table": (ratings(x, y), {"x": x}),
+        "raters": (ratings(x, y), {"x": x}),
         "win_rate": (verdicts(x),),
     }
 

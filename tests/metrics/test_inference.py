@@ -217,6 +217,10 @@ def test_calibration_by_hand():
     judge = pd.Series([2, 3, 4, 6, None] * 9)
     table = metrics.calibration_errors(judge, [1, 2, 4, 6, 3] * 9, n_resamples=100)
     assert table["estimate"].to_dict() == {"bias": 0.5, "mae": 0.5} and table["missing"].eq(9).all()
-    judge.attrs["unbounded"] = True
-    with pytest.raises(ValueError, match="calibration_errors needs scores on people's scale"):
-        metrics.calibration_errors(judge, judge)
+    run = pd.DataFrame({"score": judge, "lowest": np.nan, "highest": np.nan})
+    scale = pd.concat([run.assign(lowest=1, highest=6), run])[["lowest", "highest"]]  # two runs
+    twice = pd.concat([judge, judge])
+    with pytest.raises(ValueError, match="calibration_errors needs a scale, and 36 of judge have"):
+        metrics.calibration_errors(twice, twice, scale=scale)
+    with pytest.raises(ValueError, match="9 of judge lie outside of the scale, such as 6"):
+        metrics.calibration_errors(judge, judge, scale=(1, 5))

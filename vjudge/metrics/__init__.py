@@ -7,7 +7,7 @@ which gives it the interval, the counts and the warnings that all others have:
 `calibration.calibration_errors` is an example. Plain shares go to `tables.shares`.
 """
 
-from vjudge.metrics.agreement import agreement, human_ceiling, rater_table
+from vjudge.metrics.agreement import agreement, human_ceiling, rater_table, raters
 from vjudge.metrics.calibration import (
     calibration_curve,
     calibration_errors,
@@ -43,7 +43,7 @@ __all__ = [
     "correlate_levels", "corrected_rate", "corrected_rate_from_labels", "correlation_table",
     "effective_judges", "expected_calibration_error", "feedback_preference", "human_ceiling",
     "labels_needed", "length_test", "lengths", "pairwise_accuracy", "prediction_powered_mean",
-    "rater_table", "scaled", "severities", "temperature_scaling", "win_rate",
+    "rater_table", "raters", "scaled", "severities", "temperature_scaling", "win_rate",
 ]  # fmt: skip
 
 __dir__ = __all__.copy

@@ -1,16 +1,26 @@
-"""How far raters agree, and the human ceiling."""
+"""How far raters agree: with one another, and each of them, and a judge, with the others."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from vjudge.metrics.columns import Column, Groups, check_columns, check_scaled, design_of, scores
+from vjudge.metrics.columns import (
+    Column,
+    Groups,
+    check_columns,
+    check_scale,
+    design_of,
+    is_blank,
+    scores,
+)
 from vjudge.metrics.resampling import (
     STATISTICS,
     Floats,
@@ -21,27 +31,18 @@ from vjudge.metrics.resampling import (
     is_fine,
     summing,
 )
-from vjudge.metrics.tables import shares, tabulate
+from vjudge.metrics.tables import add_caveats, shares, tabulate
 from vjudge.records import is_missing
 
 FEWER_RESAMPLES = 1_000  # of scores with many levels
+LOPSIDED = 0.75  # share of ratings in one category, from which alpha and kappa say little
 NOMINAL = ("alpha_nominal", "cohen_kappa", "gwet_ac1")
-COEFFICIENTS = (
-    "alpha_nominal",
-    "alpha_ordinal",
-    "alpha_interval",
-    "icc",
-    "cohen_kappa",
-    "quadratic_kappa",
-    "gwet_ac1",
-    "gwet_ac2",
-)
 
 
 def agreement(
     ratings: Any,
     *,
-    level: str = "scores",
+    level: Literal["scores", "nominal"] = "scores",
     scale: Sequence = (),
     groups: Groups = None,
     confidence: float = 0.95,
@@ -51,7 +52,8 @@ def agreement(
 
     Args:
         ratings: n items by m raters: a frame (a column a rater), a 2-D array, or one list of
-            ratings an item (lists may differ in length). NaN and None are missing.
+            ratings an item (lists may differ in length). NaN, None and blanks ("", "NA") are
+            missing. Columns lowest and highest of a frame are the scale of each row, as in a run.
         level: "scores", or "nominal" for labels without an order, such as four-way votes.
         scale: all scores that could have been given, which Gwet's coefficients count; those that
             occur where it is empty, and then too few where the scale's end is rare.
@@ -60,19 +62,21 @@ def agreement(
 
     Returns:
         Columns as `correlate`, over the items with two ratings or more. Rows: alpha_nominal,
-        alpha_ordinal, alpha_interval (Krippendorff's); icc (ICC(1,1), one rating, one-way);
-        cohen_kappa, quadratic_kappa (mean over pairs of raters who share items); gwet_ac1, gwet_ac2
-        (quadratic weights); exact, within_one (share of pairs of ratings of one item that are
-        equal, or at most 1 apart). Of labels alpha_nominal, cohen_kappa, gwet_ac1 and exact.
-        Kappa needs a column to be one rater; of various ones take alpha.
+        alpha_ordinal, alpha_interval (Krippendorff's); icc (ICC(1,1), one rating, one-way); icc_2k,
+        icc_3k (ICC(2,k) and (3,k), the mean of all m raters, of absolute agreement and of
+        consistency, over the items that all of them rated); cohen_kappa, quadratic_kappa (mean over
+        pairs of raters who share items); gwet_ac1, gwet_ac2 (quadratic weights); exact, within_one
+        (share of pairs of ratings of one item that are equal, or at most 1 apart). Of labels
+        alpha_nominal, cohen_kappa, gwet_ac1 and exact. Kappa needs a column to be one rater; of
+        various ones take alpha.
 
     Where nearly all ratings are one category, alpha and kappa are near 0 however often raters
     agree, and their 95 % intervals cover less (a binary with 10 % of one value, two raters, 30
     items: 88 %, gwet_ac1's 93 %; five levels with 75 % at the top, up to 200 items: 85 to 89 %):
     take gwet_ac1, or gwet_ac2 with `scale`, there. figures/validity_numbers.csv.
 
-    The formulas are this project's own since krippendorff and scikit-learn take one sample at a
-    time, and the bootstrap thousands; tests hold them equal.
+    The formulas are this project's own since krippendorff, pingouin and scikit-learn take one
+    sample at a time, and the bootstrap thousands; tests hold them equal.
 
     Source: Krippendorff, Content Analysis (2004), chapter 11; Light, Psychological Bulletin 76
     (1971), for pairs; Gwet, British Journal of Mathematical and Statistical Psychology 61 (2008);
@@ -82,50 +86,82 @@ def agreement(
     >>> table["estimate"][["exact", "within_one"]].tolist()
     [0.5, 1.0]
 
-    ValueError: scores of a value head, which have no scale.
+    ValueError: ratings outside of their scale, or without one, as a value head's scores are.
     """
-    if len(scale) and level == "nominal":
-        raise ValueError("scale= is of scores; labels have none")
     if level not in ("scores", "nominal"):
         raise ValueError(f'level must be "scores" or "nominal", not {level!r}')
+    if len(scale) and level == "nominal":
+        raise ValueError("scale= is of scores; labels have none")
     check_columns(ratings=ratings, groups=groups)
-    check_scaled("agreement", ratings)
+    bounds: Any = (min(scale), max(scale)) if len(scale) else None
+    if isinstance(ratings, pd.DataFrame) and {"lowest", "highest"} <= set(ratings):
+        bounds = ratings[["lowest", "highest"]].to_numpy(dtype=float).T  # (2, n)
+        ratings = ratings.drop(columns=["lowest", "highest"])
     table, _ = read_ratings(ratings, nominal=level == "nominal")
-    paired = (~np.isnan(table)).sum(axis=1) >= 2
+    if bounds is not None and level == "scores":
+        check_scale("agreement", bounds, ratings=table.T)
+    n_ratings = (~np.isnan(table)).sum(axis=1)  # of each item
+    paired = n_ratings >= 2
     cells, cell = distinct(table[paired])
     if is_fine(table):
         options.setdefault("n_resamples", FEWER_RESAMPLES)
-    names = NOMINAL if level == "nominal" else COEFFICIENTS
-    rows = list(map(COEFFICIENTS.index, names))
-
-    def coefficients(weights: Weights) -> Floats:
-        parts = [_alphas(cells, weights), _kappas(cells, weights), _gwets(cells, weights, scale)]
-        return np.vstack(parts)[rows]
-
+    names = list(COEFFICIENTS) if level == "scores" else list(NOMINAL)
+    tally = Tally.of(cells, scale)
     result = tabulate(
-        coefficients,
+        lambda w: np.stack([COEFFICIENTS[name](tally, w) for name in names]),
         names,
         design_of(cell, groups, paired),
         method="fisher",
-        why="no item has two ratings, or there is no variation",
+        why="the ratings do not vary" if paired.any() else "no item has two ratings",
         confidence=confidence,
         **options,
     )
-    # Shares of the pairs of ratings of one item
+    whole = int((n_ratings == table.shape[1]).sum())
+    of_means = result.index.str.endswith("k")
+    result.loc[of_means, ["n", "missing"]] = whole, len(table) - whole
+    # Shares of the pairs of ratings of one item, which depend on one another
     equal, close, pairs = _alike(table)
+    units = groups
+    if groups is None and pairs.max(initial=0) > 1:
+        units = np.arange(len(table))
     lines = [("exact", equal, pairs), ("within_one", close, pairs)]
-    if level == "nominal":
-        lines = lines[:1]
-    close_ones = shares(
-        lines,
-        groups=groups,
+    alike = shares(
+        lines[: 1 if level == "nominal" else 2],
+        groups=units,
         unit="items",
         confidence=confidence,
     )
-    method = f"{result.attrs['method']}; {close_ones.attrs['method']}"
-    result = pd.concat([result, close_ones])
-    result.attrs["method"] = method
+    method = f"{result.attrs['method']}; {alike.attrs['method']}"
+    caveats = [*result.attrs.get("caveats", []), *alike.attrs.get("caveats", [])]
+    result = pd.concat([result, alike])
+    result.attrs = {"method": method, "caveats": list(dict.fromkeys(caveats))}
+    add_caveats(result, _limits(tally, np.bincount(cell, minlength=len(cells)), level, scale))
     return result
+
+
+def _limits(tally: Tally, counts: Any, level: str, scale: Sequence) -> list[str]:
+    """The known limits of agreement that apply to these ratings, in words."""
+    limits = []
+    of_level = counts @ tally.counts
+    n = int(of_level.sum())
+    if n and of_level.max() >= LOPSIDED * n:
+        limits.append(
+            f"{of_level.max() / n:.0%} of the ratings are of one category: alpha and kappa are low"
+            " however often raters agree, and their intervals hold less than they say; take Gwet's"
+        )
+    kappas = kappas_of_pairs(tally, counts[:, None], quadratic=False)
+    undefined = int(np.isnan(kappas).sum())
+    if 0 < undefined < len(kappas):
+        limits.append(
+            f"kappa is undefined of {undefined} of {len(kappas)} pairs of raters, who both gave one"
+            " category alone: the mean leaves them out"
+        )
+    if level == "scores" and not len(scale) and n >= 20 and (of_level > 0).sum() > 0.8 * n:
+        limits.append(
+            f"{n} ratings have {(of_level > 0).sum()} levels: those of a value head share no scale,"
+            " and only correlate compares them; of others give scale="
+        )
+    return limits
 
 
 def read_ratings(ratings: Any, *, nominal: bool = False) -> tuple[Floats, list[Any]]:
@@ -143,136 +179,197 @@ def read_ratings(ratings: Any, *, nominal: bool = False) -> tuple[Floats, list[A
                 )
             rows.append(list(row))
         frame = pd.DataFrame(rows, dtype=object)
-    raters = list(frame)
     if not frame.columns.is_unique:
         twice = ", ".join(map(str, frame.columns[frame.columns.duplicated()]))
         raise ValueError(f"raters share a name: {twice}; give each column its own")
+    raters = list(frame)
     if nominal:
-        words = frame.map(label_text).to_numpy(dtype=object)
-        codes = pd.factorize(words.ravel())[0].reshape(words.shape)
+        labels = frame.map(label_text).to_numpy(dtype=object)
+        codes = pd.factorize(labels.ravel())[0].reshape(labels.shape)
         return np.where(codes < 0, np.nan, codes), raters
     table = np.empty(frame.shape)
-    for place, name in enumerate(raters):
-        table[:, place] = scores(frame[name], name=f"rater {name}")
+    for column, name in enumerate(raters):
+        table[:, column] = scores(frame[name], name=f"rater {name}")
     return table, raters
 
 
 def label_text(label: Any) -> str | None:
-    """A label as text, None where it is missing; 1, 1.0 and NumPy's are one label.
+    """A label as text, None where it is missing or blank; 1, 1.0 and NumPy's are one label.
 
     pandas turns whole numbers into floats where one is missing.
 
-    >>> [label_text(label) for label in (1.0, "1.0", np.int64(1), 1.5, None)]
-    ['1', '1', '1', '1.5', None]
+    >>> [label_text(label) for label in (1.0, "1.0", np.int64(1), 1.5, None, " ")]
+    ['1', '1', '1', '1.5', None, None]
     """
-    if is_missing(label):
+    if is_blank(label):
         return None
     if isinstance(label, float | np.floating) and label.is_integer():
         return str(int(label))
     return re.sub(r"^([+-]?\d+)\.0*$", r"\1", str(label).strip())
 
 
-# Coefficients of distinct rows of ratings, shape (rows, raters), for weights (rows, replicates)
+# --- Coefficients, for weights of shape (rows, replicates): values of shape (replicates,)
 
 
-def _tally(ratings: Floats) -> tuple[Floats, Floats, Floats]:
-    """The levels, how often each row has each of them, (rows, levels), and ratings of each row."""
-    present = ~np.isnan(ratings)
-    levels, code = np.unique(ratings[present], return_inverse=True)
-    shape = (len(ratings), len(levels))
-    tally = summing(np.nonzero(present)[0], code, shape).toarray()
-    return levels, tally, tally.sum(axis=1)
+@dataclass(frozen=True)
+class Tally:
+    """Distinct rows of ratings, and how often each level occurs in each of them."""
+
+    ratings: Floats  # (rows, raters), NaN where missing
+    levels: Floats  # (levels,), ascending, then those that nobody gave
+    counts: Floats  # (rows, levels)
+    size: Floats  # (rows,): ratings of each row, 2 or more
+
+    @classmethod
+    def of(cls, ratings: Floats, scale: Sequence = ()) -> Tally:
+        """Of distinct rows of ratings, and of all scores that could have been given."""
+        present = ~np.isnan(ratings)
+        levels, code = np.unique(ratings[present], return_inverse=True)
+        shape = (len(ratings), len(levels))
+        counts = summing(np.nonzero(present)[0], code, shape).toarray()
+        absent = np.setdiff1d(np.asarray(scale, dtype=float), levels)
+        return cls(
+            ratings,
+            np.concatenate([levels, absent]),
+            np.pad(counts, ((0, 0), (0, len(absent)))),
+            counts.sum(axis=1),
+        )
+
+    def within(self, value: Floats) -> Floats:
+        """The sum of squares around each row's mean, (rows, r), from values (levels, r)."""
+        return self.counts @ value**2 - (self.counts @ value) ** 2 / self.size[:, None]
 
 
-def _alphas(ratings: Floats, weights: Weights) -> Floats:
-    """Krippendorff's alpha, nominal, ordinal and interval, and ICC(1,1).
+def krippendorff_alpha(
+    tally: Tally,
+    weights: Weights,
+    *,
+    level: Literal["nominal", "ordinal", "interval"],
+) -> Floats:
+    """1 - (n - 1) / n times the disagreement within items over that of all n ratings."""
+    of_level = tally.counts.T @ weights  # (levels, replicates)
+    n = of_level.sum(axis=0)
+    size = tally.size
+    of_item = weights * (size / np.maximum(size - 1, 1))[:, None]
+    if level == "nominal":
+        # The unequal pairs of an item over its size: a sum of squares of categories
+        alike = (tally.counts**2).sum(axis=1) / np.maximum(size, 1)
+        within = (size - alike) @ of_item
+        total = n - (of_level**2).sum(axis=0) / n
+    elif level == "ordinal":
+        # The value of a level is its midrank among all ratings of the replicate
+        midrank = np.cumsum(of_level, axis=0) - of_level / 2 - n / 2
+        within = (tally.within(midrank) * of_item).sum(axis=0)
+        total = (of_level * midrank**2).sum(axis=0)
+    else:
+        value = tally.levels - tally.levels.mean() if len(tally.levels) else tally.levels
+        within = tally.within(value[:, None])[:, 0] @ of_item
+        total = value**2 @ of_level - (value @ of_level) ** 2 / n
+    return 1 - (n - 1) / n * within / _positive(total)
 
-    Alpha is 1 - (n - 1) / n times the disagreement within items over the total.
-    """
-    levels, tally, size = _tally(ratings)
-    counts = tally.T @ weights  # of each level, per replicate
-    n = counts.sum(axis=0)
-    scaled = weights * (size / np.maximum(size - 1, 1))[:, None]
-    # Half the unequal ordered pairs of an item over its size: a sum of squares of categories.
-    alike = (tally**2).sum(axis=1) / np.maximum(size, 1)
-    unequal = (size - alike) / 2
-    rank = np.cumsum(counts, axis=0) - counts / 2 - n / 2
-    value = levels - (levels.mean() if len(levels) else 0.0)
-    around = _within(tally, size, value[:, None])[:, 0]
-    total = value**2 @ counts - (value @ counts) ** 2 / n
-    of_labels = _alpha(
-        unequal @ scaled,
-        (n - (counts**2).sum(axis=0) / n) / 2,
-        n,
-    )
-    by_rank = (_within(tally, size, rank) * scaled).sum(axis=0)
-    ordinal = _alpha(by_rank, (counts * rank**2).sum(axis=0), n)
-    interval = _alpha(around @ scaled, total, n)
-    # ICC(1,1), with the mean size of an item for unequal ones
+
+def icc_of_one(tally: Tally, weights: Weights) -> Floats:
+    """ICC(1,1): of one rating, one-way, with the mean size of an item for unequal ones."""
+    value = tally.levels - tally.levels.mean() if len(tally.levels) else tally.levels
+    of_level = tally.counts.T @ weights
+    n = of_level.sum(axis=0)
     items = weights.sum(axis=0)
-    inner = around @ weights / (n - items)
-    outer = (total - around @ weights) / (items - 1)
-    raters = (n - size**2 @ weights / n) / (items - 1)
-    icc = (outer - inner) / _positive(outer + (raters - 1) * inner)
-    return np.stack([of_labels, ordinal, interval, icc])
+    total = value**2 @ of_level - (value @ of_level) ** 2 / n
+    within = tally.within(value[:, None])[:, 0] @ weights
+    mean_square_within = within / (n - items)
+    mean_square_between = (total - within) / (items - 1)
+    raters = (n - tally.size**2 @ weights / n) / (items - 1)
+    return (mean_square_between - mean_square_within) / _positive(
+        mean_square_between + (raters - 1) * mean_square_within
+    )
 
 
-def _alpha(inner: Any, total: Floats, n: Floats) -> Floats:
-    return 1 - (n - 1) / n * inner / _positive(total)
+def icc_of_mean(tally: Tally, weights: Weights, *, absolute: bool) -> Floats:
+    """ICC(2,k), of absolute agreement, or ICC(3,k): of the mean of k raters who saw all items."""
+    complete = ~np.isnan(tally.ratings).any(axis=1)
+    x = tally.ratings[complete]  # (rows, k)
+    k = x.shape[1]
+    if k < 2 or not len(x):
+        return np.full(weights.shape[1], np.nan)
+    x = x - x.mean()
+    w = weights[complete]
+    n = w.sum(axis=0)
+    mean_of_rater = x.T @ w / n  # (k, replicates)
+    grand = mean_of_rater.mean(axis=0)
+    of_items = k * (x.mean(axis=1) ** 2 @ w - n * grand**2)
+    of_raters = n * ((mean_of_rater - grand) ** 2).sum(axis=0)
+    total = (x**2).sum(axis=1) @ w - n * k * grand**2
+    items = of_items / (n - 1)
+    error = (total - of_items - of_raters) / ((n - 1) * (k - 1))
+    whole = items
+    if absolute:
+        whole = items + (of_raters / (k - 1) - error) / n
+    return (items - error) / _positive(whole)
 
 
-def _within(tally: Floats, size: Floats, value: Floats) -> Floats:
-    """Sum of squares around the mean of each item, from a value of each level and replicate."""
-    return tally @ value**2 - (tally @ value) ** 2 / size[:, None]
+def cohen_kappa(tally: Tally, weights: Weights, *, quadratic: bool) -> Floats:
+    """The mean kappa over pairs of raters who share items and have one."""
+    kappas = kappas_of_pairs(tally, weights, quadratic=quadratic)
+    defined = (~np.isnan(kappas)).sum(axis=0)
+    return np.nansum(kappas, axis=0) / np.where(defined, defined, np.nan)
+
+
+def kappas_of_pairs(tally: Tally, weights: Weights, *, quadratic: bool) -> Floats:
+    """Cohen's kappa, or quadratic kappa, of each pair who share items: (pairs, replicates).
+
+    NaN where both gave one category alone.
+    """
+    kappas = []
+    for x, y in combinations(tally.ratings.T, 2):
+        both = ~np.isnan(x + y)
+        if not both.any():
+            continue
+        levels, code = np.unique([x[both], y[both]], return_inverse=True)
+        x_code, y_code = code.reshape(2, -1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            w = weights[both] / weights[both].sum(axis=0)
+        x_margin = by_code(x_code, len(levels)) @ w  # (levels, replicates)
+        y_margin = by_code(y_code, len(levels)) @ w
+        gap = levels[:, None] - levels
+        distance = gap**2 if quadratic else (gap != 0).astype(float)
+        expected = (x_margin * (distance @ y_margin)).sum(axis=0)
+        kappas.append(1 - distance[x_code, y_code] @ w / _positive(expected))
+    return np.reshape(kappas, (-1, weights.shape[1]))
+
+
+def gwet(tally: Tally, weights: Weights, *, quadratic: bool) -> Floats:
+    """Gwet's AC1, or AC2 with quadratic weights of the scale and what occurs."""
+    q = len(tally.levels)
+    size = tally.size
+    share = weights / weights.sum(axis=0)
+    prevalence = (tally.counts / size[:, None]).T @ share  # (levels, replicates)
+    spread = (prevalence * (1 - prevalence)).sum(axis=0) / (q * (q - 1))
+    alike = np.eye(q)  # how far two levels agree, 0 to 1
+    if quadratic:
+        gap = (tally.levels[:, None] - tally.levels) / np.ptp(tally.levels)
+        alike = 1 - gap**2
+    agreeing = (tally.counts * (tally.counts @ alike - 1)).sum(axis=1) / (size * (size - 1))
+    chance = alike.sum() * spread
+    return (agreeing @ share - chance) / (1 - chance)
+
+
+COEFFICIENTS: dict[str, Callable[[Tally, Weights], Floats]] = {
+    "alpha_nominal": partial(krippendorff_alpha, level="nominal"),
+    "alpha_ordinal": partial(krippendorff_alpha, level="ordinal"),
+    "alpha_interval": partial(krippendorff_alpha, level="interval"),
+    "icc": icc_of_one,
+    "icc_2k": partial(icc_of_mean, absolute=True),
+    "icc_3k": partial(icc_of_mean, absolute=False),
+    "cohen_kappa": partial(cohen_kappa, quadratic=False),
+    "quadratic_kappa": partial(cohen_kappa, quadratic=True),
+    "gwet_ac1": partial(gwet, quadratic=False),
+    "gwet_ac2": partial(gwet, quadratic=True),
+}
 
 
 def _positive(whole: Floats) -> Floats:
     """NaN where a denominator is nothing but rounding."""
     return np.where(whole > 1e-12 * np.nanmax(whole, initial=0), whole, np.nan)
-
-
-def _kappas(ratings: Floats, weights: Weights) -> Floats:
-    """Cohen's and quadratic kappa, mean over pairs of raters who share items."""
-    kappas = []
-    for x, y in combinations(ratings.T, 2):
-        both = ~np.isnan(x + y)
-        if not both.any():
-            continue
-        levels, code = np.unique([x[both], y[both]], return_inverse=True)
-        own, other = code.reshape(2, -1)
-        w = weights[both] / weights[both].sum(axis=0)
-        margin = by_code(own, len(levels)) @ w
-        other_margin = by_code(other, len(levels)) @ w
-        gap = levels[:, None] - levels
-        pair = []
-        for apart in ((gap != 0).astype(float), gap**2):
-            expected = (margin * (apart @ other_margin)).sum(axis=0)
-            pair.append(1 - apart[own, other] @ w / _positive(expected))
-        kappas.append(pair)
-    if not kappas:
-        return np.full((2, weights.shape[1]), np.nan)
-    return np.mean(kappas, axis=0)
-
-
-def _gwets(ratings: Floats, weights: Weights, scale: Sequence) -> Floats:
-    """Gwet's AC1 and AC2, the latter with quadratic weights of the scale and what occurs."""
-    levels, tally, size = _tally(ratings)
-    absent = np.setdiff1d(np.asarray(scale, dtype=float), levels)
-    levels = np.concatenate([levels, absent])
-    tally = np.pad(tally, ((0, 0), (0, len(absent))))
-    q = len(levels)
-    share = weights / weights.sum(axis=0)
-    prevalence = (tally / size[:, None]).T @ share
-    spread = (prevalence * (1 - prevalence)).sum(axis=0)
-    spread /= q * (q - 1)
-    gap = (levels[:, None] - levels) / np.ptp(levels)
-    result = []
-    for alike in (np.eye(q), 1 - gap**2):
-        pairs = (tally * (tally @ alike - 1)).sum(axis=1)
-        agreeing = pairs / (size * (size - 1))
-        chance = alike.sum() * spread
-        result.append((agreeing @ share - chance) / (1 - chance))
-    return np.stack(result)
 
 
 def _alike(ratings: Floats) -> tuple[Floats, Floats, Floats]:
@@ -286,109 +383,138 @@ def _alike(ratings: Floats) -> tuple[Floats, Floats, Floats]:
     return counts[0], counts[1], counts[2]
 
 
-# --- Raters, ceiling and judges
+# --- Raters and judges, each against the others
+
+SUBSETS = 10  # of raters, whose mean is held against the rest
+MOST_RATERS = 4  # in such a mean
 
 
-def rater_table(
-    ratings: Any,
+@dataclass(frozen=True)
+class Comparison:
+    """A row of `raters`: whose scores are held against the mean of how many others."""
+
+    who: str
+    kind: Literal["person", "mean of k people", "judge"]
+    others: int
+    pairs: list[tuple[Floats, Floats]]  # columns whose mean correlation it is
+
+
+def raters(
+    people: Any,
     judges: Mapping[str, Column] | pd.DataFrame | None = None,
     *,
     groups: Groups = None,
     n_resamples: int = 2_000,
+    seed: int = 0,
     **options: Any,
 ) -> pd.DataFrame:
-    """Correlate each rater, and each judge, with the mean of the other raters.
+    """Correlate people and judges with the same other people: may a judge stand for a person?
+
+    Each person is held against the mean of the others, and each judge against the same means, one
+    person left out in turn, on that person's items. The mean of k people is held against the rest.
 
     Args:
-        ratings, groups: see `agreement`; a frame's columns name the raters.
+        people, groups: ratings as in `agreement`; a frame's columns name the people.
         judges: scores of the items by judge; NaN where missing. None: people alone.
-        n_resamples, options: confidence and seed, see `correlate`.
+        n_resamples, seed, options: confidence, see `correlate`.
 
     Returns:
-        Columns as `correlate`, index (who, against, statistic): each rater against "the others",
-        their mean; "ceiling", the mean of these; each judge against "all but one": the mean over
-        raters of its correlation with the mean of the others, on that rater's items, which is the
-        one to hold beside the ceiling.
+        A row each: who; kind ("person", "mean of k people" or "judge"); statistic; estimate, low,
+        high, n and missing as in `correlate`; others, how many people they are held against. "One
+        person" is the mean over people, the one to hold a judge beside. "Mean of 2 people", up to
+        4, are means over all subsets, or 10 random ones: against fewer others, whose mean is less
+        reliable, so that no row is the most that can be reached.
 
     Source: Calderon, Reichart and Dror, "The Alternative Annotator Test" (arXiv 2501.10970),
     section 3.
 
     >>> people = pd.DataFrame({"ann": [1, 2, 4, 5], "bob": [2, 2, 3, 5], "eve": [1, 3, 4, 4]})
-    >>> table = rater_table(people, {"tiny": [1, 2, 3, 5]}, n_resamples=0)["estimate"]
-    >>> float(table["tiny", "all but one", "pearson"].round(2))
-    0.97
+    >>> table = raters(people, {"tiny": [1, 2, 3, 5]}, n_resamples=0)
+    >>> r = table[table["statistic"] == "pearson"].set_index("who")["estimate"].round(2)
+    >>> r[["ann", "one person", "tiny"]].to_dict()
+    {'ann': 0.99, 'one person': 0.88, 'tiny': 0.97}
     """
     by_name = {} if judges is None else dict(judges)
-    check_columns(ratings=ratings, groups=groups, **by_name)
-    table, raters = read_ratings(ratings)
-    columns = [scores(column, name=str(name)) for name, column in by_name.items()]
+    named = {f"judge {name}": column for name, column in by_name.items()}
+    check_columns(people=people, groups=groups, **named)
+    table, names = read_ratings(people)
+    columns = [scores(column, name=name) for name, column in named.items()]
     used = (~np.isnan(table)).sum(axis=1) >= 2
     cells, cell = distinct(np.column_stack([table, *columns])[used])
     design = design_of(cell, groups, used)
-    pairs = _pairs(cells, raters, list(by_name))
+    of_people, of_judges = np.split(cells.T, [len(names)])
+    rows = _against_the_others(of_people, list(map(str, names)), seed)
+    alone = rows[: len(names)]
+    for judge, column in zip(by_name, of_judges, strict=True):
+        pairs = []
+        for row in alone:
+            person, others = row.pairs[0]
+            pairs.append((np.where(np.isnan(person), np.nan, column), others))
+        rows.append(Comparison(str(judge), "judge", len(names) - 1, pairs))
     # How many items count in a row
     n = []
-    for own in pairs.values():
-        counted = np.any([~np.isnan(x + y) for x, y in own], axis=0)
-        n.append(design.counts[counted].sum())
+    for row in rows:
+        counted = np.any([~np.isnan(x + y) for x, y in row.pairs], axis=0)
+        n.append(int(design.counts[counted].sum()))
     of_each = np.repeat(n, len(STATISTICS))
-    return tabulate(
-        lambda w: np.concatenate([_mean_correlation(own, w) for own in pairs.values()]),
-        [(*row, name) for row in pairs for name in STATISTICS],
+    result = tabulate(
+        lambda w: np.concatenate([_mean_correlation(row.pairs, w) for row in rows]),
+        [(row.who, row.kind, name, row.others) for row in rows for name in STATISTICS],
         design,
         n=of_each,
         missing=len(table) - of_each,
         method="fisher",
-        index=["who", "against", "statistic"],
-        why="some rater has too few shared items, or no variation",
+        index=["who", "kind", "statistic", "others"],
+        why="too few shared items, or no variation",
         n_resamples=n_resamples,
+        seed=seed,
         **options,
     )
+    flat = result.reset_index()
+    flat.attrs = result.attrs
+    return flat["who kind statistic estimate low high n missing others".split()]
 
 
-def _pairs(
-    cells: Floats,
-    raters: list[Any],
-    judges: list[Any],
-) -> dict[tuple[Any, str], list[tuple[Floats, Floats]]]:
-    """Of each row of the table the pairs of columns whose mean correlation it is."""
-    people, of_judges = np.split(cells.T, [len(raters)])
-    rows = {}
-    ceiling = []
-    for place, name in enumerate(raters):
-        others = pd.DataFrame(np.delete(people, place, axis=0)).mean()
-        pair = (people[place], others.to_numpy().round(12))  # so that equal means are ties
-        rows[name, "the others"] = [pair]
-        ceiling.append(pair)
-    rows["ceiling", "the others"] = ceiling
-    for judge, column in zip(judges, of_judges, strict=True):
-        rows[judge, "all but one"] = []
-        for own, rest in ceiling:
-            on_own_items = np.where(np.isnan(own), np.nan, column)
-            rows[judge, "all but one"].append((on_own_items, rest))
+def _against_the_others(people: Floats, names: list[str], seed: int) -> list[Comparison]:
+    """Each person, and the means of one, two ... of them, against the rest; people of (m, rows)."""
+    m = len(names)
+    rows = []
+    for person, name in enumerate(names):
+        pair = (people[person], _mean(np.delete(people, person, axis=0)))
+        rows.append(Comparison(name, "person", m - 1, [pair]))
+    each = [row.pairs[0] for row in rows]
+    rows.append(Comparison("one person", "mean of k people", m - 1, each))
+    for k in range(2, min(m - 1, MOST_RATERS) + 1):
+        subsets = np.array(list(combinations(range(m), k)) if m <= 12 else [], dtype=int)
+        if len(subsets) == 0 or len(subsets) > SUBSETS:
+            rng = np.random.default_rng(seed)
+            subsets = np.array([rng.permutation(m)[:k] for _ in range(SUBSETS)])
+        pairs = []
+        for subset in subsets:
+            inside = people[subset]
+            mean = np.where(np.isnan(inside).any(axis=0), np.nan, _mean(inside))
+            pairs.append((mean, _mean(np.delete(people, subset, axis=0))))
+        rows.append(Comparison(f"mean of {k} people", "mean of k people", m - k, pairs))
     return rows
 
 
+def _mean(ratings: Floats) -> Floats:
+    """The mean of each column's ratings, NaN where there is none; equal means are ties."""
+    return pd.DataFrame(ratings).mean().to_numpy().round(12)
+
+
 def _mean_correlation(pairs: list[tuple[Floats, Floats]], weights: Weights) -> Floats:
-    """Mean correlations of pairs of columns, each over the rows that have both."""
+    """Mean correlations (3, replicates) of pairs of columns, over those pairs that have one."""
     each = []
     for x, y in pairs:
         both = ~np.isnan(x + y)
         each.append(correlations(x[both], y[both], weights[both]))
-    return np.mean(each, axis=0)
+    defined = (~np.isnan(each)).sum(axis=0)
+    return np.nansum(each, axis=0) / np.where(defined, defined, np.nan)
 
 
-def human_ceiling(
-    ratings: Any,
-    *,
-    groups: Groups = None,
-    n_resamples: int = 10_000,
-    **options: Any,
-) -> pd.DataFrame:
-    """Correlate each rater with the mean of the others: what one more person would reach.
-
-    Takes and returns what `correlate` does, for ratings as in `agreement`; each row is the plain
-    mean over the raters.
+def human_ceiling(ratings: Any, **options: Any) -> pd.DataFrame:
+    """Correlate each rater with the mean of the others: `raters`' rows of one person.
 
     Source: VIEScore's `compute_spearman_correlation_by_item` (TIGER-AI-Lab/VIEScore,
     analyze_json.ipynb).
@@ -397,10 +523,21 @@ def human_ceiling(
     >>> table["estimate"].round(3).to_dict()
     {'pearson': 0.904, 'spearman': 0.949, 'kendall': 0.913}
     """
-    table = rater_table(
-        ratings,
-        groups=groups,
-        n_resamples=n_resamples,
-        **options,
-    )
-    return table.iloc[-len(STATISTICS) :].droplevel(["who", "against"])
+    table = raters(ratings, **options)
+    alone = table[table["who"] == "one person"].set_index("statistic")
+    return alone.drop(columns=["who", "kind", "others"])
+
+
+def rater_table(ratings: Any, judges: Any = None, **options: Any) -> pd.DataFrame:
+    """`raters`, without the means of several people and by the index of earlier versions.
+
+    Source: as `raters`.
+
+    >>> rater_table([[1, 2], [2, 2], [4, 3]], n_resamples=0).index[0]
+    ('0', 'the others', 'pearson')
+    """
+    table = raters(ratings, judges, **options)
+    table = table[(table["kind"] != "mean of k people") | (table["who"] == "one person")]
+    against = table["kind"].map({"judge": "all but one"}).fillna("the others")
+    table = table.assign(against=against, who=table["who"].replace("one person", "ceiling"))
+    return table.drop(columns=["kind", "others"]).set_index(["who", "against", "statistic"])

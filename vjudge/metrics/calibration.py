@@ -16,7 +16,7 @@ from vjudge.metrics.columns import (
     aligned,
     check_items,
     check_options,
-    check_scaled,
+    check_scale,
     design_of,
     group_codes,
     warn,
@@ -99,21 +99,33 @@ def calibration_errors(
     judge: Column,
     human: Column,
     *,
+    scale: tuple[float, float] | pd.DataFrame | None = None,
     groups: Groups = None,
     n_resamples: int = 2_000,
     **options: Any,
 ) -> pd.DataFrame:
     """Measure bias (mean of score less human) and mae (mean absolute error).
 
-    Rows bias and mae, with columns and options as `correlate`.
+    Args:
+        judge, human: scores of n items on one scale, NaN where missing.
+        scale: its lowest and highest score, or a run's columns `lowest` and `highest`, which are
+            NaN for a value head; None takes the scores at their word.
+        groups, n_resamples, options: see `correlate`.
+
+    Returns:
+        Rows bias and mae, with columns as `correlate`.
+
+    ValueError: scores outside of the scale, or without one.
 
     Source: Willmott and Matsuura, Climate Research 30 (2005), 79-82.
 
     >>> calibration_errors([2, 3, 4, 5], [1, 2, 3, 5], n_resamples=0)["estimate"].to_dict()
     {'bias': 0.75, 'mae': 0.75}
     """
-    check_scaled("calibration_errors", judge, human)
     x, y, used = aligned(judge=judge, human=human, groups=groups)
+    if scale is not None:
+        bounds = scale.to_numpy(dtype=float).T if isinstance(scale, pd.DataFrame) else scale
+        check_scale("calibration_errors", bounds, judge=x, human=y)
     miss = (x - y)[used]
     both = np.stack([miss, np.abs(miss)])
     return tabulate(

@@ -91,13 +91,29 @@ def check_items(**columns: Any) -> None:
             raise ValueError(f"{name}: item {twice} stands twice in the index; give it one row")
 
 
+NO_VALUE = ("", "na", "n/a", "nan", "<na>")  # of a cell of text, in any capitals
+
+
+def is_blank(cell: Any) -> bool:
+    """Whether a cell holds no rating: None, NaN, NA, or text that stands for them.
+
+    "none" may be an answer, "None" is Python's word for a missing one.
+
+    >>> [is_blank(cell) for cell in (None, float("nan"), " ", "n/a", "NA", "None", "none", 0)]
+    [True, True, True, True, True, True, False, False]
+    """
+    if isinstance(cell, str):
+        return cell.strip().casefold() in NO_VALUE or cell == "None"
+    return is_missing(cell)
+
+
 def scores(values: Any, *, name: str) -> Floats:
-    """Numbers as float64, NaN where missing."""
+    """Numbers as float64, NaN where missing or blank."""
     if getattr(values, "ndim", 1) != 1:
         raise ValueError(f"{name} must have one dimension, not {values.ndim}")
     dtype = getattr(values, "dtype", None)
     if not isinstance(dtype, np.dtype) or dtype.kind not in "iuf":
-        values = [math.nan if is_missing(cell) else cell for cell in values]
+        values = [math.nan if is_blank(cell) else cell for cell in values]
         bad = [place for place, cell in enumerate(values) if not _is_number(cell)]
         if bad:
             raise TypeError(
@@ -116,13 +132,30 @@ def _is_number(cell: Any) -> bool:
     return isinstance(cell, numbers.Real) and not isinstance(cell, bool)
 
 
-def check_scaled(measure: str, *columns: Any) -> None:
-    """Refuse scores of a value head, which have no scale that people's scores share."""
-    for column in columns:
-        if getattr(column, "attrs", {}).get("unbounded"):
+def check_scale(measure: str, scale: Any, **columns: Any) -> None:
+    """Refuse scores outside of their scale, or of a value head, which have none.
+
+    Args:
+        measure: what needs the scale, in words.
+        scale: the lowest and the highest score, numbers or arrays of one for each item; NaN where
+            scores are unbounded, as in a run's columns `lowest` and `highest`.
+        columns: scores, (..., n), NaN where missing.
+    """
+    lowest, highest = np.asarray(scale, dtype=float)
+    for name, column in columns.items():
+        values = np.asarray(column, dtype=float)
+        present = ~np.isnan(values)
+        unbounded = present & np.isnan(lowest + highest)
+        if unbounded.any():
             raise ValueError(
-                f"{measure} needs scores on people's scale, and a value head's have none:"
-                " use correlate, or compare and pairwise_accuracy"
+                f"{measure} needs a scale, and {int(unbounded.sum())} of {name} have none, as a"
+                " value head's: use correlate, or compare and pairwise_accuracy"
+            )
+        outside = present & ((values < lowest - 1e-9) | (values > highest + 1e-9))
+        if outside.any():
+            raise ValueError(
+                f"{measure}: {int(outside.sum())} of {name} lie outside of the scale, such as"
+                f" {values[outside][0]:g}: put all scores on one scale"
             )
 
 
@@ -227,7 +260,7 @@ def read_verdicts(
     read: list[str | None] = []
     for verdict in verdicts:
         word = None
-        if is_missing(verdict):
+        if is_blank(verdict):
             word = "missing"
         elif isinstance(verdict, str):
             word = folded.get(verdict.casefold())

@@ -19,7 +19,6 @@ from vjudge.metrics.columns import aligned as aligned
 from vjudge.metrics.columns import check_columns as check_columns
 from vjudge.metrics.columns import check_items as check_items
 from vjudge.metrics.columns import check_options as check_options
-from vjudge.metrics.columns import check_scaled as check_scaled
 from vjudge.metrics.columns import closed_in as closed_in
 from vjudge.metrics.columns import design_of as design_of
 from vjudge.metrics.columns import group_codes as group_codes
@@ -248,10 +247,10 @@ def shares(
         such a category; it is a caveat.
 
     The effective number is p (1 - p) over the variance of the share, by a jackknife over groups,
-    and at most that of independent cases; then Student's t, with as many degrees of freedom as
-    equal groups of that weight would have, takes the place of the normal quantile. A mean of shares
-    has the bounds of the same score test, so that a category where all are right is not certain.
-    Coverage: figures/validity_numbers.csv.
+    and at most that of independent cases (of pairs, where a case of weight w is w of them); then
+    Student's t, with as many degrees of freedom as equal groups of that weight would have, takes
+    the place of the normal quantile. A mean of shares has the bounds of the same score test, so
+    that a category where all are right is not certain. Coverage: figures/validity_numbers.csv.
 
     Source: Wilson, JASA 22 (1927), 209-212; Korn and Graubard, Survey Methodology 24 (1998); for
     means Yan and Su, Statistics in Biopharmaceutical Research 2 (2010), 329-335.
@@ -329,6 +328,8 @@ class Share:
         number = float(n_units)  # where all are alike, a unit says no more than one case
         if min(variances) > NO_WIDTH**2:
             number = share * (1 - share) / max(variances)
+        if weight.max() > 1:  # a case is several pairs, and says no more than they would apart
+            number = min(number, float(total))
         return cls(share, influence, size > 0, number, freedom)
 
     def bounds(self, confidence: float) -> tuple[float, float]:
