@@ -12,7 +12,10 @@ from vjudge.engines import Answer, Engine
 from vjudge.judge import Judge
 from vjudge.prompts import TEMPLATES
 
-ROWS = Path(__file__).parents[2] / "shared" / "data" / "rows"
+ROWS = Path(__file__).parent / "rows"
+"""Rows in the layouts of published data sets, with sentences of our own."""
+GENUINE = Path(__file__).parents[2] / "shared" / "data" / "rows"
+"""The published rows themselves, whose sentences are other people's: not part of the project."""
 LEVELS = ["none", "few", "half", "most", "all"]
 
 

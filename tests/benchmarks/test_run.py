@@ -1,4 +1,4 @@
-"""A benchmark runs as it was published, on its genuine rows, through a server on loopback."""
+"""A benchmark runs as it was published, on rows of its layout, through a server on loopback."""
 
 from collections import Counter
 from dataclasses import replace
@@ -13,23 +13,21 @@ from vjudge.benchmarks import BENCHMARKS, PROTOCOLS, audit, protocols, reread
 from vjudge.data import rows_of
 from vjudge.prompts import TEMPLATES, VICUNA_V1, families
 
-needs_rows = pytest.mark.skipif(not ROWS.is_dir(), reason="the published rows are not at hand")
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.* rows have no interval"),
     pytest.mark.filterwarnings("ignore:.*has no row of"),
 ]
 
 
-def genuine(file, limit=35, **more):
-    """Published rows with a picture of ours, since theirs are not at hand."""
+def rows_with_picture(file, limit=35, **more):
+    """Rows of a published layout with a picture of ours."""
     rows = rows_of(vj.load_collection(ROWS / file))
     return [{**row, "images": [png()], **more} for row in list(rows)[:limit]]
 
 
-@needs_rows
 def test_vl_rewardbench_as_published():
     """Ten draws an item in random order, its prompt to the letter, its reader, its decoding."""
-    rows = genuine("vl_rewardbench.jsonl")
+    rows = rows_with_picture("vl_rewardbench.jsonl")
     body = TEMPLATES["vl-rewardbench"].body
     shown = {}  # the text of a pair in one order -> whether the preferred response stands first
     for row in rows:
@@ -124,7 +122,7 @@ OPTIONS = [  # that are published, that no protocol decides, and that differ
 def numbers(name, rows, judge, answer, deviations, **options):
     """The table of a benchmark, whose deviations are checked."""
     if isinstance(rows, str):
-        rows = genuine(rows, 5, **(RESPONSE if "llava-bench" in name else POLICIES))
+        rows = rows_with_picture(rows, 5, **(RESPONSE if "llava-bench" in name else POLICIES))
     family = families.FAMILIES["llava-critic" if judge == "mt" else judge]
     judge = judge_of(answer, family.template.name)
     if judge.gives_values:  # in a checkpoint's own words
@@ -141,26 +139,23 @@ def numbers(name, rows, judge, answer, deviations, **options):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@needs_rows
-def test_protocols_on_genuine_rows(case):
+def test_protocols_on_rows_of_their_layout(case):
     table = numbers(*case[:5])
     assert table["estimate"].iloc[0] in case[5:] or not case[5:]
 
 
 @pytest.mark.parametrize(("judge", "options", "deviations"), OPTIONS)
-@needs_rows
 def test_options_that_differ_are_deviations(judge, options, deviations):
     table = numbers("vl-rewardbench", VL, judge, "?", deviations, **options)
     assert judge != "chat" or table.attrs["unread_draws"] > 0 or options.get("protocol")
 
 
-@needs_rows
 def test_what_no_server_answered_is_missing_and_no_wrong_answer():
     table = numbers(
         "vl-rewardbench", VL, "unified-reward", "", ["5 answers are empty, or a server"]
     )
     assert table["n"].iloc[0] == 0 or table["missing"].iloc[0] == 5, table
-    without = genuine(VL, 5)
+    without = rows_with_picture(VL, 5)
     for row in without:
         row["images"] = []
     numbers(

@@ -1,10 +1,10 @@
 """What an answer of a generator must hold: its form, and that no text judges itself, on genuine phrases."""
 
 import json
-from pathlib import Path
 
-from pytest import mark, raises, skip
+from pytest import mark, raises
 
+from samples import GENUINE
 from vjudge.builder import faults
 from vjudge.builder.faults import (
     STAGES,
@@ -14,8 +14,6 @@ from vjudge.builder.faults import (
     read_answer,
     self_judgement,
 )
-
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "rows"
 
 CONTENT = """The final score is 3.
 The hotel is rated 5 stars by its guests.
@@ -125,11 +123,10 @@ def test_feedback_loses_its_closing_and_names_its_score_nowhere_else():
             check_feedback(text, 3)
 
 
+@mark.skipif(not GENUINE.is_dir(), reason="other people's sentences are not in the project")
 def test_published_responses_and_questions_pass():
-    if not SHARED.is_dir():
-        skip("the published rows are not beside this checkout")
     n_texts = 0
-    for file in SHARED.rglob("*.jsonl"):
+    for file in GENUINE.rglob("*.jsonl"):
         for row in map(json.loads, file.read_text().splitlines()):
             scores = [float(row.get("orig_score") or n) for n in range(101)]
             for name in ("orig_response", "response", "query", "text", "answer"):

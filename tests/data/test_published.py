@@ -1,15 +1,20 @@
-"""Adapters on rows as they were published."""
+"""Adapters on rows in the layouts of published data sets, and on the published rows where they are at hand.
 
+The rows in `tests/rows` have sentences of our own; see its README.
+"""
+
+import csv
+import gzip
 import json
 import math
 import shutil
 import warnings
 from collections import Counter
 
-from pytest import mark, raises, warns
+from pytest import mark, param, raises, warns
 
 import vjudge as vj
-from samples import LEVELS, ROWS, lines, orig, parquet, picture, plain
+from samples import GENUINE, LEVELS, ROWS, lines, orig, parquet, picture, plain
 from vjudge.data import CollectionError, canonical, load_collection, validate
 from vjudge.data.adapters import ADAPTERS
 from vjudge.prompts import TEMPLATES
@@ -17,13 +22,13 @@ from vjudge.records import Item
 from vjudge.training import prompt_and_target
 
 NAMED = {adapter.name: adapter for adapter in ADAPTERS}
-SAMPLES = ROWS.parent / "prometheus_vision_samples"
-pytestmark = mark.skipif(not ROWS.is_dir(), reason="the published rows are not at hand")
-EVALUATION, TRAINING = SAMPLES / "sample_eval_data.jsonl", SAMPLES / "sample_train_data.json"
+genuine = mark.skipif(
+    not GENUINE.is_dir(), reason="other people's sentences are not in the project"
+)
 
 
-def published(name):
-    return [json.loads(line) for line in (ROWS / name).read_text().splitlines()]
+def published(name, folder=ROWS):
+    return [json.loads(line) for line in (folder / name).read_text("utf-8").splitlines()]
 
 
 def load(path):
@@ -78,17 +83,40 @@ EXPECTED = {
 EXPECTED["mllm_judge_score_arxiv.jsonl"] = EXPECTED["mllm_judge_score.jsonl"]
 
 
-@mark.parametrize("name", EXPECTED)
-def test_published_rows_become_ours(name):
-    for row, line in zip(load(ROWS / name), published(name), strict=True):
+def check_file(name, folder):
+    for row, line in zip(load(folder / name), published(name, folder), strict=True):
         for cell, expected in EXPECTED[name](line).items():
             assert row[cell] == expected or math.isnan(row[cell]) and not expected
 
 
+@mark.parametrize("name", EXPECTED)
+def test_rows_of_a_published_layout_become_ours(name):
+    check_file(name, ROWS)
+
+
+@genuine
+def test_published_rows_become_ours():
+    for name in EXPECTED:
+        check_file(name, GENUINE)
+
+
+def layout(rows):
+    """Each column with the type of its cells."""
+    return {(column, type(cell).__name__) for row in rows for column, cell in row.items()}
+
+
+@genuine
+def test_our_rows_have_the_layout_of_the_published_ones():
+    for name in EXPECTED:
+        assert layout(published(name)) == layout(published(name, GENUINE)), name
+
+
 def test_the_category_of_vl_rewardbench_follows_from_the_ids_prefix():
-    texts = {"query": "?", "response": ["x", "y"], "image": ""}
-    labels = published("vl_rewardbench_labels.jsonl")
-    cells = [NAMED["VL-RewardBench"].read(label | texts)[0] for label in labels]
+    """Of its 1,250 ids: tests/rows/README.md has their source."""
+    texts = {"query": "?", "response": ["x", "y"], "image": "", "human_ranking": [0, 1]}
+    with gzip.open(ROWS / "vl_rewardbench_labels.csv.gz", "rt", encoding="utf-8") as file:
+        ids = [row["id"] for row in csv.DictReader(file)]
+    cells = [NAMED["VL-RewardBench"].read({"id": id} | texts)[0] for id in ids]
     counts = {"hallucination": 749, "reasoning": 318, "general": 183}
     assert Counter(cell["category"] for cell in cells) == counts
 
@@ -135,14 +163,15 @@ def test_pictures_of_published_sets_stand_in_the_folders_where_they_are_publishe
         ("coco", "qa90_questions", {"conv": 30, "detail": 30, "complex": 30}),
     ],
 )
-def test_llava_bench_in_its_two_folders(folder, file, counts, tmp_path):
-    items = load_collection(ROWS / f"llava_bench_{folder}")
+@mark.parametrize("rows", [ROWS, param(GENUINE, marks=genuine)], ids=["ours", "published"])
+def test_llava_bench_in_its_two_folders(rows, folder, file, counts, tmp_path):
+    items = load_collection(rows / f"llava_bench_{folder}")
     assert Counter(items["category"]) == counts and all(items["reference_answer"])
     boxes = "\n\n" in items["context"][0]
     assert all(items["context"]) and boxes == (folder == "coco")
     # Questions alone have the same columns in both: the file's name says which.
     name = f"llava_bench_{folder}"
-    alone = shutil.copy(ROWS / name / f"{file}.jsonl", tmp_path / f"{name}.jsonl")
+    alone = shutil.copy(rows / name / f"{file}.jsonl", tmp_path / f"{name}.jsonl")
     for loaded in (items, load_collection(alone)):
         assert vj.data.origin(loaded)["benchmark"] == f"llava-bench-{folder}"
 
@@ -150,16 +179,25 @@ def test_llava_bench_in_its_two_folders(folder, file, counts, tmp_path):
 # -- Prometheus-Vision and Prometheus
 
 
-def test_the_published_samples():
+PUBLISHED_SAMPLES = GENUINE.parent / "prometheus_vision_samples"
+
+
+@mark.parametrize(
+    "folder",
+    [ROWS / "prometheus_vision", param(PUBLISHED_SAMPLES, marks=genuine)],
+    ids=["ours", "published"],
+)
+def test_the_samples(folder):
     template = TEMPLATES["prometheus-vision"]
-    raw = [json.loads(line) for line in EVALUATION.read_text().splitlines()]
-    for item, source in zip(plain(load_collection(EVALUATION)), raw, strict=True):
+    evaluation, training = folder / "sample_eval_data.jsonl", folder / "sample_train_data.json"
+    raw = published("sample_eval_data.jsonl", folder)
+    for item, source in zip(plain(load_collection(evaluation)), raw, strict=True):
         text = template.render(Item.from_row(item)).text
         assert text.endswith(f"<image>\n{source['instruction']} ASSISTANT:")
         assert math.isnan(item["gold"]) and item["group"] == source["image"]
-        assert item["images"] == [{"bytes": None, "path": str(SAMPLES / source["image"])}]
-    raw = json.loads(TRAINING.read_text())
-    for item, source in zip(plain(load_collection(TRAINING)), raw, strict=True):
+        assert item["images"] == [{"bytes": None, "path": str(folder / source["image"])}]
+    raw = json.loads(training.read_text("utf-8"))
+    for item, source in zip(plain(load_collection(training)), raw, strict=True):
         prompt, answer = (turn["value"] for turn in source["conversations"])
         asked, said = prompt_and_target(item, template)
         assert asked.text.endswith(f"USER: {prompt} ASSISTANT:") and said == answer

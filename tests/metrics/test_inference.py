@@ -36,18 +36,19 @@ framing 0.15 accuracy mistral-v03 0.25 0.80
 """
 
 
-@pytest.mark.parametrize("row", PUBLISHED.splitlines())
-def test_alt_test_gives_the_published_values(row):
-    name, epsilon, measure, judge, *published = row.split()
-    file = DATA / f"{name}.csv.gz"
-    if not file.is_file():
-        pytest.skip(f"{file.name} is not here: the published labels are not part of the project")
-    labels = pd.read_csv(file)
+@pytest.mark.skipif(not DATA.is_dir(), reason="published labels without a licence")
+@pytest.mark.parametrize("name", ["lesion", "lgbteen", "framing"])
+def test_alt_test_gives_the_published_values(name):
+    labels = pd.read_csv(DATA / f"{name}.csv.gz")
     people = labels[labels["kind"] == "human"].pivot(index="item", columns="rater", values="label")
-    own = labels[labels["rater"] == judge].set_index("item")["label"]
-    attrs = metrics.alt_test(people, own, epsilon=float(epsilon), measure=measure).attrs
-    found = [attrs["winning_rate"], attrs["advantage_probability"]]
-    assert [f"{value:.2f}" for value in found] == published
+    for row in PUBLISHED.splitlines():
+        data_set, epsilon, measure, judge, *published = row.split()
+        if data_set != name:
+            continue
+        scores = labels[labels["rater"] == judge].set_index("item")["label"]
+        attrs = metrics.alt_test(people, scores, epsilon=float(epsilon), measure=measure).attrs
+        found = [attrs["winning_rate"], attrs["advantage_probability"]]
+        assert [f"{value:.2f}" for value in found] == published, judge
 
 
 PEOPLE = pd.DataFrame({"a": [1, 2] * 20, "b": [1, 2] * 20, "c": [1, None] * 20})

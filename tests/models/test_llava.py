@@ -24,8 +24,8 @@ from vjudge.judge import load_judge
 from vjudge.models import llava
 from vjudge.records import Item
 
-FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
-LLAVA15, CRITIC = FIXTURES / "llava15-original", FIXTURES / "llava-next-original"
+ORIGINAL = Path(__file__).parents[1] / "golden"
+LLAVA15, CRITIC = ORIGINAL / "llava15-original", ORIGINAL / "llava-next-original"
 ORIGINALS = [(LLAVA15, f"llava-{kind}") for kind in ("bin-vt", "st-vt", "bin-novt")]
 ORIGINALS.append((CRITIC, "llava-critic-qwen-tiny"))
 
@@ -48,11 +48,9 @@ def prepared(engine, images, mode=None):
 
 GOLDEN = []
 for root, layout in ORIGINALS:
-    if root.is_dir():
-        GOLDEN += [(root, layout, case) for case in golden(root)[0]["cases"]]
+    GOLDEN += [(root, layout, case) for case in golden(root)[0]["cases"]]
 
 
-@pytest.mark.skipif(not GOLDEN, reason=f"no golden outputs at {FIXTURES}")
 @pytest.mark.parametrize(("root", "layout", "case"), GOLDEN)
 def test_an_original_equals_the_original_code(root, layout, case):
     """In everything that the golden file holds of one case."""

@@ -15,8 +15,7 @@ from vjudge import prompts
 from vjudge.prompts import TEMPLATES
 from vjudge.records import Criterion, Item, Rubric
 
-SHARED = Path(__file__).parents[3] / "shared"
-FIXTURES = SHARED / "fixtures" / "llava15-original" / "golden.json"
+GOLDEN = Path(__file__).parents[1] / "golden/llava15-original/golden.json"
 
 
 def test_each_wording_to_the_letter():
@@ -31,9 +30,7 @@ def test_each_wording_to_the_letter():
 
 
 def test_the_original_codes_prompt_byte_for_byte():
-    if not FIXTURES.is_file():
-        pytest.skip(f"the original code's outputs are not at {FIXTURES}")
-    golden = json.loads(FIXTURES.read_text("utf-8"))["prompts"]["prometheus"]["prompt"]
+    golden = json.loads(GOLDEN.read_text("utf-8"))["prompts"]["prometheus"]["prompt"]
     levels = [f"{count} named." for count in ("None", "Few", "Half", "Most")]
     levels.append("All named, e.g. \"red\" & 'blue' (na\u00efve caf\u00e9 \u2603).")
     item = Item(
@@ -47,7 +44,7 @@ def test_the_original_codes_prompt_byte_for_byte():
     assert TEMPLATES["prometheus-vision-readme"].render(item).text == golden
 
 
-JUDGES = SHARED / "data" / "judges"
+JUDGES = Path(__file__).parent / "published"
 FILLED = {  # by our names, those of the texts in the files of `JUDGES`
     "instruction": "Query question data_obj['query']",
     "response": "Response",
@@ -81,12 +78,20 @@ def test_todays_judges(row):
     prompt = template.render(judged)
     read = prompts.parse.parse(answer, scores=template.scores(), format=template.format)
     assert (read.choice or f"{read.score:g}") == verdict
-    if file != "-" and JUDGES.is_dir():
+    if file != "-":
         text = (JUDGES / file).read_text("utf-8").removeprefix("<image>\n")
         for field, places in FILLED.items():
             for place in places.split():
                 text = text.replace(f"{{{place}}}", getattr(judged, field, ""))
         assert prompt == template.conversation.wrap(text, 1)
+
+
+def test_llava_critic_r1_is_asked_to_think_and_to_box_its_answer():
+    suffix = (JUDGES / "llava-critic-r1-suffix.jinja").read_text("utf-8").rstrip("\n")
+    suffix = suffix.removeprefix("{{ content | trim }}")
+    for name in ("llava-critic-r1", "llava-critic-r1-pair"):
+        template = TEMPLATES[name]
+        assert f"]{suffix}" in template.render(subject(template)).text
 
 
 def test_a_value_heads_response_is_the_assistants_turn():
