@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vjudge.benchmarks import benchmark, run_benchmark
     from vjudge.data import load_collection, load_verdicts, truth
-    from vjudge.judge import Judge, load_judge, plan
+    from vjudge.judge import Judge, JudgeLike, load_judge, load_run, plan
     from vjudge.metrics import bradley_terry, compare_judges, correlate, win_rate
     from vjudge.metrics.agreement import agreement
-    from vjudge.panels import panel
+    from vjudge.panels import combine_samples, panel
     from vjudge.records import Criterion, Item, Pair, Rubric
     from vjudge.reports import from_scores, report
     from vjudge.results import NotComputed, Result, settings
@@ -45,11 +45,13 @@ __all__ = [
 ]
 __all__ += ["load_collection", "load_judge", "load_verdicts", "panel", "plan", "report", "truth"]
 __all__ += ["run_benchmark", "win_rate", "NotComputed", "Result", "settings"]
+__all__ += ["JudgeLike", "combine_samples", "load_run"]
 
 _HOMES = dict.fromkeys(__all__, "metrics") | dict.fromkeys(("from_scores", "report"), "reports")
 _HOMES |= dict.fromkeys(("benchmark", "run_benchmark"), "benchmarks")
 _HOMES |= dict.fromkeys(("load_collection", "load_verdicts", "truth"), "data")
-_HOMES |= dict.fromkeys(("Judge", "load_judge", "plan"), "judge") | {"panel": "panels"}
+_HOMES |= dict.fromkeys(("Judge", "JudgeLike", "load_judge", "load_run", "plan"), "judge")
+_HOMES |= dict.fromkeys(("combine_samples", "panel"), "panels")
 _HOMES |= dict.fromkeys(("Criterion", "Item", "Pair", "Rubric"), "records")
 _HOMES |= dict.fromkeys(("NotComputed", "Result", "settings"), "results")
 _ROOMS = {room.name for room in iter_modules(__path__)}

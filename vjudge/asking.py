@@ -215,7 +215,7 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
         n_asked = len(questions) - n_before
         images += [[pictures(source) for source in subject.images if sees]] * n_asked
         blind += n_asked * (sees != bool(subject.images))
-        facts.append(_facts(template, row, subject, origin) | added.of(row))
+        facts.append(plain(_facts(template, row, subject, origin)) | added.of(row))
 
     # 4) for each question its scale, its seed, and the form of its answer
     score_texts = lru_cache(template.score_texts)

@@ -12,7 +12,7 @@ import pandas as pd
 from vjudge import data
 from vjudge.asking import ORDERS, Call, Options, Record, prepare
 from vjudge.data.schema import CollectionError, Problem, id_of
-from vjudge.grading import WORK, announced, answered, table
+from vjudge.grading import WORK, announced, answered, by_row, table
 from vjudge.records import NAN, unit_of
 
 SWAPPED = {"a": "b", "b": "a"}
@@ -27,12 +27,9 @@ def compare(judge: Any, pairs: Any, options: Options) -> pd.DataFrame:
     # 1) the answers of each pair
     call = prepare(judge, pairs, options, pairs=True)
     records = answered(call, "compare")
-    answers: list = [[] for _ in call.facts]
-    for question, record in zip(call.questions, records, strict=True):
-        answers[question.row].append(record)
 
     # 2) what they say together
-    frame = compared(answers, call.facts, judge=judge.name, **options.draws)
+    frame = compared(by_row(call, records), call.facts, judge=judge.name, **options.draws)
     remarks = []
     if "consistent" in frame:
         changed = int(frame["consistent"].eq(False).sum())

@@ -50,14 +50,23 @@ def grade(judge: Any, items: Any, options: Options) -> pd.DataFrame:
     """The table of `Judge.grade`."""
     call = prepare(judge, items, options)
     records = answered(call, "grade")
-    facts = [call.facts[question.row] for question in call.questions]
-    frame = graded(records, facts, judge=judge.name, samples=options.samples)
+    frame = graded(by_row(call, records), call.facts, judge=judge.name, samples=options.samples)
     return announced(call, frame, records)
 
 
-def graded(records: Sequence, facts: Sequence, *, judge: str, samples: int) -> pd.DataFrame:
-    """Records as rows, without what no row has; `facts` are the further cells of each."""
-    rows = [record | cells for record, cells in zip(records, facts, strict=True)]
+def by_row(call: Call, records: Sequence) -> list[list[Record]]:
+    """The records of each row of the collection."""
+    answers: list = [[] for _ in call.facts]
+    for question, record in zip(call.questions, records, strict=True):
+        answers[question.row].append(record)
+    return answers
+
+
+def graded(answers: Sequence, facts: Sequence, *, judge: str, samples: int) -> pd.DataFrame:
+    """A table of each row's records and its further cells, without what no row has."""
+    rows = []
+    for records, cells in zip(answers, facts, strict=True):
+        rows += [record | cells for record in records]
     frame = table(rows, judge)
     absent = ["asked", "order", "unclosed"]
     if samples == 1:

@@ -20,8 +20,9 @@ from vjudge.engines.engine import Engine, say
 from vjudge.prompts import CONVERSATIONS, MESSAGES, QWEN_1_5, Template, families
 from vjudge.prompts.families import Family
 from vjudge.records import Item, Pair
+from vjudge.runs import Run, RunError
 
-__all__ = ["Judge", "JudgeLike", "combine", "load_judge", "majority", "plan"]
+__all__ = ["Judge", "JudgeLike", "combine", "load_judge", "load_run", "majority", "plan"]
 __dir__ = __all__.copy
 
 SERVER = "openai:"  # how the name of a judge behind a server begins
@@ -431,3 +432,46 @@ def plan(judge: JudgeLike, items: Any, *, by: str = "pairs", **options: Any) -> 
     [10.0, 10.0]
     """
     return judge.plan(items, by=by, **options)
+
+
+def load_run(folder: str | Path) -> pd.DataFrame:
+    """Read a run back without its judge, a GPU or a key.
+
+    Args:
+        folder: the `out` of `Judge.grade` or `Judge.compare`; that of `Judge.rank` holds the grades
+            or comparisons that the ranks were made of, a panel's has a folder a member.
+
+    Returns:
+        The table that the call returned, in the collection's order, with all rows that the folder
+        holds verdicts of. Rows whose verdicts are not there yet are counted on one line.
+
+    Raises:
+        RunError: the folder holds no run, or one without rows: repeat its call, which adds them.
+
+    >>> import tempfile
+    >>> import vjudge as vj
+    >>> folder = tempfile.mkdtemp()
+    >>> items = vj.load_collection("scenes", split="test", limit=3)
+    >>> run = vj.load_judge("tiny", device="cpu").grade(items, out=folder, progress=False)
+    >>> vj.load_run(folder).equals(run)
+    True
+    """
+    run = Run(folder)
+    note = run.manifest.get("note") or {}
+    held = {verdict["asked"]: verdict for verdict in run.verdicts()}
+    answers = []
+    facts = []
+    rows = run.rows()
+    for row in rows:
+        if held.keys() >= set(row["asked"]):
+            answers.append([held[key] for key in row["asked"]])
+            facts.append(row["cells"])
+    if not answers:
+        raise RunError(f"{run.path} has no rows with verdicts: repeat the call that made it")
+    if len(answers) < len(rows):
+        missing = len(rows) - len(answers)
+        say(f"{run.path}: {missing} of {len(rows)} rows wait for verdicts: repeat the call")
+    if note["call"] == "compare":
+        made = {name: note[name] for name in ("judge", "samples", "orders")}
+        return comparing.compared(answers, facts, **made)
+    return grading.graded(answers, facts, judge=note["judge"], samples=note["samples"])

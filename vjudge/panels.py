@@ -1,4 +1,4 @@
-"""Several judges as one: each grades or compares by itself, and what they say is combined."""
+"""Several verdicts as one: those of a panel's judges, and one judge's samples."""
 
 from __future__ import annotations
 
@@ -17,13 +17,57 @@ from vjudge.prompts import Template
 from vjudge.records import Item, Pair
 from vjudge.runs import file_names
 
-__all__ = ["Panel", "panel"]
+__all__ = ["Panel", "combine_samples", "panel"]
 __dir__ = __all__.copy
 
 WAYS = ("mean", "median", "majority")
 GRADED = ("score", "expected_score", "failure", "feedback", "closed")  # of each member
 NOBODY = "no member gave a verdict"
 COMPARED = ("verdict", "consistent", "probability_a", "failure", "closed")
+
+
+def check_way(combine: str) -> None:
+    """Refuse an unknown way to combine verdicts."""
+    if combine not in WAYS:
+        raise ValueError(f"combine={combine!r}: use one of {', '.join(WAYS)}")
+
+
+def combined_score(scores: pd.Series, how: str) -> float:
+    """Several scores as one, without the missing; equals of a majority are averaged."""
+    if how == "majority":
+        scores, how = scores.mode(), "mean"
+    return float(scores.agg(how))
+
+
+def combine_samples(run: pd.DataFrame, *, combine: str = "mean") -> pd.DataFrame:
+    """Make one row an item of a run of several samples.
+
+    Args:
+        run: from `Judge.grade(samples=k)`; of several judges, too.
+        combine: "mean", "median" or "majority" of the verdicts that there are; equally frequent
+            scores of a majority are averaged.
+
+    Returns:
+        One row an item and judge, in their order: id, judge, score, n and missing (how many
+        verdicts there are and are not), failure (why there is none), closed (whether some was), and
+        the columns from `lowest` on. Pairs need no such call: `Judge.compare` counts votes.
+
+    >>> run = pd.DataFrame({"id": ["a"] * 3, "judge": "mine", "score": [4.0, 4.0, 1.0]})
+    >>> run = run.assign(failure=None, closed=False, lowest=1.0, highest=5.0)
+    >>> combine_samples(run, combine="majority")[["id", "score", "n"]].values.tolist()
+    [['a', 4.0, 3]]
+    """
+    check_way(combine)
+    items = run.groupby(["judge", "id"], sort=False)
+    frame = items[["id", "judge"]].head(1).set_index(["judge", "id"], drop=False)
+    frame["score"] = items["score"].agg(combined_score, how=combine)
+    frame["n"] = items["score"].count()
+    frame["missing"] = items.size() - frame["n"]
+    frame["failure"] = items["failure"].first().where(frame["n"] == 0, None)
+    frame["closed"] = items["closed"].any()
+    given = run.iloc[:, run.columns.get_loc("lowest") :].columns
+    first = run.drop_duplicates(["judge", "id"]).set_index(["judge", "id"])[given]
+    return frame.join(first).reset_index(drop=True)
 
 
 @dataclass(frozen=True)
@@ -55,8 +99,7 @@ class Panel:
         if len(self.judges) < 2:
             raise ValueError(f"a panel has two judges or more, not {self.judges}")
         file_names([judge.name for judge in self.judges])  # refuses names that look alike
-        if self.combine not in WAYS:
-            raise ValueError(f"combine={self.combine!r}: use one of {', '.join(WAYS)}")
+        check_way(self.combine)
 
     @property
     def sees_images(self) -> bool:
@@ -125,7 +168,8 @@ class Panel:
         column = "verdict" if "verdict" in first else "score"
         verdicts = pd.DataFrame({name: run[column] for name, run in runs.items()})
         if column == "score":
-            return self._joined(runs, {"score": self._scores(verdicts)}, verdicts, GRADED)
+            scores = verdicts.apply(combined_score, axis=1, how=self.combine)
+            return self._joined(runs, {"score": scores}, verdicts, GRADED)
         columns = {"verdict": self._choices(verdicts)}
         for name in ("verdict_ab", "verdict_ba"):
             if all(name in run for run in runs.values()):
@@ -170,12 +214,6 @@ class Panel:
         files = file_names(judge.name for judge in self.judges)
         folders = [None if out is None else Path(out) / file for file in files.values()]
         return list(zip(self.judges, folders, strict=True))
-
-    def _scores(self, scores: pd.DataFrame) -> pd.Series:
-        """The panel's score of each item, from a column a member."""
-        if self.combine == "majority":
-            return scores.mode(axis=1).mean(axis=1)
-        return scores.agg(self.combine, axis=1)
 
     def _choices(self, verdicts: pd.DataFrame) -> pd.Series:
         """The panel's choice of each pair, from a column a member."""
