@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from vjudge.engines.engine import Ask, Sources, Wanted, check_images
-from vjudge.engines.rows import Prefix, Row
+from vjudge.engines.rows import Prefix, Row, Tokenized
 from vjudge.images import Pictures
 from vjudge.prompts import Prompt
 
-SHORTEST = 8  # tokens: a shorter common beginning is not worth a prefix of its own
+MIN_PREFIX = 8  # tokens; computing a shorter one apart saves nothing
 
 
 class Call:
@@ -74,10 +74,11 @@ class Call:
             row.ids, row.scale = encoder.asked(prompt, ask, index, image_tokens=places)
             row.n_prompt_tokens = len(row.ids)
             if ask.mode != "feedback":
-                row.finish = "stop"
+                row.answer.finish = "stop"
             if ask.scores and row.scale:
-                row.read_after(row.ids, row.scale)
-            n_tokens = len((row.readings or [row])[-1].ids)
+                row.read_behind(row.ids, row.scale)
+            longest = row.readings[-1] if row.readings else row
+            n_tokens = len(longest.ids)
             if n_tokens >= context:
                 raise ValueError(
                     f"the prompt has {n_tokens} tokens, those of images included, and the model's"
@@ -100,27 +101,34 @@ class Call:
         return sorted(texts, key=lambda index: (groups[self.keys[index]], texts[index]))
 
 
-def share(rows: Sequence[Row], image_token_id: int | None) -> list[Prefix]:
+def share(rows: Sequence[Tokenized], image_token_id: int | None) -> list[Prefix]:
     """Give rows, sorted by images and text, prefixes that hold all their images.
 
-    A row joins the prefix before it, cut to what they share, where more is saved than lost by it;
-    a prefix of its own has all but the last token.
+    A row joins the prefix before it, cut to what they have in common, where that saves more than a
+    prefix of its own does; a prefix of its own has all its tokens but the last.
+
+        tokens of rows        prefix     rows   saved by joining     saved by splitting
+        a b c d e f | 1       a b c d e f  2    2 x 4 (a b c d,      1 x 6 (a b c d e f,
+        a b c d e f | 2                         once for three)      once for two)
+        a b c d x y | 3       <- joins
     """
     prefixes: list[Prefix] = []
     last = Prefix([], (), 0)
-    sharers = 0
+    n_sharing = 0  # rows behind the last prefix
     for row in rows:
-        least = SHORTEST
-        if image_token_id in row.ids:
-            least = max(least, len(row.ids) - row.ids[::-1].index(image_token_id))
-        common = len(os.path.commonprefix([last.ids, row.ids[:-1]]))
-        worth = sharers * common > (sharers - 1) * len(last.ids)
-        if last.keys == row.keys and common >= least and worth:
-            last.ids = row.ids[:common]
+        n_needed = MIN_PREFIX
+        if image_token_id in row.ids:  # up to its last image
+            n_needed = max(n_needed, len(row.ids) - row.ids[::-1].index(image_token_id))
+        n_common = len(os.path.commonprefix([last.ids, row.ids[:-1]]))
+        saved_if_joined = n_sharing * n_common
+        saved_if_split = (n_sharing - 1) * len(last.ids)
+        fits = last.keys == row.keys and n_common >= n_needed
+        if fits and saved_if_joined > saved_if_split:
+            last.ids = row.ids[:n_common]
         else:
             last = Prefix(row.ids[:-1], row.keys, len(prefixes))
             prefixes.append(last)
-            sharers = 0
-        sharers += 1
+            n_sharing = 0
+        n_sharing += 1
         row.prefix = last
     return prefixes

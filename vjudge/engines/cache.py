@@ -1,4 +1,4 @@
-"""Keys and values of prefixes: each is computed once, and copied to the rows behind it."""
+"""The cache of prefixes: their keys and values are computed once, and copied to each row."""
 
 from __future__ import annotations
 
@@ -12,21 +12,19 @@ from torch.nn.functional import pad
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from vjudge.engines.rows import Prefix, Row
+from vjudge.engines.rows import Prefix, Row, Tokenized
 from vjudge.engines.vision import left_padded
 from vjudge.models import VisionLanguageModel
 
 SHARING_CHATS = "qwen2_vl qwen2_5_vl qwen3_vl internvl llava_next llava idefics3".split()
 """Chat models whose prefixes were shared and compared with their own `generate`."""
-
-
-SPARE = 64  # columns
+SPARE = 64  # columns that a layer has behind those that are filled
 
 
 class RoomyLayer(DynamicLayer):
     """Keys and values (rows, heads, columns, width) with spare columns behind them.
 
-    transformers' own layer copies everything that is there for each token that is written.
+    transformers' own layer copies all columns for each token that is written.
     """
 
     def update(self, key_states: Any, value_states: Any, *args: Any, **options: Any) -> Any:
@@ -35,38 +33,37 @@ class RoomyLayer(DynamicLayer):
             self.lazy_initialization(key_states, value_states)
             self.keys = key_states[:, :, :0]
             self.values = value_states[:, :, :0]
-            self.rooms = [self.keys, self.values]
-        self.keys = self._written(0, self.keys, key_states)
-        self.values = self._written(1, self.values, value_states)
+            self.buffers = [self.keys, self.values]
+        self.keys = self._appended(0, self.keys, key_states)
+        self.values = self._appended(1, self.values, value_states)
         return self.keys, self.values
 
-    def _written(self, which: int, known: Any, new: Any) -> Any:
-        first = known.shape[2]
-        last = first + new.shape[2]
-        room = self.rooms[which]
-        if room.data_ptr() != known.data_ptr() or room.shape[2] < last:
+    def _appended(self, number: int, filled: Any, new: Any) -> Any:
+        """The filled columns with new ones behind them, both in one buffer."""
+        n_filled = filled.shape[2]
+        n_columns = n_filled + new.shape[2]
+        buffer = self.buffers[number]
+        # Rows that were selected or reordered stand in a tensor of their own, not in the buffer.
+        if buffer.data_ptr() != filled.data_ptr() or buffer.shape[2] < n_columns:
             n_rows, n_heads, _, width = new.shape
-            room = new.new_empty((n_rows, n_heads, last + SPARE, width))
-            room[:, :, :first] = known
-            self.rooms[which] = room
-        room[:, :, first:last] = new
-        return room[:, :, :last]
+            buffer = new.new_empty((n_rows, n_heads, n_columns + SPARE, width))
+            buffer[:, :, :n_filled] = filled
+            self.buffers[number] = buffer
+        buffer[:, :, n_filled:n_columns] = new
+        return buffer[:, :, :n_columns]
 
 
 @dataclass
 class Shared:
-    """Keys and values of prefixes, a place each; columns outside of `mask` count for nothing.
-
-    `deltas` (places, 1) is what multimodal positions add to a token's number.
-    """
+    """The cache of prefixes, or of the rows behind them; columns outside of `mask` are padding."""
 
     cache: Any
-    mask: torch.Tensor  # (places, columns)
-    deltas: torch.Tensor
+    mask: torch.Tensor  # (rows, columns), 1 for a token
+    deltas: torch.Tensor  # (rows, 1), what multimodal positions add to a token's number
 
 
 def prefill(model: VisionLanguageModel, source: Any, prefixes: Sequence[Prefix]) -> Shared:
-    """Compute the keys and values of prefixes."""
+    """Compute the cache of prefixes, one a row."""
     ids = [prefix.ids for prefix in prefixes]
     keys = [prefix.keys for prefix in prefixes]
     inputs = source.inputs(ids, keys)
@@ -86,21 +83,25 @@ def prefill(model: VisionLanguageModel, source: Any, prefixes: Sequence[Prefix])
 
 
 def behind_prefixes(
-    model: VisionLanguageModel, rows: Sequence[Row], shared: Shared
+    model: VisionLanguageModel, rows: Sequence[Tokenized], shared: Shared
 ) -> dict[str, Any]:
-    """What `generate` takes for rows whose prefixes are computed.
+    """What `generate` takes for rows whose prefixes are computed; `shared` is theirs afterwards.
 
-    The columns are the prefixes, then the rows' own tokens, both on the right of their part.
-    `shared` has a place for each row afterwards.
+    prefixes    | of the rows
+    . . P P P P | . R R     padded on the left, each by itself
+    P P P P P P | R R R
     """
-    places = torch.tensor([row.prefix.place for row in rows])
-    shared.cache.batch_select_indices(places)
-    own = [row.ids[-row.own :] for row in rows]
-    ids, own_mask = left_padded(own, 0, model.device)
-    shared.mask = torch.cat([shared.mask[places], own_mask], dim=1)
-    shared.deltas = shared.deltas[places]
+    # 1) copy each prefix to its rows
+    slots = torch.tensor([row.prefix.slot for row in rows if row.prefix])
+    shared.cache.batch_select_indices(slots)
+    shared.deltas = shared.deltas[slots]  # (rows, 1)
+    # 2) the tokens behind it
+    behind = [row.ids[-row.n_behind_prefix :] for row in rows]
+    ids, mask = left_padded(behind, 0, model.device)  # (rows, longest)
+    shared.mask = torch.cat([shared.mask[slots], mask], dim=1)  # (rows, columns)
+    # 3) a token's position is the number of tokens before it
     positions = shared.mask.cumsum(1) - 1
-    positions = positions[:, -ids.shape[1] :].clamp(min=0) + shared.deltas
+    positions = positions[:, -ids.shape[1] :].clamp(min=0) + shared.deltas  # (rows, longest)
     return {
         "input_ids": ids,
         "attention_mask": shared.mask,
@@ -110,17 +111,24 @@ def behind_prefixes(
 
 
 def keep_for_readings(rows: Sequence[Row], shared: Shared) -> None:
-    """Give what is read after rows the keys and values that are there of them."""
+    """Reuse each row's cache for its readings, which begin with tokens that it holds.
+
+    column    0 1 2 3 4 5 6 7     a reading of P P P R W: n_valid = 5 of the row's tokens
+    token     . P P P . R W W     are its prefix
+    counted   0 1 2 3 3 4 5 6
+    mask      0 1 1 1 0 1 1 0     the 6th token is masked out
+    """
     n_written = shared.cache.get_seq_length() - shared.mask.shape[1]
-    shared.mask = pad(shared.mask, (0, n_written), value=1)
-    for place, row in enumerate(rows):
+    shared.mask = pad(shared.mask, (0, n_written), value=1)  # (rows, columns)
+    for slot, row in enumerate(rows):
         if not row.readings:
             continue
-        ids = row.readings[0].ids  # without a stem
-        known = len(row.ids) + len(row.tokens) - 1  # the last token was never put in
-        known = min(known, len(ids) - 1)
-        prefix = Prefix(ids[:known], row.keys, place)
-        shared.mask[place] *= shared.mask[place].cumsum(0) <= known
+        ids = row.readings[0].ids  # its stem is ()
+        n_cached = len(row.ids) + len(row.tokens) - 1  # the last token was never put in
+        n_valid = min(n_cached, len(ids) - 1)  # a pass needs a token of its own
+        counted = shared.mask[slot].cumsum(0)  # (columns,)
+        shared.mask[slot, counted > n_valid] = 0
+        prefix = Prefix(ids[:n_valid], row.keys, slot)
         for reading in row.readings:
             reading.prefix = prefix
 

@@ -39,57 +39,64 @@ class Writer(LogitsProcessor):
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         """The scores (rows, vocabulary) that leave each row one token."""
         # 1) choose a token a row
-        logits = scores.float()
-        check_finite(self.model, self.rows, logits)
+        logits = scores.float()  # (rows, vocabulary)
+        for position in zero_not_finite(logits):
+            row = self.rows[position]
+            if not row.done:
+                row.done = True
+                row.failure = not_finite(self.model, len(row.tokens) + 1)
         self.model.mask_non_text(logits)
-        chances = self._penalised(logits)
+        penalised = self._penalised(logits)
         if self.ask.temperature == 0:
-            tokens = chances.argmax(-1)
+            tokens = penalised.argmax(-1)  # (rows,)
         else:
             draws = [random.random() for random in self.random]
-            chances = self.top_p(input_ids, chances / self.ask.temperature)
-            tokens = draw_tokens(chances, draws)
-        # 2) put it behind the row, and note the distribution where a score begins
-        for place, token in enumerate(tokens.tolist()):
-            row = self.rows[place]
+            kept = self.top_p(input_ids, penalised / self.ask.temperature)
+            tokens = draw_tokens(kept, draws)
+        # 2) put it behind the row, and keep the distribution where a score begins
+        for position, token in enumerate(tokens.tolist()):
+            row = self.rows[position]
             if not row.done:
-                firsts = row.scale.steps[()] if row.scale else []
-                if token in firsts:
-                    row.logprobs[len(row.tokens)] = logprobs_of(firsts, logits[place])
+                score_tokens = row.scale.steps[()] if row.scale else []
+                if token in score_tokens:
+                    row.logprobs[len(row.tokens)] = logprobs_of(score_tokens, logits[position])
                 row.tokens.append(token)
                 if token in self.ends:
-                    row.finish = "stop"
-                row.done = row.finish == "stop" or len(row.tokens) == row.limit
+                    row.answer.finish = "stop"
+                row.done = token in self.ends or len(row.tokens) == row.limit
             if row.done:
-                tokens[place] = min(self.ends)
+                tokens[position] = min(self.ends)
         return torch.full_like(scores, -torch.inf).scatter_(1, tokens[:, None], 0.0)
 
     def _penalised(self, logits: torch.Tensor) -> torch.Tensor:
         """The logits after the repetition penalty, a row at a time: they count unequal many."""
         if self.ask.repetition_penalty == 1:
             return logits
-        rows = []
-        for row, line in zip(self.rows, logits, strict=True):
+        penalised = []
+        for row, row_logits in zip(self.rows, logits, strict=True):
             counted = list(row.tokens)
             if self.model.kind != "llava":
                 counted += row.ids
             ids: Any = torch.tensor([counted], dtype=torch.long, device=logits.device)
-            rows.append(self.penalty(ids, line[None]))
-        return torch.cat(rows)
+            penalised.append(self.penalty(ids, row_logits[None]))
+        return torch.cat(penalised)
 
 
 def draw_tokens(scores: torch.Tensor, draws: Sequence[float]) -> torch.Tensor:
-    """The token of each row at its draw in [0, 1), most probable tokens first."""
-    probabilities = scores.softmax(-1)
+    """The token of each row at its draw in [0, 1), most probable tokens first.
+
+    probability   .5  .3  .2
+    reached       .5  .8  1.0     a draw of .6 passes one token and takes the second
+    """
+    probabilities = scores.softmax(-1)  # (rows, vocabulary)
     probabilities, order = probabilities.sort(dim=-1, descending=True, stable=True)
     reached = probabilities.cumsum(-1)
-    uniform = torch.tensor(draws, device=scores.device)[:, None]
-    wanted = uniform * reached[:, -1:]
-    place = (reached <= wanted).sum(-1, keepdim=True)
+    draw = torch.tensor(draws, device=scores.device)[:, None] * reached[:, -1:]  # (rows, 1)
+    n_passed = (reached <= draw).sum(-1, keepdim=True)
     # Rounding can put a draw near 1 past the last possible token.
-    last = (probabilities > 0).sum(-1, keepdim=True) - 1
-    place = torch.minimum(place, last)
-    return order.gather(-1, place).squeeze(-1)
+    n_possible = (probabilities > 0).sum(-1, keepdim=True)
+    rank = torch.minimum(n_passed, n_possible - 1)
+    return order.gather(-1, rank).squeeze(-1)
 
 
 def logprobs_of(tokens: list[int], logits: torch.Tensor) -> dict[int, float]:
@@ -97,16 +104,16 @@ def logprobs_of(tokens: list[int], logits: torch.Tensor) -> dict[int, float]:
     return dict(zip(tokens, logits.log_softmax(-1)[tokens].tolist(), strict=True))
 
 
-def check_finite(model: VisionLanguageModel, rows: Sequence[Row], outputs: torch.Tensor) -> None:
-    """End rows whose outputs (rows, width) are not finite, with a failure; they become 0."""
-    broken = ~outputs.amax(-1).isfinite()
+def zero_not_finite(outputs: torch.Tensor) -> list[int]:
+    """Set rows of outputs (rows, width) that are not finite to 0, and name their positions."""
+    broken = ~outputs.amax(-1).isfinite()  # (rows,)
     outputs[broken] = 0.0
-    for place in broken.nonzero().flatten().tolist():
-        row = rows[place]
-        if not row.done:
-            row.done = True
-            row.failure = (
-                "the model's output is not finite (NaN or infinity) at token"
-                f" {len(row.tokens) + 1}: its weights are damaged, or {model.dtype} overflows:"
-                " try dtype='float32'"
-            )
+    return broken.nonzero().flatten().tolist()
+
+
+def not_finite(model: VisionLanguageModel, step: int) -> str:
+    """Why a row failed whose output is NaN or infinite."""
+    return (
+        f"the model's output is not finite (NaN or infinity) at token {step}: its weights are"
+        f" damaged, or {model.dtype} overflows: try dtype='float32'"
+    )

@@ -18,9 +18,9 @@ from transformers import GenerationConfig, LogitsProcessorList
 
 from vjudge.engines.batches import Call, share
 from vjudge.engines.cache import Shared, behind_prefixes, keep_for_readings, prefill, shares
-from vjudge.engines.decoding import Writer, check_finite, logprobs_of
+from vjudge.engines.decoding import Writer, logprobs_of, not_finite, zero_not_finite
 from vjudge.engines.engine import NOISE, Answer, Answers, Ask, Engine, Sources, Wanted, Work
-from vjudge.engines.rows import Row
+from vjudge.engines.rows import Reading, Row, Tokenized
 from vjudge.engines.tokens import Encoder, ends_of
 from vjudge.engines.vision import images_of
 from vjudge.models import VisionLanguageModel, fingerprint
@@ -121,7 +121,7 @@ class HFEngine(Engine):
             rows[0].failure = f"out of memory with one prompt: {shortage}"
         seconds = time.perf_counter() - started
         self.work.seconds += seconds
-        return [row.answer(seconds / len(rows)) for row in rows]
+        return [row.finished(seconds / len(rows)) for row in rows]
 
     @torch.inference_mode()
     def _compute(self, call: Call, rows: Sequence[Row]) -> None:
@@ -132,18 +132,18 @@ class HFEngine(Engine):
         shared = None
         if rows and call.ask.mode == "feedback":
             shared = self._write(call, rows)
-        # 3) read at the verdicts' places and behind answers that are closed
-        passes = []
-        for row in rows:
-            passes += [row] if call.ask.mode == "value" else row.readings
-        if passes:
-            self._read(call, passes, shared)
+        # 3) read values behind prompts, or distributions where verdicts stand or are to stand
+        if rows and call.ask.mode == "value":
+            self._read_values(call, rows)
+        readings = [reading for row in rows for reading in row.readings]
+        if readings:
+            self._read(call, readings, shared)
         for row in rows:
             row.settle()
         self.work.images = call.source.encoded
 
     def _write(self, call: Call, rows: Sequence[Row]) -> Shared | None:
-        """Write answers; returns the keys and values that are there for what is read after them."""
+        """Write answers; returns their cache, which the readings begin with."""
         writer = Writer(self.model, self.ends, rows, call.ask)
         longest = max(row.limit for row in rows)
         _, shared = self._generate(call, rows, None, writer, max_new_tokens=longest)
@@ -154,31 +154,31 @@ class HFEngine(Engine):
             keep_for_readings(rows, shared)
         return shared
 
-    def _read(self, call: Call, rows: Sequence[Row], shared: Shared | None) -> None:
-        """Read what stands after rows: distributions over scales, or values."""
-        valued = call.ask.mode == "value"
-        output, _ = self._generate(
-            call, rows, shared, max_new_tokens=1, output_logits=True, output_hidden_states=valued
-        )
-        if not valued:
-            logits = output.logits[0]
-            check_finite(self.model, rows, logits)
-            self.model.mask_non_text(logits)
-            for row, line in zip(rows, logits, strict=True):
-                scale: Any = row.scale
-                row.logprobs[0] = logprobs_of(scale.steps[row.stem], line)
-            return
+    def _read(self, call: Call, readings: Sequence[Reading], shared: Shared | None) -> None:
+        """Read the distribution over a scale's next tokens behind each reading."""
+        output, _ = self._generate(call, readings, shared, max_new_tokens=1, output_logits=True)
+        logits = output.logits[0]  # (readings, vocabulary)
+        for position in zero_not_finite(logits):
+            readings[position].failure = not_finite(self.model, 1)
+        self.model.mask_non_text(logits)
+        for reading, row_logits in zip(readings, logits, strict=True):
+            reading.logprobs = logprobs_of(reading.scale.steps[reading.stem], row_logits)
+
+    def _read_values(self, call: Call, rows: Sequence[Row]) -> None:
+        """Read the number that the value head gives behind each prompt."""
         head: Any = self.model.value_head
-        states = output.hidden_states[0][-1][:, -1]  # the last layer's at the last token
-        values = head(states.to(head.weight)).float()
-        check_finite(self.model, rows, values)
+        output, _ = self._generate(call, rows, None, max_new_tokens=1, output_hidden_states=True)
+        states = output.hidden_states[0][-1][:, -1]  # (rows, hidden): last layer, last token
+        values = head(states.to(head.weight)).float()  # (rows, 1)
+        for position in zero_not_finite(values):
+            rows[position].failure = not_finite(self.model, 1)
         for row, value in zip(rows, values[:, 0].tolist(), strict=True):
-            row.value = value
+            row.answer.value = value
 
     def _generate(
         self,
         call: Call,
-        rows: Sequence[Row],
+        rows: Sequence[Tokenized],
         shared: Shared | None,
         *processors: Any,
         **options: Any,
@@ -196,7 +196,7 @@ class HFEngine(Engine):
         else:
             inputs = call.source.inputs([row.ids for row in rows], [row.keys for row in rows])
         self.work.prompt_tokens += sum(len(row.ids) for row in rows)
-        self.work.computed_tokens += sum(row.own for row in rows)
+        self.work.computed_tokens += sum(row.n_behind_prefix for row in rows)
         settings = GenerationConfig(
             pad_token_id=min(self.ends),
             eos_token_id=sorted(self.ends),

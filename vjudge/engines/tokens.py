@@ -64,25 +64,32 @@ class Scale:
     def logprobs(self, after: Mapping[Stem, Mapping[int, float]]) -> dict[int, float]:
         """The log-probability of each score's text.
 
-        `after` maps stem -> token -> log-probability, for the tokens in `steps`. A score that
-        begins another one's text has what the longer ones leave of it.
+        Args:
+            after: stem -> token -> log-probability, for the tokens in `steps`.
+
+        P(a score) = P(its tokens) - P(the longer scores that begin with them). From 1 to 10:
+
+            "1"   .6 = P("1")                 P(1)  = .6 - .3 = .3
+            "10"  .3 = P("1") P("0" | "1")    P(10) = .3
         """
         if self.single:
             return {score: after[()][path[0]] for score, path in self.paths.items()}
-        left: dict[Stem, float] = {}
-        for path in sorted(self.paths.values(), key=len, reverse=True):
+        probabilities: dict[Stem, float] = {}
+        for path in sorted(self.paths.values(), key=len, reverse=True):  # longer ones first
+            # 1) the product of its tokens' probabilities
             logprob = 0.0
-            for place, token in enumerate(path):
-                logprob += after[path[:place]][token]
-            chance = math.exp(logprob)
-            for longer in left:
-                if longer[: len(path)] == path:
-                    chance -= left[longer]
-            left[path] = chance
+            for n_before, token in enumerate(path):
+                logprob += after[path[:n_before]][token]
+            # 2) without that of the longer scores
+            longer = [probabilities[each] for each in probabilities if each[: len(path)] == path]
+            probability = math.exp(logprob)
+            for share in longer:
+                probability -= share
+            probabilities[path] = probability
         logprobs = dict.fromkeys(self.paths, -math.inf)
         for score, path in self.paths.items():
-            if left[path] > 0:
-                logprobs[score] = math.log(left[path])
+            if probabilities[path] > 0:
+                logprobs[score] = math.log(probabilities[path])
         return logprobs
 
 

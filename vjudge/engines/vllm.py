@@ -35,7 +35,7 @@ from vjudge.engines.engine import (
     Wanted,
     Work,
 )
-from vjudge.engines.rows import Row
+from vjudge.engines.rows import Row, Tokenized
 from vjudge.engines.tokens import Encoder, ends_of
 from vjudge.engines.vision import CallImages
 from vjudge.models.load import base_of
@@ -195,14 +195,14 @@ class VllmEngine(Engine):
         for row in rows:
             self.work.prompt_tokens += row.n_prompt_tokens
             self.work.new_tokens += len(row.tokens)
-        return [row.answer(seconds / len(rows)) for row in rows]
+        return [row.finished(seconds / len(rows)) for row in rows]
 
     def _write(self, rows: Sequence[Row], ask: Ask) -> None:
         params = [self._writing(row, ask) for row in rows]
         for row, output in self._generate(rows, params):
             written = output.outputs[0]
             row.tokens = list(written.token_ids)
-            row.finish = written.finish_reason or "error"
+            row.answer.finish = written.finish_reason or "error"
             for step, entries in enumerate(written.logprobs or []):
                 row.logprobs[step] = finite_logprobs(row, entries)
             row.end(self.encoder, ask, self.ends, self.context_length)
@@ -212,7 +212,7 @@ class VllmEngine(Engine):
         readings = list(chain.from_iterable(row.readings for row in rows))
         params = []
         for reading in readings:
-            tokens = reading.scale.steps[reading.stem]  # type: ignore[union-attr]
+            tokens = reading.scale.steps[reading.stem]
             params.append(
                 self.vllm.SamplingParams(
                     max_tokens=1,
@@ -224,7 +224,7 @@ class VllmEngine(Engine):
                 )
             )
         for reading, output in self._generate(readings, params):
-            reading.logprobs[0] = finite_logprobs(reading, output.outputs[0].logprobs[0])
+            reading.logprobs = finite_logprobs(reading, output.outputs[0].logprobs[0])
         for row in rows:
             if not row.tokens:  # a score pass
                 row.n_prompt_tokens = row.readings[0].n_prompt_tokens
@@ -252,7 +252,7 @@ class VllmEngine(Engine):
             fields["structured_outputs"] = guide
         return self.vllm.SamplingParams(**fields)
 
-    def _generate(self, rows: Sequence[Row], params: Sequence[Any]) -> list[tuple[Row, Any]]:
+    def _generate(self, rows: Sequence[Any], params: Sequence[Any]) -> list[tuple[Any, Any]]:
         """The rows with vLLM's outputs; one that vLLM turns down fails.
 
         vLLM checks all requests before it computes any, so those beside a bad one are given again.
@@ -284,7 +284,7 @@ class VllmEngine(Engine):
         return answered
 
 
-def finite_logprobs(row: Row, entries: Mapping[int, Any]) -> dict[int, float]:
+def finite_logprobs(row: Tokenized, entries: Mapping[int, Any]) -> dict[int, float]:
     """Token -> log-probability at one place; numbers that are not finite fail the row."""
     logprobs = {token: entry.logprob for token, entry in entries.items()}
     if not all(map(math.isfinite, logprobs.values())):
