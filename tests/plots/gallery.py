@@ -101,13 +101,14 @@ def answers(judges):
 
 def battery():
     rows = [
-        ("image blanked: agreement", "move", -0.86, nan, "score per gold point"),
-        ("image swapped: agreement", "move", -1.21, nan, "score per gold point"),
-        ("response padded: change", "stay", -0.23, 0.25, "score points"),
-        ("question removed: change", "stay", 0, 0.25, "score points"),
-        ("leniency", None, 0.1, nan, "score points"),
+        ("image blanked: agreement", "move", -0.86, 0.22, True),
+        ("image swapped: agreement", "move", -1.21, 0.22, True),
+        ("response padded: change", "stay", -0.23, 0.25, None),
+        ("question removed: change", "stay", 0, 0.25, True),
+        ("verdict injected: change", "stay", 2, 0.25, False),
+        ("leniency", None, 0.1, nan, None),
     ]
-    names = "case must effect margin unit".split()
+    names = "case must effect margin passes".split()
     table = DataFrame(rows, columns=names).assign(n=40, judge="tiny")
     return table.assign(low=table["effect"] - 0.2, high=table["effect"] + 0.1)
 

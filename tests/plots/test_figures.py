@@ -107,9 +107,9 @@ def test_estimates_are_drawn_row_by_row():
     assert len({(ax.get_xlim(), ax.get_ylim()) for ax in multiples.axes}) == 1
     assert set(shown(multiples)) >= {*g.BENCHMARKS, "GPT-4o"}
     fig = plots.battery_effects(g.battery(), **WIDE)
-    assert len(points(fig)) == 4 and "response padded" in shown(
-        fig
-    )  # one moved nothing, and is drawn
+    assert len(points(fig)) == 5 and "response padded" in shown(fig)
+    assert sorted(points(fig))[-1] == 2 / 0.25  # in margins
+    assert {"must stay", "must move", "against what must be", "undecided"} <= set(shown(fig))
     assert fig.get_label().endswith("Left out, as nothing was tested: 1 cases")
     assert {"loss per token", "Pearson r"} <= set(shown(plots.training_curve(g.training())))
     line = plots.length_scatter(g.run(1), g.slopes(1)).axes[0].lines[-1]

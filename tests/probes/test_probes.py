@@ -67,21 +67,22 @@ PLANTED = pd.read_csv(io.StringIO(PLANTED)).to_dict("records")
 @pytest.mark.parametrize("row", PLANTED, ids=str)
 def test_a_probe_recovers_what_is_planted_and_says_so(collected, runs_of, row):
     runs = runs_of(replace(EXACT, **{row["plant"]: row["size"]}))
-    frame = probes.battery(runs, collected, probes=[row["probe"]], own="own")
+    frame = probes.battery(runs, collected, probes=[row["probe"]], own="own").table
     found = frame.set_index("case").loc[row["case"]]
     assert found["effect"] == pytest.approx(row["effect"], abs=1e-9)
     assert row["words"] in found["finding"]
 
 
 def test_padding_is_worth_its_doublings_and_position_its_place(collected):
-    table = probes.verbosity(SimulatedJudge(collected, replace(EXACT, length=0.1)), collected)
+    table = probes.verbosity(SimulatedJudge(collected, replace(EXACT, length=0.1)), collected).table
     words = vj.metrics.lengths(list(collected["response"]))
     doublings = np.log2(vj.metrics.lengths(list(probes.padded(collected)["response"])) / words)
     assert table.loc[0, "effect"] == pytest.approx(0.1 * doublings.mean())
     pairs = probes.pairs_of_items(collected)
-    first = probes.position(SimulatedJudge(collected, replace(EXACT, position=1000.0)), pairs)
+    first = probes.position(SimulatedJudge(collected, replace(EXACT, position=1000.0)), pairs).table
     assert len(pairs) == 60 * 6 and first["effect"].tolist() == [0.5, 1]
-    assert first.loc[0, "finding"] == "standing first raises the share of wins by .50"
+    finding = first.loc[0, "finding"]
+    assert finding == "standing first raises the share of wins by .50 (change .50 [.44, .50])"
 
 
 def test_of_four_honest_judges_none_is_accused(collected, runs_of):
@@ -90,7 +91,7 @@ def test_of_four_honest_judges_none_is_accused(collected, runs_of):
     raw = 0
     for seed in range(20, 24):
         planted = Planted(whole=seed % 3 > 0, noise=0.5 if seed % 2 else 0.9)
-        frame = probes.battery(runs_of(planted, seed), collected, gold="exact", own="own")
+        frame = probes.battery(runs_of(planted, seed), collected, gold="exact", own="own").table
         assert not against(frame)
         must = frame.dropna(subset="must")
         decided.append(must["passes"].notna().mean())
@@ -102,8 +103,10 @@ def test_a_battery_finds_what_is_planted_and_says_how(collected):
     biases = dict.fromkeys(["injection", "anchoring", "wording", "led", "liking"], 1)
     biases |= {"formatting": 0.8, "length": 0.8, "position": 2, "sight": 0}
     judge = SimulatedJudge(collected, Planted(**biases), seed=1)
-    frame = probes.battery(judge, collected, gold="exact", own="own")
-    assert against(frame) == set(probes.PROBES) - {"rubric"}
+    frame = probes.battery(judge, collected, gold="exact", own="own").table
+    assert against(frame) == set(probes.PROBES) - {"rubric", "self_preference"}
+    alone = probes.self_preference(judge, collected, gold="exact", own="own")
+    assert alone.table.iloc[-1]["verdict"] == "moves"  # seven placebos are few for Holm's share
     assert frame["p"].notna().sum() > 20 and not (frame["verdict"] == "not run").any()
     assert list(frame.columns) == COLUMNS and frame[["reading", "finding"]].all(axis=None)
     perturbed = frame["perturbation"].isin(["image_blanked", "image_swapped", "response_padded"])
@@ -125,12 +128,12 @@ READ = {  # planted -> reading of blanked and of swapped images
 def test_a_blind_judge_is_found_by_swapped_images_whatever_it_says_of_grey_ones(runs_of, name):
     planted, *verdicts = READ[name]
     runs = runs_of(Planted(**planted))
-    frame = probes.blindness(runs)
+    frame = probes.blindness(runs).table
     tests = frame[frame["must"] == "move"]
     assert tests["verdict"].tolist() == verdicts  # of blanked and of swapped images
     assert (tests["margin"] > 0.2).all()  # a quarter of about .9
     del runs["image_swapped"]
-    assert probes.blindness(runs).loc[0, "verdict"] != "moves"  # grey alone shows nothing
+    assert probes.blindness(runs).table.loc[0, "verdict"] != "moves"  # grey alone shows nothing
 
 
 def test_people_who_rated_stand_for_gold_where_there_is_none(collected, runs_of):
@@ -140,9 +143,12 @@ def test_people_who_rated_stand_for_gold_where_there_is_none(collected, runs_of)
         people = [[gold, None, min(5, gold + 1)] for gold in run.pop("gold")]
         runs[name] = run
         rated[name] = run.assign(human_scores=people)
-    frame = probes.blindness(rated).set_index("case")
+    frame = probes.blindness(rated).table.set_index("case")
     assert frame.loc["image blanked: agreement", ["must", "verdict"]].tolist() == ["move", "stays"]
-    assert set(probes.blindness(runs)["must"]) == {None, "stay"}  # nobody knows what must be lost
+    assert set(probes.blindness(runs).table["must"]) == {
+        None,
+        "stay",
+    }  # nobody knows what must be lost
 
 
 def test_a_strict_rater_makes_no_length_bias():
@@ -156,7 +162,7 @@ def test_a_strict_rater_makes_no_length_bias():
     rows = []
     for shift in (0, 1):
         people = (rated - [0, shift]).tolist()
-        rows.append(probes.length(run.assign(human_scores=people), gold="rated").iloc[0])
+        rows.append(probes.length(run.assign(human_scores=people), gold="rated").table.iloc[0])
     assert (
         rows[0]["effect"] == pytest.approx(rows[1]["effect"])
         and rows[1]["low"] < 0 < rows[1]["high"]
@@ -174,12 +180,12 @@ def test_noise_in_gold_makes_no_length_bias_and_no_self_preference():
     biased = SimulatedJudge(items, Planted(length=0.4, liking=0.6), seed=2).grade(items)
     biased = biased.assign(human_scores=people.tolist())
     for probe in (probes.length, partial(probes.self_preference, own="own")):
-        described = probe(one, items).iloc[-1]
-        assert described["low"] > 0.05  # one person's noise looks like a bias
-        assert described["reading"] == "described"
-        rated = probe(two, items, gold="rated").iloc[-1]
-        assert rated["verdict"] == "stays" and rated["low"] < 0 < rated["high"]
-        found = probe(biased, items, gold="rated")
+        described = probe(one, items, gold="observed").table.iloc[-1]
+        assert described["effect"] > 0.1  # one person's noise looks like a bias
+        assert described["verdict"] == "described"
+        rated = probe(two, items, gold="rated").table.iloc[-1]
+        assert rated["verdict"] != "moves" and rated["low"] < 0 < rated["high"]
+        found = probe(biased, items, gold="rated").table
         assert found["verdict"].iloc[-1] == "moves"
     assert found["effect"][0] > found["effect"][1]  # the score's difference, gold's
 
@@ -209,31 +215,37 @@ def test_a_probe_says_what_it_lacks_or_what_is_wrong(collected, run, fault):
     for change in changes:
         run = change(run)
     options = {"items": collected.remove_columns("own_answer"), **options}
-    error = probes.MissingInputError if message.startswith("needs") else ValueError
-    with pytest.raises(error, match=message):
-        probe(run, **options)
+    if message.startswith("needs"):
+        lacking = probe(run, **options)
+        assert not lacking.computed and message in repr(lacking)
+        with pytest.raises(vj.NotComputed, match=message):
+            _ = lacking.table
+    else:
+        with pytest.raises(ValueError, match=message):
+            probe(run, **options)
 
 
 def test_runs_that_are_given_serve_the_probes(collected, run):
     judge = SimulatedJudge(collected)
     bold = judge.grade(probes.perturb(collected, "response_bold"))
     runs = {"original": run, "response_bold": bold}
-    given = probes.formatting(runs, collected)
-    pd.testing.assert_frame_equal(given, probes.formatting(judge, collected))
+    given = probes.formatting(runs, collected).table
+    pd.testing.assert_frame_equal(given, probes.formatting(judge, collected).table)
     assert "closed" not in given.attrs["method"]
     closed = {**runs, "response_bold": bold.assign(closed=bold.index < 3)}
-    said = probes.formatting(closed, collected).attrs["method"]
-    assert said.endswith(f"; 3 of {len(bold) + len(run)} verdicts were closed")
+    method = probes.formatting(closed, collected).table.attrs["method"]
+    assert method.endswith(f"; 3 of {len(bold) + len(run)} verdicts were closed")
     # three pairs go to whichever stands first, one holds in both orders
     compared = pd.DataFrame({"id": list("abcd"), "verdict_ab": "a", "verdict_ba": list("bbba")})
-    whole = probes.battery({**runs, "compared": compared}, collected)
+    whole = probes.battery({**runs, "compared": compared}, collected).table
     assert {"rubric", "blindness"} <= set(whole.loc[whole["verdict"] == "not run", "probe"])
     assert whole.set_index("case").loc["first shown wins", "effect"] == pytest.approx(3 / 8)
 
 
 @pytest.mark.parametrize("probe", [probes.injection, probes.anchoring])
 def test_a_score_that_is_asked_for_counts_only_where_there_is_room(collected, probe):
-    frame = probe(SimulatedJudge(collected, Planted(injection=1, anchoring=1)), collected)
+    judge = SimulatedJudge(collected, Planted(injection=1, anchoring=1))
+    frame = probe(judge, collected).table
     gold = list(collected["gold"])
     lowest = frame["case"].str.contains("worst|lowest")
     assert frame["n"].tolist() == [240 - gold.count(1 if low else 5) for low in lowest]
@@ -246,7 +258,7 @@ def test_a_real_judge_answers_first_and_a_broken_off_probe_continues(tmp_path, m
     asked = Mock(wraps=judge.engine.answer)
     monkeypatch.setattr(judge.engine, "answer", asked)
     options = {"mode": "score", "out": tmp_path, "progress": False}
-    first = probes.commitment(judge, items, **options)
+    first = probes.commitment(judge, items, **options).table
     questions = {(row["group"], row["instruction"]) for row in items.remove_columns("images")}
     prompts, _, ask = asked.call_args_list[0].args
     assert len(prompts) == len(questions) < 20
@@ -254,7 +266,7 @@ def test_a_real_judge_answers_first_and_a_broken_off_probe_continues(tmp_path, m
     assert first["n"].max() + first["missing"].max() == 20
     assert {path.name for path in tmp_path.iterdir()} == {"answered_first", "original"}
     graded = asked.call_count
-    again = probes.commitment(judge, items, **options)
+    again = probes.commitment(judge, items, **options).table
     assert asked.call_count == graded + 1  # its answers alone: none was graded twice
     pd.testing.assert_frame_equal(again, first)
 
@@ -263,7 +275,9 @@ def test_a_real_judge_answers_first_and_a_broken_off_probe_continues(tmp_path, m
 @pytest.mark.filterwarnings("ignore:.*undefined")
 def test_degenerate_runs_give_nan_and_never_a_crash(collected, run, column):
     run = run.assign(**column)
-    for frame in (probes.blindness(changed(run, run), collected), probes.length(run, collected)):
+    for result in (probes.blindness(changed(run, run), collected), probes.length(run, collected)):
+        frame = result.table
+        assert result.reading and "nan" not in result.reading
         assert ((frame["verdict"] == "undefined") == frame["effect"].isna()).all()
         rows = frame[frame["effect"].notna()]
         assert (rows["low"] <= rows["effect"] + 1e-12).all()

@@ -45,7 +45,7 @@ def test_only_a_corrected_test_fails_a_judge_and_judges_stand_side_by_side(tmp_p
     assert verdicts["honest", "image"] == "holds"
     assert {judge for (judge, _), verdict in verdicts.items() if verdict == "fails"} == {"pays"}
     failed = parts["pays", "length"]
-    words = r"padding raises scores by \.\d\d \(\["
+    words = r"padding raises scores by \.\d\d \(change \.\d\d \["
     assert re.match(words, failed.sentence) and failed.table["p_holm"].min() < 0.05
     page = (tmp_path / "report.html").read_text()
     assert page.count('class="verdict fails"') == list(verdicts.values()).count("fails")

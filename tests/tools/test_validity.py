@@ -70,7 +70,7 @@ def test_a_test_that_forgets_the_images_or_takes_noisy_gold_for_exact_is_caught(
         _pool(1, longer=0.5), 500, Planted(), ([seed] for seed in range(12))
     ):
         run = sample.original(judge, "observed")
-        naive += length(run, gold="exact").loc[0, "p"] < 0.05
+        naive += length(run, gold="exact").table.loc[0, "p"] < 0.05
     assert not _within(forgetful, 60, 0.05) and naive > 8
 
 

@@ -29,6 +29,7 @@ from vjudge.records import is_missing, unit_of
 
 WORDS = "the a one of and with it is was has there here this that small plain light dark round left right".split()
 N_CRITERIA = 6
+N_SYSTEMS = 7  # beside the judge's own
 
 
 def collection(
@@ -39,7 +40,8 @@ def collection(
 
     `n` items, `per_group` an image. A response of the middle score has `median_words`, with `better_is_longer`
     doublings more a gold point and a standard deviation of `spread`; whose
-    response it is (`model`) goes with its gold score, from a fifth of the judge's own to three fifths.
+    response it is (`model`: the judge's "own" or one of seven others) goes with its gold score, from a fifth of the
+    judge's own to three fifths.
     """
     rng = np.random.default_rng(seed)
     gold = rng.integers(1, 6, n).astype(float)
@@ -48,6 +50,7 @@ def collection(
     own = np.random.default_rng([seed, 1]).random(n) < 0.2 + 0.1 * (
         gold - 1
     )  # better responses are more often the judge's own
+    system = np.random.default_rng([seed, 2]).integers(N_SYSTEMS, size=n)
     rows: list[dict[str, Any]] = []
     for index in range(n):
         group = index // per_group
@@ -66,7 +69,7 @@ def collection(
                 ],
                 "gold": gold[index],
                 "group": f"picture-{group}",
-                "model": "own" if own[index] else "other",
+                "model": "own" if own[index] else f"system {system[index] + 1}",
                 "own_answer": f"It is {WORDS[group % len(WORDS)]}.",
             }
         )
@@ -107,6 +110,7 @@ class Planted:
     anchoring: float = 0.0  # score points towards another judge's score that is shown
     led: float = 0.0  # score points that it gives away, and takes back once it has answered first
     liking: float = 0.0  # score points on its own responses
+    tastes: float = 0.0  # standard deviation of score points on each other system's responses
     length: float = 0.0  # score points per doubling of the words of the response
     formatting: float = 0.0  # score points for Markdown
     injection: float = 0.0  # score points towards the score that an injected verdict asks for
@@ -179,6 +183,7 @@ class Truth:
                     else 0.0,
                     "committed": "Your own answer" in asked,
                     "own": row.get("model") == "own",
+                    "system": str(row.get("model")),
                     "reversed": levels == list(old["descriptions"])[::-1]
                     and row["criteria"] == old["criteria"],
                     "doublings": _doublings(response) - self.doublings,
@@ -194,7 +199,7 @@ class Truth:
             text = json.dumps([*texts, row.get("reference_answer")])
             stamp = zlib.crc32(f"{text}{image}".encode("utf-8", "surrogatepass"), stamp)
         view = pd.DataFrame(lines).astype(
-            {name: float for name in lines[0] if name not in ("id", "group", "place")}
+            {name: float for name in lines[0] if name not in ("id", "group", "place", "system")}
         )
         view.attrs["stamp"] = stamp
         return view
@@ -241,6 +246,10 @@ class SimulatedJudge:
             + (by_item + by_group)[v["place"]]
             + fresh
         )
+        if plan.tastes:
+            liked = np.random.default_rng([self.seed, 4]).normal(0, plan.tastes, N_SYSTEMS)
+            by_system = {f"system {place + 1}": value for place, value in enumerate(liked)}
+            score += np.array([by_system.get(name, 0.0) for name in v["system"]])
         if plan.grey:
             score = np.where(v["grey"] > 0, truth.lowest, score)
         return np.clip(np.rint(score), truth.lowest, truth.highest) if plan.whole else score
@@ -253,15 +262,21 @@ class SimulatedJudge:
         )
         number = {"sample": np.tile(np.arange(samples), len(view))} if samples > 1 else {}
         score = np.stack(drawn, axis=1).reshape(-1)
-        return pd.DataFrame(
-            {"id": ids, "judge": self.name, **number, "score": score, "gold": gold, "group": group}
-        )
+        columns = {
+            "id": ids,
+            "judge": self.name,
+            **number,
+            "score": score,
+            "gold": gold,
+            "group": group,
+        }
+        scale = {"lowest": float(self.truth.lowest), "highest": float(self.truth.highest)}
+        return pd.DataFrame(columns).assign(**scale)
 
     def grade(self, items: Any, *, samples: int = 1, **ignored: Any) -> pd.DataFrame:
         """Grade a collection as `Judge.grade` does, whose further options are accepted and change nothing."""
-        scale = {"lowest": float(self.truth.lowest), "highest": float(self.truth.highest)}
         run = self.run(self.truth.view(items), samples=samples)
-        return run.assign(failure=None, closed=False, sees_image=True, **scale)
+        return run.assign(failure=None, closed=False, sees_image=True)
 
     def not_simulated(self, *args: Any, **options: Any) -> Any:
         """What a simulated judge has no numbers for."""

@@ -166,25 +166,25 @@ class Study:
 def _original(probe: Callable[..., pd.DataFrame], gold: str = "observed") -> Any:
     """A probe of the original run alone."""
     people = "rated" if gold == "rated" else "exact"
-    return lambda sample, judge: probe(sample.original(judge, people), gold=gold)
+    return lambda sample, judge: probe(sample.original(judge, people), gold=gold).table
 
 
 def _liked(gold: str) -> Any:
     """The probe of self-preference, on responses that are better where they are the judge's own."""
-    return lambda sample, judge: probes.self_preference(
-        sample.original(judge, gold), own="own", gold=gold
+    return lambda sample, judge: (
+        probes.self_preference(sample.original(judge, gold), own="own", gold=gold).table
     )
 
 
 def _changed(probe: Callable[..., pd.DataFrame], name: str) -> Any:
     """A probe that compares one perturbation with the original."""
-    return lambda sample, judge: probe(
-        {"original": judge.run(sample.view()), name: judge.run(sample.view(name))}
+    return lambda sample, judge: (
+        probe({"original": judge.run(sample.view()), name: judge.run(sample.view(name))}).table
     )
 
 
 def _position(sample: Sample, judge: SimulatedJudge) -> pd.DataFrame:
-    return probes.position(judge.choose(*sample.pairs()))
+    return probes.position(judge.choose(*sample.pairs())).table
 
 
 SMALL, SIZES, WIDE = (0, 0.05, 0.1, 0.15, 0.2), (0, 0.05, 0.1, 0.15, 0.25), (0, 0.1, 0.2, 0.3, 0.5)
@@ -230,6 +230,8 @@ STUDIES = (
           _liked("exact"), called="own responses"),
     Study("self_preference", "self-preference, two raters' gold", "own responses at equal gold", "liking", WIDE,
           POINTS, _liked("rated"), called="own responses, two raters' gold"),
+    Study("self_preference", "self-preference, a taste for each system", "own responses at equal gold", "liking", WIDE,
+          POINTS, _liked("exact"), Planted(tastes=0.3), called="own responses, tastes"),
     Study("position", "", "order decides", "position", (0.0, 0.5), FIRST, _position, tested=False),
 )  # fmt: skip
 """What `make validity` runs."""
@@ -312,6 +314,7 @@ JUDGES: dict[str, tuple[Planted, str, float, str]] = {
     "whole scores, gold of two raters, better is longer": (Planted(), "rated", 0.5, ""),
     "expected scores, exact gold": (UNROUNDED, "exact", 0.0, ""),
     "noisy judge, gold of two raters": (NOISY, "rated", 0.0, ""),
+    "a taste for each system, none for its own": (Planted(tastes=0.3), "exact", 0.0, ""),
     "length, .3 a doubling": (Planted(length=0.3), "exact", 0.0, "verbosity"),
     "length, .4 a doubling": (Planted(length=0.4), "exact", 0.0, "verbosity"),
     "format, .4 points": (Planted(formatting=0.4), "exact", 0.0, "formatting"),
@@ -375,7 +378,7 @@ def _battery(sample: Sample, judge: SimulatedJudge, gold: str, probe: str) -> di
     known = runs["original"].set_index("id")["gold"]
     runs = {name: run.assign(gold=run["id"].map(known)) for name, run in runs.items()}
     runs["compared"] = judge.choose(*sample.pairs())
-    frame = probes.battery(runs, gold=gold, own="own")
+    frame = probes.battery(runs, gold=gold, own="own").table
     must = frame[frame["must"].notna()]
     right, about = must["passes"].fillna(False), must["probe"] == probe
     against = set(must.loc[must["passes"].eq(False).fillna(False), "probe"])

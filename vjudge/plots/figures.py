@@ -16,6 +16,7 @@ from vjudge.plots.style import (
     INK,
     MIN_TEXT,
     PALE,
+    PALETTE,
     Page,
     counts,
     log_axis,
@@ -145,38 +146,81 @@ def _numbers(ax: Axes, part: DataFrame) -> None:
         ax.text(1.02, y, short(*bounds), **look)
 
 
+OUTCOMES: dict[str, dict[str, Any]] = {
+    "as it must": {"color": PALETTE[0], "marker": "o"},
+    "against what must be": {"color": PALETTE[5], "marker": "X"},
+    "undecided": {"color": PALE, "marker": "^"},
+}
+
+
 def battery_effects(table: DataFrame, **options: Any) -> Figure:
-    """What each case of a battery did to the scores: a forest with a panel for each unit.
+    """What each case of a battery did to the scores, as a share of its margin; judges side by side.
 
     Args:
-        table: as `probes.battery` returns it; of several judges, one below the other. Cases that
-            nothing tests, or without an effect, are counted in the caption.
+        table: as a probe's or `probes.battery`'s result has it. Above stands what must stay, with
+            the margin as a grey band, below what must move, with the least loss as a line. Cases
+            that nothing tests, or without an effect, are counted in the caption.
     """
     cases = need(
-        table,
-        "effect",
-        "unit",
-        "must",
-        "judge",
-        names=["case"],
+        table, "effect", "low", "high", "margin", "must", "passes", "judge", names=["case"]
     )
-    drawn = cases["must"].notna() & cases["effect"].notna()
-    lines = cases[drawn].rename(columns={"effect": "estimate"})
+    tested = cases["must"].notna() & (cases["effect"] / cases["margin"]).notna()
+    lines = cases[tested].copy()
     if lines.empty:
         raise ValueError("no case that must move or stay was tested: there is nothing to draw")
-    lines["case"] = lines["case"].str.replace(r": (agreement|change)$", "", regex=True)
-    lines["panel"] = lines["unit"] + " (must " + lines["must"] + ")"
-    fig = forest(
-        lines,
-        rows="case",
-        panel="panel",
-        by="judge",
-        **options,
+    for name in ("effect", "low", "high"):
+        lines[name] = lines[name] / lines["margin"]
+    passes = lines["passes"].astype("boolean")
+    lines["outcome"] = np.select(
+        [passes.eq(True).fillna(False), passes.eq(False).fillna(False)],
+        ["as it must", "against what must be"],
+        "undecided",
     )
-    gone = len(cases) - len(lines)
-    if gone:
-        fig.set_label(f"{fig.get_label()}. Left out, as nothing was tested: {gone} cases")
-    return fig
+    lines["case"] = lines["case"].str.replace(": change", "", regex=False)
+    kinds = [kind for kind in ("stay", "move") if (lines["must"] == kind).any()]
+    names = {kind: lines.loc[lines["must"] == kind, "case"].unique() for kind in kinds}
+    judges = dict(list(lines.groupby("judge", sort=False)))
+    heights = [len(names[kind]) + 1 for kind in kinds]
+    with page(**options) as paper:
+        fig, axes = paper.subplots(
+            0.125 * sum(heights) + 0.25 * len(kinds) + 0.35,
+            len(kinds),
+            len(judges),
+            squeeze=False,
+            sharex=True,
+            sharey="row",
+            height_ratios=heights,
+        )
+        for column, (judge, rows) in zip(axes.T, judges.items(), strict=True):
+            for ax, kind in zip(column, kinds, strict=True):
+                _outcomes(ax, rows[rows["must"] == kind], names[kind], kind)
+            if len(judges) > 1:
+                column[0].set_title(*paper.fold([judge], paper.inches / len(judges) - 0.5))
+        for ax, kind in zip(axes[:, 0], kinds, strict=True):
+            ax.set_yticks(range(len(names[kind])), paper.fold(names[kind], 0.36 * paper.inches, 1))
+            ax.set_ylabel(f"must {kind}")
+        fig.supxlabel("effect, in margins")
+        paper.legend(fig, axes[0, 0])
+        gone = len(cases) - len(lines)
+        left_out = f"Left out, as nothing was tested: {gone} cases" if gone else ""
+        return paper.finish(fig, counts(lines), left_out)
+
+
+def _outcomes(ax: Axes, rows: DataFrame, names: Sequence, kind: str) -> None:
+    """A judge's effects in margins, of what must stay or of what must move."""
+    height = {name: place for place, name in enumerate(names)}
+    for outcome, look in OUTCOMES.items():
+        chosen = rows[rows["outcome"] == outcome]
+        y = chosen["case"].map(height)
+        ends = reach(chosen, "effect")
+        ax.errorbar(chosen["effect"], y, xerr=ends, label=outcome, ls="none", ms=4, **look)
+    if kind == "stay":
+        ax.axvspan(-1, 1, color=GREY, lw=0, zorder=-2)
+    else:
+        ax.axvline(-1, color=PALE, ls="--", lw=0.8, zorder=-1)
+    ax.axvline(0, color=PALE, lw=0.5, zorder=-1)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)
 
 
 def preference_bars(tables: Mapping, *, labels: Mapping = FOUR_WAY, **options: Any) -> Figure:

@@ -1,8 +1,9 @@
 """Does a judge's score move when it must, and stay when it must not?
 
-A probe takes a judge and items, or the runs made of them, and returns one small table: what it
-found in a sentence, with interval and p, and a verdict: moves, stays, or can't say. `battery` runs
-all. How far each can be trusted was measured on simulated judges: figures/validity.csv.
+A probe takes a judge and items, or the runs made of them, or several judges by name, and returns a
+result: effects with interval and p, and a verdict on each (moves, stays, or can't say), read out in
+sentences. `battery` runs all. How far each can be trusted was measured on simulated judges:
+figures/validity.csv.
 """
 
 from vjudge.probes.biases import (
@@ -16,7 +17,6 @@ from vjudge.probes.biases import (
     length,
     rewording,
     rubric,
-    self_preference,
     verbosity,
 )
 from vjudge.probes.effects import bias_scores
@@ -31,6 +31,7 @@ from vjudge.probes.perturbations import (
     swapped,
 )
 from vjudge.probes.runs import MissingInputError, ProbeRuns
+from vjudge.probes.systems import self_preference
 
 __all__ = [
     "PERTURBATIONS",

@@ -1,13 +1,15 @@
 """The probes: the score beside one thing changed, at equal gold, and in both orders; all at once.
 
-Every probe takes a judge and items, or the runs made of them, and the options of `ProbeRuns`; one
-that lacks something raises `MissingInputError`, which says what. A change in agreement is that of
-the slope of score on gold: -1 where a judge that followed gold one to one loses all it knew.
+Every probe takes a judge and items, or the runs made of them, or several judges by name, and the
+options of `ProbeRuns`. It returns a `Result`; of a probe that lacks something this says what. A
+change in agreement is that of the slope of score on gold: -1 where a judge that followed gold one
+to one loses all it knew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import datasets
@@ -15,29 +17,33 @@ import numpy as np
 import pandas as pd
 
 from vjudge.data import rows_of
-from vjudge.data.cells import ratings
 from vjudge.data.summary import n_words
 from vjudge.engines.engine import Ask
 from vjudge.judge import Judge
-from vjudge.probes.effects import Must, coefficient, equal, mean, slope
+from vjudge.plots.scores import length_scatter
+from vjudge.probes.effects import mean, slope
+from vjudge.probes.finish import Drawing, at_equal_gold, finish, probed
 from vjudge.probes.pairs import position
-from vjudge.probes.perturbations import PERTURBATIONS, Perturbation, Row, beside
+from vjudge.probes.perturbations import PERTURBATIONS, beside
 from vjudge.probes.runs import (
     AGREEMENT,
     DOUBLING,
-    GOLD,
     LEAST,
     POINTS,
     MissingInputError,
     ProbeRuns,
+    Row,
 )
+from vjudge.probes.systems import self_preference
 from vjudge.records import NAN, unit_of
+from vjudge.results import NotComputed, Result, analysis
 
 OWN_TOKENS = 128  # of the judge's own answer
 ANSWERED = "answered_first"
 
 
-def blindness(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+@analysis
+def blindness(judge: Any, items: Any = None, **options: Any) -> Result:
     """Test whether the judge looks at the image: blanked, and exchanged between groups.
 
     At least a quarter of the agreement with gold must be lost. Exchanged images decide: a judge
@@ -50,13 +56,15 @@ def blindness(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     >>> from vjudge.probes import blindness
     >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
     >>> changed = run.assign(score=3)
-    >>> blindness({"original": run, "image_swapped": changed})["finding"][0]
+    >>> table = blindness({"original": run, "image_swapped": changed}).table
+    >>> table["finding"][0].partition(" (change")[0]
     "another group's image lowers the slope of scores on gold by 1.00"
     """
-    return _changes("blindness", judge, items, **options)
+    return _perturbed("blindness", judge, items, **options)
 
 
-def rubric(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+@analysis
+def rubric(judge: Any, items: Any = None, **options: Any) -> Result:
     """Test whether the judge reads the rubric: its levels reversed, which must mirror the scores.
 
     Of a judge that reads the rubric, reversed levels turn the slope on gold from 1 to -1.
@@ -67,13 +75,15 @@ def rubric(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     >>> from vjudge.probes import rubric
     >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
     >>> changed = run.assign(score=[5, 4, 2, 1])
-    >>> rubric({"original": run, "levels_reversed": changed})["finding"][0]
+    >>> table = rubric({"original": run, "levels_reversed": changed}).table
+    >>> table["finding"][0].partition(" (change")[0]
     'reversing the levels lowers the slope of scores on gold by 2.00'
     """
-    return _changes("rubric", judge, items, **options)
+    return _perturbed("rubric", judge, items, **options)
 
 
-def rewording(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+@analysis
+def rewording(judge: Any, items: Any = None, **options: Any) -> Result:
     """Test whether other words for the same rubric move the score. It must stay.
 
     Criterion and levels stand in a sentence around them; to test a paraphrase of your own, grade it
@@ -85,13 +95,15 @@ def rewording(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     >>> from vjudge.probes import rewording
     >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
     >>> changed = run.assign(score=[2, 2, 4, 5])
-    >>> rewording({"original": run, "rubric_reworded": changed})["finding"][0]
+    >>> table = rewording({"original": run, "rubric_reworded": changed}).table
+    >>> table["finding"][0].partition(" (change")[0]
     'rewording the rubric raises scores by .25'
     """
-    return _changes("rewording", judge, items, **options)
+    return _perturbed("rewording", judge, items, **options)
 
 
-def formatting(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+@analysis
+def formatting(judge: Any, items: Any = None, **options: Any) -> Result:
     """Test whether Markdown's bold type in the response moves the score. It must stay.
 
     Source: Chen et al., Humans or LLMs as the Judge? (arXiv 2402.10669), on rich content; the test
@@ -101,13 +113,15 @@ def formatting(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     >>> from vjudge.probes import formatting
     >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
     >>> changed = run.assign(score=[2, 3, 4, 5])
-    >>> formatting({"original": run, "response_bold": changed})["finding"][0]
+    >>> table = formatting({"original": run, "response_bold": changed}).table
+    >>> table["finding"][0].partition(" (change")[0]
     'bold type raises scores by .50'
     """
-    return _changes("formatting", judge, items, **options)
+    return _perturbed("formatting", judge, items, **options)
 
 
-def injection(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+@analysis
+def injection(judge: Any, items: Any = None, **options: Any) -> Result:
     """Test whether a verdict or an order in the response (`PHRASES`) moves the score. It must stay.
 
     The effect is the mean change towards the score that the text asks for, over items whose gold
@@ -120,13 +134,15 @@ def injection(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     >>> from vjudge.probes import injection
     >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
     >>> changed = run.assign(score=5)
-    >>> injection({"original": run, "injected_verdict": changed})["finding"][0]
+    >>> table = injection({"original": run, "injected_verdict": changed}).table
+    >>> table["finding"][0].partition(" (change")[0]
     'an injected verdict (verdict) shifts scores towards it by 2.67'
     """
-    return _changes("injection", judge, items, **options)
+    return _perturbed("injection", judge, items, **options)
 
 
-def anchoring(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+@analysis
+def anchoring(judge: Any, items: Any = None, **options: Any) -> Result:
     """Test whether another judge's score, shown beside the question, moves the score.
 
     The highest and the lowest score of the rubric are shown. The effect is the mean change towards
@@ -138,13 +154,15 @@ def anchoring(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     >>> from vjudge.probes import anchoring
     >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
     >>> changed = run.assign(score=[2, 3, 5, 5])
-    >>> anchoring({"original": run, "shown_highest": changed})["finding"][0]
+    >>> table = anchoring({"original": run, "shown_highest": changed}).table
+    >>> table["finding"][0].partition(" (change")[0]
     'showing the highest score shifts scores towards it by 1.00'
     """
-    return _changes("anchoring", judge, items, **options)
+    return _perturbed("anchoring", judge, items, **options)
 
 
-def commitment(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+@analysis
+def commitment(judge: Any, items: Any = None, **options: Any) -> Result:
     """Test whether the score changes once the judge has answered the question itself.
 
     The judge answers each instruction before it sees a response, and is then shown its answer
@@ -158,10 +176,15 @@ def commitment(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     >>> from vjudge.probes import commitment
     >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
     >>> changed = run.assign(score=[1, 2, 4, 4])
-    >>> commitment({"original": run, "answered_first": changed})["finding"][0]
+    >>> table = commitment({"original": run, "answered_first": changed}).table
+    >>> table["finding"][0].partition(" (change")[0]
     'answering the question first lowers scores by .25'
     """
-    runs = ProbeRuns.of(judge, items, **options)
+    return probed("commitment", _committed, judge, items, **options)
+
+
+def _committed(runs: ProbeRuns) -> list[Row]:
+    """The rows of `commitment`, after the judge has answered."""
     if runs.judge is not None and ANSWERED not in runs.runs:
         runs.run(ANSWERED, runs.changed(ANSWERED, _with_own_answers(runs)))
     return _changes("commitment", runs)
@@ -174,29 +197,31 @@ def _with_own_answers(runs: ProbeRuns) -> datasets.Dataset:
     if "own_answer" in items.column_names:
         return items
     if not isinstance(judge, Judge) or judge.gives_values:
-        what = "a judge that writes answers, or its answers in the items' column own_answer"
-        raise MissingInputError(f"needs {what}")
+        remedy = "a judge that writes answers, or its answers in the items' column own_answer"
+        raise MissingInputError(f"needs {remedy}")
     prompts: list[Any] = []
     images = []
-    places = []  # of each row's prompt
-    place: dict[Any, int] = {}  # of each question's prompt
+    prompt_of_row = []
+    prompt_of: dict[Any, int] = {}  # question -> its prompt
     for row in rows_of(items):
         question = (unit_of(row), row["instruction"])
-        if question not in place:
-            place[question] = len(prompts)
-            shown = row["images"] or () if judge.template.sees_images else ()
-            images.append(shown)
-            prompts.append(judge.template.conversation.wrap(row["instruction"], len(shown)))
-        places.append(place[question])
+        if question not in prompt_of:
+            prompt_of[question] = len(prompts)
+            pictures = row["images"] or () if judge.sees_images else ()
+            images.append(pictures)
+            conversation = judge.template.conversation
+            prompts.append(conversation.wrap(row["instruction"], len(pictures)))
+        prompt_of_row.append(prompt_of[question])
     texts = {}
     for batch in judge.engine.answer(prompts, images, Ask(max_new_tokens=OWN_TOKENS)):
         for answer in batch:
             texts[answer.index] = answer.text
-    own = [texts[index] for index in places]
-    return beside(items, datasets.Dataset.from_dict({"own_answer": own}))
+    answers = [texts[index] for index in prompt_of_row]
+    return beside(items, datasets.Dataset.from_dict({"own_answer": answers}))
 
 
-def verbosity(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+@analysis
+def verbosity(judge: Any, items: Any = None, **options: Any) -> Result:
     """Test whether sentences that say nothing move the score: responses of twice their length.
 
     Each item is its own control: this is the verdict on length. It must stay.
@@ -207,42 +232,37 @@ def verbosity(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     >>> from vjudge.probes import verbosity
     >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
     >>> changed = run.assign(score=[1, 1, 3, 4])
-    >>> verbosity({"original": run, "response_padded": changed})["finding"][0]
+    >>> table = verbosity({"original": run, "response_padded": changed}).table
+    >>> table["finding"][0].partition(" (change")[0]
     'padding lowers scores by .75'
     """
-    return _changes("verbosity", judge, items, **options)
+    return _perturbed("verbosity", judge, items, **options)
 
 
-def _changes(
-    probe: str,
-    judge: Any,
-    items: Any = None,
-    **options: Any,
-) -> pd.DataFrame:
-    """The table of a probe's perturbations; of given runs, of those that there are."""
-    runs = ProbeRuns.of(judge, items, **options)
+def _perturbed(probe: str, judge: Any, items: Any, **options: Any) -> Result:
+    return probed(probe, partial(_changes, probe), judge, items, **options)
+
+
+def _changes(probe: str, runs: ProbeRuns) -> list[Row]:
+    """The rows of a probe's perturbations; of given runs, of those that there are."""
     names = [name for name, kind in PERTURBATIONS.items() if kind.probe == probe]
     if runs.judge is None:
         names = [name for name in names if name in runs.runs] or names[:1]
     rows = []
+    reasons = []
     for name in names:
-        case = name.replace("_", " ")
         try:
-            pair = runs.contrast(name)
+            rows += _change(runs, name)
         except MissingInputError as error:
-            if runs.judge is None:
-                raise
+            reasons.append(error)
+            case = name.replace("_", " ")
             rows.append(runs.row(case, note=str(error), perturbation=name))
-        else:
-            rows += _change(runs, name, pair)
-    return runs.table(probe, rows)
+    if len(reasons) == len(names):
+        raise reasons[0]
+    return rows
 
 
-def _change(
-    runs: ProbeRuns,
-    name: str,
-    pair: pd.DataFrame,
-) -> list[Row]:
+def _change(runs: ProbeRuns, name: str) -> list[Row]:
     """The rows of one perturbation: the change of the scores, that of their agreement, or both.
 
     A mean change is tested where the score must stay; agreement, where there is gold, unless a
@@ -250,58 +270,59 @@ def _change(
     """
     kind = PERTURBATIONS[name]
     case = name.replace("_", " ")
+    pair, missing = runs.contrast(name)
     rated = pair.dropna(subset="gold")
-    known = rated["gold"].nunique() > 1
-    if kind.asks and known:  # where gold leaves room for the score that is asked for
+    has_gold = rated["gold"].nunique() > 1
+    if kind.asks and has_gold:  # where gold leaves room for the score that is asked for
         room = kind.asks * pair["gold"]
         pair = pair[room < room.max()]
+    cells: Row = {"perturbation": name, "missing": missing, **runs.published(pair)}
     delta = pair["delta"]
     group = pair["group"]
-    cells = {"perturbation": name, "missing": pair.attrs["missing"], **runs.published(pair)}
-    change = f"{case}: change"
+    step = runs.ruler.step
     if kind.asks:
-        effect = mean(kind.asks * delta, group)
-        says = f"{kind.does} shifts scores {{towards}} it by {{size}}"
-        return [runs.row(change, effect, POINTS, "stay", says, **cells)]
+        effect = mean(kind.asks * delta, group, step=step)
+        does = f"{kind.does} shifts scores {{towards}} it by {{size}}"
+        return [runs.row(f"{case}: change", effect, POINTS, "stay", does, **cells)]
     rows = []
     if kind.must == "stay":
-        says = f"{kind.does} {{raises}} scores by {{size}}"
-        rows.append(runs.row(change, mean(delta, group), POINTS, "stay", says, **cells))
-    elif not known:  # nobody knows what must be lost
-        says = f"{kind.does} moves a score by {{size}} either way"
-        size = mean(delta.abs(), group)
-        rows.append(runs.row(f"{case}: size of the change", size, POINTS, says=says, **cells))
-    if known:
-        rows.append(_agreement(runs, case, kind, rated, cells))
+        effect = mean(delta, group, step=step)
+        does = f"{kind.does} {{raises}} scores by {{size}}"
+        rows.append(runs.row(f"{case}: change", effect, POINTS, "stay", does, **cells))
+    elif not has_gold:  # nobody knows what must be lost
+        effect = mean(delta.abs(), group, step=step)
+        does = f"{kind.does} moves a score by {{size}} either way"
+        note = "without gold nobody knows what must be lost"
+        size = f"{case}: size of the change"
+        rows.append(runs.row(size, effect, POINTS, does=does, note=note, **cells))
+    if has_gold:
+        rows.append(_agreement(runs, name, rated, cells))
     return rows
 
 
-def _agreement(
-    runs: ProbeRuns,
-    case: str,
-    kind: Perturbation,
-    rated: pd.DataFrame,
-    cells: Row,
-) -> Row:
+def _agreement(runs: ProbeRuns, name: str, rated: pd.DataFrame, cells: Row) -> Row:
     """The change in agreement with gold."""
+    kind = PERTURBATIONS[name]
     gold = rated["gold"]
     group = rated["group"]
-    effect = slope(rated["delta"], gold, group)
-    margin = {}
+    step = runs.ruler.step
+    effect = slope(rated["delta"], gold, group, step=step)
     if kind.must == "move":
         # p is that of a loss of just the least share: of after - (1 - least) before having slope 0
         least = LEAST * kind.loss
-        before = slope(rated["before"], gold, group)
+        before = slope(rated["before"], gold, group, step=step)
         kept = rated["after"] - (1 - least) * rated["before"]
-        rest = slope(kept, gold, group)
+        rest = slope(kept, gold, group, step=step)
         effect = effect._replace(p=rest.p if before.low > 0 else NAN)
-        margin = {"margin": least * before.effect}
-    says = f"{kind.does} {{raises}} the slope of scores on gold by {{size}}"
-    cells = cells | margin
-    return runs.row(f"{case}: agreement", effect, AGREEMENT, kind.must, says, **cells)
+        of = f"{least:.0%} of its slope on gold"
+        cells = {**cells, "margin": least * before.effect, "margin_of": of}
+    does = f"{kind.does} {{raises}} the slope of scores on gold by {{size}}"
+    case = f"{name.replace('_', ' ')}: agreement"
+    return runs.row(case, effect, AGREEMENT, kind.must, does, gold=gold, **cells)
 
 
-def length(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
+@analysis
+def length(judge: Any, items: Any = None, **options: Any) -> Result:
     """Estimate the slope of the score on the response's length at equal gold, per doubling.
 
     Exact gold is held equal by its levels, or ten classes and the score within them; of people's
@@ -309,112 +330,38 @@ def length(judge: Any, items: Any = None, **options: Any) -> pd.DataFrame:
     the test: where better answers are longer, noise in gold alone gives an honest judge a slope.
     Length is in words; a character of a script without spaces is a word.
 
+    The figure shows each score less the mean score at the same gold, a panel a judge.
+
     Source: Dubois et al., length-controlled AlpacaEval (arXiv 2404.04475), by a regression too;
     ours holds gold equal.
 
     >>> import pandas as pd
     >>> from vjudge.probes import length
     >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 3, 4], "gold": [2, 2, 3, 3]})
-    >>> table = length(run.assign(group=list("abab"), response=["w", "w w", "w", "w w"]))
-    >>> round(float(table.loc[0, "effect"]), 3), table.loc[0, "finding"]
+    >>> table = length(run.assign(group=list("abab"), response=["w", "w w", "w", "w w"])).table
+    >>> round(float(table.loc[0, "effect"]), 3), table.loc[0, "finding"].partition(" (")[0]
     (1.0, 'doubling the length raises scores at equal gold by 1.00')
     """
-    runs = ProbeRuns.of(judge, items, **options)
-    cells = runs.scores.copy()
-    words = runs.column("response").reindex(cells.index).map(n_words, na_action="ignore")
-    words = words.astype(float)
-    cells["x"] = np.log2(words.where(words > 0))
-    row = _at_equal_gold(runs, cells, "slope at equal gold", DOUBLING, "doubling the length")
-    return runs.table("length", [row])
+    drawn: list[pd.DataFrame] = []  # each judge's scores with their texts
 
+    def figure(table: pd.DataFrame) -> Drawing | None:
+        if not drawn:
+            return None
+        verdicts = pd.concat(drawn).rename_axis("id").reset_index()
+        lines = table.dropna(subset="effect")
+        return partial(length_scatter, verdicts, lines), verdicts
 
-def _at_equal_gold(
-    runs: ProbeRuns,
-    cells: pd.DataFrame,
-    case: str,
-    unit: str,
-    does: str,
-) -> Row:
-    """The row of the slope of the score on the column x at equal gold, read as `gold=` allows."""
-    rated = runs.gold == "rated"
-    lacks = "gold scores"
-    if rated:
-        lacks = "human_scores of two people or more an item"
-        given = runs.column("human_scores").map(ratings, na_action="ignore").dropna()
-        people = pd.DataFrame(given.tolist(), given.index, dtype=float)
-        people -= people.mean()  # that one person is stricter is no noise
-        error = people.var(axis=1) / people.count(axis=1)  # NaN of one person
-        gold = people.mean(axis=1).where(error.notna())
-        cells = cells.assign(gold=gold, error=error)
-    used = cells.dropna(subset=["score", "gold", "x"])
-    if used.empty:
-        what = "only at equal gold is what people see in an answer told from a bias"
-        raise MissingInputError(f"needs {lacks}: {what}")
-    x = used["x"].to_numpy()
-    gold = used["gold"].to_numpy()
-    if rated:
-        design = np.column_stack([x - x.mean(), np.ones(len(x)), gold - gold.mean()])
-        error = used["error"].to_numpy()
-    else:
-        design = np.column_stack([x, equal(gold)])
-        error = None
-    effect = coefficient(used["score"], design, used["group"], error=error)
-    must: Must | None = None if runs.gold == "observed" else "stay"
-    says = f"{does} {{raises}} scores at equal gold by {{size}}"
-    missing = len(cells) - len(used)
-    return runs.row(case, effect, unit, must, says, missing=missing, note=GOLD[runs.gold])
+    def rows_of_length(runs: ProbeRuns) -> list[Row]:
+        cells = runs.scores.copy()
+        cells["response"] = runs.column("response").reindex(cells.index)
+        words = cells["response"].map(n_words, na_action="ignore").astype(float)
+        cells["x"] = np.log2(words.where(words > 0))
+        row = at_equal_gold(runs, cells, "slope at equal gold", DOUBLING, "doubling the length")
+        if not np.isnan(row["effect"]):
+            drawn.append(cells.drop(columns="x").assign(judge=runs.name))
+        return [row]
 
-
-def self_preference(
-    judge: Any,
-    items: Any = None,
-    *,
-    own: str | Sequence[str] | None = None,
-    author: str = "model",
-    **options: Any,
-) -> pd.DataFrame:
-    """Test whether the judge prefers its own responses to others of equal quality.
-
-    Rows are "own responses: score" and "own responses: gold", the plain differences from others,
-    which are descriptions; and "own responses at equal gold", which is liking without quality and
-    must stay 0 where gold is exact or rated.
-
-    Args:
-        judge, items, options: see `ProbeRuns`.
-        own: the judge's name, or those of its family, in the column `author`.
-        author: the column that says whose response it is.
-
-    Source: Spiliopoulou et al. (arXiv 2508.06709): the shift of a judge's scores on its own
-    responses, given an independent measure of their quality; here by least squares.
-
-    >>> import pandas as pd
-    >>> from vjudge.probes import self_preference
-    >>> run = pd.DataFrame({"id": list("abcd"), "score": [2, 2, 5, 4], "gold": [1, 2, 4, 5]})
-    >>> table = self_preference(run.assign(model=["me", "you", "me", "you"]), own="me")
-    >>> table["finding"][0]
-    'own responses have a mean score .50 above others'
-    """
-    runs = ProbeRuns.of(judge, items, **options)
-    if own is None:
-        raise MissingInputError(f"needs own=: the judge's own name in the column {author!r}")
-    names = [own] if isinstance(own, str) else list(own)
-    cells = runs.scores.copy()
-    authors = runs.column(author).reindex(cells.index)
-    cells["x"] = authors.isin(names).astype(float).where(authors.notna())
-    if cells["x"].nunique() < 2:
-        what = f"responses of {', '.join(names)} and of others in the column {author!r}"
-        raise MissingInputError(f"needs {what}")
-    case = "own responses at equal gold"
-    liking = _at_equal_gold(runs, cells, case, POINTS, "being the judge's own")
-    rows = []
-    for column in ("score", "gold"):
-        used = cells.dropna(subset=["x", column])
-        effect = slope(used[column], used["x"], used["group"])
-        says = f"own responses have a mean {column} {{size}} {{above}} others"
-        missing = len(cells) - len(used)
-        case = f"own responses: {column}"
-        rows.append(runs.row(case, effect, POINTS, says=says, missing=missing))
-    return runs.table("self_preference", [*rows, liking])
+    return probed("length", rows_of_length, judge, items, figure=figure, **options)
 
 
 _PROBES = (
@@ -430,10 +377,11 @@ _PROBES = (
     self_preference,
     position,
 )
-PROBES: dict[str, Callable[..., pd.DataFrame]] = {probe.__name__: probe for probe in _PROBES}
+PROBES: dict[str, Callable[..., Result]] = {probe.__name__: probe for probe in _PROBES}
 """The battery's probes, in the order of its table."""
 
 
+@analysis
 def battery(
     judge: Any,
     items: Any = None,
@@ -441,11 +389,11 @@ def battery(
     probes: Sequence[str] = (*PROBES,),
     own: str | Sequence[str] | None = None,
     **options: Any,
-) -> pd.DataFrame:
-    """Run every probe that applies to a judge, and return one table with a verdict on each row.
+) -> Result:
+    """Run every probe that applies to a judge, with a verdict on each row of one table.
 
-    Each perturbation is graded once: about twenty passes over the items. All tests share Holm's
-    correction: of honest judges, one in twenty at most is accused of anything.
+    Each perturbation is graded once: about twenty passes over the items. All tests of a judge share
+    Holm's correction: of honest judges, one in twenty at most is accused of anything.
 
     Args:
         judge, items, options: see `ProbeRuns`. Among runs, "compared" serves `position`, for which
@@ -455,7 +403,7 @@ def battery(
 
     Returns:
         The rows of all probes; one that does not apply has a row with the verdict "not run", whose
-        `note` says what it needs.
+        `note` says what it needs. The figure shows the tested effects as shares of their margins.
 
     ValueError: an unknown probe or an unsound option.
 
@@ -465,18 +413,27 @@ def battery(
     >>> from vjudge.probes import battery
     >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
     >>> runs = {"original": run, "image_swapped": run.assign(score=3)}
-    >>> table = battery(runs, probes=["blindness", "verbosity"])
+    >>> table = battery(runs, probes=["blindness", "verbosity"]).table
     >>> table["probe"].tolist(), table["verdict"].tolist()
     (['blindness', 'verbosity'], ["can't say", 'not run'])
     """
-    runs = ProbeRuns.of(judge, items, **options)
-    rows = []
-    for name in probes:
-        if name not in PROBES:
-            raise ValueError(f"probe {name!r} is unknown; use some of {', '.join(PROBES)}")
-        more = {"own": own} if name == "self_preference" else {}
-        try:
-            rows += PROBES[name](runs, **more).to_dict("records")
-        except MissingInputError as error:
-            rows.append(runs.row("", note=str(error)) | {"probe": name})
-    return runs.table("", rows)
+    unknown = [name for name in probes if name not in PROBES]
+    if unknown:
+        raise ValueError(f"probe {unknown[0]!r} is unknown; use some of {', '.join(PROBES)}")
+    tables = []
+    caveats = []
+    for runs in ProbeRuns.several(judge, items, **options):
+        rows: list[Row] = []
+        for name in probes:
+            more = {"own": own} if name == "self_preference" else {}
+            result = PROBES[name](runs, **more)
+            if result.computed:
+                rows += result.table.to_dict("records")
+            else:
+                rows.append(runs.row("", note=result.absent) | {"probe": name})
+            caveats += result.caveats
+        tables.append(runs.table("", rows))
+    everything = pd.concat(tables)
+    if (everything["verdict"] == "not run").all():
+        raise NotComputed("; ".join(everything["note"].unique()))
+    return finish("battery", tables, caveats)

@@ -48,11 +48,12 @@ def coefficient(
     groups: Any,
     *,
     error: Floats | None = None,
+    step: float = 1.0,
 ) -> Effect:
     """Estimate the first column's least-squares coefficient, robust to groups of dependent rows.
 
-    Where no group's removal changes the coefficient, its interval reaches as far as steps of one
-    score point would take it in as many groups as could have made one unseen; p is then 1 for a
+    Where no group's removal changes the coefficient, its interval reaches as far as steps of `step`
+    points would take it in as many groups as could have made one unseen; p is then 1 for a
     coefficient of zero, else that of the sign test.
 
     Args:
@@ -61,6 +62,7 @@ def coefficient(
         groups: each row's group.
         error: the variance (n,) with which each row's last regressor was measured. It is taken out
             of the regressor's sum of squares, so that noise does not pass for an effect.
+        step: the change of a score that is reckoned with where none was seen.
 
     Returns:
         The effect; NaN with a warning where it is not determined.
@@ -116,10 +118,9 @@ def coefficient(
         t = moved / deviation
         reach = deviation * special.stdtrit(freedom, TAIL)
         p = 2 * special.stdtr(freedom, -t)
-    else:  # steps of one score point in the share of groups that none of these would show
+    else:  # steps in the share of groups that none of these would show
         share = 1 - (1 - TAIL) ** (1 / n_groups)
-        step = variation.mean() / (alone**2).mean()
-        reach = share * step
+        reach = share * step * variation.mean() / (alone**2).mean()
         p = 1.0
         if moved > NO_CHANGE:
             p = 2.0**-freedom
@@ -135,18 +136,18 @@ def _first(square: Floats, cross: Floats) -> Floats:
     return np.asarray((row * cross).sum(axis=-1))
 
 
-def mean(values: Any, groups: Any) -> Effect:
+def mean(values: Any, groups: Any, *, step: float = 1.0) -> Effect:
     """The mean, with interval and p as of `coefficient`."""
     design = np.ones((len(values), 1))
-    return coefficient(values, design, groups)
+    return coefficient(values, design, groups, step=step)
 
 
-def slope(y: Any, x: Any, groups: Any) -> Effect:
+def slope(y: Any, x: Any, groups: Any, *, step: float = 1.0) -> Effect:
     """The slope of y on x, with interval and p as of `coefficient`."""
     x = np.asarray(x, dtype=float)
     centred = x - x.mean()
     design = np.column_stack([centred, np.ones(len(x))])
-    return coefficient(y, design, groups)
+    return coefficient(y, design, groups, step=step)
 
 
 def equal(values: Floats) -> Floats:
@@ -170,15 +171,15 @@ def bias_scores(
     before: Any,
     after: Any,
     *,
-    lowest: float = 1,
-    highest: float = 5,
+    lowest: Any = 1,
+    highest: Any = 5,
     groups: Any = None,
 ) -> pd.DataFrame:
     """Bias deviation and bias conformity of scores before and after a change.
 
     Args:
         before, after: scores of n items, NaN where missing.
-        lowest, highest: the ends of the scale.
+        lowest, highest: the ends of the scale, or those of each item's.
         groups: the group of each item; None where each is its own.
 
     Returns:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,22 +15,32 @@ from vjudge import data
 from vjudge.comparing import sign
 from vjudge.data import rows_of
 from vjudge.metrics.columns import groups_of
+from vjudge.metrics.tables import shares
+from vjudge.plots.figures import preference_bars
 from vjudge.probes.effects import mean
-from vjudge.probes.perturbations import Row
-from vjudge.probes.runs import COMPARED, WINS, MissingInputError, ProbeRuns
+from vjudge.probes.finish import Drawing, probed
+from vjudge.probes.runs import COMPARED, ORIGINAL, WINS, MissingInputError, ProbeRuns, Row
 from vjudge.records import as_score
+from vjudge.results import Result, analysis
 
 OWN = ("response", "gold", "feedback", "human_scores")  # what responses to a question don't share
+CHOSEN = {
+    "first": "first shown, both times",
+    "same": "same response",
+    "tie": "a tie in one order or both",
+    "second": "second shown, both times",
+}
 WON = {"a": 1.0, "tie": 0.5, "b": 0.0}
 
 
-def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
+@analysis
+def position(judge: Any, items: Any = None, **options: Any) -> Result:
     """Test whether the order of two responses decides: every pair is shown in both orders.
 
-    `judge` has `compare`, or is the frame that this returned for `pairs`; None makes pairs of the
-    items, see `pairs_of_items`. Rows are "first shown wins": the share of verdicts for the response
-    shown first less one half, ties counting half (must stay 0); and, a description, "order
-    decides": the share of pairs whose two verdicts differ.
+    `judge` has `compare`, or is the frame that this returned. The items are pairs, or single
+    responses, of which pairs are made, see `pairs_of_items`. Rows are "first shown wins": the share
+    of verdicts for the response shown first less one half, ties counting half (must stay 0); and, a
+    description, "order decides": the share of pairs whose two verdicts differ.
 
     Source: Wang et al., Large Language Models are not Fair Evaluators (arXiv 2305.17926); both
     orders as in Zheng et al. (arXiv 2306.05685).
@@ -36,16 +48,46 @@ def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
     >>> import pandas as pd
     >>> from vjudge.probes import position
     >>> verdicts = {"verdict_ab": ["a", "a"], "verdict_ba": ["a", "b"]}
-    >>> table = position(pd.DataFrame({"id": ["1", "2"], **verdicts}))
+    >>> table = position(pd.DataFrame({"id": ["1", "2"], **verdicts})).table
     >>> table.set_index("case")["effect"].to_dict()
     {'first shown wins': 0.25, 'order decides': 0.5}
     """
+    drawn: dict[str, pd.DataFrame] = {}  # judge -> shares of pairs
+
+    def figure(table: pd.DataFrame) -> Drawing | None:
+        if not drawn:
+            return None
+        return partial(preference_bars, drawn, labels=CHOSEN), pd.concat(drawn)
+
+    def rows_of_position(runs: ProbeRuns) -> list[Row]:
+        rows, both = _positions(runs)
+        drawn[runs.name] = _chosen(both)
+        return rows
+
+    frames = _compared(judge)
+    return probed("position", rows_of_position, frames, items, figure=figure, **options)
+
+
+def _compared(judge: Any) -> Any:
+    """Frames of comparisons as the run of that name; judges and mappings of runs as they are."""
     if isinstance(judge, pd.DataFrame):
-        judge = {COMPARED: judge}
-    runs = ProbeRuns.of(judge, **options)
-    if pairs is None and runs.judge is not None and COMPARED not in runs.runs:
-        pairs = pairs_of_items(runs.items, limit=len(runs.items), seed=runs.seed)
-        if not pairs:
+        names = judge["judge"].dropna().unique() if "judge" in judge else ()
+        if len(names) > 1:
+            return {str(name): {COMPARED: rows} for name, rows in judge.groupby("judge")}
+        return {COMPARED: judge}
+    if isinstance(judge, Mapping) and not {ORIGINAL, COMPARED} & set(judge):
+        return {name: _compared(one) for name, one in judge.items()}
+    return judge
+
+
+def _positions(runs: ProbeRuns) -> tuple[list[Row], pd.DataFrame]:
+    """The rows of a judge, and its verdicts in both orders: 1 for a, 0 for b."""
+    pairs = None
+    if runs.judge is not None and COMPARED not in runs.runs:
+        pairs = runs.items
+        if "response_a" not in pairs.column_names:
+            pairs = pairs_of_items(pairs, limit=len(pairs), seed=runs.seed)
+        if not len(pairs):
             raise MissingInputError("needs pairs: no two items are responses to one question")
     frame = runs.run(COMPARED, pairs)
     if not {"verdict_ab", "verdict_ba"} <= set(frame.columns):
@@ -55,10 +97,11 @@ def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
         both[order] = frame[f"verdict_{order}"].map(WON).astype(float)
     both = both.dropna()
     if both.empty:
-        what = f"none of {len(frame)} pairs has them"
-        raise MissingInputError(f"needs verdicts in both orders; {what}")
+        reason = f"none of {len(frame)} pairs has them"
+        raise MissingInputError(f"needs verdicts in both orders; {reason}")
 
     first = mean((both["ab"] - both["ba"]) / 2, both["group"])
+    first = first._replace(low=max(-0.5, first.low), high=min(0.5, first.high))
     decides = mean(both["ab"] != both["ba"], both["group"])
     decides = decides._replace(low=max(0.0, decides.low), high=min(1.0, decides.high))
     missing = len(frame) - len(both)
@@ -66,9 +109,20 @@ def position(judge: Any, pairs: Any = None, **options: Any) -> pd.DataFrame:
     order = "the order decides {size} of the pairs"
     rows = [
         runs.row("first shown wins", first, WINS, "stay", wins, missing=missing),
-        runs.row("order decides", decides, "share of pairs", says=order, missing=missing),
+        runs.row("order decides", decides, "share of pairs", does=order, missing=missing),
     ]
-    return runs.table("position", rows)
+    return rows, both
+
+
+def _chosen(both: pd.DataFrame) -> pd.DataFrame:
+    """Shares of pairs by what was chosen in the two orders, with their intervals."""
+    first = (both["ab"] == 1) & (both["ba"] == 0)
+    second = (both["ab"] == 0) & (both["ba"] == 1)
+    same = (both["ab"] == both["ba"]) & (both["ab"] != 0.5)
+    with_tie = ~(first | second | same)
+    cases = zip(CHOSEN, (first, same, with_tie, second), strict=True)
+    rows = [(name, case.to_numpy(), np.ones(len(both))) for name, case in cases]
+    return shares(rows, groups=both["group"], unit="pairs")
 
 
 def pairs_of_items(

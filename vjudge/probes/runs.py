@@ -1,29 +1,35 @@
-"""The runs that a probe compares, graded once or given, and the table that it returns."""
+"""The runs that a probe compares, graded once or given, and the rows of its table."""
 
 from __future__ import annotations
 
+import copy
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import datasets
-import numpy as np
 import pandas as pd
 
 from vjudge.asking import PairsNotSupportedError
 from vjudge.data import CollectionError, canonical, rows_of, truth
+from vjudge.data.cells import ratings
 from vjudge.judge import JudgeLike
 from vjudge.metrics.columns import closed_in, groups_of, scores
-from vjudge.metrics.formatting import format_number
+from vjudge.metrics.resampling import effective_number
+from vjudge.metrics.tables import of_group_sizes
 from vjudge.probes.effects import Effect, Must, bias_scores, judged
 from vjudge.probes.perturbations import perturb
-from vjudge.records import NAN, row_levels
+from vjudge.probes.readings import effect_sentence
+from vjudge.records import NAN, is_missing, row_levels
+from vjudge.results import NotComputed
 
 ORIGINAL = "original"
 COMPARED = "compared"  # a comparison of pairs, as `Judge.compare` returns it
-GOLD = {
+Gold = Literal["observed", "exact", "rated"]
+GOLD: dict[Gold, str] = {
     "observed": "description: gold's noise is not held equal",
     "exact": "gold held equal",
     "rated": "people's mean held equal, less its noise",
@@ -33,17 +39,19 @@ POINTS = "score points"
 DOUBLING = "score per doubling"
 WINS = "share less one half"
 LEAST = 0.25  # of its agreement with gold, what a judge must lose with the image or the rubric
-MARGINS = {POINTS: 0.2, DOUBLING: 0.2, AGREEMENT: 0.1, WINS: 0.05}
-"""Unit -> the largest effect that counts as none, for scales of about five levels: a fifth of a
-level, a tenth of the slope on gold, and 45 to 55 % for one of two responses."""
+OF_WIDTH = 0.05  # of the scale's width, the largest change of a score that counts as none
+OF_SPREAD = 0.2  # of the scores' standard deviation, where a scale has no width
+OF_SLOPE = 0.1  # of the slope that following gold one to one would have
+OF_WINS = 0.05  # of verdicts for one of two responses, beyond one half
+FEW_GROUPS = 12
 PUBLISHED = (
     "deviation deviation_low deviation_high conformity conformity_low conformity_high"
 ).split()
-COUNTS = ["n", "groups", "missing"]
-NUMBERS = ["effect", "low", "high", "p", "p_holm", "margin", *PUBLISHED]
+INTEGERS = ["n", "groups", "missing"]
+FLOATS = ["effect", "low", "high", "p", "p_holm", "margin", *PUBLISHED]
 COLUMNS = (
-    "judge probe case perturbation must effect low high unit p p_holm margin verdict passes n"
-    " groups missing finding reading note"
+    "judge probe case perturbation must effect low high unit p p_holm margin margin_of verdict"
+    " passes n groups missing finding reading note"
 ).split() + PUBLISHED
 """A probe's columns.
 
@@ -53,25 +61,53 @@ COLUMNS = (
 - low, high: the 95 % interval of the effect; n, groups: rows and independent groups used
 - missing: rows left out
 - p: two-sided, of no effect where the score must stay, of an effect of `margin` where it must move;
-  p_holm: corrected for all tests of the table
+  p_holm: corrected for all tests of a judge in the table
 - margin: the largest effect that counts as none where the score must stay, the least loss where it
-  must move
+  must move; margin_of: what it is a share of
 - verdict: "moves", "stays" or "can't say" of a test; else "described", "undefined" or "not run"
 - passes: whether the verdict is what must be, NA where none was reached; reading: the same in words
-- finding: the effect as a sentence with its direction and size
-- deviation, conformity: of a perturbation, as of `bias_scores`; NaN where no common scale is known
+- finding: the effect as a sentence with its direction, size and interval
+- deviation, conformity: of a perturbation, as of `bias_scores`; NaN where no scale is known
 """
+Row = dict[str, Any]
 
 
-class MissingInputError(ValueError):
+class MissingInputError(NotComputed):
     """A probe lacks something; the message says what it needs and how to give it."""
+
+
+class Contrast(NamedTuple):
+    """The items that two runs scored (before, after, delta, gold, group), and how many others."""
+
+    items: pd.DataFrame
+    missing: int
+
+
+class Ruler(NamedTuple):
+    """What changes of scores are measured against.
+
+    Attributes:
+        width: of the scale; without one the standard deviation of the scores.
+        bounded: whether there is a scale.
+    """
+
+    width: float
+    bounded: bool
+
+    @property
+    def step(self) -> float:
+        """The change of a score that is reckoned with where none was seen: a level of five."""
+        if not self.bounded:
+            return self.width
+        return max(min(1.0, self.width), self.width / 4)
 
 
 class ProbeRuns:
     """Runs by name, shared by several probes.
 
     Names are "original", those of `PERTURBATIONS`, and "compared".
-    Every probe takes the arguments of this class, or one of its objects.
+    Every probe takes the arguments of this class, or one of its objects; or several judges, as a
+    mapping of name to a judge, a run, runs or such an object.
 
     Args:
         judge: a judge; or the runs themselves, as a mapping of name to frame, or one frame, the
@@ -83,8 +119,10 @@ class ProbeRuns:
         gold: what gold is, where scores are read at equal gold. "observed": of unknown noise, so
             that such rows are descriptions. "exact": the truth itself, as in generated
             collections. "rated": the mean of `human_scores`, two or more an item. In each case an
-            item without gold has the mean of its `human_scores`.
+            item without gold has the mean of its `human_scores`. None is "rated" where there are
+            such scores and no gold, else "observed".
         seed: of the perturbations.
+        name: what tables call the judge; None takes its own.
         grading: further options of `Judge.grade`, such as mode or batch_size.
 
     ValueError: an unsound option, a run without ids or scores.
@@ -93,7 +131,7 @@ class ProbeRuns:
     >>> from vjudge.probes import ProbeRuns
     >>> run = pd.DataFrame({"id": ["a", "b"], "score": [1, 2]})
     >>> runs = ProbeRuns({"original": run, "response_bold": run.assign(score=[2, 2])})
-    >>> runs.contrast("response_bold")["delta"].tolist()
+    >>> runs.contrast("response_bold").items["delta"].tolist()
     [1.0, 0.0]
     """
 
@@ -104,67 +142,170 @@ class ProbeRuns:
         *,
         out: str | Path | None = None,
         score: str = "score",
-        gold: str = "observed",
+        gold: Gold | None = None,
         seed: int = 0,
+        name: str | None = None,
         **grading: Any,
     ) -> None:
-        if gold not in GOLD:
+        if gold is not None and gold not in GOLD:
             raise ValueError(f"gold={gold!r}: use one of {', '.join(GOLD)}")
-        self.judge: Any = None
+        self.judge: JudgeLike | None = None
         self.name = "judge"
         self.runs: dict[str, pd.DataFrame] = {}
-        if isinstance(judge, JudgeLike):
-            self.judge = judge
-            self.name = str(judge.name)
-        elif isinstance(judge, pd.DataFrame | Mapping):
+        if isinstance(judge, pd.DataFrame | Mapping):
             if out is not None or grading:
                 raise ValueError("out and grading options are for a judge; runs are graded already")
             given = {ORIGINAL: judge} if isinstance(judge, pd.DataFrame) else judge
-            for name, run in given.items():
-                self.runs[name] = _checked(run, name)
+            for run_name, run in given.items():
+                self.runs[run_name] = _checked(run, run_name)
                 if len(run) and "judge" in run:
                     self.name = str(run["judge"].iloc[0])
+        elif isinstance(judge, JudgeLike):
+            self.judge = judge
+            self.name = str(judge.name)
         else:
-            what = "give a Judge, a run (DataFrame) or a mapping of runs"
-            raise ValueError(f"judge is a {type(judge).__name__}; {what}")
+            remedy = "give a Judge, a run (DataFrame) or a mapping of runs"
+            raise ValueError(f"judge is a {type(judge).__name__}; {remedy}")
+        self.name = self.name if name is None else name
         self.out = None if out is None else Path(out)
         self.score = score
-        self.gold = gold
         self.seed = seed
         self.grading = grading
+        self._gold = gold
         self._source = items
 
     @classmethod
-    def of(cls, judge: Any, items: Any = None, **options: Any) -> ProbeRuns:
-        """The object itself where one is passed on, else a new one."""
-        if not isinstance(judge, ProbeRuns):
-            return cls(judge, items, **options)
-        if options or items is not None:
-            what = "items and options belong to the ProbeRuns"
-            raise ValueError(f"{what}: give them where it is made")
-        return judge
+    def several(cls, judge: Any, items: Any = None, **options: Any) -> list[ProbeRuns]:
+        """The runs of one judge, or of each in a mapping by name or in a run of several judges."""
+        if isinstance(judge, ProbeRuns):
+            if options or items is not None:
+                refusal = "items and options belong to the ProbeRuns"
+                raise ValueError(f"{refusal}: give them where it is made")
+            return [judge]
+        named = _by_name(judge)
+        if named is None:
+            return [cls(judge, items, **options)]
+        out = options.pop("out", None)
+        found = []
+        for name, one in named.items():
+            if isinstance(one, ProbeRuns):
+                found.append(one.renamed(name))
+                continue
+            folder = None
+            if out is not None:
+                folder = Path(out) / re.sub(r"[^\w.-]+", "-", name)
+            found.append(cls(one, items, out=folder, name=name, **options))
+        return found
+
+    def renamed(self, name: str) -> ProbeRuns:
+        """The same runs, shared, under another judge's name."""
+        other = copy.copy(self)
+        other.name = name
+        return other
 
     @cached_property
     def items(self) -> datasets.Dataset:
         """The collection, canonical."""
         if self._source is None:
-            what = "pass the collection that was graded as items="
-            raise MissingInputError(f"needs the items: {what}")
+            remedy = "pass the collection that was graded as items="
+            raise MissingInputError(f"needs the items: {remedy}")
         return canonical(self._source)
 
+    # --- what scores are measured against
+
     @cached_property
-    def scale(self) -> Any:
-        """The lowest and the highest score, where all rows, or all rubrics, say the same."""
-        ends: set[Any] = set()
-        if {"lowest", "highest"} <= set(self.run()):
-            scales = self.run()[["lowest", "highest"]].dropna()
-            ends = set(scales.itertuples(index=False, name=None))
-        elif self._source is not None:
+    def scales(self) -> pd.DataFrame:
+        """The lowest and the highest score of each item by id; NaN where it has no scale.
+
+        The run says so in its columns `lowest` and `highest`, else the items' rubrics.
+        """
+        run = self.run()
+        if {"lowest", "highest"} <= set(run):
+            ends = run[["lowest", "highest"]].astype(float).set_axis(text_ids(run))
+            return ends[~ends.index.duplicated()]
+        rows = []
+        if self._source is not None and "descriptions" in self.items.column_names:
             for row in rows_of(self.items.remove_columns("images")):
-                levels = row_levels(row)
-                if levels:
-                    ends.add((min(levels), max(levels)))
-        return ends.pop() if len(ends) == 1 else None
+                levels = row_levels(row) or [NAN]
+                rows.append((str(row["id"]), min(levels), max(levels)))
+        frame = pd.DataFrame(rows, columns=["id", "lowest", "highest"]).set_index("id")
+        return frame.reindex(self.scores.index).astype(float)
+
+    @cached_property
+    def ruler(self) -> Ruler:
+        """What a change of a score is measured against: the narrowest scale, or the spread."""
+        widths = (self.scales["highest"] - self.scales["lowest"]).reindex(self.scores.index)
+        if len(widths) and widths.notna().all():
+            return Ruler(float(widths.min()), True)
+        return Ruler(float(self.scores["score"].std()), False)
+
+    def margin(self, unit: str, gold: pd.Series | None = None) -> tuple[float, str]:
+        """The largest effect that counts as none, and what it is a share of.
+
+        `gold` are the true scores where the effect is one on the slope of scores on them.
+        """
+        if unit == WINS:
+            return OF_WINS, "verdicts, beyond one half"
+        width, bounded = self.ruler
+        if unit == AGREEMENT:
+            slope = width / self._width_of(gold)
+            return OF_SLOPE * slope, f"{OF_SLOPE:.0%} of the slope of a judge that follows gold"
+        if bounded:
+            return OF_WIDTH * width, f"{OF_WIDTH:.0%} of the scale's width of {width:g}"
+        text = f"{OF_SPREAD:.0%} of the scores' standard deviation of {width:.3g}"
+        return OF_SPREAD * width, text
+
+    def _width_of(self, gold: pd.Series | None) -> float:
+        """Gold's own width: that of the scores where gold lies on about the same scale."""
+        width, bounded = self.ruler
+        if gold is None or gold.nunique() < 2:
+            return width
+        if not bounded:
+            return float(gold.std())
+        span = float(gold.max() - gold.min())
+        return width if width / 2 <= span <= width else span
+
+    @cached_property
+    def gold(self) -> Gold:
+        """What gold is, see the class."""
+        if self._gold is not None:
+            return self._gold
+        with suppress(MissingInputError):
+            people = self.column("human_scores").map(_n_ratings)
+            if (people >= 2).mean() > 0.5 and self._is_without_gold():
+                return "rated"
+        return "observed"
+
+    def _is_without_gold(self) -> bool:
+        try:
+            return bool(self.column("gold").map(is_missing).all())
+        except MissingInputError:
+            return True
+
+    @cached_property
+    def caveats(self) -> list[str]:
+        """What limits the numbers of these runs."""
+        found: list[str] = []
+        if ORIGINAL not in self.runs:
+            return found
+        if not self.ruler.bounded:
+            found.append(
+                f"{self.name}: no scale is known, or it has no ends (columns lowest and highest, or"
+                " items with rubrics); margins are shares of the scores' standard deviation"
+            )
+        elif (self.scales["highest"] - self.scales["lowest"]).nunique() > 1:
+            found.append(f"{self.name}: items have scales of several widths; margins are of one of"
+                         f" {self.ruler.width:g}, the narrowest")  # fmt: skip
+        sizes = self.scores["group"].value_counts()
+        found += of_group_sizes(len(sizes), effective_number(sizes))
+        if len(sizes) < FEW_GROUPS:
+            found.append(
+                f"independent groups: {len(sizes)}; with fewer than {FEW_GROUPS} hardly any effect"
+                " can be found or excluded"
+            )
+        return found
+
+    # --- runs
 
     def column(self, name: str) -> pd.Series:
         """A column of the original run, or of the items, by id."""
@@ -198,11 +339,15 @@ class ProbeRuns:
             return self.runs[name]
         paired = name == COMPARED
         if self.judge is None:
-            how = f"grade probes.perturb(items, {name!r})"
+            remedy = f"grade probes.perturb(items, {name!r})"
             if paired:
-                how = "compare pairs in both orders"
-            how = f"{how} and pass it in the mapping of runs"
-            raise MissingInputError(f"needs the run {name!r}: {how}")
+                remedy = "compare pairs in both orders"
+            elif name == ORIGINAL:
+                remedy = "grade the items"
+            remedy = f"{remedy} and pass it in the mapping of runs"
+            raise MissingInputError(f"needs the run {name!r}: {remedy}")
+        if not paired and "response" not in self.items.column_names:
+            raise MissingInputError("needs single responses: each row is a pair")
         if items is None:
             items = self.items if name == ORIGINAL else self.changed(name)
         grade = self.judge.compare if paired else self.judge.grade
@@ -211,42 +356,53 @@ class ProbeRuns:
         try:
             self.runs[name] = grade(items, out=out, **options)
         except PairsNotSupportedError as error:
-            what = f"needs a judge with a wording for two responses; {self.name!r} has none"
-            raise MissingInputError(what) from error
+            lack = f"needs a judge with a wording for two responses; {self.name!r} has none"
+            raise MissingInputError(lack) from error
         return self.runs[name]
 
     @cached_property
     def scores(self) -> pd.DataFrame:
         """The original run's scores by item, see `scored`."""
-        return scored(self.run(), self.score)
+        found = scored(self.run(), self.score)
+        if found["score"].isna().all():
+            reason = f"none of the {len(found)} verdicts of {self.name} could be read"
+            raise MissingInputError(f"needs scores: {reason}")
+        return found
 
-    def contrast(self, name: str) -> pd.DataFrame:
-        """Items that the original run and another scored: before, after, delta, gold, group.
+    def contrast(self, name: str) -> Contrast:
+        """Items that the original run and another scored.
 
-        `attrs["missing"]` counts the others of the second run, which may lack items of the first.
+        `missing` counts the others of the second run, which may lack items of the first.
         """
         old = self.scores
         new = _mean_scores(self.run(name), self.score)
         unknown = new.index.difference(old.index, sort=False)
         if len(unknown):
-            what = f"{len(unknown)} ids of the second run are not in the first"
-            raise ValueError(f"{what}, such as {unknown[0]!r}: compare runs of the same items")
+            refusal = f"{len(unknown)} ids of the second run are not in the first"
+            raise ValueError(f"{refusal}, such as {unknown[0]!r}: compare runs of the same items")
         pair = old.loc[new.index].rename(columns={"score": "before"})
         pair = pair.assign(after=new, delta=new - pair["before"])
-        pair.attrs["missing"] = int(pair["delta"].isna().sum())
-        return pair.dropna(subset="delta")
+        known = pair.dropna(subset="delta")
+        return Contrast(known, len(pair) - len(known))
 
     def published(self, pair: pd.DataFrame) -> dict[str, float]:
         """Bias deviation and conformity of a contrast, with intervals; empty without a scale."""
-        if self.scale is None:
+        ends = self.scales.reindex(pair.index)
+        if ends.empty or ends.isna().any(axis=None):
             return {}
-        lowest, highest = self.scale
-        with suppress(ValueError):  # scores beyond the scale, such as a value head's
-            cells = (pair["before"], pair["after"])
-            table = bias_scores(*cells, lowest=lowest, highest=highest, groups=pair["group"])
+        with suppress(ValueError):  # scores beyond the scale
+            table = bias_scores(
+                pair["before"].to_numpy(),
+                pair["after"].to_numpy(),
+                lowest=ends["lowest"].to_numpy(),
+                highest=ends["highest"].to_numpy(),
+                groups=pair["group"].to_numpy(),
+            )
             numbers = table[["estimate", "low", "high"]].to_numpy().ravel()
             return dict(zip(PUBLISHED, numbers, strict=True))
         return {}
+
+    # --- tables
 
     def row(
         self,
@@ -254,39 +410,42 @@ class ProbeRuns:
         effect: Effect | None = None,
         unit: str = "",
         must: Must | None = None,
-        says: str = "",
+        does: str = "",
+        gold: pd.Series | None = None,
         **cells: Any,
-    ) -> dict[str, Any]:
+    ) -> Row:
         """A row of a probe's table, before the verdict; a description has neither p nor margin.
 
-        `says` is the finding's sentence with the places {raises}, {towards}, {above} and {size}.
+        `does` is the finding's sentence with the places {raises}, {towards}, {above} and {size};
+        `gold` are the true scores where the effect is one on their slope.
         """
         effect = effect or Effect()
+        margin, margin_of = NAN, ""
+        if must is not None and "margin" not in cells:
+            margin, margin_of = self.margin(unit, gold)
         row = {
             "judge": self.name,
             "case": case,
             "perturbation": None,
             "must": must,
             "unit": unit,
-            "margin": MARGINS.get(unit, NAN),
+            "margin": margin,
+            "margin_of": margin_of,
             "missing": 0,
             "note": "",
-            "finding": _finding(says, effect.effect),
+            "finding": effect_sentence(does, effect.effect, effect.low, effect.high),
             **effect._asdict(),
             **cells,
         }
         if must is None:
-            row |= {"p": NAN, "margin": NAN}
+            row["p"] = NAN
         return row
 
     def table(self, probe: str, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-        """A probe's rows with their verdicts, Holm's method over all.
-
-        `attrs` has the method.
-        """
+        """A probe's rows with their verdicts, Holm's method over all; `attrs` has the method."""
         lines = [{"probe": probe, **row} for row in rows]
         frame = pd.DataFrame(lines, columns=COLUMNS, dtype=object)
-        frame = frame.astype(dict.fromkeys(NUMBERS, float) | dict.fromkeys(COUNTS, int))
+        frame = frame.astype(dict.fromkeys(FLOATS, float) | dict.fromkeys(INTEGERS, int))
         frame = judged(frame)
         method = "95% intervals by a jackknife over groups with Student's t"
         account = [f"{method}; seed {self.seed}"]
@@ -296,17 +455,23 @@ class ProbeRuns:
         return frame
 
 
-def _finding(says: str, value: float) -> str:
-    """A finding's sentence with its direction and size."""
-    if np.isnan(value):
-        return ""
-    words = {"raises": "raises", "towards": "towards", "above": "above"}
-    if value < 0:
-        words = {"raises": "lowers", "towards": "away from", "above": "below"}
-    words["size"] = format_number(abs(value), zero=False)
-    if abs(value) < 0.005:
-        words |= {"raises": "changes", "size": "less than .005"}
-    return says.format(**words)
+def _by_name(judge: Any) -> dict[str, Any] | None:
+    """Several judges by name: a mapping of them, or the rows of each in one run; None of one."""
+    if isinstance(judge, pd.DataFrame):
+        names = judge["judge"].dropna().unique() if "judge" in judge else ()
+        if len(names) < 2:
+            return None
+        return {str(name): rows for name, rows in judge.groupby("judge", sort=False)}
+    if isinstance(judge, Mapping) and not {ORIGINAL, COMPARED} & set(judge):
+        if not judge:
+            raise ValueError("no judge is given: the mapping is empty")
+        return {str(name): one for name, one in judge.items()}
+    return None
+
+
+def _n_ratings(cell: Any) -> int:
+    """How many people rated an item."""
+    return sum(not is_missing(rating) for rating in ratings(cell))
 
 
 def _checked(run: Any, name: str) -> pd.DataFrame:

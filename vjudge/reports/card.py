@@ -24,6 +24,7 @@ from vjudge.metrics.columns import CHOICES, closed_in, groups_of
 from vjudge.metrics.tables import shares
 from vjudge.plots.save import sentences, write_csv
 from vjudge.plots.style import clean, short
+from vjudge.probes.runs import COLUMNS as PROBE_COLUMNS
 from vjudge.probes.runs import MissingInputError
 from vjudge.reports.scores import Figures, on_one_scale
 from vjudge.reports.sides import Side, by_name, side_of
@@ -215,7 +216,8 @@ def _measure(card: Card, side: Side, options: dict) -> None:
     names = sum(PROBED.values(), [])
     if not side.pairs and side.scores["score"].isna().all():
         names = []
-    side.battery = probes.battery(side.probe_runs, probes=names)
+    side.battery = _battery(side, names)
+
     for name, claim in CLAIMS.items():
         try:
             if name in PROBED:
@@ -272,6 +274,18 @@ def _agreement(side: Side, options: dict) -> Finding:
     return pd.concat([table, rows]).assign(unit="correlation"), text, "measured"
 
 
+def _battery(side: Side, names: list) -> DataFrame:
+    """The battery's rows; where nothing was run, a row a probe that says why."""
+    result = probes.battery(side.probe_runs, probes=names)
+    if result.computed:
+        return result.table
+    rows = []
+    for name in names:
+        note = probes.PROBES[name](side.probe_runs).absent
+        rows.append({"probe": name, "verdict": "not run", "note": note})
+    return DataFrame(rows, columns=PROBE_COLUMNS)
+
+
 def _probed(side: Side, names: list) -> Finding:
     """What some probes found: the verdict, and the largest of the findings that decide it."""
     rows = side.battery[side.battery["probe"].isin(names)]
@@ -298,8 +312,6 @@ def _largest(rows: DataFrame) -> str:
     """The largest of some effects as a sentence with its interval."""
     row = rows.loc[rows["estimate"].abs().fillna(0).idxmax()]
     text = row["finding"] or f"{row['measure']} is undefined"
-    bounds = interval_text(row).partition(" ")[2]
-    text += f" ({bounds} {row['unit']})" if bounds else ""
     if row["must"] == "stay" and row["verdict"] == "stays":
         text += f", within the margin of {short(row['margin'])}"
     return text

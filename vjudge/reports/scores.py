@@ -318,8 +318,8 @@ def _draw_agreement(figures: Figures, table: DataFrame, text: str) -> None:
 
 def _length(figures: Figures, run: DataFrame) -> DataFrame:
     """The slope of each judge's score on the response's length, as `probes.length` estimates it."""
-    tables = [probes.length(rows) for _, rows in run.groupby("judge", sort=False)]
-    slopes = pd.concat(tables).query("case == 'slope at equal gold'")
+    tables = [probes.length(rows).table for _, rows in run.groupby("judge", sort=False)]
+    slopes = pd.concat(tables)
     slopes = slopes[["judge", "effect", "low", "high", "n"]].reset_index(drop=True)
     lines = slopes.rename(columns={"effect": "estimate"}).dropna(subset="estimate")
     label = "score points per doubling of the response's length, at equal human score"
