@@ -182,7 +182,7 @@ def test_a_panel_is_probed_as_one_judge():
     compare = [vj.load_judge("tiny", device="cpu", template="prometheus-2-relative") for _ in "ab"]
     compare[1].name = "second"
     result = probes.position(vj.panel(compare, combine="majority"), items, **options)
-    assert set(result.table["n"]) == {60}
+    assert set(result.table["n"]) == {30}
 
 
 def test_position_of_verdicts_that_contradict_themselves_is_drawn_as_bars():
