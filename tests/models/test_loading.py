@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from chatmodels import make
 from originals import edit, refused, write_llava15
 from vjudge import models
+from vjudge.engines.hf import HFEngine
 from vjudge.models import find as finding
 from vjudge.models import placement
 
@@ -132,6 +133,47 @@ def test_fingerprint_follows_the_content(folder, random_judge, monkeypatch):
     file.write_bytes(file.read_bytes()[:-1] + b"\0")
     os.utime(file, ns=(1, 1))
     assert len({before, changed, models.fingerprint(folder)}) == 3
+
+
+def test_what_answers_is_what_is_stamped(folder):
+    """A folder that is trained into again keeps the mark of what was loaded from it."""
+    loaded = models.load(folder, device="cpu")
+    assert loaded.checkpoint == models.fingerprint(folder)
+    file = folder / "model.safetensors"
+    state = file.stat()
+    file.write_bytes(file.read_bytes()[:-1] + b"\0")
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+    engine = HFEngine(loaded)
+    assert engine.identity()["checkpoint"] == loaded.checkpoint != models.fingerprint(folder)
+
+
+def test_weights_that_are_written_while_they_are_read_are_refused(folder, monkeypatch):
+    def meanwhile(*options):
+        (folder / "model.safetensors").touch()
+        edit(folder / "tokenizer_config.json", model_max_length=7)
+
+    loading = importlib.import_module("vjudge.models.load")
+    monkeypatch.setattr(loading, "load_value_head", meanwhile)
+    with pytest.raises(ValueError, match="changed while they were read"):
+        models.load(folder, device="cpu")
+
+
+@pytest.mark.parametrize("home", ["parts", "../beside"])
+def test_weights_are_known_wherever_the_index_names_them(folder, home):
+    plain = models.load(folder, device="cpu")
+    (folder / home).mkdir()
+    file = folder / home / "weights.safetensors"
+    shutil.move(folder / "model.safetensors", file)
+    names = dict.fromkeys(load_file(file), f"{home}/weights.safetensors")
+    index = {"metadata": {"total_size": 1}, "weight_map": names}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    loaded = models.load(folder, device="cpu")
+    theirs, ours = plain.model.state_dict(), loaded.model.state_dict()
+    assert all((theirs[name] == ours[name]).all() for name in theirs)
+    tensors = load_file(file)
+    tensors[min(tensors)] = tensors[min(tensors)] + 1
+    save_file(tensors, file, {"format": "pt"})
+    assert models.fingerprint(folder) != loaded.checkpoint
 
 
 # Made to hang or to confuse

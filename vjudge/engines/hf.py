@@ -23,7 +23,7 @@ from vjudge.engines.engine import NOISE, Answer, Answers, Ask, Engine, Sources, 
 from vjudge.engines.rows import Reading, Row, Tokenized
 from vjudge.engines.tokens import Encoder, ends_of
 from vjudge.engines.vision import images_of
-from vjudge.models import VisionLanguageModel, fingerprint
+from vjudge.models import VisionLanguageModel
 from vjudge.prompts import Prompt
 
 SMALL = 50_000_000  # parameters
@@ -88,10 +88,10 @@ class HFEngine(Engine):
             yield [answer for answer in answers if answer.index in call.wanted]
 
     def identity(self) -> dict[str, Any]:
-        """See `Engine.identity`; reads the weights' files the first time."""
+        """See `Engine.identity`."""
         model = self.model
         return {
-            "checkpoint": fingerprint(model.path, *model.others),
+            "checkpoint": model.checkpoint,
             "engine": self.name,
             "image_mode": self.image_mode,
             "device": model.device.type,

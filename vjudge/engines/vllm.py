@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,7 @@ class VllmEngine(Engine):
                 f"max_images={self.max_images}: vLLM cuts several images of a prompt into tiles,"
                 ' and LLaVA-OneVision\'s own code pads them; grade such items with engine="hf"'
             )
-        return model
+        return replace(model, checkpoint=model.fingerprint())
 
     def _settings(self) -> dict[str, Any]:
         """The options of vLLM's `LLM`: ours, and the caller's over them."""
@@ -159,10 +160,10 @@ class VllmEngine(Engine):
             yield self._block(rows, ask)
 
     def identity(self) -> dict[str, Any]:
-        """See `Engine.identity`; reads the weights' files the first time."""
+        """See `Engine.identity`."""
         options = {name: self.options[name] for name in self.options if name not in NOT_IDENTITY}
         return {
-            "checkpoint": models.fingerprint(self.model.path, *self.model.others),
+            "checkpoint": self.model.checkpoint,
             "engine": self.name,
             "dtype": str(self.settled.dtype).removeprefix("torch."),
             "options": options,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 import pickle
 import re
 from collections.abc import Mapping, Sequence
@@ -72,7 +73,8 @@ SETTINGS = (
     "merges.txt",
     ADAPTERS,
 )
-WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # the first kind that is there is read
+# The first kind that is there is read.
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin")
 # Fields of these files, and the largest number that a model can be built with; the least is 1.
 LIMITS = {
     "num_hidden_layers|num_(attention_|key_value_)?heads|depth": 4096,
@@ -215,11 +217,19 @@ def fetch_weights(name: str, *, revision: str | None = None) -> Path:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that a folder's weights are read from: pickles only where there is nothing else."""
+    """The files that a folder's weights are read from, wherever an index says that they stand.
+
+    Pickles are read only where there is nothing else.
+    """
     for pattern in WEIGHTS:
-        files = sorted(folder.glob(pattern))
+        files = set(folder.glob(pattern))
+        for index in folder.glob(f"{pattern}.index.json"):
+            named = read_json(index).get("weight_map")
+            if isinstance(named, dict):
+                files |= {folder / str(name) for name in named.values()}
+        files = {file for file in files if file.is_file()}
         if files:
-            return files
+            return sorted(files)
     return []
 
 
@@ -245,13 +255,14 @@ def fingerprint(*folders: Path) -> str:
         settings = [folder / name for name in SETTINGS if (folder / name).is_file()]
         for file in [*weight_files(folder), *settings]:
             state = file.stat()
-            digest = _digest(file.resolve(), state.st_mtime_ns, state.st_size)
-            whole.update(f"{file.name}\0{digest}\n".encode())
+            times = (state.st_mtime_ns, state.st_ctime_ns)  # the second can't be set back
+            digest = _digest(file.resolve(), times, state.st_size)
+            whole.update(f"{os.path.relpath(file, folder)}\0{digest}\n".encode())
     return whole.hexdigest()
 
 
 @functools.cache
-def _digest(file: Path, modified: int, size: int) -> str:
+def _digest(file: Path, times: tuple[int, int], size: int) -> str:
     digest = hashlib.sha256()
     with file.open("rb") as stream:
         for chunk in iter(lambda: stream.read(1 << 20), b""):

@@ -21,6 +21,7 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from vjudge.models.find import (
     ADAPTERS,
     find,
+    fingerprint,
     folder_of,
     locate,
     read_json,
@@ -53,6 +54,7 @@ class VisionLanguageModel:
     quantization: str | None = None  # "8bit" or "4bit"
     others: tuple[Path, ...] = ()  # further folders that its weights and settings came from
     value_head: torch.nn.Linear | None = None  # hidden size -> 1, float32: it writes no answers
+    checkpoint: str = ""  # the fingerprint of the files whose weights are loaded
 
     @property
     def sees_images(self) -> bool:
@@ -104,6 +106,10 @@ class VisionLanguageModel:
             tokens.add(getattr(config, f"{kind}_token_id", None))
         return tuple(sorted(tokens - {None}))
 
+    def fingerprint(self) -> str:
+        """The fingerprint of its files as they are now; `checkpoint` is that of what was loaded."""
+        return fingerprint(self.path, *self.others)
+
     def mask_non_text(self, logits: torch.Tensor) -> None:
         """Set to -inf, in place, what is no word in logits of shape (rows, vocabulary)."""
         logits[:, list(self.non_text_token_ids)] = -torch.inf
@@ -140,6 +146,7 @@ def load(
 
     # 2) settings, tokenizer and processors, then the weights
     shape = outline(target, revision=revision)
+    checkpoint = shape.fingerprint()  # now: what stands there when answers come may be others
     with _reading(shape.name, shape.folder):
         model = _network(shape, placed)
         hidden_size = model.config.get_text_config().hidden_size
@@ -151,12 +158,26 @@ def load(
         dtype=placed.dtype,
         quantization=placed.quantization,
         value_head=head,
+        checkpoint=checkpoint,
     )
+
+    _check_unchanged(loaded)
 
     # 3) adapters on top
     if base is None:
         return loaded
-    return _with_adapters(replace(loaded, name=name), folder_of(name_or_path))
+    path = folder_of(name_or_path)
+    adapted = replace(loaded, name=name, path=path, others=(loaded.path, *loaded.others))
+    adapted = _with_adapters(replace(adapted, checkpoint=adapted.fingerprint()))
+    _check_unchanged(adapted)
+    return adapted
+
+
+def _check_unchanged(loaded: VisionLanguageModel) -> None:
+    """Refuse weights that were written while they were read: nothing says which are loaded."""
+    if loaded.fingerprint() != loaded.checkpoint:
+        what = "its files changed while they were read; load it again"
+        raise ValueError(f"judge {loaded.name!r}: {what}")
 
 
 def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionLanguageModel:
@@ -295,8 +316,9 @@ def base_of(name_or_path: str | Path) -> str | None:
     return str(read_json(file)["base_model_name_or_path"])
 
 
-def _with_adapters(base: VisionLanguageModel, folder: Path) -> VisionLanguageModel:
-    """A base with a folder's adapters in it, not merged; ValueError where they do not fit."""
+def _with_adapters(base: VisionLanguageModel) -> VisionLanguageModel:
+    """A base with the adapters of its `path` in it, unmerged; ValueError where they do not fit."""
+    folder = base.path
     with _reading(str(folder), folder), warnings.catch_warnings():
         import peft
 
@@ -313,4 +335,4 @@ def _with_adapters(base: VisionLanguageModel, folder: Path) -> VisionLanguageMod
             )
     wrapped.requires_grad_(False)
     model = wrapped.base_model.model.eval()
-    return replace(base, path=folder, others=(base.path, *base.others), model=model)
+    return replace(base, model=model)
