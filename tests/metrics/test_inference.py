@@ -3,6 +3,7 @@
 Coverage and false alarms are measured in tools/validity (figures/validity_numbers.csv).
 """
 
+import warnings
 from functools import partial
 from pathlib import Path
 
@@ -117,7 +118,8 @@ def test_labels_add_what_they_can():
     known = truth.where(truth.index < 100)
     good = metrics.prediction_powered_mean(truth + rng.normal(0, 0.3, size=1000), known)
     blind = metrics.prediction_powered_mean(pd.Series(rng.normal(size=1000)), known)
-    assert good.attrs["labels_saved"] > 300 and abs(blind.attrs["labels_saved"]) < 20
+    saved = [table["labels_saved"]["prediction_powered"] for table in (good, blind)]
+    assert saved[0] > 300 and abs(saved[1]) < 20
     half = 1.984 * known.std() / 10
     expected = [known.mean() + times * half for times in (0, -1, 1)]
     alone = good.loc["labels_alone", ["estimate", "low", "high"]]
@@ -168,7 +170,7 @@ def test_numbers_near_their_bounds_stay_in_order():
     assert rate[["low", "high"]].tolist() == [0, 1]
     labels = pd.Series([1.0] * 19 + [0.0])
     verdicts = pd.Series(np.resize([1.0, 1, 0], 100))
-    with pytest.warns(UserWarning, match="only 1 labels of one kind"):
+    with pytest.warns(UserWarning, match="only 1 labels, or errors of the judge, are unlike"):
         metrics.prediction_powered_mean(verdicts, labels)
     with pytest.warns(UserWarning, match="all alike, or of one group"):
         metrics.prediction_powered_mean(verdicts, labels, groups=0 * verdicts)
@@ -225,3 +227,127 @@ def test_calibration_by_hand():
         metrics.calibration_errors(twice, twice, scale=scale)
     with pytest.raises(ValueError, match="9 of judge lie outside of the scale, such as 6"):
         metrics.calibration_errors(judge, judge, scale=(1, 5))
+
+
+# --- Labels chosen by verdict, and few of them
+
+
+def labelled(rate, chosen, rng, *, n=1_000, specificity=0.7, sensitivity=0.9):
+    """Verdicts, and labels of so many items of each verdict; or of so many at random."""
+    is_right = rng.random(n) < rate
+    verdict = np.where(is_right, rng.random(n) < sensitivity, rng.random(n) >= specificity)
+    order = rng.permutation(n)
+    keep = order[: chosen[0]]
+    if len(chosen) == 2:
+        keep = [*order[verdict[order]][: chosen[0]], *order[~verdict[order]][: chosen[1]]]
+    labels = pd.Series(is_right.astype(float)).where(np.isin(np.arange(n), keep))
+    return pd.Series(verdict.astype(float)), labels
+
+
+@pytest.mark.parametrize("chosen", [(100, 100), (300, 300), (200, 50)])
+def test_labels_chosen_by_verdict_have_their_own_formula(chosen):
+    """They covered .79, .17 and 0 as if they were random; 150 of .95 are above .9 but in 1 %."""
+    held = 0
+    for number in range(150):
+        data = labelled(0.6, chosen, np.random.default_rng([number, 1]))
+        row = metrics.corrected_rate_from_labels(*data, labelled="by verdict")
+        held += row["low"] <= 0.6 <= row["high"]
+    assert held > 0.9 * 150
+
+
+def test_by_verdict_by_hand():
+    verdicts = pd.Series([1.0] * 60 + [0.0] * 40)
+    labels = pd.Series([1, 1, 1, 0] * 3 + [None] * 48 + [0, 0, 0, 1, 1] + [None] * 35)
+    row = metrics.corrected_rate_from_labels(verdicts, labels, labelled="by verdict")
+    assert row["estimate"] == pytest.approx(0.6 * 9 / 12 + 0.4 * 2 / 5)
+    assert row[["rate", "n", "labels", "missing"]].tolist() == [0.6, 100, 17, 0]
+
+
+def test_labels_that_are_no_random_sample_are_refused():
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match='calls 80% of the labelled items right .* "?by verdict'):
+        metrics.corrected_rate_from_labels(*labelled(0.3, (200, 50), rng))
+    verdicts, labels = labelled(0.3, (50, 1), rng)
+    with pytest.raises(ValueError, match="1 items of verdict 0 are labelled: label two or more"):
+        metrics.corrected_rate_from_labels(verdicts, labels, labelled="by verdict")
+    with pytest.raises(ValueError, match="labelled must be"):
+        metrics.corrected_rate_from_labels(verdicts, labels, labelled="chosen")
+    with pytest.warns(UserWarning, match="labels alone are narrower: .* of 100 labels"):
+        table = metrics.corrected_rate_from_labels(*labelled(0.3, (100,), rng))
+    assert "labels alone are narrower" in table.attrs["caveats"][-1]
+
+
+def test_a_win_rate_of_few_labels_holds_the_truth():
+    """Win, tie, loss of .9, .05, .05 and a judge that is right in 95 %: .79 to .85 before."""
+    held = 0
+    for number in range(150):
+        rng = np.random.default_rng([number, 2])
+        wins = pd.Series(rng.choice([1.0, 0.5, 0.0], size=500, p=[0.9, 0.05, 0.05]))
+        told = wins.where(rng.random(500) < 0.95, rng.choice([1.0, 0.5, 0.0], size=500))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            table = metrics.prediction_powered_mean(told, wins.where(wins.index < 30))
+        held += table["low"].iloc[0] <= 0.925 <= table["high"].iloc[0]
+    assert held > 0.9 * 150 and "unlike the commonest" in table.attrs["caveats"][0]
+
+
+# --- Calibration: ties, percentages, groups
+
+
+def test_calibration_does_not_depend_on_the_order_of_rows():
+    """400 probabilities of .8 that are right in four of five: one bin, no gap, whatever the order."""
+    sure = pd.Series([0.8] * 400)
+    right = pd.Series([1, 1, 1, 1, 0] * 80)
+    for order in (slice(None), np.argsort(right, kind="stable")):
+        row = metrics.expected_calibration_error(sure, right.iloc[order].reset_index(drop=True))
+        assert row[["estimate", "low", "plain", "p", "bins"]].tolist() == pytest.approx(
+            [0, 0, 0, 1, 1]
+        )
+    rng = np.random.default_rng(0)
+    tied = pd.Series(rng.choice([0.6, 0.7, 0.8, 0.95], size=300))
+    right = pd.Series((rng.random(300) < tied).astype(int))
+    rows = []
+    for order in (np.arange(300), np.argsort(right, kind="stable"), rng.permutation(300)):
+        row = metrics.expected_calibration_error(tied.iloc[order], right.iloc[order])
+        rows.append(row.drop("p"))
+        assert row["p"] == pytest.approx(0.03, abs=0.02)
+    pd.testing.assert_series_equal(rows[0], rows[1])
+    pd.testing.assert_series_equal(rows[0], rows[2])
+
+
+def test_a_calibrated_judge_is_accused_in_one_of_twenty():
+    alarms = 0
+    for number in range(200):
+        rng = np.random.default_rng([number, 4])
+        sure = pd.Series(rng.choice([0.7, 0.8, 0.9, 0.97], size=200))
+        right = pd.Series((rng.random(200) < sure).astype(int))
+        alarms += metrics.expected_calibration_error(sure, right, n_resamples=200)["p"] <= 0.05
+    assert 2 <= alarms <= 19  # 200 of 5 %: outside in 1 %
+
+
+def test_five_answers_of_an_image_are_not_five_items():
+    rng = np.random.default_rng(0)
+    image = pd.Series(np.arange(400) // 5)
+    sure = pd.Series(rng.uniform(0.6, 1, size=80))[image].reset_index(drop=True)
+    right = pd.Series((rng.random(80)[image] < sure).astype(int))
+    alone = metrics.expected_calibration_error(sure, right)
+    grouped = metrics.expected_calibration_error(sure, right, groups=image)
+    assert alone["p"] < 0.05 < grouped["p"]
+    assert grouped["plain"] == alone["plain"] and grouped["high"] > alone["high"]
+    judge = pd.Series([{0: 1 - share, 1: share} for share in sure])
+    alone = metrics.temperature_scaling(judge, right.astype(float))
+    grouped = metrics.temperature_scaling(judge, right.astype(float), groups=image)
+    assert grouped["estimate"] == alone["estimate"]
+    assert grouped["low"] < alone["low"] < alone["high"] < grouped["high"]
+
+
+WRONG_CALIBRATION = [
+    (pd.Series([80.0] * 60), ROWS % 2, "probability has 60 values outside .* divide percentages"),
+    (ROWS / 60, ROWS, "right holds other values"),
+]
+
+
+@pytest.mark.parametrize(("sure", "right", "message"), WRONG_CALIBRATION)
+def test_what_is_no_probability_is_refused(sure, right, message):
+    with pytest.raises(ValueError, match=message):
+        metrics.expected_calibration_error(sure, right)

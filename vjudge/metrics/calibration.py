@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from vjudge.metrics.columns import (
     Column,
@@ -19,11 +19,22 @@ from vjudge.metrics.columns import (
     check_scale,
     design_of,
     group_codes,
+    scores,
     warn,
 )
-from vjudge.metrics.resampling import student
-from vjudge.metrics.tables import INTERVAL, shares, tabulate
+from vjudge.metrics.resampling import (
+    LEAST_BLOCK,
+    Floats,
+    Integers,
+    by_code,
+    effective_number,
+    student,
+)
+from vjudge.metrics.tables import INTERVAL, add_caveats, of_group_sizes, shares, tabulate
 from vjudge.records import is_int_at_least
+
+LEAST_IN_BIN = 5
+STEP = 1e-4  # of a log temperature, for a slope
 
 # --- Scores against people's
 
@@ -146,6 +157,7 @@ def expected_calibration_error(
     right: pd.Series,
     *,
     bins: int = 10,
+    groups: pd.Series | None = None,
     confidence: float = 0.95,
     n_resamples: int = 2_000,
     seed: int = 0,
@@ -153,21 +165,23 @@ def expected_calibration_error(
     """Measure how far a judge's probability of its verdict is from how often it is right.
 
     Noise alone makes a distance in every bin, so the plain error of a perfectly calibrated judge is
-    not 0. What noise adds is taken off the estimate; the plain error is in `attrs`. Small errors
-    are then put low by about .015, and `p` is below .05 in 8 to 9 % of perfectly calibrated
-    samples.
+    not 0. What noise adds is taken off the estimate; small errors are then put low by about .015.
 
     Args:
         probability: of each verdict, in [0, 1], NaN where there is none.
         right: 1 where the verdict is right and 0 where it is wrong, by the same index.
-        bins: of equal numbers of items, 5 items each at least.
+        bins: of about equal numbers of items, 5 items each at least; fewer where probabilities tie,
+            since equal ones share a bin.
+        groups: the unit of sampling of each item, such as its image; None: each item is its own.
         confidence, n_resamples, seed: of the interval; what noise adds is simulated.
 
     Returns:
-        `estimate`, `low`, `high`, in [0, 1]; `attrs`: `plain`, `p` (of a perfect calibration), `n`,
+        `estimate`, `low`, `high`, in [0, 1]; `plain` (with what noise adds); `p` (of a perfect
+        calibration, by simulating one, or by flipping signs of whole groups); `bins`, `n`,
         `missing`.
 
-    ValueError: too few items for the bins, or bins that are no whole number from 1.
+    ValueError: too few items for the bins, bins that are no whole number from 1, probabilities
+    outside of [0, 1], as percentages are, or truths other than 0 and 1.
 
     >>> rng = np.random.default_rng(0)
     >>> sure = pd.Series(rng.uniform(0.5, 1, size=2000))
@@ -184,44 +198,145 @@ def expected_calibration_error(
     check_items(probability=probability, right=right)
     if not is_int_at_least(bins, 1) or n_resamples == 0:
         raise ValueError(f"bins={bins!r}, n_resamples={n_resamples!r}: use whole numbers from 1")
-    table = pd.DataFrame({"probability": probability, "right": right}).dropna().astype(float)
-    n = len(table)
-    if n < 5 * bins:
-        raise ValueError(f"{n} items have a probability and a truth: too few for {bins} bins of 5")
-    # 1) the gap of each bin, and its variance; a bin where all are right has one, too
-    ordered = table.sort_values("probability", kind="stable").to_numpy()
-    starts = np.arange(bins) * n // bins
-    sizes = np.diff([*starts, n])
-    stated, share = (np.add.reduceat(ordered, starts) / sizes[:, None]).T
-    gap = share - stated
-    smoothed = (share * sizes + 1) / (sizes + 2)
-    variance = smoothed * (1 - smoothed) / sizes
+    stated, truth, used = _with_truth(probability, right, bins)
+    units = group_codes(None if groups is None else groups[probability.index], used)
+    code = _equal_bins(stated, bins)
+    # 1) the gap of each bin, and the covariance of the gaps: (k,), (k, k)
+    sizes: Any = np.bincount(code)
+    miss = truth - stated
+    gap = np.bincount(code, miss) / sizes
+    covariance, freedom = _noise(truth, miss, code, units, grouped=groups is not None)
+    weights = sizes / len(stated)
+    plain = float(np.abs(gap) @ weights)
     # 2) how much noise of this size adds to the mean absolute gap
-    weights = sizes / n
-    plain = np.abs(gap) @ weights
-    surplus = (gap**2 / variance).sum()
-    likely = gap * math.sqrt(max(1 - bins / max(surplus, 1e-12), 0))
     rng = np.random.default_rng(seed)
-    noise = rng.normal(size=(n_resamples, bins)) * np.sqrt(variance)
-    added = np.abs(likely + noise) @ weights - np.abs(likely) @ weights
+    surplus = float((gap**2 / np.diag(covariance)).sum())
+    likely = gap * math.sqrt(max(1 - len(gap) / max(surplus, 1e-12), 0))
+    drawn = rng.multivariate_normal(likely, covariance, size=n_resamples, method="eigh")
+    added = np.abs(drawn) @ weights - np.abs(likely) @ weights
     # 3) below by the most that noise may have added, above as if it had added nothing
+    p = _p_of_calibration(stated, miss, code, None if groups is None else units, n_resamples, rng)
     tail = (1 - confidence) / 2
-    p = float(stats.chi2.sf(surplus, bins))
     low = 0.0  # where a perfect calibration can't be excluded
     if p <= tail:
-        low = max(plain - np.quantile(added, 1 - tail), 0.0)
-    high = plain + stats.norm.ppf(1 - tail) * math.sqrt(weights**2 @ variance)
-    estimate = max(plain - added.mean(), 0.0)
-    result = pd.Series([estimate, low, high], index=INTERVAL)
-    missing = len(probability) - n
-    result.attrs = {"plain": float(plain), "p": p, "n": n, "missing": missing}
+        low = max(plain - float(np.quantile(added, 1 - tail)), 0.0)
+    signed = weights * np.sign(gap)
+    high = plain + student(confidence, freedom) * math.sqrt(signed @ covariance @ signed)
+    estimate = max(plain - float(added.mean()), 0.0)
+    result = pd.Series([estimate, low, min(high, 1.0)], index=INTERVAL)
+    result["plain"], result["p"], result["bins"] = plain, p, len(gap)
+    result["n"], result["missing"] = len(stated), int((~used).sum())
+    if groups is not None:
+        group_sizes = np.bincount(units)
+        add_caveats(result, of_group_sizes(len(group_sizes), effective_number(group_sizes)))
     return result
+
+
+def _with_truth(
+    probability: pd.Series,
+    right: pd.Series,
+    bins: int,
+) -> tuple[Floats, Floats, Any]:
+    """Probabilities and truths of the items that have both, and which items these are."""
+    stated = scores(probability, name="probability")
+    truth = scores(right.reindex(probability.index).map(float, na_action="ignore"), name="right")
+    outside = stated[(stated < 0) | (stated > 1)]
+    if outside.size:
+        raise ValueError(
+            f"probability has {outside.size} values outside of [0, 1], such as {outside[0]:g}:"
+            " divide percentages by 100"
+        )
+    used = ~np.isnan(stated + truth)
+    if not np.isin(truth[used], [0, 1]).all():
+        raise ValueError("right holds other values than 0 and 1")
+    n = int(used.sum())
+    if n < LEAST_IN_BIN * bins:
+        raise ValueError(f"{n} items have a probability and a truth: too few for {bins} bins of 5")
+    return stated[used], truth[used], used
+
+
+def _equal_bins(values: Floats, bins: int) -> Integers:
+    """The bin of each value, 0 to k - 1, of about equal numbers; equal values share one.
+
+    A bin is closed once its last value reaches the next of `bins` equal parts:
+
+    >>> code = _equal_bins(np.repeat([0.1, 0.2, 0.9], [30, 6, 24]), bins=4)
+    >>> np.unique(code, return_counts=True)[1].tolist()
+    [30, 30]
+    """
+    levels, level, counts = np.unique(values, return_inverse=True, return_counts=True)
+    part = len(values) / bins
+    of_level = np.empty(len(levels), dtype=np.int64)
+    number = in_bin = total = 0
+    goal = part
+    for position, count in enumerate(counts):
+        of_level[position] = number
+        in_bin += count
+        total += count
+        if total >= goal - 1e-9 and in_bin >= LEAST_IN_BIN:
+            number += 1
+            in_bin = 0
+            goal = (math.floor(total / part + 1e-9) + 1) * part
+    if 0 < in_bin < LEAST_IN_BIN:  # what is left over joins the bin before it
+        of_level[of_level == number] = max(number - 1, 0)
+    return of_level[level]
+
+
+def _noise(
+    truth: Floats,
+    miss: Floats,
+    code: Integers,
+    units: Integers,
+    *,
+    grouped: bool,
+) -> tuple[Floats, float]:
+    """The covariance of the gaps of k bins, (k, k), and its degrees of freedom."""
+    sizes: Any = np.bincount(code)
+    share = np.bincount(code, truth) / sizes
+    smoothed = (share * sizes + 1) / (sizes + 2)  # a bin where all are right has a variance, too
+    variance = smoothed * (1 - smoothed) / sizes
+    if not grouped:
+        return np.diag(variance), math.inf
+    gap = np.bincount(code, miss) / sizes
+    of_group = np.zeros((int(units.max()) + 1, len(sizes)))
+    np.add.at(of_group, (units, code), (miss - gap[code]) / sizes[code])
+    n_groups = len(of_group)
+    covariance = of_group.T @ of_group * n_groups / max(n_groups - 1, 1)
+    below = np.maximum(variance - np.diag(covariance), 0)
+    return covariance + np.diag(below), max(effective_number(np.bincount(units)) - 1, 1.0)
+
+
+def _p_of_calibration(
+    stated: Floats,
+    miss: Floats,
+    code: Integers,
+    units: Integers | None,
+    n_resamples: int,
+    rng: np.random.Generator,
+) -> float:
+    """How often a perfectly calibrated judge has a plain error as large.
+
+    Of independent items the truths are drawn from the stated probabilities; in groups the sign of
+    each group's misses is drawn, as it would be as likely either way.
+    """
+    into_bins = by_code(code) / len(stated)  # (k, n): the weighted gaps of bins
+    plain = np.abs(into_bins @ miss).sum()
+    count = 0
+    for start in range(0, n_resamples, LEAST_BLOCK):
+        size = min(LEAST_BLOCK, n_resamples - start)
+        if units is None:
+            drawn = (rng.random((len(stated), size)) < stated[:, None]) - stated[:, None]
+        else:
+            drawn = rng.choice([-1.0, 1.0], size=(units.max() + 1, size))[units] * miss[:, None]
+        count += int((np.abs(into_bins @ drawn).sum(axis=0) >= plain - 1e-12).sum())
+    return (count + 1) / (n_resamples + 1)
 
 
 def temperature_scaling(
     probabilities: pd.Series,
     truth: pd.Series,
     *,
+    groups: pd.Series | None = None,
     confidence: float = 0.95,
 ) -> pd.Series:
     """Find the temperature at which a judge's distributions over scores fit the truth best.
@@ -230,11 +345,13 @@ def temperature_scaling(
         probabilities: of each item a mapping score -> probability (a run's column), None where
             there is none.
         truth: the true score by the same index, NaN where unknown.
-        confidence: of the interval, by the likelihood ratio.
+        groups: the unit of sampling of each item, such as its image; None: each item is its own.
+        confidence: of the interval, by the likelihood ratio, which groups whose items are alike
+            make smaller.
 
     Returns:
-        `estimate`, `low`, `high`: above 1 the judge is too sure, below 1 not sure enough; `attrs`:
-        `n` and `missing`. `scaled(probabilities, t)` applies it.
+        `estimate`, `low`, `high`: above 1 the judge is too sure, below 1 not sure enough; `n`,
+        `missing`. `scaled(probabilities, t)` applies it.
 
     ValueError: fewer than ten items, or a truth that a distribution does not hold.
 
@@ -246,7 +363,8 @@ def temperature_scaling(
     >>> round(float(temperature_scaling(judge, truth)["estimate"]), 1)
     2.1
 
-    Source: Guo et al., On Calibration of Modern Neural Networks (ICML 2017), section 4.2.
+    Source: Guo et al., On Calibration of Modern Neural Networks (ICML 2017), section 4.2; in groups
+    Rotnitzky and Jewell, Biometrika 77 (1990), 485-497.
     """
     check_options(confidence=confidence)
     check_items(probabilities=probabilities, truth=truth)
@@ -270,13 +388,30 @@ def temperature_scaling(
             " which no temperature mends: leave them out, or read the whole scale"
         )
 
-    def log_loss(log_temperature: float) -> float:
+    def losses(log_temperature: float) -> Floats:
+        """Of each item, at a temperature."""
         t = math.exp(log_temperature)
-        return float((special.logsumexp(logs / t, axis=1) - own / t).sum())
+        return special.logsumexp(logs / t, axis=1) - own / t
 
-    # 2) the best temperature, and those that a likelihood ratio does not exclude
+    def log_loss(log_temperature: float) -> float:
+        return float(losses(log_temperature).sum())
+
+    # 2) the best temperature, and how much more the slope of its loss varies than of independent
+    # items: 1 without groups
     best = optimize.minimize_scalar(log_loss, bounds=(-4, 4), method="bounded")
-    limit = best.fun + stats.chi2.ppf(confidence, 1) / 2
+    quantile = student(confidence)
+    excess = 1.0
+    caveats = []
+    if groups is not None:
+        units = group_codes(groups[known], np.ones(n, dtype=bool))
+        slopes = (losses(best.x + STEP) - losses(best.x - STEP)) / (2 * STEP)
+        of_unit: Any = np.bincount(units, slopes)
+        sizes = np.bincount(units)
+        excess = of_unit @ of_unit / (slopes @ slopes) * len(sizes) / max(len(sizes) - 1, 1)
+        quantile = student(confidence, max(effective_number(sizes) - 1, 1.0))
+        caveats = of_group_sizes(len(sizes), effective_number(sizes))
+    # 3) those temperatures that a likelihood ratio does not exclude
+    limit = best.fun + quantile**2 / 2 * max(excess, 1.0)
     bounds = []
     for end in (-4.0, 4.0):
         bound = math.nan
@@ -284,7 +419,8 @@ def temperature_scaling(
             bound = math.exp(optimize.brentq(lambda t: log_loss(t) - limit, best.x, end))
         bounds.append(bound)
     result = pd.Series([math.exp(best.x), *bounds], index=INTERVAL)
-    result.attrs = {"n": n, "missing": len(truth) - n}
+    result["n"], result["missing"] = n, len(truth) - n
+    add_caveats(result, caveats)
     return result
 
 

@@ -364,10 +364,12 @@ class Share:
 def mean_of_shares(
     shares: Sequence[Share],
     confidence: float,
+    weights: Sequence[float] | None = None,
 ) -> tuple[float, float, float]:
-    """The plain mean of k shares with its bounds; of one share they are its own."""
+    """The mean of k shares, plain or of weights that sum to 1, with its bounds."""
     estimates = np.array([share.estimate for share in shares])
-    mean = float(estimates.mean())
+    weight = np.full(len(shares), 1 / len(shares)) if weights is None else np.array(weights)
+    mean = float(weight @ estimates)
     if min(np.count_nonzero(share.present) for share in shares) < 2:
         return mean, math.nan, math.nan
     if len(shares) == 1:
@@ -377,13 +379,14 @@ def mean_of_shares(
         correlation[a, b] = correlation[b, a] = shares[a].correlation(shares[b])
     number = np.array([share.number for share in shares])
     quantile = student(confidence, np.array([share.freedom for share in shares]))
-    low = _lowest_mean(estimates, number, quantile, correlation)
-    high = 1 - _lowest_mean(1 - estimates, number, quantile, correlation)
+    low = _lowest_mean(estimates, weight, number, quantile, correlation)
+    high = 1 - _lowest_mean(1 - estimates, weight, number, quantile, correlation)
     return mean, low, high
 
 
 def _lowest_mean(
     estimates: Floats,
+    weight: Floats,
     number: Floats,
     quantile: Floats,
     correlation: Floats,
@@ -391,23 +394,22 @@ def _lowest_mean(
     """The lower bound of a mean of k shares: the least mean that a score test does not reject.
 
     Wilson's interval for several shares: under a lower mean the likeliest shares p solve
-    number (estimate - p) / (p (1 - p)) = pull, one pull for all, and the variance is that of these.
-    So a category of few cases that are all right is the first to be pulled down.
+    number (estimate - p) / (p (1 - p)) = pull * weight, one pull for all, and the variance is that
+    of these. So a category of few cases that are all right is the first to be pulled down.
     """
-    estimate = estimates.mean()
-    near, far = 1e-9, 1e9 * number.max()  # of the pull, on a log scale
+    mean = weight @ estimates
+    near, far = 1e-9, 1e9 * number.max() / weight.min()  # of the pull, on a log scale
     for _ in range(80):
         pull = math.sqrt(near * far)
-        both = pull + number
-        root = np.sqrt(np.maximum(both**2 - 4 * pull * number * estimates, 0.0))
+        both = pull * weight + number
+        root = np.sqrt(np.maximum(both**2 - 4 * pull * weight * number * estimates, 0.0))
         p = np.minimum(2 * number * estimates / (both + root), 1.0)
-        reach = quantile * np.sqrt(p * (1 - p) / number)
-        variance = reach @ correlation @ reach / len(p) ** 2
-        if (estimate - p.mean()) ** 2 > variance:
+        reach = weight * quantile * np.sqrt(p * (1 - p) / number)
+        if (mean - weight @ p) ** 2 > reach @ correlation @ reach:
             far = pull
         else:
             near = pull
-    return float(p.mean())
+    return float(weight @ p)
 
 
 def holm(p: Floats) -> Floats:
