@@ -83,7 +83,7 @@ def test_the_truth_is_gold_else_the_mean_of_people():
         8,
         9,
     ]  # a run's scores and its truth stand row by row
-    with raises(CollectionError, match="no row has a score in gold .*, rating"):
+    with raises(CollectionError, match="no row has a score in gold .*did you mean `rating`"):
         truth([row("a", rating=4)])
 
 

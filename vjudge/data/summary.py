@@ -84,7 +84,7 @@ def truth(items: Any) -> Series:
     if not names and "response_a" in rows.columns:
         raise CollectionError("these rows are pairs: their truth is the column `preference`")
     if not names:
-        what = f"no row has a score in gold or human_scores, of {', '.join(rows.columns)}"
+        what = "no row has a score in gold or human_scores"
         raise CollectionError(f"{what}: {rows.layout.suggestion('gold')}")
     index = pd.Index(list(map(id_of, rows)), dtype=object, name="id")
     if isinstance(items, DataFrame):
