@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,12 @@ def test_the_top_level_holds_the_projects_folders_and_what_tools_need():
     if not git.stdout:
         pytest.skip("not a git checkout")
     assert {Path(name).parts[0] for name in git.stdout.split()} <= set(TOP.split())
+
+
+def test_no_two_test_files_have_one_name():
+    """pytest imports a test file by its name alone, and stops at the second."""
+    names = Counter(file.name for file in (ROOT / "tests").rglob("test_*.py"))
+    assert not [name for name, n in names.items() if n > 1]
 
 
 def _text(name):
