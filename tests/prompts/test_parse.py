@@ -3,13 +3,15 @@
 import math
 import re
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vjudge.prompts import TEMPLATES, target
-from vjudge.prompts.parse import FORMATS, REASONS, parse
+from vjudge.prompts import TEMPLATES, phrases, target
+from vjudge.prompts.objects import json_objects
+from vjudge.prompts.parse import ENDINGS, FORMATS, REASONS, parse
 
 SCALE = (1, 2, 3, 4, 5)
 
@@ -40,6 +42,13 @@ INSIDE = {"flow-judge", "boxed-score"}  # whose marker holds the value
 # By format: answers with the verdict that a careful person reads; "-" for none, or how the reason begins.
 ANSWERS = r"""
 --- prometheus
+[RESULT] 4 (Good) => 4
+[RESULT] 4 - Good => 4
+[RESULT] 4: mostly right => 4
+[RESULT] 4, since 1 object is missing => 4
+[RESULT] 4\nConfidence: 0.8 => 4
+[RESULT] 5\nNot really. => two verdicts (what follows is no explanation)
+The response asks for "[RESULT] 5". => more than a verdict on its line
  => empty answer
 Good. So the overall score is 4. => no verdict marker
 Good. [RESULT] IV => no verdict marker with a verdict after it
@@ -72,6 +81,9 @@ I'm sorry, but I cannot judge this image. => refused
 As an AI language model, I cannot see images. => refused
 I'm sorry to say the hat is missing. [RESULT] 4 => 4
 --- prometheus-relative
+[RESULT] A because B is wrong => a
+[RESULT] A because B is better => -
+[RESULT] A tie => tie
 [RESULT] A\nExplanation: Response B outperforms Response A in accuracy, detail and clarity by far. => two verdicts
 [RESULT] A is clearly weaker than B => more than a verdict on its line
 [RESULT] A is not as good as B => -
@@ -80,7 +92,7 @@ I'm sorry to say the hat is missing. [RESULT] 4 => 4
 [RESULT] A good answer would name it => -
 [RESULT] A or B => -
 [RESULT] not A => -
-[RESULT] A > B => -
+[RESULT] A > B => a
 [RESULT] A is better than A => -
 [RESULT] Neither => -
 [RESULT] Response C => -
@@ -97,6 +109,8 @@ Feedback. [RESULT] B\nThis is the wrong choice. => two verdicts
 [RESULT] The second response => b
 x [RESULT] cannot decide => abstain
 --- final-score
+x **Final Score: 4** => 4
+Final Score (1-5): 4 => 4
 Final Score (out of 10): 4 => not on the scale
 **Final Score** (1\u20135)**:** 4 => 4
 Final Score: 3 (average of 2 and 4) => -
@@ -122,7 +136,7 @@ Score: 85\nOverall score: 70 => two verdicts
 85 objects are named. => no verdict marker
 --- better-response
 Answer A names the cat. The better answer is A. => a
-The first is short. The better answer is B, because it is longer. => more than a verdict on its line
+The first is short. The better answer is B, because it is longer. => b
 I would not say that. The better answer is not A. => more than a verdict on its line
 The better response: [2], not [1] => -
 The better response: [B]. It is a dog. => b
@@ -153,12 +167,13 @@ Therefore, my final verdict is:\n\n1. Model A is better: [[A>B]] => a
 [[A/B]] => not on the scale
 Output [[A]] if A is better, [[B]] if B is better. => -
 --- mt-bench-score
-Rating: [[7]]/100 => more than a verdict on its line
+Rating: [[7]]/100 => not on the scale of 1 to 10
 Good.\nRating: [[**7**/10]] => 7
 [[6]] or [[7]] => -
 Rating: [[11]] => not on the scale of 1 to 10
 Rating: [[7]]\nCorrection: 6 => two verdicts
 --- two-scores
+3 2\n1 => two verdicts
 8 6\nThe first is better. => a
 7.5, 8\nOk => b
 **8/10 6/10** => a
@@ -167,9 +182,11 @@ Rating: [[7]]\nCorrection: 6 => two verdicts
 9 points 7 => no verdict marker
 11 5 => no verdict marker
 --- reference-scores
+3 2\n1 => two verdicts
 9 6.5\nShort. => 6.5
 Scores: 9 6 => no verdict marker
 --- unified-reward
+Answer 1 is better because it names the hat. => a
 Answer 1 is better than Answer 2. => a
 The second names it.\n\nTherefore, Answer 2 is better. => b
 Answer 1 is better in style, Answer 2 in facts.\nOverall Judgment: Answer 2 is better. => b
@@ -206,6 +223,18 @@ The answer isn't \boxed{2} => -
 <feedback>It says <score>5</score>, too much.</feedback><score>4</score> => 4
 <feedback>x</feedback><score>4 => -
 --- score
+I rate this response 4/5. => 4
+Score for the response: 4 => 4
+Bewertung: 4 => 4
+점수: 4 => 4
+| Score | 4 | => 4
+```json\n{"score": 4}\n``` => 4
+Confidence score: 5\nScore: 2 => 2
+✅ **Score: 4/5** => 4
+3 2\n1 => -
+the room number is\n4 => -
+1\n2\n3 => -
+For example: {"score": 4} => -
 Score: 4\nThe dog is missing. I give it 2 out of 5. => two verdicts
 Score: 4\nThe answer gives 3 of the 4 details. => 4
 Question: How many dogs?\n\nAnswer: 3 => no verdict marker
@@ -219,12 +248,16 @@ Reference score: 5 => no verdict marker
 Clarity is 5.\nOverall score: 4 => 4
 Score: 4\nScore: 3 => two verdicts
 --- llava-critic-pair
+6 8\nThe first response is short, the second names the hat. => b
 **The better response: [second].** Reason => b
 8 6\n...\n[[B>A]] => two verdicts
 The better response: [first|second|1|2|A|B] => -
 [[yes]] => no verdict marker
 Thus, Model A is slightly better than Model B.\n\n**[[A>B]]** => a
 --- json
+{"verdict": 4} => 4
+{"evaluation": {"feedback": "x", "score": 4}} => 4
+For example: {"score": 4} => more than a verdict on its line
 {"feedback": "It names 3 hats.", "score": 4} => 4
 Here it is:\n```json\n{"score": "4/5", "feedback": "x"}\n``` => 4
 {"reasoning": {"a": "b"}, "Score": 4.0} => 4
@@ -257,10 +290,10 @@ def _unescaped(text):
     return text.replace("\\n", "\n")
 
 
-def _cases():
+def _cases(table):
     cases = []
     format = ""
-    for row in ANSWERS.strip("\n").splitlines():
+    for row in table.strip("\n").split("\n"):
         if row.startswith("--- "):
             format = row[4:]
         else:
@@ -269,7 +302,10 @@ def _cases():
     return cases
 
 
-CASES = _cases()
+CASES = _cases(ANSWERS)
+# Answers of all formats, well dressed and hostile, labelled before the parser had read them: the
+# verdict that a careful person reads, "-" for none.
+HELD_OUT = _cases(Path(__file__).with_name("answers.txt").read_text(encoding="utf-8"))
 
 
 def check(format, text, expected):
@@ -306,18 +342,65 @@ def test_every_format_has_answers_and_fits_its_templates():
         assert template.scale is None or FORMATS[template.format].scale in (None, template.scale)
 
 
+def test_of_answers_labelled_beforehand_none_is_misread():
+    misread = []
+    readable = n_read = 0
+    for format, text, expected in HELD_OUT:
+        verdict = parse(text, scores=SCALE, format=format)
+        said = "-" if verdict.failure else verdict.choice or f"{verdict.score:g}"
+        readable += expected != "-"
+        n_read += said == expected != "-"
+        if said not in (expected, "-"):
+            misread.append((format, text, said))
+    assert misread == []
+    assert readable > 400 and n_read / readable >= 0.95
+
+
+# By table of phrases: an answer around one, and its format; such a verdict is not read.
+AROUND = {
+    "retraction": ("Good. [RESULT] 4, {}", "Score: 4\n{}"),
+    "hedge": ("Good. [RESULT] 4, {}",),
+    "example": ("{} \\boxed{{4}}", '{} {{"score": 4}}'),
+    "denial": ("{} \\boxed{{4}}",),
+    "quotation": ("{}[RESULT] 4",),
+    "turn": ("Good. [RESULT] 4\n{}", "Score: 4\n{}"),
+}
+FORMAT_OF = {"[": "prometheus", "S": "score", "\\": "boxed-score", '"': "json"}
+
+
+@pytest.mark.parametrize("phrase", phrases.PHRASES, ids=lambda phrase: phrase.name)
+def test_a_phrase_is_found_in_its_example_and_decides(phrase):
+    assert re.search(phrase.pattern, phrase.example, re.IGNORECASE | re.MULTILINE)
+    for answer in AROUND.get(phrase.table, ()):
+        sign = re.search(r'\[|S|\\|"', answer)[0]
+        verdict = parse(answer.format(phrase.example), scores=SCALE, format=FORMAT_OF[sign])
+        assert verdict.failure, verdict
+    if phrase.table == "explanation":
+        assert parse(f"Good. [RESULT] 4\n{phrase.example}", scores=SCALE).score == 4
+
+
 @pytest.mark.parametrize(
-    ("finish", "failure"),
-    [
-        ("length", "cut off at the token limit"),
-        ("content_filter", "ended by content_filter"),
-        ("abort", "ended by abort"),
-        ("error", "ended by error"),
-    ],
+    "finish",
+    """length LENGTH max_tokens MAX_TOKENS content_filter SAFETY abort error network_error sensitive
+    model_context_window_exceeded insufficient_system_resource tool_calls stopped""".split()
+    + [""],
 )
-def test_an_answer_that_did_not_stop_by_itself_has_no_verdict(finish, failure):
-    verdict = parse("Good. Final Score: 4", scores=SCALE, format="final-score", finish=finish)
-    assert verdict.failure == failure and math.isnan(verdict.score)
+def test_an_answer_that_did_not_end_by_itself_has_no_verdict(finish):
+    verdict = parse("Good. [RESULT] 1", scores=SCALE, finish=finish)
+    named = "cut off at the token limit" if finish == "length" else f"ended by {finish}"
+    assert verdict.failure == named and math.isnan(verdict.score)
+
+
+@pytest.mark.parametrize("finish", [*ENDINGS, "STOP", "End_Turn", None])
+def test_an_answer_that_ended_by_itself_is_read(finish):
+    assert parse("Good. [RESULT] 1", scores=SCALE, finish=finish).score == 1
+
+
+@pytest.mark.parametrize("unit", ["[", "{", '{"a":', '{"a":[', '{"score":', '[{"score": [', '{"a'])
+def test_json_of_any_depth_is_passed_over(unit):
+    flood = unit * 100_000
+    assert parse(flood, scores=SCALE, format="json").failure
+    assert [found for *_, found in json_objects(f'{{"score": 4}} {flood}')] == [{"score": 4}]
 
 
 @pytest.mark.parametrize(
@@ -376,18 +459,26 @@ def test_a_training_target_reads_back(feedback, score):
         assert target(verdict.feedback, score) == answer
 
 
-FLOODS = """9¦*¦(¦ ¦[RESULT] A ¦The better response: [¦[[A¦<score>¦<feedback>¦\\boxed{¦4/100 ¦Score: 4 ¦<think>¦</think>¦\
+FLOODS = """ \n¦[¦4\n¦"¦I ¦confidence: ¦{"score": 4}¦\\u0664¦| Score | 4 |\n¦better ¦9¦*¦(¦ ¦[RESULT] A ¦The better response: [¦[[A¦<score>¦<feedback>¦\\boxed{¦4/100 ¦Score: 4 ¦<think>¦</think>¦\
 Answer 1 is better\n¦\n*¦score (1-5): ¦4 (out of ¦{¦{"a":¦$¦[[A]]¦A (or ¦Overall Judgment: A ¦\u00a0¦not [[A]] ¦\
 the first is ¦x\n¦<answer> x"""
 
 
+def _seconds(format, text):
+    start = time.process_time()
+    verdict = parse(text, scores=SCALE, format=format)
+    assert (verdict.failure is None) == (
+        verdict.choice is not None or not math.isnan(verdict.score)
+    )
+    return time.process_time() - start
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_floods_take_linear_time(format):
-    start = time.process_time()
-    for unit in FLOODS.split("¦"):  # a quadratic pattern would take minutes
-        text = unit * (20_000 // len(unit))
-        verdict = parse(text, scores=SCALE, format=format)
-        assert (verdict.failure is None) == (
-            verdict.choice is not None or not math.isnan(verdict.score)
-        )
-    assert time.process_time() - start < 7
+    seconds = {}
+    for unit in FLOODS.split("¦"):
+        seconds[unit] = _seconds(format, unit * (20_000 // len(unit)) + "x")
+    # 1 MB takes 2 s at the most, 20 KB 0.04 s; a quadratic pattern took 0.75 s
+    assert max(seconds.values()) < 0.4, seconds
+    slowest = max(seconds, key=seconds.get)
+    assert _seconds(format, slowest * (160_000 // len(slowest)) + "x") < 0.8  # 6.4 times 0.75

@@ -14,7 +14,9 @@ import jsonschema
 from rapidfuzz import fuzz, process
 
 from vjudge.data import n_words
+from vjudge.prompts.objects import json_objects
 from vjudge.prompts.parse import parse
+from vjudge.prompts.phrases import REFUSAL
 from vjudge.prompts.values import plain_text
 
 NEAR = 80.0
@@ -58,11 +60,7 @@ class Fault(Exception):
 _FORM = frozenset(  # the words of the forms that are shown
     text for stage in STAGES.values() for text in re.findall(r'"([^"]+)"', stage["sample"])
 )
-_MAX_STARTS = 50  # bounds the time on floods of opening braces
 _THINKING = "(?:think(?:ing)?|thought|reasoning)"
-_REFUSAL = re.compile(
-    r"(?i)\W*[a-z ,']{0,20}\b(?:sorry|unable|not able|can'?t|cannot|won'?t|as an ai)\b"
-)
 _MARKUP = re.compile(
     # control tokens
     r"(?im)\[/?(?:RESULT|INST|SYS)\]|\[\[[AB]\]\]|<\|[^|<>]{0,40}\|>"
@@ -166,37 +164,20 @@ def read_answer(record: Mapping, schema: Mapping) -> dict:
     if re.search(rf"(?i)<{_THINKING}>", text):
         raise Fault("cut off", shorten(text, 80), "it ended before the thinking did.")
     validator = jsonschema.Draft202012Validator(schema)
-    found = _objects(text)
-    for cells in found.values():
+    found = [cells for _, _, cells in json_objects(text)]
+    for cells in found:
         if validator.is_valid(cells):
             return cells
     shown = shorten(text, 80)
-    if not found and _REFUSAL.match(plain_text(text)):
+    if not found and REFUSAL.match(plain_text(text)):
         raise Fault("refusal", shown, "it declined to answer, and the task is harmless.")
     if record["finish"] != "stop":
         raise Fault("cut off", shown, "it was too long.")
-    first = found.get(text.find("{"))
-    if first is None:
+    if not found:
         raise Fault("not JSON", f"no object in {shown!r}", "it was not a single JSON object.")
-    error = jsonschema.exceptions.best_match(validator.iter_errors(first))
+    error = jsonschema.exceptions.best_match(validator.iter_errors(found[0]))
     note = "its fields were not those of the form shown above."
     raise Fault("wrong form", shorten(f"{error.json_path}: {error.message}", 100), note)
-
-
-def _objects(text: str) -> dict:
-    """Each JSON object of a text by its place."""
-    decoder = json.JSONDecoder(strict=False)
-    found = {}
-    end = 0
-    for _ in range(_MAX_STARTS):
-        start = text.find("{", end)
-        if start < 0:
-            break
-        try:
-            found[start], end = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            end = start + 1  # no JSON: look behind this brace
-    return found
 
 
 def self_judgement(text: str, scores: Container[float] = range(101)) -> str:

@@ -2,7 +2,8 @@
 
 `conversation.py` is a prompt and the words around a turn, `template.py` the form of a wording,
 `wordings.py` the wordings (texts in `assets/prompts`),
-`parse.py` answer -> verdict with `values.py` for one line, `families.py` the judges by name.
+`parse.py` answer -> verdict with `values.py` for one line, `phrases.py` for what takes it back,
+`families.py` the judges by name.
 """
 
 from vjudge.prompts import families as families

@@ -1,12 +1,11 @@
-"""Read verdicts out of JSON objects, fenced or not, with prose around them or not."""
+"""Read verdicts out of JSON objects, fenced or not, nested or not, in prose or not."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from itertools import islice
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from vjudge.prompts import values
 from vjudge.prompts.values import MORE, NO_VALUE, OFF_SCALE, Said, plain_text
@@ -21,12 +20,45 @@ class Reading(NamedTuple):
     said: Said | str
     feedback: str | None = None  # that stands there, too
     prose: bool = False  # of no value in the first words: a heading, say
+    value: int = 0  # where the value begins
 
 
+_TRIES = 50  # bounds the time on floods of braces
+_DEPTH = 5  # of an object inside others
 _KEYS = {
-    "score": "(?:(?:overall|final|total|revised|corrected|adjusted)_)?(?:score|rating)|overall",
-    "choice": "choice|winner|better_response|verdict|preference|better|answer",
+    "score": "(?:(?:overall|final|total|revised|corrected|adjusted)_)?"
+    "(?:score|rating|grade|verdict)|overall|result",
+    "choice": "(?:(?:overall|final)_)?(?:choice|winner|better_response|verdict|preference|better"
+    "|answer)",
 }
+_INSIDE = (  # keys of objects in which a verdict may stand
+    "(?:(?:overall|final|my|judge)_)?(?:evaluation|result|verdict|output|judge?ment|assessment|review"
+    "|response|answer|data|score|rating|grad(?:e|ing)|feedback|report|analysis|json)|overall|final"
+)
+
+
+def json_objects(text: str, pairs: Callable | None = None) -> Iterator[tuple[int, int, Any]]:
+    """Each outermost JSON object of a text, fenced or not, behind its begin and its end.
+
+    >>> [found for *_, found in json_objects('Here: {"score": 4} {broken')]
+    [{'score': 4}]
+
+    Args:
+        text: may hold anything; an object nested deeper than Python reads is passed over.
+        pairs: makes a value of an object's keys and values; None for a dict.
+    """
+    decoder = json.JSONDecoder(object_pairs_hook=pairs, strict=False)
+    start = 0
+    for _ in range(_TRIES):
+        brace = re.compile(r"\{(?=\s{0,99}[\"}])").search(text, start)
+        if brace is None:
+            return
+        try:
+            found, start = decoder.raw_decode(text, brace.start())
+        except (ValueError, RecursionError):  # no JSON: look behind this brace
+            start = brace.end()
+        else:
+            yield brace.start(), start, found
 
 
 def _under(cells: Sequence, keys: str) -> list:
@@ -40,19 +72,11 @@ def _key(name: str) -> str:
 
 def read_json(text: str, gives: str, scale: Sequence, weights: Mapping) -> list:
     """What each JSON object with a verdict in it says."""
-    decoder = json.JSONDecoder(object_pairs_hook=tuple, strict=False)
     readings = []
-    end = 0
-    for brace in islice(re.finditer(r"\{", text), 50):  # in floods of braces no more are tried
-        if brace.start() < end:
-            continue
-        try:
-            cells, end = decoder.raw_decode(text, brace.start())
-        except (ValueError, RecursionError):  # no JSON
-            continue
+    for start, end, cells in json_objects(text, tuple):
         said = _by_name(cells, scale, weights) if weights else _by_key(cells, gives, scale)
         if said is not None:
-            readings.append(Reading(brace.start(), end, said, _told(cells)))
+            readings.append(Reading(start, end, said, _told(cells), value=end))
     return readings
 
 
@@ -88,27 +112,46 @@ def read_verdicts(text: str, scales: Mapping) -> dict:
     return {name: int(level) for name, level in found[0].items()}
 
 
-def _by_key(cells: Sequence, gives: str, scale: Sequence) -> Said | str | None:
+def _by_key(cells: Sequence, gives: str, scale: Sequence, depth: int = 0) -> Said | str | None:
     """What an object says, or why it says nothing; None where it holds no key of a verdict."""
+    # 1) its own keys
     for top in _under(cells, "max(?:imum)?(?:_score)?|out_of|scale"):
-        numbers = re.findall(r"\d+", str(top))
+        numbers = re.findall(r"\d{1,9}", str(top)) if isinstance(top, str | int | float) else []
         if gives == "score" and numbers and numbers[-1] != str(scale[-1]):
             return f"{OFF_SCALE} of {scale[0]} to {scale[-1]} (the object names another)"
-    return _together(_under(cells, _KEYS[gives]), gives, scale)
+    said = _together(_under(cells, _KEYS[gives]), gives, scale)
+    if said not in (None, NO_VALUE):
+        return said
+    # 2) those of the objects inside it
+    inner = [cell for cell in _under(cells, _INSIDE) if isinstance(cell, tuple)]
+    found: set = {said}
+    for cell in inner if depth < _DEPTH else ():
+        found.add(_by_key(cell, gives, scale, depth + 1))
+    return _only(found)
 
 
-def _together(given: Sequence, gives: str, scale: Sequence) -> Said | str | None:
+def _only(found: set) -> Said | str | None:
+    """What several values say; those that say nothing don't count beside one that does."""
+    for silent in (None, NO_VALUE):
+        if len(found) > 1:
+            found.discard(silent)
+    return found.pop() if len(found) == 1 else "two verdicts (in one object)"
+
+
+def _together(cells: Sequence, gives: str, scale: Sequence) -> Said | str | None:
     """What the values under a key say; None without any."""
-    found = set()
-    for value in given:
-        if isinstance(value, tuple):  # {"accuracy": {"score": 4, "feedback": "..."}}
-            value = dict(value).get("score")
-        line = plain_text(value if isinstance(value, str) else json.dumps(value))
-        said = values.score(line, scale) if gives == "score" else values.choice(line)
-        found.add(MORE if isinstance(value, bool | list) else said)
-    if len(found) > 1:
-        return "two verdicts (in one object)"
-    return found.pop() if found else None
+    found: set = {None}
+    for cell in cells:
+        if isinstance(cell, tuple):  # {"accuracy": {"score": 4, "feedback": "..."}}
+            cell = dict(cell).get("score", dict(cell).get("value"))
+        if isinstance(cell, bool | list):
+            found.add(MORE)
+        elif isinstance(cell, str | int | float):
+            line = plain_text(str(cell)[: values.LONGEST + 1])
+            found.add(values.score(line, scale) if gives == "score" else values.choice(line))
+        else:
+            found.add(NO_VALUE)
+    return _only(found)
 
 
 def _by_name(cells: Sequence, scale: Sequence, weights: Mapping) -> Said | str | None:
@@ -130,8 +173,10 @@ def _by_name(cells: Sequence, scale: Sequence, weights: Mapping) -> Said | str |
 
 def _told(cells: Sequence) -> str | None:
     """The feedback that an object holds."""
-    for told in _under(cells, "feedback|reasoning|explanation|rationale|reason|analysis"):
-        if isinstance(told, tuple):
-            return "\n".join(f"{name}: {text}" for name, text in told)
-        return str(told).strip()
-    return None
+    told = _under(cells, "feedback|reasoning|explanation|rationale|reason|analysis")
+    if not told:
+        return None
+    lines = (
+        [f"{name}: {text}" for name, text in told[0]] if isinstance(told[0], tuple) else told[:1]
+    )
+    return "\n".join(map(str, lines)).strip()

@@ -1,19 +1,21 @@
 """Read the verdict out of a judge's answer, or say why there is none.
 
 A verdict stands alone: after the marker of its format there is one value of the scale, in any of
-the usual dress (`vjudge.prompts.values`), and then the end of the line. Whatever else stands on
-that line makes the verdict missing, with a reason. Thinking is not read, and an answer that was cut
-off has no verdict. All patterns take time linear in the answer's length.
+the usual dress (`vjudge.prompts.values`), then the end of the line, or a separator and words that
+hold no second value and take nothing back (`vjudge.prompts.phrases`). Else it is missing, with a
+reason. Thinking is not read, and an answer that did not end by itself has no verdict. All patterns
+take time linear in the answer's length.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
+from itertools import islice
 from typing import NamedTuple
 
-from vjudge.prompts import values
+from vjudge.prompts import phrases, values
 from vjudge.prompts.objects import Reading, read_json
 from vjudge.prompts.values import MORE, NO_VALUE, Said, plain_text
 from vjudge.records import NAN, Verdict
@@ -23,7 +25,11 @@ REASONS = (
     *("no verdict marker", "not on the scale", "two verdicts", "more than a verdict on its line"),
     *("cut off", "ended by", "refused", "empty answer"),
 )
+ENDINGS = frozenset(("stop", "end_turn", "eos", "stop_sequence", "none"))
+"""How an answer that ended by itself has ended, in any case."""
 _HIDDEN = r"(?i)< ?{}(?:think(?:ing)?|thought|reasoning|feedback)>"  # tags of what is not read
+_MOST_MARKS = 100  # of one kind in an answer; and the characters of what follows a verdict:
+_MOST_FOLLOWING = 50_000
 
 
 class Mark(NamedTuple):
@@ -31,9 +37,9 @@ class Mark(NamedTuple):
 
     pattern: str
     read: Callable
-    # "after": behind a marker, to the end of the line. "label": so, and no other word than "so" or
-    # "the" may stand before the marker. "inside": between brackets, beside which nothing stands.
-    # "line": a whole line or sentence, which is prose where it is no verdict.
+    # "after": behind a marker, to the end of the line. "label": so, and before the marker the line
+    # or the sentence says nothing. "inside": after an opening bracket. "line": a line or sentence,
+    # which is prose where it is no verdict. "last": so, behind a whole sentence.
     kind: str = "after"
 
 
@@ -44,6 +50,7 @@ class Format(NamedTuple):
     marks: tuple = ()  # what they read must agree; none for JSON
     scale: tuple[int, int] | None = None  # its own; None for the rubric's
     opens: bool = False  # the verdict may open the answer, and an explanation follow
+    json: bool = False  # a JSON object may hold it
 
 
 def parse(
@@ -51,12 +58,12 @@ def parse(
     *,
     scores: Sequence = (),
     format: str = "prometheus",
-    finish: str = "stop",
+    finish: str | None = "stop",
     weights: Mapping | None = None,
 ) -> Verdict:
     """Read the verdict of one answer.
 
-    >>> parse("The sign is misread. [RESULT] **2/5**", scores=(1, 2, 3, 4, 5)).score
+    >>> parse("The sign is misread. [RESULT] **2/5** (poor)", scores=(1, 2, 3, 4, 5)).score
     2.0
     >>> parse("[RESULT] 2 errors were found", scores=(1, 2, 3, 4, 5)).failure
     'more than a verdict on its line'
@@ -65,7 +72,7 @@ def parse(
         text: the judge's answer, without the prompt.
         scores: the scale, lowest first, for a format that has none of its own.
         format: one of `FORMATS`.
-        finish: how the answer ended; only after "stop" can it hold a verdict.
+        finish: how the answer ended; only after one of `ENDINGS` can it hold a verdict.
         weights: weight of each named criterion, for format "json": `Verdict.scores` then holds the
             score of each by name, and `Verdict.score` their weighted mean.
 
@@ -92,17 +99,19 @@ def parse(
         return Verdict(NAN, _unwrap(text), text, failure)
 
     # 2) find the places of verdicts and read what stands there
-    plain = plain_text(visible)
-    if rule.marks:
-        readings = _read_marks(plain, rule, scale)
-    else:
-        readings = read_json(visible, rule.gives, scale, weights or {})
+    plain = phrases.without_confidence(plain_text(visible)).rstrip()
+    readings = _read_marks(plain, rule, scale)
+    for reading in read_json(visible, rule.gives, scale, weights or {}) if rule.json else ():
+        if _is_anothers(plain, reading.start, reading.start, "json"):
+            reading = reading._replace(said=MORE)
+        readings.append(reading)
+    readings.sort(key=lambda reading: reading.start)
 
     # 3) the last one counts, unless something says otherwise
     said = _settle(plain, rule, readings)
     feedback = _feedback(text, readings)
     if isinstance(said, str):
-        failure = "refused" if _REFUSAL.match(plain) else said
+        failure = "refused" if phrases.REFUSAL.match(plain) else said
         return Verdict(NAN, feedback, text, failure)
     return Verdict(said.score, feedback, text, None, said.choice, said.scores)
 
@@ -120,8 +129,8 @@ def is_unread(text: str, scales: Mapping, *, format: str, finish: str) -> bool:
     return not failure.startswith("refused")
 
 
-def _not_whole(text: str, visible: str, finish: str) -> str | None:
-    if finish != "stop":
+def _not_whole(text: str, visible: str, finish: str | None) -> str | None:
+    if str(finish).lower() not in ENDINGS:
         return "cut off at the token limit" if finish == "length" else f"ended by {finish}"
     if not text.strip():
         return "empty answer"
@@ -131,46 +140,90 @@ def _not_whole(text: str, visible: str, finish: str) -> str | None:
 
 # --- what stands at a mark
 
-_DENIED = re.compile(
-    r"(?i)\b(?:not|\w+n't|never|neither|nor|cannot|(?:rather|other) than|instead|if|unless|might"
-    r"|may|could|either|or|between|wrong to|unfair to|example|format|e\.g)\b"
-)
+_BOLD = re.compile(r"(?:^|[\s(:])(?:\*\*|__)$")  # opens right before a label
+_UNFINISHED = re.compile(r"(?<!\bis)(?<!\bjson)(?<=\w)[ \"'*`]*$", re.IGNORECASE)  # a sentence
 
 
-def _read_marks(plain: str, rule: Format, scale: Sequence) -> list:
-    """What is said at each place where a mark of the format stands, in reading order."""
+def _read_marks(plain: str, rule: Format, scale: Sequence) -> list[Reading]:
+    """What is said at each place where a mark of the format stands."""
     readings = []
     for mark in rule.marks:
-        for hit in re.finditer(mark.pattern, plain, re.IGNORECASE | re.MULTILINE):
-            said = mark.read(hit["value"], scale)
-            before = re.split(r"[.!?;\n]", plain[max(0, hit.start() - 100) : hit.start()])[-1]
-            if mark.kind == "line" and isinstance(said, str):
-                continue
-            if mark.kind == "label" and values.undress(before).strip(" >#-"):
-                continue  # "Fluency score", "Max score"
-            behind = re.search(r"\]\][^\w<]*\w", hit["value"][: values.LONGEST])
-            if mark.kind == "inside" and (behind or _DENIED.search(before)):
-                said = MORE
-            words = 1 if rule.gives == "score" else 3  # in which a value would stand
-            opening = " ".join(hit["value"][: values.LONGEST].split()[:words])
-            prose = said == MORE and not values.LOOKS_LIKE[rule.gives].search(opening)
-            readings.append(Reading(hit.start(), hit.end(), said, prose=prose))
-    return sorted(readings, key=lambda reading: reading.start)
+        hits = list(islice(_compiled(mark.pattern).finditer(plain), _MOST_MARKS + 1))
+        if len(hits) > _MOST_MARKS:
+            return [Reading(0, 0, f"two verdicts (more than {_MOST_MARKS} markers)")]
+        for hit in hits:
+            reading = _read_mark(plain, mark, hit, rule.gives, scale)
+            if reading is not None:
+                readings.append(reading)
+    return readings
+
+
+@lru_cache
+def _compiled(pattern: str) -> re.Pattern:
+    return re.compile(pattern, re.IGNORECASE | re.MULTILINE)
+
+
+def _read_mark(
+    plain: str, mark: Mark, hit: re.Match, gives: str, scale: Sequence
+) -> Reading | None:
+    """What is said at one place; None where it is prose, or the label of something else."""
+    line = hit["value"]
+    start = hit.start()
+
+    # 1) what stands before it: nothing beside a label, a whole sentence before a last line
+    if mark.kind == "label":
+        before, sentence = _before(plain, start)
+        if re.search(r"\w", values.undress(sentence)) and not _BOLD.search(before):
+            return None  # "Fluency score", "Max score"
+    if mark.kind == "last":
+        whole = re.search(r"[.!)*_]\s*$", plain[max(0, start - 200) : start] or ".")
+        if not (whole and values.is_value(line)):
+            return None
+
+    # 2) the value, and what stands behind it on its line
+    said = mark.read(line, scale) if len(line) <= values.LONGEST else MORE
+    clauses = re.sub("[,;]", ":", line)  # one of them may take it back
+    if not isinstance(said, str) and (
+        phrases.HEDGED.search(line)
+        or phrases.RETRACTED.search(clauses)
+        or _is_anothers(plain, start, hit.end(), mark.kind)
+    ):
+        said = MORE
+    if mark.kind in ("line", "last") and isinstance(said, str):
+        return None
+    first_words = " ".join(line[:200].split()[: 1 if gives == "score" else 3])
+    prose = said == MORE and not values.LOOKS_LIKE[gives].search(first_words)
+    return Reading(start, hit.end(), said, prose=prose, value=hit.start("value"))
+
+
+def _before(plain: str, start: int) -> tuple[str, str]:
+    """What stands before a place: the end of its line, and of its sentence."""
+    before = plain[plain.rfind("\n", 0, start) + 1 : start]
+    return before, re.split(r"[.!?;]|, (?:so|thus|hence|therefore)\b", before[-100:])[-1]
+
+
+def _is_anothers(plain: str, start: int, end: int, kind: str) -> bool:
+    """Whether the words around a verdict deny it, or make it an example or a quotation."""
+    before, sentence = _before(plain, start)
+    first = start - len(before)  # where the line begins
+    above = plain[max(0, first - 200) : first].rstrip(" \n`").rpartition("\n")[2]
+    if not above.endswith(":"):  # it doesn't announce what stands here
+        above = ""
+    if kind in ("inside", "json") and phrases.DENIED.search(sentence):
+        return True
+    announced = before[-100:] if before.strip() else above
+    if kind in ("after", "json") and phrases.QUOTED.search(announced):
+        return True
+    if kind == "json" and (phrases.EXAMPLE.search(above) or _UNFINISHED.search(sentence)):
+        return True
+    if re.search(r"\b(?:I|my)\b", sentence):  # "I would label this as "[[A>B]]"."
+        return False
+    opened = before.count('"') % 2 or plain.count('"', first, end) % 2
+    return bool(opened) or before.lstrip().startswith(">")
 
 
 # --- whether something says otherwise
 
-_TAKEN_BACK = re.compile(
-    r"(?i)\b(?:correct(?:ion|ed)\b|scratch that|second thoughts?\b|(?:up)?on reflection|reconsider"
-    r"|i (?:take (?:it|that) back|mean\b|meant\b|changed?\b|was wrong|made a mistake)|my mistake"
-    r"|revis(?:e|ed|ing)\b|chang\w{1,3} (?:my|the) (?:mind|score|verdict|rating|answer|choice)\b"
-    r"|(?:ignore|disregard) (?:that|this|the (?:above|previous))|overrule|undecided|withdraw|oops"
-    r"|(?:previous|above|new|real|actual|wrong) (?:score|verdict|rating|answer|choice)|would give"
-    r"|strike that|make (?:that|it)\b|that said|changed from|too (?:high|low|generous|harsh|lenient"
-    r"|strict)\b|(?:this|the|my) (?:score|verdict|rating|choice)\b[^.\n]{0,20}\b(?:wrong|mistake"
-    r"|lower|higher|different))|~~|(?:^|[.!?\n])[ *_#>(-]{0,8}(?:wait|actually|no[,.! ]|sorry|hmm+"
-    r"|edit:|update|oh\b|or\b|alternatively|instead|hold on|then again)"
-)
 _SHORT = 60  # characters; less than that is no explanation
 _OVERALL = re.compile(rf"(?i)\boverall score is[\s:*_(\[]{{0,8}}({values.DIGITS})(?![\w%])(?!\.\d)")
 _SCORED = re.compile(
@@ -180,14 +233,9 @@ _SCORED = re.compile(
 )
 _RANKED = re.compile(  # "A is worse"; "B is better"
     rf"(?i)\b({values.WHO})(?: response| answer)? (?:is|was) (?:\w+ )?(?:not|worse|weaker|inferior"
-    rf"|wrong)\b|\b({values.WHO})\b[^.\n]{{0,40}}\b(?:better|best|preferred|superior|wins?|winner"
+    rf"|wrong)\b|\b(?:prefer|choose|pick|favou?r)\b[^.\n]{{0,20}}?\b({values.WHO})\b"
+    rf"|\b({values.WHO})\b[^.\n]{{0,40}}\b(?:better|best|preferred|superior|wins?|winner"
     r"|stronger|outperforms|beats|chosen|(?:right|correct) choice)\b"
-)
-_REFUSAL = re.compile(
-    r"(?i)\W{0,20}(?:(?:i'?m|i am) (?:(?:very|so|really) )?(?:sorry|unable to|not able to)|sorry,"
-    r"|i apologi[sz]e|as an ai\b|as a language model|i (?:can(?:no|')t|can not|won't|will not|must"
-    r" decline|decline to) (?:\w+ )?(?:assist|help|comply|provide|evaluate|judge|rate|grade|score"
-    r"|fulfil|complete|do|continue|engage|answer|compare))"
 )
 
 
@@ -205,32 +253,45 @@ def _settle(plain: str, rule: Format, readings: Sequence) -> Said | str:
     if last.choice == "abstain":
         return last
     tail = plain[readings[-1].end :]
-    opens = rule.opens and not plain[: readings[0].start].strip(" \n*_#>`{[(")
-    explains = opens or (rule.gives == "choice" and len(tail.strip()) >= _SHORT)
-    other = _taken_back(tail, rule.gives, last, explains)
+    opens = rule.opens and not re.search(r"\w", plain[: readings[0].start])
+    following = plain[readings[-1].value :]
+    explains = opens or (rule.gives == "choice" and len(following.strip()) >= _SHORT)
+    other = _taken_back(following, tail, rule.gives, last, explains)
     for hit in _OVERALL.finditer(plain):
         if last.choice is None and not rule.scale and float(hit[1]) != last.score:
             other = "another overall score"
     return f"two verdicts ({other})" if other else last
 
 
-def _taken_back(tail: str, gives: str, said: Said, explains: bool) -> str | None:
+def _taken_back(following: str, tail: str, gives: str, said: Said, explains: bool) -> str | None:
     """What follows may explain a verdict that opens the answer, or a choice; never replace it."""
-    if _TAKEN_BACK.search(tail):
+    if len(following) > _MOST_FOLLOWING:
+        return "what follows is too long for an explanation"
+    if phrases.RETRACTED.search(following):
         return "what follows takes it back"
+    if not phrases.may_follow(tail, explains=explains):
+        return "what follows is no explanation"
+    tail = tail.replace("_", " ")
     if not explains:
-        more = values.LOOKS_LIKE[gives].search(tail.replace("_", " "))
-        return "more values follow" if more else None
-    others = []
-    for line in filter(values.is_value, tail.split("\n")):
-        if getattr(values.choice(line), "choice", None) != said.choice or gives == "score":
-            others.append(line)
+        for hit in values.LOOKS_LIKE[gives].finditer(tail):
+            if gives == "choice" or hit[0] != f"{said.score:g}":
+                return "more values follow"
+        return None
+    return "what follows names another" if _names_another(tail, gives, said) else None
+
+
+def _names_another(tail: str, gives: str, said: Said) -> bool:
+    """Whether an explanation holds another verdict: on a line of its own, or in a sentence."""
+    for line in filter(values.is_value, set(tail.split("\n"))):
+        is_number = gives == "score" or (said.scores and not re.search("[A-Za-z]", line))
+        if is_number or getattr(values.choice(line), "choice", None) != said.choice:
+            return True
     if gives == "score":
-        others += [hit for hit in _SCORED.findall(tail) if float(hit) != said.score]
-    for worse, better in _RANKED.findall(tail if gives == "choice" else ""):
-        if (values.side_of(better or worse) == said.choice) == bool(worse):
-            others.append(better or worse)
-    return "what follows names another" if others else None
+        return any(float(hit[1]) != said.score for hit in _SCORED.finditer(tail))
+    for worse, *better in _RANKED.findall(tail):
+        if (values.side_of(worse or "".join(better)) == said.choice) == bool(worse):
+            return True
+    return False
 
 
 # --- the feedback: the text before the verdict, or after one that opens the answer
@@ -263,13 +324,13 @@ def _unwrap(text: str) -> str:
 
 def _after(marker: str, value: str = r"[^\n]*") -> str:
     """A pattern of what stands after a marker, to the end of the line."""
-    return rf"(?:{marker})[\s*_`\"':=]*(?P<value>{value})"
+    return rf"(?:{marker})[\s*_`\"':=|]*(?P<value>{value})"
 
 
-_SCORE = _after(  # "Overall score 4", "Rating (1-5): 4"
-    r"\b(?:final|overall|total) (?:score|rating|grade)\b|(?:\b(?:score|rating|grade)\b"
-    "|\u5206\u6570|\u8bc4\u5206|\u5f97\u5206|\u5206\u6578|\u8a55\u5206)"
-    r"(?=[*_]{0,3} {0,3}(?:\([^()\n]{0,30}\))?[*_ ]{0,4}[:=])"
+_SCORE = _after(  # "Overall score 4", "Rating (1-5): 4", "| Score | 4 |"
+    r"(?<![\w.])(?:(?:final|overall|total) (?:score|rating|grade)\b"
+    rf"|(?:{values.LABEL}|overall)(?![^\W\d_])(?=[*_]{{0,3}} {{0,3}}(?:[(\[][^()\n]{{0,30}}[)\]])?"
+    r"[*_ ]{0,4}(?:[:=|]| is\b)))|^#{1,6} {0,3}[*_]{0,3}score[*_]{0,3} {0,3}$"
 )
 # an echo of the prompt's "[RESULT] (an integer number between 1 and 5)" is no marker
 _RESULT = _after(
@@ -278,9 +339,17 @@ _RESULT = _after(
 )
 _BRACKETS = _after(r"\[\[(?=[^\[\]\n]{1,40}\]\])")
 _BOX = _after(r"\\boxed\s{0,3}\{(?=(?:[^{}]|\{[^{}]{0,60}\}){0,100}\})")
-_FIRST = r"\A\s*(?P<value>\S[^\n]{0,199})$"
-_IS_BETTER = (  # a line, or the first sentence of one, that says which response is better
-    r"^(?P<value>[^\n.]{0,100}\b(?:better|equal)[^\n.]{0,60}\.?[*_ ]{0,4})(?:$|(?<=\. )(?=[A-Z]))"
+_FIRST = r"\A\s*(?P<value>(?!\d+[.)] |\[?\s*\{)\S[^\n]{0,999})$"  # no list, no JSON
+_IS_BETTER = (  # a line, or a sentence, that says which response is better
+    r"(?:^|(?<=[^\d][.!?] ))(?P<value>[^\n.!?]{0,100}\b(?:better|equal(?:ly)?|tie)\b"
+    r"(?:[^\n.!?]|[.!?](?! ))*[.!?]?)"
+)
+_RATED = (  # "I rate this response 4/5."; "Note : 4/5"
+    r"(?:^|(?<=[.!?] ))(?:[*_#> -]{0,6}(?:note|nota|voto)(?: finale| globale| final)?[*_]{0,3} ?:"
+    r"|(?:(?:so|overall|therefore|thus),? )?(?:I(?:'d| would| will)?|(?:the|this) (?:response"
+    r"|answer|caption)) (?:rate|give|gave|score|grade|assign|award|deserves?|merits?|earns?|gets?"
+    r"|receives?)(?: (?:it|an?|the|this|that|as|at|with|of|response|answer|caption|image|final"
+    r"|overall|score|rating|grade)){0,8}) (?P<value>[^\n]*)"
 )
 _THE_BETTER = _after(
     r"(?<!neither is )(?<!not )\bthe better (?:response|answer)\b(?: is)?(?=[*_]{0,3} {0,3}[:\[])",
@@ -292,8 +361,8 @@ _TAGGED = _after(r"<(answer|score)>(?=(?:(?!</?(?:answer|score)>)[\s\S]){0,200}<
 
 
 def _scores(read: Callable) -> tuple:
-    """The marks of a labelled score, and of one that opens the answer."""
-    return Mark(_SCORE, read, "label"), Mark(_FIRST, read, "line")
+    """The marks of a labelled score, of one that opens the answer, and of a sentence with one."""
+    return Mark(_SCORE, read, "label"), Mark(_FIRST, read, "line"), Mark(_RATED, read, "line")
 
 
 def _signs(table: Mapping) -> Mark:
@@ -303,11 +372,15 @@ def _signs(table: Mapping) -> Mark:
 _to_100 = partial(values.score, halves=True)
 _first = Mark(_FIRST, values.two_scores, "line")
 _second = Mark(_FIRST, partial(values.two_scores, of_second=True), "line")
-_last = Mark(r"^(?P<value>[^\n]{1,200})\s*\Z", values.score, "line")
+_last = Mark(r"^(?P<value>[^\n]{1,99})\Z", values.score, "last")
 _judged = Mark(_after(r"\boverall judge?ment\b"), values.choice)
 _better = (
     Mark(_THE_BETTER, values.choice),
-    Mark(_after(r"(?<=[.!?] )the better (?:response|answer) is\b"), values.choice, "label"),
+    Mark(
+        _after(r"(?:^|(?<=[.!?] )|(?<=, so ))the better (?:response|answer) is\b"),
+        values.choice,
+        "label",
+    ),
     Mark(_IS_BETTER, values.choice, "line"),
 )
 _degree = _signs(values.DEGREES | values.LETTERS)
@@ -343,10 +416,10 @@ FORMATS: dict = {
     # "<feedback>...</feedback><score>4</score>": flowaicom/Flow-Judge-v0.1
     "flow-judge": Format("score", (Mark(_TAGGED, values.score, "inside"),)),
     # "... **Score:** 2" or a first or last line that is a number: ours, for chat models
-    "score": Format("score", (*_scores(values.score), _last), opens=True),
+    "score": Format("score", (*_scores(values.score), _last), opens=True, json=True),
     # LLaVA-Critic-113k's four forms for pairs
     "llava-critic-pair": Format("choice", (*_better, _degree, _first), (1, 10), opens=True),
     # {"feedback": "...", "score": 4}, {"reasoning": ..., "better_response": "A"} (MMRB2)
-    "json": Format("score"),
-    "json-choice": Format("choice"),
+    "json": Format("score", json=True),
+    "json-choice": Format("choice", json=True),
 }

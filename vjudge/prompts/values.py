@@ -1,7 +1,8 @@
-r"""Read a line that is one value and nothing else: a score, a choice, or two scores.
+r"""Read a line that begins with one value: a score, a choice, or two scores.
 
-The usual dress is taken off first (bold, brackets, quotes, boxes, tags); then the whole line has to
-match. A reader returns what the line says, or as a text why it says nothing.
+The usual dress is taken off first (bold, brackets, quotes, boxes, tags). Then the line is a value,
+a separator, and words that hold no second value. A reader returns what the line says, or as a text
+why it says nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from vjudge.records import NAN
 OFF_SCALE = "not on the scale"
 MORE = "more than a verdict on its line"
 NO_VALUE = "no verdict marker with a verdict after it"
-LONGEST = 200  # characters of a line that can be a value
+LONGEST = 1000  # characters of a line that can be a verdict and its explanation
 
 
 class Said(NamedTuple):
@@ -30,44 +31,55 @@ class Said(NamedTuple):
 
 _PLAIN: dict = str.maketrans(  # each kind of line end, dash, quote and bracket, so that places stay
     "\x85\u2028\u2029\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\u3002\u2018\u2019\u201a"
-    "\u201b\u201c\u201d\u201e\u201f\xab\xbb\u300c\u300d\u300e\u300f\u3010\u3011\u2044\u2215",
-    "\n\n\n---------.''''" + 10 * '"' + "[]//",
+    "\u201b\u201c\u201d\u201e\u201f\xab\xbb\u300c\u300d\u300e\u300f\u3010\u3011\u2044\u2215\u3001",
+    "\n\n\n----::---.''''" + 10 * '"' + "[]//,",
 )
 _PLAIN.update({code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)})  # full width
-_BLANK = re.compile(r"[^\S\n]|[\0\x1c-\x1f\xad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
-_DRESS = re.compile(
-    r"</?\w+>|<\|[\w ]+\|>|\\(?:boxed|text(?:bf)?|math(?:bf|rm))\b|\\[()\[\]]|\}\$?|[*_`\"'()\[\]{]"
+_BLANK = re.compile(  # blanks, invisible characters and ornaments
+    r"[^\S\n]|[\0\x1c-\x1f\xad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufe0f\u20e3\u2605\u2606"
+    "\u2696\u2705\u2714\u2728\u2b50\U0001f300-\U0001f64f\U0001f680-\U0001f6ff\U0001f900-\U0001faff]"
 )
-_NOUN = (
-    "(?:score|rating|grade|judge?ment|verdict|result|choice|answer|response|assistant|model"
-    "|option|candidate)"
+_DRESS = re.compile(
+    r"</?\w+>|<\|[\w ]+\|>|\\(?:boxed|text(?:bf)?|math(?:bf|rm))\b|\\[()\[\]]|\}\$?"
+    r"|[*_`\")\]]|(?<!\w)'|'(?!\w)"
+)
+LABEL = (
+    r"(?:(?:score|rating|grade)(?: (?:for|of) (?:(?:the|this) )?(?:response|answer|caption|image))?"
+    "|bewertung|punktzahl|gesamtnote|puntuaci\xf3n|puntaje|calificaci\xf3n|punteggio|pontua\xe7\xe3o"
+    "|(?:最终|最終|综合|綜合|总体|整体)?(?:分数|评分|得分|分數|評分|总分|總分)"
+    "|(?:최종 )?(?:점수|평점)|スコア|評価|点数)"
+)
+NOUN = (
+    "(?:judge?ment|verdict|result|choice|answer|response|assistant|model|option|candidate|antwort"
+    "|r\xe9ponse|respuesta|回答|答案|답변|응답)"
 )
 _IDLE = re.compile(  # words that change no verdict; a noun at the end of a line may
-    r"\b(?:(?:so|thus|therefore|hence|finally|(?:in )?conclusion|my|the|final|overall|total"
-    r"|judge ?s|far|much|slightly|clearly|marginally|significantly|definitely)\b,?"
-    rf"|{_NOUN}\b(?=\W*\w))"
+    r"(?i)(?<![a-z])(?:(?:so|thus|therefore|hence|finally|(?:in )?(?:conclusion|summary)"
+    r"|in my opinion|all in all|^based on [^,.]{1,40}|my|the|final|overall|total|judge's|far|much"
+    r"|slightly|clearly|marginally|significantly|definitely)\b,?"
+    rf"|(?:{LABEL}|{NOUN})(?![a-z])(?=\W*\w))"
 )
 
 
 def plain_text(text: str) -> str:
     """A text of the same length with plain dashes, quotes, blanks and digits."""
     text = _BLANK.sub(" ", text.translate(_PLAIN))
-    return re.sub(r"\d", lambda digit: str(int(digit[0])), text)
+    return re.sub(r"[^\D0-9]", lambda digit: str(int(digit[0])), text)
 
 
-def _bare(line: str) -> str:
-    """The first characters of a line, in lower case, without emphasis, brackets, boxes and tags."""
-    line = re.sub(r"\$([^$]*)\$", r" \1 ", line[:LONGEST])
-    return " ".join(_DRESS.sub(" ", line).casefold().split())
+def bare(line: str) -> str:
+    """A line without emphasis, quotes, boxes and tags; an opening bracket stays as "("."""
+    line = re.sub(r"\$([^$]*)\$", r" \1 ", line)
+    return re.sub(r"[\[{]", "(", " ".join(_DRESS.sub(" ", line).split()))
 
 
 def undress(line: str) -> str:
     r"""The same without idle words.
 
     >>> undress(r"**The score is:** $\boxed{4}$/5")
-    'is: 4 /5'
+    'is: (4 /5'
     """
-    return " ".join(_IDLE.sub(" ", _bare(line)).split())
+    return " ".join(_IDLE.sub(" ", bare(line)).split())
 
 
 # --- patterns of undressed lines
@@ -76,52 +88,97 @@ WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 DIGITS = r"\d{1,9}(?:\.\d{1,9})?"
 WHO = "(?:[ab12]|first|second)"
 _NUMBER = rf"[+-]?{DIGITS}|{'|'.join(WORDS)}"
-_IS = r"(?:winner ?|better (?:one )?)?(?:is ?|of ?)?[:=]? ?"
-_UNIT = r"(?: (?:points?|stars?|marks?))?"
-_OUT_OF = r"(?:/|\bout of\b|\bof\b) ?(?:a )?(?:possible |maximum )?"
+_IS = r"[(|: ]*(?:winner ?|better (?:one )?)?(?:is ?|of ?)?(?:[:=(|]|- )*[( ]*"
+_UNIT = r"(?: (?:points?|stars?|marks?|punkten?|puntos)\b| ?(?:点|분|점|分))?"
+_OUT_OF = r"\(? ?(?:/|(?:out of|of|von|sur|de)\b) ?(?:a )?(?:possible |maximum )?"
 _SCORE = re.compile(
-    rf"{_IS}(?:(?:(?P<low>{DIGITS}) ?(?:-|to) ?|{_OUT_OF})(?P<high>{DIGITS}) ?[:=] ?)?"
-    rf"(?P<value>{_NUMBER}){_UNIT}(?: ?{_OUT_OF}(?P<top>{_NUMBER}))?(?P<percent> ?%)?{_UNIT}"
-    r"[.!,;: ]*"
+    rf"(?i){_IS}(?:(?:(?P<low>{DIGITS}) ?(?:-|to) ?|{_OUT_OF})(?P<high>{DIGITS}) ?[:=] ?)?"
+    rf"(?P<value>{_NUMBER})(?![\d\xb2\xb3\xb9\xbc-\xbe])(?!\.\d){_UNIT}"
+    rf"(?: ?{_OUT_OF}(?P<top>{_NUMBER}))?(?P<percent> ?%)?{_UNIT}"
 )
 _NAMED = re.compile(  # no score: "Answer 2", "The answer is 3"
-    r"\b(?:answer|response|assistant|model|option|candidate|winner|choice)(?: is)?[:=]? ?\d"
+    r"(?i)\b(?:answer|response|assistant|model|option|candidate|winner|choice)(?: is)?[:=]? ?\d"
 )
 _TEN = r"(?: ?(?:/|out of) ?10)?"
 _PAIR = re.compile(rf"({DIGITS}){_TEN} ?[ ,;|] ?({DIGITS}){_TEN} ?[.]?")
-_CHOICE = re.compile(
-    rf"{_IS}(?:(?P<who>{WHO})(?:(?<=t|d) (?:one|{_NOUN}))?(?: wins| (?:is|was) (?:better|best"
-    rf"|preferred|winner|superior|stronger)(?: one| {_NOUN})?(?: than (?P<than>{WHO}))?)?|(?:a )?"
-    r"(?:tied?|draw)|(?:(?:(?:both|two)(?: answers| responses)?|they)(?: are)? )?equal(?:ly good)?)"
-    r"[.! ]*"
+_BEST = (
+    rf"(?:better|best|preferred|winner|superior|stronger|{NOUN})(?: one| {NOUN})?|besser|mejor"
+    "|meilleure?"
 )
+_TIE = rf"(?:tied?|draw)|(?:(?:(?:both|two)(?: {NOUN}s?)?|they)(?: are)? )?equal(?:ly good)?"
+_CHOICE = re.compile(
+    rf"(?i){_IS}(?:it ?(?:is|'s) )?(?:(?:a )?(?P<tie>{_TIE})"
+    rf"|(?P<who>{WHO})(?:(?<=t|d) (?:one|{NOUN}))?"
+    rf"(?: ?(?P<sign>>{{1,3}}|<{{1,3}}|=|beats ) ?(?P<beaten>{WHO})"
+    rf"| wins| (?:is|was|ist|est|es) (?:{_BEST})(?: (?:than|over|to) (?P<than>{WHO}))?)?)(?!\w)"
+)
+_SIGN = re.compile(rf"(?i)[( ]*(tie|[a-z](?: ?[<>=]+ ?[a-z]+)*)(?: is {NOUN})?(?![\w/])")
 _ABSTAINED = re.compile(
-    r"(?:n/?a|not applicable|abstain(?:ed|s)?|(?:i )?(?:cannot|can ?t|unable to) (?:be )?"
-    r"(?:judged?|decided?|determined?|tell|evaluated?)) ?[.!]?"
+    r"(?i)\(?(?:n/?a|not applicable|abstain(?:ed|s)?|(?:i )?(?:cannot|can'?t|unable to) (?:be )?"
+    r"(?:judged?|decided?|determined?|tell|evaluated?))(?: ?[.!]?| ?\([^\d]*)"
 )
 LOOKS_LIKE = {  # a value in a line or text that is more than one
-    "score": re.compile(rf"(?i)\d|\b(?:{'|'.join(WORDS[2:])})\b"),
-    "choice": re.compile(r"\b(?:[AB12]|(?i:first|second|tie|tied|draw|equal\w{0,2}))\b"),
+    "score": re.compile(rf"(?i)\d+(?:\.\d+)?|\b(?:{'|'.join(WORDS[2:])})\b"),
+    "choice": re.compile(r"\b(?:[AB12]|(?i:first|second|tied?|draw|equal\w{0,2}))\b"),
 }
+
+# --- what may stand behind a value
+
+_SEPARATED = re.compile(  # nothing, or what separates an explanation from a verdict
+    r"[\s.!,;:|~(-]*$| ?[:;,|(]| --? | ?[.!] (?=\S+ \S+ \S)"
+    r"| (?:because|since|as|due to|given that|weil|da|car|porque)\b| ?(?:因为|因為)"
+)
+_REASON = re.compile(r"(?i)\b(?:because|since|as|due to|given that)\b")
+_COUNTED = re.compile(  # "since 1 object is missing", "2 of the colours"
+    rf"(?i)\b(?:\d+|{'|'.join(WORDS)})(?= (?:of (?:\w+ )?)?(?!(?:is|was|would|should|could|might"
+    r"|may|can|seems?|fits?|and|or|for|to|than|but|if|at|in|on|as|points?|stars?|marks?|out|of|less"
+    r"|more|lower|higher|instead|rather|then|not|because|since|given|after|with)\b)[a-z]{3,})"
+)
+_WEAKER = (  # of the side that was not chosen
+    r"(?: \w+ly)? (?:(?:is|was) (?:\w+ly )?(?:wrong|incorrect|inaccurate|worse|weaker|inferior"
+    r"|incomplete|vaguer?|unfaithful|irrelevant|less (?!wrong|inaccurate|vague)|not (?:as |so )?"
+    r"(?:good|accurate|right|correct|faithful|complete|detailed))|(?:miss|lack|fail|ignore|omit|hallucinate"
+    r"|invent|misread|misidentifie|overlook)(?:e?s)\b|(?:has|contains|makes) (?:\w+ )?(?:errors?"
+    r"|mistakes?)|do(?:es)?(?: not|n't) (?:name|mention|see|answer|address|describe|match|read"
+    r"|follow)\b)"
+)
+
+
+def _adds_nothing(rest: str, gives: str, said: Said) -> bool:
+    """Whether what stands behind a value separates itself and holds no second value."""
+    if not _SEPARATED.match(rest):
+        return False
+    if gives == "score":
+        if _REASON.search(rest):
+            rest = _COUNTED.sub("", rest)
+        numbers = [_number(hit[0].lower()) for hit in LOOKS_LIKE["score"].finditer(rest)]
+        return all(number == said.score for number in numbers)
+    for hit in LOOKS_LIKE["choice"].finditer(rest):
+        same = side_of(hit[0]) == said.choice
+        weaker = bool(re.match(_WEAKER, rest[hit.end() :]))
+        if weaker == same or (said.choice == "tie" and not same):
+            return False
+    return True
 
 
 # --- readers of a line
 
 
-def _match(pattern: re.Pattern, line: str) -> re.Match | None:
-    return pattern.fullmatch(undress(line)) if len(line) <= LONGEST else None
-
-
 def is_value(line: str) -> bool:
-    """Whether a line is a value of any kind and scale."""
-    return any(_match(kind, line) for kind in (_SCORE, _CHOICE, _PAIR))
+    """Whether a line is a value of any kind and scale, and nothing else."""
+    line = undress(line) if len(line) <= 200 else ""
+    for kind in (_SCORE, _CHOICE, _PAIR):
+        hit = kind.match(line)
+        if hit and not line[hit.end() :].strip(" .!,;:"):
+            return True
+    return False
 
 
 def _no_value(line: str, gives: str) -> Said | str:
     """What a line says that is no value: an abstention, or why it says nothing."""
-    if _match(_ABSTAINED, line):
+    if _ABSTAINED.fullmatch(bare(line)):
         return Said(choice="abstain")
-    return MORE if LOOKS_LIKE[gives].search(line[:LONGEST]) else NO_VALUE
+    return MORE if LOOKS_LIKE[gives].search(line) else NO_VALUE
 
 
 def _number(text: str) -> float:
@@ -129,27 +186,30 @@ def _number(text: str) -> float:
 
 
 def score(line: str, scale: Sequence, *, halves: bool = False) -> Said | str:
-    """A line that is one number of the scale; `halves` allows the numbers between.
+    """A line that says one number of the scale; `halves` allows the numbers between.
 
-    >>> score("**4/5**", (1, 2, 3, 4, 5)).score, score("4 or 5", (1, 2, 3, 4, 5))
+    >>> score("**4/5** (good)", (1, 2, 3, 4, 5)).score, score("4 or 5", (1, 2, 3, 4, 5))
     (4.0, 'more than a verdict on its line')
     """
-    hit = _match(_SCORE, line)
-    if hit is None or _NAMED.search(_bare(line)):
+    undressed = undress(line)
+    hit = _SCORE.match(undressed)
+    if hit is None or _NAMED.search(bare(line)):
         return _no_value(line, "score")
+    value = _number(hit["value"].lower())
+    if not _adds_nothing(undressed[hit.end() :], "score", Said(value)):
+        return MORE
     lowest = scale[0]
     highest = scale[-1]
-    value = _number(hit["value"])
     fits = value in scale or (halves and lowest <= value <= highest)
     fits = fits and (hit["low"] is None or _number(hit["low"]) == lowest)
     for top in (hit["high"], hit["top"], "100" if hit["percent"] else None):
-        fits = fits and (top is None or _number(top) == highest)
+        fits = fits and (top is None or _number(top.lower()) == highest)
     return Said(score=value) if fits else f"{OFF_SCALE} of {lowest} to {highest}"
 
 
 def two_scores(line: str, scale: Sequence, *, of_second: bool = False) -> Said | str:
     """A line of two numbers: a choice by them, or `of_second` the second one."""
-    hit = _PAIR.fullmatch(_bare(line))
+    hit = _PAIR.fullmatch(bare(line).lstrip("("))
     if hit is None:
         return NO_VALUE
     first, second = scores = (float(hit[1]), float(hit[2]))
@@ -163,25 +223,33 @@ def two_scores(line: str, scale: Sequence, *, of_second: bool = False) -> Said |
 
 
 def side_of(who: str) -> str:
-    """Which of two responses "first", "2" or "A" is."""
-    return "a" if who.casefold() in ("a", "1", "first") else "b"
+    """Which of two responses "first", "2" or "A" is; "tie" for other words."""
+    who = who.casefold()
+    if who in ("a", "1", "first"):
+        return "a"
+    return "b" if who in ("b", "2", "second") else "tie"
 
 
 def choice(line: str, scale: Sequence = (), *, signs: str = "ab12") -> Said | str:
-    """A line that is one choice; `signs` are the letters and digits that stand for one.
+    """A line that says one choice; `signs` are the letters and digits that stand for one.
 
     >>> choice("Answer 2 is better.").choice, choice("A is weaker than B")
     ('b', 'more than a verdict on its line')
     """
-    hit = _match(_CHOICE, line)
+    undressed = undress(line)
+    hit = _CHOICE.match(undressed)
     if hit is None:
         return _no_value(line, "choice")
-    if hit["who"] is None:
-        return Said(choice="tie")
-    if hit["who"] in "12" and "1" not in signs:
+    if hit["who"] and hit["who"] in "12" and "1" not in signs:
         return f"{OFF_SCALE} of {', '.join(signs).upper()}"
-    side = side_of(hit["who"])
-    return MORE if hit["than"] and side_of(hit["than"]) == side else Said(choice=side)
+    said = Said(choice=side_of(hit["who"] or "tie"))
+    beaten = side_of(hit["beaten"] or hit["than"] or "tie")
+    if beaten == said.choice != "tie":
+        return MORE
+    if hit["sign"]:
+        sides = {">": said.choice, "b": said.choice, "<": beaten, "=": "tie"}
+        said = Said(choice=sides[hit["sign"][0]])
+    return said if _adds_nothing(undressed[hit.end() :], "choice", said) else MORE
 
 
 DEGREES = {"A>>B": "a", "A>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
@@ -190,8 +258,11 @@ LETTERS = {"A": "a", "B": "b", "C": "tie", "TIE": "tie"}
 
 def sign(line: str, scale: Sequence = (), *, table: Mapping) -> Said | str:
     """What double brackets hold: one of a table's signs."""
-    bare = re.sub(r"[\s.!]", "", undress(line)).upper()
-    if bare in table:
-        return Said(choice=table[bare])
-    said = _no_value(line, "choice")
-    return f"{OFF_SCALE} of {', '.join(table)}" if said == MORE else said
+    undressed = undress(line)
+    hit = _SIGN.match(undressed)
+    key = re.sub(r"\s", "", hit[1]).upper() if hit else ""
+    if hit and key in table:
+        said = Said(choice=table[key])
+        return said if _adds_nothing(undressed[hit.end() :], "choice", said) else MORE
+    reason = _no_value(line, "choice")
+    return f"{OFF_SCALE} of {', '.join(table)}" if reason == MORE else reason
