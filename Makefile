@@ -45,12 +45,10 @@ define REPORTS
 import shutil
 import vjudge as vj
 tiny, scenes = vj.load_judge("tiny", device="cpu"), vj.load_collection("scenes", split="test")
-vj.report(tiny, scenes, gold="exact", collection="Scenes", out="outputs/report_tiny")
-verdicts = vj.load_verdicts("mllm-judge").rename(columns={"human": "gold"})
-judges = verdicts.attrs["judges"]
-runs = {judge: verdicts.assign(score=verdicts[judge], judge=judge) for judge in judges}
-vj.report(runs, collection="MLLM-as-a-Judge", out="outputs/report_llava_critic")
-for name in ("report_tiny", "report_llava_critic"):
+vj.report(tiny, scenes, gold="exact", about="Scenes", out="outputs/report_tiny")
+real = vj.load_verdicts("viescore").where(criterion="semantic consistency")
+vj.analysis.card.make_report(real.only(["GPT-4o", "GPT-4V", "Gemini"])).write("outputs/report_viescore")
+for name in ("report_tiny", "report_viescore"):
     shutil.copy(f"outputs/{name}/report.html", f"figures/{name}.html")
 endef
 export REPORTS

@@ -8,7 +8,7 @@ import vjudge
 
 ROOMS = """
 records images prompts data models engines runs asking grading comparing judge panels
-metrics plots results benchmarks probes reports analysis builder training preference review
+metrics plots results benchmarks probes analysis builder training preference review
 """.split()
 """From the top of the house to its bottom."""
 

@@ -18,42 +18,47 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vjudge.analysis import (
+        Choices,
+        Scores,
+        available,
+        choices,
+        from_scores,
+        load_verdicts,
+        picture_controls,
+        report,
+        scores,
+    )
     from vjudge.benchmarks import benchmark, run_benchmark
-    from vjudge.data import load_collection, load_verdicts, truth
+    from vjudge.data import load_collection, truth
     from vjudge.judge import Judge, JudgeLike, load_judge, load_run, plan
     from vjudge.metrics import bradley_terry, compare_judges, correlate, win_rate
     from vjudge.metrics.agreement import agreement
     from vjudge.panels import combine_samples, panel
     from vjudge.records import Criterion, Item, Pair, Rubric
-    from vjudge.reports import from_scores, report
     from vjudge.results import NotComputed, Result, settings
 
 __version__ = "0.1.0"
 __all__ = [
-    "Criterion",
-    "Item",
-    "Judge",
-    "Pair",
-    "Rubric",
-    "__version__",
-    "agreement",
-    "benchmark",
-    "bradley_terry",
-    "compare_judges",
-    "correlate",
-    "from_scores",
-]
-__all__ += ["load_collection", "load_judge", "load_verdicts", "panel", "plan", "report", "truth"]
-__all__ += ["run_benchmark", "win_rate", "NotComputed", "Result", "settings"]
-__all__ += ["JudgeLike", "combine_samples", "load_run"]
+    "Choices", "Criterion", "Item", "Judge", "JudgeLike", "NotComputed", "Pair", "Result", "Rubric",
+    "Scores", "__version__", "agreement", "available", "benchmark", "bradley_terry", "choices",
+    "combine_samples", "compare_judges", "correlate", "from_scores", "load_collection",
+    "load_judge", "load_run", "load_verdicts", "panel", "picture_controls", "plan", "report",
+    "run_benchmark", "scores", "settings", "truth", "win_rate",
+]  # fmt: skip
 
-_HOMES = dict.fromkeys(__all__, "metrics") | dict.fromkeys(("from_scores", "report"), "reports")
-_HOMES |= dict.fromkeys(("benchmark", "run_benchmark"), "benchmarks")
-_HOMES |= dict.fromkeys(("load_collection", "load_verdicts", "truth"), "data")
-_HOMES |= dict.fromkeys(("Judge", "JudgeLike", "load_judge", "load_run", "plan"), "judge")
-_HOMES |= dict.fromkeys(("combine_samples", "panel"), "panels")
-_HOMES |= dict.fromkeys(("Criterion", "Item", "Pair", "Rubric"), "records")
-_HOMES |= dict.fromkeys(("NotComputed", "Result", "settings"), "results")
+_NAMES = {
+    "analysis": "Choices Scores available choices from_scores load_verdicts picture_controls report"
+    " scores",
+    "benchmarks": "benchmark run_benchmark",
+    "data": "load_collection truth",
+    "judge": "Judge JudgeLike load_judge load_run plan",
+    "metrics": "agreement bradley_terry compare_judges correlate win_rate",
+    "panels": "combine_samples panel",
+    "records": "Criterion Item Pair Rubric",
+    "results": "NotComputed Result settings",
+}
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 _ROOMS = {room.name for room in iter_modules(__path__)}
 
 

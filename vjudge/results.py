@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -112,7 +112,7 @@ class Result:
             added.
         plot: a function that draws the figure and takes the options of `plots.page`.
         data: what the figure was drawn from; None means the table.
-        columns: of the table that a cell and LaTeX show; None means all.
+        view: the table as a cell and LaTeX show it; None means `table`.
 
     >>> result = Result(DataFrame({"estimate": [0.5]}), name="half", reading="It is one half.")
     >>> result.reading, result.table["estimate"].tolist()
@@ -129,7 +129,7 @@ class Result:
         caveats: Iterable[str] = (),
         plot: Callable[..., Figure] | None = None,
         data: DataFrame | None = None,
-        columns: Sequence[str] | None = None,
+        view: DataFrame | None = None,
         absent: str = "",
     ) -> None:
         attributes: Mapping[str, Any] = {} if table is None else table.attrs
@@ -142,7 +142,7 @@ class Result:
         self._caption = sentences(caption or name.replace("_", " "), attributes.get("method", ""))
         self._plot = plot
         self._data = data
-        self._columns = columns
+        self._view = view
         self._figure: Figure | None = None
 
     @classmethod
@@ -161,6 +161,11 @@ class Result:
         return self._table is not None
 
     @property
+    def has_figure(self) -> bool:
+        """Whether there is a figure."""
+        return self._plot is not None
+
+    @property
     def table(self) -> DataFrame:
         """The numbers. NotComputed where the analysis does not apply."""
         if self._table is None:
@@ -169,10 +174,8 @@ class Result:
 
     @property
     def shown(self) -> DataFrame:
-        """The columns of the table that a cell and LaTeX show."""
-        if self._columns is None:
-            return self.table
-        return self.table[[name for name in self._columns if name in self.table]]
+        """The table as a cell and LaTeX show it."""
+        return self.table if self._view is None else self._view
 
     @property
     def caption(self) -> str:
@@ -324,6 +327,9 @@ def analysis(function: Callable[Parameters, Result]) -> Callable[Parameters, Res
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("default")
             try:
+                absent = getattr(args[0], "absent", "") if args else ""
+                if absent:
+                    raise NotComputed(absent)
                 result = function(*args, **kwargs)
             except NotComputed as error:
                 result = Result.not_computed(str(error), name=function.__name__)

@@ -80,7 +80,7 @@ def finish(
         caveats=[*caveats, *missing_text(table)],
         plot=plot,
         data=data,
-        columns=SHOWN if several else SHOWN[1:],
+        view=table[SHOWN if several else SHOWN[1:]],
     )
 
 

@@ -1,4 +1,4 @@
-"""A report card says what metrics and probes say, and "fails" only by a corrected test; judges stand side by side."""
+"""A card says what metrics and probes say, and "fails" only by a corrected test; judges stand side by side."""
 
 import re
 
@@ -11,7 +11,7 @@ from pytest import approx, mark, raises
 import vjudge as vj
 from validity.simulated import Planted, SimulatedJudge, collection
 from vjudge import metrics
-from vjudge.reports.card import CLAIMS
+from vjudge.analysis.card import CLAIMS
 
 QUICK = {"n_resamples": 200}
 HOSTILE = "<script>alert(1)</script> 100%_of & #1 {judge} $x$ ^~\\ \u202e ρ"
@@ -24,15 +24,17 @@ def rated(n=60):
     people = clip(np.rint(level[:, None] + rng.normal(0, 0.8, (n, 3))), 1, 5)
     score = clip(np.rint(level + rng.normal(0, 1.2, n)), 1, 5)
     frame = DataFrame({"id": np.arange(n), "judge": "simulated", "score": score})
-    return frame.assign(human_scores=people.tolist(), group=frame["id"] // 3)
+    frame = frame.assign(human_scores=people.tolist(), group=frame["id"] // 3)
+    return frame.assign(lowest=1.0, highest=5.0, closed=False, failure=None, sees_image=True)
 
 
-def part(card, name):
-    return next(part.table for part in card.parts if part.name == name).set_index("measure")
+def claim(card, name, judge=None):
+    rows = card.claims[card.claims["claim"] == name]
+    return (rows if judge is None else rows[rows["judge"] == judge]).iloc[0]
 
 
-def absent(card):
-    return {what: why for _, what, why in card.absent}
+def reason(card, name):
+    return card.absent.set_index("claim")["reason"][name]
 
 
 def test_only_a_corrected_test_fails_a_judge_and_judges_stand_side_by_side(tmp_path):
@@ -40,86 +42,79 @@ def test_only_a_corrected_test_fails_a_judge_and_judges_stand_side_by_side(tmp_p
     plans = {"honest": Planted(), "pays": Planted(length=0.8)}
     judges = {name: SimulatedJudge(items, plan, seed=3, name=name) for name, plan in plans.items()}
     card = vj.report(judges, items, gold="exact", out=tmp_path, **QUICK)
-    parts = {(one.judge, one.name): one for one in card.parts}
-    verdicts = {key: one.verdict for key, one in parts.items()}
-    assert verdicts["honest", "image"] == "holds"
-    assert {judge for (judge, _), verdict in verdicts.items() if verdict == "fails"} == {"pays"}
-    failed = parts["pays", "length"]
-    words = r"padding raises scores by \.\d\d \(change \.\d\d \["
-    assert re.match(words, failed.sentence) and failed.table["p_holm"].min() < 0.05
+    assert claim(card, "image", "honest")["verdict"] == "holds"
+    failed = card.claims[card.claims["verdict"] == "fails"]
+    assert set(failed["judge"]) == {"pays"}
+    sentence = claim(card, "length", "pays")["sentence"]
+    assert re.match(r"padding raises scores by \.\d\d \(change \.\d\d \[", sentence)
     page = (tmp_path / "report.html").read_text()
-    assert page.count('class="verdict fails"') == list(verdicts.values()).count("fails")
+    assert page.count('class="verdict fails"') == len(failed)
     assert "<th>honest</th><th>pays</th>" in page
-    assert set(card.figures["confusion"][2]["judge"]) == set(plans)
+    assert set(card.results["confusion"].table["judge"]) == set(plans)
 
 
 def test_a_judge_is_graded_under_all_controls_and_goes_on_where_it_was(tmp_path, monkeypatch):
     items = vj.load_collection("scenes", split="test", limit=6)
     judge = vj.load_judge("tiny", device="cpu")
-    options = QUICK | dict(out=tmp_path, collection="Scenes", mode="score")
+    options = QUICK | dict(out=tmp_path, about="Scenes", mode="score")
     card = vj.report(judge, items, **options)
-    assert {one.name for one in card.parts} == set(CLAIMS) - {"position"}
-    assert "wording for two responses" in absent(card)[CLAIMS["position"]]
+    assert set(card.claims["claim"]) == set(CLAIMS) - {"position"}
+    assert "wording for two responses" in reason(card, "position")
     text = (tmp_path / "report.html").read_text()
-    for words in ("checkpoint", "mode score", "seed 0", "Scenes, compared with gold"):
+    for words in ("checkpoint", "mode score", "Scenes, compared with the true score"):
         assert words in text, words
     assert not re.search(r'(?:src|href)="(?!data:image/png)', text)  # nothing is loaded
     monkeypatch.setattr(type(judge.engine), "answer", None)  # no verdict is computed twice
     again = vj.report(judge, items, **options)
     assert (tmp_path / "report.html").read_text() == text
-    pd.testing.assert_frame_equal(again.table, card.table)
+    pd.testing.assert_frame_equal(again.claims, card.claims)
 
 
 def test_people_without_gold_are_the_truth_and_stand_beside_the_judge():
     run = rated()
     card = vj.report({"mine": run}, **QUICK)
-    assert card.judges == ["mine"] and "mean of people" in card.figures["confusion"][1]
-    two = vj.report(
-        {"mine": run, "theirs": run.assign(score=run["score"][::-1].to_numpy())}, **QUICK
-    )
-    drawn = two.figures["agreement"][2]["judge"].value_counts().to_dict()
-    assert drawn == {"mine": 4, "theirs": 4, "people": 1}
-    table = part(card, "agreement")
+    assert card.judges == ["mine"] and "the mean of 3 people" in card.results["confusion"].caption
     mean = [np.mean(cell) for cell in run["human_scores"]]
     r = metrics.correlate(run["score"], mean, groups=run["group"], **QUICK).loc["pearson"]
-    assert table.loc["Pearson", "low"] == approx(r["low"])
-    ceiling = metrics.human_ceiling(list(run["human_scores"])).loc["pearson", "estimate"]
-    assert table.loc["a rater with the others", "estimate"] == approx(ceiling)
-    assert absent(card)[CLAIMS["image"]].startswith("needs the run 'image_blanked'")
+    found = card.results["agreement"].table.query("statistic == 'pearson'").iloc[0]
+    assert found["low"] == approx(r["low"])
+    kinds = set(card.results["raters"].table["kind"])
+    assert {"person", "judge"} <= kinds
+    assert "image_blanked" in reason(card, "image")
 
 
 def test_controls_rest_on_as_many_items_as_are_asked_for():
     items = vj.data.canonical([{**row, "images": []} for row in collection(60, per_group=6)])
     card = vj.report(SimulatedJudge(items), items, controls=13, **QUICK)
-    assert card.truth == "gold" and set(part(card, "agreement")["n"]) == {60}
-    assert set(part(card, "length")["n"]) == {13}
-    assert "no row has an image" in absent(card)[CLAIMS["image"]]
+    assert card.truth == "the true score"
+    assert set(card.results["agreement"].table["n"]) == {60}
+    rows = card.results["controls"].table
+    assert set(rows.loc[rows["probe"] == "verbosity", "n"]) <= {13}
+    assert "no row has an image" in reason(card, "image")
 
 
 def test_a_run_that_failed_says_so():
     why = ["no verdict: the model's <b>own</b> words"] * 9 + ["too long"] * 3
     card = vj.report(rated(12).assign(score=nan, failure=why), **QUICK)
-    assert "no score was read" in absent(card)[CLAIMS["injection"]]
     expected = "12 of 12 verdicts are missing (no verdict: 9; too long: 3)"
-    assert card.parts[0].sentence.startswith(expected) and card.parts[0].verdict == "measured"
+    failures = claim(card, "failures")
+    assert failures["sentence"].startswith(expected) and failures["verdict"] == "measured"
     assert "words" not in card.html()
 
 
 def test_closed_verdicts_are_no_readable_ones():
-    run = rated(12).assign(closed=[True] * 5 + [False] * 7)
-    card = vj.report({"mine": run}, **QUICK)
-    (said,) = [one for one in card.parts if one.name == "failures"]
-    assert said.sentence == "5 of 12 verdicts were closed, and no verdict is missing"
-    assert part(card, "failures").loc["closed", "estimate"] == approx(5 / 12)
-    assert said.verdict == "measured" and "5 of 12 verdicts were closed" in card.html()
-    assert card.figures["confusion"][0].get_label().endswith("5 of 12 verdicts were closed")
+    card = vj.report({"mine": rated(12).assign(closed=[True] * 5 + [False] * 7)}, **QUICK)
+    said = claim(card, "failures")
+    assert said["sentence"] == "5 of 12 verdicts were closed, and no verdict is missing"
+    assert said["verdict"] == "measured"
+    assert "5 of 12 verdicts were closed" in card.results["confusion"].caption
 
 
 def test_scores_from_elsewhere_may_be_missing_without_a_reason():
-    run = rated()
+    run = rated().drop(columns=["failure", "closed"])
     run.loc[:4, "score"] = nan
-    (said,) = [one for one in vj.report(run, **QUICK).parts if one.name == "failures"]
-    assert said.sentence.startswith("5 of 60 verdicts are missing (no reason is given)")
+    sentence = claim(vj.report(run, **QUICK), "failures")["sentence"]
+    assert sentence.startswith("5 of 60 verdicts are missing (no reason is given)")
 
 
 def test_pairs_have_accuracy_and_position():
@@ -130,25 +125,23 @@ def test_pairs_have_accuracy_and_position():
     frame["verdict_ba"] = np.where(leans, "b", truth)
     frame["verdict"] = verdict = np.where(leans, "tie", truth)
     card = vj.report(frame, **QUICK)
-    verdicts = {one.name: one.verdict for one in card.parts}
+    verdicts = dict(zip(card.claims["claim"], card.claims["verdict"], strict=True))
     assert verdicts == {"agreement": "measured", "position": "fails", "failures": "holds"}
     expected = metrics.pairwise_accuracy(verdict, truth).loc["with_ties", "estimate"]
-    assert part(card, "agreement").loc["with ties", "estimate"] == expected
-    assert "needs the run 'original'" in absent(card)[CLAIMS["image"]]
-    assert absent(card)[CLAIMS["calibration"]] == "a comparison of pairs has no scores"
+    rows = card.results["agreement"].table.set_index("statistic")
+    assert rows.loc["with_ties", "estimate"] == expected
+    assert reason(card, "calibration") == "a comparison of pairs has no scores"
 
 
 def test_hostile_names_are_text_on_the_page(tmp_path):
     run = rated(40).assign(judge=HOSTILE, failure=HOSTILE)
     run.loc[0, "score"] = nan
-    card = vj.report({HOSTILE: run}, collection=HOSTILE, out=tmp_path, **QUICK)
-    page = (tmp_path / "report.html").read_text()
+    card = vj.report({HOSTILE: run}, about=HOSTILE, out=tmp_path / "card", **QUICK)
+    page = (tmp_path / "card/report.html").read_text()
     assert "<script" not in page and "&lt;script&gt;alert(1)" in page and "\u202e" not in page
     assert "<script" not in card._repr_html_() and len(repr(card)) < 300
-    names = ["agreement", "confusion", "calibration"]
-    assert list(card.figures) == names and all(
-        (tmp_path / f"{name}.pdf").is_file() for name in names
-    )
+    assert [path.name for path in tmp_path.iterdir()] == ["card"]
+    assert all((tmp_path / f"card/{name}.pdf").is_file() for name in ("agreement", "confusion"))
 
 
 RUN = DataFrame({"id": ["a", "b"], "score": [1.0, 2.0], "gold": [1.0, 3.0]})

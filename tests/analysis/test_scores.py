@@ -1,0 +1,260 @@
+"""One table of scores: made from runs, wide frames and lists; each reading is true of its numbers."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from pandas import DataFrame
+
+import vjudge as vj
+from vjudge import metrics
+
+QUICK = {"n_resamples": 200}
+RNG = np.random.default_rng(5)
+
+
+def wide(n=200, seed=0):
+    """Three people, a good judge, a noisy one, noise alone, a judge of 0 to 100, a constant one."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(1, 6, n).astype(float)
+    frame = DataFrame({f"r{k}": (truth + rng.integers(-1, 2, n)).clip(1, 5) for k in range(3)})
+    frame["good"] = (truth + rng.integers(-1, 2, n) * (rng.random(n) < 0.3)).clip(1, 5)
+    frame["noisy"] = (truth + rng.normal(0, 2, n)).round().clip(1, 5)
+    frame["noise"] = rng.integers(1, 6, n).astype(float)
+    frame["percent"] = 20 * truth + rng.normal(0, 3, n)
+    frame["constant"] = 3.0
+    frame["image"] = np.arange(n) // 2
+    frame["set"] = np.where(np.arange(n) % 3, "photos", "charts")
+    frame["model"] = np.resize(list("ABCDEF"), n)
+    return frame
+
+
+PEOPLE = ["r0", "r1", "r2"]
+
+
+def table(judges=("good", "noisy", "noise"), **changes):
+    given = {"people": PEOPLE, "group": "image", "scale": (1, 5)}
+    return vj.scores(wide(), judges=list(judges), **{**given, **changes})
+
+
+def run(judge="tiny", n=30, **columns):
+    frame = DataFrame({"id": [f"i{k}" for k in range(n)], "judge": judge})
+    frame["score"] = np.resize([1.0, 2, 3, 4, 5], n)
+    frame["gold"] = np.resize([1.0, 2, 3, 5, 4], n)
+    frame = frame.assign(lowest=1.0, highest=5.0, closed=False, failure=None, sees_image=True)
+    return frame.assign(group=np.arange(n) // 3, **columns)
+
+
+def numbers(text):
+    """Every interval of a sentence as floats: (estimate, low, high)."""
+    plain = text.replace("\N{MINUS SIGN}", "-")
+    found = re.findall(r"(-?\d*\.\d+) \[(-?\d*\.\d+), (-?\d*\.\d+)\]", plain)
+    return [tuple(map(float, row)) for row in found]
+
+
+# --- how tables are made
+
+
+def test_a_run_brings_its_truth_groups_scale_and_own_columns():
+    mine = vj.scores(run(topic="cats"))
+    assert mine.judges == ["tiny"] and mine.scale == (1.0, 5.0) and mine.group == "group"
+    assert mine.gold == "gold" and "topic" in mine.frame and len(mine) == 30
+    expected = metrics.correlate(
+        run()["score"], run()["gold"], groups=run()["group"], n_resamples=200
+    )
+    found = mine.correlate(**QUICK).table.set_index("statistic")
+    assert found.loc["pearson", "low"] == pytest.approx(expected.loc["pearson", "low"])
+
+
+def test_runs_by_name_and_a_frame_of_several_judges_are_one_table():
+    both = pd.concat([run("a"), run("b").assign(score=3.0)])
+    assert vj.scores(both).judges == ["a", "b"]
+    named = vj.scores({"right": run(), "grey": run().iloc[:20]})
+    assert named.judges == ["right", "grey"] and named.frame["grey"].isna().sum() == 10
+    assert named.missing().table.set_index("who").loc["grey", "missing"] == 10
+    with pytest.raises(ValueError, match="two runs are of a judge 'a'"):
+        vj.scores({"a": run(), "": run("a")})
+
+
+def test_samples_are_averaged_and_said():
+    twice = pd.concat([run(sample=0), run(sample=1).assign(score=lambda rows: rows["score"] + 1)])
+    mine = vj.scores(twice)
+    assert mine.frame["tiny"].iloc[0] == 1.5 and "60 verdicts on 30 items" in mine.caveats[0]
+
+
+def test_people_as_lists_become_a_column_a_rater_with_their_places():
+    lists = [[4.0, None, 2.0], [1.0, 2.0, 3.0], []] * 10
+    mine = vj.scores(run(human_scores=lists).drop(columns="gold"))
+    assert mine.people == ["person 1", "person 2", "person 3"]
+    assert mine.frame.loc[0, mine.people].tolist()[::2] == [4.0, 2.0]
+    assert mine.truth().tolist()[:2] == [3.0, 2.0] and np.isnan(mine.truth()[2])
+    assert vj.scores(wide(), judges=["good"], people=PEOPLE).people == PEOPLE
+
+
+def test_the_index_of_a_frame_changes_nothing():
+    frame = wide()
+    shuffled = frame.set_axis(np.zeros(len(frame)))
+    ours = vj.scores(frame, judges=["good"], people=PEOPLE).correlate(**QUICK).table
+    theirs = vj.scores(shuffled, judges=["good"], people=PEOPLE).correlate(**QUICK).table
+    pd.testing.assert_frame_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "change, options, message",
+    [
+        ({}, {"judges": ["GPT-5"]}, r"columns are absent: \['GPT-5'\]"),
+        ({"good": "well"}, {}, "good has values that are not numbers: position 0: 'well'"),
+        ({"set": None}, {"benchmark": "set"}, "row 0: 'set' is missing"),
+        ({}, {"judges": ["good", "r0"]}, r"\['r0'\] are named twice"),
+        ({}, {"judges": []}, "at least one judge"),
+    ],
+)
+def test_a_bad_table_is_refused_by_row_and_column(change, options, message):
+    request = {"judges": ["good"], "people": PEOPLE} | options
+    with pytest.raises((ValueError, TypeError), match=message):
+        vj.scores(wide().assign(**change), **request)
+
+
+# --- readings that are true of their numbers
+
+
+def test_better_worse_undecided_and_undefined_judges_are_called_so():
+    found = table(("good", "noisy", "noise", "constant")).correlate(**QUICK)
+    assert found.reading.startswith("good agrees best with the mean of 3 people: Pearson's r .")
+    assert "noise least" in found.reading and "can't be told from no agreement" in found.reading
+    assert "Undefined for constant" in found.reading
+    rows = found.table.query("statistic == 'pearson'").set_index("judge")
+    assert numbers(found.reading)[0][0] == pytest.approx(rows.loc["good", "estimate"], abs=0.006)
+    pairs = table(("good", "noisy", "noise")).compare(**QUICK)
+    assert pairs.reading.startswith("good agrees better than each of the others")
+    same = wide().assign(also=lambda frame: frame["good"].sample(frac=1, random_state=1).to_numpy())
+    tied = vj.scores(same, judges=["noise", "also"], people=PEOPLE).compare(**QUICK)
+    assert tied.reading.startswith("Undecided between") and "better" not in tied.reading
+
+
+def test_one_judge_has_no_rival_and_says_what_to_add():
+    alone = table(("good",))
+    assert alone.correlate(**QUICK).reading.startswith("good agrees with the mean of 3 people at")
+    for result in (alone.compare(), alone.effective_judges()):
+        assert "add the runs of another" in repr(result)
+    with pytest.raises(vj.NotComputed, match="add the runs"):
+        _ = alone.compare().table
+
+
+def test_a_negative_judge_is_the_reverse_of_the_truth():
+    frame = wide().assign(turned=lambda rows: 6 - rows["good"])
+    found = vj.scores(frame, judges=["turned"], people=PEOPLE).correlate(**QUICK)
+    assert "the reverse of the truth's order" in found.reading
+
+
+def test_nobody_scored_means_no_number_and_a_remedy():
+    lonely = vj.scores(wide(), judges=["good", "noisy"])
+    for result in lonely.all(**QUICK).values():
+        if result.name != "missing":
+            assert not result.computed and re.search("add|give|name", result.absent), result
+    assert lonely.missing().computed
+
+
+def test_judges_on_another_scale_are_correlated_and_left_out_of_the_rest_by_name():
+    mixed = table(("good", "percent"), scales={"percent": (0, 100)})
+    assert set(mixed.correlate(**QUICK).table["judge"]) == {"good", "percent"}
+    for result in (mixed.confusion(), mixed.calibration(**QUICK), mixed.scatter()):
+        assert any("left out: percent" in text for text in result.caveats)
+        assert "percent" not in set(result.table["judge"])
+    assert "put on people's scale by their ends: percent" in " ".join(mixed.alt_test().caveats)
+    alone = table(("percent",), scales={"percent": (0, 100)})
+    assert "no judge has scores on people's scale" in repr(alone.confusion())
+
+
+def test_calibration_says_who_is_too_high_and_who_is_not():
+    frame = wide().assign(lenient=lambda rows: rows[PEOPLE].mean(axis=1) + 0.8)
+    frame["fair"] = frame[PEOPLE].mean(axis=1) + np.resize([-0.5, 0.5], len(frame))
+    found = vj.scores(frame, judges=["lenient", "fair"], people=PEOPLE, scale=(1, 5))
+    text = found.calibration(**QUICK).reading
+    assert "lenient scores .80 points too high" in text and "fair: no lean shown" in text
+
+
+def test_people_and_judges_stand_against_the_same_others():
+    found = table().raters(**QUICK)
+    assert "against the same others good reaches" in found.reading
+    assert {"person", "judge"} <= set(found.table["kind"])
+    assert "ceiling" not in found.reading + found.caption
+    assert "it takes two" in repr(vj.scores(wide(), judges=["good"], people="r0").raters())
+
+
+def test_by_a_column_there_is_a_cell_a_value_and_an_overall():
+    found = table(("good", "noise"), benchmark="set").correlate(by="benchmark", **QUICK)
+    assert list(found.table["benchmark"].unique()) == ["overall", "charts", "photos"]
+    by_own = table(("good", "noise")).correlate(by="set", **QUICK)
+    assert "set" in by_own.table and "over 2 sets" in by_own.reading
+    assert "there is no column 'aspect'" in repr(table().correlate(by="aspect"))
+    assert "has 100 values" in repr(table().correlate(by="group"))
+
+
+def test_twelve_judges_have_readable_figures_and_split_tables(tmp_path):
+    frame = wide(60)
+    names = [f"a judge with a rather long name {k}" for k in range(12)]
+    for k, name in enumerate(names):
+        frame[name] = (frame["good"] + np.random.default_rng(k).normal(0, 0.3 + k / 4, 60)).clip(
+            1, 5
+        )
+    many = vj.scores(frame, judges=names, people=PEOPLE, scale=(1, 5))
+    pairs = many.compare(n_resamples=100)
+    assert len(pairs.table) == 3 * 66 and pairs.latex().count("Continued") == 1
+    assert pairs.plot().get_figwidth() > 5
+    assert names[0] in pairs.reading
+    many.correlate(n_resamples=100).save("twelve", tmp_path)
+    assert (tmp_path / "twelve.pdf").is_file()
+
+
+# --- the other analyses
+
+
+def test_levels_panels_effective_judges_and_corrections():
+    mine = table(("good", "noisy"), system="model")
+    levels = mine.levels("good", **QUICK)
+    assert {"item", "system", "within"} == set(levels.table["level"])
+    assert "over all items" in levels.reading
+    worth = mine.effective_judges(**QUICK)
+    assert 1 <= worth.table.loc["effective_judges", "estimate"] <= 2
+    assert "2 judges are worth" in worth.reading
+    assert mine.panel().judges[-1] == "mean of the judges"
+    fixed = mine.corrected(labels=60)
+    mean = fixed.table.query("quantity == 'mean score' and judge == 'good'").iloc[0]
+    assert mean["low"] <= mean["corrected"] <= mean["high"]
+    assert mean["people"] == pytest.approx(mine.truth().mean())
+    assert "draw fewer" in repr(mine.corrected(labels=500))
+
+
+def test_baselines_use_no_picture():
+    frame = wide(40).assign(
+        response=["a cat on a mat " * (k % 5 + 1) for k in range(40)],
+        reference_answer=["a cat"] * 40,
+    )
+    mine = vj.scores(frame, judges=["good"], people=PEOPLE, response="response").baselines()
+    assert mine.judges == ["good", "length of the response", "ROUGE-L with the reference"]
+    assert mine.frame["length of the response"].iloc[0] == 5
+
+
+def test_disagreements_and_missing_name_the_items_and_reasons():
+    mine = vj.scores(
+        run(failure=[None] * 29 + ["no verdict: x"]).assign(
+            score=lambda rows: rows["score"].where(rows["failure"].isna())
+        )
+    )
+    far = mine.disagreements(3).table
+    assert far["gap"].abs().is_monotonic_decreasing and set(far["id"]) <= set(run()["id"])
+    counted = mine.missing().table.iloc[0]
+    assert counted["missing"] == 1 and counted["no verdict"] == 1
+
+
+def test_a_paper_has_a_file_for_each_analysis_and_a_venue(tmp_path):
+    before = vj.settings()
+    paper = table(("good", "noisy"), benchmark="set").paper(tmp_path, "eccv", n_resamples=100)
+    assert vj.settings() == before
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"correlation.pdf", "correlation_table.tex", "comparison.pdf", "raters.png"} <= names
+    assert paper["length"].absent and "length.csv" not in names
+    with pytest.raises(ValueError, match="unknown venue"):
+        table().paper(tmp_path, "vldb")

@@ -1,0 +1,239 @@
+"""`choices`: one table of judges' and people's verdicts on pairs; its methods are the analyses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pandas import DataFrame, Series
+
+from vjudge import metrics, plots, probes
+from vjudge.analysis import readings
+from vjudge.analysis.tables import RatingTable, from_frame, from_runs
+from vjudge.metrics.columns import closed_in
+from vjudge.results import NotComputed, Result, Results, analysis, current, settings
+
+INTERVAL = ["estimate", "low", "high"]
+SIDES = {"win": "A is better", "tie": "no difference", "loss": "B is better"}
+COUNTED = {
+    "with_ties": "same choice, ties included",
+    "both_decided": "both decide",
+    "all_pairs": "all pairs, a missing verdict is wrong",
+}
+
+
+def choices(
+    data: DataFrame | Mapping[str, DataFrame],
+    judges: Sequence[str] | None = None,
+    people: str | None = None,
+    *,
+    items: Any = None,
+    group: str | None = None,
+    benchmark: str | None = None,
+    systems: tuple[str, str] | None = None,
+    about: str = "the pairs",
+    caveats: Sequence[str] = (),
+) -> Choices:
+    """Put judges' and people's verdicts on the same pairs into one table.
+
+    Args:
+        data: a run, as `Judge.compare` returns it; runs by the judge's name; or a wide frame, one
+            row a pair, with `judges`.
+        judges: of a wide frame, the columns with each judge's verdict: "a", "b", "tie" or another
+            spelling that `metrics.win_rate` reads; missing where there is none.
+        people: of a wide frame, the column with people's preference.
+        items: of runs, the collection that was compared.
+        group: the unit of resampling, such as the image. A run brings its own.
+        benchmark: the column with a pair's benchmark.
+        systems: the two columns with the models that wrote responses a and b.
+        about: what the pairs are called in captions.
+        caveats: what must stand beside every number of these data.
+
+    Returns:
+        A table of choices; see `Choices` for its analyses.
+
+    ValueError: a column is absent or named twice, a run has no verdicts, two runs are of one judge.
+
+    >>> frame = DataFrame({"judge": ["a", "b", "a", "tie"], "people": ["a", "b", "b", "tie"]})
+    >>> choices(frame, judges=["judge"], people="people").accuracy().table["estimate"].iloc[0]
+    0.75
+    """
+    if judges is not None:
+        if not isinstance(data, DataFrame):
+            raise TypeError(f"judges= names columns of a DataFrame, not of a {type(data).__name__}")
+        fields = from_frame(data, judges, people, {"group": group, "benchmark": benchmark})
+    else:
+        runs = {"": data} if isinstance(data, DataFrame) else data
+        fields = from_runs(runs, items, "verdict")
+        roles = {"group": group, "benchmark": benchmark}
+        fields |= {role: name for role, name in roles.items() if name is not None}
+        fields |= {"people": ["preference"] if "preference" in fields["frame"] else []}
+        fields |= {"gold": None, "scale": None, "scales": {}}
+    if systems is not None:
+        absent = [name for name in systems if name not in fields["frame"]]
+        if absent:
+            raise ValueError(f"columns are absent: {absent}")
+    fields["caveats"] = [*fields.get("caveats", ()), *caveats]
+    return Choices(**{"about": about, "systems": systems, **fields})
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Choices(RatingTable):
+    """Judges' and people's verdicts on the same pairs; `choices` makes it.
+
+    Attributes:
+        systems: the two columns with the models that wrote responses a and b.
+    """
+
+    systems: tuple[str, str] | None = None
+
+    def preference(self) -> Series:
+        """What people chose. NotComputed: nobody did."""
+        if not self.people:
+            raise NotComputed(
+                "nobody says which response is better: add the column preference (a, b or tie)"
+            )
+        return self.frame[self.people[0]]
+
+    def _caption(self, text: str) -> str:
+        citation = f"Data: {self.citation}" if self.citation else ""
+        closed = closed_in(self.verdicts) if self.verdicts is not None else ""
+        return plots.save.sentences(text, citation, closed)
+
+    @analysis
+    def win_rates(self) -> Result:
+        """How often each judge, and people, choose response a, response b, or neither."""
+        columns = {name: self.frame[name] for name in [*self.people[:1], *self.judges]}
+        tables = {}
+        for name, verdicts in columns.items():
+            label = "people" if name in self.people else name
+            tables[label] = metrics.win_rate(
+                verdicts, groups=self.groups, confidence=current().confidence
+            )
+        table = pd.concat(tables, names=["judge"]).reset_index()
+        table.attrs = next(iter(tables.values())).attrs
+        wins = table[table["statistic"] == "win_ties_half"]
+        texts = [
+            f"{row['judge']} {readings.bounds(row)}" for _, row in wins.dropna().head(4).iterrows()
+        ]
+        return Result(
+            table,
+            name="win_rates",
+            reading=f"Response a, ties counted half, is chosen by {'; '.join(texts)}.",
+            caption=self._caption(f"Verdicts on {self.about}"),
+            caveats=self.caveats,
+            plot=partial(plots.preference_bars, tables, labels=SIDES),
+            view=table[table["statistic"].isin(["win", "tie", "loss"])].drop(columns="missing"),
+        )
+
+    @analysis
+    def accuracy(self, by: str | None = None) -> Result:
+        """How often each judge chooses as people do, with each treatment of ties under its name.
+
+        Args:
+            by: a column, or what it is ("group", "benchmark"): the share within each of its values.
+        """
+        human = self.preference()
+        parts = {"all": Series(True, self.frame.index)}
+        if by is not None:
+            column = self.named(by)
+            parts = {str(value): column == value for value in column.dropna().unique()}
+        tables = []
+        for part, rows in parts.items():
+            for judge in self.judges:
+                groups = None if self.groups is None else self.groups[rows]
+                table = metrics.pairwise_accuracy(
+                    self.frame[judge][rows], human[rows], groups=groups
+                )
+                tables.append(table.reset_index().assign(judge=judge, part=part))
+        table = pd.concat(tables, ignore_index=True)
+        table.attrs = tables[0].attrs
+        table = table.rename(columns={"part": by or "part"})
+        rows = table[table["statistic"] == "with_ties"]
+        if by is None:
+            view = table[table["statistic"].isin(COUNTED)]
+            view = view.assign(counted=view["statistic"].map(COUNTED))
+            decided = table[table["statistic"] == "both_decided"]
+            return Result(
+                table.drop(columns="part"),
+                name="accuracy",
+                reading=readings.choices(decided, "people, where both decide,"),
+                caption=self._caption(
+                    f"Share of pairs on which a judge chooses as people, {self.about}"
+                ),
+                caveats=self.caveats,
+                plot=partial(
+                    plots.forest,
+                    view.sort_values("counted", kind="stable"),
+                    by="counted",
+                    label="share of pairs",
+                    reference=0.5,
+                ),
+                view=view[["judge", "counted", *INTERVAL, "n", "missing"]],
+            )
+        return Result(
+            table,
+            name=f"accuracy_by_{by}",
+            reading=readings.choices(rows, "people"),
+            caption=self._caption(f"Share of pairs on which a judge chooses as people, by {by}"),
+            caveats=self.caveats,
+            plot=partial(plots.heatmap, rows, columns=by, label="share of pairs, ties included"),
+        )
+
+    @analysis
+    def positions(self) -> Result:
+        """Whether the order of two responses decides: both orders of every pair, by judge."""
+        runs = self.verdicts
+        if runs is None or not {"verdict_ab", "verdict_ba"} <= set(runs):
+            raise NotComputed(
+                'both orders of every pair are needed: grade by judge.compare(orders="both")'
+            )
+        by_judge = {str(judge): rows for judge, rows in runs.groupby("judge", sort=False)}
+        return probes.position(by_judge)
+
+    @analysis
+    def bradley_terry(self, judge: str | None = None) -> Result:
+        """The strength of each system by a judge's verdicts, or by people's where judge is None."""
+        if self.systems is None:
+            raise NotComputed("name the two columns with the systems: vj.choices(systems=(a, b))")
+        verdicts = self.preference() if judge is None else self.frame[judge]
+        a, b = self.systems
+        table = metrics.bradley_terry(self.frame[a], self.frame[b], verdicts, groups=self.groups)
+        lines = table.reset_index(names="judge")
+        who = judge or "people"
+        return Result(
+            table,
+            name="bradley_terry",
+            reading=readings.ranking(list(table.index), table, "strength"),
+            caption=self._caption(f"Bradley-Terry strengths of systems by the verdicts of {who}"),
+            caveats=self.caveats,
+            plot=partial(plots.forest, lines, label="strength in logits, of mean 0"),
+        )
+
+    def baselines(self) -> Choices:
+        """The same table: pairs have no baselines."""
+        return self
+
+    def all(self) -> Results:
+        """Every analysis of these choices by name; one that does not apply says why."""
+        results = Results(
+            win_rates=self.win_rates(),
+            accuracy=self.accuracy(),
+            positions=self.positions(),
+        )
+        if self.systems is not None:
+            results["bradley_terry"] = self.bradley_terry()
+        return results
+
+    def paper(self, out: str | Path, venue: str | None = None) -> Results:
+        """Write every figure, table and caption into a folder; see `Scores.paper`."""
+        before = current().venue
+        settings(venue=venue or before)
+        try:
+            return self.all().save(out)
+        finally:
+            settings(venue=before)

@@ -1,0 +1,89 @@
+"""One judge in several ways on one collection: what of its agreement comes from the picture?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pandas import DataFrame
+
+from vjudge import data, probes
+from vjudge.analysis.choice_table import Choices, choices
+from vjudge.analysis.score_table import Scores, scores
+from vjudge.data import CollectionError
+from vjudge.judge import JudgeLike
+
+JPEG_QUALITY = 2
+AS_GIVEN = "right picture"
+CHANGES: dict[str, Callable[..., Any]] = {
+    f"JPEG, quality {JPEG_QUALITY}": partial(probes.reencoded, quality=JPEG_QUALITY),
+    "grey picture": probes.blanked,
+    "another picture": probes.swapped,
+}
+
+
+def picture_controls(
+    judge: JudgeLike,
+    items: Any,
+    *,
+    out: str | Path | None = None,
+    about: str = "the collection",
+    **grading: Any,
+) -> Scores | Choices:
+    """Grade a collection as it is, without feedback, and with pictures that tell less or nothing.
+
+    A judge that reads the picture loses its agreement with the truth where the picture is grey or
+    another item's. The swapped picture is the fairer control, since a grey one is unusual.
+
+    Args:
+        judge: who grades.
+        items: the collection. Of pairs, both orders are compared as they are.
+        out: a folder that records every verdict; the same call goes on there.
+        about: what captions call the collection.
+        grading: further options of `Judge.grade`.
+
+    Returns:
+        `Scores` with a judge for each way of asking: "right picture", "forced score" (no feedback
+        before the verdict), "JPEG, quality 2", "grey picture", "another picture"; of pairs
+        `Choices`. What could not be asked is a caveat.
+
+    Raises:
+        CollectionError: bad rows, all named before any work.
+
+    >>> import vjudge as vj
+    >>> items = vj.load_collection("scenes", limit=4)
+    >>> judge = vj.load_judge("tiny", device="cpu")
+    >>> vj.picture_controls(judge, items, progress=False).judges
+    ['right picture', 'forced score', 'JPEG, quality 2', 'grey picture', 'another picture']
+    """
+    folder = None if out is None else Path(out)
+    caveats: list[str] = []
+
+    def graded(name: str, rows: Any, **options: Any) -> DataFrame:
+        where = None if folder is None else folder / name.replace(", ", "-").replace(" ", "-")
+        return judge.grade(rows, out=where, **{**grading, **options})
+
+    if "response_a" in data.canonical(items).column_names:
+        where = None if folder is None else folder / "pairs"
+        try:
+            run = judge.compare(items, out=where, **grading)
+        except CollectionError:
+            raise
+        except ValueError as error:  # the judge has no wording for two responses
+            return Choices(DataFrame(), [], about=about, absent=str(error))
+        return choices({judge.name: run}, items=items, about=about)
+    runs = {AS_GIVEN: graded(AS_GIVEN, items)}
+    try:
+        runs["forced score"] = graded("forced score", items, mode="score")
+    except ValueError as error:
+        caveats.append(f"no forced score: {error}")
+    for name, change in CHANGES.items():
+        try:
+            rows = change(items)
+        except ValueError as error:
+            caveats.append(f"not graded with {name}: {error}")
+            continue
+        runs[name] = graded(name, rows)
+    return scores(runs, items=items, about=about, caveats=caveats)

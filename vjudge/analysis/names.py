@@ -1,0 +1,52 @@
+"""What can be named: judges, wordings, benchmarks, data sets, public verdicts, probes, venues."""
+
+from __future__ import annotations
+
+import pandas as pd
+from pandas import DataFrame
+
+from vjudge import benchmarks, plots, probes, prompts
+from vjudge.data import verdicts
+from vjudge.data.adapters import ADAPTERS
+from vjudge.prompts import families
+
+
+def available(kind: str | None = None) -> DataFrame:
+    """List what the functions of this package take by name.
+
+    Args:
+        kind: "judge", "wording", "benchmark", "collection", "verdicts", "probe" or "venue"; None
+            lists all.
+
+    Returns:
+        Columns kind, name, and about: the ids of a judge, the source of a wording or benchmark, the
+        first line of a probe's text.
+
+    ValueError: there is no such kind.
+
+    >>> available("verdicts")["name"].tolist()
+    ['genai-bench', 'mllm-judge', 'tifa160', 'viescore', 'wildvision']
+    """
+    rows = [("judge", "tiny", "the embedded judge"), ("collection", "scenes", "generated drawings")]
+    rows.append(("collection", "photos", "photographs with hand-written answers"))
+    for name, family in families.FAMILIES.items():
+        rows.append(("judge", name, ", ".join(family.ids)))
+    for name, template in prompts.TEMPLATES.items():
+        rows.append(("wording", name, template.source))
+    for name, protocol in benchmarks.PROTOCOLS.items():
+        rows.append(("benchmark", name, protocol.source))
+    for adapter in ADAPTERS:
+        rows.append(("collection", adapter.name, ", ".join(adapter.ids or adapter.files)))
+    rows += [("verdicts", name, about) for name, about in verdicts.available().items()]
+    for name, probe in probes.PROBES.items():
+        rows.append(("probe", name, str(probe.__doc__).partition("\n")[0]))
+    for name, venue in plots.VENUES.items():
+        rows.append(("venue", name, f"columns of {venue.half} and {venue.full} inches"))
+    table = DataFrame(rows, columns=["kind", "name", "about"])
+    table["kind"] = pd.Categorical(table["kind"], categories=table["kind"].unique())
+    table = table.sort_values("kind", kind="stable").astype({"kind": str})
+    if kind is None:
+        return table.reset_index(drop=True)
+    if kind not in set(table["kind"]):
+        raise ValueError(f"kind is one of {', '.join(table['kind'].unique())}, not {kind!r}")
+    return table[table["kind"] == kind].reset_index(drop=True)

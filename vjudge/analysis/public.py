@@ -1,0 +1,59 @@
+"""Public verdicts of real judges as a table of scores or choices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vjudge.analysis.choice_table import Choices
+from vjudge.analysis.score_table import Scores
+from vjudge.data.verdicts import load_set
+
+
+def load_verdicts(
+    name: str, *, baselines: bool = False, folder: str | Path | None = None
+) -> Scores | Choices:
+    """Load people's ratings beside real judges' verdicts on the same items.
+
+    The numbers of "viescore", "tifa160", "genai-bench" and "wildvision" come with the package;
+    those of "mllm-judge" are fetched into the user's cache.
+
+    Args:
+        name: one of `vjudge.data.verdicts.available()`.
+        baselines: whether metrics that are no judge, such as CLIPScore or chance, stand among the
+            judges.
+        folder: a clone of the public files of "mllm-judge", read instead of fetching them.
+
+    Returns:
+        `Scores`, or `Choices` where people and judges compared two responses. Licence, citation and
+        caveats are attributes; the caveats stand beside every number.
+
+    CollectionError: there is no such set; a file can't be fetched, or is another than was checked.
+
+    >>> public = load_verdicts("tifa160")
+    >>> len(public), public.people[:2], public.licence
+    (800, ['human_1', 'human_2'], 'Apache-2.0')
+    """
+    public_set = load_set(name, folder=folder)
+    judges = [*public_set.judges, *(public_set.baselines if baselines else ())]
+    fields: dict[str, Any] = {
+        "frame": public_set.frame,
+        "judges": judges,
+        "people": list(public_set.people),
+        "group": "group",
+        "benchmark": "benchmark",
+        "about": public_set.title,
+        "source": public_set.source,
+        "licence": public_set.licence,
+        "citation": public_set.citation,
+        "caveats": list(public_set.caveats),
+    }
+    if public_set.kind == "pairs":
+        systems = (
+            (public_set.opponent, public_set.system)
+            if public_set.opponent and public_set.system
+            else None
+        )
+        return Choices(**fields, systems=systems)
+    scales = {judge: (ends[0], ends[1]) for judge, ends in public_set.judge_scales.items() if ends}
+    return Scores(**fields, system=public_set.system, scale=public_set.people_scale, scales=scales)

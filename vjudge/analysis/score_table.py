@@ -1,0 +1,877 @@
+"""`scores`: one table of judges' and people's scores; its methods are the analyses.
+
+Each method calls functions of `vjudge.metrics` and `vjudge.probes` and returns a `Result`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from pandas import DataFrame, Series
+from rapidfuzz.distance import LCSseq
+
+from vjudge import metrics, plots, probes
+from vjudge.analysis import readings
+from vjudge.analysis.tables import (
+    RatingTable,
+    Scale,
+    from_frame,
+    from_runs,
+    names_of,
+    truth_of,
+)
+from vjudge.metrics.columns import closed_in
+from vjudge.metrics.columns import scores as numbers
+from vjudge.results import NotComputed, Result, Results, analysis, current, options
+
+Statistic = Literal["pearson", "spearman", "kendall"]
+OVERALL = "overall"
+ROUGE = "ROUGE-L with the reference"
+LENGTH = "length of the response"
+MAX_PARTS = 60  # of a correlation by a column
+MAX_LEVELS = 11  # of scores that are calibrated one by one, not in bins
+INTERVAL = ["estimate", "low", "high"]
+
+
+def scores(
+    data: DataFrame | Mapping[str, DataFrame],
+    judges: Sequence[str] | None = None,
+    people: str | Sequence[str] | None = None,
+    *,
+    items: Any = None,
+    gold: str | None = None,
+    group: str | None = None,
+    benchmark: str | None = None,
+    system: str | None = None,
+    response: str | None = None,
+    scale: Scale | None = None,
+    scales: Mapping[str, Scale] | None = None,
+    score: str = "score",
+    about: str = "the items",
+    caveats: Sequence[str] = (),
+) -> Scores:
+    """Put judges' and people's scores of the same items into one table.
+
+    Args:
+        data: a run, as `Judge.grade` returns it; runs by the judge's name; or a wide frame, one row
+            an item, with `judges`.
+        judges: of a wide frame, the columns with each judge's scores, on any scale; NaN where
+            missing.
+        people: of a wide frame, the columns with each person's scores, or one column with lists.
+        items: of runs, the collection that was graded: adds its responses, references and people.
+        gold: the column with the true score; where it is missing, the mean of people counts.
+        group: the unit of resampling, such as the image. A run brings its own.
+        benchmark, system: the columns with an item's benchmark, and with the model that answered.
+        response: the column with the response, or with its length.
+        scale: the lowest and the highest score of people; a run brings the rubric's.
+        scales: by judge, where it is another than people's, such as {"GPT-4o": (0, 10)}.
+        score: of runs, the column that counts, "score" or "expected_score".
+        about: what the items are called in captions.
+        caveats: what must stand beside every number of these data.
+
+    Returns:
+        A table of scores; see `Scores` for its analyses.
+
+    Raises:
+        ValueError: a column is absent or named twice, a group or benchmark is missing, a run has no
+            verdicts, or two runs are of one judge.
+
+    >>> frame = DataFrame({"a": [1, 2, 3, 4], "b": [2, 1, 4, 3], "people": [1, 2, 3, 4]})
+    >>> table = scores(frame, judges=["a", "b"], people="people")
+    >>> table.correlate(n_resamples=0).table.query("statistic == 'pearson'")["estimate"].tolist()
+    [1.0, 0.6]
+    """
+    roles = {
+        "gold": gold,
+        "group": group,
+        "benchmark": benchmark,
+        "system": system,
+        "response": response,
+    }
+    if judges is not None:
+        if not isinstance(data, DataFrame):
+            raise TypeError(f"judges= names columns of a DataFrame, not of a {type(data).__name__}")
+        fields = from_frame(data, judges, people, roles)
+    else:
+        runs = {"": data} if isinstance(data, DataFrame) else data
+        if not isinstance(runs, Mapping):
+            raise TypeError(
+                f"give a run, runs by name, or a wide frame with judges=, not {type(data).__name__}"
+            )
+        fields = from_runs(runs, items, score)
+        if fields["verdicts"].get("verdict") is not None and "score" not in fields["verdicts"]:
+            raise ValueError("these are verdicts on pairs: use vj.choices")
+        fields |= {role: name for role, name in roles.items() if name is not None}
+    given = {"scale": scale, "scales": scales}
+    fields |= {name: value for name, value in given.items() if value is not None}
+    fields["caveats"] = [*fields.get("caveats", ()), *caveats]
+    table = Scores(**{"about": about, **fields})
+    return replace(table, frame=_numeric(table))
+
+
+def _numeric(table: RatingTable) -> DataFrame:
+    """The frame with the scores as numbers; a TypeError names the column and the cells."""
+    columns = {}
+    for name in [*table.judges, *table.people, *([table.gold] if table.gold else [])]:
+        columns[name] = numbers(table.frame[name], name=name)
+    return table.frame.assign(**columns)
+
+
+def from_scores(
+    frame: DataFrame,
+    judges: Sequence[str],
+    human: str | Sequence[str],
+    *,
+    out: str | Path,
+    venue: str = "neurips",
+    **roles: Any,
+) -> Results:
+    """The name of `scores(...).paper(...)` in version 0.1; arguments as of those.
+
+    >>> import tempfile
+    >>> frame = DataFrame({"a": [1, 2, 3, 4], "b": [2, 1, 4, 3], "people": [1, 2, 3, 4]})
+    >>> paper = from_scores(frame, ["a", "b"], "people", out=tempfile.mkdtemp())
+    >>> paper["correlation"].computed
+    True
+    """
+    return scores(frame, judges, human, **roles).paper(out, venue)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scores(RatingTable):
+    """Judges' and people's scores of the same items; `scores` makes it.
+
+    Each method is an analysis and returns a `Result`. Options of resampling (n_resamples, seed,
+    confidence) are those of `vjudge.settings` unless given.
+    """
+
+    # --- the columns
+
+    def truth(self) -> Series:
+        """What judges are held against: gold, else the mean of people. NotComputed without any."""
+        return truth_of(self)[0]
+
+    def baselines(self) -> Scores:
+        """The same table with what uses no picture as further judges: length, ROUGE-L.
+
+        A judge has to beat them. ROUGE-L is the F1 of the longest common subsequence of words with
+        the reference answer. Baselines whose texts are absent are not added.
+
+        Source: Lin, ROUGE (2004).
+        """
+        columns = {}
+        if self.response is not None:
+            columns[LENGTH] = _lengths(self.frame[self.response])
+            if "reference_answer" in self.frame:
+                texts = zip(self.frame[self.response], self.frame["reference_answer"], strict=True)
+                columns[ROUGE] = Series([rouge_l(*pair) for pair in texts], self.frame.index)
+        columns = {name: column for name, column in columns.items() if column.notna().any()}
+        frame = self.frame.assign(**columns)
+        return replace(self, frame=frame, judges=[*self.judges, *columns])
+
+    def _columns(self) -> DataFrame:
+        return self.frame[self.judges]
+
+    def _caption(self, text: str) -> str:
+        """What is shown, of which items, and whose numbers they are."""
+        citation = f"Data: {self.citation}" if self.citation else ""
+        closed = closed_in(self.verdicts) if self.verdicts is not None else ""
+        return plots.save.sentences(text, citation, closed)
+
+    # --- agreement with the truth
+
+    @analysis
+    def correlate(
+        self, by: str | None = None, *, statistic: Statistic = "pearson", **resampling: Any
+    ) -> Result:
+        """Correlate each judge with the truth, over all items or within each value of a column.
+
+        Args:
+            by: a column, or what it is ("group", "benchmark", "system"): a correlation within each
+                of its values, and overall.
+            statistic: what figure and reading show: "pearson", "spearman" or "kendall".
+            resampling: n_resamples, seed, confidence.
+
+        Returns:
+            The table of `metrics.correlation_table`. With several benchmarks "overall" is the
+            weighted mean of the correlations within each.
+        """
+        truth, name = truth_of(self)
+        table = self._correlations(truth, by, options(**resampling))
+        rows = table[table["statistic"] == statistic].reset_index(drop=True)
+        label = f"{readings.SYMBOLS[statistic]} with {name}"
+        wide = _by_statistic(table, by)
+        if by is None:
+            return Result(
+                table,
+                name="correlation",
+                reading=readings.correlations(rows, name, statistic),
+                caption=self._caption(f"Agreement of judges with {name}, {self.about}"),
+                caveats=self.caveats,
+                plot=partial(plots.forest, _best_first(rows), label=label),
+                data=table,
+                view=wide,
+            )
+        cells = rows.rename(columns={"benchmark": by})
+        return Result(
+            table.rename(columns={"benchmark": by}),
+            name=f"correlation_by_{_slug(by)}",
+            reading=readings.by_part(cells, name, by, OVERALL),
+            caption=self._caption(f"Agreement of judges with {name} by {by}, {self.about}"),
+            caveats=self.caveats,
+            plot=partial(plots.heatmap, cells, columns=by, label=label),
+            data=table,
+            view=wide,
+        )
+
+    def _correlations(
+        self, truth: Series, by: str | None, resampling: Mapping[str, Any]
+    ) -> DataFrame:
+        """Correlations in long form: judge, benchmark (the part), statistic, estimate, ..."""
+        parts = {OVERALL: np.ones(len(self.frame), dtype=bool)}
+        if by is not None:
+            column = self.named(by)
+            if column.nunique() > MAX_PARTS:
+                raise NotComputed(
+                    f"{by!r} has {column.nunique()} values, and a table holds {MAX_PARTS}: group"
+                    " them, or look within it by levels()"
+                )
+            parts |= {str(value): (column == value).to_numpy() for value in column.unique()}
+        strata = {"strata": self.benchmarks} if self.benchmarks is not None else {}
+        tables = []
+        for part, rows in parts.items():
+            units = None if self.groups is None else self.groups[rows]
+            stratified = strata if part == OVERALL else {}
+            for judge in self.judges:
+                table = metrics.correlate(
+                    self.frame[judge][rows], truth[rows], groups=units, **stratified, **resampling
+                )
+                tables.append(table.reset_index().assign(judge=judge, benchmark=part))
+        joined = pd.concat(tables, ignore_index=True)
+        joined.attrs = tables[0].attrs
+        return joined[["judge", "benchmark", "statistic", *INTERVAL, "n", "missing"]]
+
+    @analysis
+    def ranks(self, by: str = "benchmark", *, statistic: Statistic = "pearson") -> Result:
+        """Rank the judges within each value of a column by their correlation with the truth."""
+        truth, name = truth_of(self)
+        table = self._correlations(truth, by, {"n_resamples": 0})
+        rows = table[(table["statistic"] == statistic) & (table["benchmark"] != OVERALL)]
+        rows = rows.rename(columns={"benchmark": by}).reset_index(drop=True)
+        if rows["estimate"].isna().all() or rows[by].nunique() < 2:
+            raise NotComputed(f"ranks take correlations within two values of {by!r}")
+        rows["rank"] = rows.groupby(by)["estimate"].rank(ascending=False, method="min")
+        means = rows.groupby("judge", sort=False)["rank"].mean().sort_values()
+        n_first = int((rows.loc[rows["judge"] == means.index[0], "rank"] == 1).sum())
+        return Result(
+            rows[["judge", by, "estimate", "rank", "n", "missing"]],
+            name="ranks",
+            reading=(
+                f"{means.index[0]} has the best mean rank, {means.iloc[0]:.1f}, and is first in"
+                f" {n_first} of {rows[by].nunique()}."
+            ),
+            caption=self._caption(f"Ranks of judges by {readings.SYMBOLS[statistic]} with {name}"),
+            caveats=[*self.caveats, "ranks have no interval: compare() tests differences"],
+            plot=partial(plots.rank_heatmap, rows, columns=by),
+        )
+
+    @analysis
+    def compare(self, *, statistic: Statistic = "pearson", **resampling: Any) -> Result:
+        """Test which judge agrees better with the truth than which, on the items both scored.
+
+        Returns the table of `metrics.compare_judges`: a row a pair of judges and statistic.
+        """
+        truth, name = truth_of(self)
+        if len(self.judges) < 2:
+            raise NotComputed("one judge has no rival: add the runs of another")
+        table = metrics.compare_judges(
+            truth,
+            self._columns(),
+            groups=self.groups,
+            **({} if self.benchmarks is None else {"strata": self.benchmarks}),
+            **options(**resampling),
+        )
+        pairs = table.xs(statistic, level="statistic").reset_index()
+        columns = ["a", "b", "difference", "low", "high", "p", "p_holm", "n"]
+        return Result(
+            table.reset_index(),
+            name="comparison",
+            reading=readings.comparisons(pairs),
+            caption=self._caption(
+                f"Differences of {readings.SYMBOLS[statistic]} with {name}, row less column"
+            ),
+            caveats=[*self.caveats, *table.attrs.get("caveats", ())],
+            plot=partial(plots.who_beats_whom, table, statistic=statistic),
+            view=pairs[columns],
+        )
+
+    @analysis
+    def raters(self, *, statistic: Statistic = "pearson", **resampling: Any) -> Result:
+        """Hold people and judges against the same others: may a judge stand where a person stands?
+
+        Each person is left out in turn and correlated with the mean of the others; a judge is
+        correlated with the same means, on the same items. Returns the table of `metrics.raters`.
+        """
+        if len(self.people) < 2:
+            raise NotComputed(
+                f"{len(self.people)} people scored these items, and it takes two: add the scores of"
+                " each person (human_scores, people=[...])"
+            )
+        table = metrics.raters(
+            self.frame[self.people], self._columns(), groups=self.groups, **options(**resampling)
+        )
+        rows = table[table["statistic"] == statistic]
+        lines = rows.rename(columns={"who": "judge"})
+        return Result(
+            table,
+            name="raters",
+            reading=readings.raters(lines),
+            caption=self._caption(
+                f"{readings.SYMBOLS[statistic]} of people and judges, each with the mean of the"
+                " same other people"
+            ),
+            caveats=self.caveats,
+            plot=partial(
+                plots.forest,
+                lines,
+                by="kind",
+                label=f"{readings.SYMBOLS[statistic]} with the others",
+            ),
+            view=rows[["who", "kind", *INTERVAL, "n", "missing"]],
+        )
+
+    @analysis
+    def agreement(self, **resampling: Any) -> Result:
+        """Measure how far people agree with each other: the table of `metrics.agreement`."""
+        if len(self.people) < 2:
+            raise NotComputed(
+                f"{len(self.people)} people scored these items, and agreement takes two: add the"
+                " scores of each (human_scores, people=[...])"
+            )
+        scale = []
+        if self.scale is not None:
+            lowest, highest = self.scale
+            scale = [*np.arange(lowest, highest + 1)]
+        table = metrics.agreement(
+            self.frame[self.people], scale=scale, groups=self.groups, **options(**resampling)
+        )
+        return Result(
+            table,
+            name="agreement",
+            reading=readings.rater_agreement(table, len(self.people)),
+            caption=self._caption(f"Agreement of {len(self.people)} people, {self.about}"),
+            caveats=self.caveats,
+        )
+
+    @analysis
+    def alt_test(self, epsilon: float = 0.2, *, confidence: float | None = None) -> Result:
+        """Test of each judge whether it may replace a person: the alternative annotator test.
+
+        Args:
+            epsilon: what a judge may be worse by and still be the better choice, since it costs
+                less: .2 where people are experts, .15 trained, .1 a crowd.
+            confidence: of the intervals.
+
+        Judges on another scale than people's are put on it first, which the caption says.
+        """
+        if len(self.people) < 3:
+            raise NotComputed(
+                f"{len(self.people)} people scored these items, and the test takes three: add the"
+                " scores of each (human_scores, people=[...])"
+            )
+        rows = []
+        for name in self.judges:
+            test = metrics.alt_test(
+                self.frame[self.people],
+                self._on_peoples_scale(name),
+                measure="rmse",
+                epsilon=epsilon,
+                confidence=confidence or current().confidence,
+            )
+            low, high = test.attrs["advantage_probability_interval"]
+            rows.append(
+                {
+                    "judge": name,
+                    "winning_rate": test.attrs["winning_rate"],
+                    "advantage": test.attrs["advantage_probability"],
+                    "low": low,
+                    "high": high,
+                    "people_beaten": int(test["rejected"].sum()),
+                    "people_tested": int(test["p"].notna().sum()),
+                    "missing": test.attrs["missing"],
+                }
+            )
+        table = DataFrame(rows)
+        scaled = [name for name in self.judges if self._is_rescaled(name)]
+        caveats = list(self.caveats)
+        if scaled:
+            caveats.append(f"put on people's scale by their ends: {names_of(scaled)}")
+        lines = table.rename(columns={"advantage": "estimate"})
+        return Result(
+            table,
+            name="alt_test",
+            reading=readings.replacement(table, epsilon),
+            caption=self._caption(
+                "Alternative annotator test: the share of items on which a judge is at least as"
+                f" close to the other people as the person left out; epsilon {epsilon:g}"
+            ),
+            caveats=caveats,
+            plot=partial(
+                plots.forest,
+                lines.dropna(subset="estimate"),
+                label="share of items, judge at least as close",
+                reference=0.5,
+            ),
+        )
+
+    def _is_rescaled(self, judge: str) -> bool:
+        scale = self.scales.get(judge)
+        return scale is not None and self.scale is not None and scale != self.scale
+
+    def _on_peoples_scale(self, judge: str) -> Series:
+        """A judge's scores, moved and stretched so that the ends of its scale are people's."""
+        column = self.frame[judge]
+        if not self._is_rescaled(judge) or self.scale is None:
+            return column
+        low, high = self.scales[judge]
+        lowest, highest = self.scale
+        return lowest + (column - low) * (highest - lowest) / (high - low)
+
+    # --- single scores
+
+    def _comparable(self, truth: Series) -> tuple[DataFrame, list[str]]:
+        """The scores in long form of judges that share the truth's scale, and a word on others.
+
+        A judge shares it where its scale is people's, and where scales are unknown its scores and
+        the truth reach over half of each other's range at least.
+        """
+        judged = [name for name in self.judges if self._shares_scale(name, truth)]
+        left_out = [name for name in self.judges if name not in judged]
+        if not judged:
+            raise NotComputed(
+                "no judge has scores on people's scale: correlate() and compare() need none"
+            )
+        long = self.frame[judged].melt(var_name="judge", value_name="score", ignore_index=False)
+        long["gold"] = truth.reindex(long.index)
+        long["group"] = long.index if self.groups is None else self.groups.reindex(long.index)
+        if self.response is not None:
+            long["response"] = self.frame[self.response].reindex(long.index)
+        texts = []
+        if left_out:
+            texts.append(f"on another scale than the truth, and left out: {names_of(left_out)}")
+        return long.rename_axis("id").reset_index(), texts
+
+    def _shares_scale(self, judge: str, truth: Series) -> bool:
+        column = self.frame[judge]
+        both = pd.concat([column, truth], axis=1).dropna()
+        if both.empty:
+            return False
+        if judge in self.scales and self.scale is not None:
+            return self.scales[judge] == self.scale
+        overlap = both.max().min() - both.min().max()
+        return bool(2 * overlap >= (both.max() - both.min()).max())
+
+    def _levels(self) -> list[float] | None:
+        """The levels of people's scale, for the axes of figures; None where it is unknown."""
+        if self.scale is None:
+            return None
+        lowest, highest = self.scale
+        return [*np.arange(lowest, highest + 1)]
+
+    @analysis
+    def confusion(self) -> Result:
+        """Count each judge's scores for each level of the truth."""
+        truth, name = truth_of(self)
+        run, caveats = self._comparable(truth)
+        ticks = plots.scores.levels(run["score"], run["gold"], scale=self._levels())
+        rows = run.assign(
+            truth=plots.scores.nearest(run["gold"], ticks),
+            score=plots.scores.nearest(run["score"], ticks),
+        )
+        counted = rows.groupby(["judge", "truth", "score"], sort=False, dropna=False)
+        table = counted.size().rename("items").reset_index()
+        far = (run["score"] - run["gold"]).abs()
+        exact = (far < 0.5).groupby(run["judge"], sort=False).mean()
+        shares = ", ".join(f"{judge} {plots.style.short(share)}" for judge, share in exact.items())
+        return Result(
+            table.sort_values(["judge", "truth", "score"]),
+            name="confusion",
+            reading=f"Share of items less than half a point from {name}: {shares}.",
+            caption=self._caption(
+                f"Numbers of items by score and {name}, {self.about}; shade: share of a row"
+            ),
+            caveats=[*self.caveats, *caveats],
+            plot=partial(plots.confusion, run, truth_name=name, scale=self._levels()),
+            data=run[["judge", "id", "gold", "score"]],
+        )
+
+    @analysis
+    def calibration(self, **resampling: Any) -> Result:
+        """What each score of a judge means: the mean truth at it; each judge's lean and error."""
+        truth, name = truth_of(self)
+        run, caveats = self._comparable(truth)
+        curves = {}
+        errors = []
+        for judge, rows in run.groupby("judge", sort=False):
+            bins = None if rows["score"].nunique() <= MAX_LEVELS else 10
+            units = None if self.groups is None else rows["group"]
+            curves[str(judge)] = metrics.calibration_curve(
+                rows["score"], rows["gold"], bins=bins, groups=units
+            )
+            error = metrics.calibration_errors(
+                rows["score"], rows["gold"], groups=units, **options(**resampling)
+            )
+            errors.append(error.reset_index(names="measure").assign(judge=judge))
+        table = pd.concat(errors, ignore_index=True)
+        table.attrs = errors[0].attrs
+        table["measure"] = table["measure"].replace(
+            {"bias": "score less truth", "mae": "absolute error"}
+        )
+        leans = table[table["measure"] == "score less truth"]
+        return Result(
+            table[["judge", "measure", *INTERVAL, "n", "missing"]],
+            name="calibration",
+            reading=readings.bias(leans, name),
+            caption=self._caption(f"The mean of the truth ({name}) at each score of a judge"),
+            caveats=[*self.caveats, *caveats],
+            plot=partial(plots.calibration_curve, curves, label=name.removeprefix("the ")),
+            data=pd.concat(curves, names=["judge_name", "row"]).droplevel("row").reset_index(),
+        )
+
+    @analysis
+    def scatter(self) -> Result:
+        """Draw each judge's scores against the truth."""
+        truth, name = truth_of(self)
+        run, caveats = self._comparable(truth)
+        means = run.assign(truth=run["gold"].round()).groupby(["judge", "truth"], sort=False)
+        table = means["score"].agg(["mean", "std", "count"]).reset_index()
+        ends = table.dropna(subset="mean").groupby("judge", sort=False)["mean"]
+        texts = [
+            f"{judge} {plots.style.short(part.iloc[0])} to {plots.style.short(part.iloc[-1])}"
+            for judge, part in ends
+        ]
+        return Result(
+            table,
+            name="scatter",
+            reading=f"Mean scores from the lowest to the highest truth: {'; '.join(texts)}.",
+            caption=self._caption(f"Scores of each judge against {name}, {self.about}"),
+            caveats=[*self.caveats, *caveats],
+            plot=partial(plots.agreement_scatter, run),
+            data=run[["judge", "id", "gold", "score"]],
+        )
+
+    @analysis
+    def disagreements(self, n: int = 10) -> Result:
+        """The items on which a judge and the truth are furthest apart, the largest gap first."""
+        truth, name = truth_of(self)
+        run, caveats = self._comparable(truth)
+        gaps = run.assign(gap=run["score"] - run["gold"])
+        width = np.ptp(self.scale or (truth.min(), truth.max()))
+        far = (gaps["gap"].abs() >= width / 2).where(gaps["gap"].notna())
+        share = far.astype(float).groupby(gaps["judge"], sort=False).mean().dropna()
+        texts = ", ".join(f"{judge} {plots.style.short(value)}" for judge, value in share.items())
+        order = gaps["gap"].abs().sort_values(ascending=False, kind="stable").index
+        rows = gaps.loc[order].dropna(subset="gap").head(n)
+        names = [column for column in ("id", "item") if column in self.frame]
+        if names:
+            rows["id"] = self.frame[names[0]].reindex(rows["id"]).to_numpy()
+        return Result(
+            rows[["id", "group", "judge", "score", "gold", "gap"]],
+            name="disagreements",
+            reading=f"Share of items half the scale or more from {name}: {texts}.",
+            caption=self._caption(f"The {len(rows)} scores furthest from {name}"),
+            caveats=[*self.caveats, *caveats],
+        )
+
+    # --- what scores depend on
+
+    @analysis
+    def length(self) -> Result:
+        """The slope of each judge's score on the length of the response at equal truth."""
+        if self.response is None:
+            raise NotComputed(
+                "no response is known: give the collection as items=, or name the column response="
+            )
+        truth, _ = truth_of(self)
+        run, caveats = self._comparable(truth)
+        by_judge = {str(judge): rows for judge, rows in run.groupby("judge", sort=False)}
+        result = probes.length(by_judge)
+        result.caveats = list(dict.fromkeys([*result.caveats, *self.caveats, *caveats]))
+        return result
+
+    @analysis
+    def levels(
+        self, judge: str | None = None, *, system: str = "system", **resampling: Any
+    ) -> Result:
+        """Correlate over all items, between the systems' means, and within systems.
+
+        Args:
+            judge: whose scores; None takes all judges.
+            system: the column with the model that answered, or another grouping to look within.
+            resampling: n_resamples, seed, confidence.
+
+        Returns:
+            The table of `metrics.correlate_levels`, with a column judge.
+        """
+        truth, name = truth_of(self)
+        systems = self.named(system)
+        tables = []
+        texts = []
+        for judge_name in self.judges if judge is None else [judge]:
+            part = metrics.correlate_levels(
+                self.frame[judge_name],
+                truth,
+                systems=systems,
+                groups=self.groups,
+                **options(**resampling),
+            )
+            tables.append(part.reset_index().assign(judge=judge_name))
+            pearson = part.xs("pearson", level="statistic")
+            texts.append(readings.levels(pearson, judge_name))
+        table = pd.concat(tables, ignore_index=True)
+        table.attrs = tables[0].attrs
+        rows = table[table["statistic"] == "pearson"]
+        lines = rows.rename(columns={"judge": "name"})
+        return Result(
+            table,
+            name="levels",
+            reading=" ".join(texts[:3]),
+            caption=self._caption(f"Pearson's r with {name} at three levels, by {system}"),
+            caveats=self.caveats,
+            plot=partial(plots.forest, lines, rows="name", by="level"),
+            view=rows[["judge", "level", *INTERVAL, "n", "missing"]],
+        )
+
+    @analysis
+    def effective_judges(self, **resampling: Any) -> Result:
+        """How many independent judges these amount to, and what one more would add."""
+        if len(self.judges) < 2:
+            raise NotComputed("one judge is no panel: add the runs of another")
+        truth, name = truth_of(self)
+        errors = DataFrame({judge: self._on_peoples_scale(judge) - truth for judge in self.judges})
+        table = metrics.effective_judges(errors, **options(**resampling))
+        return Result(
+            table,
+            name="effective_judges",
+            reading=readings.error_correlation(table, len(self.judges)),
+            caption=self._caption(
+                f"Independent judges that {len(self.judges)} amount to; errors against {name}"
+            ),
+            caveats=self.caveats,
+        )
+
+    def panel(self, name: str = "mean of the judges") -> Scores:
+        """The same table with the mean of the judges' scores, on people's scale, as one more judge.
+
+        Items that a judge did not score have no mean.
+        """
+        columns = DataFrame({judge: self._on_peoples_scale(judge) for judge in self.judges})
+        frame = self.frame.assign(**{name: columns.mean(axis=1, skipna=False)})
+        return replace(self, frame=frame, judges=[*self.judges, name])
+
+    @analysis
+    def corrected(
+        self, labels: int = 300, *, threshold: float | None = None, seed: int | None = None
+    ) -> Result:
+        """What a few random labels correct: the mean score and the share of good answers.
+
+        Args:
+            labels: how many random items keep people's score; all others count as unlabelled.
+            threshold: from which score on an answer is good; None takes the upper quarter of the
+                scale.
+            seed: of the draw.
+
+        Returns:
+            Rows (quantity, judge): judge_alone, corrected with low and high, labels_alone, and
+            people, what people say on all items, which one does not know in practice.
+        """
+        truth, name = truth_of(self)
+        n_known = int(truth.notna().sum())
+        if n_known <= labels:
+            raise NotComputed(f"{n_known} items have a truth: draw fewer than that, labels=")
+        run, caveats = self._comparable(truth)
+        lowest, highest = self.scale or (truth.min(), truth.max())
+        line = lowest + 0.75 * (highest - lowest) if threshold is None else threshold
+        rng = np.random.default_rng(current().seed if seed is None else seed)
+        drawn = rng.choice(np.flatnonzero(truth.notna()), size=labels, replace=False)
+        labelled = truth.where(np.isin(np.arange(len(truth)), drawn))
+        rows = []
+        for judge in run["judge"].unique():
+            column = self.frame[judge]
+            rows.append(_corrected_mean(judge, column, labelled, truth, self.groups))
+            rows.append(_corrected_share(judge, column, labelled, truth, line))
+        table = DataFrame(rows)
+        table["holds_people"] = table["people"].between(table["low"], table["high"])
+        mean = table[table["quantity"] == "mean score"]
+        texts = []
+        for _, row in mean.head(3).iterrows():
+            corrected = plots.style.short(row["corrected"], row["low"], row["high"])
+            alone = plots.style.short(row["judge_alone"])
+            texts.append(f"{row['judge']} alone says {alone}, corrected {corrected}")
+        everyone = plots.style.short(truth.mean())
+        return Result(
+            table,
+            name="corrected",
+            reading=f"Mean score: {'; '.join(texts)}; people say {everyone} on all items.",
+            caption=self._caption(
+                f"Corrected by {labels} random labels of {n_known:,} (a good answer has {line:g} or"
+                " more)"
+            ),
+            caveats=[*self.caveats, *caveats],
+        )
+
+    @analysis
+    def missing(self) -> Result:
+        """Count what each judge and each person did not score, and why where a run says it."""
+        rows = []
+        for name in [*self.judges, *self.people]:
+            column = self.frame[name]
+            kind = "judge" if name in self.judges else "person"
+            row = {"who": name, "kind": kind, "scored": int(column.notna().sum())}
+            rows.append({**row, "missing": int(column.isna().sum())})
+        table = DataFrame(rows)
+        runs = self.verdicts
+        if runs is not None and "failure" in runs:
+            ends = runs["failure"].astype("string").str.split(":").str[0].dropna()
+            reasons = pd.crosstab(runs["judge"].reindex(ends.index), ends)
+            closed = runs["closed"].eq(True).groupby(runs["judge"]).sum().rename("closed")
+            table = table.join(closed, on="who").join(reasons, on="who")
+        gone = table[table["missing"] > 0]
+        lost = ", ".join(f"{row['who']} {row['missing']:,}" for _, row in gone.iterrows())
+        text = f"Without a score of {len(self.frame):,} items: {lost}." if lost else ""
+        return Result(
+            table,
+            name="missing",
+            reading=text or f"Every judge and person scored all {len(self.frame):,} items.",
+            caption=self._caption(f"Scores of {self.about} by judge and person"),
+            caveats=self.caveats,
+        )
+
+    # --- all of it
+
+    def all(self, **resampling: Any) -> Results:
+        """Every analysis of these scores by name; one that does not apply says why."""
+        results = Results(
+            missing=self.missing(),
+            correlation=self.correlate(**resampling),
+            comparison=self.compare(**resampling),
+            raters=self.raters(**resampling),
+            agreement=self.agreement(**resampling),
+            confusion=self.confusion(),
+            calibration=self.calibration(**resampling),
+            scatter=self.scatter(),
+            length=self.length(),
+        )
+        if self.benchmarks is not None:
+            results["correlation_by_benchmark"] = self.correlate(by="benchmark", **resampling)
+        if self.system is not None:
+            results["levels"] = self.levels(**resampling)
+        return results
+
+    def paper(self, out: str | Path, venue: str | None = None, **resampling: Any) -> Results:
+        """Write every figure, table and caption of a paper into a folder.
+
+        Args:
+            out: the folder; it is made.
+            venue: whose page they fit, one of `plots.VENUES`; None takes that of `settings`.
+            resampling: n_resamples, seed, confidence.
+
+        Returns:
+            The results by name, those that were not computed among them.
+
+        ValueError: an unknown venue.
+        """
+        from vjudge.results import settings
+
+        before = current().venue
+        settings(venue=venue or before)
+        try:
+            return self.all(**resampling).save(out)
+        finally:
+            settings(venue=before)
+
+
+# --- Parts of analyses
+
+
+def _best_first(rows: DataFrame) -> DataFrame:
+    """Rows with the highest estimate first, undefined ones last."""
+    return rows.sort_values("estimate", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def _slug(text: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in text.lower()).strip("_")
+
+
+def _by_statistic(table: DataFrame, by: str | None) -> DataFrame:
+    """Correlations as papers print them: a row a judge (and part), a column a statistic."""
+    bounds = table[INTERVAL].to_numpy(float)
+    texts = table.assign(text=[plots.style.short(*row) for row in bounds])
+    keys = ["judge"] if by is None else ["benchmark", "judge"]
+    wide = texts.set_index([*keys, "statistic"])["text"].unstack(sort=False)
+    counts = table.groupby(keys, sort=False)[["n", "missing"]].max()
+    wide = wide.join(counts).rename(columns={"pearson": "Pearson", "spearman": "Spearman"})
+    wide = wide.rename(columns={"kendall": "Kendall"}).reset_index()
+    return wide.rename(columns={"benchmark": by}) if by else wide
+
+
+def _lengths(column: Series) -> Series:
+    """The length of each response in words; a column of numbers is lengths already."""
+    if pd.api.types.is_numeric_dtype(column):
+        return column.astype(float)
+    return metrics.lengths(column).astype(float)
+
+
+def rouge_l(text: Any, reference: Any) -> float:
+    """The F1 of the longest common subsequence of words, in [0, 1]; NaN where a text is missing.
+
+    >>> rouge_l("a cat on a mat", "the cat on the mat")
+    0.6
+    """
+    if not isinstance(text, str) or not isinstance(reference, str):
+        return float("nan")
+    a, b = (re.findall(r"[^\W_]+", words.lower()) for words in (text, reference))
+    return 2 * LCSseq.similarity(a, b) / max(1, len(a) + len(b))
+
+
+def _corrected_mean(
+    judge: str, column: Series, labels: Series, truth: Series, groups: Series | None
+) -> dict[str, Any]:
+    """The mean score of all items, by a judge and a few labels."""
+    table = metrics.prediction_powered_mean(column, labels, groups=groups)
+    row = {"quantity": "mean score", "judge": judge, "judge_alone": column.mean()}
+    both = table.loc["prediction_powered"]
+    return {
+        **row,
+        "corrected": both["estimate"],
+        "low": both["low"],
+        "high": both["high"],
+        "labels_alone": table.loc["labels_alone", "estimate"],
+        "people": truth.mean(),
+    }
+
+
+def _corrected_share(
+    judge: str, column: Series, labels: Series, truth: Series, line: float
+) -> dict[str, Any]:
+    """The share of answers with a score of `line` or more, by a judge and a few labels."""
+    good = column.ge(line).astype(float).where(column.notna())
+    right = labels.ge(line).astype(float).where(labels.notna())
+    row: dict[str, Any] = {"quantity": f"share of {line:g} or more", "judge": judge}
+    row |= {"judge_alone": good.mean(), "labels_alone": right.mean()}
+    row |= {"corrected": np.nan, "low": np.nan, "high": np.nan}
+    try:
+        rate = metrics.corrected_rate_from_labels(good, right)
+    except ValueError:  # no label of one kind: the share stays undefined
+        rate = {}
+    row |= {
+        "corrected" if name == "estimate" else name: rate[name] for name in rate if name in INTERVAL
+    }
+    return {**row, "people": truth.ge(line).where(truth.notna()).astype(float).mean()}

@@ -1,0 +1,366 @@
+"""Who scored what: one row an item, a column a judge or person, and what each column is.
+
+`from_runs` and `from_frame` make the table of `Scores` and `Choices` out of runs and wide frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+from pandas import DataFrame, Series
+
+from vjudge import data
+from vjudge.metrics.columns import groups_of
+from vjudge.records import is_missing
+from vjudge.results import NotComputed, Result
+
+Scale = tuple[float, float]  # the lowest and the highest score that can be given
+GROUP = "group"  # the column that holds the unit of resampling of a run's items
+PERSON = "person {}"
+VERDICT_COLUMNS = frozenset(
+    "judge sample order score verdict verdict_ab verdict_ba consistent votes feedback raw failure"
+    " expected_score probabilities probability_mass probability_a closed unclosed sees_image lowest"
+    " highest n_prompt_tokens n_new_tokens seconds choice scores score_a score_b reasoning".split()
+)
+"""The columns of a run that belong to a verdict and not to the item."""
+TEXTS = ("response", "reference_answer", "instruction", "criteria", "human_scores", "gold")
+
+Table = TypeVar("Table", bound="RatingTable")
+
+
+@dataclass(frozen=True, eq=False)
+class RatingTable:
+    """Columns of items, and what each of them is.
+
+    Attributes:
+        frame: one row an item; the index is a plain count.
+        judges, people: the columns of verdicts by judges and by people.
+        gold: the column with the true score or preference; where it is missing, people's count.
+        group: the unit of resampling, such as the image; None resamples items.
+        benchmark, system, response: the columns with the benchmark of an item, the model that wrote
+            (or drew) the response, and the text of the response or its length.
+        scale: the lowest and the highest score of people; None where it is unknown.
+        scales: by judge, the same of its scores, where it is another.
+        about: what the items are called in captions.
+        source, licence, citation: of public verdicts.
+        caveats: what must stand beside every number of these data.
+        verdicts: the runs that the table was made of, one row a verdict; None of a wide table.
+    """
+
+    frame: DataFrame
+    judges: list[str]
+    people: list[str] = field(default_factory=list)
+    gold: str | None = None
+    group: str | None = None
+    benchmark: str | None = None
+    system: str | None = None
+    response: str | None = None
+    scale: Scale | None = None
+    scales: Mapping[str, Scale] = field(default_factory=dict)
+    about: str = "the items"
+    source: str = ""
+    licence: str = ""
+    citation: str = ""
+    caveats: list[str] = field(default_factory=list)
+    verdicts: DataFrame | None = None
+    absent: str = ""  # why there are no verdicts: every analysis then says so
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __repr__(self) -> str:
+        people = f"{len(self.people)} people" if self.people else "no people"
+        judges = ", ".join(self.judges)
+        return f"{type(self).__name__}: {len(self):,} items, {people}, judges {judges}"
+
+    def __getattr__(self, name: str) -> Any:
+        """An analysis of the other kind of table says that it does not apply here."""
+        if name in OTHER_KIND and not name.startswith("_"):
+            return partial(_of_the_other_kind, name, type(self).__name__)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    @property
+    def groups(self) -> Series | None:
+        """The unit of resampling of each item; None where each item is its own."""
+        return None if self.group is None else self.frame[self.group]
+
+    @property
+    def benchmarks(self) -> Series | None:
+        """The benchmark of each item; None where all are of one."""
+        if self.benchmark is None or self.frame[self.benchmark].nunique() < 2:
+            return None
+        return self.frame[self.benchmark].astype(str)
+
+    def named(self, column: str) -> Series:
+        """A column of the frame by its name, or by what it is: group, benchmark, system, response.
+
+        NotComputed: there is no such column.
+        """
+        name = getattr(self, column, None) if column in ROLES else None
+        name = column if name is None else name
+        if name not in self.frame:
+            raise NotComputed(
+                f"there is no column {column!r}: use one of {', '.join(map(str, self.frame))}, or"
+                f" name it when the table is made ({column}=...)"
+            )
+        return self.frame[name]
+
+    def only(self: Table, judges: Sequence[str]) -> Table:
+        """The same items with some of the judges, in this order.
+
+        ValueError: there is no such judge.
+        """
+        absent = [name for name in judges if name not in self.judges]
+        if absent:
+            raise ValueError(f"no judge is called {absent[0]!r}: {', '.join(self.judges)}")
+        return replace(self, judges=list(judges))
+
+    def where(self: Table, **values: Any) -> Table:
+        """The items whose columns have these values, as in `where(criterion="fluency")`.
+
+        ValueError: there is no such column or value.
+        """
+        frame = self.frame
+        for column, value in values.items():
+            if column not in frame or not (frame[column] == value).any():
+                has = names_of(frame[column].unique()) if column in frame else "no such column"
+                raise ValueError(f"no item has {column}={value!r}: {has}")
+            frame = frame[frame[column] == value]
+        about = f"{self.about}, {', '.join(map(str, values.values()))}"
+        return replace(self, frame=frame.reset_index(drop=True), about=about)
+
+
+def _of_the_other_kind(name: str, kind: str, *_: Any, **__: Any) -> Result:
+    """The result of an analysis that needs scores where there are choices, or the reverse."""
+    needs = {"Choices": "scores of single responses, and each row here is a pair"}
+    reason = needs.get(kind, "verdicts on pairs, and each row here is one response")
+    return Result.not_computed(f"{name}() needs {reason}: see vj.scores and vj.choices", name=name)
+
+
+OTHER_KIND = frozenset(
+    "correlate raters agreement alt_test confusion calibration scatter disagreements length levels"
+    " effective_judges corrected missing ranks win_rates accuracy positions bradley_terry".split()
+)
+"""The analyses that only one of the two kinds of table has."""
+ROLES = ("gold", "group", "benchmark", "system", "response")
+
+
+# --- From a wide frame
+
+
+def from_frame(
+    frame: DataFrame,
+    judges: Sequence[str],
+    people: str | Sequence[str] | None,
+    roles: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The fields of a table out of a frame with a column a judge; see `vjudge.scores`."""
+    judges = _listed(judges)
+    columns = _listed(people)
+    places = [roles[role] for role in ROLES if roles.get(role) is not None]
+    named = [*judges, *columns, *places]
+    absent = [name for name in named if name not in frame]
+    if absent:
+        raise ValueError(f"columns are absent: {absent}; the frame has {list(frame)}")
+    both = Series([*judges, *columns])
+    if both.duplicated().any():
+        twice = both[both.duplicated()].tolist()
+        raise ValueError(f"{twice} are named twice: name each once, and no judge as a person")
+    if not judges:
+        raise ValueError("name at least one judge: judges=[...]")
+    frame = frame.reset_index(drop=True)
+    frame, columns = spread_people(frame, columns)
+    for role in ("group", "benchmark"):
+        name = roles.get(role)
+        if name is not None and frame[name].map(is_missing).any():
+            row = int(frame[name].map(is_missing).argmax())
+            raise ValueError(f"row {row}: {name!r} is missing; fill it, or leave the row out")
+    return {"frame": frame, "judges": judges, "people": columns, **roles}
+
+
+def _listed(names: Any) -> list[str]:
+    """One name, several or none as a list."""
+    if names is None:
+        return []
+    return [names] if isinstance(names, str) else list(names)
+
+
+def spread_people(frame: DataFrame, people: Sequence[str]) -> tuple[DataFrame, list[str]]:
+    """Give each rater a column where one column holds lists of scores, a rater a position."""
+    columns = list(people)
+    if len(columns) != 1 or not frame[columns[0]].map(np.iterable).any():
+        return frame, columns
+    lists = [list(row) if np.iterable(row) else [] for row in frame[columns[0]]]
+    n_raters = max(map(len, lists))
+    names = [PERSON.format(place + 1) for place in range(n_raters)]
+    padded = [[*row, *[None] * (n_raters - len(row))] for row in lists]
+    ratings = DataFrame(padded, columns=names, index=frame.index)
+    return pd.concat([frame.drop(columns=columns), ratings], axis=1), names
+
+
+# --- From runs
+
+
+def from_runs(
+    runs: Mapping[str, DataFrame],
+    items: Any,
+    score: str,
+) -> dict[str, Any]:
+    """The fields of a table out of runs by judge; see `vjudge.scores`."""
+    by_judge = _by_judge(runs)
+    caveats = []
+    columns = {}
+    about_items = []
+    for name, run in by_judge.items():
+        if score not in run:
+            raise ValueError(f"{name}: the run has no column {score!r}; it has {list(run)}")
+        ids = run["id"].map(str)
+        if score == "score":
+            values = pd.to_numeric(run[score], errors="coerce").groupby(ids, sort=False).mean()
+        else:
+            values = run[score].groupby(ids, sort=False).first()
+        if len(values) < len(run):
+            caveats.append(f"{name}: {len(run):,} verdicts on {len(values):,} items, their mean")
+        columns[name] = values
+        about_items.append(_item_columns(run))
+    # 1) the items, in the order of the first run, and those that only others have
+    rows = pd.concat(about_items)
+    rows = rows[~rows.index.duplicated()]
+    if items is not None:
+        rows = _with_items(rows, items)
+    frame = pd.concat([rows, DataFrame(columns).reindex(rows.index)], axis=1)
+    # 2) who is what
+    frame, people = _people_of(frame)
+    frame[GROUP] = groups_of(frame.rename_axis(None).assign(id=frame.index))
+    scales = {name: _scale_of(run) for name, run in by_judge.items()}
+    first = next(iter(scales.values()))
+    verdicts = pd.concat(
+        [run.assign(judge=name) for name, run in by_judge.items()], ignore_index=True
+    )
+    return {
+        "frame": frame.rename_axis("id").reset_index(),
+        "judges": list(columns),
+        "people": people,
+        "gold": _if_any(frame, "gold"),
+        "group": GROUP,
+        "response": "response" if "response" in frame else None,
+        "scale": first,
+        "scales": {name: scale for name, scale in scales.items() if scale is not None},
+        "caveats": caveats,
+        "verdicts": verdicts,
+    }
+
+
+def _by_judge(runs: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    """One run a judge: a frame that holds several judges is split by its column `judge`."""
+    split = {}
+    for name, run in runs.items():
+        if not isinstance(run, DataFrame) or "id" not in run or run.empty:
+            raise ValueError(
+                f"{name or 'the run'}: give a run with verdicts, as Judge.grade or Judge.compare"
+                " returns it, with ids; a wide table of scores needs judges=[...]"
+            )
+        parts = {str(name or "judge"): run}
+        if "judge" in run and run["judge"].nunique() > 1:
+            parts = {str(judge): part for judge, part in run.groupby("judge", sort=False)}
+        elif "judge" in run and not name:
+            parts = {str(run["judge"].iloc[0]): run}
+        for judge, part in parts.items():
+            if judge in split:
+                raise ValueError(f"two runs are of a judge {judge!r}: give each a name of its own")
+            split[judge] = part
+    return split
+
+
+def _item_columns(run: DataFrame) -> DataFrame:
+    """What a run says of its items, by id."""
+    names = [name for name in run if name not in VERDICT_COLUMNS]
+    rows = run[names].set_index(run["id"].map(str)).drop(columns="id")
+    return rows[~rows.index.duplicated()]
+
+
+def _with_items(rows: DataFrame, items: Any) -> DataFrame:
+    """Add the collection's columns to the items of runs, by id."""
+    cells = [{name: row[name] for name in row if name != "images"} for row in data.rows_of(items)]
+    table = DataFrame(cells)
+    table = table.set_index(table["id"].map(str)).drop(columns="id")
+    unknown = rows.index.difference(table.index)
+    if len(unknown):
+        raise ValueError(
+            f"{len(unknown)} items of the runs are not in items=, such as {unknown[0]!r}: give the"
+            " collection that was graded"
+        )
+    fresh = [name for name in table if name not in rows or name in TEXTS]
+    return rows.drop(columns=fresh, errors="ignore").join(table[fresh])
+
+
+def _people_of(frame: DataFrame) -> tuple[DataFrame, list[str]]:
+    """The frame with a column a rater, and the raters."""
+    if "human_scores" not in frame:
+        return frame, []
+    if not any(np.iterable(row) and list(row) for row in frame["human_scores"]):
+        return frame.drop(columns="human_scores"), []
+    return spread_people(frame, ["human_scores"])
+
+
+def _if_any(frame: DataFrame, name: str) -> str | None:
+    """The name of a column that holds a value; else None."""
+    return name if name in frame and frame[name].notna().any() else None
+
+
+def _scale_of(run: DataFrame) -> Scale | None:
+    """The scale of a run, where all its rows have one."""
+    if not {"lowest", "highest"} <= set(run):
+        return None
+    ends = run[["lowest", "highest"]].drop_duplicates()
+    if len(ends) != 1 or ends.isna().any(axis=None):
+        return None
+    lowest, highest = ends.iloc[0]
+    return float(lowest), float(highest)
+
+
+# --- The truth
+
+
+def truth_of(table: RatingTable) -> tuple[Series, str]:
+    """What judges are held against, a number an item, and what it is called.
+
+    The gold score where there is one, else the mean of people's.
+
+    NotComputed: no item has either.
+    """
+    people = table.frame[table.people].apply(pd.to_numeric, errors="coerce").mean(axis=1)
+    # equal means that were summed in another order still tie
+    truth = people.round(12) if table.people else Series(np.nan, table.frame.index)
+    names = []
+    if table.gold is not None:
+        gold = pd.to_numeric(table.frame[table.gold], errors="coerce")
+        if gold.notna().any():
+            names.append("the true score")
+        truth = gold.fillna(truth)
+    if table.people and (table.gold is None or (gold.isna() & people.notna()).any()):
+        n = len(table.people)
+        names.append("one person's score" if n == 1 else f"the mean of {n} people")
+    if truth.isna().all():
+        raise NotComputed(
+            "nobody scored these items, and no true score is known: add human_scores or gold to the"
+            " collection"
+        )
+    return truth, " or ".join(names)
+
+
+def names_of(values: Iterable[object], most: int = 5) -> str:
+    """Some names for a sentence: the first few, and how many more there are.
+
+    >>> names_of(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    texts = list(map(str, values))
+    if len(texts) > most:
+        return f"{', '.join(texts[:most])} and {len(texts) - most} more"
+    return ", ".join(texts)
