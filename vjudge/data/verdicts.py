@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 from urllib.request import urlopen
@@ -66,7 +66,7 @@ class VerdictSet:
     name: str
     title: str
     kind: Literal["scores", "pairs"]
-    frame: DataFrame
+    frame: DataFrame = field(repr=False)
     judges: tuple[str, ...]
     baselines: tuple[str, ...]
     people: tuple[str, ...]
@@ -75,8 +75,8 @@ class VerdictSet:
     response_length: tuple[str, ...]
     people_scale: Scale | None
     judge_scales: Mapping[str, Scale | None]
-    published: DataFrame
-    systems: DataFrame | None
+    published: DataFrame = field(repr=False)
+    systems: DataFrame | None = field(repr=False)
     licence: str
     holder: str
     citation: str
