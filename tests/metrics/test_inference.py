@@ -205,6 +205,8 @@ def test_severities_are_differences_of_means_where_all_saw_all():
     assert found.index[0] == "bob" and found.loc["bob", "low"] > 0
     with pytest.raises(ValueError, match="no item"):
         metrics.severities(long.drop_duplicates("item").assign(rater=list("ab") * 20))
+    with pytest.raises(ValueError, match="an item has scores in two groups"):
+        metrics.severities(long, groups=long["rater"])
     with pytest.raises(ValueError, match="columns item, rater, score.*'ann'.*melt"):
         metrics.severities(table)
 

@@ -18,7 +18,7 @@ from scipy import optimize, special
 from validity.correlations import correlations_of
 from validity.studies import exact
 from vjudge import metrics
-from vjudge.metrics.labels import _variance_of_z_difference
+from vjudge.metrics.planning import _variance_of_z_difference
 from vjudge.metrics.resampling import STATISTICS
 
 Rows = Iterator[tuple[str, str, str, bool]]

@@ -26,7 +26,6 @@ from vjudge.metrics.inference import alt_test, effective_judges, severities
 from vjudge.metrics.labels import (
     corrected_rate,
     corrected_rate_from_labels,
-    labels_needed,
     prediction_powered_mean,
 )
 from vjudge.metrics.length import length_test, lengths
@@ -36,6 +35,7 @@ from vjudge.metrics.pairwise import (
     pairwise_accuracy,
     win_rate,
 )
+from vjudge.metrics.planning import labels_needed
 
 __all__ = [
     "agreement", "alt_test", "bradley_terry", "calibration_curve", "calibration_errors",

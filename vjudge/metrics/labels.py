@@ -1,4 +1,4 @@
-"""A few human labels beside many verdicts: what they correct, and how many are needed."""
+"""A few human labels beside many verdicts: what they correct."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from vjudge.metrics.columns import check_items, check_options, group_codes, scores, warn
 from vjudge.metrics.resampling import Floats, Integers, effective_number, student
-from vjudge.metrics.strictness import levelled
 from vjudge.metrics.tables import INTERVAL, Share, add_caveats, mean_of_shares, of_group_sizes
 
 RARE = 10  # labels of a kind, below which the errors of means are not known well
@@ -393,127 +391,3 @@ def _unlike_the_commonest(values: Floats) -> int:
     2
     """
     return len(values) - int(np.unique(values.round(9), return_counts=True)[1].max())
-
-
-# --- How many labels are needed
-
-
-def labels_needed(
-    judge: pd.Series,
-    people: pd.DataFrame | pd.Series,
-    *,
-    rival: pd.Series | None = None,
-    above: float | None = None,
-    difference: float | None = None,
-    power: float = 0.8,
-    alpha: float = 0.05,
-) -> pd.DataFrame:
-    """Plan how many items, and labels by people, show a judge's correlation with people.
-
-    That is, show Pearson's r to be above a value, or above a rival's; planned from a pilot.
-
-    Args:
-        judge: the judge's scores of the pilot's items.
-        people: their scores by the same index, items by persons (NaN where none), or one series.
-        rival: the other judge's scores; with `difference`.
-        above: the correlation to be exceeded, in (-1, 1); the pilot's own is taken for the true.
-        difference: the true difference in correlation to be found; None takes the pilot's own.
-        power, alpha: of the two-sided test (Fisher's z; Steiger's for a rival).
-
-    Returns:
-        One row a number of people an item (`raters`, from 1 to twice the pilot's): `correlation`
-        (expected with the mean of so many people), `items`, `labels` (items times raters), `low`,
-        `high` (of `items`, by the pilot's own error). More people an item make the truth more
-        reliable, and correlations with it higher.
-
-    ValueError: neither `above` nor `rival`, fewer than ten items in the pilot, or a correlation
-    that is not above the value.
-
-    >>> rng = np.random.default_rng(0)
-    >>> truth = rng.normal(size=150)
-    >>> people = pd.DataFrame(truth[:, None] + rng.normal(0, 0.6, size=(150, 3)))
-    >>> judge = pd.Series(truth + rng.normal(0, 0.7, size=150))
-    >>> table = labels_needed(judge, people, above=0.6)
-    >>> bool(table.loc[1, "items"] > table.loc[3, "items"])
-    True
-
-    Source: Steiger, Psychological Bulletin 87 (1980), 245-251; Spearman-Brown for the reliability.
-    """
-    check_items(judge=judge, people=people)
-    _check_plan(above, rival, power, alpha)
-    table = pd.DataFrame(people)
-    columns = {"judge": judge, "human": table.mean(axis=1)}
-    if rival is not None:
-        columns["rival"] = rival
-    pilot = pd.DataFrame(columns).dropna()
-    n = len(pilot)
-    if n < 10:
-        raise ValueError(f"the pilot has {n} items with all scores: use ten or more")
-    r = pilot.corr()
-    people_of_pilot = table.loc[pilot.index]
-    reliability = _reliability_of_one(people_of_pilot)
-    of_pilot = _spearman_brown(reliability, people_of_pilot.count(axis=1).mean())
-    # 1) each number of people an item: what correlation the judge has, and what it has to beat
-    raters = np.arange(1, 2 * table.shape[1] + 1)
-    gain = np.sqrt(_spearman_brown(reliability, raters) / of_pilot)
-    own = np.minimum(r.loc["judge", "human"] * gain, 0.999)
-    goal = np.full(len(raters), above or 0.0)
-    variance = np.ones(len(raters))
-    if rival is not None:
-        goal = np.minimum(r.loc["rival", "human"] * gain, 0.999)
-        if difference is not None:
-            goal = own - difference * gain
-        variance = _variance_of_z_difference(own, goal, r.loc["judge", "rival"])
-    lead = np.arctanh(own) - np.arctanh(goal)
-    if (lead <= 0).all():
-        raise ValueError("in the pilot the judge is not ahead: no number of items would show it")
-    # 2) the items that show this lead, and those that show it with the pilot's own error
-    error: Any = np.sqrt(variance / n)
-    if difference is not None:
-        error = np.nan
-    quantile = stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)
-    result = pd.DataFrame({"correlation": own}, pd.Index(raters, name="raters"))
-    leads = {"items": lead, "low": lead + error, "high": lead - error}
-    for name, shown in leads.items():
-        items = np.ceil(quantile**2 * variance / shown**2 + 3)
-        result[name] = np.where((lead > 0) & (shown > 0), items, np.nan)
-    result["labels"] = result["items"] * raters
-    result.attrs = {"pilot": n, "reliability": reliability, "power": power, "alpha": alpha}
-    return result
-
-
-def _check_plan(above: float | None, rival: Any, power: float, alpha: float) -> None:
-    """Refuse a plan that can't be meant."""
-    if (above is None) == (rival is None):
-        raise ValueError("give above=, the correlation to be exceeded, or rival=, another judge")
-    if above is not None and not -1 < above < 1:
-        raise ValueError(f"above={above!r}: use a correlation between -1 and 1")
-    for name, share in {"power": power, "alpha": alpha}.items():
-        if not 0 < share < 1:
-            raise ValueError(f"{name}={share!r}: use a number between 0 and 1")
-
-
-def _reliability_of_one(people: pd.DataFrame) -> float:
-    """The reliability of one person's score: the share of variance between items."""
-    if people.shape[1] == 1:
-        return 1.0  # of one person nothing is known
-    fit = levelled(people)  # that one person is stricter is no noise
-    within = fit.error.mean()
-    between = fit.ratings.mean(axis=1).var(ddof=1) - within / people.count(axis=1).mean()
-    between = max(between, 1e-6)
-    return float(between / (between + within))
-
-
-def _spearman_brown(reliability: float, raters: Any) -> Any:
-    return raters * reliability / (1 + (raters - 1) * reliability)
-
-
-def _variance_of_z_difference(own: Any, other: Any, between: float) -> Any:
-    """n times the variance of the difference of two judges' correlations on Fisher's z scale.
-
-    `between` is the correlation of the two judges.
-    """
-    mean = (own + other) / 2  # pooled, as under equality
-    rest = 1 - 2 * mean**2
-    psi = between * rest - mean**2 * (rest - between**2) / 2
-    return 2 - 2 * psi / (1 - mean**2) ** 2
