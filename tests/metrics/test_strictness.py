@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
 
-from vjudge.metrics.labels import _reliability_of_one
+from vjudge.metrics.planning import _reliability_of_one
 from vjudge.metrics.strictness import levelled
 
 rng = np.random.default_rng(0)
