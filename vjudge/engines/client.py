@@ -79,11 +79,18 @@ def without_key(text: str, key: str) -> str:
     >>> without_key("no such key: sk-0123-4567-..., sorry", "sk-0123-4567-89ab")
     'no such key: [key]..., sorry'
     """
+    # 1) the key in each shape, cut into all its windows
     raw = key.encode()
     shapes = [key, key[::-1], raw.hex()]
     for shift in range(3):
         shapes.append(base64.b64encode(b"\0" * shift + raw).decode())
     secret = "\n".join(shapes).lower()
+    windows = {secret[start : start + WINDOW] for start in range(len(secret) - WINDOW + 1)}
+    # 2) hardly a text holds any of them
+    lowered = text.lower()
+    if len(key) < WINDOW or not any(window in lowered for window in windows):
+        return text
+    # 3) hide each character of those that it holds
     shown = list(text)
     for start in range(len(text) - WINDOW + 1):
         end = start + WINDOW

@@ -240,7 +240,7 @@ class Engine(ABC):
 
 
 def check_images(prompt: Prompt, images: Sequence[Any]) -> None:
-    """Refuse a prompt that has not a place for each of its images."""
+    """Refuse a prompt with more or fewer places than images."""
     if prompt.n_images != len(images):
         raise ValueError(
             f"the prompt has {prompt.n_images} image place(s) and the item {len(images)} image(s)"

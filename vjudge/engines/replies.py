@@ -142,7 +142,7 @@ def _plain_texts(parts: Any) -> list[str]:
 def _ending(reason: Any, key: str) -> tuple[str, str | None]:
     """How an answer ended, and why it is none where it neither ended by itself nor was cut off."""
     word = "" if reason is None else str(reason)
-    plain = word.casefold()
+    plain = word.strip().casefold()
     if plain in ENDINGS:
         return "stop", None
     if plain == "length":

@@ -108,7 +108,7 @@ class ServerEngine(Engine):
         image_max_bytes: int | None = None,
         fields: Mapping[str, Any] | None = None,
     ) -> None:
-        base_url = base_url or os.environ.get(ADDRESS) or OPENAI
+        base_url = base_url or os.environ.get(ADDRESS, "").strip() or OPENAI
         self.base_url, _ = address(base_url, key_variable)  # refuses a key that is missing now
         if image_format not in (None, "jpeg", "png", "webp"):
             raise ValueError(f'image_format={image_format!r}: use "jpeg", "png" or "webp"')
@@ -326,6 +326,8 @@ class ServerCall:
         with suppress(Rejected):
             read = await self._distribution(row, prompt, uris, begun, served)
             answer = replace(answer, score_logprobs=read.score_logprobs)
+        if answer.score_logprobs is None:
+            answer = replace(answer, remarks=(*answer.remarks, NO_DISTRIBUTION))
         return answer
 
     def _request(self, prompt: Prompt, uris: Sequence[str], row: int) -> dict[str, Any]:

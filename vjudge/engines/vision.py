@@ -37,8 +37,8 @@ TEXT_INPUTS = ("input_ids", "attention_mask", "text_replacement_offsets")
 class CallImages:
     """The images of a call by key; `features` holds what was fetched of the present batch's.
 
-    `keys` names images, `place` makes room for them in a prompt, `fetch` has them ready, and
-    `inputs` makes what the model takes.
+    `keys` names images, `place` puts their tokens into a prompt, `fetch` loads those of a batch,
+    and `inputs` makes what the model takes.
     """
 
     def __init__(self, model: VisionLanguageModel, mode: str | None = None) -> None:
@@ -73,13 +73,13 @@ class CallImages:
         return prompt, [1] * len(keys)
 
     def fetched(self, key: str) -> Any:
-        """What `inputs` needs of an image: here the image, opened."""
+        """An image as `inputs` takes it: here opened."""
         return self.pictures[key][0].open()
 
     def fetch(self, rows: Sequence[Any]) -> list[Any]:
-        """Have the images of rows ready; returns those whose images can be had, the others fail.
+        """Load the images of a batch; returns the rows whose images could be loaded, others fail.
 
-        Other images are dropped: neighbouring batches share some, others hardly do.
+        Images of the batch before are reused, and those that no row has are dropped.
         """
         before = self.features
         self.features = {}
@@ -144,7 +144,7 @@ class ImageFeatures(CallImages):
         return self.encode(*self.prepare(key))
 
     def prepare(self, key: str) -> Prepared:
-        """An image as it is encoded; a huge one that is padded is reduced first."""
+        """An image's tiles; a huge one that is padded is reduced first."""
         picture, mode = self.pictures[key]
         image = picture.open()
         if mode == "pad":

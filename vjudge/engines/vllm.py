@@ -204,6 +204,8 @@ class VllmEngine(Engine):
             written = output.outputs[0]
             row.tokens = list(written.token_ids)
             row.answer.finish = written.finish_reason or "error"
+            if row.answer.finish not in ("stop", "length"):
+                row.failure = f"ended by {row.answer.finish}"
             for step, entries in enumerate(written.logprobs or []):
                 row.logprobs[step] = finite_logprobs(row, entries)
             row.end(self.encoder, ask, self.ends, self.context_length)

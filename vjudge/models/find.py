@@ -85,7 +85,7 @@ LIMITS = {
 
 
 class Found(NamedTuple):
-    """A checkpoint whose settings were read and checked; of one on the hub, no weight is here."""
+    """A checkpoint whose settings were read and checked; no weight was fetched from a hub."""
 
     folder: Path
     kind: str  # see `kind_of`

@@ -57,7 +57,7 @@ class Original:
         # Images are cut into tiles by LLaVA-NeXT and OneVision.
         self.tiled = decoder_of(self.settings) == "qwen2"
         self.tied = bool(self.settings.get("tie_word_embeddings", False))
-        # Of OneVision's tower the last layer that is left.
+        # OneVision reads its tower's last layer, LLaVA-1.5 the one before it.
         self.layer = -1 if self.tiled else int(self.settings.get("mm_vision_select_layer", -2))
 
         # The tower's own folder says what the checkpoint does not: sizes, heads, activation.
