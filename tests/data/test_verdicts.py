@@ -103,6 +103,30 @@ def test_what_no_judge_said_is_missing_and_stays_in_the_published_numbers():
     assert (tifa.published.loc[unasked, "DSG, mPLUG"] == 0).all()
 
 
+def test_the_numbers_in_the_caveats_are_those_of_the_tables():
+    data = load_set("viescore")
+    frame, text = data.frame, " ".join(data.caveats)
+    scored = frame[[*data.judges]].notna()
+    share = 1 - scored.sum() / data.published[[*data.judges]].notna().sum()
+    zero = frame["human"].eq(0).groupby(frame["criterion"]).mean()
+    quality = scored[frame["criterion"] == "perceptual quality"].sum()
+    side = frame[frame["criterion"] == "semantic consistency"]
+    pooled = side["GPT-4o"].corr(side["human"], method="spearman")
+    for said in (
+        f"of BLIP-2 {share['BLIP-2']:.0%} are, of InstructBLIP {share['InstructBLIP']:.0%}",
+        f"{zero['semantic consistency']:.0%} of the images",
+        f"{zero['perceptual quality']:.0%} no perceptual quality",
+        f"BLIP-2 keeps {quality['BLIP-2']} scores of 4,801 and InstructBLIP {quality['InstructBLIP']}",
+        f"{scored[[*data.judges[:7]]].all(axis=1).sum():,} of 9,602",
+        f".{pooled:.2f} over all".replace(".0.", "."),
+    ):
+        assert said.replace("%", " %") in text, said
+    data = load_set("genai-bench")
+    malformed = (data.published == "malformed").mean()
+    for judge in ("Idefics1", "InstructBLIP", "CogVLM", "Qwen-VL"):
+        assert f"of {judge} {malformed[judge]:.0%}".replace("%", " %") in " ".join(data.caveats)
+
+
 def test_groups_join_what_was_made_from_one_picture():
     frame = load_verdicts("viescore")
     edits = frame[frame["group"].str.startswith("photograph:")]
