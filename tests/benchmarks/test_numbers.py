@@ -44,7 +44,7 @@ def test_vl_rewardbench_counts_unread_answers_in_three_ways(labels):
     run.loc[::7, "verdict"] = None
     read = run["verdict"].notna()
     right = run["verdict"] == run["preference"]
-    table = vj.benchmark(run, name="vl-rewardbench")
+    table = vj.benchmark(run, name="vl-rewardbench").table
     official = table[table["official"]]["estimate"].droplevel(["statistic", "unread"])
     shares = right[read].groupby(run["category"]).mean()
     expected = {"overall": right[read].mean(), "macro": shares.mean(), **shares}
@@ -54,7 +54,6 @@ def test_vl_rewardbench_counts_unread_answers_in_three_ways(labels):
     assert overall["estimate"].tolist() == pytest.approx(expected)
     assert overall.loc["left out", ["n", "missing"]].tolist() == [read.sum(), (~read).sum()]
     assert ((table["low"] < table["estimate"]) & (table["estimate"] < table["high"])).all()
-    assert table.attrs["benchmark"] == "VL-RewardBench" and "cal.py" in table.attrs["source"]
     for name, lacks, message in (
         (None, [], "nothing says which benchmark the run is of: give name=, one of vl-reward"),
         ("vl", [], "there is no benchmark 'vl'"),
@@ -66,8 +65,7 @@ def test_vl_rewardbench_counts_unread_answers_in_three_ways(labels):
         (run.assign(category="reasoning"), "has no row of general, hallucination"),
         (run.drop(columns="category"), "add the column category from the collection"),
     ):
-        with pytest.warns(UserWarning, match=message):
-            vj.benchmark(frame, name="vl-rewardbench")
+        assert any(message in text for text in vj.benchmark(frame, name="vl-rewardbench").caveats)
 
 
 def test_multimodal_rewardbench_guesses_and_keeps_the_published_order():
@@ -75,12 +73,12 @@ def test_multimodal_rewardbench_guesses_and_keeps_the_published_order():
     run = judge_of("[[A]]").compare(rows, orders="one", **QUIET)
     run.loc[:3, "category"] = "safety"
     run.loc[0, "verdict"] = None
-    table = vj.benchmark(run, name="multimodal-rewardbench")["estimate"]
+    table = vj.benchmark(run, name="multimodal-rewardbench").table["estimate"]
     assert table.index[0] == ("overall", "accuracy", "random")
     assert table.iloc[0] == pytest.approx((5 + 0.5) / 12)
     assert table["safety", "accuracy", "random"] == pytest.approx((1 + 0.5) / 4)
     both = judge_of("[[A]]").compare(rows, **QUIET)
-    table = vj.benchmark(both, name="multimodal-rewardbench")["estimate"]
+    table = vj.benchmark(both, name="multimodal-rewardbench").table["estimate"]
     assert table.iloc[0] == 0.5  # of the published order alone
 
 
@@ -89,13 +87,13 @@ def test_mllm_judge_scores_and_pairs():
     scores = load_collection(ROWS / "mllm_judge_score.jsonl")
     graded = frame_of(scores, "gold", "group")
     graded["score"] = 70 + 2 * (graded.index % 3)
-    table = vj.benchmark(graded, name="mllm-judge-score")
+    table = vj.benchmark(graded, name="mllm-judge-score").table
     expected = graded["score"].corr(graded["gold"])
     assert table.index[0] == ("overall", "pearson", "left out")
     assert table["estimate"].iloc[0] == pytest.approx(expected) and table["low"].iloc[0] < expected
     pairs = load_collection(ROWS / "mllm_judge_pair.jsonl")
     compared = judge_of("[[C]]").compare(unpictured(pairs), **QUIET)
-    table = vj.benchmark(compared, name="mllm-judge-pair")["estimate"].loc["overall"]
+    table = vj.benchmark(compared, name="mllm-judge-pair").table["estimate"].loc["overall"]
     ties = np.mean([choice == "tie" for choice in pairs["preference"]])
     assert table["accuracy with ties", "left out"] == pytest.approx(ties)
     assert table["accuracy without ties", "left out"] == 0
@@ -118,10 +116,10 @@ def test_mllm_judge_batch_is_the_distance_of_two_orders():
         (right.assign(rank=right["rank"].mask(right.index == 0)), 0, 1 / len(batch)),
         (tied, 2 / 4 / 2, 2 / 4 / 2),
     ):
-        table = vj.benchmark(run, name="mllm-judge-batch")["estimate"].loc["overall"]
+        table = vj.benchmark(run, name="mllm-judge-batch").table["estimate"].loc["overall"]
         assert table["levenshtein"][["left out", "wrong"]].tolist() == pytest.approx(expected)
     ranked = judge_of("The better response: [1].").rank(unpictured(batch), **QUIET)
-    table = vj.benchmark(ranked, name="mllm-judge-batch")
+    table = vj.benchmark(ranked, name="mllm-judge-batch").table
     assert table.loc[("overall", "levenshtein", "left out"), "n"] == len(batch)
 
 
@@ -134,7 +132,7 @@ def test_llava_bench_is_the_relative_score_by_its_own_protocol(kind):
     judge = judge_of(lambda _: next(answers), template=f"llava-bench-{kind}")
     run = judge.grade(items, **QUIET)
     assert run["scores"][0] == [8, 6] and run["score"][0] == 6
-    table = vj.benchmark(run, name=f"llava-bench-{kind}", n_resamples=200)
+    table = vj.benchmark(run, name=f"llava-bench-{kind}", n_resamples=200).table
     assert table.index[0] == ("overall", "relative score", "(-1, -1)")
     assert table["estimate"].iloc[0] == pytest.approx(100 * (6 - 1 + 28 * 5) / (8 - 1 + 28 * 10))
     assert table[["n", "missing"]].iloc[0].tolist() == [30, 1]
@@ -170,9 +168,9 @@ def test_prometheus_benchmarks_correlate_with_the_true_scores():
         (frame, "feedback-bench"),
         (people, "perception-bench"),
     ):
-        table = vj.benchmark(run, name=name, n_resamples=200)
+        table = vj.benchmark(run, name=name, n_resamples=200).table
         assert table.loc["overall"]["estimate"].round(3).tolist() == [0.8, 0.8, 0.6]
-        assert table["missing"].tolist() == [1, 1, 1] and table["official"].all()
+        assert table["missing"].tolist() == [1, 1, 1] and not table["official"].any()  # a subset
     with pytest.raises(ValueError, match="needs true score"):
         vj.benchmark(unknown, name="perception-bench")
 
@@ -180,12 +178,15 @@ def test_prometheus_benchmarks_correlate_with_the_true_scores():
 def test_battles_are_elo_and_wins_against_a_baseline_are_a_share():
     cells = {"verdict": list("aaabab"), "policy_a": list("xxyyzz"), "policy_b": list("yzzxxy")}
     frame = pd.DataFrame({"id": range(6), **cells})
-    elo = vj.benchmark(frame, name="visit-bench", n_resamples=0)["estimate"].droplevel([1, 2])
+    elo = vj.benchmark(frame, name="visit-bench", n_resamples=0).table["estimate"].droplevel([1, 2])
     assert elo.mean() == pytest.approx(1000) and elo["x"] > elo["y"] > elo["z"]
     frame = frame.assign(policy_b="y", verdict=["A>>B", "B>A", "b", None, "A=B", "b"])
-    wins = vj.benchmark(frame, name="wildvision").loc["y"].loc["win rate"]
-    assert wins.loc["wrong", ["estimate", "official"]].tolist() == [0.5, True]
-    assert wins.loc["left out", ["estimate", "official"]].tolist() == [0.6, False]
+    wins = vj.benchmark(frame, name="wildvision").table.loc["y"].loc["win rate"]
+    assert wins["estimate"].to_dict() == {
+        "wrong": 0.5,
+        "left out": 0.6,
+        "random": pytest.approx(0.583, abs=1e-3),
+    }
 
 
 def test_an_absolute_judge_answers_pairs_and_its_ties_are_no_choice():
@@ -193,8 +194,61 @@ def test_an_absolute_judge_answers_pairs_and_its_ties_are_no_choice():
     scores = iter(["5", "3", "4", "4", "2", "3", "none", "3"])
     judge = judge_of(lambda _: f"So. [RESULT] {next(scores)}", template="prometheus-vision")
     options = {"template": "prometheus-vision", "samples": 1, "temperature": 0.0, **QUIET}
-    with pytest.warns(UserWarning, match="has no row of hallucination, reasoning"):
-        table = vj.run_benchmark(judge, "vl-rewardbench", data=pairs, **options)
+    result = vj.run_benchmark(judge, "vl-rewardbench", data=pairs, **options)
+    table = result.table
+    assert any("has no row of hallucination, reasoning" in text for text in result.caveats)
     shares = table["estimate"].loc["overall"].loc["accuracy"]
     assert shares.to_dict() == {"left out": 0.5, "wrong": 0.25, "random": 0.5}
-    assert table.attrs["failures"] and not table.attrs["official"]
+    assert result.facts["failures"] and not result.official
+
+
+PAIRS = pd.DataFrame({"id": list("pqrs"), "verdict": list("abab"), "preference": list("aaab")})
+REFUSED = [  # a run, and what is wrong with it
+    (pd.concat([PAIRS.assign(judge="x"), PAIRS.assign(judge="y")]), r"several judges \(x, y\)"),
+    (pd.concat([PAIRS, PAIRS.head(2)]), r"2 rows have the id of another \('p', 'q'\)"),
+]
+
+
+@pytest.mark.parametrize(("run", "message"), REFUSED)
+def test_pooled_judges_and_ids_that_stand_twice_are_refused(run, message):
+    with pytest.raises(ValueError, match=message):
+        vj.benchmark(run, name="mllm-judge-pair")
+
+
+def test_several_judges_by_name_stand_in_one_table():
+    runs = {"x": PAIRS, "y": PAIRS.assign(verdict="a")}
+    result = vj.benchmark(runs, name="mllm-judge-pair")
+    estimates = result.table["estimate"].xs(
+        ("overall", "accuracy with ties", "wrong"), level=[1, 2, 3]
+    )
+    assert estimates.to_dict() == {"x": 0.75, "y": 0.75}
+    assert "x: accuracy with ties .75" in result.reading and result.plot(column="full")
+
+
+def test_an_unread_review_is_not_replaced_by_the_next_sample():
+    cells = {"id": ["p", "p", "q", "q"], "sample": [0, 1, 0, 1], "score": [np.nan, 4, 5, 3]}
+    run = pd.DataFrame(cells | {"scores": [[], [8, 4], [10, 5], [8, 8]], "group": list("ppqq")})
+    table = vj.benchmark(run, name="llava-bench-wild", n_resamples=0).table
+    expected = 100 * (-1 + 5) / (-1 + 10)
+    assert table.loc["overall", "estimate"].iloc[0] == pytest.approx(expected)
+    assert table.loc["overall", "missing"].iloc[0] == 1
+
+
+def test_a_category_of_one_review_has_no_interval():
+    """It was 11.11 [11.11, 11.11]."""
+    run = pd.DataFrame({"id": range(7), "category": ["conv", *["detail"] * 6]})
+    run["scores"] = [[9, 1], *([8, number] for number in range(2, 8))]
+    result = vj.benchmark(run, name="llava-bench-wild", n_resamples=200)
+    table = result.table.droplevel([1, 2])
+    assert table.loc["conv", "estimate"] == pytest.approx(100 / 9)
+    assert table.loc["conv", ["low", "high"]].isna().all() and table.loc["detail", "low"] > 0
+    assert any("1 of 3 rows have no interval" in text for text in result.caveats)
+    assert result.deviations == [("subset", "7 of the benchmark's 60 rows")]
+
+
+def test_public_verdicts_give_the_published_win_rate():
+    public = vj.load_verdicts("wildvision").frame
+    result = vj.benchmark(public.assign(verdict=public["GPT-4o"]), name="wildvision")
+    assert result.official and result.table.loc["gpt-4o", "estimate"].iloc[0] == pytest.approx(
+        0.806
+    )

@@ -46,17 +46,17 @@ def test_vl_rewardbench_as_published():
 
     with ChatServer(answer) as server:
         judge = vj.load_judge("openai:any", base_url=server.url, key_variable=None)
-        table = vj.run_benchmark(judge, "vl-rewardbench", data=rows, progress=False)
+        result = vj.run_benchmark(judge, "vl-rewardbench", data=rows, progress=False)
         bodies = [request.body for request in server.asked]
         short = vj.run_benchmark(judge, "vl-rewardbench", data=rows[:5], samples=1, progress=False)
     decoding = {(body["temperature"], body["top_p"], body["max_tokens"]) for body in bodies}
     assert len(bodies) == 350 and decoding == {(0.2, 0.2, 2048)}
     assert abs(orders[True] - orders[False]) < 60  # each order by chance
-    assert table.attrs["official"] and table.attrs["deviations"] == []
-    assert table["official"].any() and table.attrs["items"] == "35 of 1250"
-    assert table.loc[("overall", "accuracy", "left out"), "estimate"] == 1
-    assert not short.attrs["official"] and not short["official"].any()
-    assert short.attrs["deviations"] == ["samples is 1, published is 10"]
+    assert result.deviations == [("subset", "35 of the benchmark's 1,250 rows")]  # and no other
+    assert not result.official and not result.table["official"].any()
+    assert result.facts["items"] == 35 and "35 of the benchmark's" in result.reading
+    assert result.table.loc[("overall", "accuracy", "left out"), "estimate"] == 1
+    assert ("option", "samples is 1, published is 10") in short.deviations
 
 
 VL = "vl_rewardbench.jsonl"
@@ -129,31 +129,31 @@ def numbers(name, rows, judge, answer, deviations, **options):
         judge.template = replace(judge.template, conversation=VICUNA_V1)
     judge.pairs = family.pairs
     judge.family = family
-    table = vj.run_benchmark(judge, name, data=rows, progress=False, **options)
-    found = table.attrs["deviations"]
+    result = vj.run_benchmark(judge, name, data=rows, progress=False, **options)
+    assert result.official == (not result.deviations) and result.reading
+    found = [text for kind, text in result.deviations if kind != "subset"]
     assert len(found) == len(deviations), found
-    for said, expected in zip(found, deviations, strict=True):
-        assert said.startswith(expected)
-    assert table.attrs["official"] == (not deviations) and table.attrs["source"]
-    return table
+    for text, expected in zip(found, deviations, strict=True):
+        assert text.startswith(expected)
+    return result
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_protocols_on_rows_of_their_layout(case):
-    table = numbers(*case[:5])
+    table = numbers(*case[:5]).table
     assert table["estimate"].iloc[0] in case[5:] or not case[5:]
 
 
 @pytest.mark.parametrize(("judge", "options", "deviations"), OPTIONS)
 def test_options_that_differ_are_deviations(judge, options, deviations):
-    table = numbers("vl-rewardbench", VL, judge, "?", deviations, **options)
-    assert judge != "chat" or table.attrs["unread_draws"] > 0 or options.get("protocol")
+    facts = numbers("vl-rewardbench", VL, judge, "?", deviations, **options).facts
+    assert judge != "chat" or facts["unread_draws"] > 0 or options.get("protocol")
 
 
 def test_what_no_server_answered_is_missing_and_no_wrong_answer():
     table = numbers(
         "vl-rewardbench", VL, "unified-reward", "", ["5 answers are empty, or a server"]
-    )
+    ).table
     assert table["n"].iloc[0] == 0 or table["missing"].iloc[0] == 5, table
     without = rows_with_picture(VL, 5)
     for row in without:
@@ -171,10 +171,10 @@ def test_closed_answers_are_a_deviation():
         "score_logprobs": {0: -0.1, 1: -3.0},
     }
     rows = [pair(str(n), preference="a", images=[]) for n in range(4)]
-    table = vj.run_benchmark(judge, "mllm-judge-pair", data=rows, progress=False)
-    said = "4 answers without a verdict were closed, which is not published"
-    assert said in table.attrs["deviations"] and not table["official"].any()
-    assert table.attrs["method"].endswith("; 4 of 4 verdicts were closed")
+    result = vj.run_benchmark(judge, "mllm-judge-pair", data=rows, progress=False)
+    expected = "4 answers without a verdict were closed, which is not published"
+    assert ("closed", expected) in result.deviations and not result.table["official"].any()
+    assert result.table.attrs["method"].endswith("; 4 of 4 verdicts were closed")
 
 
 def test_wrong_use():
@@ -237,3 +237,24 @@ def test_a_published_number_is_audited_from_its_parts(reported, nearest):
     assert table.attrs.get("nearest") == nearest
     with pytest.raises(ValueError, match="shares, not per cent"):
         audit({"all": (78.1, 183)})
+
+
+def test_single_responses_become_pairs_and_the_file_of_a_set_is_taken_as_it_is(tmp_path):
+    items = vj.load_collection("scenes", split="test", limit=20)
+    judge = vj.load_judge("tiny", device="cpu")
+    result = vj.run_benchmark(judge, "mllm-judge-pair", data=items, mode="score", progress=False)
+    assert ("rows", "20 pairs are made of 20 single responses") in result.deviations
+    assert result.table.loc["overall", "n"].eq(20).all()
+    assert result.plot(column="full") and "overall; n = 20" in result.reading
+    file = vj.run_benchmark(judge, "vl-rewardbench", data=rows_with_picture(VL, 1), progress=False)
+    assert {kind for kind, _ in file.deviations} == {"subset"} and file.computed
+
+
+def test_a_panel_is_run_and_its_members_deviations_are_named():
+    judges = [judge_of(f"Answer {number} is better.", pairs="chat-relative") for number in (1, 2)]
+    for number, judge in enumerate(judges):
+        judge.name = f"judge {number}"
+    rows = [pair(str(n), preference="a") for n in range(4)]
+    result = vj.run_benchmark(vj.panel(judges), "mllm-judge-pair", data=rows, progress=False)
+    assert result.deviations[0] == ("panel", "the verdicts of 2 judges are combined")
+    assert any(text.startswith("judge 1: asked in") for _, text in result.deviations)

@@ -35,11 +35,6 @@ Statistic = Literal["pearson", "spearman", "kendall"]
 OVERALL = "overall"
 ROUGE = "ROUGE-L with the reference"
 LENGTH = "length of the response"
-POOLED = (
-    "items of several benchmarks are pooled, so that what these differ by counts as agreement:"
-    " where(benchmark=...) looks within one"
-)
-RESCALED = "put on people's scale by the ends of their own: {}"
 MAX_PARTS = 60  # of a correlation by a column
 MAX_LEVELS = 11  # of scores that are calibrated one by one, not in bins
 INTERVAL = ["estimate", "low", "high"]
@@ -219,7 +214,7 @@ class Scores(RatingTable):
                 name="correlation",
                 reading=readings.correlations(rows, name, statistic),
                 caption=self._caption(f"Agreement of judges with {name}, {self.about}"),
-                data_caveats=self.caveats,
+                caveats=self.caveats,
                 plot=partial(plots.forest, _best_first(rows), label=label),
                 data=table,
                 view=wide,
@@ -230,7 +225,7 @@ class Scores(RatingTable):
             name=f"correlation_by_{_slug(by)}",
             reading=readings.by_part(cells, name, by, OVERALL),
             caption=self._caption(f"Agreement of judges with {name} by {by}, {self.about}"),
-            data_caveats=self.caveats,
+            caveats=self.caveats,
             plot=partial(plots.heatmap, cells, columns=by, label=label),
             data=table,
             view=wide,
@@ -283,8 +278,7 @@ class Scores(RatingTable):
                 f" {n_first} of {rows[by].nunique()}."
             ),
             caption=self._caption(f"Ranks of judges by {readings.SYMBOLS[statistic]} with {name}"),
-            caveats=["ranks have no interval: compare() tests differences"],
-            data_caveats=self.caveats,
+            caveats=[*self.caveats, "ranks have no interval: compare() tests differences"],
             plot=partial(plots.rank_heatmap, rows, columns=by),
         )
 
@@ -313,7 +307,7 @@ class Scores(RatingTable):
             caption=self._caption(
                 f"Differences of {readings.SYMBOLS[statistic]} with {name}, row less column"
             ),
-            data_caveats=self.caveats,
+            caveats=[*self.caveats, *table.attrs.get("caveats", ())],
             plot=partial(plots.who_beats_whom, table, statistic=statistic),
             view=pairs[columns],
         )
@@ -334,10 +328,7 @@ class Scores(RatingTable):
             self.frame[self.people], self._columns(), groups=self.groups, **options(**resampling)
         )
         rows = table[table["statistic"] == statistic]
-        rows = rows.sort_values("estimate", ascending=False, kind="stable")
-        rows = pd.concat([rows[rows["kind"] == kind] for kind in rows["kind"].unique()])
         lines = rows.rename(columns={"who": "judge"})
-        pooled = [] if self.benchmarks is None else [POOLED]
         return Result(
             table,
             name="raters",
@@ -346,8 +337,7 @@ class Scores(RatingTable):
                 f"{readings.SYMBOLS[statistic]} of people and judges, each with the mean of the"
                 " same other people"
             ),
-            caveats=pooled,
-            data_caveats=self.caveats,
+            caveats=self.caveats,
             plot=partial(
                 plots.forest,
                 lines,
@@ -377,7 +367,7 @@ class Scores(RatingTable):
             name="agreement",
             reading=readings.rater_agreement(table, len(self.people)),
             caption=self._caption(f"Agreement of {len(self.people)} people, {self.about}"),
-            data_caveats=self.caveats,
+            caveats=self.caveats,
         )
 
     @analysis
@@ -420,9 +410,9 @@ class Scores(RatingTable):
             )
         table = DataFrame(rows)
         scaled = [name for name in self.judges if self._is_rescaled(name)]
-        caveats = []
+        caveats = list(self.caveats)
         if scaled:
-            caveats.append(RESCALED.format(names_of(scaled)))
+            caveats.append(f"put on people's scale by their ends: {names_of(scaled)}")
         lines = table.rename(columns={"advantage": "estimate"})
         return Result(
             table,
@@ -433,7 +423,6 @@ class Scores(RatingTable):
                 f" close to the other people as the person left out; epsilon {epsilon:g}"
             ),
             caveats=caveats,
-            data_caveats=self.caveats,
             plot=partial(
                 plots.forest,
                 lines.dropna(subset="estimate"),
@@ -458,28 +447,23 @@ class Scores(RatingTable):
     # --- single scores
 
     def _comparable(self, truth: Series) -> tuple[DataFrame, list[str]]:
-        """The scores in long form of judges on the truth's scale, and a word on the others.
+        """The scores in long form of judges that share the truth's scale, and a word on others.
 
-        A judge on another known scale is put on people's by its ends. Where scales are unknown, its
-        scores and the truth have to reach over half of each other's range at least.
+        A judge shares it where its scale is people's, and where scales are unknown its scores and
+        the truth reach over half of each other's range at least.
         """
         judged = [name for name in self.judges if self._shares_scale(name, truth)]
         left_out = [name for name in self.judges if name not in judged]
         if not judged:
             raise NotComputed(
-                "no judge has scores on people's scale: name the scales (scale=, scales=);"
-                " correlate() and compare() need none"
+                "no judge has scores on people's scale: correlate() and compare() need none"
             )
-        columns = DataFrame({name: self._on_peoples_scale(name) for name in judged})
-        long = columns.melt(var_name="judge", value_name="score", ignore_index=False)
+        long = self.frame[judged].melt(var_name="judge", value_name="score", ignore_index=False)
         long["gold"] = truth.reindex(long.index)
         long["group"] = long.index if self.groups is None else self.groups.reindex(long.index)
         if self.response is not None:
             long["response"] = self.frame[self.response].reindex(long.index)
         texts = []
-        scaled = [name for name in judged if self._is_rescaled(name)]
-        if scaled:
-            texts.append(RESCALED.format(names_of(scaled)))
         if left_out:
             texts.append(f"on another scale than the truth, and left out: {names_of(left_out)}")
         return long.rename_axis("id").reset_index(), texts
@@ -490,7 +474,7 @@ class Scores(RatingTable):
         if both.empty:
             return False
         if judge in self.scales and self.scale is not None:
-            return True
+            return self.scales[judge] == self.scale
         overlap = both.max().min() - both.min().max()
         return bool(2 * overlap >= (both.max() - both.min()).max())
 
@@ -523,8 +507,7 @@ class Scores(RatingTable):
             caption=self._caption(
                 f"Numbers of items by score and {name}, {self.about}; shade: share of a row"
             ),
-            caveats=caveats,
-            data_caveats=self.caveats,
+            caveats=[*self.caveats, *caveats],
             plot=partial(plots.confusion, run, truth_name=name, scale=self._levels()),
             data=run[["judge", "id", "gold", "score"]],
         )
@@ -557,8 +540,7 @@ class Scores(RatingTable):
             name="calibration",
             reading=readings.bias(leans, name),
             caption=self._caption(f"The mean of the truth ({name}) at each score of a judge"),
-            caveats=caveats,
-            data_caveats=self.caveats,
+            caveats=[*self.caveats, *caveats],
             plot=partial(plots.calibration_curve, curves, label=name.removeprefix("the ")),
             data=pd.concat(curves, names=["judge_name", "row"]).droplevel("row").reset_index(),
         )
@@ -580,8 +562,7 @@ class Scores(RatingTable):
             name="scatter",
             reading=f"Mean scores from the lowest to the highest truth: {'; '.join(texts)}.",
             caption=self._caption(f"Scores of each judge against {name}, {self.about}"),
-            caveats=caveats,
-            data_caveats=self.caveats,
+            caveats=[*self.caveats, *caveats],
             plot=partial(plots.agreement_scatter, run),
             data=run[["judge", "id", "gold", "score"]],
         )
@@ -606,8 +587,7 @@ class Scores(RatingTable):
             name="disagreements",
             reading=f"Share of items half the scale or more from {name}: {texts}.",
             caption=self._caption(f"The {len(rows)} scores furthest from {name}"),
-            caveats=caveats,
-            data_caveats=self.caveats,
+            caveats=[*self.caveats, *caveats],
         )
 
     # --- what scores depend on
@@ -623,7 +603,7 @@ class Scores(RatingTable):
         run, caveats = self._comparable(truth)
         by_judge = {str(judge): rows for judge, rows in run.groupby("judge", sort=False)}
         result = probes.length(by_judge)
-        result.add_caveats([*caveats, *self.caveats])
+        result.caveats = list(dict.fromkeys([*result.caveats, *self.caveats, *caveats]))
         return result
 
     @analysis
@@ -664,7 +644,7 @@ class Scores(RatingTable):
             name="levels",
             reading=" ".join(texts[:3]),
             caption=self._caption(f"Pearson's r with {name} at three levels, by {system}"),
-            data_caveats=self.caveats,
+            caveats=self.caveats,
             plot=partial(plots.forest, lines, rows="name", by="level"),
             view=rows[["judge", "level", *INTERVAL, "n", "missing"]],
         )
@@ -684,7 +664,7 @@ class Scores(RatingTable):
             caption=self._caption(
                 f"Independent judges that {len(self.judges)} amount to; errors against {name}"
             ),
-            data_caveats=self.caveats,
+            caveats=self.caveats,
         )
 
     def panel(self, name: str = "mean of the judges") -> Scores:
@@ -724,7 +704,7 @@ class Scores(RatingTable):
         labelled = truth.where(np.isin(np.arange(len(truth)), drawn))
         rows = []
         for judge in run["judge"].unique():
-            column = self._on_peoples_scale(judge)
+            column = self.frame[judge]
             rows.append(_corrected_mean(judge, column, labelled, truth, self.groups))
             rows.append(_corrected_share(judge, column, labelled, truth, line))
         table = DataFrame(rows)
@@ -744,8 +724,7 @@ class Scores(RatingTable):
                 f"Corrected by {labels} random labels of {n_known:,} (a good answer has {line:g} or"
                 " more)"
             ),
-            caveats=caveats,
-            data_caveats=self.caveats,
+            caveats=[*self.caveats, *caveats],
         )
 
     @analysis
@@ -772,7 +751,7 @@ class Scores(RatingTable):
             name="missing",
             reading=text or f"Every judge and person scored all {len(self.frame):,} items.",
             caption=self._caption(f"Scores of {self.about} by judge and person"),
-            data_caveats=self.caveats,
+            caveats=self.caveats,
         )
 
     # --- all of it

@@ -11,28 +11,64 @@ a benchmark, add to `BENCHMARKS`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from rapidfuzz.distance import Levenshtein
 
 from vjudge import data, metrics
+from vjudge.benchmarks.protocols import PROTOCOLS
 from vjudge.data import CollectionError
 from vjudge.metrics.columns import SPELLINGS, closed_in, design_of, groups_of, read_verdicts
 from vjudge.metrics.tables import shares, tabulate
+from vjudge.plots.figures import BOUNDS, forest
+from vjudge.plots.save import sentences
+from vjudge.plots.style import short
 from vjudge.records import NAN
+from vjudge.results import Result, analysis
 
 INDEX = ["part", "statistic", "unread"]
 TIES = ("tie", "both good", "both bad")
 FOUR = {word: word for word in ("a", "b", *TIES)}
 FOUR |= {"left": "a", "right": "b"}  # a vote of two, or of either tie
 
+Kind = Literal[
+    "subset", "wording", "protocol", "option", "rows", "images", "closed", "unanswered", "panel"
+]
+
+
+class Deviation(NamedTuple):
+    """One thing that was done otherwise than published: of which kind, and how it reads."""
+
+    kind: Kind
+    text: str
+
+
+class BenchmarkResult(Result):
+    """A benchmark's numbers.
+
+    Attributes:
+        official: whether nothing is known that was done otherwise than published.
+        deviations: what was.
+        facts: of a run by `run_benchmark`: protocol, open (what the published code leaves open),
+            items, failures by reason, and unread_draws (answers that the benchmark's own reader
+            could not read).
+    """
+
+    official: bool = False
+    deviations: Sequence[Deviation] = ()
+    facts: Mapping[str, Any] = {}
+
+
 Parts = Mapping[str, np.ndarray]  # the rows of each category
 Options = Mapping[str, Any]
+Draw = Callable[..., Figure]
 
 
 @dataclass(frozen=True)
@@ -170,28 +206,34 @@ BENCHMARKS = {
 """What each benchmark reports, by name."""
 
 
+@analysis
 def benchmark(
-    run: pd.DataFrame, *, name: str | None = None, n_resamples: int = 2_000, seed: int = 0
-) -> pd.DataFrame:
+    run: pd.DataFrame | Mapping[str, pd.DataFrame],
+    *,
+    name: str | None = None,
+    n_resamples: int = 2_000,
+    seed: int = 0,
+) -> BenchmarkResult:
     """Compute a benchmark's official number from a run, beside other treatments of unread answers.
 
     Args:
         run: from `Judge.compare`, `Judge.grade` or `Judge.rank` on the benchmark, or any frame with
-            their columns and the collection's (category, preference, group, gold ...).
-            Prometheus-Vision's numbers on LLaVA-Bench and VisIT-Bench, correlations with true
-            scores, are those of name="perception-bench".
+            their columns and the collection's (category, preference, group, gold ...); or several
+            judges' by name. Prometheus-Vision's numbers on LLaVA-Bench and VisIT-Bench,
+            correlations with true scores, are those of name="perception-bench".
         name: which benchmark it is, a key of `BENCHMARKS`; None takes what the run says.
         n_resamples, seed: of the 95 % intervals: Wilson's of shares, the bootstrap's of the others,
             over groups.
 
     Returns:
-        Rows (part, statistic, unread): part "overall", "macro" (the plain mean over categories) and
-        each category; unread is what an answer without a verdict counts as. Columns estimate
-        (shares in [0, 1], correlations in [-1, 1], relative scores of 100), low, high, n, missing,
-        and official (reported by the benchmark itself; first). `attrs` has benchmark, source, note
-        and method.
+        Rows (part, statistic, unread), of several judges (judge, part ...): part "overall", "macro"
+        (the plain mean over categories) and each category; unread is what an answer without a
+        verdict counts as. Columns estimate (shares in [0, 1], correlations in [-1, 1], relative
+        scores of 100), low, high, n, missing, and official (reported by the benchmark itself;
+        first). Verdicts are taken as given: of a subset of the benchmark none is official.
 
-    ValueError: the benchmark is unknown, or the run lacks a column that it needs.
+    ValueError: the benchmark is unknown; the run lacks a column that it needs, pools several
+    judges, or has an id twice.
 
     Source: of each benchmark, `BENCHMARKS[name].source`.
 
@@ -200,39 +242,58 @@ def benchmark(
     >>> cells = {"id": list("pqrs"), "verdict": ["a", "b", "a", None], "preference": list("aaaa")}
     >>> run = pd.DataFrame(cells | {"group": list("pqrs")})
     >>> run["category"] = ["general", "general", "reasoning", "hallucination"]
-    >>> table = vj.benchmark(run, name="vl-rewardbench")["estimate"].xs("overall").xs("accuracy")
-    >>> table.round(3).to_dict()
+    >>> result = vj.benchmark(run, name="vl-rewardbench")
+    >>> result.table["estimate"].xs("overall").xs("accuracy").round(3).to_dict()
     {'left out': 0.667, 'wrong': 0.5, 'random': 0.625}
+    >>> result.official, result.deviations
+    (False, [Deviation(kind='subset', text="4 of the benchmark's 1,250 rows")])
     """
+    runs = dict(run) if isinstance(run, Mapping) else {"": run}
+    tables = {}
+    deviations: list[Deviation] = []
+    for judge, one in runs.items():
+        spec, table, lacking = numbers(one, name, {"n_resamples": n_resamples, "seed": seed})
+        tables[judge] = table
+        deviations += [deviation for deviation in lacking if deviation not in deviations]
+    return benchmark_result(spec, tables, deviations)
+
+
+def numbers(
+    run: pd.DataFrame, name: str | None, options: Options
+) -> tuple[Benchmark, pd.DataFrame, list[Deviation]]:
+    """Which benchmark a run is of, its table, and what of the benchmark it lacks."""
     # 1) which benchmark it is, and whether the run has its columns
     if name is None and "benchmark" in run and run["benchmark"].nunique() == 1:
         name = run["benchmark"].dropna().iloc[0]
-    spec = BENCHMARKS[key_of(name)]
-    frame = run.reset_index(drop=True)
-    if "sample" in run:
-        samples = run.groupby("id", sort=False)
-        frame = samples.first().assign(score=samples["score"].mean()).reset_index()
+    name = key_of(name)
+    spec = BENCHMARKS[name]
+    frame = run.rename(columns={"system_a": "policy_a", "system_b": "policy_b"})
+    _check_one_judge(frame, spec)
+    if "sample" in frame:  # the mean score, beside the first sample's other columns
+        score = frame.groupby("id", sort=False)["score"].mean()
+        frame = frame.drop_duplicates("id").assign(score=score.to_numpy())
+    frame = frame.reset_index(drop=True)
     with suppress(CollectionError):  # no row has one
         frame["true score"] = data.truth(frame.filter(["id", "gold", "human_scores"]))
     columns, make = MEASURES[spec.measure]
     lacking = [column for column in columns if column not in frame]
     if lacking:
-        what = f"{spec.title} needs {', '.join(lacking)}, which the run does not have"
-        raise ValueError(f"{what}: use run_benchmark, or add it from the collection")
+        lack = f"{spec.title} needs {', '.join(lacking)}, which the run does not have"
+        raise ValueError(f"{lack}: use run_benchmark, or add it from the collection")
     frame["group"] = groups_of(frame)
     parts = _parts(frame, spec)
 
     # 2) its table; what is undefined there is NaN
-    options = {"n_resamples": n_resamples, "seed": seed}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         table = make(frame, spec, parts, options)
     bare = int(table["low"].isna().sum())
-    if n_resamples and bare:
-        what = f"{bare} of {len(table)} rows have no interval: too few rows or groups there"
-        warnings.warn(what, stacklevel=2)
+    if options["n_resamples"] and bare:
+        reason = "too few rows or groups there, or in a category that is averaged"
+        warnings.warn(f"{bare} of {len(table)} rows have no interval: {reason}", stacklevel=4)
 
     # 3) what of it the benchmark itself reports
+    deviations = subset_of(name, frame["id"].nunique())
     official = []
     for part, statistic, unread in table.index:
         kind = part if part in ("overall", "macro") else "category"
@@ -241,8 +302,98 @@ def benchmark(
     closed = closed_in(run)
     if closed:
         table.attrs["method"] += f"; {closed}"
-    table.attrs |= {"benchmark": spec.title, "source": spec.source, "note": spec.note}
-    return table.assign(official=official).sort_values("official", ascending=False, kind="stable")
+    table = table.assign(official=official)
+    return spec, table.sort_values("official", ascending=False, kind="stable"), deviations
+
+
+def _check_one_judge(frame: pd.DataFrame, spec: Benchmark) -> None:
+    """Refuse a run that pools judges, or has a row twice."""
+    if "judge" in frame and frame["judge"].nunique() > 1:
+        names = ", ".join(map(str, frame["judge"].dropna().unique()))
+        remedy = "give them as a mapping, {name: rows}, or combine them by a panel"
+        raise ValueError(f"the run pools the verdicts of several judges ({names}): {remedy}")
+    keys = frame.columns.intersection(["id", "sample", "candidate", "policy_a", "policy_b"])
+    twice = frame.duplicated(list(keys))
+    if twice.any():
+        ids = ", ".join(map(repr, frame.loc[twice, "id"].unique()[:5]))
+        raise ValueError(
+            f"{spec.title}: {int(twice.sum())} rows have the id of another ({ids}): give each item"
+            " once"
+        )
+
+
+def subset_of(name: str, n_items: int) -> list[Deviation]:
+    """The deviation of so many items of a benchmark whose size is known, if they are not all."""
+    whole = PROTOCOLS[name].n_items
+    if n_items >= whole:
+        return []
+    return [Deviation("subset", f"{n_items:,} of the benchmark's {whole:,} rows")]
+
+
+def benchmark_result(
+    spec: Benchmark,
+    tables: Mapping[str, pd.DataFrame],
+    deviations: Sequence[Deviation],
+    facts: Mapping[str, Any] | None = None,
+) -> BenchmarkResult:
+    """The result of the judges' tables, with the headline of each read out."""
+    several = len(tables) > 1
+    first = next(iter(tables.values()))
+    table = pd.concat(tables, names=["judge"]) if several else first.copy()
+    if deviations:
+        table["official"] = False
+    table.attrs = {"method": first.attrs.get("method", "")}
+    readings = [_headline(spec, judge, one) for judge, one in tables.items()]
+    if deviations:
+        done = "; ".join(deviation.text for deviation in deviations)
+        readings.append(f"Not official: {done}.")
+    else:
+        readings.append("Nothing is known that was done otherwise than published.")
+    left_open = (facts or {}).get("open", "")
+    notes = [spec.title, spec.note, f"left open by the published code: {left_open}"]
+    result = BenchmarkResult(
+        table,
+        name="benchmark",
+        reading=" ".join(readings),
+        caption=sentences(*(notes if left_open else notes[:2])),
+        plot=_drawing(spec, table),
+    )
+    result.official = not deviations
+    result.deviations = list(deviations)
+    result.facts = dict(facts or {})
+    return result
+
+
+def _headline(spec: Benchmark, judge: str, table: pd.DataFrame) -> str:
+    """The first number of a table as a sentence; where parts stand alone, the two ends of them."""
+    who = f"{judge}: " if judge else ""
+    part, statistic, unread = table.index[0]
+    rows = table.xs((statistic, unread), level=["statistic", "unread"]).dropna(subset="estimate")
+    counts = f"n = {table['n'].iloc[0]:,}, {table['missing'].iloc[0]:,} missing"
+    if rows.empty:
+        return f"{who}{statistic} is undefined ({counts})."
+    if "overall" in spec.parts:
+        rows = rows.loc[[part]] if part in rows.index else rows.iloc[:1]
+        text = f"{statistic} {short(*rows[BOUNDS].iloc[0])} ({part}; {counts}; unread: {unread})"
+        return f"{who}{text}."
+    rows = rows.drop(index="overall", errors="ignore").sort_values("estimate")
+    ends = [f"{short(*row[BOUNDS])} ({name})" for name, row in rows.iloc[[-1, 0]].iterrows()]
+    return f"{who}{statistic} from {ends[1]} to {ends[0]}, {len(rows)} in all (unread: {unread})."
+
+
+def _drawing(spec: Benchmark, table: pd.DataFrame) -> Draw | None:
+    """The headline statistic by part as a forest, a colour a judge."""
+    statistic = spec.statistics[0]
+    chosen = (table.index.get_level_values("statistic") == statistic) & (
+        table.index.get_level_values("unread") == spec.unread
+    )
+    rows = table[chosen].reset_index().dropna(subset="estimate")
+    if rows.empty:
+        return None
+    if "overall" not in spec.parts and (rows["part"] != "overall").any():
+        rows = rows[rows["part"] != "overall"].sort_values("estimate", ascending=False)
+    by = "judge" if "judge" in rows else None
+    return partial(forest, rows, rows="part", by=by, label=statistic, reference=None)
 
 
 def key_of(name: str | None) -> str:
@@ -264,7 +415,7 @@ def _parts(frame: pd.DataFrame, spec: Benchmark) -> dict[str, np.ndarray]:
     absent = [name for name in spec.categories if name not in parts]
     if absent:
         what = f"the run has no row of {', '.join(absent)}: {spec.title} has them too"
-        warnings.warn(f"{what}; add the column {spec.by} from the collection", stacklevel=3)
+        warnings.warn(f"{what}; add the column {spec.by} from the collection", stacklevel=5)
     return parts
 
 
@@ -353,7 +504,7 @@ def _relative(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Optio
         below[below <= 0] = np.nan
         return 100 * (candidate @ weights) / below
 
-    return tabulate(
+    table = tabulate(
         statistic,
         [(part, "relative score", spec.unread) for part in parts],
         design_of(np.arange(len(frame)), frame["group"], parts["overall"]),
@@ -363,6 +514,10 @@ def _relative(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Optio
         index=INDEX,
         **options,
     )
+    # one item or group never varies among the resamples, and says nothing of others
+    single = [frame.loc[rows, "group"].nunique() < 2 for rows in parts.values()]
+    table.loc[single, ["low", "high"]] = np.nan
+    return table
 
 
 def _order(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:

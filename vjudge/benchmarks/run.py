@@ -11,7 +11,16 @@ import numpy as np
 import pandas as pd
 
 from vjudge.asking import Options
-from vjudge.benchmarks.numbers import benchmark, key_of
+from vjudge.benchmarks.numbers import (
+    BenchmarkResult,
+    Deviation,
+    Kind,
+    benchmark_result,
+    key_of,
+    numbers,
+    subset_of,
+)
+from vjudge.benchmarks.pairs import pairs_of_items
 from vjudge.benchmarks.protocols import PROTOCOLS, Protocol, Reader
 from vjudge.comparing import SWAPPED, parts_of, sign
 from vjudge.data import canonical, load_collection, rows_of
@@ -19,6 +28,7 @@ from vjudge.judge import Judge, JudgeLike
 from vjudge.panels import Panel
 from vjudge.prompts import Template, families
 from vjudge.records import Rubric, is_missing
+from vjudge.results import analysis
 
 WITHOUT_IMAGES = ("mt-bench", "feedback-bench", "preference-bench")
 IMMATERIAL = ("batch_size", "seed")  # options that no protocol decides
@@ -26,6 +36,7 @@ DRAWING = ("samples", "temperature", "top_p", "repetition_penalty")
 Row = Mapping[str, Any]
 
 
+@analysis
 def run_benchmark(
     judge: JudgeLike,
     name: str,
@@ -35,14 +46,15 @@ def run_benchmark(
     protocol: str | None = None,
     progress: bool = True,
     **deviations: Any,
-) -> pd.DataFrame:
+) -> BenchmarkResult:
     """Run a judge on a benchmark with its own prompt, number of draws, order, decoding and reader.
 
     Args:
         judge: from `load_judge`; or a panel, whose members' verdicts by the protocol are combined.
         name: of the benchmark, a key of `BENCHMARKS` such as "vl-rewardbench".
         data: rows, or a file of them; None loads the set from the hub. Where the judge's wording
-            shows criteria and rows have none, they get `GENERAL`.
+            shows criteria and rows have none, they get `GENERAL`; where the benchmark is of pairs
+            and rows are single responses, pairs are made of them: both are deviations.
         out: a folder that records every verdict; the same call continues there.
         protocol: a key of `PROTOCOLS`; None takes how the authors of this judge ran it where that
             is known, else the benchmark's own.
@@ -51,11 +63,9 @@ def run_benchmark(
             `orders="both"` or `template="chat-relative"`.
 
     Returns:
-        The benchmark's number as `benchmark` gives it. `attrs["official"]` is True only where a
-        published protocol was followed; `attrs["deviations"]` lists in words what was not;
-        `attrs["protocol"]`, `attrs["open"]` (what the published code leaves open),
-        `attrs["items"]`, `attrs["failures"]` and `attrs["unread_draws"]` (answers that the
-        benchmark's own reader could not read) say the rest.
+        The benchmark's numbers as `benchmark` gives them. `.official` is True only where a
+        published protocol was followed on all of the benchmark's rows; `.deviations` lists what was
+        not; `.facts` has the rest.
 
     ValueError: an unknown benchmark or protocol; TypeError: an unknown option; CollectionError: bad
     rows. That given rows are the published ones is not checked.
@@ -63,42 +73,43 @@ def run_benchmark(
     >>> import vjudge as vj
     >>> rows = list(vj.load_collection("scenes", split="test", limit=10))
     >>> judge = vj.load_judge("tiny", device="cpu")
-    >>> table = vj.run_benchmark(judge, "feedback-bench", data=rows, progress=False)
-    >>> table.loc["overall", "n"].tolist(), table.attrs["official"]
+    >>> result = vj.run_benchmark(judge, "feedback-bench", data=rows, progress=False)
+    >>> result.table.loc["overall", "n"].tolist(), result.official
     ([10, 10, 10], False)
+    >>> result.deviations[-1]
+    Deviation(kind='subset', text="10 of the benchmark's 1,000 rows")
 
-    Source: each protocol's own, in `attrs["source"]`.
+    Source: each protocol's own, `PROTOCOLS[result.facts["protocol"]].source`.
     """
     # 1) the run by the protocol; of a panel each member's, combined
     name = key_of(name)
     options = {"data": data, "protocol": protocol, "progress": progress, **deviations}
-    changes: list[str] = []
+    changes: list[Deviation] = []
     if isinstance(judge, Panel):
-        changes.append(f"the verdicts of {len(judge.judges)} judges are combined")
+        changes.append(
+            Deviation("panel", f"the verdicts of {len(judge.judges)} judges are combined")
+        )
         runs = {}
         for member, home in judge.folders(out):
             key, runs[member.name], n_rows, its = _run(member, name, out=home, **options)
-            changes += [f"{member.name}: {change}" for change in its]
+            changes += [Deviation(kind, f"{member.name}: {text}") for kind, text in its]
         run = judge.combined(runs)
     else:
         key, run, n_rows, changes = _run(judge, name, out=out, **options)
     rule = PROTOCOLS[key]
 
     # 2) its number
-    table = benchmark(run, name=name)
-    table["official"] &= not changes
+    spec, table, _ = numbers(run, name, {"n_resamples": 2_000, "seed": 0})
     failures = run["failure"].value_counts() if "failure" in run else {}
-    table.attrs |= {
-        "official": not changes,
-        "deviations": changes,
+    facts = {
         "protocol": key,
         "open": rule.open,
-        "items": f"{n_rows} of {rule.n_items}" if rule.n_items else str(n_rows),
-        "source": rule.source,
+        "items": n_rows,
         "failures": dict(failures),
         "unread_draws": _total(run, "unread_draws"),
     }
-    return table
+    changes += subset_of(name, n_rows)
+    return benchmark_result(spec, {judge.name: table}, changes, facts)
 
 
 def _run(
@@ -110,12 +121,12 @@ def _run(
     protocol: str | None,
     progress: bool,
     **deviations: Any,
-) -> tuple[str, pd.DataFrame, int, list[str]]:
+) -> tuple[str, pd.DataFrame, int, list[Deviation]]:
     """The protocol's name, a judge's run by it, its number of rows, and what was done otherwise."""
     # 1) how the benchmark is run, and in which wording
     if not isinstance(judge, Judge):
-        what = "whose wording can be chosen: a Judge, or a panel of them"
-        raise TypeError(f"judge is a {type(judge).__name__}; a benchmark is run on one {what}")
+        remedy = "give one whose wording can be chosen: a Judge, or a panel of them"
+        raise TypeError(f"judge is a {type(judge).__name__}: {remedy}")
     key = protocol or f"{name} by {_family(judge)}"
     if protocol is None and key not in PROTOCOLS:
         key = name
@@ -125,16 +136,23 @@ def _run(
     asked, wording, changes = _asked_by(judge, rule, deviations.pop("template", None))
     of_set, _, of_judge = key.partition(" by ")
     if of_set != name:
-        changes.append(f"the protocol is that of {of_set!r}")
+        changes.append(Deviation("protocol", f"the protocol is that of {of_set!r}"))
     if of_judge not in ("", _family(judge)):
-        changes.append(f"the protocol is that of the judge {of_judge!r}")
+        changes.append(Deviation("protocol", f"the protocol is that of the judge {of_judge!r}"))
     singly = rule.call != "grade" and not wording.compares  # two responses by their scores
     options = _options(judge, rule, deviations, changes, singly=singly)
 
     # 2) the run; the benchmark's own reader reads answers to its own wording
-    rows, n_filled = with_rubric(published_rows(name, rule.collection, data), wording)
+    published = published_rows(name, rule.collection, data)
+    if rule.call == "compare" and len(published) and "response_a" not in published[0]:
+        n_single = len(published)
+        published = pairs_of_items(published, limit=n_single)
+        text = f"{len(published)} pairs are made of {n_single} single responses"
+        changes.append(Deviation("rows", text))
+    rows, n_filled = with_rubric(published, wording)
     if n_filled:
-        changes.append(f"{n_filled} of {len(rows)} rows have no criteria: they get general ones")
+        text = f"{n_filled} of {len(rows)} rows have no criteria: they get general ones"
+        changes.append(Deviation("rows", text))
     options |= {"out": out, "progress": progress}
     if singly and rule.call == "compare" and not judge.gives_values:
         run = _by_scores(asked, rows, **options)
@@ -145,12 +163,15 @@ def _run(
 
     # 3) what of its verdicts is not as published
     meant = name in WITHOUT_IMAGES or not wording.sees_images  # the text alone is judged
-    counts = {
-        "answers without a verdict were closed, which is not published": _total(run, "closed"),
-        "answers were judged without an image": 0 if meant else int((~run["sees_image"]).sum()),
-        "answers are empty, or a server failed: they have no verdict": _total(run, "empty_draws"),
-    }
-    changes += [f"{count} {words}" for words, count in counts.items() if count]
+    closed = "answers without a verdict were closed, which is not published"
+    empty = "answers are empty, or a server failed: they have no verdict"
+    n_blind = 0 if meant else int((~run["sees_image"]).sum())
+    counts: list[tuple[Kind, str, int]] = [
+        ("closed", closed, _total(run, "closed")),
+        ("images", "answers were judged without an image", n_blind),
+        ("unanswered", empty, _total(run, "empty_draws")),
+    ]
+    changes += [Deviation(kind, f"{count} {text}") for kind, text, count in counts if count]
     return key, run, len(rows), changes
 
 
@@ -164,46 +185,53 @@ def _family(judge: Any) -> str:
 
 
 def _asked_by(
-    judge: Any, rule: Protocol, chosen: str | Template | None
-) -> tuple[Any, Template, list[str]]:
+    judge: Judge, rule: Protocol, chosen: str | Template | None
+) -> tuple[Judge, Template, list[Deviation]]:
     """The judge with the protocol's wording, that wording, and where it is asked otherwise."""
-    changes = []
-    if rule.unofficial and _family(judge) not in rule.own:
-        changes.append(rule.unofficial)
+    never_official = bool(rule.unofficial) and _family(judge) not in rule.own
 
     # a value head and a judge of whose kind no wording is published keep their own
     own = judge.template
     if rule.call != "grade" and judge.pairs is not None:
         own = judge.pairs
-    if judge.gives_values:
-        changes.append("a value head is asked in no wording: each response gets a number")
-        return judge, own, changes
     template = chosen or rule.template
-    if template is None:
-        if changes:
-            changes[0] = f"asked in the judge's wording {own.name!r}: {rule.unofficial}"
+    if template is None and not judge.gives_values:
+        texts = []
+        if never_official:
+            texts.append(f"asked in the judge's wording {own.name!r}: {rule.unofficial}")
         if rule.call != "grade" and judge.pairs is None:
-            changes.append("each response is graded by itself: the judge has no wording for two")
-        return judge, own, changes
+            texts.append("each response is graded by itself: the judge has no wording for two")
+        return judge, own, [Deviation("wording", text) for text in texts]
+    changes = [Deviation("wording", rule.unofficial)] if never_official else []
+    if template is None or judge.gives_values:
+        text = "a value head is asked in no wording: each response gets a number"
+        return judge, own, [*changes, Deviation("wording", text)]
 
     wording = families.wording(template)
     if wording.name != rule.template:
         published = rule.template or "none that vjudge has"
-        changes.append(f"the wording is {wording.name!r}, published is {published!r}")
+        text = f"the wording is {wording.name!r}, published is {published!r}"
+        changes.append(Deviation("wording", text))
     elif wording.fingerprint() != families.wording(rule.template).fingerprint():
-        changes.append(f"the wording is another than the published {wording.name!r}")
+        text = f"the wording is another than the published {wording.name!r}"
+        changes.append(Deviation("wording", text))
     if wording.sees_images and not judge.template.sees_images:
-        changes.append("the judge sees no images")
+        changes.append(Deviation("images", "the judge sees no images"))
     return judge.reworded(wording), wording, changes
 
 
 def _options(
-    judge: Any, rule: Protocol, deviations: dict[str, Any], changes: list[str], *, singly: bool
+    judge: Judge,
+    rule: Protocol,
+    deviations: dict[str, Any],
+    changes: list[Deviation],
+    *,
+    singly: bool,
 ) -> dict[str, Any]:
     """The options of the call; adds to `changes` which of them are not the published ones."""
     options = dict(rule.options)
     if _family(judge) in rule.own:
-        options = dict(judge.family.published)
+        options = dict(judge.family.published) if judge.family else {}
     if judge.gives_values:
         options = {}
     if singly:
@@ -214,7 +242,8 @@ def _options(
     for option, value in deviations.items():
         was = published.get(option)
         if value != was and option not in IMMATERIAL:
-            changes.append(f"{option} is {value!r}, published is {was!r}")
+            text = f"{option} is {value!r}, published is {was!r}"
+            changes.append(Deviation("option", text))
     if deviations.get("mode") == "score":  # it draws nothing
         options = {name: value for name, value in options.items() if name not in DRAWING}
     return options | deviations

@@ -6,6 +6,7 @@ sentences. `battery` runs all. How far each can be trusted was measured on simul
 figures/validity.csv.
 """
 
+from vjudge.benchmarks.pairs import pairs_of_items
 from vjudge.probes.biases import (
     PROBES,
     anchoring,
@@ -20,7 +21,7 @@ from vjudge.probes.biases import (
     verbosity,
 )
 from vjudge.probes.effects import bias_scores
-from vjudge.probes.pairs import pairs_of_items, position
+from vjudge.probes.pairs import position
 from vjudge.probes.perturbations import (
     PERTURBATIONS,
     PHRASES,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -11,19 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vjudge import data
-from vjudge.comparing import sign
-from vjudge.data import rows_of
+from vjudge.benchmarks.pairs import pairs_of_items
 from vjudge.metrics.columns import groups_of
 from vjudge.metrics.tables import shares
 from vjudge.plots.figures import preference_bars
 from vjudge.probes.effects import mean
 from vjudge.probes.finish import Drawing, probed
 from vjudge.probes.runs import COMPARED, ORIGINAL, WINS, MissingInputError, ProbeRuns, Row
-from vjudge.records import as_score
 from vjudge.results import Result, analysis
 
-OWN = ("response", "gold", "feedback", "human_scores")  # what responses to a question don't share
 CHOSEN = {
     "first": "first shown, both times",
     "same": "same response",
@@ -123,46 +117,3 @@ def _chosen(both: pd.DataFrame) -> pd.DataFrame:
     cases = zip(CHOSEN, (first, same, with_tie, second), strict=True)
     rows = [(name, case.to_numpy(), np.ones(len(both))) for name, case in cases]
     return shares(rows, groups=both["group"], unit="pairs")
-
-
-def pairs_of_items(
-    items: Any,
-    *,
-    limit: int | None = None,
-    seed: int = 0,
-) -> list[Row]:
-    """Make pairs of responses to the same question of a rubric collection, for `Judge.compare`.
-
-    At most `limit` are drawn at random, and which response is a; `preference` is by gold, None
-    where that is unknown.
-
-    Source: LLaVA-Critic (arXiv 2410.02712) makes pairs of scored responses likewise.
-
-    >>> import vjudge as vj
-    >>> items = vj.load_collection("scenes", split="test", limit=10)
-    >>> pair = vj.probes.pairs_of_items(items, limit=1)[0]
-    >>> pair["preference"] == ("a" if pair["gold_a"] > pair["gold_b"] else "b")
-    True
-    """
-    rows = list(rows_of(data.canonical(items)))
-    rng = np.random.default_rng(seed)
-    places: list[Any] = []
-    for case in data.cases(items)["rows"]:
-        places += itertools.combinations(case, 2)
-    if limit is not None and len(places) > limit:
-        kept = rng.choice(len(places), size=limit, replace=False)
-        places = [places[i] for i in sorted(kept)]
-    pairs = []
-    for i, j in places:
-        if rng.random() >= 0.5:
-            i, j = j, i
-        a = rows[i]
-        b = rows[j]
-        pair = {name: value for name, value in a.items() if name not in OWN}
-        pair["id"] = f"{a['id']}|{b['id']}"
-        for name in ("response", "gold"):
-            pair |= {f"{name}_a": a[name], f"{name}_b": b[name]}
-        ahead = as_score(a["gold"]) - as_score(b["gold"])
-        pair["preference"] = None if math.isnan(ahead) else sign(ahead)
-        pairs.append(pair)
-    return pairs
