@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         available,
         choices,
         from_scores,
+        inspect,
         load_verdicts,
         picture_controls,
         report,
@@ -42,14 +43,14 @@ __version__ = "0.1.0"
 __all__ = [
     "Choices", "Criterion", "Item", "Judge", "JudgeLike", "NotComputed", "Pair", "Result", "Rubric",
     "Scores", "__version__", "agreement", "available", "benchmark", "bradley_terry", "choices",
-    "combine_samples", "compare_judges", "correlate", "from_scores", "load_collection",
+    "combine_samples", "compare_judges", "correlate", "from_scores", "inspect", "load_collection",
     "load_judge", "load_run", "load_verdicts", "panel", "picture_controls", "plan", "report",
     "run_benchmark", "scores", "settings", "truth", "win_rate",
 ]  # fmt: skip
 
 _NAMES = {
-    "analysis": "Choices Scores available choices from_scores load_verdicts picture_controls report"
-    " scores",
+    "analysis": "Choices Scores available choices from_scores inspect load_verdicts picture_controls"
+    " report scores",
     "benchmarks": "benchmark run_benchmark",
     "data": "load_collection truth",
     "judge": "Judge JudgeLike load_judge load_run plan",

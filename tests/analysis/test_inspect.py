@@ -6,11 +6,11 @@ from rouge_score import rouge_scorer
 
 from conftest import make_rows
 from samples import pair, picture, row
-from vjudge.analysis.inspect import inspect, rouge_l
-from vjudge.data import CollectionError
+from vjudge.analysis.inspection import inspect, rouge_l
+from vjudge.data import CollectionError, load_collection
 from vjudge.results import NotComputed, settings
 
-METHODS = "overview sample scores lengths blind references rubrics pictures people".split()
+METHODS = "overview question sample scores lengths blind references rubrics pictures people".split()
 
 
 @mark.parametrize(
@@ -135,3 +135,29 @@ def test_each_method_shows_its_result_or_says_what_is_needed(kind, tmp_path):
         result.save(folder=tmp_path)
         assert result.caption and len(result.table)
     settings(n_resamples=2_000)
+
+
+def test_scenes_can_not_be_scored_without_looking():
+    """What its page says of it: every score equally often, and neither length nor shared words tell one."""
+    settings(n_resamples=200)
+    look = inspect(load_collection("scenes", split="test"))
+    assert look.scores().table.drop(columns="criterion").sum().nunique() == 1
+    tests = look.lengths().table
+    assert tests[["auc", "within"]].stack().between(0.46, 0.54).all()
+    assert look.blind().table["estimate"].abs().max() < 0.1
+    assert (
+        look.overview().table["criteria"].item() >= 40
+        and look.question().table["text"].str.len().min() > 0
+    )
+    settings(n_resamples=2_000)
+
+
+def test_one_question_is_shown_whole_and_an_unknown_one_is_refused():
+    look = inspect(planted())
+    table = look.question("7").table.set_index("what")["text"]
+    assert table["instruction"] == "Say." and table["score 5"] == "all"
+    assert [name for name in table.index if name.endswith(": response")] == [
+        f"{n}: response"
+        for n in range(5, 10)  # its group's, lowest true score first
+    ]
+    assert look.question("nobody").absent == "no row has the id 'nobody'"

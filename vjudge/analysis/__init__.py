@@ -6,6 +6,7 @@ choice_table.py  `choices`, the same for verdicts on pairs
 readings.py      sentences made of numbers
 public.py        public verdicts of real judges as such a table
 controls.py      one judge with right, grey and swapped pictures
+inspection.py    `inspect`: what a collection holds, and what tells its scores without the picture
 card.py          `report`, a judge's card: agreement, biases, failures, calibration on a page
 names.py         what can be named
 """
@@ -13,17 +14,20 @@ names.py         what can be named
 from vjudge.analysis.card import Report, report
 from vjudge.analysis.choice_table import Choices, choices
 from vjudge.analysis.controls import picture_controls
+from vjudge.analysis.inspection import Inspection, inspect
 from vjudge.analysis.names import available
 from vjudge.analysis.public import load_verdicts
 from vjudge.analysis.score_table import Scores, from_scores, scores
 
 __all__ = [
     "Choices",
+    "Inspection",
     "Report",
     "Scores",
     "available",
     "choices",
     "from_scores",
+    "inspect",
     "load_verdicts",
     "picture_controls",
     "report",

@@ -16,13 +16,15 @@ from rapidfuzz.distance import LCSseq
 from vjudge import data, metrics, plots
 from vjudge.images import Pictures, open_image, thumbnail
 from vjudge.plots.style import short
-from vjudge.records import unit_of
+from vjudge.records import row_levels, unit_of
 from vjudge.results import NotComputed, Result, analysis, current, options
 
 MOST_CRITERIA = 20  # that a figure has lines for
 MOST_RUBRICS = 64  # whose pairs are compared
-MOST_PICTURES = 24  # on one sheet
+MOST_PICTURES = 12  # on one sheet
 _COLUMNS = "reference_answer criteria gold preference human_scores".split()
+_SHARED = "instruction reference_answer criteria".split()
+_OF_RESPONSES = "response response_a response_b preference gold human_scores feedback".split()
 _SAMPLED = "id group instruction response response_a response_b preference gold criteria".split()
 
 
@@ -99,6 +101,37 @@ class Inspection:
             name="inspect_sample",
             caption=f"{len(rows)} of {len(self.texts):,} rows",
             plot=partial(_sheet, pictures) if pictures else None,
+        )
+
+    @analysis
+    def question(self, id: str | None = None) -> Result:
+        """Show all that a judge is given of one question: pictures, rubric, each response.
+
+        Args:
+            id: of one of its rows; None takes the question whose responses have most scores.
+        """
+        cases = data.cases(self.rows)
+        order = cases["scores"].map(lambda scores: -len(set(scores))).argsort(kind="stable")
+        places = cases["rows"][order.iloc[0]]
+        if id is not None:
+            named = self.texts.index[self.texts["id"] == str(id)]
+            if named.empty:
+                raise NotComputed(f"no row has the id {id!r}")
+            places = next(rows for rows in cases["rows"] if named[0] in rows)
+        rows = self.texts.loc[places].sort_values("gold", kind="stable")
+        first = self.rows[places[0]]
+        lines = [(name.replace("_", " "), first.get(name)) for name in _SHARED]
+        lines += [(f"score {score}", text) for score, text in row_levels(first).items()]
+        for row in rows.to_dict("records"):
+            for name in _OF_RESPONSES:
+                if row.get(name):
+                    lines.append((f"{row['id']}: {name.replace('_', ' ')}", row[name]))
+        pictures = first.get("images") or ()
+        return Result(
+            DataFrame(lines, columns=["what", "text"]).dropna(),
+            name="inspect_question",
+            caption=f"One of {len(cases):,} questions; its {len(rows)} of {len(self.texts):,} rows",
+            plot=partial(_sheet, dict(enumerate(pictures, 1))) if pictures else None,
         )
 
     @analysis
@@ -314,7 +347,8 @@ def _sheet(pictures: dict, **look: Any) -> Figure:
     """Pictures side by side, each under its name."""
     with plots.page(**look) as paper:
         panels = {name: DataFrame() for name in pictures}
-        fig, axes = paper.panels(panels, 1.0, across="", least=0.9, shared=False)
+        ratio = min(1.0, 0.2 + len(panels) / 4)  # one or two stay small
+        fig, axes = paper.panels(panels, ratio, across="", least=1.2, shared=False)
         for (ax, _), source in zip(axes, pictures.values(), strict=True):
             ax.imshow(thumbnail(open_image(source), size=240))
             ax.set_axis_off()
