@@ -49,8 +49,8 @@ __all__ = [
 ]  # fmt: skip
 
 _NAMES = {
-    "analysis": "Choices Scores available choices from_scores inspect load_verdicts picture_controls"
-    " report scores",
+    "analysis": "Choices Scores available choices from_scores inspect load_verdicts"
+    " picture_controls report scores",
     "benchmarks": "benchmark run_benchmark",
     "data": "load_collection truth",
     "judge": "Judge JudgeLike load_judge load_run plan",
