@@ -321,7 +321,7 @@ class Scores(RatingTable):
         """
         if len(self.people) < 2:
             raise NotComputed(
-                f"{len(self.people) or 'no'} people scored these items, and it takes two: add the scores of"
+                f"{len(self.people)} people scored these items, and it takes two: add the scores of"
                 " each person (human_scores, people=[...])"
             )
         table = metrics.raters(
@@ -352,7 +352,7 @@ class Scores(RatingTable):
         """Measure how far people agree with each other: the table of `metrics.agreement`."""
         if len(self.people) < 2:
             raise NotComputed(
-                f"{len(self.people) or 'no'} people scored these items, and agreement takes two: add"
+                f"{len(self.people)} people scored these items, and agreement takes two: add"
                 " the scores of each (human_scores, people=[...])"
             )
         scale = []
@@ -383,8 +383,8 @@ class Scores(RatingTable):
         """
         if len(self.people) < 3:
             raise NotComputed(
-                f"{len(self.people) or 'no'} people scored these items, and the test takes three: add"
-                " the scores of each (human_scores, people=[...])"
+                f"{len(self.people)} people scored these items, and the test takes three: add the"
+                " scores of each (human_scores, people=[...])"
             )
         rows = []
         for name in self.judges:
