@@ -245,8 +245,10 @@ def rank(
 
 
 def width_of(run: pd.DataFrame) -> float:
-    """The width of a run's widest scale; of a value head its largest number either way."""
-    widths = (run["highest"] - run["lowest"]).fillna(run["score"].abs())
+    """The width of a run's widest scale; where none is known its largest number either way."""
+    widths = run["score"].abs()
+    if {"lowest", "highest"} <= set(run):
+        widths = (run["highest"] - run["lowest"]).fillna(widths)
     return float(widths.max())
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 
 from vjudge import comparing
 from vjudge.comparing import POINTS, majority, sign
+from vjudge.engines.engine import Engine
 from vjudge.judge import Judge, JudgeLike
 from vjudge.prompts import Template
 from vjudge.records import Item, Pair
@@ -182,8 +183,7 @@ class Panel:
     def rank(self, candidates: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
         """Rank the responses to each instruction by the panel's verdicts, see `Judge.rank`."""
         judged = partial(self.compare if by == "pairs" else self.grade, **options)
-        noise = max((judge.engine.noise for judge in self.members), default=0.0)
-        return comparing.rank(candidates, by, judged, noise=noise)
+        return comparing.rank(candidates, by, judged, noise=noise_of(self))
 
     def render(self, item: Item | Pair | Mapping, **options: Any) -> str:
         """What each member reads for one item, pair or row, below its name."""
@@ -257,6 +257,13 @@ class Panel:
             "members": {name: run.attrs for name, run in runs.items()},
         }
         return frame
+
+
+def noise_of(judge: JudgeLike) -> float:
+    """The share of the scale below which differences of a judge's scores say nothing."""
+    if isinstance(judge, Panel):
+        return max(map(noise_of, judge.judges))
+    return judge.engine.noise if isinstance(judge, Judge) else Engine.noise
 
 
 panel = Panel

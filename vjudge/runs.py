@@ -289,30 +289,12 @@ def file_name(name: str) -> str:
     >>> file_name("org/model 7b"), file_name("../../etc")
     ('org-model-7b', 'etc')
     """
-    text = re.sub(r"[^\w.-]+", "-", name).strip("-.")
+    text = re.sub(r"[^\w.-]+", "-", str(name)).strip("-.")
     if text and len(text.encode()) <= LONGEST_NAME:
         return text
     digest = f"{zlib.crc32(_bytes(name)):08x}"
     cut = text.encode()[: LONGEST_NAME - 9].decode(errors="ignore")
     return f"{cut}-{digest}".lstrip("-")
-
-
-def run_folder(outputs: str | Path, *parts: Any) -> Path:
-    """A folder for the runs of one notebook, named by what they are runs of.
-
-    Args:
-        outputs: the folder that it stands in.
-        parts: the judge (a name, or the arguments of `load_judge` as a dict), the collection, and
-            what else tells one set of runs from another.
-
-    >>> run_folder("outputs", "org/model", "items.csv", 500).as_posix()
-    'outputs/org-model-items.csv-500'
-    """
-    names = []
-    for part in parts:
-        name = part.get("name_or_path", part) if isinstance(part, Mapping) else part
-        names.append(file_name(str(name)))
-    return Path(outputs) / file_name("-".join(names))
 
 
 def file_names(names: Iterable[str]) -> dict[str, str]:

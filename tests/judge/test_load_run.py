@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import vjudge as vj
-from samples import Scripted, judge_of, pair, scripted
+from samples import Scripted, pair, scripted
 from vjudge.models.find import ASSETS
 from vjudge.runs import Log, Run, RunError, file_name, file_names
 
@@ -245,4 +245,9 @@ def test_scores_within_the_numeric_noise_share_a_rank():
         False,
         True,
     ]
-    assert judge_of().engine.noise == 1e-6
+    rewards = vj.preference.reward(scripted(write), [row])
+    assert rewards["reward"].nunique() == 2 and rewards["noise"].eq(1e-6).all()
+    pairs = vj.preference.make_pairs([row], rewards, every=True)
+    assert len(pairs) == 2 and pairs.attrs["left_out"] == {"pair: a tie": 1}
+    near = rewards.drop(columns="noise").assign(reward=[1.0, 1.0 + 1e-8, 1.5])
+    assert vj.preference.make_pairs([row], near, every=True).attrs["left_out"] == {"pair: a tie": 1}

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import vjudge.prompts.parse as parsing
 from vjudge.prompts import TEMPLATES, phrases, target
 from vjudge.prompts.objects import json_objects
 from vjudge.prompts.parse import ENDINGS, FORMATS, REASONS, parse
@@ -397,16 +396,6 @@ def test_an_answer_that_ended_by_itself_is_read(finish):
     assert parse("Good. [RESULT] 1", scores=SCALE, finish=finish).score == 1
 
 
-def test_an_answer_is_read_once(monkeypatch):
-    read = []
-    settle = parsing._settle
-    monkeypatch.setattr(parsing, "_settle", lambda *parts: read.append(parts) or settle(*parts))
-    text = "It is read once. [RESULT] 4"
-    scale = dict.fromkeys(SCALE, "")
-    assert not parsing.is_unread(text, {"": scale}, format="prometheus", finish="stop")
-    assert parse(text, scores=SCALE, finish="eos").score == 4 and len(read) == 1
-
-
 @pytest.mark.parametrize("unit", ["[", "{", '{"a":', '{"a":[', '{"score":', '[{"score": [', '{"a'])
 def test_json_of_any_depth_is_passed_over(unit):
     flood = unit * 100_000
@@ -421,9 +410,6 @@ def test_json_of_any_depth_is_passed_over(unit):
         ("better-response", "The better response: [2].\nIt names it.", "It names it."),
         ("flow-judge", "<feedback>\nTwo “claims”.\n</feedback>\n<score>4</score>", "Two “claims”."),
         ("think-answer", "<think>H”m.</think>\n<answer>1</answer>", "H”m."),
-        ("score", "4 - the hat (red) is missing.", "the hat (red) is missing."),
-        ("score", "**4/5**", ""),
-        ("prometheus-relative", "[RESULT] A because B is wrong", "B is wrong"),
         ("json", '{"feedback": "Good.\\nYes.", "score": 4}', "Good.\nYes."),
     ],
 )

@@ -30,7 +30,7 @@ from vjudge.plots.save import write_csv
 from vjudge.plots.style import clean, short
 from vjudge.probes.runs import COMPARED, ORIGINAL, ProbeRuns
 from vjudge.results import NotComputed, Result, Results, png
-from vjudge.runs import MANIFEST, Run, file_name
+from vjudge.runs import MANIFEST, Run, file_names
 
 Verdict = Literal["holds", "fails", "undecided", "measured"]
 CLAIMS = {
@@ -175,8 +175,10 @@ def report(
     graded = {}
     probing = {}
     methods = []
-    for name, source in _by_name(judge, items).items():
-        home = None if folder is None else folder / "runs" / file_name(name or "judge")
+    named = _by_name(judge, items)
+    files = {} if folder is None else file_names(name or "judge" for name in named)
+    for name, source in named.items():
+        home = None if folder is None else folder / "runs" / files[name or "judge"]
         options: dict[str, Any] = {"gold": gold, "seed": seed}
         if isinstance(source, JudgeLike):
             run, controls_of = _graded(source, items, home, controls, options, grading)

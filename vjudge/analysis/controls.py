@@ -12,8 +12,9 @@ from pandas import DataFrame
 from vjudge import data, probes
 from vjudge.analysis.choice_table import Choices, choices
 from vjudge.analysis.score_table import Scores, scores
-from vjudge.data import CollectionError
+from vjudge.asking import PairsNotSupportedError
 from vjudge.judge import JudgeLike
+from vjudge.runs import file_name
 
 JPEG_QUALITY = 2
 AS_GIVEN = "right picture"
@@ -29,7 +30,7 @@ def picture_controls(
     items: Any,
     *,
     out: str | Path | None = None,
-    about: str | None = None,
+    about: str = "the collection",
     **grading: Any,
 ) -> Scores | Choices:
     """Grade a collection as it is, without feedback, and with pictures that tell less or nothing.
@@ -41,7 +42,7 @@ def picture_controls(
         judge: who grades.
         items: the collection. Of pairs, both orders are compared as they are.
         out: a folder that records every verdict; the same call goes on there.
-        about: what captions call the collection; None takes the name it was loaded by.
+        about: what captions call the collection.
         grading: further options of `Judge.grade`.
 
     Returns:
@@ -59,21 +60,17 @@ def picture_controls(
     ['right picture', 'forced score', 'JPEG, quality 2', 'grey picture', 'another picture']
     """
     folder = None if out is None else Path(out)
-    if about is None:
-        about = Path(data.origin(items).get("source", "the collection")).name
     caveats: list[str] = []
 
     def graded(name: str, rows: Any, **options: Any) -> DataFrame:
-        where = None if folder is None else folder / name.replace(", ", "-").replace(" ", "-")
+        where = None if folder is None else folder / file_name(name)
         return judge.grade(rows, out=where, **{**grading, **options})
 
     if "response_a" in data.canonical(items).column_names:
         where = None if folder is None else folder / "pairs"
         try:
             run = judge.compare(items, out=where, **grading)
-        except CollectionError:
-            raise
-        except ValueError as error:  # the judge has no wording for two responses
+        except PairsNotSupportedError as error:
             return Choices(DataFrame(), [], about=about, absent=str(error))
         return choices({judge.name: run}, items=items, about=about)
     runs = {AS_GIVEN: graded(AS_GIVEN, items)}

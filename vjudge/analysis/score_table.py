@@ -352,8 +352,8 @@ class Scores(RatingTable):
         """Measure how far people agree with each other: the table of `metrics.agreement`."""
         if len(self.people) < 2:
             raise NotComputed(
-                f"{len(self.people)} people scored these items, and agreement takes two: add"
-                " the scores of each (human_scores, people=[...])"
+                f"{len(self.people)} people scored these items, and agreement takes two: add the"
+                " scores of each (human_scores, people=[...])"
             )
         scale = []
         if self.scale is not None:
@@ -393,7 +393,6 @@ class Scores(RatingTable):
                 self._on_peoples_scale(name),
                 measure="rmse",
                 epsilon=epsilon,
-                groups=self.groups,
                 confidence=confidence or current().confidence,
             )
             low, high = test.attrs["advantage_probability_interval"]
@@ -502,7 +501,7 @@ class Scores(RatingTable):
         exact = (far < 0.5).groupby(run["judge"], sort=False).mean()
         shares = ", ".join(f"{judge} {plots.style.short(share)}" for judge, share in exact.items())
         return Result(
-            table.sort_values(["judge", "truth", "score"]).reset_index(drop=True),
+            table.sort_values(["judge", "truth", "score"]),
             name="confusion",
             reading=f"Share of items less than half a point from {name}: {shares}.",
             caption=self._caption(
@@ -584,7 +583,7 @@ class Scores(RatingTable):
         if names:
             rows["id"] = self.frame[names[0]].reindex(rows["id"]).to_numpy()
         return Result(
-            rows[["id", "group", "judge", "score", "gold", "gap"]].reset_index(drop=True),
+            rows[["id", "group", "judge", "score", "gold", "gap"]],
             name="disagreements",
             reading=f"Share of items half the scale or more from {name}: {texts}.",
             caption=self._caption(f"The {len(rows)} scores furthest from {name}"),
@@ -657,7 +656,7 @@ class Scores(RatingTable):
             raise NotComputed("one judge is no panel: add the runs of another")
         truth, name = truth_of(self)
         errors = DataFrame({judge: self._on_peoples_scale(judge) - truth for judge in self.judges})
-        table = metrics.effective_judges(errors, groups=self.groups, **options(**resampling))
+        table = metrics.effective_judges(errors, **options(**resampling))
         return Result(
             table,
             name="effective_judges",
@@ -743,8 +742,7 @@ class Scores(RatingTable):
             ends = runs["failure"].astype("string").str.split(":").str[0].dropna()
             reasons = pd.crosstab(runs["judge"].reindex(ends.index), ends)
             closed = runs["closed"].eq(True).groupby(runs["judge"]).sum().rename("closed")
-            counts = reasons.join(closed, how="outer").fillna(0).astype(int)
-            table = table.join(counts.astype("Int64"), on="who")
+            table = table.join(closed, on="who").join(reasons, on="who")
         gone = table[table["missing"] > 0]
         lost = ", ".join(f"{row['who']} {row['missing']:,}" for _, row in gone.iterrows())
         text = f"Without a score of {len(self.frame):,} items: {lost}." if lost else ""
@@ -870,7 +868,7 @@ def _corrected_share(
     row |= {"judge_alone": good.mean(), "labels_alone": right.mean()}
     row |= {"corrected": np.nan, "low": np.nan, "high": np.nan}
     try:
-        rate = metrics.corrected_rate_from_labels(good, right, labelled="random")
+        rate = metrics.corrected_rate_from_labels(good, right)
     except ValueError:  # no label of one kind: the share stays undefined
         rate = {}
     row |= {

@@ -144,7 +144,7 @@ class Build:
         Raises:
             CollectionError: the folder holds something already, or there are no rows.
         """
-        folder = Path(folder)
+        folder = Path(folder).expanduser()
         if folder.exists() and any(folder.iterdir()):
             raise CollectionError(f"{str(folder)!r} holds something already; give a new folder")
         validate(self.rows)
@@ -228,7 +228,9 @@ def build(
     options |= {"seed": seed, "tries": tries}
     options |= {"temperature": temperature, "max_new_tokens": max_new_tokens}
     _check(images, generator, options)
-    stages = _Stages(generator, images, load_seeds(seeds), options, Path(out), progress)
+    stages = _Stages(
+        generator, images, load_seeds(seeds), options, Path(out).expanduser(), progress
+    )
     made = stages.make_rubrics()
     cases = stages.make_cases(made)
     rows = stages.make_responses(cases)

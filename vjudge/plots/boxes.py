@@ -158,7 +158,7 @@ def qualitative_latex(
         The path of the file; the images stand beside it.
     """
     check_name(name)
-    folder = Path(folder)
+    folder = Path(folder).expanduser()
     cases = _cases(items, runs, ids)
     folder.mkdir(parents=True, exist_ok=True)
     lines = []

@@ -111,7 +111,7 @@ def train(
         raise ValueError(f"policy {str(policy)!r}: {weights.ADAPTERS_ALONE}")
     lora = {} if lora is True else lora
     rows = checked(pairs)
-    out = Path(out)
+    out = Path(out).expanduser()
     options = PUBLISHED | options
     settings: dict = {"start": models.fingerprint(models.locate(policy)), "pairs": _digest(rows)}
     settings |= {"freeze": list(freeze), "lora": lora, "quantization": quantization}

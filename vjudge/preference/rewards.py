@@ -21,10 +21,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vjudge.comparing import check_rows, finest, parts_of, points_by_order
+from vjudge.comparing import check_rows, finest, parts_of, points_by_order, settled, width_of
 from vjudge.data import CollectionError, check_pictures, n_words, rows_of
+from vjudge.engines.engine import Engine
+from vjudge.judge import JudgeLike
 from vjudge.metrics.columns import design_of
 from vjudge.metrics.tables import tabulate
+from vjudge.panels import noise_of
 from vjudge.records import NAN, text_of, unit_of
 
 PAIR = (
@@ -34,18 +37,22 @@ PAIR = (
 FEWER = "question: fewer than two distinct responses to choose from"
 
 
-def reward(judge: Any, candidates: Sequence, *, by: str = "scores", **options: Any) -> pd.DataFrame:
+def reward(
+    judge: JudgeLike, candidates: Sequence, *, by: str = "scores", **options: Any
+) -> pd.DataFrame:
     """Let a judge reward candidates: by a score of each, or by comparing every two in both orders.
 
     Args:
-        judge: a `Judge`; for `by="pairs"` one that compares two responses.
+        judge: a `Judge` or a panel; for `by="pairs"` one that compares two responses.
         candidates: from `draw`; a question with fewer than two distinct responses is not judged.
         by: "scores" or "pairs".
         options: of `Judge.grade` or `Judge.compare`.
 
     Returns:
         One row a candidate: id, candidate (its place), response, times, true_score (NaN where the
-        candidates have no `true_scores`), words, group and reward, NaN where a verdict is missing.
+        candidates have no `true_scores`), words, group and reward, NaN where a verdict is missing;
+        noise, up to which rewards of one question are equal (of the engine, see
+        `vjudge.engines.engine.NOISE`).
         By scores it is the expected score if all verdicts have one, else the score; by pairs r_i,
         in which a response that was drawn several times counts as often.
 
@@ -65,9 +72,11 @@ def reward(judge: Any, candidates: Sequence, *, by: str = "scores", **options: A
     table = _listed(rows)
     parts = list(parts_of(rows, by))
     if by == "pairs":
-        return table.assign(reward=_by_pairs(table, judge.compare(parts, **options)))
-    scores = finest(judge.grade(parts, **options))
-    return table.assign(reward=scores.to_numpy(dtype=float))
+        rewards = _by_pairs(table, judge.compare(parts, **options))
+        return table.assign(reward=rewards, noise=0.0)
+    run = judge.grade(parts, **options)
+    noise = noise_of(judge) * width_of(run)
+    return table.assign(reward=settled(finest(run), table["id"], noise), noise=noise)
 
 
 def _listed(rows: Sequence) -> pd.DataFrame:
@@ -110,7 +119,8 @@ def make_pairs(
         candidates, rewards: from `draw`, and from `reward` on them; a response without a reward
             makes no pair, and of equal rewards the one that was drawn first is taken.
         every: whether to take every two responses instead.
-        min_margin: the difference of rewards must be larger; ties never make a pair.
+        min_margin: the difference of rewards must be larger; ties never make a pair, nor do rewards
+            within the numeric noise, which the column `noise` says (without it, float32's).
         max_length_ratio: the most words of the longer response for one of the shorter.
 
     Returns:
@@ -122,6 +132,7 @@ def make_pairs(
     questions = {}
     for row in rows_of(candidates):
         questions[str(row["id"])] = row
+    noise = float(rewards["noise"].max()) if "noise" in rewards else Engine.noise
     left_out = Counter[str]()
     pairs = []
     left_out[FEWER] = len(questions) - rewards["id"].nunique()
@@ -136,7 +147,7 @@ def make_pairs(
             worse = min(duel, key=itemgetter("reward"))
             margin = better["reward"] - worse["reward"]
             shorter, longer = sorted([better["words"], worse["words"]])
-            if margin == 0:
+            if margin <= noise:
                 left_out["pair: a tie"] += 1
             elif margin <= min_margin:
                 left_out[f"pair: margin not above {min_margin:g}"] += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -25,6 +24,7 @@ from vjudge.probes.perturbations import perturb
 from vjudge.probes.readings import effect_sentence
 from vjudge.records import NAN, is_missing, row_levels
 from vjudge.results import NotComputed
+from vjudge.runs import file_names
 
 ORIGINAL = "original"
 COMPARED = "compared"  # a comparison of pairs, as `Judge.compare` returns it
@@ -186,14 +186,13 @@ class ProbeRuns:
         if named is None:
             return [cls(judge, items, **options)]
         out = options.pop("out", None)
+        files = {} if out is None else file_names(named)
         found = []
         for name, one in named.items():
             if isinstance(one, ProbeRuns):
                 found.append(one.renamed(name))
                 continue
-            folder = None
-            if out is not None:
-                folder = Path(out) / re.sub(r"[^\w.-]+", "-", name)
+            folder = None if out is None else Path(out) / files[name]
             found.append(cls(one, items, out=folder, name=name, **options))
         return found
 

@@ -89,30 +89,19 @@ def parse(
     if rule.gives == "score" and not len(scale):
         raise ValueError("scores is empty: give the rubric's scale, for example (1, 2, 3, 4, 5)")
 
-    if str(finish).lower() not in ENDINGS:
-        failure = "cut off at the token limit" if finish == "length" else f"ended by {finish}"
-        return Verdict(NAN, _unwrap(text), text, failure)
-    return _read(text, rule, tuple(scale), tuple((weights or {}).items()))
-
-
-@lru_cache(maxsize=512)  # a call that closes answers reads them before, to know which
-def _read(text: str, rule: Format, scale: tuple, weights: tuple) -> Verdict:
-    """Read an answer that ended by itself."""
-    # 1) thinking is not read
+    # 1) an answer that is not whole has no verdict
     end = 0
     for closing in re.finditer(_HIDDEN.format("/ ?"), text):
         end = closing.end()
     visible = " " * end + text[end:]
-    failure = None if text.strip() else "empty answer"
-    if re.search(_HIDDEN.format(""), visible):
-        failure = "cut off before the thinking ended"
+    failure = _not_whole(text, visible, finish)
     if failure:
         return Verdict(NAN, _unwrap(text), text, failure)
 
     # 2) find the places of verdicts and read what stands there
     plain = phrases.without_confidence(plain_text(visible)).rstrip()
     readings = _read_marks(plain, rule, scale)
-    for reading in read_json(visible, rule.gives, scale, dict(weights)) if rule.json else ():
+    for reading in read_json(visible, rule.gives, scale, weights or {}) if rule.json else ():
         if _is_anothers(plain, reading.start, reading.start, "json"):
             reading = reading._replace(said=MORE)
         readings.append(reading)
@@ -136,8 +125,17 @@ def is_unread(text: str, scales: Mapping, *, format: str, finish: str) -> bool:
     scores = tuple(next(iter(scales.values())))
     failure = parse(text, scores=scores, format=format, weights=weights).failure
     if failure is None:
-        return str(finish).lower() not in ENDINGS
+        return finish != "stop"
     return not failure.startswith("refused")
+
+
+def _not_whole(text: str, visible: str, finish: str | None) -> str | None:
+    if str(finish).lower() not in ENDINGS:
+        return "cut off at the token limit" if finish == "length" else f"ended by {finish}"
+    if not text.strip():
+        return "empty answer"
+    unfinished = re.search(_HIDDEN.format(""), visible)
+    return "cut off before the thinking ended" if unfinished else None
 
 
 # --- what stands at a mark
@@ -213,10 +211,8 @@ def _is_anothers(plain: str, start: int, end: int, kind: str) -> bool:
         above = ""
     if kind in ("inside", "json") and phrases.DENIED.search(sentence):
         return True
-    announced = above
-    if before.strip():
-        announced = before[-100:] if kind in ("after", "json") else ""
-    if phrases.QUOTED.search(announced):
+    announced = before[-100:] if before.strip() else above
+    if kind in ("after", "json") and phrases.QUOTED.search(announced):
         return True
     if kind == "json" and (phrases.EXAMPLE.search(above) or _UNFINISHED.search(sentence)):
         return True
@@ -230,17 +226,16 @@ def _is_anothers(plain: str, start: int, end: int, kind: str) -> bool:
 
 _SHORT = 60  # characters; less than that is no explanation
 _OVERALL = re.compile(rf"(?i)\boverall score is[\s:*_(\[]{{0,8}}({values.DIGITS})(?![\w%])(?!\.\d)")
-_SCORED = re.compile(  # "rated 3", "I give it a 3", "it merits a 3", "hence 3."
+_SCORED = re.compile(
     r"(?i)\b(?:(?:scor|rat|grad)(?:e|ed|ing)\b[^\n\d]{0,30}?|i(?:'d| would| will)? (?:give|gave"
-    r"|assign)\b[^\n\d]{0,20}?|(?:merits?|deserves?|earns?|warrants?) (?:\w+ ){0,2}?an? "
-    rf"|(?:hence|therefore|thus|so|answer|instead)\W{{1,3}}(?=[\d.]+\W*(?:$|[\n.!;])))"
+    r"|assign)\b[^\n\d]{0,20}?|(?:merits?|deserves?|earns?|warrants?) (?:\w+ ){0,2}?an? )"
     rf"({values.DIGITS})"
 )
 _RANKED = re.compile(  # "A is worse"; "B is better"
     rf"(?i)\b({values.WHO})(?: response| answer)? (?:is|was) (?:\w+ )?(?:not|worse|weaker|inferior"
     rf"|wrong)\b|\b(?:prefer|choose|pick|favou?r)\b[^.\n]{{0,20}}?\b({values.WHO})\b"
     rf"|\b({values.WHO})\b[^.\n]{{0,40}}\b(?:better|best|preferred|superior|wins?|winner"
-    r"|stronger|ahead|leads|outperforms|beats|chosen|(?:right|correct) choice)\b"
+    r"|stronger|outperforms|beats|chosen|(?:right|correct) choice)\b"
 )
 
 
@@ -306,10 +301,6 @@ _WRAPPING = re.compile(
     rf"(?i)\A\s*(?:(?:#+[ \t]*)?(?:\*\*)?feedback(?:\*\*)?:(?:\*\*)?|{_TAGS})|{_TAGS}\s*\Z"
 )
 
-_EXPLAINED = re.compile(  # on the verdict's line, or nothing
-    r"\A.*?(?: -+ | ?[:;,(|\u2014]| \u2013 | because | since | as )(.*)|\A.*", re.DOTALL
-)
-
 
 def _feedback(text: str, readings: Sequence) -> str:
     if not readings:
@@ -318,8 +309,7 @@ def _feedback(text: str, readings: Sequence) -> str:
     if last.feedback is not None:
         return last.feedback
     before = _unwrap(text[: last.start].rstrip("*_`# \t\n"))
-    after = _unwrap(text[last.end :].lstrip(" \t\n.*_`)]}\"'"))
-    return before or after or _EXPLAINED.sub(r"\1", text[last.value : last.end]).strip(" )")
+    return before or _unwrap(text[last.end :].lstrip(" \t\n.*_`)]}\"'"))
 
 
 def _unwrap(text: str) -> str:

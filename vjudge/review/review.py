@@ -130,7 +130,7 @@ class Review:
 
         # 3) votes, and the list
         self._log = VoteLog(
-            Path(out),
+            Path(out).expanduser(),
             annotator=annotator,
             collection=data.fingerprint(items)[:16],
             judges=self.judges,

@@ -228,7 +228,7 @@ def export(items: Any, review: Review, folder: str | Path) -> list[Path]:
         (.csv, .tex) where anybody gave such votes; `review.html`, in which nothing can run, of the
         listed items as the annotator may see them. In CSV files a formula begins with "'".
     """
-    folder = Path(folder)
+    folder = Path(folder).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
     votes = review.votes()
     paths = [folder / "votes.csv"]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import warnings
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vjudge.records import brief
+from vjudge.runs import file_name
 
 ANSWERS = ("left", "right", "both good", "both bad")
 """Which of two feedbacks is better.
@@ -70,9 +70,8 @@ class VoteLog:
     def __init__(
         self, folder: Path, *, annotator: str, collection: str, judges: Sequence[str]
     ) -> None:
-        name = re.sub(r"[^\w-]+", "_", annotator)[:60]
         self.folder = folder
-        self.path = folder / f"{name}.jsonl"
+        self.path = folder / f"{file_name(annotator)}.jsonl"
         self.annotator = annotator
         self.collection = collection
         self.judges = judges
