@@ -59,7 +59,7 @@ def test_other_columns_are_named_in_the_call_whatever_the_rows_stand_in(form, tm
         (
             [THEIRS],
             {},
-            r"row 0 \(id '0'\), instruction: is missing or blank; did you mean `question` and `output`\?"
+            r"row 0 \(id '0'\), instruction: is missing or blank; did you mean `question`\?"
             r" load_collection\(..., columns={'question': 'instruction', 'output': 'response'}\)",
         ),
         (
@@ -75,7 +75,7 @@ def test_other_columns_are_named_in_the_call_whatever_the_rows_stand_in(form, tm
             "'answer_a': 'response_a', 'answer_b': 'response_b'",
         ),
         ([{"query": "?", "output1": "x", "output2": "y"}], {}, "'output2': 'response_b'"),
-        ([{"a": "?", "b": "!"}], {}, 'columns=."YOURS": .instruction...; the columns are a, b'),
+        ([{"a": "?", "b": "!"}], {}, "name it: .*{'YOURS': 'instruction'}.; the columns are a, b"),
         (
             [row(), row("b", response=" ")],
             {},
@@ -85,14 +85,14 @@ def test_other_columns_are_named_in_the_call_whatever_the_rows_stand_in(form, tm
         (
             [THEIRS],
             {"columns": {"qestion": "instruction"}},
-            "no column 'qestion'; did you mean 'qu",
+            "no column 'qestion': did you mean 'qu",
         ),
         (
             [THEIRS],
             {"columns": {"instruction": "question"}},
-            "columns={yours: ours}.: question, out",
+            "no column 'instruction': .*yours come first; yours are question, out",
         ),
-        ([THEIRS], {"people": ["ann_1"]}, "people: there is no column 'ann_1'"),
+        ([THEIRS], {"people": ["ann_1"]}, "there is no column 'ann_1'"),
         ([row(question="?")], {"columns": {"question": "instruction"}}, "'instruction': keep one"),
         (
             [row(a=4, b="x")],
@@ -101,6 +101,14 @@ def test_other_columns_are_named_in_the_call_whatever_the_rows_stand_in(form, tm
         ),
         ([row(), row()], {}, "row 1 .id 'a'., id: stands twice; give every row an id of its own"),
         ([row(preference="model_a")], {}, "preference: 'model_a' is not one of a, b and tie"),
+        ([THEIRS], {"columns": {"question": "instructions"}}, "did you mean 'instruction'"),
+        ([THEIRS], {"columns": ["question"]}, "columns is a mapping, {yours: ours}"),
+        ([THEIRS], {"people": "question"}, "people a list of columns"),
+        (
+            [{"question_id": 81, "user_prompt": "?", "turns": ["a"]}],
+            {},
+            r"response: is missing.*'user_prompt': 'instruction', 'YOURS': 'response'}\); the columns",
+        ),
         ([row(image="gone.png")], {}, "images: '.*gone.png' is not there; put the file there"),
         ([row(image="https://x.org/a.png")], {}, "images: 'https://x.org/a.png' is a URL"),
     ],
@@ -180,14 +188,20 @@ def test_columns_named_like_raters_are_read_and_said(names, tmp_path):
         ({"rater1": 4, "rater2": "good"}, "not all are numbers on the scale"),
         ({"annotator_1": 17, "annotator_2": 3}, "not all are numbers on the scale"),
         ({"rater_1": 4, "expert_1": 3}, "they are not named alike"),
+        ({"human_a": True, "human_b": False}, "not all are numbers on the scale"),
     ],
 )
 def test_what_only_looks_like_raters_stays_and_is_said(cells, reason):
     with warns(UserWarning, match=f"not read as people's scores, since {reason}; people="):
         (item,) = plain(load_collection([row(**cells)]))
     assert not item["human_scores"] and set(cells) <= set(item)
-    if "good" not in cells.values() and 17 not in cells.values():
+    if reason.startswith("they"):
         assert same(load_collection([row(**cells)], people=list(cells))["human_scores"][0], [4, 3])
+
+
+def test_people_can_be_left_out(recwarn):
+    (item,) = plain(load_collection([row(rater1=4, rater2=3)], people=[]))
+    assert not item["human_scores"] and item["rater1"] == 4 and not recwarn.list
 
 
 def test_scores_that_are_there_are_not_taken_from_other_columns(recwarn):
@@ -349,8 +363,15 @@ def test_a_folder_of_pictures_with_metadata(tmp_path):
     for folder in (tmp_path / "test", tmp_path):
         items = load_collection(folder, split="test" if folder == tmp_path else None, columns=OURS)
         assert items[0]["images"][0].size == (4, 4) and name.endswith("a.png")
+    (tmp_path / "test/metadata.jsonl").rename(tmp_path / "test/metadata.txt")
+    with raises(CollectionError, match="holds no .jsonl.*, or pass rows or a frame"):
+        load_collection(tmp_path / "test")
+    (tmp_path / "test/metadata.txt").rename(tmp_path / "test/metadata.jsonl")
     built = datasets.load_dataset("imagefolder", data_dir=str(tmp_path), split="test")
-    assert load_collection(built, columns=OURS)[0]["images"][0].size == (4, 4)
+    for table in (built, built.rename_column("image", "photo")):
+        named = {"photo": "images"} if "photo" in table.column_names else {}
+        for columns in (OURS, OURS | named):
+            assert load_collection(table, columns=columns)[0]["images"][0].size == (4, 4)
 
 
 def test_a_spreadsheet_says_what_to_do(tmp_path):

@@ -9,6 +9,7 @@ import json
 import re
 import warnings
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,8 @@ def rows_of_file(path: Path) -> Any:
             return _csv_rows(path)
         return _json_rows(path)
     except (ValueError, csv.Error, RecursionError) as error:
-        what = f"{str(path)!r} is not a sound {suffix[1:]} file in UTF-8 ({error}); repair it"
-        raise CollectionError(what) from error
+        what = f"{str(path)!r} is not a sound {suffix[1:]} file in UTF-8 ({error})"
+        raise CollectionError(f"{what}; repair it, or save it as UTF-8") from error
 
 
 # Text files are read by the standard library, row by row as they stand: `datasets` and pandas give
@@ -98,7 +99,11 @@ def _json_rows(path: Path) -> list:
         try:
             rows.append(json.loads(line))
         except ValueError as error:
-            raise ValueError(f"line {number}: {error}") from error
+            reason = f"line {number}: {error}"
+            with suppress(ValueError):
+                json.loads(text)
+                reason = "it holds one object: take its list of rows, and pass that"
+            raise ValueError(reason) from error
     return rows
 
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from vjudge.data.cells import number
 from vjudge.data.schema import CANONICAL, CollectionError, spelled
-from vjudge.records import is_missing, text_of
+from vjudge.records import IMAGE_COLUMNS, is_missing, text_of
 
 # "rater1", "ann_2", "annotator_a", "human_score_3"
 _PEOPLE = "rater|ann|annotator|human|person|expert|grader|coder|evaluator|reviewer"
-_RATER = re.compile(rf"({_PEOPLE})(_score|_rating)?(_?\d+|_[a-z])(_score|_rating)?")
+_RATER = re.compile(rf"({_PEOPLE})(_scores?|_ratings?)?(_?\d+|_[a-z])(_score|_rating)?")
 _LEVEL = re.compile(r"score[ _]?(-?\d+)")  # "score_1", "score_-3"
 _NAMELESS = re.compile(r"Unnamed: \d+")  # as pandas calls a column without a name
 # Words in the names by which other tables call a column of ours, the likeliest first.
@@ -93,30 +93,26 @@ class Layout:
         elif not row.get("responses"):
             fields.append("response")
         absent = [name for name in fields if text_of(row, name) is None]
-        unnamed = [name for name in absent if name not in self.columns]
-        faults = []
-        for name in absent:
-            remedy = f"fill it in (column `{name}`), or leave it out"
-            if name in unnamed:
-                remedy = self.suggestion(*unnamed)
-            faults.append((name, "is missing or blank", remedy))
-        return faults
+        return [(name, "is missing or blank", self.remedy(name, absent)) for name in absent]
 
-    def suggestion(self, *absent: str) -> str:
-        """The call that names the columns which most likely hold what columns of ours do."""
+    def remedy(self, name: str, absent: Sequence = ()) -> str:
+        """How a column of ours gets its cells: by the call that names all that are absent."""
+        if name in self.columns:
+            return f"fill it in (column `{name}`), or leave it out"
         columns: dict = {}
-        for name in absent:
-            columns.update(self._alike(name, columns))
-        if not columns:
-            listed = ", ".join(map(str, self.names))
-            call = f'load_collection(..., columns={{"YOURS": "{absent[0]}"}})'
-            return f"name your column: {call}; the columns are {listed}"
-        likely = " and ".join(f"`{name}`" for name in columns)
-        return f"did you mean {likely}? load_collection(..., columns={columns})"
+        for other in absent or [name]:
+            columns.update(self._alike(other, columns))
+        likely = [f"`{column}`" for column, ours in columns.items() if ours.startswith(name)]
+        if likely:
+            return f"did you mean {' and '.join(likely)}? load_collection(..., columns={columns})"
+        listed = ", ".join(map(str, self.names))
+        columns["YOURS"] = name
+        return f"name it: load_collection(..., columns={columns}); the columns are {listed}"
 
     def _alike(self, name: str, taken: Mapping) -> dict:
         """The column, or the two, that most likely hold what a column of ours does."""
         free = [column for column in self.names if column not in CANONICAL.union(taken)]
+        free = [column for column in free if not spelled(column).endswith("id")]
         for alias in _ALIASES.get(name, name).split():
             likely = [column for column in free if alias in spelled(column)]
             if name == "response" and len(likely) > 1:
@@ -147,10 +143,9 @@ def layout_of(
         CollectionError: a column that is named is not there, or two would have one name.
     """
     # 1) what the caller names
-    _check_there("columns", columns or (), names)
-    _check_there("people", people or (), names)
+    _check_named(columns or {}, people or (), names)
     layout: dict = {name: name for name in names} | dict(columns or {})
-    if people is not None:
+    if people:
         layout |= dict.fromkeys(people, "human_scores")
 
     # 2) our names in another spelling ("Response A"), and what a sheet has at its right edge
@@ -236,17 +231,24 @@ def _on_scale(columns: Sequence, ends: Iterable) -> bool:
     return True
 
 
-def _check_there(argument: str, wanted: Iterable, names: Sequence) -> None:
-    """Refuse names of columns that a table does not have."""
-    for name in wanted:
+def _check_named(columns: Mapping, people: Sequence, names: Sequence) -> None:
+    """Refuse columns that a table does not have, and names that are nearly ours."""
+    if isinstance(people, str) or not isinstance(columns, Mapping):
+        raise CollectionError("columns is a mapping, {yours: ours}, and people a list of columns")
+    for name in (*columns, *people):
         if name not in names:
-            close = difflib.get_close_matches(str(name), map(str, names), 1, 0.4)
-            hint = f"did you mean {close[0]!r}? " if close else ""
             listed = ", ".join(map(str, names))
-            raise CollectionError(
-                f"{argument}: there is no column {name!r}; {hint}write the names of yours"
-                f" (columns={{yours: ours}}): {listed}"
-            )
+            hint = f"{_close(name, names)}in columns= yours come first; yours are {listed}"
+            raise CollectionError(f"there is no column {name!r}: {hint}")
+    for ours in columns.values():
+        if ours not in CANONICAL.union(IMAGE_COLUMNS) and _close(ours, CANONICAL, 0.85):
+            raise CollectionError(f"{ours!r} is no column of ours: {_close(ours, CANONICAL)}")
+
+
+def _close(name: Any, names: Iterable, cutoff: float = 0.4) -> str:
+    """The name that is most like another, as a question."""
+    close = difflib.get_close_matches(str(name), map(str, names), 1, cutoff)
+    return f"did you mean {close[0]!r}? " if close else ""
 
 
 def note(text: str) -> None:

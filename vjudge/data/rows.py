@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -146,7 +146,7 @@ class Rows(Sequence):
         people: Sequence | None = None,
     ) -> None:
         if isinstance(source, Dataset):
-            source = with_image(source).with_format("arrow")
+            source = with_image(source, columns or ()).with_format("arrow")
             names = source.column_names
         else:
             names = []
@@ -157,7 +157,8 @@ class Rows(Sequence):
         self.decimal = getattr(source, "decimal", None)
         names = list(dict.fromkeys(names))
         self.layout = layout_of(names, self._column, columns, people)
-        self.layout = with_raters(self.layout, self._column, self._ends(), self.decimal)
+        if people is None:
+            self.layout = with_raters(self.layout, self._column, self._ends(), self.decimal)
         self.columns = self.layout.columns
 
     def _column(self, name: Any) -> list:
@@ -222,10 +223,11 @@ def cells_of(row: Any) -> Any:
     return cells | rubric.as_row() if rubric else cells
 
 
-def with_image(table: Dataset) -> Dataset:
-    """A data set whose only pictures stand in `image`, where no column has a name of pictures."""
+def with_image(table: Dataset, named: Collection = ()) -> Dataset:
+    """A data set whose only pictures stand in `image`, where no column is named as pictures are."""
     typed = [name for name, kind in table.features.items() if isinstance(kind, datasets.Image)]
-    if len(typed) == 1 and "images" not in columns_of(tuple(table.column_names)).values():
+    unnamed = "images" not in columns_of(tuple(table.column_names)).values()
+    if len(typed) == 1 and typed[0] not in named and unnamed:
         return table.rename_column(typed[0], "image")
     return table
 

@@ -85,7 +85,7 @@ def truth(items: Any) -> Series:
         raise CollectionError("these rows are pairs: their truth is the column `preference`")
     if not names:
         what = "no row has a score in gold or human_scores"
-        raise CollectionError(f"{what}: {rows.layout.suggestion('gold')}")
+        raise CollectionError(f"{what}: {rows.layout.remedy('gold')}")
     index = pd.Index(list(map(id_of, rows)), dtype=object, name="id")
     if isinstance(items, DataFrame):
         index = items.index
