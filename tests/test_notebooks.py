@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
-import lzma
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from strangers.running import Kernel, kernel, lines_of
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-DATA = FOLDER.parents[1] / "shared" / "data"  # public files, where they are at hand
 EMBEDDED_JUDGE = FOLDER.parent / "vjudge/assets/tiny/model.safetensors"
 RUN = (
     "01_inspect_data",
@@ -97,31 +97,41 @@ def test_parameters_are_one_cell_of_plain_literals(notebook):
     assert {"outputs", "figures"} <= names, "where `make demo` has the notebook write"
 
 
-def test_cells_are_short_and_define_little(notebook):
-    for cell in code(notebook):
-        assert cell.source.strip(), "an empty cell"
-        lines = cell.source.splitlines()
-        folded = cell.metadata.get("jupyter", {}).get("source_hidden", False)
-        assert len(lines) <= (25 if folded else 15), cell.source
-        if cell is not code(notebook)[0]:  # what every notebook's set-up says
-            assert max(map(len, lines)) <= 90, cell.source
-        for node in ast.walk(tree(cell)):
-            assert not isinstance(node, ast.AsyncFunctionDef | ast.ClassDef), cell.source
-            assert not isinstance(node, ast.FunctionDef) or node.end_lineno - node.lineno < 8, (
-                cell.source
-            )
-
-
-def test_it_ends_with_assertions_limits_and_the_next_step(notebook):
-    assert any(isinstance(node, ast.Assert) for node in ast.walk(tree(code(notebook)[-1]))), (
-        "the sanity cell"
+def tokens(cell):
+    """How many names, numbers, strings and operators a cell has."""
+    source = re.sub(r"^\s*[%!].*$", "", cell.source, flags=re.M)
+    kinds = (tokenize.NAME, tokenize.NUMBER, tokenize.STRING, tokenize.OP)
+    return sum(
+        token.type in kinds for token in tokenize.generate_tokens(io.StringIO(source).readline)
     )
+
+
+def test_cells_read_like_a_tutorial(notebook):
+    cells = code(notebook)
+    lengths = sorted(len([line for line in cell.source.splitlines() if line]) for cell in cells)
+    assert lengths[len(lengths) // 2] <= 4 and lengths[-1] <= 12
+    assert sum(map(tokens, cells)) / len(cells) <= 45
+    branches = (ast.If, ast.Try, ast.For, ast.While)
+    nodes = [node for cell in cells for node in ast.walk(tree(cell))]
+    assert 10 * sum(isinstance(node, branches) for node in nodes) <= len(cells)
+    for cell in cells:
+        assert cell.source.strip(), "an empty cell"
+        assert max(map(len, cell.source.splitlines())) <= 100, cell.source
+        assert "showwarning" not in cell.source, "warnings are the package's"
+
+
+def test_all_notebooks_together_are_short():
+    cells = [cell for path in NOTEBOOKS for cell in code(nbformat.read(path, as_version=4))]
+    assert sum(map(tokens, cells)) <= 6_500
+
+
+def test_it_ends_with_limits_and_the_next_step(notebook):
     ending = notebook.cells[-1]
     assert ending.cell_type == "markdown" and re.search(r"^#+ .*[Ll]imits", ending.source, re.M)
     assert "next" in ending.source.lower()
 
 
-def test_prose_leads_and_readings_follow(notebook):
+def test_prose_leads(notebook):
     kinds = [cell.cell_type for cell in notebook.cells]
     longest = max(len(run) for run in re.findall("c+", "".join(kind[0] for kind in kinds)))
     assert longest <= 3, f"{longest} code cells without a word between them"
@@ -155,17 +165,6 @@ def running() -> Iterator[Kernel]:
         yield process
 
 
-def fill(cache: Path) -> None:
-    """The public files of `vj.load_verdicts`, as they are kept once they were fetched."""
-    facts = json.loads(
-        (FOLDER.parent / "vjudge/assets/verdicts/mllm-judge.json").read_text("utf-8")
-    )
-    for path in facts["files"]:
-        target = cache / "vjudge" / "verdicts" / facts["source"] / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(lzma.decompress((DATA / f"raw/mllm_judge/{path}.xz").read_bytes()))
-
-
 @pytest.mark.parametrize("name", [name for name in RUN if FOLDER / f"{name}.ipynb" in NOTEBOOKS])
 def test_it_runs(name, running, tmp_path):
     if (
@@ -176,34 +175,20 @@ def test_it_runs(name, running, tmp_path):
     done = running.run(name, {}, tmp_path)
     assert any(cell.outputs for cell in code(done))
     assert list((tmp_path / "figures").glob("*.pdf")) and any((tmp_path / "outputs").iterdir())
-    if name == "03_correlation":  # without a network
-        assert any("can't be" in line for line in lines_of(done))
     if name == "05_review_feedback":  # the votes are human scores for 03
         (exported,) = (tmp_path / "outputs").rglob("export/collection")
-        people = str(
-            tmp_path / "people/collection"
-        )  # gold comes before people's scores where there is one, as in Scenes
+        people = str(tmp_path / "people/collection")  # gold, as Scenes has it, comes before people
         datasets.load_from_disk(str(exported)).remove_columns("gold").save_to_disk(people)
         done = running.run("03_correlation", {"COLLECTION": people}, tmp_path / "again")
-        captions = [
-            path.read_text(encoding="utf-8") for path in (tmp_path / "again/figures").glob("*.txt")
-        ]
-        assert any("mean of 2 raters of collection" in text for text in captions)
+        assert any("the mean of 2 people" in line for line in lines_of(done))
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="the public files are not at hand")
-def test_real_verdicts_give_the_public_numbers(running, tmp_path):
-    """What notebook 03 stores of them is what it computes of them."""
-    fill(tmp_path / "cache")
-    done = running.run("03_correlation", {"LIMIT": 10, "N_RESAMPLES": 100}, tmp_path)
-    assert {f"correlation_{name}.pdf" for name in ("public", "raters", "pairs")} <= {
-        path.name for path in (tmp_path / "figures").iterdir()
-    }
+def test_the_public_numbers_are_in_the_stored_notebook():
+    """VIEScore's judges against people, as recomputed from the public tables."""
     stored = nbformat.read(FOLDER / "03_correlation.ipynb", as_version=4)
-    for notebook in (done, stored):
-        text = json.dumps([cell.get("outputs") for cell in code(notebook)])
-        for number in ("0.402", "0.303", "0.459", "0.529", "0.564", "0.836"):
-            assert number in text, number
+    text = json.dumps([cell.get("outputs") for cell in code(stored)])
+    for number in (".67 [.65, .69]", ".77 [.75, .79]"):  # GPT-4o with people; on pairs
+        assert number in text, number
 
 
 def test_the_first_one_runs_on_a_file_with_hostile_text(running, tmp_path):

@@ -1,20 +1,18 @@
 """Write into the notebooks where Colab gets vjudge from: a badge that opens them there, and a line that installs it.
 
 `make repository URL=https://github.com/YOU/REPOSITORY` takes that repository, `make repository` the checkout's own
-`origin`, and `make repository URL=` none: the badges go, and the set-up cells say in Colab what to do.
+`origin`, and `make repository URL=` none: the badges go, and the first code cell says what to run in Colab.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import nbformat
-from IPython.core.inputtransformer2 import TransformerManager
 
 BADGE = "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
 HTTPS = re.compile(
@@ -22,25 +20,9 @@ HTTPS = re.compile(
 )
 SSH = re.compile(r"(?:ssh://git@([^/:]+)/|git@([^/:]+):)(.+)", re.ASCII | re.DOTALL)
 
-INSTALL = """\
-import sys
-
-if "google.colab" in sys.modules:
-    %pip install -q "vjudge{extras} @ git+{url}"\
-"""
-EXPLAIN = """\
-import importlib.util
-import sys
-
-if "google.colab" in sys.modules and importlib.util.find_spec("vjudge") is None:
-    raise ModuleNotFoundError(
-        "Colab has no vjudge yet. Make a wheel of your checkout "
-        "(`pip wheel --no-deps .`), upload it, and run "
-        '%pip install "vjudge{extras} @ file:///content/NAME_OF_THE_WHEEL"; '
-        'or run %pip install "vjudge{extras} @ git+URL" '
-        "with the URL of your repository."
-    )\
-"""
+INSTALL = '%pip install -q "vjudge{extras} @ git+{url}"'
+EXPLAIN = '# On Colab, first: %pip install -q "vjudge{extras} @ git+URL_OF_YOUR_REPOSITORY"'
+SET_UP = re.compile(r'(?:# On Colab, first: )?%pip install -q "vjudge(\[[a-z,]+\])? @ git\+\S+"')
 
 
 def read_url(text: str) -> str | None:
@@ -79,20 +61,16 @@ def write(notebook: Any, name: str, url: str | None) -> None:
         notebook.cells[0],
         next(cell for cell in notebook.cells if cell.cell_type == "code"),
     )
-    body = ast.parse(TransformerManager().transform_cell(setup.source)).body
-    extras = set(re.findall(r"vjudge(\[[a-z,]+\])? @ ", setup.source)) or {""}
-    own = '"google.colab" in sys.modules' in setup.source and all(
-        isinstance(n, ast.Import | ast.If) for n in body
-    )
-    if not own or len(extras) > 1 or opening.cell_type != "markdown":
+    match = SET_UP.fullmatch(setup.source)
+    if match is None or opening.cell_type != "markdown":
         raise ValueError(
-            f"{name}: the first cell must be Markdown, and the first code cell must only set up Colab"
+            f"{name}: the first cell must be Markdown, and the first code cell must only install vjudge"
         )
     title = opening.source
     while title.startswith(BADGE):
         title = title.partition("\n")[2].lstrip("\n")
     opening.source = "\n\n".join(filter(None, [badge(url, name), title]))
-    setup.source = set_up(url, extras.pop())
+    setup.source = set_up(url, match[1] or "")
 
 
 def main(arguments: list[str] | None = None) -> None:

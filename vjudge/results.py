@@ -30,7 +30,7 @@ from vjudge.plots.style import VENUES, page
 __all__ = ["NotComputed", "Result", "settings"]
 __dir__ = __all__.copy
 
-PNG_DPI = 144  # of figures in a notebook: two pixels a point
+PNG_DPI = 120  # of figures in a notebook
 MOST_ROWS = 25  # of a table that a cell shows
 
 

@@ -55,19 +55,15 @@ def test_every_section_runs_or_says_why_not(name, kind, venue, running, tmp_path
     data = write(kind, tmp_path / "data")
     parameters = {"COLLECTION": data, "LIMIT": 30, "SAMPLES": 3, "VENUE": venue}
     lines = lines_of(running.run(name, parameters, tmp_path))
-    skipped = [line for line in lines if line.startswith("Skipped")]
+    skipped = [line for line in lines if line.startswith("Not computed")]
     drawn = {path.stem: path for path in (tmp_path / "figures").glob("*.png")}
     if kind not in ("pairs", "unscored"):
         absent = SECTIONS[name] - set(drawn)
-        if "nothing to draw" in " ".join(skipped):
-            absent -= {"length_battery_effects"}
         assert not absent, skipped
-    assert all(line.endswith((".", ":")) and len(line) < 300 for line in skipped), skipped
-    if kind == "raters":
+    assert all(line.endswith((".", ":")) and len(line) < 400 for line in skipped), skipped
+    if kind == "raters" and name == "03_correlation":
         texts = [path.read_text(encoding="utf-8") for path in (tmp_path / "figures").glob("*.txt")]
-        captions = " ".join(texts).lower().replace("equal true score", "")
-        assert "mean of 3 raters" in captions or "mean of people" in captions
-        assert "true score" not in captions
+        assert "the mean of 3 people" in " ".join(texts)
     widths = {round(300 * getattr(plots.VENUES[venue], column)) for column in ("half", "full")}
     for path in drawn.values():
         assert any(abs(Image.open(path).width - width) <= 1 for width in widths), path.name

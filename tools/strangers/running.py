@@ -24,7 +24,6 @@ import os, warnings
 os.environ |= {{"XDG_CACHE_HOME": {cache!r}, "https_proxy": "http://127.0.0.1:9", "no_proxy": ""}}
 os.chdir({folder!r})
 warnings.resetwarnings()
-warnings.showwarning = warnings._showwarning_orig  # a notebook before this one may have put its own there
 del os, warnings
 """
 
@@ -67,6 +66,7 @@ def kernel() -> Iterator[Kernel]:
 
 
 def lines_of(notebook: nbformat.NotebookNode) -> list[str]:
-    """What the cells printed, line by line."""
+    """What the cells printed and showed, line by line."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    return [line for output in outputs for line in output.get("text", "").splitlines()]
+    texts = [o.get("text", o.get("data", {}).get("text/plain", "")) for o in outputs]
+    return [line for text in texts for line in text.splitlines()]
