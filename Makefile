@@ -14,7 +14,7 @@ STAMP := $(VENV)/.installed
 TORCH ?= $(shell sed -n 's/^torch==//p' requirements.lock)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
-DEMO := 01_inspect_data 03_correlation
+DEMO := 03_correlation
 # Notebooks run in their own folder, as JupyterLab runs them.
 PAPERMILL := $(BIN)/python -m papermill --cwd notebooks --kernel python3 --no-progress-bar --log-level WARNING
 # What papermill and JupyterLab write that changes from run to run; outputs stay.
@@ -77,14 +77,15 @@ $(STAMP): pyproject.toml requirements.lock
 	  else $(PIP) install --editable '.[dev]'; fi
 	@touch $@
 
-demo: setup  ## run notebooks 01 and 03 on the embedded judge, print the correlations and the figures
+demo: setup  ## run notebook 03: real judges against people, then the embedded judge, with their figures
 	@mkdir -p outputs/figures
-	@for name in $(DEMO); do \
-	  echo "Running notebooks/$$name.ipynb"; \
-	  $(PAPERMILL) -p outputs ../outputs -p figures ../outputs/figures notebooks/$$name.ipynb outputs/$$name.ipynb || exit 1; \
-	done
-	@$(BIN)/python -c 'import pandas as pd; print(pd.read_csv("outputs/correlation.csv").to_string(index=False, float_format="{:.3f}".format))'
-	@echo; echo "Notebooks:"; ls $(DEMO:%=outputs/%.ipynb); echo "Figures:"; ls outputs/figures/*.pdf
+	@echo "Running notebooks/$(DEMO).ipynb"
+	@$(PAPERMILL) -p outputs ../outputs -p figures ../outputs/figures notebooks/$(DEMO).ipynb outputs/$(DEMO).ipynb
+	@for name in correlation_raters correlation_judges; do \
+	  echo; fold --spaces --width=110 outputs/figures/$$name.txt; \
+	  $(BIN)/python -c "import pandas as pd; print(pd.read_csv('outputs/figures/$${name}_table.csv').round(3).to_string(index=False))"; \
+	  echo "Figure: outputs/figures/$$name.pdf"; done
+	@echo; echo "Notebook: outputs/$(DEMO).ipynb"
 
 # Each of two workers goes through one half of the files in order, so that files keep what they share, and who is done
 # first takes from the other's end; one torch thread a worker.
