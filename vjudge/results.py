@@ -213,7 +213,7 @@ class Result:
         return table_latex(self.shown, self.name, caption=self.caption, venue=current().venue)
 
     def save(self, name: str | None = None, folder: str | Path | None = None) -> Result:
-        """Write the figure (PDF, SVG, PNG, `.tex`), its data (CSV), the caption and the table shown.
+        """Write the figure (PDF, SVG, PNG, `.tex`), its data (CSV), the caption, and the table.
 
         Args:
             name: of the files, without an ending; None takes the result's own.
