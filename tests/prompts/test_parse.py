@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import vjudge.prompts.parse as parsing
 from vjudge.prompts import TEMPLATES, phrases, target
 from vjudge.prompts.objects import json_objects
 from vjudge.prompts.parse import ENDINGS, FORMATS, REASONS, parse
@@ -365,18 +366,36 @@ AROUND = {
     "quotation": ("{}[RESULT] 4",),
     "turn": ("Good. [RESULT] 4\n{}", "Score: 4\n{}"),
 }
+OTHERS = {  # whose example shows a value of another reader
+    *(("result", "letter"), ("brackets", "sign"), ("brackets", "half"), ("box", "score")),
+    *(("first line", "two scores"), ("first line", "second score"), ("tag", "score")),
+    *(("first line", "half"), ("rated", "half"), ("score", "half")),
+}
 FORMAT_OF = {"[": "prometheus", "S": "score", "\\": "boxed-score", '"': "json"}
 
 
-@pytest.mark.parametrize("phrase", phrases.PHRASES, ids=lambda phrase: phrase.name)
+@pytest.mark.parametrize("phrase", phrases.PHRASES, ids=lambda phrase: phrase["name"])
 def test_a_phrase_is_found_in_its_example_and_decides(phrase):
-    assert re.search(phrase.pattern, phrase.example, re.IGNORECASE | re.MULTILINE)
-    for answer in AROUND.get(phrase.table, ()):
+    example = phrase["example"]
+    assert re.search(phrase["pattern"], example, re.IGNORECASE | re.MULTILINE)
+    for answer in AROUND.get(phrase["table"], ()):
         sign = re.search(r'\[|S|\\|"', answer)[0]
-        verdict = parse(answer.format(phrase.example), scores=SCALE, format=FORMAT_OF[sign])
+        verdict = parse(answer.format(example), scores=SCALE, format=FORMAT_OF[sign])
         assert verdict.failure, verdict
-    if phrase.table == "explanation":
-        assert parse(f"Good. [RESULT] 4\n{phrase.example}", scores=SCALE).score == 4
+    if phrase["table"] == "explanation":
+        assert parse(f"Good. [RESULT] 4\n{example}", scores=SCALE).score == 4
+
+
+def test_a_mark_is_found_in_its_example_and_its_verdict_read():
+    examples = {row["name"]: row["example"] for row in phrases.read_table("marks")}
+    for row in phrases.read_table("formats"):
+        for mark in row["marks"].replace(", json", "").split(", "):
+            place, _, reader = mark.partition(" = ")
+            if place == "json" or (place, reader) in OTHERS:
+                continue
+            text = examples[place].replace("\\n", "\n")
+            verdict = parse(text, scores=SCALE, format=row["name"])
+            assert verdict.failure is None, (row["name"], verdict)
 
 
 @pytest.mark.parametrize(
@@ -396,6 +415,16 @@ def test_an_answer_that_ended_by_itself_is_read(finish):
     assert parse("Good. [RESULT] 1", scores=SCALE, finish=finish).score == 1
 
 
+def test_an_answer_is_read_once(monkeypatch):
+    read = []
+    settle = parsing._settle
+    monkeypatch.setattr(parsing, "_settle", lambda *parts: read.append(parts) or settle(*parts))
+    text = "It is read once. [RESULT] 4"
+    scale = dict.fromkeys(SCALE, "")
+    assert not parsing.is_unread(text, {"": scale}, format="prometheus", finish="stop")
+    assert parse(text, scores=SCALE, finish="eos").score == 4 and len(read) == 1
+
+
 @pytest.mark.parametrize("unit", ["[", "{", '{"a":', '{"a":[', '{"score":', '[{"score": [', '{"a'])
 def test_json_of_any_depth_is_passed_over(unit):
     flood = unit * 100_000
@@ -410,6 +439,10 @@ def test_json_of_any_depth_is_passed_over(unit):
         ("better-response", "The better response: [2].\nIt names it.", "It names it."),
         ("flow-judge", "<feedback>\nTwo “claims”.\n</feedback>\n<score>4</score>", "Two “claims”."),
         ("think-answer", "<think>H”m.</think>\n<answer>1</answer>", "H”m."),
+        ("score", "4 - the hat (red) is missing.", "the hat (red) is missing."),
+        ("score", "**4/5**", ""),
+        ("score", "Rating (1-5): 4", ""),
+        ("prometheus-relative", "[RESULT] A because B is wrong", "B is wrong"),
         ("json", '{"feedback": "Good.\\nYes.", "score": 4}', "Good.\nYes."),
     ],
 )

@@ -33,24 +33,27 @@ _MOST_FOLLOWING = 50_000
 
 
 class Mark(NamedTuple):
-    """Where a format puts its verdict: in the group "value" of a pattern."""
+    """Where a format puts its verdict: a row of `../assets/marks.tsv`, and who reads it there.
 
-    pattern: str
+    The verdict is in the group "value" of the pattern.
+    """
+
+    pattern: re.Pattern
     read: Callable
     # "after": behind a marker, to the end of the line. "label": so, and before the marker the line
     # or the sentence says nothing. "inside": after an opening bracket. "line": a line or sentence,
     # which is prose where it is no verdict. "last": so, behind a whole sentence.
-    kind: str = "after"
+    kind: str
 
 
 class Format(NamedTuple):
-    """One way in which judges write a verdict."""
+    """One way in which judges write a verdict: a row of `../assets/formats.tsv`."""
 
     gives: str  # "score", or "choice" between two responses
-    marks: tuple = ()  # what they read must agree; none for JSON
-    scale: tuple[int, int] | None = None  # its own; None for the rubric's
-    opens: bool = False  # the verdict may open the answer, and an explanation follow
-    json: bool = False  # a JSON object may hold it
+    marks: tuple[Mark, ...]  # what they read must agree; none for JSON alone
+    scale: tuple[int, int] | None  # its own; None for the rubric's
+    opens: bool  # the verdict may open the answer, and an explanation follow
+    json: bool  # a JSON object may hold it
 
 
 def parse(
@@ -89,19 +92,30 @@ def parse(
     if rule.gives == "score" and not len(scale):
         raise ValueError("scores is empty: give the rubric's scale, for example (1, 2, 3, 4, 5)")
 
-    # 1) an answer that is not whole has no verdict
+    if str(finish).lower() not in ENDINGS:
+        failure = "cut off at the token limit" if finish == "length" else f"ended by {finish}"
+        return Verdict(NAN, _unwrap(text), text, failure)
+    return _read(text, rule, tuple(scale), tuple((weights or {}).items()))
+
+
+@lru_cache(maxsize=512)  # a call that closes answers reads them before, to know which
+def _read(text: str, rule: Format, scale: tuple, weights: tuple) -> Verdict:
+    """Read an answer that ended by itself."""
+    # 1) thinking is not read
     end = 0
     for closing in re.finditer(_HIDDEN.format("/ ?"), text):
         end = closing.end()
     visible = " " * end + text[end:]
-    failure = _not_whole(text, visible, finish)
+    failure = None if text.strip() else "empty answer"
+    if re.search(_HIDDEN.format(""), visible):
+        failure = "cut off before the thinking ended"
     if failure:
         return Verdict(NAN, _unwrap(text), text, failure)
 
     # 2) find the places of verdicts and read what stands there
     plain = phrases.without_confidence(plain_text(visible)).rstrip()
     readings = _read_marks(plain, rule, scale)
-    for reading in read_json(visible, rule.gives, scale, weights or {}) if rule.json else ():
+    for reading in read_json(visible, rule.gives, scale, dict(weights)) if rule.json else ():
         if _is_anothers(plain, reading.start, reading.start, "json"):
             reading = reading._replace(said=MORE)
         readings.append(reading)
@@ -125,17 +139,8 @@ def is_unread(text: str, scales: Mapping, *, format: str, finish: str) -> bool:
     scores = tuple(next(iter(scales.values())))
     failure = parse(text, scores=scores, format=format, weights=weights).failure
     if failure is None:
-        return finish != "stop"
+        return str(finish).lower() not in ENDINGS
     return not failure.startswith("refused")
-
-
-def _not_whole(text: str, visible: str, finish: str | None) -> str | None:
-    if str(finish).lower() not in ENDINGS:
-        return "cut off at the token limit" if finish == "length" else f"ended by {finish}"
-    if not text.strip():
-        return "empty answer"
-    unfinished = re.search(_HIDDEN.format(""), visible)
-    return "cut off before the thinking ended" if unfinished else None
 
 
 # --- what stands at a mark
@@ -148,7 +153,7 @@ def _read_marks(plain: str, rule: Format, scale: Sequence) -> list[Reading]:
     """What is said at each place where a mark of the format stands."""
     readings = []
     for mark in rule.marks:
-        hits = list(islice(_compiled(mark.pattern).finditer(plain), _MOST_MARKS + 1))
+        hits = list(islice(mark.pattern.finditer(plain), _MOST_MARKS + 1))
         if len(hits) > _MOST_MARKS:
             return [Reading(0, 0, f"two verdicts (more than {_MOST_MARKS} markers)")]
         for hit in hits:
@@ -156,11 +161,6 @@ def _read_marks(plain: str, rule: Format, scale: Sequence) -> list[Reading]:
             if reading is not None:
                 readings.append(reading)
     return readings
-
-
-@lru_cache
-def _compiled(pattern: str) -> re.Pattern:
-    return re.compile(pattern, re.IGNORECASE | re.MULTILINE)
 
 
 def _read_mark(
@@ -211,8 +211,10 @@ def _is_anothers(plain: str, start: int, end: int, kind: str) -> bool:
         above = ""
     if kind in ("inside", "json") and phrases.DENIED.search(sentence):
         return True
-    announced = before[-100:] if before.strip() else above
-    if kind in ("after", "json") and phrases.QUOTED.search(announced):
+    announced = above
+    if before.strip():
+        announced = before[-100:] if kind in ("after", "json") else ""
+    if phrases.QUOTED.search(announced):
         return True
     if kind == "json" and (phrases.EXAMPLE.search(above) or _UNFINISHED.search(sentence)):
         return True
@@ -226,16 +228,17 @@ def _is_anothers(plain: str, start: int, end: int, kind: str) -> bool:
 
 _SHORT = 60  # characters; less than that is no explanation
 _OVERALL = re.compile(rf"(?i)\boverall score is[\s:*_(\[]{{0,8}}({values.DIGITS})(?![\w%])(?!\.\d)")
-_SCORED = re.compile(
+_SCORED = re.compile(  # "rated 3", "I give it a 3", "it merits a 3", "hence 3."
     r"(?i)\b(?:(?:scor|rat|grad)(?:e|ed|ing)\b[^\n\d]{0,30}?|i(?:'d| would| will)? (?:give|gave"
-    r"|assign)\b[^\n\d]{0,20}?|(?:merits?|deserves?|earns?|warrants?) (?:\w+ ){0,2}?an? )"
+    r"|assign)\b[^\n\d]{0,20}?|(?:merits?|deserves?|earns?|warrants?) (?:\w+ ){0,2}?an? "
+    rf"|(?:hence|therefore|thus|so|answer|instead)\W{{1,3}}(?=[\d.]+\W*(?:$|[\n.!;])))"
     rf"({values.DIGITS})"
 )
 _RANKED = re.compile(  # "A is worse"; "B is better"
     rf"(?i)\b({values.WHO})(?: response| answer)? (?:is|was) (?:\w+ )?(?:not|worse|weaker|inferior"
     rf"|wrong)\b|\b(?:prefer|choose|pick|favou?r)\b[^.\n]{{0,20}}?\b({values.WHO})\b"
     rf"|\b({values.WHO})\b[^.\n]{{0,40}}\b(?:better|best|preferred|superior|wins?|winner"
-    r"|stronger|outperforms|beats|chosen|(?:right|correct) choice)\b"
+    r"|stronger|ahead|leads|outperforms|beats|chosen|(?:right|correct) choice)\b"
 )
 
 
@@ -301,6 +304,10 @@ _WRAPPING = re.compile(
     rf"(?i)\A\s*(?:(?:#+[ \t]*)?(?:\*\*)?feedback(?:\*\*)?:(?:\*\*)?|{_TAGS})|{_TAGS}\s*\Z"
 )
 
+_EXPLAINED = re.compile(  # on the verdict's line, or nothing
+    r"\A.*?(?: -+ | ?[:;,(|\u2014]| \u2013 | because | since | as )\W*([^\W\d].*)|\A.*", re.DOTALL
+)
+
 
 def _feedback(text: str, readings: Sequence) -> str:
     if not readings:
@@ -309,7 +316,8 @@ def _feedback(text: str, readings: Sequence) -> str:
     if last.feedback is not None:
         return last.feedback
     before = _unwrap(text[: last.start].rstrip("*_`# \t\n"))
-    return before or _unwrap(text[last.end :].lstrip(" \t\n.*_`)]}\"'"))
+    after = _unwrap(text[last.end :].lstrip(" \t\n.*_`)]}\"'"))
+    return before or after or _EXPLAINED.sub(r"\1", text[last.value : last.end]).strip(" )")
 
 
 def _unwrap(text: str) -> str:
@@ -321,105 +329,43 @@ def _unwrap(text: str) -> str:
 
 # --- the formats
 
-
-def _after(marker: str, value: str = r"[^\n]*") -> str:
-    """A pattern of what stands after a marker, to the end of the line."""
-    return rf"(?:{marker})[\s*_`\"':=|]*(?P<value>{value})"
-
-
-_SCORE = _after(  # "Overall score 4", "Rating (1-5): 4", "| Score | 4 |"
-    r"(?<![\w.])(?:(?:final|overall|total) (?:score|rating|grade)\b"
-    rf"|(?:{values.LABEL}|overall)(?![^\W\d_])(?=[*_]{{0,3}} {{0,3}}(?:[(\[][^()\n]{{0,30}}[)\]])?"
-    r"[*_ ]{0,4}(?:[:=|]| is\b)))|^#{1,6} {0,3}[*_]{0,3}score[*_]{0,3} {0,3}$"
-)
-# an echo of the prompt's "[RESULT] (an integer number between 1 and 5)" is no marker
-_RESULT = _after(
-    r"\[RESULT\](?!\W{0,4}an? (?:integer|number|score)\b|\W{0,2}\(A(?: or|,) B|\W{0,2}\(?write\b)",
-    r"(?:(?!\[RESULT\])[^\n])*",
-)
-_BRACKETS = _after(r"\[\[(?=[^\[\]\n]{1,40}\]\])")
-_BOX = _after(r"\\boxed\s{0,3}\{(?=(?:[^{}]|\{[^{}]{0,60}\}){0,100}\})")
-_FIRST = r"\A\s*(?P<value>(?!\d+[.)] |\[?\s*\{)\S[^\n]{0,999})$"  # no list, no JSON
-_IS_BETTER = (  # a line, or a sentence, that says which response is better
-    r"(?:^|(?<=[^\d][.!?] ))(?P<value>[^\n.!?]{0,100}\b(?:better|equal(?:ly)?|tie)\b"
-    r"(?:[^\n.!?]|[.!?](?! ))*[.!?]?)"
-)
-_RATED = (  # "I rate this response 4/5."; "Note : 4/5"
-    r"(?:^|(?<=[.!?] ))(?:[*_#> -]{0,6}(?:note|nota|voto)(?: finale| globale| final)?[*_]{0,3} ?:"
-    r"|(?:(?:so|overall|therefore|thus),? )?(?:I(?:'d| would| will)?|(?:the|this) (?:response"
-    r"|answer|caption)) (?:rate|give|gave|score|grade|assign|award|deserves?|merits?|earns?|gets?"
-    r"|receives?)(?: (?:it|an?|the|this|that|as|at|with|of|response|answer|caption|image|final"
-    r"|overall|score|rating|grade)){0,8}) (?P<value>[^\n]*)"
-)
-_THE_BETTER = _after(
-    r"(?<!neither is )(?<!not )\bthe better (?:response|answer)\b(?: is)?(?=[*_]{0,3} {0,3}[:\[])",
-    r"\[[^\[\]\n]{1,20}\](?=\.[*_]{0,3} [A-Z])|[^\n]*",  # "[1]. It names ..."
-)
-
-
-_TAGGED = _after(r"<(answer|score)>(?=(?:(?!</?(?:answer|score)>)[\s\S]){0,200}</\1>)")
-
-
-def _scores(read: Callable) -> tuple:
-    """The marks of a labelled score, of one that opens the answer, and of a sentence with one."""
-    return Mark(_SCORE, read, "label"), Mark(_FIRST, read, "line"), Mark(_RATED, read, "line")
-
-
-def _signs(table: Mapping) -> Mark:
-    return Mark(_BRACKETS, partial(values.sign, table=table), "inside")
-
-
-_to_100 = partial(values.score, halves=True)
-_first = Mark(_FIRST, values.two_scores, "line")
-_second = Mark(_FIRST, partial(values.two_scores, of_second=True), "line")
-_last = Mark(r"^(?P<value>[^\n]{1,99})\Z", values.score, "last")
-_judged = Mark(_after(r"\boverall judge?ment\b"), values.choice)
-_better = (
-    Mark(_THE_BETTER, values.choice),
-    Mark(
-        _after(r"(?:^|(?<=[.!?] )|(?<=, so ))the better (?:response|answer) is\b"),
-        values.choice,
-        "label",
-    ),
-    Mark(_IS_BETTER, values.choice, "line"),
-)
-_degree = _signs(values.DEGREES | values.LETTERS)
-
-# What can be read, by name.
-FORMATS: dict = {
-    # "... So the overall score is 4.\n[RESULT] 4", "... [RESULT] B": prometheus-eval; ties are ours
-    "prometheus": Format("score", (Mark(_RESULT, values.score),)),
-    "prometheus-relative": Format("choice", (Mark(_RESULT, partial(values.choice, signs="ab")),)),
-    # "... Final Score: 4": UnifiedReward (arXiv 2503.05236), pointwise
-    "final-score": Format("score", (Mark(_after(r"\bfinal score\b"), values.score, "label"),)),
-    # LLaVA-Critic-113k (LLaVA-VL/LLaVA-NeXT#461): a score of 100, and the better of two responses
-    "llava-critic": Format("score", _scores(_to_100), (0, 100), opens=True),
-    "better-response": Format("choice", _better, opens=True),
-    # "... [[A>>B]]": LLaVA-Critic-113k; WildVision; lmarena/arena-hard-auto
-    "arena": Format("choice", (_signs(values.DEGREES),)),
-    # "... [[A]]", [[C]] for a tie; "Rating: [[5]]": MT-Bench (arXiv 2306.05685); MM RewardBench
-    "mt-bench": Format("choice", (_signs(values.LETTERS),)),
-    "mt-bench-score": Format("score", (Mark(_BRACKETS, _to_100, "inside"),), (1, 10)),
-    # "8 6\n...", of the second form the first score is the reference's: LLaVA-Bench
-    "two-scores": Format("choice", (_first,), (1, 10), opens=True),
-    "reference-scores": Format("score", (_second,), (1, 10), opens=True),
-    # "...\nAnswer 1 is better": UnifiedReward; "Overall Judgment: Answer 2 is better.":
-    # VL_RewardBench
-    "unified-reward": Format("choice", (_judged, _better[2]), opens=True),
-    "vl-rewardbench": Format("choice", (_judged,)),
-    # "<think>...</think><answer>2</answer>": R1-Reward (yfzhang114/r1_reward);
-    # "<answer>Answer 2 is better</answer>": UnifiedReward-Think (CodeGoat24/UnifiedReward)
-    "think-answer": Format("choice", (Mark(_TAGGED, values.choice, "inside"),)),
-    # "<think>...</think>\\boxed{2}": LLaVA-Critic-R1 (LLaVA-VL/LLaVA-NeXT#475); of scores, ours
-    "boxed": Format("choice", (Mark(_BOX, values.choice, "inside"),)),
-    "boxed-score": Format("score", (Mark(_BOX, values.score, "inside"),)),
-    # "<feedback>...</feedback><score>4</score>": flowaicom/Flow-Judge-v0.1
-    "flow-judge": Format("score", (Mark(_TAGGED, values.score, "inside"),)),
-    # "... **Score:** 2" or a first or last line that is a number: ours, for chat models
-    "score": Format("score", (*_scores(values.score), _last), opens=True, json=True),
-    # LLaVA-Critic-113k's four forms for pairs
-    "llava-critic-pair": Format("choice", (*_better, _degree, _first), (1, 10), opens=True),
-    # {"feedback": "...", "score": 4}, {"reasoning": ..., "better_response": "A"} (MMRB2)
-    "json": Format("score", json=True),
-    "json-choice": Format("choice", json=True),
+_READERS: dict[str, Callable] = {
+    "score": values.score,
+    "half": partial(values.score, halves=True),
+    "two scores": values.two_scores,
+    "second score": partial(values.two_scores, of_second=True),
+    "choice": values.choice,
+    "letter": partial(values.choice, signs="ab"),
+    "degree": partial(values.sign, table=values.DEGREES),
+    "sign": partial(values.sign, table=values.LETTERS),
+    "any sign": partial(values.sign, table=values.DEGREES | values.LETTERS),
 }
+_DRESS = r"[\s*_`\"':=|]*"
+_PLACES = {row["name"]: row for row in phrases.read_table("marks")}
+
+
+def _mark(written: str) -> Mark:
+    """The mark that "place = reader" names."""
+    place, _, reader = written.partition(" = ")
+    row = _PLACES[place]
+    pattern = row["pattern"].replace("<LABEL>", values.LABEL).replace("<DRESS>", _DRESS)
+    if "(?P<value>" not in pattern:  # what stands behind it, to the end of the line
+        pattern = rf"(?:{pattern}){_DRESS}(?P<value>[^\n]*)"
+    compiled = re.compile(pattern, re.IGNORECASE | re.MULTILINE)
+    return Mark(compiled, _READERS[reader], row["kind"])
+
+
+def _format(row: Mapping[str, str]) -> Format:
+    lowest, _, highest = row["scale"].partition("-")
+    marks = row["marks"].split(", ")
+    return Format(
+        row["gives"],
+        tuple(_mark(written) for written in marks if written != "json"),
+        (int(lowest), int(highest)) if highest else None,
+        opens=bool(row["opens"]),
+        json="json" in marks,
+    )
+
+
+FORMATS = {row["name"]: _format(row) for row in phrases.read_table("formats")}
+"""What can be read, by name."""

@@ -10,17 +10,6 @@ from __future__ import annotations
 import csv
 import re
 from pathlib import Path
-from typing import NamedTuple
-
-
-class Phrase(NamedTuple):
-    """One row of the table."""
-
-    table: str
-    name: str
-    example: str
-    pattern: str
-
 
 _SHORT_FORMS = {
     "<START>": r"(?:^|[.!?\n:(]| -)[ *_#>(-]{0,8}",
@@ -28,21 +17,21 @@ _SHORT_FORMS = {
 }
 
 
-def _read_table() -> list[Phrase]:
-    text = (Path(__file__).parents[1] / "assets/phrases.tsv").read_text(encoding="utf-8")
+def read_table(name: str) -> list[dict[str, str]]:
+    """The rows of a table of the assets, tabs between its cells."""
+    text = (Path(__file__).parents[1] / "assets" / f"{name}.tsv").read_text(encoding="utf-8")
     for short, pattern in _SHORT_FORMS.items():
         text = text.replace(short, pattern)
-    rows = csv.reader(text.splitlines()[1:], delimiter="\t", quoting=csv.QUOTE_NONE)
-    return [Phrase(*row) for row in rows]
+    return list(csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
-PHRASES = _read_table()
-"""Every phrase."""
+PHRASES = read_table("phrases")
+"""Every phrase: table, name, example, pattern."""
 
 
 def _any_of(*tables: str) -> re.Pattern:
     """A pattern that finds each phrase of some tables."""
-    patterns = [f"(?:{phrase.pattern})" for phrase in PHRASES if phrase.table in tables]
+    patterns = [f"(?:{phrase['pattern']})" for phrase in PHRASES if phrase["table"] in tables]
     return re.compile("|".join(patterns), re.IGNORECASE)
 
 
