@@ -29,8 +29,9 @@ ORIENTATION = 0x0112  # EXIF's tag
 MAX_SAMPLE_VALUE = 281  # TIFF's tag: 4095 of 12 bits in 16
 SENT = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "WEBP": "webp"}
 """Formats that servers read, of MPO the first picture, by Pillow's names."""
-QUALITIES = (95, 85, 75, 60)  # of JPEG and WebP, tried in turn before a picture is reduced
-SMALLEST = 28  # pixels of the longer side of a picture that is reduced to fit
+TRIES = ((95, 1), (85, 1), (75, 1), (60, 1), (85, 0.7), (85, 0.5), (85, 0.3), (85, 0.1))
+"""Qualities of JPEG and WebP, and shares of the sides, in which a picture that is too large is
+re-encoded, one after the other."""
 
 
 class ImageError(ValueError):
@@ -118,17 +119,12 @@ class Picture:
                 return Encoded(exact, "png")
         # 2) other pixels, in lower quality, then smaller ones
         format = format or "jpeg"
-        change = f"re-encoded as {format}"
-        for quality in QUALITIES:
-            data = _file(image, format, quality)
+        for quality, share in TRIES:
+            small = thumbnail(image, size=math.ceil(share * max(image.size)))
+            data = _file(small, format, quality)
             if len(data) <= limit:
-                return Encoded(data, format, change)
-        side = max(image.size)
-        while side > SMALLEST:
-            side = side * 3 // 4
-            data = _file(thumbnail(image, size=side), format, QUALITIES[1])
-            if len(data) <= limit:
-                return Encoded(data, format, f"{change} and reduced")
+                reduced = "" if share == 1 else " and reduced"
+                return Encoded(data, format, f"re-encoded as {format}{reduced}")
         raise ImageError(f"{name} has more than {limit:,} bytes at any size; raise the limit")
 
     def _unchanged(self) -> tuple[bytes | Image.Image, str]:

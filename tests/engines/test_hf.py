@@ -217,7 +217,9 @@ SHORTAGES = [
 ]
 
 
-@pytest.mark.parametrize(("shortage", "shares"), zip(SHORTAGES, [True, False] * 2, strict=True))
+@pytest.mark.parametrize(
+    ("shortage", "shares"), list(zip(SHORTAGES, [True, False] * 2, strict=True))
+)
 def test_out_of_memory_halves_the_batch(engine, mixed, monkeypatch, shortage, shares):
     """Rows are computed again with fewer beside them, and a row that never fits fails."""
     expected = texts(engine, *mixed, ask(max_new_tokens=5))

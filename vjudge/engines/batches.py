@@ -113,22 +113,22 @@ def share(rows: Sequence[Tokenized], image_token_id: int | None) -> list[Prefix]
         a b c d x y | 3       <- joins
     """
     prefixes: list[Prefix] = []
-    last = Prefix([], (), 0)
+    newest = Prefix([], (), 0)
     n_sharing = 0  # rows behind the last prefix
     for row in rows:
         n_needed = MIN_PREFIX
         if image_token_id in row.ids:  # up to its last image
             n_needed = max(n_needed, len(row.ids) - row.ids[::-1].index(image_token_id))
-        n_common = len(os.path.commonprefix([last.ids, row.ids[:-1]]))
+        n_common = len(os.path.commonprefix([newest.ids, row.ids[:-1]]))
         saved_if_joined = n_sharing * n_common
-        saved_if_split = (n_sharing - 1) * len(last.ids)
-        fits = last.keys == row.keys and n_common >= n_needed
+        saved_if_split = (n_sharing - 1) * len(newest.ids)
+        fits = newest.keys == row.keys and n_common >= n_needed
         if fits and saved_if_joined > saved_if_split:
-            last.ids = row.ids[:n_common]
+            newest.ids = row.ids[:n_common]
         else:
-            last = Prefix(row.ids[:-1], row.keys, len(prefixes))
-            prefixes.append(last)
+            newest = Prefix(row.ids[:-1], row.keys, len(prefixes))
+            prefixes.append(newest)
             n_sharing = 0
         n_sharing += 1
-        row.prefix = last
+        row.prefix = newest
     return prefixes

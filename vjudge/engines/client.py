@@ -91,12 +91,12 @@ def without_key(text: str, key: str) -> str:
     if len(key) < WINDOW or not any(window in lowered for window in windows):
         return text
     # 3) hide each character of those that it holds
-    shown = list(text)
+    characters = list(text)
     for start in range(len(text) - WINDOW + 1):
-        end = start + WINDOW
-        if text[start:end].lower() in secret:
-            shown[start:end] = HIDDEN * WINDOW
-    return re.sub(f"{HIDDEN}+", "[key]", "".join(shown))
+        stop_at = start + WINDOW
+        if text[start:stop_at].lower() in secret:
+            characters[start:stop_at] = HIDDEN * WINDOW
+    return re.sub(f"{HIDDEN}+", "[key]", "".join(characters))
 
 
 def proxy_of(base_url: str) -> str:
@@ -127,8 +127,8 @@ class BoundedClient(httpx.AsyncClient):
             self.named["Authorization"] = f"Bearer {key}"
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        kept = {name: request.headers[name] for name in PROTOCOL if name in request.headers}
-        request.headers = httpx.Headers(kept | self.named)
+        protocol = {name: request.headers[name] for name in PROTOCOL if name in request.headers}
+        request.headers = httpx.Headers(protocol | self.named)
         try:
             return await asyncio.wait_for(self._read(request, **options), self.timeout.read)
         except asyncio.TimeoutError:
@@ -180,26 +180,26 @@ class Client:
             reply = await self.api.post(url, body=dict(body), cast_to=object, options=options)
         except openai.APIStatusError as error:
             code = error.status_code
-            words = f"HTTP {code}: {self.shown(error.response.text)}"
+            reason = f"HTTP {code}: {self.shown(error.response.text)}"
             if code in (400, 413, 422):
-                raise Rejected(words) from None
+                raise Rejected(reason) from None
             if code < 500 and code not in (408, 409, 429):
-                raise Refused(words) from None
-            raise Unanswered(f"{words}, repeated up to {retries} times") from None
+                raise Refused(reason) from None
+            raise Unanswered(f"{reason}, repeated up to {retries} times") from None
         except openai.APIConnectionError as error:
             cause = error.__cause__ or error
-            words = f"{type(cause).__name__}: {self.shown(str(cause))}"
-            raise Unanswered(f"{words}, repeated up to {retries} times") from None
+            reason = f"{type(cause).__name__}: {self.shown(str(cause))}"
+            raise Unanswered(f"{reason}, repeated up to {retries} times") from None
         except TooLong as error:
             raise Rejected(self.shown(str(error))) from None
         except (ValueError, RecursionError):
             reply = None
         if not isinstance(reply, dict) or reply.get("error"):
-            words = self.shown(str(reply))
-            raise Unanswered(f"the server's answer is not JSON as expected: {words}")
+            reason = self.shown(str(reply))
+            raise Unanswered(f"the server's answer is not JSON as expected: {reason}")
         return reply
 
-    def shown(self, words: str) -> str:
+    def shown(self, text: str) -> str:
         """A server's words made fit to print: short, on one line, without the key."""
-        line = " ".join(without_key(words[: 8 * SHOWN], self.key).split())
-        return line[:SHOWN]
+        single = " ".join(without_key(text[: 8 * SHOWN], self.key).split())
+        return single[:SHOWN]

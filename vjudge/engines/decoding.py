@@ -51,8 +51,8 @@ class Writer(LogitsProcessor):
             tokens = penalised.argmax(-1)  # (rows,)
         else:
             draws = [random.random() for random in self.random]
-            kept = self.top_p(input_ids, penalised / self.ask.temperature)
-            tokens = draw_tokens(kept, draws)
+            nucleus = self.top_p(input_ids, penalised / self.ask.temperature)
+            tokens = draw_tokens(nucleus, draws)
         # 2) put it behind the row, and keep the distribution where a score begins
         for position, token in enumerate(tokens.tolist()):
             row = self.rows[position]

@@ -131,8 +131,8 @@ class Handshake:
             return None
         beginnings = {}
         for text in texts.values():
-            for end in range(len(text)):
-                begun = marker + text[:end]
+            for length in range(len(text)):
+                begun = marker + text[:length]
                 beginnings[tuple(self.encode(f".\n{begun}"))] = begun
         try:
             behind = {stem: beginnings[scale.before + stem] for stem in scale.steps}
@@ -147,19 +147,19 @@ class Handshake:
         if self.conversation is None:  # what the server writes itself is right
             return served == [*self._tokens(messages(prompt, uris)), *self.encode(begun)]
         # 1) the judge's own tokens, -1 for an image
-        text = "".join(part for part in prompt.parts if isinstance(part, str))
-        words = self.conversation.wrap(text, prompt.n_images)
+        text = "".join(piece for piece in prompt.parts if isinstance(piece, str))
+        written = self.conversation.wrap(text, prompt.n_images)
         if begun:
-            words = words.append(self.conversation.reply + begun)
-        own = self._tokens({"prompt": "", "add_special_tokens": True})
-        for part in words.parts:
-            own += [-1] if part is IMAGE else self.encode(str(part))
+            written = written.append(self.conversation.reply + begun)
+        expected = self._tokens({"prompt": "", "add_special_tokens": True})
+        for piece in written.parts:
+            expected += [-1] if piece is IMAGE else self.encode(str(piece))
         # 2) the same without images, each of which the server writes as a run of one token
         image = [-1]
-        if -1 in own:
-            place = own.index(-1)
-            image += served[place : place + 1]
-        plain = [token for token in own if token not in image]
+        if -1 in expected:
+            position = expected.index(-1)
+            image += served[position : position + 1]
+        plain = [token for token in expected if token not in image]
         return plain == [token for token in served if token not in image]
 
     def _encode(self, text: str) -> list[int]:

@@ -69,11 +69,11 @@ class RayEngine(Engine):
             )
         share = 1 / math.ceil(count / n_gpus) if n_gpus else 0
         # 3) start them; a folder's path holds in their processes too
-        place = str(Path(judge).absolute()) if Path(judge).is_dir() else str(judge)
+        path = str(Path(judge).absolute()) if Path(judge).is_dir() else str(judge)
         actor = self.ray.remote(
             num_cpus=1, num_gpus=share, max_restarts=-1, max_task_retries=RETRIES
         )(Worker)
-        loaded = partial(load, place, engine=worker_engine, **options)
+        loaded = partial(load, path, engine=worker_engine, **options)
         self.workers = [actor.remote(loaded) for _ in range(count)]
         # 4) ask one what the judge is
         described = self.ray.get(self.workers[0].describe.remote())
@@ -95,16 +95,16 @@ class RayEngine(Engine):
                 blocks.append(block)
 
         def send(worker: Any, block: range) -> Any:
-            own: dict[str, Any] = {"seeds": list(map(ask.seed, block))}
+            settings: dict[str, Any] = {"seeds": list(map(ask.seed, block))}
             for name in ("scales", "schemas", "criteria"):
                 every = getattr(ask, name)
-                own[name] = [every[row] for row in block] if every else ()
+                settings[name] = [every[row] for row in block] if every else ()
             return worker.answer.remote(
                 block,
                 [prompts[row] for row in block],
                 [images[row] for row in block],
-                replace(ask, **own),
-                [place for place, row in enumerate(block) if wanted is None or row in wanted],
+                replace(ask, **settings),
+                [position for position, row in enumerate(block) if wanted is None or row in wanted],
             )
 
         # each block goes to the next worker that is idle

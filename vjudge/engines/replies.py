@@ -147,8 +147,8 @@ def _ending(reason: Any, key: str) -> tuple[str, str | None]:
         return "stop", None
     if plain == "length":
         return plain, None
-    shown = " ".join(without_key(word[:80], key).split())
-    return shown, None if plain in CUT_OFF else f"ended by {shown}"
+    reported = " ".join(without_key(word[:80], key).split())
+    return reported, None if plain in CUT_OFF else f"ended by {reported}"
 
 
 def _count(usage: Any, name: str, remarks: list[str]) -> int:
@@ -180,17 +180,17 @@ def _tokens(logprobs: Any) -> list[Token]:
 
 def _listed(entry: Mapping[str, Any]) -> dict[str, float] | None:
     """The log-probabilities at a token; None where one is unsound, or no others are listed."""
-    others = entry.get("top_logprobs")
-    if not isinstance(others, list) or not others:
+    alternatives = entry.get("top_logprobs")
+    if not isinstance(alternatives, list) or not alternatives:
         return None
     logprobs = {}
-    for other in (*others, entry):
-        value = other.get("logprob") if isinstance(other, Mapping) else None
+    for alternative in (*alternatives, entry):
+        value = alternative.get("logprob") if isinstance(alternative, Mapping) else None
         if type(value) is int and abs(value) < MAX_COUNT:
             value = float(value)
         if type(value) is not float or not value <= TOLERANCE:  # NaN is not, either
             return None
-        logprobs[str(other.get("token"))] = min(value, 0.0)
+        logprobs[str(alternative.get("token"))] = min(value, 0.0)
     return logprobs
 
 

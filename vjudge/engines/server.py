@@ -320,8 +320,8 @@ class ServerCall:
         # 4) read the distribution of a scale of several tokens at the verdict's place
         if served is None or served.scale.single or not self.server.continues:
             return answer
-        begun, _, said = answer.text.rpartition(ask.marker)
-        if not said.startswith(tuple(ask.scale(row).values())):
+        begun, _, verdict = answer.text.rpartition(ask.marker)
+        if not verdict.startswith(tuple(ask.scale(row).values())):
             return answer
         with suppress(Rejected):
             read = await self._distribution(row, prompt, uris, begun, served)

@@ -181,10 +181,10 @@ class ImageFeatures(CallImages):
         if newline.device.type == "meta":  # accelerate's hook keeps it elsewhere
             newline = inner._hf_hook.weights_map["image_newline"]
         newline = newline.to(projected)
-        rest = newline[None]
+        margin = newline[None]
         if mode == "anyres":
-            rest = self._grid(projected[1:], newline, size)
-        return torch.cat([projected[0], rest])
+            margin = self._grid(projected[1:], newline, size)
+        return torch.cat([projected[0], margin])
 
     def _grid(self, tiles: torch.Tensor, newline: torch.Tensor, size: Size) -> torch.Tensor:
         """Lay the features of a grid's tiles out as one picture, a newline after each row."""
@@ -195,8 +195,8 @@ class ImageFeatures(CallImages):
         picture = picture[crop]
         if picture.shape[1:] != shape:
             picture = interpolate(picture[None], shape, mode="bilinear")[0]
-        ends = newline[:, None, None].expand(-1, shape[0], 1)
-        rows = torch.cat([picture, ends], dim=-1)
+        newlines = newline[:, None, None].expand(-1, shape[0], 1)
+        rows = torch.cat([picture, newlines], dim=-1)
         return rows.flatten(1).T
 
     def _layout(self, size: Size) -> tuple[Size, tuple[slice, ...], Size]:
@@ -220,9 +220,9 @@ class ImageFeatures(CallImages):
         height -= 2 * top
         width -= 2 * left
         # 2) thin the features out beyond the most tiles
-        limit, _, most = str(getattr(self.config, "vision_aspect_ratio", "")).rpartition("_")
+        limit, _, n_tiles = str(getattr(self.config, "vision_aspect_ratio", "")).rpartition("_")
         if limit == "anyres_max":
-            times = math.sqrt(height * width / (int(most) * self.across**2))
+            times = math.sqrt(height * width / (int(n_tiles) * self.across**2))
             if times > 1.1:
                 height = int(height // times)
                 width = int(width // times)
@@ -289,10 +289,10 @@ def left_padded(ids: Ids, pad: int, device: torch.device) -> tuple[torch.Tensor,
     longest = max(map(len, ids))
     padded = torch.full((len(ids), longest), pad)
     mask = torch.zeros_like(padded)
-    for place, row in enumerate(ids):
+    for index, row in enumerate(ids):
         start = longest - len(row)
-        padded[place, start:] = torch.tensor(row)
-        mask[place, start:] = 1
+        padded[index, start:] = torch.tensor(row)
+        mask[index, start:] = 1
     return padded.to(device), mask.to(device)
 
 

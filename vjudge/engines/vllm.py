@@ -266,8 +266,8 @@ class VllmEngine(Engine):
         for row in rows:
             request: dict[str, Any] = {"prompt_token_ids": row.ids}
             if row.keys:
-                shown = [self.source.features[key] for key in row.keys]
-                request["multi_modal_data"] = {"image": shown}
+                loaded = [self.source.features[key] for key in row.keys]
+                request["multi_modal_data"] = {"image": loaded}
                 request["multi_modal_uuids"] = {"image": list(row.keys)}
             requests.append(request)
         answered = []
@@ -277,8 +277,8 @@ class VllmEngine(Engine):
             if len(rows) == 1:
                 rows[0].failure = f"vLLM: {error}"
                 return []
-            for row, own in zip(rows, params, strict=True):
-                answered += self._generate([row], [own])
+            for row, parameters in zip(rows, params, strict=True):
+                answered += self._generate([row], [parameters])
             return answered
         for row, output in zip(rows, outputs, strict=True):
             answered.append((row, output))

@@ -128,9 +128,9 @@ def folder_of(name_or_path: str | Path) -> Path:
     if str(name_or_path) in EMBEDDED:
         return ASSETS / str(name_or_path)
     folder = Path(name_or_path).expanduser()
-    for place in (folder, folder / "judge"):
-        if (place / "config.json").is_file() or (place / ADAPTERS).is_file():
-            return place
+    for candidate in (folder, folder / "judge"):
+        if (candidate / "config.json").is_file() or (candidate / ADAPTERS).is_file():
+            return candidate
     return folder
 
 
@@ -250,15 +250,15 @@ def weight_bytes(name_or_path: str | Path, *, revision: str | None = None) -> in
 
 def fingerprint(*folders: Path) -> str:
     """The SHA-256 over what decides checkpoints' outputs; each file is read once a process."""
-    whole = hashlib.sha256()
+    digest_of_all = hashlib.sha256()
     for folder in folders:
         settings = [folder / name for name in SETTINGS if (folder / name).is_file()]
         for file in [*weight_files(folder), *settings]:
             state = file.stat()
             times = (state.st_mtime_ns, state.st_ctime_ns)  # the second can't be set back
             digest = _digest(file.resolve(), times, state.st_size)
-            whole.update(f"{os.path.relpath(file, folder)}\0{digest}\n".encode())
-    return whole.hexdigest()
+            digest_of_all.update(f"{os.path.relpath(file, folder)}\0{digest}\n".encode())
+    return digest_of_all.hexdigest()
 
 
 @functools.cache
@@ -289,10 +289,10 @@ def read_json(file: Path) -> dict[str, Any]:
 
 def _checked(entries: dict[str, Any]) -> dict[str, Any]:
     for key, value in entries.items():
-        for pattern, most in LIMITS.items():
+        for pattern, limit in LIMITS.items():
             if isinstance(value, int | float) and re.fullmatch(pattern, key):
-                if not 1 <= value <= most:
-                    raise ValueError(f"{key} = {value:,}, and from 1 to {most:,} is possible")
+                if not 1 <= value <= limit:
+                    raise ValueError(f"{key} = {value:,}, and from 1 to {limit:,} is possible")
     return entries
 
 
@@ -317,7 +317,7 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
 
 def reason_of(error: Exception) -> str:
     """In one line, why a library could not read a file."""
-    line = str(error).strip().partition("\n")[0][:600]
+    first_line = str(error).strip().partition("\n")[0][:600]
     if isinstance(error, pickle.UnpicklingError):
-        line = f"could run code, so it was refused and nothing in it was run: {line}"
-    return f"{type(error).__name__}: {line}"
+        first_line = f"could run code, so it was refused and nothing in it was run: {first_line}"
+    return f"{type(error).__name__}: {first_line}"

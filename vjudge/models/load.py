@@ -78,8 +78,8 @@ class VisionLanguageModel:
             return 0
         vision = self.model.config.vision_config
         patches = int((vision.image_size // vision.patch_size) ** 2)
-        whole = self.model.config.vision_feature_select_strategy == "full"
-        return patches + int(self.tiled or whole)
+        has_class_token = self.model.config.vision_feature_select_strategy == "full"
+        return patches + int(self.tiled or has_class_token)
 
     @property
     def image_token_id(self) -> int | None:
@@ -207,8 +207,8 @@ def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionL
         # what ends an answer and what is no word; how to draw is the engine's to say
         file = folder / "generation_config.json"
         stored = read_json(file) if file.is_file() else {}
-        kept = ("bos_token_id", "eos_token_id", "pad_token_id", "suppress_tokens")
-        generation = transformers.GenerationConfig(**{name: stored.get(name) for name in kept})
+        names = ("bos_token_id", "eos_token_id", "pad_token_id", "suppress_tokens")
+        generation = transformers.GenerationConfig(**{name: stored.get(name) for name in names})
     shape = VisionLanguageModel(
         name=name,
         path=path,
@@ -283,12 +283,12 @@ def _reading(name: str, folder: Path) -> Iterator[None]:
 def without_bars() -> Iterator[None]:
     """Show none of transformers' progress bars, which a notebook keeps as red lines."""
     bars = transformers.utils.logging
-    shown = bars.is_progress_bar_enabled()
+    enabled = bars.is_progress_bar_enabled()
     bars.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if enabled:
             bars.enable_progress_bar()
 
 

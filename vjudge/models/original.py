@@ -62,8 +62,8 @@ class Original:
 
         # The tower's own folder says what the checkpoint does not: sizes, heads, activation.
         self.tower = str(self.settings["mm_vision_tower"])
-        for place in (folder.parent, folder):
-            self.tower_folder = place / self.tower  # or an absolute path
+        for parent in (folder.parent, folder):
+            self.tower_folder = parent / self.tower  # or an absolute path
             if self.tower_folder.is_dir():
                 break
         else:
@@ -139,11 +139,11 @@ class Original:
         The rows of the embeddings are filled up to a multiple of 64.
         """
         entries = len(self.tokenizer)
-        words = entries - 2 if self.tiled else entries - 1
+        n_words = entries - 2 if self.tiled else entries - 1
         shared: dict[str, Any] = {
             "vision_config": self.tower_config,
             "text_config": self._text_settings(64 * math.ceil(entries / 64)),
-            "image_token_index": words,
+            "image_token_index": n_words,
             "projector_hidden_act": "gelu",
             "vision_feature_layer": self.layer,
             "tie_word_embeddings": self.tied,
@@ -154,7 +154,7 @@ class Original:
                 architectures=["LlavaOnevisionForConditionalGeneration"],
                 vision_feature_select_strategy="full",
                 vision_aspect_ratio=self.settings["image_aspect_ratio"],
-                video_token_index=words + 1,
+                video_token_index=n_words + 1,
                 image_grid_pinpoints=self.grid,
             )
         return LlavaConfig(
@@ -221,8 +221,8 @@ class Original:
         rows = self.config.text_config.vocab_size
         for name in VOCABULARY_WEIGHTS:
             if name in tensors:
-                words = tensors[name][: self.config.image_token_index]
-                tensors[name] = pad(words, (0, 0, 0, rows - len(words)))
+                rows_of_words = tensors[name][: self.config.image_token_index]
+                tensors[name] = pad(rows_of_words, (0, 0, 0, rows - len(rows_of_words)))
         return tensors
 
     def _in_tower(self, key: str) -> bool:

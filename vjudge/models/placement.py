@@ -109,12 +109,12 @@ def check_fit(
         return
     needed: float = weight_bytes(name_or_path, revision=revision)
     stored = found.settings.get("dtype", found.settings.get("torch_dtype"))
-    each = QUANTIZED_BYTES.get(str(placed.quantization), placed.dtype.itemsize)
+    n_bytes = QUANTIZED_BYTES.get(str(placed.quantization), placed.dtype.itemsize)
     if "quantization_config" in found.settings:  # stored quantised, and loaded so
-        each = QUANTIZED_BYTES["4bit"]
+        n_bytes = QUANTIZED_BYTES["4bit"]
     else:
-        needed *= each / DTYPES.get(str(stored), torch.float32).itemsize
-    needed = max(needed, each * configured_weights(found))
+        needed *= n_bytes / DTYPES.get(str(stored), torch.float32).itemsize
+    needed = max(needed, n_bytes * configured_weights(found))
     free = psutil.virtual_memory().available
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
