@@ -33,7 +33,8 @@ class Request:
                 if "text" in part:
                     texts.append(part["text"])
                 else:
-                    self.pictures.append(part["image_url"]["url"])
+                    picture = part["image_url"]
+                    self.pictures.append(picture["url"] if picture else part["uuid"])
         self.text = "\n".join(texts)
         self.is_test = "Answer with the word yes." in self.text
 

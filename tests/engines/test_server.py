@@ -28,6 +28,7 @@ from servers import (
     free_port,
     judge,
     listed,
+    parts_of,
     process,
     vicuna,
 )
@@ -171,6 +172,11 @@ def file_of(image, format, **options):
     buffer = io.BytesIO()
     image.save(buffer, format, **options)
     return buffer.getvalue()
+
+
+def picture_parts(request):
+    turns = map(parts_of, request.body["messages"])
+    return [part for turn in turns for part in turn if "image_url" in part]
 
 
 def sent(request):
@@ -377,6 +383,17 @@ def test_what_is_unsound_costs_its_field(rows, tmp_path, answer, columns, remark
     remarks = frame.attrs["remarks"]
     assert not remarks if remark is None else remark in frame["remarks"][0]
     assert sum(remarks.values()) == (0 if remark is None else 2)
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b"<html>", b"{}", b'{"choices": []}'])
+def test_a_closing_that_is_no_reply_costs_the_closing_alone(rows, tmp_path, body):
+    """The answer was thrown away with it, and paid for again by each call."""
+    reply = lambda request: Reply(body if "response_format" in request.body else PROSE)  # noqa: E731
+    with ChatServer(reply) as server:
+        for _ in range(2):
+            frame = grade(ask(server), rows[:9], unread="close", out=tmp_path)
+    assert len(server.asked) == 18 and frame["raw"].eq("It is a fair answer.").all()
+    assert sum(frame.attrs["unclosed"].values()) == 9
 
 
 def test_an_answer_without_a_text_is_recorded_as_cut_off(rows, tmp_path):
@@ -631,6 +648,39 @@ def test_unsound_log_probabilities_make_no_verdict(rows, mode, value):
     frame, _ = graded(reply, rows[:1], tokenizer=tokenizer, load=OWN, mode=mode, unread="close")
     assert frame["score"].isna().all() and not frame["closed"].any()
     assert frame["failure"].notna().all() and frame["expected_score"].isna().all()
+
+
+@pytest.mark.parametrize("server", ["keeps", "forgets", "fails", "ignores", "refuses"])
+def test_a_picture_is_not_sent_twice_where_the_server_keeps_it(rows, monkeypatch, server):
+    """vLLM keeps it by its name; one that answers without the picture is not believed."""
+    tokenizer = Tokenizer(vicuna)
+    read = wordy(tokenizer, " It is so.")
+
+    def reply(request):
+        (picture,) = picture_parts(request)
+        named = picture["image_url"] is None
+        if (server == "refuses" and "uuid" in picture) or (server == "forgets" and named):
+            return Reply({"error": {"message": "uuid: unknown"}}, status=400)
+        if server == "fails" and named:
+            return Reply({}, status=500)
+        answer = read(request)
+        n_tokens = len(tokenizer.ids(tokenizer.text(request.body)))
+        n_tokens -= 4 * (named and server == "ignores")  # those of the picture
+        n_written = len(tokenizer.ids(" It is so.")) + 1
+        answer.body["usage"] = {"prompt_tokens": n_tokens, "completion_tokens": n_written}
+        return answer
+
+    frame, asked = graded(reply, rows[:3], tokenizer=tokenizer, load=OWN, unread="close")
+    assert frame["closed"].all() and frame["score"].eq(1).all() and "remarks" not in frame
+    pictures = [request.pictures[0].startswith("data:") for request in asked]
+    names = [picture_parts(request)[0].get("uuid") for request in asked]
+    assert bool(names[0]) is (server != "refuses")
+    if server == "keeps":
+        assert pictures == [True, False] * 3 and names[0] == names[1] != names[2]
+    elif server == "refuses":
+        assert pictures == [True] * 6
+    else:
+        assert pictures == [True, False, True] + [True] * 4
 
 
 @pytest.mark.parametrize("tokenizer", [None, OTHERS["chatml"]])

@@ -39,6 +39,10 @@ class Unanswered(Exception):
     """One request got no answer, for a reason that may pass."""
 
 
+class Unsound(Unanswered):
+    """A reply came that can't be used as an answer."""
+
+
 class Rejected(Unanswered):
     """The server turned one request down, and would do so again."""
 
@@ -174,6 +178,7 @@ class Client:
         """The JSON object that answers a request.
 
         Rejected: a status that speaks of this request alone. Refused: one that speaks of all.
+        Unsound: no such object. Unanswered: no reply.
         """
         options: Any = {"max_retries": retries}
         try:
@@ -196,7 +201,7 @@ class Client:
             reply = None
         if not isinstance(reply, dict) or reply.get("error"):
             reason = self.shown(str(reply))
-            raise Unanswered(f"the server's answer is not JSON as expected: {reason}")
+            raise Unsound(f"the server's answer is not JSON as expected: {reason}")
         return reply
 
     def shown(self, text: str) -> str:

@@ -4,7 +4,7 @@ and can it continue an answer?"""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -17,7 +17,9 @@ from vjudge.images import data_uri
 from vjudge.prompts import IMAGE, Prompt
 from vjudge.records import is_int_at_least
 
-BLANK = data_uri(Image.new("RGB", (64, 64), "white"))  # stands for any picture
+Part = Mapping[str, Any]  # of a message, that holds a picture
+BLANK: Part = {"image_url": {"url": data_uri(Image.new("RGB", (64, 64), "white"))}}
+"""Stands for any picture."""
 LISTED = 20  # tokens at each place whose log-probabilities are requested; many allow no more
 
 Job = tuple[int, Prompt, Sequence[Any]]  # a row, its turn, its pictures
@@ -142,10 +144,10 @@ class Handshake:
 
     def _agrees(self, prompt: Prompt, begun: str) -> bool:
         """Whether the server writes a prompt and the beginning of its answer as it should."""
-        uris = [BLANK] * prompt.n_images
-        served = self._tokens(messages(prompt, uris, begun))
+        blanks = [BLANK] * prompt.n_images
+        served = self._tokens(messages(prompt, blanks, begun))
         if self.conversation is None:  # what the server writes itself is right
-            return served == [*self._tokens(messages(prompt, uris)), *self.encode(begun)]
+            return served == [*self._tokens(messages(prompt, blanks)), *self.encode(begun)]
         # 1) the judge's own tokens, -1 for an image
         text = "".join(piece for piece in prompt.parts if isinstance(piece, str))
         written = self.conversation.wrap(text, prompt.n_images)
@@ -179,11 +181,11 @@ class Handshake:
         return tokens
 
 
-def messages(prompt: Prompt, uris: Sequence[str], begun: str = "") -> dict[str, Any]:
+def messages(prompt: Prompt, pictures: Sequence[Part], begun: str = "") -> dict[str, Any]:
     """The part of a request that holds a turn, its pictures, and how the answer begins."""
-    check_images(prompt, uris)
+    check_images(prompt, pictures)
     turns = prompt.messages()
-    pictures = iter(uris)
+    remaining = iter(pictures)
     for message in turns:
         first, *others = message["content"]
         if not others and "text" in first:
@@ -191,7 +193,7 @@ def messages(prompt: Prompt, uris: Sequence[str], begun: str = "") -> dict[str, 
             continue
         for part in message["content"]:
             if part["type"] == "image":
-                part |= {"type": "image_url", "image_url": {"url": next(pictures)}}
+                part |= {"type": "image_url", **next(remaining)}
     if not begun:
         return {"messages": turns}
     turns.append({"role": "assistant", "content": begun})

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from vjudge.engines.client import Unanswered, without_key
+from vjudge.engines.client import Unsound, without_key
 from vjudge.engines.engine import Answer, Texts
 
 ENDINGS = ("stop", "end_turn", "eos", "stop_sequence", "none", "null", "")
@@ -40,7 +40,7 @@ def read_reply(
 ) -> tuple[Answer, list[Token]]:
     """The answer in a completion, without the key; no tokens where it has no log-probabilities.
 
-    Unanswered: it is no completion, or not by `model`.
+    Unsound: it is no completion, or not by `model`.
     """
     try:
         choice = reply["choices"][0]
@@ -48,7 +48,7 @@ def read_reply(
         get: Any = message.get
     except (LookupError, TypeError, AttributeError) as error:
         reason = f"{type(error).__name__}: {without_key(str(error), key)}"
-        raise Unanswered(f"the server's answer is no chat completion ({reason})") from None
+        raise Unsound(f"the server's answer is no chat completion ({reason})") from None
     remarks: list[str] = []
     served = _served(reply.get("model"), model, key, remarks)
 
@@ -88,7 +88,7 @@ def read_reply(
 
 
 def _served(name: Any, model: str, key: str, remarks: list[str]) -> str | None:
-    """The name of the model that answered; Unanswered where it is another than `model`."""
+    """The name of the model that answered; Unsound where it is another than `model`."""
     if name is None or name == "":
         return None
     if not isinstance(name, str):
@@ -97,7 +97,7 @@ def _served(name: Any, model: str, key: str, remarks: list[str]) -> str | None:
     shown = without_key(name[:200], key)
     dated = re.escape(model) + r"(@main|-\d{4}-?\d\d-?\d\d)?"  # or the state of a day
     if not re.fullmatch(dated, name):
-        raise Unanswered(
+        raise Unsound(
             f"model {shown!r} answered, and {model!r} was expected; if it is the one you mean, load"
             f" the judge with served_model={shown!r}"
         )

@@ -17,6 +17,7 @@ Source: platform.openai.com/docs/api-reference/chat; docs.vllm.ai, "OpenAI-Compa
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import math
 import os
 import time
@@ -38,6 +39,7 @@ from vjudge.engines.client import (
     Refused,
     Rejected,
     Unanswered,
+    Unsound,
     address,
     proxy_of,
 )
@@ -47,6 +49,7 @@ from vjudge.engines.handshake import (
     LISTED,
     Handshake,
     Job,
+    Part,
     ServedScale,
     ServerError,
     messages,
@@ -181,6 +184,7 @@ class ServerCall:
         self.portal = portal
         self.client = Client(*address(engine.base_url, engine.key_variable), engine.timeout)
         self.formed = bool(ask.schemas)  # whether answers are held to their schema
+        self.keeps = False  # whether the server may know a picture by its name
         self.silent = 0  # prompts in a row without an answer
         self.stopped = ""  # why no further prompt is sent
         self.at_once = AT_ONCE if ask.batch_size == "auto" else int(ask.batch_size)
@@ -219,6 +223,7 @@ class ServerCall:
         engine = self.engine
         try:
             self.server = Handshake(self._look, engine, self.ask, jobs)
+            self.keeps = self.server.continues and jobs[0][1].n_images > 0
             self.sent = self._fields()
             self.portal.call(self._try, jobs[0])
         except Unanswered as error:
@@ -251,18 +256,22 @@ class ServerCall:
         return sent
 
     async def _try(self, job: Job) -> None:
-        """Send a short request with the call's options; without a schema where it is refused."""
+        """Send a short request with the call's options, without those that a server may refuse."""
         row, prompt, _ = job
-        n_images = prompt.n_images
-        short = Prompt((*[IMAGE] * n_images, "Answer with the word yes."), prompt.system)
-        body = self._request(short, [BLANK] * n_images, row)
-        try:
-            await self._post(body, row)
-        except Rejected:
-            if not self.formed:
-                raise
-            self.formed = False
-            await self._post({**body, "response_format": None}, row)
+        short = Prompt((*[IMAGE] * prompt.n_images, "Answer with the word yes."), prompt.system)
+        while True:
+            blank = {**BLANK, "uuid": "blank"} if self.keeps else BLANK
+            try:
+                await self._post(self._request(short, [blank] * prompt.n_images, row), row)
+                break
+            except Rejected:
+                if self.keeps:
+                    self.keeps = False
+                elif self.formed:
+                    self.formed = False
+                else:
+                    raise
+        if self.ask.schemas and not self.formed:
             say(f"{self.engine!r} refuses a schema (response_format): answers are in free text")
 
     async def _answer(self, row: int, prompt: Prompt, sources: Sequence[Any]) -> Answer:
@@ -272,8 +281,8 @@ class ServerCall:
             if self.stopped:
                 return Answer(row, failure=f"not asked: {self.stopped}", transient=True)
             try:
-                uris, changes = self._encoded(sources)
-                answer = await self._asked(row, prompt, uris)
+                pictures, changes = self._encoded(sources)
+                answer = await self._asked(row, prompt, pictures)
             except (Rejected, ValueError, OSError) as error:  # the last two: a picture is broken
                 return Answer(row, failure=str(error))
             except Unanswered as error:
@@ -285,26 +294,32 @@ class ServerCall:
             seconds = time.perf_counter() - started
             return replace(answer, seconds=seconds, remarks=(*changes, *answer.remarks))
 
-    def _encoded(self, sources: Sequence[Any]) -> tuple[list[str], list[str]]:
-        """A prompt's pictures as `data:` URIs, and what the options changed of them."""
+    def _encoded(self, sources: Sequence[Any]) -> tuple[list[Part], list[str]]:
+        """A prompt's pictures as parts of a message, and what the options changed of them."""
         engine = self.engine
-        files = []
+        parts: list[Part] = []
+        changes = []
         for source in sources:
-            files.append(picture(source).encoded(engine.image_format, engine.image_max_bytes))
-        changes = [f"a picture was {file.change}" for file in files if file.change]
-        return [file.uri for file in files], changes
+            file = picture(source).encoded(engine.image_format, engine.image_max_bytes)
+            part: dict[str, Any] = {"image_url": {"url": file.uri}}
+            if self.keeps:
+                part["uuid"] = hashlib.sha256(file.data).hexdigest()
+            parts.append(part)
+            if file.change:
+                changes.append(f"a picture was {file.change}")
+        return parts, changes
 
-    async def _asked(self, row: int, prompt: Prompt, uris: Sequence[str]) -> Answer:
+    async def _asked(self, row: int, prompt: Prompt, pictures: Sequence[Part]) -> Answer:
         """Ask, and read or close what was answered."""
         ask = self.ask
         served = self.server.scale(ask.marker, ask.scale(row))
         # 1) a score pass reads the distribution behind the beginning of an answer
         if ask.scores and served is not None:
-            read = await self._distribution(row, prompt, uris, "", served)
+            read = await self._distribution(row, prompt, pictures, "", served)
             failure = read.failure if read.score_logprobs is None else None
             return replace(read, text="", finish="stop", failure=failure)
         # 2) write the answer
-        request = self._request(prompt, uris, row)
+        request = self._request(prompt, pictures, row)
         answer, tokens = await self._post(request, row)
         if request.get("logprobs") and "logprobs" not in self.engine.fields:
             scores = at_verdict(answer.text, tokens, ask.marker, ask.scale(row))
@@ -316,23 +331,23 @@ class ServerCall:
             return answer
         # 3) close it, where it holds no verdict
         if ask.closes(row, answer.text, answer.finish):
-            return await self._closed(answer, prompt, uris)
+            return await self._closed(answer, prompt, pictures)
         # 4) read the distribution of a scale of several tokens at the verdict's place
         if served is None or served.scale.single or not self.server.continues:
             return answer
         begun, _, verdict = answer.text.rpartition(ask.marker)
         if not verdict.startswith(tuple(ask.scale(row).values())):
             return answer
-        with suppress(Rejected):
-            read = await self._distribution(row, prompt, uris, begun, served)
+        with suppress(Rejected, Unsound):
+            read = await self._distribution(row, prompt, pictures, begun, served)
             answer = replace(answer, score_logprobs=read.score_logprobs)
         if answer.score_logprobs is None:
             answer = replace(answer, remarks=(*answer.remarks, NO_DISTRIBUTION))
         return answer
 
-    def _request(self, prompt: Prompt, uris: Sequence[str], row: int) -> dict[str, Any]:
+    def _request(self, prompt: Prompt, pictures: Sequence[Part], row: int) -> dict[str, Any]:
         """A request for a row, by its prompt or one that stands for it."""
-        body = messages(prompt, uris) | self.sent
+        body = messages(prompt, pictures) | self.sent
         if self.ask.temperature:
             body["seed"] = self.ask.seed(row) % 2**31
         tokens = self.server.firsts(row)
@@ -344,32 +359,64 @@ class ServerCall:
             body["response_format"] = _form(self.ask.schemas[row])
         return body
 
-    async def _post(self, body: Mapping[str, Any], row: int) -> tuple[Answer, list[Token]]:
+    async def _post(
+        self, body: Mapping[str, Any], row: int, retries: int | None = None
+    ) -> tuple[Answer, list[Token]]:
         """The answer to a request for a row, and its tokens."""
         engine = self.engine
         fields = {**body, **engine.fields}
         sent = {name: value for name, value in fields.items() if value is not None}
-        reply = await self.client.post("/chat/completions", sent, client.RETRIES)
+        retries = client.RETRIES if retries is None else retries
+        reply = await self.client.post("/chat/completions", sent, retries)
         return read_reply(reply, row, engine.served_model or engine.model, self.client.key)
+
+    async def _post_again(
+        self, body: Mapping[str, Any], row: int, n_sent: int
+    ) -> tuple[Answer, list[Token]]:
+        """As `_post`; pictures of an earlier request go by their names, where the server has them.
+
+        vLLM keeps pictures by the "uuid" that they were sent with. A reply that counts fewer tokens
+        than the `n_sent` of the earlier prompt and answer was made without them: it is not used.
+
+        Source: docs.vllm.ai, "Multimodal Inputs", on cached inputs.
+        """
+        turns = []
+        n_named = 0
+        for turn in body["messages"]:
+            parts = turn["content"]
+            if isinstance(parts, list):
+                parts = [part | {"image_url": None} if "uuid" in part else part for part in parts]
+                n_named += sum("uuid" in part for part in parts)
+            turns.append(turn | {"content": parts})
+        if n_named and n_sent and self.keeps:
+            with suppress(Unanswered):
+                reply = await self._post({**body, "messages": turns}, row, retries=0)
+                if reply[0].n_prompt_tokens >= n_sent:
+                    return reply
+            self.keeps = False
+        return await self._post(body, row)
 
     async def _distribution(
         self,
         row: int,
         prompt: Prompt,
-        uris: Sequence[str],
+        pictures: Sequence[Part],
         begun: str,
         served: ServedScale,
+        *,
+        n_sent: int = 0,
     ) -> Answer:
         """An answer with a scale's log-probabilities behind its beginning.
 
-        They are None where the server gave none of the scale.
+        They are None where the server gave none of the scale. `n_sent`: tokens of the prompt and
+        the answer that is continued; 0 for a prompt that was not sent before.
         """
         if self.engine.conversation is not None:  # which writes this blank itself
             begun = begun.removeprefix(self.engine.conversation.reply)
         after = {}
         for stem, text in reversed(served.behind.items()):  # the shortest prompt last: it counts
             tokens = served.scale.steps[stem]
-            body = messages(prompt, uris, begun + text) | self.sent
+            body = messages(prompt, pictures, begun + text) | self.sent
             body |= {
                 "max_tokens": 1,
                 "temperature": 0.0,
@@ -378,7 +425,7 @@ class ServerCall:
                 "logprob_token_ids": tokens,
                 "return_tokens_as_token_ids": True,
             }
-            answer, written = await self._post(body, row)
+            answer, written = await self._post_again(body, row, n_sent)
             if not written:
                 return answer
             logprobs = written[0].logprobs
@@ -393,7 +440,7 @@ class ServerCall:
 
     # --- closing an answer without a verdict
 
-    async def _closed(self, answer: Answer, prompt: Prompt, uris: Sequence[str]) -> Answer:
+    async def _closed(self, answer: Answer, prompt: Prompt, pictures: Sequence[Part]) -> Answer:
         """The answer with the verdicts that it did not hold, or why they could not be had."""
         verdicts = self.ask.closings(answer.index)
         closing: Any = self.ask.closing
@@ -402,13 +449,20 @@ class ServerCall:
             served = self.server.scale(closing.marker, verdicts[""])
         try:
             if served is None:
-                return await self._by_schema(answer, prompt, uris, verdicts)
+                return await self._by_schema(answer, prompt, pictures, verdicts)
             # Put the marker behind the answer, and read the distribution there.
-            read = await self._distribution(answer.index, prompt, uris, answer.text, served)
+            read = await self._distribution(
+                answer.index,
+                prompt,
+                pictures,
+                answer.text,
+                served,
+                n_sent=answer.n_prompt_tokens + answer.n_new_tokens,
+            )
             scores = read.score_logprobs
             if scores is None:
                 raise ValueError("no log-probabilities")
-        except (Rejected, ValueError) as error:
+        except (Rejected, Unsound, ValueError) as error:
             return replace(answer, unclosed=f"the server gave no verdict to close it with: {error}")
         # the lowest of equals
         return replace(
@@ -419,7 +473,7 @@ class ServerCall:
         self,
         answer: Answer,
         prompt: Prompt,
-        uris: Sequence[str],
+        pictures: Sequence[Part],
         verdicts: Mapping[str, Texts],
     ) -> Answer:
         """An answer with the verdicts that are asked for in a form that allows nothing else."""
@@ -435,7 +489,7 @@ class ServerCall:
             "additionalProperties": False,
         }
         # 2) ask, and read: not every server holds an answer to a schema
-        body = messages(prompt, uris)
+        body = messages(prompt, pictures)
         body["messages"].append({"role": "assistant", "content": answer.text})
         body["messages"].append({"role": "user", "content": CLOSE})
         body |= {**self.sent, "temperature": 0.0, "response_format": _form(form)}
