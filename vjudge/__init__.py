@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from vjudge.panels import combine_samples, panel
     from vjudge.records import Criterion, Item, Pair, Rubric
     from vjudge.results import NotComputed, Result, settings
+    from vjudge.runs import run_folder
 
 __version__ = "0.1.0"
 __all__ = [
@@ -45,7 +46,7 @@ __all__ = [
     "Scores", "__version__", "agreement", "available", "benchmark", "bradley_terry", "choices",
     "combine_samples", "compare_judges", "correlate", "from_scores", "inspect", "load_collection",
     "load_judge", "load_run", "load_verdicts", "panel", "picture_controls", "plan", "report",
-    "run_benchmark", "scores", "settings", "truth", "win_rate",
+    "run_benchmark", "run_folder", "scores", "settings", "truth", "win_rate",
 ]  # fmt: skip
 
 _NAMES = {
@@ -57,6 +58,7 @@ _NAMES = {
     "metrics": "agreement bradley_terry compare_judges correlate win_rate",
     "panels": "combine_samples panel",
     "records": "Criterion Item Pair Rubric",
+    "runs": "run_folder",
     "results": "NotComputed Result settings",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}

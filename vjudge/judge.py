@@ -30,7 +30,7 @@ ENGINES = ("auto", "hf", "server", "vllm", "ray")
 
 
 def load_judge(
-    name_or_path: str | Path,
+    name_or_path: str | Path | Mapping[str, Any],
     *,
     template: str | Template | None = None,
     engine: str = "auto",
@@ -42,7 +42,8 @@ def load_judge(
         name_or_path: "tiny", the judge inside this package; a folder or a hub id with a LLaVA
             checkpoint, a chat model that reads images, or a language model that does not (it is
             told of images that it can't see); or "openai:MODEL", a model behind an
-            OpenAI-compatible server (`base_url=` names another than OpenAI's).
+            OpenAI-compatible server (`base_url=` names another than OpenAI's). A dict holds all
+            arguments of this call, as the parameters cell of a notebook gives them.
         template: the judge's wording, a `Template` or a name in `vjudge.prompts.TEMPLATES`, for
             pairs where it compares two responses; None takes the family's own
             (`vjudge.prompts.families`), without a family "chat".
@@ -61,6 +62,8 @@ def load_judge(
     >>> vj.load_judge("tiny", device="cpu")
     Judge('tiny', template='prometheus-vision', pairs=None, engine='hf')
     """
+    if isinstance(name_or_path, Mapping):
+        return load_judge(**{"template": template, "engine": engine, **options, **name_or_path})
     name = str(name_or_path)
     if engine not in ENGINES:
         raise ValueError(f"engine {engine!r} is unknown; use one of {', '.join(ENGINES)}")

@@ -6,6 +6,7 @@ cell it shows itself; in a script `.table` has the numbers and `.save(name)` wri
 
 from __future__ import annotations
 
+import html
 import io
 import re
 import warnings
@@ -108,8 +109,9 @@ class Result:
         name: of its files, where `save` is given none.
         reading: one to three sentences made of the numbers.
         caption: what table and figure show; the table's `attrs["method"]` is added.
-        caveats: each known limit that applies to these data; those in `table.attrs["caveats"]` are
-            added.
+        caveats: each known limit that applies to this number; those in `table.attrs["caveats"]` are
+            added. Texts that differ in their numbers alone are given once, with their count.
+        data_caveats: what must be said of the data beside every number made of them.
         plot: a function that draws the figure and takes the options of `plots.page`.
         data: what the figure was drawn from; None means the table.
         view: the table as a cell and LaTeX show it; None means `table`.
@@ -127,16 +129,17 @@ class Result:
         reading: str = "",
         caption: str = "",
         caveats: Iterable[str] = (),
+        data_caveats: Iterable[str] = (),
         plot: Callable[..., Figure] | None = None,
         data: DataFrame | None = None,
         view: DataFrame | None = None,
         absent: str = "",
     ) -> None:
         attributes: Mapping[str, Any] = {} if table is None else table.attrs
-        texts = [*attributes.get("caveats", ()), *caveats]
         self.name = name
         self.reading = reading
-        self.caveats = list(dict.fromkeys(text.strip().rstrip(".") + "." for text in texts if text))
+        self._limits = [*attributes.get("caveats", ()), *caveats]
+        self._data_caveats = list(data_caveats)
         self.absent = absent  # why it was not computed; "" where it was
         self._table = table
         self._caption = sentences(caption or name.replace("_", " "), attributes.get("method", ""))
@@ -154,6 +157,15 @@ class Result:
         if self.absent:
             return f"Not computed: {self.absent}"
         return f"Result({self.name!r}, {len(self.table)} rows): {self.reading}"
+
+    @property
+    def caveats(self) -> list[str]:
+        """Each known limit of these numbers, then what must be said of the data."""
+        return [*once(self._limits), *once(self._data_caveats)]
+
+    def add_caveats(self, texts: Iterable[str]) -> None:
+        """Add known limits of these numbers."""
+        self._limits += texts
 
     @property
     def computed(self) -> bool:
@@ -182,7 +194,7 @@ class Result:
         """What is shown, with the method and what the figure's numbers rest on."""
         figure = self._draw()
         account = "" if figure is None else str(figure.get_label())
-        return sentences(self._caption.rstrip("."), account, *self.caveats)
+        return sentences(self._caption.rstrip("."), account, *once(self._limits))
 
     def plot(self, **look: Any) -> Figure:
         """Draw the figure, by default for the venue and column of `settings`.
@@ -263,11 +275,9 @@ class Result:
             picture = {"image/png": png(figure), "text/plain": self._caption}
             bundles.append((picture, {"image/png": {**size, "alt": self._caption}}))
         bundles.append((self._table_bundle(), {}))
-        lines = [
-            line for line in (self.reading, *(f"Caveat: {text}" for text in self.caveats)) if line
-        ]
-        if lines:
-            plain = "\n".join(lines)
+        lines = [self.reading, *(f"Caveat: {text}" for text in self.caveats)]
+        plain = "\n".join(filter(None, lines))
+        if plain:
             bundles.append(({"text/plain": plain, "text/markdown": self._markdown()}, {}))
         return bundles
 
@@ -275,19 +285,26 @@ class Result:
         """The first rows of the table as HTML, every text escaped."""
         texts = table_texts(self.shown.head(MOST_ROWS))
         hidden = len(self.shown) - len(texts)
-        html = texts.to_html(index=False, escape=True, border=0)
+        page_text = texts.to_html(index=False, escape=True, border=0)
         plain = texts.to_string(index=False)
         if hidden > 0:
-            html += f"<p>… and {hidden:,} more rows in <code>.table</code></p>"
+            page_text += f"<p>… and {hidden:,} more rows in <code>.table</code></p>"
             plain += f"\n... and {hidden:,} more rows in .table"
-        return {"text/html": html, "text/plain": plain}
+        return {"text/html": page_text, "text/plain": plain}
 
     def _markdown(self) -> str:
         """Reading and caveats; texts of data and models are no markup."""
         lines = []
         if self.reading:
             lines.append(f"**Reading.** {escape_markdown(self.reading)}")
-        lines += [f"*Caveat:* {escape_markdown(text)}" for text in self.caveats]
+        lines += [f"*Caveat:* {escape_markdown(text)}" for text in once(self._limits)]
+        data = once(self._data_caveats)
+        if data:
+            items = "".join(f"<li>{html.escape(text)}</li>" for text in data)
+            lines.append(
+                f"<details><summary>{len(data)} caveats of the data</summary><ul>{items}</ul>"
+                "</details>"
+            )
         return "\n\n".join(lines)
 
 
@@ -333,11 +350,30 @@ def analysis(function: Callable[Parameters, Result]) -> Callable[Parameters, Res
                 result = function(*args, **kwargs)
             except NotComputed as error:
                 result = Result.not_computed(str(error), name=function.__name__)
-        texts = [str(warning.message).strip().rstrip(".") + "." for warning in caught]
-        result.caveats = list(dict.fromkeys([*result.caveats, *texts]))
+        result.add_caveats(str(warning.message) for warning in caught)
         return result
 
     return run
+
+
+def once(texts: Iterable[str]) -> list[str]:
+    """Sentences, each once; those that differ in their numbers alone as the first, and a count.
+
+    >>> once(["5 groups of 9", "6 groups of 9", "few items."])
+    ['5 groups of 9 (and 1 alike).', 'few items.']
+    """
+    alike: dict[str, list[str]] = {}
+    for text in texts:
+        sentence = " ".join(text.split()).rstrip(".")
+        if sentence:
+            same = alike.setdefault(re.sub(r"\d+", "0", sentence), [])
+            if sentence not in same:
+                same.append(sentence)
+    lines = []
+    for same in alike.values():
+        count = f" (and {len(same) - 1} alike)" if len(same) > 1 else ""
+        lines.append(f"{same[0]}{count}.")
+    return lines
 
 
 def png(figure: Figure) -> bytes:

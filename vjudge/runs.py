@@ -297,6 +297,24 @@ def file_name(name: str) -> str:
     return f"{cut}-{digest}".lstrip("-")
 
 
+def run_folder(outputs: str | Path, *parts: Any) -> Path:
+    """A folder for the runs of one notebook, named by what they are runs of.
+
+    Args:
+        outputs: the folder that it stands in.
+        parts: the judge (a name, or the arguments of `load_judge` as a dict), the collection, and
+            what else tells one set of runs from another.
+
+    >>> run_folder("outputs", "org/model", "items.csv", 500).as_posix()
+    'outputs/org-model-items.csv-500'
+    """
+    names = []
+    for part in parts:
+        name = part.get("name_or_path", part) if isinstance(part, Mapping) else part
+        names.append(file_name(str(name)))
+    return Path(outputs) / file_name("-".join(names))
+
+
 def file_names(names: Iterable[str]) -> dict[str, str]:
     """The file of each name; ValueError where two would share one, on some system."""
     files: dict[str, str] = {}

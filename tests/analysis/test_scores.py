@@ -159,12 +159,14 @@ def test_nobody_scored_means_no_number_and_a_remedy():
 def test_judges_on_another_scale_are_correlated_and_left_out_of_the_rest_by_name():
     mixed = table(("good", "percent"), scales={"percent": (0, 100)})
     assert set(mixed.correlate(**QUICK).table["judge"]) == {"good", "percent"}
-    for result in (mixed.confusion(), mixed.calibration(**QUICK), mixed.scatter()):
+    scaled = "put on people's scale by the ends of their own: percent."
+    for result in (mixed.confusion(), mixed.scatter(), mixed.alt_test(), mixed.corrected(100)):
+        assert scaled in result.caveats and "percent" in set(result.table["judge"])
+    unknown = table(("good", "percent"))
+    for result in (unknown.confusion(), unknown.calibration(**QUICK), unknown.scatter()):
         assert any("left out: percent" in text for text in result.caveats)
         assert "percent" not in set(result.table["judge"])
-    assert "put on people's scale by their ends: percent" in " ".join(mixed.alt_test().caveats)
-    alone = table(("percent",), scales={"percent": (0, 100)})
-    assert "no judge has scores on people's scale" in repr(alone.confusion())
+    assert "no judge has scores on people's scale" in repr(table(("percent",)).confusion())
 
 
 def test_calibration_says_who_is_too_high_and_who_is_not():

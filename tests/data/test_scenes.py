@@ -55,6 +55,8 @@ def test_every_statement_of_feedback_is_read_off_the_drawn_scene():
 def test_its_texts_stay_those_that_the_embedded_judge_was_trained_on(split, n, digest):
     """That neither length nor text gives the score of these away: tools/validity/scenes_blind.py."""
     rows = [row for index in range(n) for row in scenes.rows_of(split, index)[1]]
+    for row in rows:
+        assert row.pop("category") == scenes.ASPECT_OF[row["criteria"]]
     assert sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()[:12] == digest
 
 

@@ -12,7 +12,7 @@ from vjudge.runs import Run, RunError
 
 COLUMNS = "id judge score feedback raw failure expected_score probabilities probability_mass closed"
 COLUMNS += " n_prompt_tokens n_new_tokens seconds lowest highest sees_image"
-COLUMNS += " gold human_scores group criteria"
+COLUMNS += " gold human_scores group criteria category"
 
 
 @pytest.fixture(scope="module")

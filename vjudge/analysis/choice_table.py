@@ -123,9 +123,9 @@ class Choices(RatingTable):
         return Result(
             table,
             name="win_rates",
-            reading=f"Response a, ties counted half, is chosen by {'; '.join(texts)}.",
+            reading=f"Share of response A, ties counted half: {'; '.join(texts)}.",
             caption=self._caption(f"Verdicts on {self.about}"),
-            caveats=self.caveats,
+            data_caveats=self.caveats,
             plot=partial(plots.preference_bars, tables, labels=SIDES),
             view=table[table["statistic"].isin(["win", "tie", "loss"])].drop(columns="missing"),
         )
@@ -158,17 +158,21 @@ class Choices(RatingTable):
             view = table[table["statistic"].isin(COUNTED)]
             view = view.assign(counted=view["statistic"].map(COUNTED))
             decided = table[table["statistic"] == "both_decided"]
+            order = decided.sort_values("estimate", ascending=False)["judge"].tolist()
+            view = view.sort_values(
+                "judge", key=lambda names: names.map(order.index), kind="stable"
+            )
             return Result(
                 table.drop(columns="part"),
                 name="accuracy",
-                reading=readings.choices(decided, "people, where both decide,"),
+                reading=readings.choices(decided, "Where both decide, "),
                 caption=self._caption(
                     f"Share of pairs on which a judge chooses as people, {self.about}"
                 ),
-                caveats=self.caveats,
+                data_caveats=self.caveats,
                 plot=partial(
                     plots.forest,
-                    view.sort_values("counted", kind="stable"),
+                    view,
                     by="counted",
                     label="share of pairs",
                     reference=0.5,
@@ -178,9 +182,9 @@ class Choices(RatingTable):
         return Result(
             table,
             name=f"accuracy_by_{by}",
-            reading=readings.choices(rows, "people"),
+            reading=readings.choices(rows, f"Within a {by}, "),
             caption=self._caption(f"Share of pairs on which a judge chooses as people, by {by}"),
-            caveats=self.caveats,
+            data_caveats=self.caveats,
             plot=partial(plots.heatmap, rows, columns=by, label="share of pairs, ties included"),
         )
 
@@ -210,7 +214,7 @@ class Choices(RatingTable):
             name="bradley_terry",
             reading=readings.ranking(list(table.index), table, "strength"),
             caption=self._caption(f"Bradley-Terry strengths of systems by the verdicts of {who}"),
-            caveats=self.caveats,
+            data_caveats=self.caveats,
             plot=partial(plots.forest, lines, label="strength in logits, of mean 0"),
         )
 

@@ -30,7 +30,7 @@ def picture_controls(
     items: Any,
     *,
     out: str | Path | None = None,
-    about: str = "the collection",
+    about: str | None = None,
     **grading: Any,
 ) -> Scores | Choices:
     """Grade a collection as it is, without feedback, and with pictures that tell less or nothing.
@@ -42,7 +42,7 @@ def picture_controls(
         judge: who grades.
         items: the collection. Of pairs, both orders are compared as they are.
         out: a folder that records every verdict; the same call goes on there.
-        about: what captions call the collection.
+        about: what captions call the collection; None takes the name it was loaded by.
         grading: further options of `Judge.grade`.
 
     Returns:
@@ -60,6 +60,8 @@ def picture_controls(
     ['right picture', 'forced score', 'JPEG, quality 2', 'grey picture', 'another picture']
     """
     folder = None if out is None else Path(out)
+    if about is None:
+        about = Path(data.origin(items).get("source", "the collection")).name
     caveats: list[str] = []
 
     def graded(name: str, rows: Any, **options: Any) -> DataFrame:

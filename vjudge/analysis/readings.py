@@ -257,14 +257,14 @@ def slopes(table: DataFrame, truth: str) -> str:
     return f"At equal {truth.removeprefix('the ')}, per doubling of length, {'; '.join(sentences)}."
 
 
-def choices(table: DataFrame, people: str) -> str:
+def choices(table: DataFrame, where: str) -> str:
     """How often judges choose as people do; rows: judge, estimate, low, high."""
     defined = table.dropna(subset="estimate")
     if defined.empty:
-        return f"No judge chose where {people} did."
+        return "No pair has both a judge's verdict and a person's."
     best = defined.loc[defined["estimate"].idxmax()]
-    text = f"{best['judge']} chooses as {people} do most often, in {bounds(best)} of the pairs"
-    chance = defined[(defined["low"] <= 0.5) & (defined["high"] >= 0.5)]["judge"]
+    text = f"{where}{best['judge']} chooses as people do most often: {bounds(best)} of the pairs"
+    chance = defined[(defined["low"] <= 0.5) & (defined["high"] >= 0.5)]["judge"].unique()
     if len(chance):
         text += f"; not told apart from a coin: {names_of(chance)}"
     return f"{text}."

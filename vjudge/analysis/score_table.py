@@ -35,6 +35,11 @@ Statistic = Literal["pearson", "spearman", "kendall"]
 OVERALL = "overall"
 ROUGE = "ROUGE-L with the reference"
 LENGTH = "length of the response"
+POOLED = (
+    "items of several benchmarks are pooled, so that what these differ by counts as agreement:"
+    " where(benchmark=...) looks within one"
+)
+RESCALED = "put on people's scale by the ends of their own: {}"
 MAX_PARTS = 60  # of a correlation by a column
 MAX_LEVELS = 11  # of scores that are calibrated one by one, not in bins
 INTERVAL = ["estimate", "low", "high"]
@@ -214,7 +219,7 @@ class Scores(RatingTable):
                 name="correlation",
                 reading=readings.correlations(rows, name, statistic),
                 caption=self._caption(f"Agreement of judges with {name}, {self.about}"),
-                caveats=self.caveats,
+                data_caveats=self.caveats,
                 plot=partial(plots.forest, _best_first(rows), label=label),
                 data=table,
                 view=wide,
@@ -225,7 +230,7 @@ class Scores(RatingTable):
             name=f"correlation_by_{_slug(by)}",
             reading=readings.by_part(cells, name, by, OVERALL),
             caption=self._caption(f"Agreement of judges with {name} by {by}, {self.about}"),
-            caveats=self.caveats,
+            data_caveats=self.caveats,
             plot=partial(plots.heatmap, cells, columns=by, label=label),
             data=table,
             view=wide,
@@ -278,7 +283,8 @@ class Scores(RatingTable):
                 f" {n_first} of {rows[by].nunique()}."
             ),
             caption=self._caption(f"Ranks of judges by {readings.SYMBOLS[statistic]} with {name}"),
-            caveats=[*self.caveats, "ranks have no interval: compare() tests differences"],
+            caveats=["ranks have no interval: compare() tests differences"],
+            data_caveats=self.caveats,
             plot=partial(plots.rank_heatmap, rows, columns=by),
         )
 
@@ -307,7 +313,7 @@ class Scores(RatingTable):
             caption=self._caption(
                 f"Differences of {readings.SYMBOLS[statistic]} with {name}, row less column"
             ),
-            caveats=[*self.caveats, *table.attrs.get("caveats", ())],
+            data_caveats=self.caveats,
             plot=partial(plots.who_beats_whom, table, statistic=statistic),
             view=pairs[columns],
         )
@@ -328,7 +334,10 @@ class Scores(RatingTable):
             self.frame[self.people], self._columns(), groups=self.groups, **options(**resampling)
         )
         rows = table[table["statistic"] == statistic]
+        rows = rows.sort_values("estimate", ascending=False, kind="stable")
+        rows = pd.concat([rows[rows["kind"] == kind] for kind in rows["kind"].unique()])
         lines = rows.rename(columns={"who": "judge"})
+        pooled = [] if self.benchmarks is None else [POOLED]
         return Result(
             table,
             name="raters",
@@ -337,7 +346,8 @@ class Scores(RatingTable):
                 f"{readings.SYMBOLS[statistic]} of people and judges, each with the mean of the"
                 " same other people"
             ),
-            caveats=self.caveats,
+            caveats=pooled,
+            data_caveats=self.caveats,
             plot=partial(
                 plots.forest,
                 lines,
@@ -352,8 +362,8 @@ class Scores(RatingTable):
         """Measure how far people agree with each other: the table of `metrics.agreement`."""
         if len(self.people) < 2:
             raise NotComputed(
-                f"{len(self.people)} people scored these items, and agreement takes two: add the"
-                " scores of each (human_scores, people=[...])"
+                f"{len(self.people)} people scored these items, and agreement takes two: add"
+                " the scores of each (human_scores, people=[...])"
             )
         scale = []
         if self.scale is not None:
@@ -367,7 +377,7 @@ class Scores(RatingTable):
             name="agreement",
             reading=readings.rater_agreement(table, len(self.people)),
             caption=self._caption(f"Agreement of {len(self.people)} people, {self.about}"),
-            caveats=self.caveats,
+            data_caveats=self.caveats,
         )
 
     @analysis
@@ -393,6 +403,7 @@ class Scores(RatingTable):
                 self._on_peoples_scale(name),
                 measure="rmse",
                 epsilon=epsilon,
+                groups=self.groups,
                 confidence=confidence or current().confidence,
             )
             low, high = test.attrs["advantage_probability_interval"]
@@ -410,9 +421,9 @@ class Scores(RatingTable):
             )
         table = DataFrame(rows)
         scaled = [name for name in self.judges if self._is_rescaled(name)]
-        caveats = list(self.caveats)
+        caveats = []
         if scaled:
-            caveats.append(f"put on people's scale by their ends: {names_of(scaled)}")
+            caveats.append(RESCALED.format(names_of(scaled)))
         lines = table.rename(columns={"advantage": "estimate"})
         return Result(
             table,
@@ -423,6 +434,7 @@ class Scores(RatingTable):
                 f" close to the other people as the person left out; epsilon {epsilon:g}"
             ),
             caveats=caveats,
+            data_caveats=self.caveats,
             plot=partial(
                 plots.forest,
                 lines.dropna(subset="estimate"),
@@ -447,23 +459,28 @@ class Scores(RatingTable):
     # --- single scores
 
     def _comparable(self, truth: Series) -> tuple[DataFrame, list[str]]:
-        """The scores in long form of judges that share the truth's scale, and a word on others.
+        """The scores in long form of judges on the truth's scale, and a word on the others.
 
-        A judge shares it where its scale is people's, and where scales are unknown its scores and
-        the truth reach over half of each other's range at least.
+        A judge on another known scale is put on people's by its ends. Where scales are unknown, its
+        scores and the truth have to reach over half of each other's range at least.
         """
         judged = [name for name in self.judges if self._shares_scale(name, truth)]
         left_out = [name for name in self.judges if name not in judged]
         if not judged:
             raise NotComputed(
-                "no judge has scores on people's scale: correlate() and compare() need none"
+                "no judge has scores on people's scale: name the scales (scale=, scales=);"
+                " correlate() and compare() need none"
             )
-        long = self.frame[judged].melt(var_name="judge", value_name="score", ignore_index=False)
+        columns = DataFrame({name: self._on_peoples_scale(name) for name in judged})
+        long = columns.melt(var_name="judge", value_name="score", ignore_index=False)
         long["gold"] = truth.reindex(long.index)
         long["group"] = long.index if self.groups is None else self.groups.reindex(long.index)
         if self.response is not None:
             long["response"] = self.frame[self.response].reindex(long.index)
         texts = []
+        scaled = [name for name in judged if self._is_rescaled(name)]
+        if scaled:
+            texts.append(RESCALED.format(names_of(scaled)))
         if left_out:
             texts.append(f"on another scale than the truth, and left out: {names_of(left_out)}")
         return long.rename_axis("id").reset_index(), texts
@@ -474,7 +491,7 @@ class Scores(RatingTable):
         if both.empty:
             return False
         if judge in self.scales and self.scale is not None:
-            return self.scales[judge] == self.scale
+            return True
         overlap = both.max().min() - both.min().max()
         return bool(2 * overlap >= (both.max() - both.min()).max())
 
@@ -501,13 +518,14 @@ class Scores(RatingTable):
         exact = (far < 0.5).groupby(run["judge"], sort=False).mean()
         shares = ", ".join(f"{judge} {plots.style.short(share)}" for judge, share in exact.items())
         return Result(
-            table.sort_values(["judge", "truth", "score"]),
+            table.sort_values(["judge", "truth", "score"]).reset_index(drop=True),
             name="confusion",
             reading=f"Share of items less than half a point from {name}: {shares}.",
             caption=self._caption(
                 f"Numbers of items by score and {name}, {self.about}; shade: share of a row"
             ),
-            caveats=[*self.caveats, *caveats],
+            caveats=caveats,
+            data_caveats=self.caveats,
             plot=partial(plots.confusion, run, truth_name=name, scale=self._levels()),
             data=run[["judge", "id", "gold", "score"]],
         )
@@ -540,7 +558,8 @@ class Scores(RatingTable):
             name="calibration",
             reading=readings.bias(leans, name),
             caption=self._caption(f"The mean of the truth ({name}) at each score of a judge"),
-            caveats=[*self.caveats, *caveats],
+            caveats=caveats,
+            data_caveats=self.caveats,
             plot=partial(plots.calibration_curve, curves, label=name.removeprefix("the ")),
             data=pd.concat(curves, names=["judge_name", "row"]).droplevel("row").reset_index(),
         )
@@ -562,7 +581,8 @@ class Scores(RatingTable):
             name="scatter",
             reading=f"Mean scores from the lowest to the highest truth: {'; '.join(texts)}.",
             caption=self._caption(f"Scores of each judge against {name}, {self.about}"),
-            caveats=[*self.caveats, *caveats],
+            caveats=caveats,
+            data_caveats=self.caveats,
             plot=partial(plots.agreement_scatter, run),
             data=run[["judge", "id", "gold", "score"]],
         )
@@ -583,11 +603,12 @@ class Scores(RatingTable):
         if names:
             rows["id"] = self.frame[names[0]].reindex(rows["id"]).to_numpy()
         return Result(
-            rows[["id", "group", "judge", "score", "gold", "gap"]],
+            rows[["id", "group", "judge", "score", "gold", "gap"]].reset_index(drop=True),
             name="disagreements",
             reading=f"Share of items half the scale or more from {name}: {texts}.",
             caption=self._caption(f"The {len(rows)} scores furthest from {name}"),
-            caveats=[*self.caveats, *caveats],
+            caveats=caveats,
+            data_caveats=self.caveats,
         )
 
     # --- what scores depend on
@@ -603,7 +624,7 @@ class Scores(RatingTable):
         run, caveats = self._comparable(truth)
         by_judge = {str(judge): rows for judge, rows in run.groupby("judge", sort=False)}
         result = probes.length(by_judge)
-        result.caveats = list(dict.fromkeys([*result.caveats, *self.caveats, *caveats]))
+        result.add_caveats([*caveats, *self.caveats])
         return result
 
     @analysis
@@ -644,7 +665,7 @@ class Scores(RatingTable):
             name="levels",
             reading=" ".join(texts[:3]),
             caption=self._caption(f"Pearson's r with {name} at three levels, by {system}"),
-            caveats=self.caveats,
+            data_caveats=self.caveats,
             plot=partial(plots.forest, lines, rows="name", by="level"),
             view=rows[["judge", "level", *INTERVAL, "n", "missing"]],
         )
@@ -656,7 +677,7 @@ class Scores(RatingTable):
             raise NotComputed("one judge is no panel: add the runs of another")
         truth, name = truth_of(self)
         errors = DataFrame({judge: self._on_peoples_scale(judge) - truth for judge in self.judges})
-        table = metrics.effective_judges(errors, **options(**resampling))
+        table = metrics.effective_judges(errors, groups=self.groups, **options(**resampling))
         return Result(
             table,
             name="effective_judges",
@@ -664,7 +685,7 @@ class Scores(RatingTable):
             caption=self._caption(
                 f"Independent judges that {len(self.judges)} amount to; errors against {name}"
             ),
-            caveats=self.caveats,
+            data_caveats=self.caveats,
         )
 
     def panel(self, name: str = "mean of the judges") -> Scores:
@@ -704,7 +725,7 @@ class Scores(RatingTable):
         labelled = truth.where(np.isin(np.arange(len(truth)), drawn))
         rows = []
         for judge in run["judge"].unique():
-            column = self.frame[judge]
+            column = self._on_peoples_scale(judge)
             rows.append(_corrected_mean(judge, column, labelled, truth, self.groups))
             rows.append(_corrected_share(judge, column, labelled, truth, line))
         table = DataFrame(rows)
@@ -724,7 +745,8 @@ class Scores(RatingTable):
                 f"Corrected by {labels} random labels of {n_known:,} (a good answer has {line:g} or"
                 " more)"
             ),
-            caveats=[*self.caveats, *caveats],
+            caveats=caveats,
+            data_caveats=self.caveats,
         )
 
     @analysis
@@ -742,7 +764,8 @@ class Scores(RatingTable):
             ends = runs["failure"].astype("string").str.split(":").str[0].dropna()
             reasons = pd.crosstab(runs["judge"].reindex(ends.index), ends)
             closed = runs["closed"].eq(True).groupby(runs["judge"]).sum().rename("closed")
-            table = table.join(closed, on="who").join(reasons, on="who")
+            counts = reasons.join(closed, how="outer").fillna(0).astype(int)
+            table = table.join(counts.astype("Int64"), on="who")
         gone = table[table["missing"] > 0]
         lost = ", ".join(f"{row['who']} {row['missing']:,}" for _, row in gone.iterrows())
         text = f"Without a score of {len(self.frame):,} items: {lost}." if lost else ""
@@ -751,7 +774,7 @@ class Scores(RatingTable):
             name="missing",
             reading=text or f"Every judge and person scored all {len(self.frame):,} items.",
             caption=self._caption(f"Scores of {self.about} by judge and person"),
-            caveats=self.caveats,
+            data_caveats=self.caveats,
         )
 
     # --- all of it
@@ -868,7 +891,7 @@ def _corrected_share(
     row |= {"judge_alone": good.mean(), "labels_alone": right.mean()}
     row |= {"corrected": np.nan, "low": np.nan, "high": np.nan}
     try:
-        rate = metrics.corrected_rate_from_labels(good, right)
+        rate = metrics.corrected_rate_from_labels(good, right, labelled="random")
     except ValueError:  # no label of one kind: the share stays undefined
         rate = {}
     row |= {

@@ -354,13 +354,17 @@ def truth_of(table: RatingTable) -> tuple[Series, str]:
     return truth, " or ".join(names)
 
 
-def names_of(values: Iterable[object], most: int = 5) -> str:
-    """Some names for a sentence: the first few, and how many more there are.
+def names_of(values: Iterable[object], limit: int = 5) -> str:
+    """Some names for a sentence: at most `limit`, and how many more there are.
 
-    >>> names_of(["a", "b", "c"], most=2)
-    'a, b and 1 more'
+    >>> names_of(["a", "b", "c"]), names_of(["a, x", "b"]), names_of(["a", "b", "c"], limit=2)
+    ('a, b and c', 'a, x; b', 'a, b and 1 more')
     """
     texts = list(map(str, values))
-    if len(texts) > most:
-        return f"{', '.join(texts[:most])} and {len(texts) - most} more"
-    return ", ".join(texts)
+    if len(texts) > limit:
+        texts = [*texts[:limit], f"{len(texts) - limit} more"]
+    if any("," in text for text in texts):
+        return "; ".join(texts)
+    if len(texts) < 2:
+        return "".join(texts)
+    return f"{', '.join(texts[:-1])} and {texts[-1]}"

@@ -332,6 +332,7 @@ def case(scene: Scene, aspect_name: str, rng: Rng) -> list:
                 "instruction": instruction,
                 "reference_answer": reference,
                 "criteria": criteria,
+                "category": ASPECT_OF[criteria],
                 "descriptions": descriptions,
                 "response": statement(aspect, claims, wording),
                 "gold": 5.0 - n_wrong(claims),

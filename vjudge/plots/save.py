@@ -176,8 +176,23 @@ def table_texts(frame: DataFrame) -> DataFrame:
     columns = {}
     for column in flat:
         to_text = _p_text if _is_p(column) else _cell_text
+        if _is_whole(flat[column]):
+            to_text = _whole_text
         columns[HEADS.get(column, str(column).replace("_", " "))] = flat[column].map(to_text)
     return pd.DataFrame(columns)
+
+
+def _is_whole(values: pd.Series) -> bool:
+    """Whether a column holds whole numbers alone, such as scores of a rubric."""
+    numbers = values.dropna()
+    if not pd.api.types.is_numeric_dtype(values) or values.name in ("estimate", "low", "high"):
+        return False
+    return len(numbers) > 0 and bool((numbers % 1 == 0).all())
+
+
+def _whole_text(value: Any) -> str:
+    """A whole number, or "–" where it is missing."""
+    return "\N{EN DASH}" if is_missing(value) else f"{value:,.0f}"
 
 
 def _is_p(column: Any) -> bool:
