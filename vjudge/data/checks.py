@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from vjudge.data.load import check_pictures, rows_of
-from vjudge.data.rows import Rows
+from vjudge.data.rows import Rows, off_scale
 from vjudge.data.schema import CollectionError, Problem, Row, id_of, problems_of
 from vjudge.images import ImageError, Pictures
 from vjudge.records import criteria_of, is_missing, lowest_of, row_levels, rubric_faults, text_of
@@ -123,12 +123,10 @@ def _rubric_faults(row: Row, pair: bool, needs: Collection) -> Iterator:
         yield field, what, _FILL if field == "criteria" else "give one text a score, all different"
     if levels is None or faults or pair:
         return
-    described = row_levels(row)
     for field in ("gold", "human_scores"):
-        cell = row.get(field)
-        scores = set(cell if isinstance(cell, list) else [cell]) - {None}
-        off = [score for score in scores if score < min(described) or score > max(described)]
+        off = off_scale(row, field)
         if off:
-            listed = ", ".join(map("{:g}".format, sorted(off)))
+            listed = ", ".join(map("{:g}".format, off))
+            described = row_levels(row)
             what = f"{listed} is off the rubric ({min(described)}-{max(described)})"
             yield field, what, _CORRECT

@@ -51,7 +51,7 @@ def plain_rows(rows: Sequence) -> list:
                 answers[-1][question, str(person)] = answer
                 questions.setdefault(question, []).append(answer)
                 people[str(person)] = None
-        except (LookupError, TypeError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             what = f"row {index} is no task of an annotation tool's export ({error!r})"
             raise CollectionError(f"{what}: of Label Studio export JSON, not JSON-MIN") from error
 

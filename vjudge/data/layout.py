@@ -182,35 +182,20 @@ def _level_columns(names: Sequence, column: Callable) -> dict:
     return {name: score for score, name in sorted(levels)} if len(levels) > 1 else {}
 
 
-def with_raters(layout: Layout, column: Callable, ends: Iterable, decimal: str | None) -> Layout:
-    """A layout with the columns that are named like raters and hold numbers on the scale.
-
-    A warning says which columns they are, or why they are not read.
-
-    Args:
-        layout: of the table.
-        column: a name -> its cells.
-        ends: of each row the lowest and the highest score of its rubric, infinite without one.
-        decimal: the decimal sign of the table's file, see `vjudge.data.cells.number`.
-    """
+def raters_of(layout: Layout) -> list:
+    """The columns that are named like raters ("rater1"), in the raters' order; [] of pairs."""
     raters = []
     for name, ours in layout.names.items():
         if name == ours and _RATER.fullmatch(spelled(name)):
             raters.append(name)
-    if not raters or _NOT_RATED & set(layout.columns):
-        return layout
-    raters.sort(key=lambda name: (int("0" + re.sub(r"\D", "", str(name))), str(name)))
-    reason = ""
-    if len({re.sub(r"\d+|_[a-z]$", "", spelled(name)) for name in raters}) > 1:
-        reason = "they are not named alike"
-    elif not _on_scale([numbers_of(column(name), decimal) for name in raters], ends):
-        reason = "not all are numbers on the scale"
-    listed = ", ".join(map(str, raters))
-    if reason:
-        note(f"{listed}: not read as people's scores, since {reason}; people=[...] names who rated")
-        return layout
-    note(f"people's scores are read from {listed}; people=[...] names others")
-    return Layout(layout.names | dict.fromkeys(raters), raters, layout.levels)
+    if _NOT_RATED & set(layout.columns):
+        return []
+    return sorted(raters, key=lambda name: (int("0" + re.sub(r"\D", "", str(name))), str(name)))
+
+
+def are_alike(raters: Sequence) -> bool:
+    """Whether names of raters differ in a number or a letter alone."""
+    return len({re.sub(r"\d+|_[a-z]$", "", spelled(name)) for name in raters}) == 1
 
 
 def numbers_of(cells: Iterable, decimal: str | None = None) -> list | None:
@@ -219,16 +204,6 @@ def numbers_of(cells: Iterable, decimal: str | None = None) -> list | None:
         return [number(cell, decimal) for cell in cells]
     except ValueError:
         return None
-
-
-def _on_scale(columns: Sequence, ends: Iterable) -> bool:
-    """Whether all columns are numbers within the ends of their rows' scales."""
-    if None in columns:
-        return False
-    for scores, (low, high) in zip(zip(*columns, strict=True), ends, strict=False):
-        if any(score < low or score > high for score in scores):
-            return False
-    return True
 
 
 def _check_named(columns: Mapping, people: Sequence, names: Sequence) -> None:

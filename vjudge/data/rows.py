@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -14,7 +13,7 @@ from datasets import Dataset
 from pandas import DataFrame
 
 from vjudge.data.cells import CELL_READERS, NUMBER_READERS
-from vjudge.data.layout import layout_of, with_raters
+from vjudge.data.layout import Layout, are_alike, layout_of, note, raters_of
 from vjudge.data.schema import (
     CollectionError,
     check_names,
@@ -124,6 +123,16 @@ def _key(picture: Any) -> str:
     return ""
 
 
+def off_scale(row: Mapping, name: str) -> list:
+    """The scores in a column of a canonical row that its rubric does not have."""
+    levels = row_levels(row)
+    cell = row.get(name)
+    scores = set(cell if isinstance(cell, list) else [cell]) - {None}
+    if not levels:
+        return []
+    return sorted(score for score in scores if score < min(levels) or score > max(levels))
+
+
 # -- many rows
 
 
@@ -158,7 +167,7 @@ class Rows(Sequence):
         names = list(dict.fromkeys(names))
         self.layout = layout_of(names, self._column, columns, people)
         if people is None:
-            self.layout = with_raters(self.layout, self._column, self._ends(), self.decimal)
+            self._read_raters(raters_of(self.layout))
         self.columns = self.layout.columns
 
     def _column(self, name: Any) -> list:
@@ -167,18 +176,30 @@ class Rows(Sequence):
             return self._source.select_columns([name])[:].column(0).to_pylist()
         return [row.get(name) if isinstance(row, Mapping) else None for row in self._source]
 
-    def _ends(self) -> Iterator:
-        """The lowest and the highest score of each row's rubric, infinite where it has none."""
-        names = self.layout.names
-        rubric = [
-            name for name in names if names[name] in RUBRIC_COLUMNS or name in self.layout.levels
-        ]
-        for cells in zip(*map(self._column, rubric), strict=True):
-            row = self.layout.arranged(dict(zip(rubric, cells, strict=True)))
-            levels: dict = {}
-            with suppress(ValueError):
-                levels = row_levels(canonical_row(row)[0])
-            yield min(levels, default=-math.inf), max(levels, default=math.inf)
+    def _read_raters(self, raters: Sequence) -> None:
+        """Take columns for people's scores where all of them are on the scale, and say so."""
+        if not raters:
+            return
+        old = self.layout
+        rated = Layout(old.names | dict.fromkeys(raters), raters, old.levels)
+        listed = ", ".join(map(str, raters))
+        if are_alike(raters) and self._hold_scores(rated):
+            self.layout = rated
+            note(f"people's scores are read from {listed}; people=[...] names others")
+        else:
+            reason = "they are not named alike, or not all are numbers on the scale"
+            note(f"{listed}: not read as people's scores: {reason}; people=[...] names who rated")
+
+    def _hold_scores(self, layout: Layout) -> bool:
+        """Whether all raters' columns hold numbers on their rows' scales."""
+        names = [*layout.people, *layout.levels]
+        names += [name for name, ours in layout.names.items() if ours in RUBRIC_COLUMNS]
+        for cells in zip(*map(self._column, names), strict=True):
+            row = layout.arranged(dict(zip(names, cells, strict=True)))
+            row, faults = canonical_row(row, self.decimal)
+            if faults or off_scale(row, "human_scores"):
+                return False
+        return True
 
     def __len__(self) -> int:
         return len(self._source)
