@@ -7,6 +7,7 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
@@ -69,9 +70,8 @@ class Inspection:
             truth = data.truth(self.rows)
         except data.CollectionError as error:
             raise NotComputed(str(error)) from error
-        return self.texts.assign(gold=truth.to_numpy()), str(truth.name).replace(
-            "gold", "true score"
-        )
+        name = str(truth.name).replace("gold", "true score")
+        return self.texts.assign(gold=truth.to_numpy()), name
 
     def _ratings(self) -> DataFrame:
         """People's scores, items by raters."""
@@ -93,8 +93,8 @@ class Inspection:
         """Show n rows, drawn by the seed of `settings`: texts, scores and first pictures."""
         rows = self.texts.sample(min(n, len(self.texts)), random_state=current().seed).sort_index()
         pictures = {}
-        for place, id in rows["id"].items():
-            for source in (self.rows[place].get("images") or ())[:1]:
+        for position, id in rows["id"].items():
+            for source in (self.rows[position].get("images") or ())[:1]:
                 pictures[id] = source
         return Result(
             rows.filter(_SAMPLED).dropna(axis=1, how="all"),
@@ -119,14 +119,14 @@ class Inspection:
                 raise NotComputed(f"no row has the id {id!r}")
             places = next(rows for rows in cases["rows"] if named[0] in rows)
         rows = self.texts.loc[places].sort_values("gold", kind="stable")
-        first = self.rows[places[0]]
-        lines = [(name.replace("_", " "), first.get(name)) for name in _SHARED]
-        lines += [(f"score {score}", text) for score, text in row_levels(first).items()]
+        judged = self.rows[places[0]]
+        lines = [(name.replace("_", " "), judged.get(name)) for name in _SHARED]
+        lines += [(f"score {score}", text) for score, text in row_levels(judged).items()]
         for row in rows.to_dict("records"):
             for name in _OF_RESPONSES:
                 if row.get(name):
                     lines.append((f"{row['id']}: {name.replace('_', ' ')}", row[name]))
-        pictures = first.get("images") or ()
+        pictures = judged.get("images") or ()
         return Result(
             DataFrame(lines, columns=["what", "text"]).dropna(),
             name="inspect_question",
@@ -160,16 +160,15 @@ class Inspection:
         chosen = options()
         del chosen["confidence"]
         table = metrics.length_test(rows, **chosen)
-        words = table.loc["words"]
+        auc, low, high, within = table.loc["words", ["auc", "low", "high", "within"]]
         scale = data.levels(self.rows) or None
         figure = partial(plots.length_by_score, rows, score_name=truth, scale=scale)
         return Result(
             table.reset_index(),
             name="inspect_length",
             reading=f"The better of two responses is the longer with probability"
-            f" {short(words['auc'], words['low'], words['high'])}, which"
-            f" {_decision(words['low'], words['high'], 0.5)}; of two responses to one question with"
-            f" {short(words['within'])}.",
+            f" {short(auc, low, high)}, which {_decision(low, high, 0.5)}; of two responses to one"
+            f" question with {short(within)}.",
             caption=f"Response length by {truth}",
             plot=figure if rows["gold"].notna().any() else None,
             data=data.lengths(rows),
@@ -177,11 +176,12 @@ class Inspection:
 
     def _longer_of_two(self) -> Result:
         """How often the longer response of a pair is the preferred one."""
-        words = [metrics.lengths(self.texts[f"response_{side}"]) for side in "ab"]
+        length_a = metrics.lengths(self.texts["response_a"])
+        length_b = metrics.lengths(self.texts["response_b"])
         swapped = {"a": "b", "b": "a"}
         preferred = self.texts["preference"]
-        longer = preferred.where(words[0] > words[1], preferred.replace(swapped))
-        longer = longer.where(words[0] != words[1])
+        longer = preferred.where(length_a > length_b, preferred.replace(swapped))
+        longer = longer.where(length_a != length_b)
         if not longer.isin(("a", "b")).any():
             raise NotComputed("no pair of unequal lengths has a preference: add the column")
         table = metrics.win_rate(longer, groups=self.texts["group"]).loc[["win_ties_out"]]
@@ -207,10 +207,10 @@ class Inspection:
             scores["ROUGE-L"] = _shared_words(rows)
         lines = []
         for judge in scores:
-            found = metrics.correlate(
+            correlation = metrics.correlate(
                 scores[judge], rows["gold"], groups=rows["group"], **options()
             )
-            lines.append({"judge": judge, **found.loc["spearman"]})
+            lines.append({"judge": judge, **correlation.loc["spearman"]})
         table = DataFrame(lines).sort_values("estimate", key=abs, ascending=False)
         if table["estimate"].isna().all():
             raise NotComputed("three scored items are needed whose scores and lengths differ")
@@ -250,13 +250,13 @@ class Inspection:
         criteria = {}
         for row in self.rows:
             if row.get("criteria"):
-                whole = [row["criteria"], *(row.get("descriptions") or ())]
-                criteria["\n".join(whole)] = row["criteria"]
+                texts = [row["criteria"], *(row.get("descriptions") or ())]
+                criteria["\n".join(texts)] = row["criteria"]
         drawn = Series(criteria, dtype=object)
         drawn = drawn.sample(min(MOST_RUBRICS, len(drawn)), random_state=current().seed)
         lines = []
-        for (text, criterion), (whole, other) in combinations(sorted(drawn.items()), 2):
-            lines.append((rouge_l(criterion, other), rouge_l(text, whole)))
+        for (text, criterion), (text_b, criterion_b) in combinations(sorted(drawn.items()), 2):
+            lines.append((rouge_l(criterion, criterion_b), rouge_l(text, text_b)))
         if not lines:
             raise NotComputed("fewer than two rubrics: there is nothing to compare")
         table = DataFrame(lines, columns=["criteria alone", "with levels"])
@@ -283,8 +283,8 @@ class Inspection:
         columns = ["source", "width", "height", "items"]
         table = DataFrame(pictures.values(), columns=columns)
         drawn = {}
-        for line in table.head(MOST_PICTURES).itertuples():
-            drawn[f"{line.Index + 1}: {line.width} x {line.height}"] = line.source
+        for picture in table.head(MOST_PICTURES).itertuples():
+            drawn[f"{picture.Index + 1}: {picture.width} x {picture.height}"] = picture.source
         sizes = table.groupby(["width", "height"])["items"].agg(pictures="size", items="sum")
         return Result(
             sizes.sort_values("pictures", ascending=False).reset_index(),
@@ -314,7 +314,7 @@ class Inspection:
         )
 
 
-def rouge_l(text: Any, other: Any) -> float:
+def rouge_l(text: Any, reference: Any) -> float:
     """F1 of the longest common subsequence of words; NaN where a text is missing.
 
     Source: Lin, ROUGE (2004), section 3.
@@ -322,10 +322,10 @@ def rouge_l(text: Any, other: Any) -> float:
     >>> rouge_l("a red cat", "the red cat")
     0.6666666666666666
     """
-    if not isinstance(text, str) or not isinstance(other, str):
+    if not isinstance(text, str) or not isinstance(reference, str):
         return float("nan")
-    words = [re.findall(r"[^\W_]+", part.lower()) for part in (text, other)]
-    return 2 * LCSseq.similarity(*words) / max(1, len(words[0]) + len(words[1]))
+    tokens = [re.findall(r"[^\W_]+", piece.lower()) for piece in (text, reference)]
+    return 2 * LCSseq.similarity(*tokens) / max(1, len(tokens[0]) + len(tokens[1]))
 
 
 def _shared_words(rows: DataFrame) -> list:
@@ -335,6 +335,8 @@ def _shared_words(rows: DataFrame) -> list:
 
 def _decision(low: float, high: float, chance: float) -> str:
     """What an interval says of a chance value."""
+    if np.isnan(low):
+        return "has no interval"
     if low > chance or high < chance:
         return f"is beyond chance ({short(chance)})"
     return f"can't be told from chance ({short(chance)})"
@@ -360,8 +362,8 @@ def _count_map(counts: DataFrame, truth: str, **look: Any) -> Figure:
     with plots.page(**look) as paper:
         fig, ax = paper.subplots(0.7 + 0.25 * len(counts))
         names = paper.fold(counts.index, paper.inches / 3, 1)
-        most = 1.6 * max(1, counts.to_numpy().max())
-        scale: dict = {"cmap": "Blues", "cbar": False, "vmin": 0, "vmax": most}
+        top = 1.6 * max(1, counts.to_numpy().max())
+        scale: dict = {"cmap": "Blues", "cbar": False, "vmin": 0, "vmax": top}
         sns.heatmap(counts.set_axis(names), annot=True, fmt="d", linewidths=1, ax=ax, **scale)
         ax.set(xlabel=truth, ylabel="")
         ax.tick_params(length=0, rotation=0)

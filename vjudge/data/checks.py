@@ -57,11 +57,11 @@ def validate(
         id = id_of(row)
         if not faults:
             pair = "response_a" in row if pairs is None else pairs
-            shown = RUBRIC
+            shown_columns = RUBRIC
             if pair or needs is not None:
-                shown = needs or ()
+                shown_columns = needs or ()
             faults = rows.layout.lacking(row, pair)
-            faults += _row_faults(row, pair, shown, pictures)
+            faults += _row_faults(row, pair, shown_columns, pictures)
             if id is None or id in ids:
                 faults.append(("id", "is missing or not unique", "give every row its own id"))
             if row.get("images") is None:
@@ -86,19 +86,19 @@ def _row_faults(row: Row, pair: bool, needs: Collection, pictures: Callable) -> 
         try:
             pictures(source)
         except ImageError as error:
-            what, _, remedy = str(error).rpartition("; ")
-            faults.append((f"images[{position}]", what, remedy))
+            reason, _, remedy = str(error).rpartition("; ")
+            faults.append((f"images[{position}]", reason, remedy))
     return faults + list(_rubric_faults(row, pair, needs))
 
 
 def _check_kind(rows: Rows, pairs: bool | None) -> None:
     """Refuse rows of pairs where items are asked for, and the other way round."""
-    found = {"response", "response_a", "responses"} & set(rows.columns)
-    if pairs is False and found == {"response_a"}:
+    kinds = {"response", "response_a", "responses"} & set(rows.columns)
+    if pairs is False and kinds == {"response_a"}:
         raise CollectionError("these rows hold two responses each: use judge.compare(pairs)")
-    if pairs and found == {"response"}:
+    if pairs and kinds == {"response"}:
         raise CollectionError("these rows hold one response each: use judge.grade(items)")
-    if pairs is not None and found == {"responses"}:
+    if pairs is not None and kinds == {"responses"}:
         raise CollectionError("these rows hold several responses each: use judge.rank(candidates)")
 
 
@@ -117,10 +117,11 @@ def _rubric_faults(row: Row, pair: bool, needs: Collection) -> Iterator:
     criteria, named = criteria_of(row.get("named_criteria") or row.get("criteria"))
     faults = rubric_faults(criteria, levels, lowest=lowest, named=named)
     if levels is None:  # no rubric: a fault only where the judge is shown one
-        what = "is missing, and the judge's wording shows it"
-        faults = [(field, what) for field, _ in faults if field in needs]
-    for field, what in faults:
-        yield field, what, _FILL if field == "criteria" else "give one text a score, all different"
+        reason = "is missing, and the judge's wording shows it"
+        faults = [(field, reason) for field, _ in faults if field in needs]
+    for field, reason in faults:
+        remedy = _FILL if field == "criteria" else "give one text a score, all different"
+        yield field, reason, remedy
     if levels is None or faults or pair:
         return
     for field in ("gold", "human_scores"):
@@ -128,5 +129,5 @@ def _rubric_faults(row: Row, pair: bool, needs: Collection) -> Iterator:
         if off:
             listed = ", ".join(map("{:g}".format, off))
             described = row_levels(row)
-            what = f"{listed} is off the rubric ({min(described)}-{max(described)})"
-            yield field, what, _CORRECT
+            reason = f"{listed} is off the rubric ({min(described)}-{max(described)})"
+            yield field, reason, _CORRECT

@@ -52,8 +52,8 @@ def plain_rows(rows: Sequence) -> list:
                 questions.setdefault(question, []).append(answer)
                 people[str(person)] = None
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            what = f"row {index} is no task of an annotation tool's export ({error!r})"
-            raise CollectionError(f"{what}: of Label Studio export JSON, not JSON-MIN") from error
+            reason = f"row {index} is no task of an annotation tool's export ({error!r})"
+            raise CollectionError(f"{reason}: of Label Studio export JSON, not JSON-MIN") from error
 
     # 2) the question that was answered with numbers
     rated = [name for name in questions if numbers_of(questions[name]) is not None]
@@ -64,9 +64,9 @@ def plain_rows(rows: Sequence) -> list:
         note(f"people scored {listed}: columns={{{rated[0]!r}: 'human_scores'}} takes one of them")
 
     # 3) a column a question
-    for cells, given in zip(fields, answers, strict=True):
+    for cells, by_person in zip(fields, answers, strict=True):
         for question in questions:
-            column = [given.get((question, person)) for person in people]
+            column = [by_person.get((question, person)) for person in people]
             cells.pop(question, None)
             cells["human_scores" if rated == [question] else question] = _only(column)
     return fields

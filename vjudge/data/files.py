@@ -35,27 +35,27 @@ def parts_of(path: Path) -> dict:
         if adapter.files and (path / adapter.files[0]).is_file():
             tables = map(rows_of_file, map(path.joinpath, adapter.files))
             return {adapter.name: llava_bench_rows(tables)}
-    parts = {}
+    splits = {}
     for file in [*sorted(path.iterdir()), *sorted(path.glob(f"*/{METADATA}.*"))]:
         if file.suffix.lower() in SUFFIXES:
             # of a folder of pictures the table is called metadata, one a split
-            parts[file.stem if file.parent == path else file.parent.name] = file
-    if not parts:
-        what = f"{str(path)!r} holds no {', '.join(SUFFIXES)} file; give one that does"
-        raise CollectionError(f"{what}, or pass rows or a frame (pandas.read_excel of a sheet)")
-    return parts
+            splits[file.stem if file.parent == path else file.parent.name] = file
+    if not splits:
+        reason = f"{str(path)!r} holds no {', '.join(SUFFIXES)} file; give one that does"
+        raise CollectionError(f"{reason}, or pass rows or a frame (pandas.read_excel of a sheet)")
+    return splits
 
 
-def chosen(place: str | Path, split: str | None, names: Collection[str]) -> str:
+def chosen(source: str | Path, split: str | None, names: Collection[str]) -> str:
     """One of several splits; a warning where a split is asked of what has none."""
     if split in names:
         return str(split)
     only = next(iter(names))
     if len(names) > 1 or (split is not None and only in _SPLITS):
-        raise CollectionError(f"{str(place)!r} has no split {split!r}; it has: {', '.join(names)}")
+        raise CollectionError(f"{str(source)!r} has no split {split!r}; it has: {', '.join(names)}")
     if split is not None:
-        what = f"{str(place)!r} is without splits: split={split!r} says nothing"
-        warnings.warn(what, stacklevel=3)
+        reason = f"{str(source)!r} is without splits: split={split!r} says nothing"
+        warnings.warn(reason, stacklevel=3)
     return only
 
 
@@ -78,8 +78,8 @@ def rows_of_file(path: Path) -> Any:
             return _csv_rows(path)
         return _json_rows(path)
     except (ValueError, csv.Error, RecursionError) as error:
-        what = f"{str(path)!r} is not a sound {suffix[1:]} file in UTF-8 ({error})"
-        raise CollectionError(f"{what}; repair it, or save it as UTF-8") from error
+        reason = f"{str(path)!r} is not a sound {suffix[1:]} file in UTF-8 ({error})"
+        raise CollectionError(f"{reason}; repair it, or save it as UTF-8") from error
 
 
 # Text files are read by the standard library, row by row as they stand: `datasets` and pandas give
@@ -134,14 +134,14 @@ def _csv_rows(path: Path) -> Table:
 
         # 2) the columns, then the rows
         table = csv.reader(file, strict=True, delimiter=separator)
-        names = [name or f"Unnamed: {place}" for place, name in enumerate(next(table, []))]
+        names = [name or f"Unnamed: {index}" for index, name in enumerate(next(table, []))]
         check_names(names, "the table")
         for cells in table:
             while len(cells) > len(names) and not cells[-1]:
                 cells.pop()
             if len(cells) > len(names):
-                what = f"line {table.line_num} has more cells than the header"
-                raise ValueError(f"{what}: quote cells with the separator")
+                reason = f"line {table.line_num} has more cells than the header"
+                raise ValueError(f"{reason}: quote cells with the separator")
             if cells:
                 filled = [cell or None for cell in cells]
                 rows.append(dict(itertools.zip_longest(names, filled)))

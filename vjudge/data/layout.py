@@ -100,8 +100,8 @@ class Layout:
         if name in self.columns:
             return f"fill it in (column `{name}`), or leave it out"
         columns: dict = {}
-        for other in absent or [name]:
-            columns.update(self._alike(other, columns))
+        for wanted in absent or [name]:
+            columns.update(self._alike(wanted, columns))
         likely = [f"`{column}`" for column, ours in columns.items() if ours.startswith(name)]
         if likely:
             return f"did you mean {' and '.join(likely)}? load_collection(..., columns={columns})"
@@ -116,10 +116,10 @@ class Layout:
         for alias in _ALIASES.get(name, name).split():
             likely = [column for column in free if alias in spelled(column)]
             if name == "response" and len(likely) > 1:
-                first = [column for column in likely if spelled(column)[-1] in "a1"]
-                second = [column for column in likely if spelled(column)[-1] in "b2"]
-                if first and second:
-                    return {first[0]: "response_a", second[0]: "response_b"}
+                side_a = [column for column in likely if spelled(column)[-1] in "a1"]
+                side_b = [column for column in likely if spelled(column)[-1] in "b2"]
+                if side_a and side_b:
+                    return {side_a[0]: "response_a", side_b[0]: "response_b"}
             if likely:
                 return {likely[0]: name}
         return {}

@@ -214,9 +214,9 @@ def _record(items: Dataset, **facts: Any) -> Dataset:
 
 
 def _load_path(path: Path, split: str | None, schema: str | None, ways: Mapping) -> Dataset:
-    parts = parts_of(path)
-    name = chosen(path, split, parts)
-    rows = parts[name]
+    tables = parts_of(path)
+    name = chosen(path, split, tables)
+    rows = tables[name]
     folder = path
     names = [name, path.name]
     if isinstance(rows, Path):
@@ -290,7 +290,7 @@ def _collect(
         if faults:
             n_bad += 1
             problems += problems_of(len(table), cells["id"], faults)
-            reason = "; ".join(f"{field}: {what}" for field, what, _ in faults)
+            reason = "; ".join(f"{field}: {reason}" for field, reason, _ in faults)
             cells = {"id": cells["id"], "fault": reason}
         table.append(cells)
     if n_bad and (adapter is None or n_bad == len(table)):
@@ -334,8 +334,9 @@ def _read(
         yield cells | {"id": id}, faults
     if outside and adapter is None:
         where = f"outside of the folder {str(folder)!r}, such as {outside[0]!r}"
-        what = f"{len(outside)} pictures stand {where}: see that they are the right ones"
-        warnings.warn(what, stacklevel=6)
+        warnings.warn(
+            f"{len(outside)} pictures stand {where}: see that they are the right ones", stacklevel=6
+        )
 
 
 def _unusable(cells: Mapping, layout: Layout, needed: Collection) -> Iterator:
@@ -349,8 +350,8 @@ def _unusable(cells: Mapping, layout: Layout, needed: Collection) -> Iterator:
         if isinstance(picture, Mapping) and picture.get("bytes") is None:
             path = picture["path"]
         if isinstance(path, str) and not os.path.isfile(path):
-            what = f"{path!r} is a URL" if "://" in path else f"{path!r} is not there"
-            yield "images", what, "put the file there, or correct the path"
+            reason = f"{path!r} is a URL" if "://" in path else f"{path!r} is not there"
+            yield "images", reason, "put the file there, or correct the path"
 
 
 def _set_beside(cells: dict, folder: Path, roots: Sequence, outside: list) -> list:
@@ -361,7 +362,7 @@ def _set_beside(cells: dict, folder: Path, roots: Sequence, outside: list) -> li
     home = folder.parent
     if home.name == "snapshots":  # of the hub's cache, whose files are links to its blobs
         home = home.parent
-    for place, picture in enumerate(cells.get("images") or ()):
+    for position, picture in enumerate(cells.get("images") or ()):
         path = picture
         if isinstance(picture, Mapping) and picture.get("bytes") is None:
             path = picture["path"]
@@ -371,12 +372,12 @@ def _set_beside(cells: dict, folder: Path, roots: Sequence, outside: list) -> li
         file = next(filter(os.path.isfile, files), files[0])
         target = Path(os.path.realpath(file))
         if not target.is_relative_to(os.path.realpath(home)):
-            what = f"{path!r} leads out of the folder {str(folder)!r} to {str(target)!r}"
-            return [("images", what, "write its absolute path, or put it into that folder")]
+            reason = f"{path!r} leads out of the folder {str(folder)!r} to {str(target)!r}"
+            return [("images", reason, "write its absolute path, or put it into that folder")]
         beside = home == folder.parent and not target.is_relative_to(os.path.realpath(folder))
         if beside and target.is_file():
             outside.append(file)
-        cells["images"][place] = {"bytes": None, "path": file}
+        cells["images"][position] = {"bytes": None, "path": file}
     return []
 
 
@@ -404,7 +405,7 @@ def _described(items: Dataset, adapter: Adapter, table: list) -> Dataset:
     reasons = Counter(cells["fault"] for cells in table if cells.get("fault"))
     if reasons:
         listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.items())
-        what = f"{reasons.total()} of {len(table)} rows could not be read"
-        text = f"{adapter.name}: {what} and are kept with the reason in `fault`: {listed}"
+        unread = f"{reasons.total()} of {len(table)} rows could not be read"
+        text = f"{adapter.name}: {unread} and are kept with the reason in `fault`: {listed}"
         warnings.warn(text, stacklevel=5)
     return _record(items, schema=adapter.name, benchmark=adapter.benchmark)

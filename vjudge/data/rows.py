@@ -43,8 +43,8 @@ def canonical_row(row: Any, decimal: str | None = None) -> Reading:
     {'id': 'a', 'human_scores': [3.0, 4.0], 'images': ['a.png'], 'group': 'a.png'}
     """
     if not isinstance(row, Mapping):
-        what = f"is a {type(row).__name__}"
-        return {}, [("row", what, "write one object with named columns for each row")]
+        reason = f"is a {type(row).__name__}"
+        return {}, [("row", reason, "write one object with named columns for each row")]
     faults: list = []
     cells: dict = {}
     pictured: dict = {}  # the pictures by column
@@ -79,22 +79,22 @@ def _flatten_rubric(cells: dict) -> None:
     criteria = cells.get("criteria")
     if isinstance(criteria, list | Mapping):
         cells["criteria"], named = criteria_of(criteria)
-        cells["named_criteria"] = [one.as_cells() for one in named]
+        cells["named_criteria"] = [criterion.as_cells() for criterion in named]
 
 
 def _add_pictures(cells: dict, pictured: Mapping) -> list:
     """Put the pictures, and the group that they name, into a row's cells."""
     faults = []
-    first = None
+    filled = None  # the column whose pictures are taken
     cells["images"] = None
-    for name, found in pictured.items():
-        if found and first is None:
-            first = name
-            cells["images"] = found
-        elif found and not _alike(cells["images"], found):
-            what = f"this row's columns `{first}` and `{name}` name different pictures"
-            faults.append(("images", what, "keep one of the columns"))
-        elif found == []:  # none on purpose
+    for name, sources in pictured.items():
+        if sources and filled is None:
+            filled = name
+            cells["images"] = sources
+        elif sources and not _alike(cells["images"], sources):
+            reason = f"this row's columns `{filled}` and `{name}` name different pictures"
+            faults.append(("images", reason, "keep one of the columns"))
+        elif sources == []:  # none on purpose
             cells["images"] = cells["images"] or []
     if not cells.get("group"):
         cells["group"] = " ".join(filter(None, map(_key, cells["images"] or ()))) or None
@@ -105,8 +105,8 @@ def _alike(some: list, others: list) -> bool:
     """Whether two columns may name the same pictures, as far as two paths or two files tell."""
     if len(some) != len(others):
         return False
-    for one, other in zip(some, others, strict=True):
-        if isinstance(one, str) == isinstance(other, str) and _key(one) != _key(other):
+    for picture, same in zip(some, others, strict=True):
+        if isinstance(picture, str) == isinstance(same, str) and _key(picture) != _key(same):
             return False
     return True
 
@@ -205,16 +205,16 @@ class Rows(Sequence):
         return len(self._source)
 
     def __getitem__(self, index: Any) -> Any:
-        place = range(len(self))[index]
-        return next(self._sound(range(place, place + 1)))
+        position = range(len(self))[index]
+        return next(self._sound(range(position, position + 1)))
 
     def __iter__(self) -> Iterator:
         return self._sound(range(len(self)))
 
     def as_given(self, places: range) -> Iterator:
         """The rows as they were given, a block of a data set at a time."""
-        for first in places[::BLOCK]:
-            block = self._source[first : min(first + BLOCK, places.stop)]
+        for start in places[::BLOCK]:
+            block = self._source[start : min(start + BLOCK, places.stop)]
             if not isinstance(block, list):
                 block = block.to_pylist()
             yield from map(self.layout.arranged, block)
