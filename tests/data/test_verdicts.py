@@ -143,7 +143,7 @@ def test_pairs_have_three_choices_and_the_source_is_named():
     frame = load_verdicts("genai-bench")
     edits = frame[frame["benchmark"] == "image editing"]
     table = win_rate(edits["Qwen-VL"])
-    assert len(edits) == 919 and table["missing"].iloc[0] == 259 and table.attrs["malformed"] == 0
+    assert len(edits) == 919 and table["missing"].iloc[0] == 259 and table["malformed"].eq(0).all()
     assert set(frame.attrs) == {"judges", "licence", "citation", "source", "caveats"}
     assert frame.attrs["licence"] == "MIT" and "f0b0334" in frame.attrs["source"]
     assert frame.attrs["judges"][0] == "GPT-4o" and "chance" not in frame.attrs["judges"]

@@ -36,6 +36,10 @@ def arguments(x, y, group):
         "agreement": (ratings(x, y),),
         "bradley_terry": (group, group[::-1], verdicts(x)),
         "calibration_curve": (x, y),
+        "compare_choices": (
+            verdicts(y, others=False),
+            {"x": verdicts(x), "y": verdicts(list(x)[::-1])},
+        ),
         "calibration_errors": (x, y),
         "compare_judges": (y, {"x": x, "y": list(x)[::-1]}),
         "comparison_table": ({"b": {"x": x, "y": list(x)[::-1]}}, {"b": y}),
@@ -54,7 +58,8 @@ def arguments(x, y, group):
 
 TAKES = list(arguments([], [], []))
 ELSEWHERE = """alt_test conformal_intervals corrected_rate corrected_rate_from_labels
-effective_judges expected_calibration_error labels_needed length_test prediction_powered_mean scaled
+effective_judges expected_calibration_error labels_needed length_controlled_win_rate length_test
+prediction_powered_mean scaled
 severities temperature_scaling"""  # of other arguments: in files of their own
 
 nan = float("nan")

@@ -8,7 +8,9 @@ from sklearn.linear_model import LogisticRegression
 
 from vjudge.metrics import (
     bradley_terry,
+    compare_choices,
     feedback_preference,
+    length_controlled_win_rate,
     pairwise_accuracy,
     win_rate,
 )
@@ -60,8 +62,7 @@ def test_what_is_no_verdict_is_counted_apart_and_never_a_tie():
         table = win_rate(verdicts)
     assert table.loc["win", ["n", "missing"]].tolist() == [2, 8]
     assert table["estimate"]["tie"] == 0.5 and table["estimate"]["win_of_all"] == 0.1
-    expected = {"missing": 3, "abstained": 1, "malformed": 4}
-    assert {name: table.attrs[name] for name in expected} == expected
+    assert table[["abstained", "malformed"]].drop_duplicates().to_numpy().tolist() == [[1, 4]]
 
 
 def test_a_share_of_all_or_none_has_a_width_with_groups_too():
@@ -95,13 +96,125 @@ def test_bradley_terry_with_half_ties_equals_logistic_regression():
     assert ((table["low"] < theirs) & (theirs < table["high"])).all()
 
 
-def test_strengths_without_a_finite_maximum_are_nan():
-    with pytest.warns(UserWarning, match="never beat"):
-        table = bradley_terry(["x", "x"], ["y", "z"], ["a", "b"])
-    assert table["estimate"].isna().all()
+def firth_by_hand(wins, losses):
+    """Of two players Firth's penalty is half a win for each side."""
+    return np.log((wins + 0.5) / (losses + 0.5))
+
+
+def test_who_never_wins_has_a_finite_strength_and_is_named():
+    with pytest.warns(UserWarning, match="Firth's penalty .*: x never beat, or never lost to, the"):
+        table = bradley_terry(["x"] * 7, ["y"] * 7, ["a"] * 7)
+    gap = table["estimate"]["x"] - table["estimate"]["y"]
+    assert gap == pytest.approx(firth_by_hand(7, 0), abs=1e-9)
+    assert (table["low"] < table["estimate"]).all() and (table["estimate"] < table["high"]).all()
+    # The others' strengths stay what they are, nearly, where one of many never wins.
+    i, j = np.triu_indices(4, 1)
+    first, second = np.repeat(i, 20), np.repeat(j, 20)
+    rng = np.random.default_rng(0)
+    verdicts = np.where(rng.random(120) < 0.6, "a", "b")
+    usual = bradley_terry(first, second, verdicts)["estimate"]
+    first, second = np.r_[first, range(4)], np.r_[second, [4] * 4]
+    with pytest.warns(UserWarning, match=": 4 never beat"):
+        table = bradley_terry(first, second, np.r_[verdicts, ["a"] * 4])
+    assert table.index[-1] == 4 and table["estimate"].notna().all()
+    theirs = table["estimate"][range(4)]
+    np.testing.assert_allclose(theirs - theirs.mean(), usual[range(4)], atol=0.05)
+
+
+def test_who_never_meets_the_others_is_named():
+    first, second = ["x", "y", "z", "p"] * 3, ["y", "z", "x", "q"] * 3
+    with pytest.warns(UserWarning, match="no strength of p, q: they never met the other 3"):
+        table = bradley_terry(first, second, ["a", "b", "a", "a"] * 2 + ["b", "a", "b", "b"])
+    assert table["estimate"].notna().tolist() == [True] * 3 + [False] * 2
     with pytest.warns(UserWarning, match="1 comparisons of a player with itself"):
         table = bradley_terry(["x", "x", "y"], ["x", "y", "x"], ["a"] * 3)
     assert table["n"].tolist() == [2, 2]
+
+
+def test_ties_alone_are_not_certain():
+    table = bradley_terry(["x"] * 10, ["y"] * 10, ["tie"] * 10)
+    half = stats.norm.ppf(0.975) / 2 / np.sqrt(10 / 4)  # of a strength, half the gap's
+    assert table["estimate"].tolist() == [0, 0]
+    assert table.loc["x", "high"] > half and table.loc["x", "low"] < -half
+
+
+def test_judges_are_compared_by_mcnemars_test():
+    """Exact p of SciPy's sign test; in groups all signs by hand."""
+    rng = np.random.default_rng(0)
+    human = rng.choice(["a", "b", "tie"], 200)
+    judges = {}
+    for name, right in (("good", 0.8), ("fair", 0.7), ("poor", 0.5)):
+        judges[name] = np.where(rng.random(200) < right, human, rng.choice(["a", "b"], 200))
+    table = compare_choices(human, judges)
+    assert len(table) == 6 and (table["p_holm"] >= table["p"]).all()
+    for (a, b, measure), row in table.iterrows():
+        used = (human != "tie") | (measure == "with_ties")
+        right = [(judges[name] == human)[used] for name in (a, b)]
+        only = [int((right[0] & ~right[1]).sum()), int((right[1] & ~right[0]).sum())]
+        assert row[["only_a", "only_b", "n"]].tolist() == [*only, used.sum()]
+        assert row["p"] == pytest.approx(stats.binomtest(only[0], sum(only)).pvalue)
+        assert row["difference"] == pytest.approx(right[0].mean() - right[1].mean())
+        assert row["low"] < row["difference"] < row["high"]
+    # Differences 2, 2, -1 of three groups: of eight signs, sums 5, 3, 1, 1 and their mirrors
+    verdicts = {"x": ["a"] * 5, "y": ["b"] * 4 + ["a"]}
+    human = ["a"] * 4 + ["b"]
+    grouped = compare_choices(
+        ["a"] * 5, {"x": list("aaaab"), "y": list("bbbba")}, groups=list("ppqqr")
+    )
+    assert grouped["p"].iloc[0] == pytest.approx(4 / 8)
+    with pytest.raises(ValueError, match="two or more"):
+        compare_choices(human, {"x": verdicts["x"]})
+
+
+def alpaca_rows(n=400):
+    """Rows as AlpacaEval has them: preference of output_2 in [1, 2], lengths in characters."""
+    rng = np.random.default_rng(0)
+    length_1, length_2 = rng.integers(200, 3000, size=(2, n))
+    difficulty = rng.normal(size=n)
+    logit = 0.3 + 1.5 * np.tanh((length_2 - length_1) / 1000) - 0.5 * difficulty
+    preference = 1 + np.clip(1 / (1 + np.exp(-logit)) + rng.normal(0, 0.15, n), 0, 1)
+    return preference, length_1, length_2, difficulty
+
+
+@pytest.mark.parametrize("has_difficulty", [True, False])
+def test_length_controlled_win_rate_is_alpaca_evals_regression(has_difficulty):
+    """By scikit-learn on each row twice, weighted by its preference, as AlpacaEval fits it."""
+    preference, length_1, length_2, difficulty = alpaca_rows()
+    gap = length_1 - length_2
+    columns = [np.tanh(gap / gap.std(ddof=1)), difficulty, np.ones(400)]
+    design = np.column_stack(columns if has_difficulty else columns[::2])
+    share = preference - 1
+    rows = np.vstack([design, design]), np.repeat([1, 0], 400)
+    weights = np.r_[share, 1 - share]
+    options = {"fit_intercept": False, "max_iter": 10_000, "tol": 1e-12}
+    rates = []
+    for model in (
+        LogisticRegression(C=np.inf, solver="newton-cholesky", **options),
+        LogisticRegression(C=100, l1_ratio=1, solver="liblinear", **options),
+    ):
+        model.fit(*rows, sample_weight=weights)
+        at_zero = design.copy()
+        at_zero[:, 0] = 0
+        rates.append(model.predict_proba(at_zero)[:, 1].mean())
+    known = {"difficulty": difficulty} if has_difficulty else {}
+    table = length_controlled_win_rate(share, length_2, length_1, **known)
+    row = table.loc["length_controlled"]
+    assert row["estimate"] == pytest.approx(rates[0], abs=1e-8)
+    assert row["estimate"] == pytest.approx(rates[1], abs=1e-3)
+    assert row["low"] < 0.57 < row["high"]
+    image = np.arange(400) // 4
+    grouped = length_controlled_win_rate(share, length_2, length_1, groups=image)
+    assert grouped.loc["length_controlled", "n"] == 400
+
+
+def test_length_that_tells_all_verdicts_is_said():
+    lengths = np.arange(20.0)
+    with pytest.warns(UserWarning, match="length tells all verdicts"):
+        table = length_controlled_win_rate(np.where(lengths > 9.5, "a", "b"), lengths, [9.5] * 20)
+    assert table["estimate"].tolist() == pytest.approx([0.5, 0.5])
+    for verdicts, message in (([80.0] * 20, "such as 80"), (["a"] * 5 + [None] * 15, "5 compari")):
+        with pytest.raises(ValueError, match=message):
+            length_controlled_win_rate(verdicts, lengths, [9.5] * 20)
 
 
 WRONG = [

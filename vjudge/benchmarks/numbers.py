@@ -554,10 +554,10 @@ def _battles(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Option
     table = metrics.bradley_terry(*columns, groups=frame["group"])
     elo = table[["elo", "elo_low", "elo_high", "n"]]
     elo.columns = ["estimate", "low", "high", "n"]
-    elo["missing"] = table.attrs["missing"]
+    elo["missing"] = table["missing"]
     names = table.index.astype(str)
     elo.index = pd.MultiIndex.from_product([names, ["elo"], ["left out"]], names=INDEX)
-    elo.attrs = {"method": table.attrs["method"]}
+    elo.attrs = table.attrs
     return elo
 
 

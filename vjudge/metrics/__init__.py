@@ -31,7 +31,9 @@ from vjudge.metrics.labels import (
 from vjudge.metrics.length import length_test, lengths
 from vjudge.metrics.pairwise import (
     bradley_terry,
+    compare_choices,
     feedback_preference,
+    length_controlled_win_rate,
     pairwise_accuracy,
     win_rate,
 )
@@ -39,11 +41,12 @@ from vjudge.metrics.planning import labels_needed
 
 __all__ = [
     "agreement", "alt_test", "bradley_terry", "calibration_curve", "calibration_errors",
-    "compare_judges", "comparison_table", "conformal_intervals", "correlate",
+    "compare_choices", "compare_judges", "comparison_table", "conformal_intervals", "correlate",
     "correlate_levels", "corrected_rate", "corrected_rate_from_labels", "correlation_table",
     "effective_judges", "expected_calibration_error", "feedback_preference", "human_ceiling",
-    "labels_needed", "length_test", "lengths", "pairwise_accuracy", "prediction_powered_mean",
-    "rater_table", "raters", "scaled", "severities", "temperature_scaling", "win_rate",
+    "labels_needed", "length_controlled_win_rate", "length_test", "lengths", "pairwise_accuracy",
+    "prediction_powered_mean", "rater_table", "raters", "scaled", "severities",
+    "temperature_scaling", "win_rate",
 ]  # fmt: skip
 
 __dir__ = __all__.copy

@@ -251,7 +251,7 @@ def read_verdicts(
     meanings: Mapping[str, str] = SPELLINGS,
     people: bool = False,
 ) -> tuple[Any, Any, dict[str, int]]:
-    """Each choice or None, by its spelling in any capitals, which are choices, and an account.
+    """Each choice or None, by its spelling in any capitals; which are choices; others counted.
 
     A judge's malformed verdicts are counted and warned of. ValueError: a column of which nothing
     can be read, or a person's choice that can't be.
@@ -278,11 +278,7 @@ def read_verdicts(
             )
         some = listed(malformed, cells, most=3)
         warn(f"{bad} verdicts can't be read and count as none: {some}")
-    account = {
-        "missing": counts["missing"],
-        "abstained": counts["abstain"],
-        "malformed": len(malformed),
-    }
+    account = {"abstained": counts["abstain"], "malformed": len(malformed)}
     choice = np.array(read, dtype=object)
     choice[np.isin(choice, ["missing", "abstain"])] = None
     return choice, pd.notna(choice), account

@@ -1,4 +1,6 @@
-"""Verdicts on pairs: win rates, accuracy, Bradley-Terry. Of both orders, `probes.position`.
+"""Verdicts on pairs: win rates, accuracy, Bradley-Terry, judges compared.
+
+Of both orders, `probes.position`.
 
 A verdict is "a", "b" or "tie", or one of "A>>B", "A>B", "A=B", "B>A", "B>>A" (Arena-Hard,
 WildVision-Bench). "abstain", what is missing and what has another spelling is counted apart, never
@@ -8,9 +10,14 @@ as a tie.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import special, stats
 from scipy.sparse.csgraph import connected_components
 
 from vjudge.metrics.columns import (
@@ -19,13 +26,28 @@ from vjudge.metrics.columns import (
     check_columns,
     check_options,
     group_codes,
+    is_blank,
     read_verdicts,
+    scores,
     warn,
 )
-from vjudge.metrics.resampling import Floats, Integers
-from vjudge.metrics.tables import INTERVAL, shares
+from vjudge.metrics.resampling import Floats, Integers, by_code, effective_number, student
+from vjudge.metrics.tables import (
+    INTERVAL,
+    NO_WIDTH,
+    add_caveats,
+    holm,
+    of_group_sizes,
+    shares,
+    warn_of,
+)
 
 FEEDBACK_CHOICES = ("left", "right", "both good", "both bad")
+POINTS = {"a": 1.0, "b": 0.0, "tie": 0.5}
+MANY_SIGNS = 20_000_000  # steps of an exact test
+MOST_STEPS = 100  # of Newton's method
+LONGEST_STEP = 3.0
+SEPARATED = 20.0  # logits, beyond which a fit has no finite maximum
 ELO_PER_LOGIT = 400 / math.log(10)
 
 
@@ -45,8 +67,8 @@ def win_rate(
     Returns:
         Rows, shares in [0, 1], with columns estimate, low, high (Wilson's), n and missing: win,
         tie, loss, of all verdicts; win_ties_half, win + tie / 2; win_ties_out, of the decided
-        verdicts; win_of_all, of all comparisons. `attrs` counts
-        missing, abstained and malformed verdicts.
+        verdicts; win_of_all, of all comparisons. Columns abstained and malformed say how many of
+        the missing verdicts are.
 
     Source: Wilson, JASA 22 (1927), 209-212.
 
@@ -72,8 +94,7 @@ def win_rate(
         confidence=confidence,
         unit="comparisons",
     )
-    table.attrs |= account
-    return table
+    return table.assign(**account)
 
 
 def pairwise_accuracy(
@@ -110,8 +131,7 @@ def pairwise_accuracy(
         ("all_pairs", right, has_preference),
     ]
     table = shares(rows, groups=groups, confidence=confidence, unit="pairs")
-    table.attrs |= account
-    return table
+    return table.assign(**account)
 
 
 def feedback_preference(
@@ -153,8 +173,212 @@ def feedback_preference(
         confidence=confidence,
         unit="judgements",
     )
-    table.attrs |= account
-    return table
+    return table.assign(**account)
+
+
+# --- Judges compared
+
+
+def compare_choices(
+    preferences: Column,
+    judges: Mapping[str, Column] | pd.DataFrame,
+    *,
+    groups: Groups = None,
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """Compare how often judges of the same pairs are right, two at a time.
+
+    Args:
+        preferences: the human choice of each pair, spelled as verdicts are.
+        judges: name -> verdicts on the same pairs, or a frame with a column each; at least two.
+        groups, confidence: see `win_rate`.
+
+    Returns:
+        A row for two judges and a measure of `pairwise_accuracy` (index a, b, measure: with_ties,
+        without_ties): estimate_a, estimate_b, over the pairs on which both have a verdict;
+        difference, low, high; only_a, only_b (pairs that this judge alone got right); p, two-sided,
+        of McNemar's exact test, or in groups of its form for clusters; p_holm, corrected over the
+        pairs of judges, for each measure alone; n, missing.
+
+    In groups the test flips the sign of each group's difference, exactly; of single pairs that is
+    McNemar's: one judge alone right in 8, the other in 2, p = 2 * 56 / 1024 = .11.
+
+    Source: McNemar, Psychometrika 12 (1947), 153-157; clusters as in Yang, Sun and Hardin,
+    Statistics in Medicine 29 (2010), exactly; Bonett and Price, Journal of Educational and
+    Behavioral Statistics 37 (2012), for the interval.
+
+    >>> human = ["a"] * 12
+    >>> first, second = ["a"] * 10 + ["b"] * 2, ["b"] * 8 + ["a"] * 4
+    >>> table = compare_choices(human, {"first": first, "second": second})
+    >>> table.loc[("first", "second", "with_ties"), ["only_a", "only_b", "p"]].round(2).tolist()
+    [8.0, 2.0, 0.11]
+    """
+    check_options(confidence=confidence)
+    names = list(map(str, judges))
+    if len(set(names)) < max(len(names), 2):
+        listing = ", ".join(names) or "none"
+        raise ValueError(f"judges must be two or more, each with a name of its own, not {listing}")
+    named = {f"judge {name}": judges[name] for name in judges}
+    check_columns(preferences=preferences, groups=groups, **named)
+    human, has_preference, _ = read_verdicts(preferences, people=True)
+    read = {name: read_verdicts(judges[key])[:2] for name, key in zip(names, judges, strict=True)}
+    rows = {}
+    caveats: list[str] = []
+    for a, b in combinations(names, 2):
+        (of_a, has_a), (of_b, has_b) = read[a], read[b]
+        both = has_preference & has_a & has_b
+        for measure, used in (("with_ties", both), ("without_ties", both & (human != "tie"))):
+            right = np.stack([of_a == human, of_b == human])[:, used].astype(float)
+            units = group_codes(groups, used)
+            rows[a, b, measure] = _two_accuracies(right, units, confidence)
+            rows[a, b, measure] |= {"n": int(used.sum()), "missing": int((~used).sum())}
+            if groups is not None and used.any():
+                caveats += of_group_sizes(int(units.max()) + 1, _effective(units))
+    table = pd.DataFrame.from_dict(rows, orient="index")
+    table.index = pd.MultiIndex.from_tuples(rows, names=["a", "b", "measure"])
+    by_measure = table.groupby(level="measure")["p"]
+    table["p_holm"] = by_measure.transform(lambda p: holm(p.to_numpy()))
+    warn_of(table.index[table["n"] == 0], "undefined (no pair with both verdicts)")
+    alone = table.index[(table["n"] > 0) & table["low"].isna()]
+    if len(alone):
+        caveats.append("no interval, since all pairs with both verdicts are one, or of one group")
+    unit = "pairs" if groups is None else "groups"
+    table.attrs["method"] = (
+        f"{confidence:.0%} intervals and exact McNemar tests over {unit}; Holm over"
+        f" {len(rows) // 2} pairs of judges"
+    )
+    add_caveats(table, caveats)
+    columns = "estimate_a estimate_b difference low high only_a only_b p p_holm n missing"
+    return table[columns.split()]
+
+
+def _effective(units: Integers) -> float:
+    return effective_number(np.bincount(units))
+
+
+def _two_accuracies(right: Floats, units: Integers, confidence: float) -> dict[str, float]:
+    """Two judges' shares of right verdicts, (2, n), with the difference and its test."""
+    n = right.shape[1]
+    if not n:
+        names = "estimate_a estimate_b difference low high only_a only_b p".split()
+        return dict.fromkeys(names, math.nan)
+    gap = right[0] - right[1]
+    only_a = int((gap > 0).sum())
+    only_b = int((gap < 0).sum())
+    of_unit: Any = np.bincount(units, gap)
+    sizes = np.bincount(units)
+    # 1) Bonett and Price: one more pair that either judge alone gets right
+    share_a = (only_a + 1) / (n + 2)
+    share_b = (only_b + 1) / (n + 2)
+    variance = (share_a + share_b - (share_a - share_b) ** 2) / (n + 2)
+    # 2) in groups at least as much as the groups' differences vary
+    quantile = student(confidence)
+    low = high = math.nan
+    if len(sizes) > 1:
+        if len(sizes) < n:
+            surplus = (of_unit - gap.mean() * sizes) / (n - sizes)
+            variance = max(variance, float(surplus @ surplus) * (len(sizes) - 1) / len(sizes))
+            quantile = student(confidence, max(effective_number(sizes) - 1, 1.0))
+        half = quantile * math.sqrt(variance)
+        low = share_a - share_b - half
+        high = share_a - share_b + half
+    return {
+        "estimate_a": float(right[0].mean()),
+        "estimate_b": float(right[1].mean()),
+        "difference": float(gap.mean()),
+        "low": max(low, -1.0),
+        "high": min(high, 1.0),
+        "only_a": only_a,
+        "only_b": only_b,
+        "p": sign_flip_p(of_unit),
+    }
+
+
+def sign_flip_p(differences: Floats) -> float:
+    """The two-sided p of whole differences whose signs are as likely either way.
+
+    Exact: how many of the 2^n signs give a sum as far from 0; by the normal distribution where that
+    would take long. Of ones it is the sign test.
+
+    Source: Fisher, The Design of Experiments (1935), section 21.
+
+    >>> sign_flip_p(np.array([1, 1, 1, -1])), sign_flip_p(np.array([3, 1, -1]))
+    (0.625, 0.75)
+    """
+    sizes = np.abs(differences[differences != 0]).astype(np.int64)
+    if not len(sizes):
+        return 1.0
+    total = int(sizes.sum())
+    observed = abs(float(differences.sum()))
+    if total * len(sizes) > MANY_SIGNS:
+        return float(2 * stats.norm.sf(observed / np.linalg.norm(sizes)))
+    chance = np.zeros(total + 1)  # of each sum of the positive differences
+    chance[0] = 1.0
+    for size in sizes:
+        chance[size:] = chance[size:] + chance[:-size].copy()
+        chance /= 2
+    sums = np.abs(2 * np.arange(total + 1) - total)
+    return min(float(chance[sums >= observed - 1e-9].sum()), 1.0)
+
+
+# --- Logistic regression
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """A logistic regression of shares on a design, with what each unit adds to it."""
+
+    coefficients: Floats  # (p,)
+    influence: Floats  # (units, p), by a jackknife of one step
+    covariance: Floats  # (p, p), of independent comparisons
+    freedom: float
+    unit_size: float  # mean comparisons of a unit
+    penalised: bool
+
+    @classmethod
+    def of(cls, design: Floats, points: Floats, units: Integers, *, penalise: bool) -> Logistic:
+        """Fit by Newton's method; `penalise` adds Firth's penalty, which has a finite maximum.
+
+        Args:
+            design: (n, p). points: (n,), shares of a win, 0 to 1. units: (n,), 0 to G - 1.
+
+        Source: Firth, Biometrika 80 (1993), 27-38; Liang and Zeger, Biometrika 73 (1986), for the
+        variance over units.
+        """
+        beta = np.zeros(design.shape[1])
+        for _ in range(MOST_STEPS):
+            mean = special.expit(design @ beta)
+            weight = mean * (1 - mean)
+            covariance = np.linalg.pinv(design.T * weight @ design, hermitian=True)
+            leverage = np.einsum("np,pq,nq->n", design, covariance, design) * weight  # (n,)
+            surplus = points - mean
+            if penalise:
+                surplus = surplus + leverage * (0.5 - mean)
+            step = covariance @ (design.T @ surplus)
+            size = np.abs(step).max(initial=0.0)
+            beta = beta + step * min(1.0, LONGEST_STEP / max(size, 1e-300))
+            if size < 1e-12:
+                break
+        of_case = (points - mean)[:, None] * design @ covariance  # (n, p)
+        sizes = np.bincount(units)
+        share: Any = np.bincount(units, leverage)  # of the information, which sums to p
+        share_of_rank = share / np.minimum(sizes, design.shape[1])
+        influence = by_code(units) @ of_case / np.maximum(1 - share_of_rank, 1e-6)[:, None]
+        influence = influence * math.sqrt(max(len(sizes) - 1, 1) / len(sizes))
+        freedom = max(effective_number(share) - 1, 1.0)
+        return cls(beta, influence, covariance, freedom, len(points) / len(sizes), penalise)
+
+    def errors(self, contrast: Floats) -> Floats:
+        """Standard errors of combinations of the coefficients, (k, p) to (k,).
+
+        With the penalty, or where nothing varies, not below those of independent units.
+        """
+        varied = self.influence @ contrast.T  # (units, k)
+        variance = (varied**2).sum(axis=0)
+        if self.penalised or np.abs(varied).max(initial=0.0) < NO_WIDTH:
+            model = np.einsum("kp,pq,kq->k", contrast, self.covariance, contrast)
+            variance = np.maximum(variance, model * self.unit_size)
+        return np.sqrt(variance)
 
 
 # --- Strengths
@@ -179,16 +403,16 @@ def bradley_terry(
 
     Returns:
         One row a player, the strongest first: estimate, low, high (strength in logits, of mean 0),
-        elo, elo_low, elo_high (1000 + 400 / ln 10 times it), n (comparisons used). NaN, with a
-        warning, where no finite maximum exists: some players never beat, or never meet, the rest.
-        `attrs` has the account as `win_rate`, and method.
+        elo, elo_low, elo_high (1000 + 400 / ln 10 times it), n (comparisons used); missing,
+        abstained and malformed verdicts as `win_rate`. Where some players never lose to, or never
+        beat, the others, Firth's penalty makes strengths finite; players who never meet the largest
+        connected part have NaN. Either is a caveat.
 
-    The fit is statsmodels' logistic regression, with intervals that hold where comparisons of a
-    group are alike; with groups of very unequal size they cover less (sizes by Zipf's law 87 %, one
-    group of half the comparisons 69 %).
+    Intervals hold where comparisons of a group are alike; with groups of very unequal size they
+    have the degrees of freedom of the effective number of groups. figures/validity_numbers.csv.
 
     Source: Bradley and Terry, Biometrika 39 (1952); Ford, American Mathematical Monthly 64 (1957),
-    for when a maximum exists; Liang and Zeger, Biometrika 73 (1986), for the variance;
+    for when a maximum exists; Firth, Biometrika 80 (1993), where none does;
     WildVision-AI/WildVision-Bench, show_results.py, for the Elo scale.
 
     >>> table = bradley_terry(["x", "x", "y"], ["y", "y", "x"], ["a", "b", "b"])
@@ -199,6 +423,7 @@ def bradley_terry(
     check_options(confidence=confidence)
     check_columns(first=first, second=second, verdicts=verdicts, groups=groups)
     choice, used, account = read_verdicts(verdicts)
+    missing = int((~used).sum())
     names = [*first, *second]
     every = np.ones(len(names), dtype=bool)
     i, j = np.split(group_codes(names, every, name="players"), 2)
@@ -211,15 +436,18 @@ def bradley_terry(
     units = group_codes(groups, used)
     # 2) strengths, and the scale of Elo
     players = pd.Index(dict.fromkeys(names), name="player")
-    bounds = _strengths(i[used], j[used], points, units, len(players), confidence)
+    bounds, caveats = _strengths(i[used], j[used], points, units, players, confidence)
     table = pd.DataFrame(bounds, players, INTERVAL)
     elo = 1000 + ELO_PER_LOGIT * table
     table[["elo", "elo_low", "elo_high"]] = elo
     met = [*i[used], *j[used]]
     table["n"] = np.bincount(met, minlength=len(players))
     unit = "comparisons" if groups is None else "groups"
-    table.attrs = account
+    table = table.assign(missing=missing, **account)
     table.attrs["method"] = f"{confidence:.0%} intervals by Student's t, robust over {unit}"
+    if groups is not None and len(units):
+        caveats = caveats + of_group_sizes(int(units.max()) + 1, _effective(units))
+    add_caveats(table, caveats)
     return table.sort_values("estimate", ascending=False, kind="stable")
 
 
@@ -228,34 +456,147 @@ def _strengths(
     j: Integers,
     points: Floats,
     units: Integers,
-    p: int,
+    players: pd.Index,
     confidence: float,
-) -> Floats:
-    """Maximum-likelihood strengths of p players, mean 0, with bounds, shape (p, 3)."""
-    import statsmodels.api as sm  # slow to import
-
+) -> tuple[Floats, list[str]]:
+    """Strengths of p players, mean 0, with bounds, shape (p, 3), and their limits in words."""
+    p = len(players)
     bounds = np.full((p, 3), np.nan)
-    # 1) a finite maximum exists where nobody is out of reach of anybody's wins
+    # 1) the largest part of the players who meet, be it through others
     wins = np.zeros((p, p))
     np.add.at(wins, (i, j), points)
     np.add.at(wins, (j, i), 1 - points)
-    if p < 2 or connected_components(wins, connection="strong")[0] > 1:
-        warn("undefined (some players never beat, or never meet, the others)")
-        return bounds
-    # 2) the first player's strength is 0 in the fit; then all are set to a mean of 0
-    each = np.eye(p)
-    design = each[i] - each[j]
-    contrast = each - 1 / p
-    model = sm.GLM(points, design[:, 1:], family=sm.families.Binomial())
-    robust = {"cov_type": "cluster", "cov_kwds": {"groups": units}, "use_t": True}
-    is_few = units.max() < 1 or len(points) < p
-    if is_few:
+    _, component = connected_components(wins + wins.T, directed=False)
+    inside = component == np.bincount(component).argmax() if p else component == 0
+    q = int(inside.sum())
+    if q < 2:
+        warn("undefined (no two players met)")
+        return bounds, []
+    caveats = []
+    if q < p:
+        others = ", ".join(map(str, players[~inside]))
+        caveats.append(f"no strength of {others}: they never met the other {q} players")
+    # 2) a finite maximum exists where nobody is out of reach of anybody's wins
+    parts, reach = connected_components(wins[np.ix_(inside, inside)], connection="strong")
+    if parts > 1:
+        largest = np.bincount(reach).argmax()
+        apart = ", ".join(map(str, players[inside][reach != largest]))
+        caveats.append(
+            f"Firth's penalty makes strengths finite: {apart} never beat, or never lost to, the"
+            " others"
+        )
+    # 3) the first player's strength is 0 in the fit; then all are set to a mean of 0
+    kept = inside[i]
+    code = np.cumsum(inside) - 1
+    each = np.eye(q)
+    design = each[code[i[kept]]] - each[code[j[kept]]]  # (n, q)
+    contrast = (each - 1 / q)[:, 1:]
+    units = np.unique(units[kept], return_inverse=True)[1]
+    fit = Logistic.of(design[:, 1:], points[kept], units, penalise=parts > 1)
+    estimate = contrast @ fit.coefficients
+    reach_of = np.full(q, np.nan)
+    if units.max() < 1 or len(design) < q:
         warn("intervals are undefined: too few comparisons, or all belong to one group")
-        robust = {}
-    with np.errstate(invalid="ignore"):  # as many comparisons as strengths
-        fit = model.fit(tol=1e-12, tol_criterion="params", **robust)
-    test = fit.t_test(contrast[:, 1:])
-    bounds[:, 0] = test.effect
-    if not is_few:
-        bounds[:, 1:] = test.conf_int(alpha=1 - confidence)
-    return bounds
+    else:
+        reach_of = student(confidence, fit.freedom) * fit.errors(contrast)
+    bounds[inside] = np.column_stack([estimate, estimate - reach_of, estimate + reach_of])
+    return bounds, caveats
+
+
+# --- Length
+
+
+def length_controlled_win_rate(
+    verdicts: Column,
+    length_a: Column,
+    length_b: Column,
+    *,
+    difficulty: Column | None = None,
+    groups: Groups = None,
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """Estimate how often side a would win if its responses were as long as those of side b.
+
+    A logistic regression of the verdicts on 1, tanh(difference in length / its standard deviation)
+    and, if given, the difficulty of each instruction; then the mean of what it predicts where the
+    difference is 0.
+
+    Args:
+        verdicts: see `win_rate`, a tie half a win; or numbers, the probability that a wins
+            (AlpacaEval's `preference` less 1, where a is its output_2).
+        length_a, length_b: of the responses, in one unit (AlpacaEval's are characters).
+        difficulty: of each instruction (AlpacaEval's `instruction_difficulty`).
+        groups, confidence: see `win_rate`.
+
+    Returns:
+        Rows win_rate (ties half) and length_controlled, with columns estimate, low, high, n and
+        missing (comparisons without a verdict or a length).
+
+    It is AlpacaEval's regression without its pull towards zero (an L1 penalty chosen by
+    cross-validation) and towards the gamed baselines, which need its own data; where no maximum
+    exists, Firth's penalty stands in, with a caveat.
+
+    Source: Dubois, Galambosi, Liang and Hashimoto, Length-Controlled AlpacaEval (arXiv
+    2404.04475).
+
+    >>> verdicts = ["a", "a", "b", "b", "a", "b"] * 5
+    >>> table = length_controlled_win_rate(verdicts, [9, 8, 2, 3, 4, 6] * 5, [5] * 30)
+    >>> table["estimate"].round(2).to_dict()
+    {'win_rate': 0.5, 'length_controlled': 0.48}
+    """
+    check_options(confidence=confidence)
+    columns = {"length_a": length_a, "length_b": length_b}
+    if difficulty is not None:
+        columns["difficulty"] = difficulty
+    check_columns(verdicts=verdicts, groups=groups, **columns)
+    points = _points(verdicts)
+    x = np.stack([scores(column, name=name) for name, column in columns.items()])
+    has_features = ~np.isnan(x).any(axis=0)
+    used = has_features & ~np.isnan(points)
+    # 1) the design, and the same at equal lengths
+    gap = x[0] - x[1]
+    spread = float(np.std(gap[has_features], ddof=1)) if has_features.sum() > 1 else 0.0
+    if used.sum() < 10 or spread == 0:
+        raise ValueError(
+            f"{int(used.sum())} comparisons have a verdict and lengths, which differ by"
+            f" {spread:.3g}: use ten or more, of different lengths"
+        )
+    design = np.column_stack([np.ones(len(gap)), *x[2:], np.tanh(gap / spread)])
+    at_zero = design.copy()
+    at_zero[:, -1] = 0.0
+    units = group_codes(groups, used)
+    # 2) the fit, and the mean prediction with its error
+    fit = Logistic.of(design[used], points[used], units, penalise=False)
+    caveats = []
+    if np.abs(design[used] @ fit.coefficients).max() > SEPARATED:
+        fit = Logistic.of(design[used], points[used], units, penalise=True)
+        caveats.append("Firth's penalty makes the fit finite: length tells all verdicts")
+    chance = special.expit(at_zero[has_features] @ fit.coefficients)
+    mean = float(chance.mean())
+    slope = (chance * (1 - chance)) @ at_zero[has_features] / len(chance)
+    error = float(fit.errors(slope[None])[0]) / (mean * (1 - mean))  # of its logit
+    reach = student(confidence, fit.freedom) * error
+    low, high = special.expit(special.logit(mean) + np.array([-reach, reach]))
+    # 3) beside the plain rate
+    rows = [("win_rate", np.where(used, points, 0), used)]
+    table = shares(rows, groups=groups, unit="comparisons", confidence=confidence)
+    line = [mean, low, high, int(used.sum()), int((~used).sum())]
+    table.loc["length_controlled"] = line
+    add_caveats(table, caveats)
+    return table.astype({"n": int, "missing": int})
+
+
+def _points(verdicts: Column) -> Floats:
+    """The share of a win of side a in each verdict, NaN where there is none."""
+    cells = list(verdicts)
+    if any(isinstance(cell, str) and not is_blank(cell) for cell in cells):
+        choice, _, _ = read_verdicts(verdicts)
+        return np.array([POINTS.get(word, np.nan) for word in choice])
+    points = scores(verdicts, name="verdicts")
+    outside = points[(points < 0) | (points > 1)]
+    if outside.size:
+        raise ValueError(
+            f"verdicts has {outside.size} values outside of [0, 1], such as {outside[0]:g}: give"
+            " the probability that a wins (AlpacaEval's preference less 1)"
+        )
+    return points
