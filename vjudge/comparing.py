@@ -70,8 +70,13 @@ def valued(records: Sequence) -> Record:
 
 
 def work_of(records: Sequence) -> Record:
-    """What the answers of a pair took."""
-    return {name: sum(record[name] for record in records) for name in WORK}
+    """What the answers of a pair took, who gave them, and what was remarked of them."""
+    row = {name: sum(record[name] for record in records) for name in WORK}
+    for name in ("served_model", "remarks"):
+        texts = dict.fromkeys(record[name] for record in records if record[name])
+        if texts:
+            row[name] = "; ".join(texts)
+    return row
 
 
 def turned(record: Record) -> Record:

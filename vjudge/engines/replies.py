@@ -42,25 +42,22 @@ def read_reply(
 
     Unsound: it is no completion, or not by `model`.
     """
-    try:
-        choice = reply["choices"][0]
-        message = choice["message"]
-        get: Any = message.get
-    except (LookupError, TypeError, AttributeError) as error:
-        reason = f"{type(error).__name__}: {without_key(str(error), key)}"
-        raise Unsound(f"the server's answer is no chat completion ({reason})") from None
+    choice = _at(reply, "choices", 0)
+    message = _at(choice, "message")
+    if not isinstance(message, Mapping):
+        raise Unsound("the server's answer is no chat completion: it holds no message")
     remarks: list[str] = []
     served = _served(reply.get("model"), model, key, remarks)
 
     # 1) what was written and thought
-    text, thoughts = _text_of(get("content"), "content", remarks)
-    refusal, _ = _text_of(get("refusal"), "refusal", remarks)
+    text, thoughts = _text_of(message.get("content"), "content", remarks)
+    refusal, _ = _text_of(message.get("refusal"), "refusal", remarks)
     for name in ("reasoning_content", "reasoning"):
-        thought, inner = _text_of(get(name), name, remarks)
+        thought, inner = _text_of(message.get(name), name, remarks)
         thoughts = thoughts or thought or inner
 
     # 2) how it ended
-    finish, failure = _ending(choice.get("finish_reason"), key)
+    finish, failure = _ending(_at(choice, "finish_reason"), key)
     if refusal or finish == "content_filter":
         failure = FILTERED
     elif text is None and failure is None and finish == "stop":
@@ -81,7 +78,7 @@ def read_reply(
         served=served,
         remarks=tuple(remarks),
     )
-    return answer, _tokens(choice.get("logprobs"))
+    return answer, _tokens(_at(choice, "logprobs", "content"))
 
 
 # --- the fields
@@ -112,31 +109,24 @@ def _text_of(content: Any, name: str, remarks: list[str]) -> tuple[str | None, s
     """
     if content is None or isinstance(content, str):
         return content, ""
-    texts = []
-    thoughts = []
-    parts = content if isinstance(content, list) else [content]
-    for part in parts:
-        kind = part.get("type") if isinstance(part, Mapping) else None
-        if isinstance(part, str):
-            texts.append(part)
-        elif kind in ("thinking", "reasoning"):
-            inner = part.get(kind) or part.get("text") or part.get("summary")
-            thoughts += [inner] if isinstance(inner, str) else _plain_texts(inner)
-        elif _plain_texts([part]):
-            texts += _plain_texts([part])
+    texts: list[str] = []
+    thoughts: list[str] = []
+    for part in content if isinstance(content, list) else [content]:
+        kind = _at(part, "type")
+        if kind in ("thinking", "reasoning"):
+            inner = _at(part, kind) or _at(part, "text")
+            thoughts += _plain(inner if isinstance(inner, list) else [inner])
+        elif _plain([part]):
+            texts += _plain([part])
         else:
             remarks.append(f"a part of {name} is no text")
     return "".join(texts) if texts else None, "".join(thoughts)
 
 
-def _plain_texts(parts: Any) -> list[str]:
-    """The texts of parts that are {"text": ...}."""
-    texts = []
-    for part in parts if isinstance(parts, list) else []:
-        text = part.get("text") if isinstance(part, Mapping) else None
-        if isinstance(text, str):
-            texts.append(text)
-    return texts
+def _plain(parts: Sequence[Any]) -> list[str]:
+    """The texts among parts that are a text, or {"text": a text}."""
+    texts = [part if isinstance(part, str) else _at(part, "text") for part in parts]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def _ending(reason: Any, key: str) -> tuple[str, str | None]:
@@ -147,27 +137,25 @@ def _ending(reason: Any, key: str) -> tuple[str, str | None]:
         return "stop", None
     if plain == "length":
         return plain, None
-    reported = " ".join(without_key(word[:80], key).split())
+    reported = " ".join(_clean(word[:80], key).split())
     return reported, None if plain in CUT_OFF else f"ended by {reported}"
 
 
 def _count(usage: Any, name: str, remarks: list[str]) -> int:
     """A number of tokens; 0 where none is told."""
-    count = usage.get(name) if isinstance(usage, Mapping) else usage
-    if count is None:
-        return 0
+    count = _at(usage, name)
     if type(count) is int and 0 <= count < MAX_COUNT:
         return count
-    remarks.append(f"usage.{name} is no count")
+    if count is not None or not (usage is None or isinstance(usage, Mapping)):
+        remarks.append(f"usage.{name} is no count")
     return 0
 
 
-def _tokens(logprobs: Any) -> list[Token]:
+def _tokens(content: Any) -> list[Token]:
     """The tokens of a reply; none where one of them has no text."""
-    content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
     tokens = []
     for entry in content if isinstance(content, list) else []:
-        text = entry.get("token") if isinstance(entry, Mapping) else None
+        text = _at(entry, "token")
         if not isinstance(text, str):
             return []
         written = text.encode("utf-8", "surrogatepass")
@@ -185,13 +173,23 @@ def _listed(entry: Mapping[str, Any]) -> dict[str, float] | None:
         return None
     logprobs = {}
     for alternative in (*alternatives, entry):
-        value = alternative.get("logprob") if isinstance(alternative, Mapping) else None
+        value = _at(alternative, "logprob")
         if type(value) is int and abs(value) < MAX_COUNT:
             value = float(value)
         if type(value) is not float or not value <= TOLERANCE:  # NaN is not, either
             return None
         logprobs[str(alternative.get("token"))] = min(value, 0.0)
     return logprobs
+
+
+def _at(value: Any, *path: str | int) -> Any:
+    """What stands at a path of names and positions; None where there is no such place."""
+    for step in path:
+        try:
+            value = value[step]
+        except (LookupError, TypeError):
+            return None
+    return value
 
 
 def _clean(text: str | None, key: str) -> str:
