@@ -92,20 +92,16 @@ def read_verdicts(text: str, scales: Mapping) -> dict:
     (texts, *_) = scales.values()
     labels = {text.strip(' "'): level for level, text in texts.items()}
     gives = "score" if all(label.lstrip("-").isdigit() for label in labels) else "choice"
-    readings = []
-    if gives == "score":
-        weights = {name or "verdict": 1.0 for name in scales}
-        readings = read_json(text, gives, tuple(texts), weights)
-    if not readings and "" in scales:
-        readings = read_json(text, gives, tuple(texts), {})
-    found = []
-    for reading in readings:
+    weights = {name: 1.0 for name in scales if name}
+    found: list = []
+    for reading in read_json(text, gives, tuple(texts), weights):
         said = reading.said
         if isinstance(said, str):
             raise ValueError(said)
-        levels = said.scores or {"verdict": labels.get(str(said.choice).upper(), said.score)}
-        found.append({name: levels[name or "verdict"] for name in scales})
-    if not found or any(each != found[0] for each in found):
+        levels = said.scores or {"": labels.get(str(said.choice).upper(), said.score)}
+        if levels not in found:
+            found.append(levels)
+    if len(found) != 1:
         raise ValueError("two verdicts" if found else "no verdict in it")
     if not all(level in texts for level in found[0].values()):
         raise ValueError("not on the scale")

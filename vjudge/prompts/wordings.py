@@ -1,7 +1,7 @@
 """The judges' own wordings and conversations, to the letter, each with its source.
 
-`vjudge/assets/wordings.json` has for each wording its source, its conversation and the fields of
-`Template` that are not the default ones; the texts stand in `assets/prompts`, one file a wording.
+In `vjudge/assets`: `conversations.json`; `wordings.json`, with the source of each wording, its
+conversation and the fields of `Template` that are not the default ones; `prompts`, one file a text.
 """
 
 from __future__ import annotations
@@ -15,49 +15,31 @@ from vjudge.prompts.template import Template
 
 ASSETS = Path(__file__).parents[1] / "assets"
 
+
+def _read(name: str) -> dict[str, dict]:
+    """A table of the assets without what it says to readers alone."""
+    table: dict = json.loads((ASSETS / f"{name}.json").read_text(encoding="utf-8"))
+    for row in table.values():
+        for key, value in row.items():
+            if isinstance(value, list):
+                row[key] = tuple(value)
+        row.pop("note", None)
+    return table
+
+
 # --- conversations
 
-_VICUNA = (
-    "A chat between a curious user and an artificial intelligence assistant. The assistant gives"
-    " helpful, detailed, and polite answers to the user's questions."
-)
-_EVALUATOR = "You are a fair evaluator language model."
-_ASSISTANT = "You are a helpful assistant."
+_CONVERSATIONS = {"messages": MESSAGES}
+for _name, _row in _read("conversations").items():
+    _row.pop("source")
+    _CONVERSATIONS[_name] = Conversation(_name, **_row)
 
-VICUNA_V1 = Conversation(
-    name="vicuna_v1", opening=f"{_VICUNA} USER: ", closing=" ASSISTANT:", system=_VICUNA
-)
-"""Source: kaistAI/prometheus-vision llava/conversation.py (conv_vicuna_v1)."""
-
-LLAMA_2 = Conversation(
-    name="llama-2",
-    opening=f"[INST] <<SYS>>\n{_EVALUATOR}\n<</SYS>>\n\n",
-    closing=" [/INST]",
-    system=_EVALUATOR,
-)
-"""Source: prometheus-eval/prometheus evaluation/benchmark/run_absolute_scoring.py, with FastChat's
-"llama-2"."""
-
-MISTRAL = Conversation(name="mistral", opening="[INST] ", closing=" [/INST]")
-"""It knows no system role. Source: prometheus-eval/prometheus-eval prometheus_eval/judge.py, with
-FastChat's "mistral"."""
-
-QWEN_1_5 = Conversation(
-    name="qwen_1_5",
-    opening=f"<|im_start|>system\n{_ASSISTANT}<|im_end|>\n<|im_start|>user\n",
-    closing="<|im_end|>\n<|im_start|>assistant\n",
-    controls=("<|im_start|>", "<|im_end|>"),
-    reply="",
-    system=_ASSISTANT,
-)
-"""LLaVA-OneVision's. Source: LLaVA-VL/LLaVA-NeXT llava/conversation.py (conv_qwen)."""
-
+VICUNA_V1 = _CONVERSATIONS["vicuna_v1"]
+QWEN_1_5 = _CONVERSATIONS["qwen_1_5"]
 CONVERSATIONS = {"llava": VICUNA_V1, "llava_onevision": QWEN_1_5}
 """By architecture: the conversation of a LLaVA checkpoint that brings no chat template."""
 
 # --- wordings
-
-_CONVERSATIONS = {each.name: each for each in (VICUNA_V1, LLAMA_2, MISTRAL, QWEN_1_5, MESSAGES)}
 
 
 def _text(name: str) -> str:
@@ -73,12 +55,8 @@ def _wording(name: str, fields: dict) -> Template:
         if opening:
             opening = opening.replace(conversation.system, system)
         conversation = replace(conversation, opening=opening, system=system)
-    if "scale" in fields:
-        fields["scale"] = tuple(fields["scale"])
-    fields.pop("note", None)
     return Template(name, conversation=conversation, body=_text(name), **{"marker": ""} | fields)
 
 
-_TABLE: dict = json.loads((ASSETS / "wordings.json").read_text(encoding="utf-8"))
-TEMPLATES = {name: _wording(name, fields) for name, fields in _TABLE.items()}
+TEMPLATES = {name: _wording(name, fields) for name, fields in _read("wordings").items()}
 """The wordings by name."""
