@@ -335,6 +335,5 @@ def account(call: Call, records: Sequence) -> Record:
         "remarks": dict(Counter(one["remarks"] for one in records if one["remarks"])),
         "abstained": sum(one["choice"] == "abstain" for one in records),
         "without_images": call.blind,
-        "unbounded": call.ask.mode == "value",
         "work": asdict(work) if work else None,  # None where it computes elsewhere
     }

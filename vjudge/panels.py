@@ -64,7 +64,8 @@ def combine_samples(run: pd.DataFrame, *, combine: str = "mean") -> pd.DataFrame
     frame["score"] = items["score"].agg(combined_score, how=combine)
     frame["n"] = items["score"].count()
     frame["missing"] = items.size() - frame["n"]
-    frame["failure"] = items["failure"].first().where(frame["n"] == 0, None)
+    reasons = items["failure"].first().astype(object)
+    frame["failure"] = reasons.where((frame["n"] == 0) & reasons.notna(), None)
     frame["closed"] = items["closed"].any()
     given = run.iloc[:, run.columns.get_loc("lowest") :].columns
     first = run.drop_duplicates(["judge", "id"]).set_index(["judge", "id"])[given]

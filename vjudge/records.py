@@ -5,8 +5,11 @@ A missing number is NaN and a missing text is None, never a stand-in value.
 
 from __future__ import annotations
 
+import ast
+import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
@@ -49,6 +52,20 @@ def as_score(value: Any) -> float:
 def brief(value: Any) -> str:
     """The first characters of a value for an error message."""
     return f"{value!r:.60}"
+
+
+def from_csv(cell: Any) -> Any:
+    """A list or mapping whose cell became a text in a CSV file; anything else as it is.
+
+    >>> from_csv("[4.0, None, 2.0]"), from_csv("{'1': 0.5}"), from_csv("[RESULT] 4")
+    ([4.0, None, 2.0], {'1': 0.5}, '[RESULT] 4')
+    """
+    if not isinstance(cell, str) or cell[:1] not in ("[", "{"):
+        return cell
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            return read(cell)
+    return cell
 
 
 # --- what a response is graded by

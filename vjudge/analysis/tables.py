@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 from pandas import DataFrame, Series
+from pandas.api.types import is_list_like
 
 from vjudge import data
 from vjudge.metrics.columns import groups_of
-from vjudge.records import is_missing
+from vjudge.records import from_csv, is_missing
 from vjudge.results import NotComputed, Result
 
 Scale = tuple[float, float]  # the lowest and the highest score that can be given
@@ -193,9 +194,10 @@ def _listed(names: Any) -> list[str]:
 def spread_people(frame: DataFrame, people: Sequence[str]) -> tuple[DataFrame, list[str]]:
     """Give each rater a column where one column holds lists of scores, a rater a position."""
     columns = list(people)
-    if len(columns) != 1 or not frame[columns[0]].map(np.iterable).any():
+    cells = frame[columns[0]].map(from_csv) if len(columns) == 1 else None
+    if cells is None or not cells.map(is_list_like).any():
         return frame, columns
-    lists = [list(row) if np.iterable(row) else [] for row in frame[columns[0]]]
+    lists = [list(row) if is_list_like(row) else [] for row in cells]
     n_raters = max(map(len, lists))
     names = [PERSON.format(place + 1) for place in range(n_raters)]
     padded = [[*row, *[None] * (n_raters - len(row))] for row in lists]

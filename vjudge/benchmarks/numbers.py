@@ -30,7 +30,7 @@ from vjudge.metrics.tables import shares, tabulate
 from vjudge.plots.figures import BOUNDS, forest
 from vjudge.plots.save import sentences
 from vjudge.plots.style import short
-from vjudge.records import NAN
+from vjudge.records import NAN, from_csv
 from vjudge.results import Result, analysis
 
 INDEX = ["part", "statistic", "unread"]
@@ -492,9 +492,10 @@ def _correlation(
 
 def _relative(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
     """100 x mean of the candidate's scores / mean of the reference's, the first of `scores`."""
-    readable = np.array([np.size(pair) == 2 for pair in frame["scores"]])
+    given = frame["scores"].map(from_csv)
+    readable = np.array([np.size(pair) == 2 for pair in given])
     both = np.full((len(frame), 2), -1.0)
-    both[readable] = np.reshape(list(frame["scores"][readable]), (-1, 2))
+    both[readable] = np.reshape(list(given[readable]), (-1, 2))
     counts = np.stack(list(parts.values()))
     reference = counts * both[:, 0]
     candidate = counts * both[:, 1]

@@ -27,7 +27,7 @@ from vjudge.data import canonical, load_collection, rows_of
 from vjudge.judge import Judge, JudgeLike
 from vjudge.panels import Panel
 from vjudge.prompts import Template, families
-from vjudge.records import Rubric, is_missing
+from vjudge.records import Rubric, from_csv, is_missing
 from vjudge.results import analysis
 
 WITHOUT_IMAGES = ("mt-bench", "feedback-bench", "preference-bench")
@@ -269,7 +269,7 @@ def reread(run: pd.DataFrame, reader: Reader) -> pd.DataFrame:
     unread = []
     empty = []
     for row in run.to_dict("records"):
-        draws = row.get("draws")
+        draws = from_csv(row.get("draws"))
         if draws is None:
             orders = [order for order in ("ab", "ba") if f"raw_{order}" in row]
             draws = [{"order": order, "raw": row[f"raw_{order}"]} for order in orders]

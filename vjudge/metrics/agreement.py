@@ -32,7 +32,7 @@ from vjudge.metrics.resampling import (
     summing,
 )
 from vjudge.metrics.tables import add_caveats, shares, tabulate
-from vjudge.records import is_missing
+from vjudge.records import from_csv, is_missing
 
 FEWER_RESAMPLES = 1_000  # of scores with many levels
 LOPSIDED = 0.75  # share of ratings in one category, from which alpha and kappa say little
@@ -169,7 +169,8 @@ def read_ratings(ratings: Any, *, nominal: bool = False) -> tuple[Floats, list[A
     frame = ratings
     if not isinstance(ratings, pd.DataFrame):
         rows = []
-        for position, row in enumerate(ratings):
+        for position, cell in enumerate(ratings):
+            row = from_csv(cell)
             if is_missing(row):
                 row = []
             elif isinstance(row, str | bytes) or not hasattr(row, "__iter__"):

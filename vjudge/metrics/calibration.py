@@ -31,7 +31,7 @@ from vjudge.metrics.resampling import (
     student,
 )
 from vjudge.metrics.tables import INTERVAL, add_caveats, of_group_sizes, shares, tabulate
-from vjudge.records import is_int_at_least
+from vjudge.records import from_csv, is_int_at_least
 
 LEAST_IN_BIN = 5
 STEP = 1e-4  # of a log temperature, for a slope
@@ -373,7 +373,8 @@ def temperature_scaling(
     if n < 10:
         raise ValueError(f"{n} items have a distribution and a truth: use ten or more")
     # 1) log probabilities, a column a score, and those of the true scores
-    table = pd.DataFrame(list(probabilities[known]), index=known).rename(columns=float)
+    shares = list(map(from_csv, probabilities[known]))
+    table = pd.DataFrame(shares, index=known).rename(columns=float)
     column = table.columns.get_indexer(truth[known])
     lacking = known[column < 0]
     if len(lacking):

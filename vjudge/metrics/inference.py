@@ -35,6 +35,7 @@ from vjudge.metrics.resampling import (
 )
 from vjudge.metrics.strata import of_balanced_groups
 from vjudge.metrics.tables import INTERVAL, add_caveats, shares, tabulate
+from vjudge.records import from_csv
 
 LEAST_PEOPLE = 3
 LEAST_ITEMS = 30  # of a person
@@ -54,6 +55,8 @@ def people_table(people: Any) -> pd.DataFrame:
     >>> people_table(pd.Series([[4.0, None], [5.0]])).to_numpy().tolist()
     [[4.0, nan], [5.0, nan]]
     """
+    if isinstance(people, pd.Series):
+        people = people.map(from_csv)
     if isinstance(people, pd.Series) and people.map(is_list_like).any():
         rows = [list(row) if is_list_like(row) else [] for row in people]
         return pd.DataFrame(rows, index=people.index).fillna(np.nan)
