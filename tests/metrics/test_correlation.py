@@ -14,7 +14,6 @@ from statsmodels.stats.multitest import multipletests
 
 from vjudge.metrics import (
     compare_judges,
-    comparison_table,
     correlate,
     correlate_levels,
     correlation_table,
@@ -275,8 +274,13 @@ def test_tables_have_an_overall_row_within_benchmarks():
     overall = table[table["benchmark"] == "overall"].set_index(["judge", "statistic"])
     assert overall["estimate"]["noise"].abs().max() < 0.3 < overall["estimate"]["a"].min()
     assert overall["n"].eq(120).all() and hold(overall)
-    compared = comparison_table(judges, truth).set_index(["benchmark", "statistic"])
+    frame = pd.concat(judges).droplevel(1)
+    gold = np.concatenate(list(truth.values()))
+    compared = compare_judges(gold, frame.to_dict("list"), strata=frame.index, each=True)
     assert compared.index.levels[0].tolist() == ["five", "hundred", "overall"]
+    alone = compare_judges(truth["five"], judges["five"])
+    columns = ["difference", "low", "high", "p", "n", "missing"]
+    pd.testing.assert_frame_equal(compared.loc["five", columns], alone[columns])
     p = compared["p"].drop("overall")
     for name in SCIPY:
         expected = multipletests(p.xs(name, level="statistic"), method="holm")[1]

@@ -42,7 +42,6 @@ def arguments(x, y, group):
         ),
         "calibration_errors": (x, y),
         "compare_judges": (y, {"x": x, "y": list(x)[::-1]}),
-        "comparison_table": ({"b": {"x": x, "y": list(x)[::-1]}}, {"b": y}),
         "correlate": (x, y),
         "correlate_levels": (x, y),
         "correlation_table": ({"b": {"x": x}}, {"b": y}),
@@ -83,7 +82,7 @@ def call(name, x, y, group):
     function = getattr(metrics, name)
     parameters = inspect.signature(function).parameters
     options = {"groups": group, "systems": group}
-    if name in ("correlation_table", "comparison_table"):
+    if name == "correlation_table":
         options["groups"] = {"b": group}
     options = {name: value for name, value in options.items() if name in parameters}
     if "options" in parameters or "n_resamples" in parameters:

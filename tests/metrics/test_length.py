@@ -61,10 +61,20 @@ WITHIN = [
     (blocks([5, 4], [1, 2]), 0.5, 1),
     (blocks([7, 7, 7]), 0.5, 1),
     ([], np.nan, np.nan),
-    (blocks([10, 11, 12], [100, 101, 102]) * 3, 1, 1.24e-4),
+    (blocks([10, 11, 12], [100, 101, 102]) * 3, 1, 2 / 6**6),
+    (blocks([1, 2]) * 4, 1, 2 / 2**4),  # the normal distribution says .046
+    (blocks([1, 2]) * 60, 1, 2 * stats.norm.sf(np.sqrt(60))),
 ]
 
 
 @pytest.mark.parametrize(("own", "share", "p"), WITHIN)
 def test_within_a_question(own, share, p):
     assert within_blocks(own) == pytest.approx((share, p), rel=5e-3, nan_ok=True)
+
+
+def test_within_equals_scipys_exact_kendall():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        block = np.column_stack([rng.permutation(6), rng.permutation(6)])
+        exact = stats.kendalltau(*block.T, method="exact").pvalue
+        assert within_blocks([block])[1] == pytest.approx(exact)

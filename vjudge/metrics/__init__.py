@@ -16,7 +16,7 @@ from vjudge.metrics.calibration import (
     scaled,
     temperature_scaling,
 )
-from vjudge.metrics.comparison import compare_judges, comparison_table
+from vjudge.metrics.comparison import compare_judges
 from vjudge.metrics.correlation import (
     correlate,
     correlate_levels,
@@ -41,8 +41,8 @@ from vjudge.metrics.planning import labels_needed
 
 __all__ = [
     "agreement", "alt_test", "bradley_terry", "calibration_curve", "calibration_errors",
-    "compare_choices", "compare_judges", "comparison_table", "conformal_intervals", "correlate",
-    "correlate_levels", "corrected_rate", "corrected_rate_from_labels", "correlation_table",
+    "compare_choices", "compare_judges", "conformal_intervals", "corrected_rate",
+    "corrected_rate_from_labels", "correlate", "correlate_levels", "correlation_table",
     "effective_judges", "expected_calibration_error", "feedback_preference", "human_ceiling",
     "labels_needed", "length_controlled_win_rate", "length_test", "lengths", "pairwise_accuracy",
     "prediction_powered_mean", "rater_table", "raters", "scaled", "severities",

@@ -21,7 +21,7 @@ from vjudge.metrics.resampling import (
     distinct,
     values,
 )
-from vjudge.metrics.strata import Pool, Strata, grouped_by_id, of_balanced_groups
+from vjudge.metrics.strata import Strata, grouped_by_id, of_balanced_groups
 from vjudge.metrics.tables import add_caveats, gathered_caveats, holm, tabulate
 
 COMPARISON = "estimate_a estimate_b difference low high p p_holm n missing".split()
@@ -34,6 +34,7 @@ def compare_judges(
     groups: Groups = None,
     ids: Column | None = None,
     strata: Column | None = None,
+    each: bool = False,
     margin: float | None = None,
     confidence: float = 0.95,
     n_resamples: int | None = None,
@@ -46,6 +47,7 @@ def compare_judges(
         judges: name -> scores of the same items, or a frame with a column each; at least two.
         groups, ids, strata, confidence, seed: see `correlate`. With strata each judge's correlation
             is the mean of those within strata.
+        each: whether to compare within each stratum, too.
         margin: a difference in correlation, above 0, within which two judges count as equal.
         n_resamples: the number of jackknife replicates at most; None takes 400; 0 leaves intervals
             and p NaN.
@@ -57,7 +59,8 @@ def compare_judges(
         two-sided, of the t test whose inversion the interval is; p_holm, corrected over the pairs
         of judges, for each statistic alone; n and missing. With a margin also p_equivalence, of two
         one-sided t tests that the judges differ by the margin or more: at .05 or below they are
-        equivalent.
+        equivalent. With `each` the index has a first level, stratum, the last of which is
+        "overall"; within strata p_holm is corrected over strata and pairs of judges.
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 11; Holm,
     Scandinavian Journal of Statistics 6 (1979), 65-70; Schuirmann, Journal of Pharmacokinetics and
@@ -85,7 +88,7 @@ def compare_judges(
     by_name = {f"judge {name}": judges[name] for name in judges}
     check_columns(reference=reference, ids=ids, strata=strata)
     gold, *columns, used = aligned(reference=reference, groups=groups, **by_name)
-    options = {
+    options: dict[str, Any] = {
         "confidence": confidence,
         "n_resamples": JACKKNIFED if n_resamples is None else n_resamples,
         "seed": seed,
@@ -102,8 +105,28 @@ def compare_judges(
         "caveats": gathered_caveats(parts.values()),
     }
     add_caveats(table, [*caveats, *of_balanced_groups(groups, used)])
-    equivalence = [] if margin is None else ["p_equivalence"]
-    return table[COMPARISON[:7] + equivalence + COMPARISON[7:]]
+    columns_out = list(COMPARISON)
+    if margin is not None:
+        columns_out.insert(7, "p_equivalence")
+    table = table[columns_out]
+    if strata is None or not each:
+        return table
+    # The same within each stratum, corrected together
+    labels = np.array([str(label) for label in strata])
+    by_name = dict(zip(names, columns, strict=True))
+    within = {}
+    for stratum in dict.fromkeys(labels):
+        inside = labels == stratum
+        masked = np.where(inside, gold, np.nan)
+        part = compare_judges(masked, by_name, groups=groups, margin=margin, **options)
+        within[stratum] = part.assign(missing=part["missing"] - np.count_nonzero(~inside))
+    rows = pd.concat(within)
+    rows["p_holm"] = rows.groupby(level="statistic")["p"].transform(_holm)
+    result = pd.concat([rows, pd.concat({OVERALL: table})]).rename_axis(
+        ["stratum", *table.index.names]
+    )
+    result.attrs = table.attrs | {"caveats": gathered_caveats([table, *within.values()])}
+    return result
 
 
 def _holm(p: pd.Series) -> Floats:
@@ -164,59 +187,3 @@ def _compare(
     if margin is not None:
         table["p_equivalence"] = stats.t.sf((margin - size) / error, freedom)
     return table
-
-
-def comparison_table(
-    judges: Mapping[str, Mapping[str, Any] | pd.DataFrame],
-    truth: Mapping[str, Any],
-    *,
-    groups: Mapping[str, Groups] | None = None,
-    **options: Any,
-) -> pd.DataFrame:
-    """Compare judges on each benchmark and overall, corrected for all comparisons together.
-
-    Args:
-        judges, truth, groups: as `correlation_table` takes them; at least two judges a benchmark.
-        options: of `compare_judges`.
-
-    Returns:
-        A row a benchmark, pair of judges and statistic, columns benchmark, a, b, statistic and
-        those of `compare_judges`; the last benchmark is "overall", the difference of means over
-        benchmarks, of those judges that each of them has. p_holm is corrected over pairs of judges
-        and benchmarks; overall, over pairs alone.
-
-    Source: as `compare_judges`.
-
-    >>> judges = {name: {"one": [1, 2, 4, 3, 5], "two": [2, 1, 3, 4, 4]} for name in ("p", "q")}
-    >>> table = comparison_table(judges, {"p": [1, 2, 3, 4, 5], "q": [1, 2, 3, 5, 4]})
-    >>> table["benchmark"].unique().tolist(), len(table)
-    (['p', 'q', 'overall'], 9)
-    """
-    parts = {}
-    for benchmark, columns in judges.items():
-        units = (groups or {}).get(benchmark)
-        try:
-            table = compare_judges(truth[benchmark], columns, groups=units, **options)
-        except (KeyError, TypeError, ValueError) as error:
-            raise type(error)(f"{benchmark}: {error}") from error
-        parts[str(benchmark)] = table
-    result = pd.concat(parts, names=["benchmark"])
-    result["p_holm"] = result.groupby(level="statistic")["p"].transform(_holm)
-    tables = list(parts.values())
-    if len(parts) > 1:
-        pool = Pool.of(judges, truth, groups)
-        shared = [
-            name for name in pool.judges if all(name in map(str, own) for own in judges.values())
-        ]
-        overall = compare_judges(
-            pool.truth,
-            pool.judges[[name for name in pool.judges if name in shared]],
-            groups=pool.groups,
-            strata=pool.benchmark,
-            **options,
-        )
-        tables.append(overall)
-        result = pd.concat([result, pd.concat({OVERALL: overall}, names=["benchmark"])])
-    result = result.reset_index()
-    result.attrs = {"method": tables[-1].attrs["method"], "caveats": gathered_caveats(tables)}
-    return result

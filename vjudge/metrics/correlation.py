@@ -6,7 +6,9 @@ knows nothing within any system (Simpson's paradox is the reverse): name the lev
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -34,8 +36,9 @@ from vjudge.metrics.resampling import (
     on_fisher_scale,
     student,
 )
-from vjudge.metrics.strata import Pool, Strata, grouped_by_id, of_balanced_groups
+from vjudge.metrics.strata import Strata, grouped_by_id, of_balanced_groups
 from vjudge.metrics.tables import INTERVAL, add_caveats, gathered_caveats, tabulate, warn_of
+from vjudge.records import is_missing
 
 LEVELS = ("item", "system", "within")
 RESAMPLES = 10_000
@@ -424,7 +427,7 @@ def correlation_table(
     judges: Mapping[str, Mapping[str, Any] | pd.DataFrame],
     truth: Mapping[str, Any],
     *,
-    groups: Mapping[str, Groups] | None = None,
+    groups: Mapping[str, Column] | None = None,
     ceiling: Mapping[str, pd.DataFrame] | None = None,
     overall: bool = False,
     **options: Any,
@@ -438,7 +441,7 @@ def correlation_table(
         ceiling: for each benchmark that has several raters, the table of `human_ceiling`.
         overall: whether to add rows of benchmark "overall" for judges of several benchmarks: the
             mean of the correlations within them (`correlate` with strata). A label of a group means
-            another group in another benchmark; one of crossed systems means the same.
+            another group in another benchmark.
         options: of `correlate`, whose errors are raised with the names of judge and benchmark.
 
     Returns:
@@ -473,10 +476,11 @@ def correlation_table(
         if ceiling is not None and benchmark in ceiling:
             people = ceiling[benchmark].rename_axis("statistic")
             parts.append(_rows_of(people, "people", benchmark).assign(ceiling=True))
-    if overall and len(judges) > 1:
-        for judge, table in _overall(Pool.of(judges, truth, groups), options):
-            methods[OVERALL] = f"{OVERALL}: {table.attrs['method']}"
-            parts.append(_rows_of(table, judge, OVERALL))
+    counts = Counter(chain(*judges.values()))
+    for judge in [name for name in counts if counts[name] > 1 and overall]:
+        table = _overall(judge, judges, truth, groups, **options)
+        methods[OVERALL] = f"{OVERALL}: {table.attrs['method']}"
+        parts.append(_rows_of(table, judge, OVERALL))
     result = pd.concat(parts).reset_index()
     result.attrs = {
         "method": "; ".join(methods.values()),
@@ -493,18 +497,21 @@ def _rows_of(table: pd.DataFrame, judge: Any, benchmark: Any) -> pd.DataFrame:
     return rows
 
 
-def _overall(pool: Pool, options: Mapping[str, Any]) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Each judge of several benchmarks with the mean of its correlations within them."""
-    for judge in pool.judges:
-        own = pool.rows(pool.judges[judge].notna())
-        if own.benchmark.nunique() > 1:
-            yield (
-                judge,
-                correlate(
-                    own.judges[judge],
-                    own.truth,
-                    groups=own.groups,
-                    strata=own.benchmark,
-                    **options,
-                ),
-            )
+def _overall(
+    judge: Any,
+    judges: Mapping[str, Any],
+    truth: Mapping[str, Any],
+    groups: Mapping[str, Column] | None,
+    **options: Any,
+) -> pd.DataFrame:
+    """The mean of a judge's correlations within benchmarks, whose groups are all different ones."""
+    parts = [benchmark for benchmark in judges if judge in judges[benchmark]]
+    columns: list[list[Any]] = [[], [], [], []]
+    for benchmark in parts:
+        x, y, _ = aligned(x=judges[benchmark][judge], y=truth[benchmark])
+        units = (groups or {}).get(benchmark, range(len(x)))
+        pairs = [None if is_missing(unit) else f"{benchmark}: {unit}" for unit in units]
+        for column, values in zip(columns, (x, y, pairs, [benchmark] * len(x)), strict=True):
+            column += list(values)
+    x, y, units, strata = columns
+    return correlate(x, y, groups=units if groups else None, strata=strata, **options)

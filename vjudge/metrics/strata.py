@@ -6,16 +6,15 @@ noise within each benchmark reach .9 over both. Only within a stratum do scores 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from vjudge.metrics.columns import Column, Groups, factors, group_codes, scores
+from vjudge.metrics.columns import Column, Groups, factors, group_codes
 from vjudge.metrics.formatting import format_p
 from vjudge.metrics.resampling import (
     PERFECT,
@@ -27,7 +26,6 @@ from vjudge.metrics.resampling import (
     correlations,
     jackknife,
 )
-from vjudge.records import is_missing
 
 LEAST_STRATUM = 4  # items, so that a weight of n - 3 is above 0
 DOUBTFUL = 0.1  # p of Cochran's Q, below which strata are said to differ
@@ -164,56 +162,3 @@ def of_balanced_groups(groups: Groups, used: np.ndarray) -> list[str]:
         f"each group has {sizes[0]} rows: if they are of the same {sizes[0]} systems, intervals and"
         " tests are given these systems; groups=[group, system] speaks for new ones"
     ]
-
-
-@dataclass(frozen=True)
-class Pool:
-    """The rows of several benchmarks as one: scores by judge, truth, benchmark and groups."""
-
-    judges: pd.DataFrame
-    truth: pd.Series
-    benchmark: pd.Series
-    groups: Groups = None
-
-    @classmethod
-    def of(
-        cls,
-        judges: Mapping[str, Any],
-        truth: Mapping[str, Any],
-        groups: Mapping[str, Groups] | None,
-    ) -> Pool:
-        """Put tables of judges by benchmark under one another.
-
-        A group's label means another group in each benchmark; that of the second of two crossed
-        groupings (systems) means the same one.
-        """
-        frames = []
-        golds = []
-        names: list[str] = []
-        kinds: list[list[Any]] = []
-        for benchmark, columns in judges.items():
-            frame = {str(name): scores(columns[name], name=str(name)) for name in columns}
-            frames.append(pd.DataFrame(frame))
-            golds.append(pd.Series(scores(truth[benchmark], name="truth")))
-            names += [str(benchmark)] * len(golds[-1])
-            own = factors((groups or {}).get(benchmark)) or [range(len(golds[-1]))]
-            labels = [None if is_missing(label) else (benchmark, label) for label in own[0]]
-            kinds.append([labels, *own[1:]])
-        if len({len(own) for own in kinds}) > 1:
-            raise ValueError("some benchmarks have two crossed groups and some one: give all alike")
-        # Numbers for labels; a missing label stays missing, so that it is refused.
-        units = {}
-        for number, column in enumerate(zip(*kinds, strict=True)):
-            code = pd.Series(pd.factorize(pd.Series(list(chain(*column)), dtype=object))[0])
-            units[number] = code.where(code >= 0)
-        return cls(
-            pd.concat(frames, ignore_index=True),
-            pd.concat(golds, ignore_index=True),
-            pd.Series(names),
-            pd.DataFrame(units) if groups else None,
-        )
-
-    def rows(self, mask: pd.Series) -> Pool:
-        """Some of the rows."""
-        groups = None if self.groups is None else self.groups[mask]
-        return Pool(self.judges[mask], self.truth[mask], self.benchmark[mask], groups)
