@@ -156,7 +156,7 @@ def within_blocks(blocks: list[Floats]) -> tuple[float, float]:
         ahead = np.sign(score[:, None] - score)
         longer = np.sign(length[:, None] - length)
         net += float((ahead * longer).sum())
-        pairs += np.count_nonzero(ahead)
+        pairs += int(np.count_nonzero(ahead))
         orders.append((ahead, longer))
         # The variance of the sum over orders of the items
         squares = 2.0
