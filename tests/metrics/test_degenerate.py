@@ -34,6 +34,7 @@ def arguments(x, y, group):
     feedback = verdicts(x, ("left", "right", "both good"), others=False)
     return {
         "agreement": (ratings(x, y),),
+        "best_of_n": (x, y),
         "bradley_terry": (group, group[::-1], verdicts(x)),
         "calibration_curve": (x, y),
         "compare_choices": (
@@ -57,9 +58,14 @@ def arguments(x, y, group):
 
 TAKES = list(arguments([], [], []))
 ELSEWHERE = """alt_test conformal_intervals corrected_rate corrected_rate_from_labels
+<<<<<<< HEAD
 effective_judges expected_calibration_error labels_needed length_controlled_win_rate length_test
 prediction_powered_mean scaled
 severities temperature_scaling"""  # of other arguments: in files of their own
+=======
+effective_judges expected_calibration_error labels_needed length_test prediction_powered_mean scaled
+ranking_accuracy severities temperature_scaling"""  # of other arguments: in files of their own
+>>>>>>> 030b1c5 (Rankings of systems: accuracy with calibrated ties, soft pairwise accuracy and ranks in permutation groups, as mt-metrics-eval has them; the regret of best of n)
 
 nan = float("nan")
 CASES = {

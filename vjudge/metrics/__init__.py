@@ -38,15 +38,16 @@ from vjudge.metrics.pairwise import (
     win_rate,
 )
 from vjudge.metrics.planning import labels_needed
+from vjudge.metrics.ranking import best_of_n, ranking_accuracy
 
 __all__ = [
-    "agreement", "alt_test", "bradley_terry", "calibration_curve", "calibration_errors",
-    "compare_choices", "compare_judges", "conformal_intervals", "corrected_rate",
-    "corrected_rate_from_labels", "correlate", "correlate_levels", "correlation_table",
-    "effective_judges", "expected_calibration_error", "feedback_preference", "human_ceiling",
-    "labels_needed", "length_controlled_win_rate", "length_test", "lengths", "pairwise_accuracy",
-    "prediction_powered_mean", "rater_table", "raters", "scaled", "severities",
-    "temperature_scaling", "win_rate",
+    "agreement", "alt_test", "best_of_n", "bradley_terry", "calibration_curve",
+    "calibration_errors", "compare_choices", "compare_judges", "conformal_intervals",
+    "corrected_rate", "corrected_rate_from_labels", "correlate", "correlate_levels",
+    "correlation_table", "effective_judges", "expected_calibration_error", "feedback_preference",
+    "human_ceiling", "labels_needed", "length_controlled_win_rate", "length_test", "lengths",
+    "pairwise_accuracy", "prediction_powered_mean", "ranking_accuracy", "rater_table", "raters",
+    "scaled", "severities", "temperature_scaling", "win_rate",
 ]  # fmt: skip
 
 __dir__ = __all__.copy
