@@ -49,9 +49,10 @@ def ranking_accuracy(
         `tie_calibrated` is the share of pairs of systems on an item that the judge orders as people
         do, a tie being right where people tie; the judge ties where its scores differ by at most
         the threshold, the one of highest accuracy on these data; mean over items. `soft_pairwise`
-        is 1 less the mean difference, over pairs of systems, of two p values: that one system is better
-        by people, and by the judge (items that not all systems answered are left out). Judges of
-        one rank are not told apart: none is worse than another of it at .05 by a permutation test.
+        is 1 less the mean difference, over pairs of systems, of two p values: that one system is
+        better by people, and by the judge (items that not all systems answered are left out).
+        Judges of one rank are not told apart: none is worse than another of it at .05 by a
+        permutation test.
 
     ValueError: a system that answers an item twice, or fewer than two systems.
 
