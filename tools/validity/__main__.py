@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from validity import crossed
 from validity.correlations import measure
 from validity.drawing import save
 from validity.numbers import numbers
@@ -41,6 +42,7 @@ def main() -> None:
         "validity_comparison": lambda: measure("comparison", simulations=n // 2, **seed),
         "validity_correlation_coverage": lambda: measure("coverage", simulations=n, **seed),
         "validity_numbers": lambda: numbers(simulations=n // 5, **seed),
+        "validity_crossed": lambda: numbers(crossed.STUDIES, simulations=n // 5, **seed),
     }
     if o.probes:
         chosen = [study for study in STUDIES if study.name in o.probes]

@@ -8,7 +8,7 @@ validity_numbers` writes figures/validity_numbers.csv.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 
 import numpy as np
@@ -248,10 +248,15 @@ STUDIES: dict[Callable[[np.random.Generator], Rows], float] = {
 """Each study, and which share of the simulations it gets: slow ones get fewer."""
 
 
-def numbers(*, simulations: int, seed: int) -> pd.DataFrame:
+def numbers(
+    studies: Mapping[Callable[[np.random.Generator], Rows], float] = STUDIES,
+    *,
+    simulations: int,
+    seed: int,
+) -> pd.DataFrame:
     """How often each number's claim held: a row a number, setting and claim, with exact bounds."""
     rows = []
-    for place, (study, part) in enumerate(STUDIES.items()):
+    for place, (study, part) in enumerate(studies.items()):
         for simulation in range(round(simulations * part)):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
