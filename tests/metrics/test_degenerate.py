@@ -58,14 +58,8 @@ def arguments(x, y, group):
 
 TAKES = list(arguments([], [], []))
 ELSEWHERE = """alt_test conformal_intervals corrected_rate corrected_rate_from_labels
-<<<<<<< HEAD
 effective_judges expected_calibration_error labels_needed length_controlled_win_rate length_test
-prediction_powered_mean scaled
-severities temperature_scaling"""  # of other arguments: in files of their own
-=======
-effective_judges expected_calibration_error labels_needed length_test prediction_powered_mean scaled
-ranking_accuracy severities temperature_scaling"""  # of other arguments: in files of their own
->>>>>>> 030b1c5 (Rankings of systems: accuracy with calibrated ties, soft pairwise accuracy and ranks in permutation groups, as mt-metrics-eval has them; the regret of best of n)
+prediction_powered_mean ranking_accuracy scaled severities temperature_scaling"""  # elsewhere
 
 nan = float("nan")
 CASES = {
