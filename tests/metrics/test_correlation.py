@@ -321,7 +321,7 @@ def test_kendall_of_a_binary_judge_is_as_wide_as_its_ties_are():
     expected = interval(
         drawn,
         table.loc["kendall", "estimate"],
-        1 + untied**2 * 5 / 20,
+        1 + (2 * untied - 1) ** 2 * 5 / 20,
         method="fisher",
         n_units=20,
         confidence=0.95,
