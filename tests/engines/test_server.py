@@ -689,6 +689,32 @@ def test_a_picture_is_not_sent_twice_where_the_server_keeps_it(rows, monkeypatch
         assert pictures == [True, False, True] + [True] * 4
 
 
+@pytest.mark.parametrize("mode", ["score", "feedback"])
+@pytest.mark.parametrize(
+    ("change", "failure"),
+    [
+        ({"finish_reason": "SAFETY"}, "ended by SAFETY"),
+        ({"finish_reason": "content_filter"}, "refused"),
+        ({"finish_reason": "stop", "message": {"role": "assistant"}}, None),  # an end is no text
+    ],
+)
+def test_a_distribution_that_the_server_stopped_makes_no_verdict(rows, mode, change, failure):
+    tokenizer = Tokenizer(vicuna)
+    read = wordy(tokenizer, " It is so.")
+
+    def reply(request):
+        answer = read(request)
+        if "logprob_token_ids" in request.body and "[RESULT]" in tokenizer.text(request.body)[-9:]:
+            answer.body["choices"][0] |= change
+        return answer
+
+    frame, _ = graded(reply, rows[:1], tokenizer=tokenizer, load=OWN, mode=mode, unread="close")
+    assert frame["score"].notna()[0] == (failure is None)
+    if failure:
+        said = frame["failure"][0] if mode == "score" else min(frame.attrs["unclosed"])
+        assert failure in said
+
+
 @pytest.mark.parametrize("tokenizer", [None, OTHERS["chatml"]])
 def test_several_criteria_are_closed_by_one_schema(rows, tokenizer):
     row = {**rows[0], "criteria": CRITERIA, "gold": None}

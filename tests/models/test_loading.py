@@ -191,6 +191,9 @@ def test_weights_are_known_wherever_the_index_names_them(folder, home):
         ("config.json", "text_config.vocab_size", 1e30),
         ("config.json", "vision_config.image_size", float("inf")),
         ("preprocessor_config.json", "crop_size.height", 10**9),
+        ("preprocessor_config.json", "size.width", 20_000),  # 1.2 GB of a picture's bytes
+        ("preprocessor_config.json", "size.shortest_edge", 2**30),
+        ("adapter_config.json", "r", 10**6),
         ("preprocessor_config.json", "min_pixels", 1e12),
         ("processor_config.json", "image_seq_length", float("nan")),
         ("config.json", "model_type", "clip"),

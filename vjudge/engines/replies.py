@@ -16,6 +16,7 @@ from vjudge.engines.engine import Answer, Texts
 ENDINGS = ("stop", "end_turn", "eos", "stop_sequence", "none", "null", "")
 """How servers say, in any case, that an answer ended by itself."""
 CUT_OFF = ("length", "max_tokens", "model_length", "model_context_window_exceeded")
+NO_TEXT = "cut off: the reply has no text"
 FILTERED = "refused: the judge, or the server's content filter"
 MAX_COUNT = 2**31  # tokens; what a usage names beyond it is no count of tokens
 TOLERANCE = 1e-3  # by which rounded probabilities may exceed 1
@@ -61,7 +62,7 @@ def read_reply(
     if refusal or finish == "content_filter":
         failure = FILTERED
     elif text is None and failure is None and finish == "stop":
-        failure = "cut off: the reply has no text"
+        failure = NO_TEXT
 
     # 3) what it took, and its tokens
     usage = reply.get("usage")

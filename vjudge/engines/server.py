@@ -54,7 +54,14 @@ from vjudge.engines.handshake import (
     ServerError,
     messages,
 )
-from vjudge.engines.replies import NO_DISTRIBUTION, NO_LOGPROBS, Token, at_verdict, read_reply
+from vjudge.engines.replies import (
+    NO_DISTRIBUTION,
+    NO_LOGPROBS,
+    NO_TEXT,
+    Token,
+    at_verdict,
+    read_reply,
+)
 from vjudge.images import picture
 from vjudge.prompts import IMAGE, Conversation, Prompt
 from vjudge.prompts.objects import read_verdicts
@@ -260,7 +267,7 @@ class ServerCall:
         row, prompt, _ = job
         short = Prompt((*[IMAGE] * prompt.n_images, "Answer with the word yes."), prompt.system)
         while True:
-            blank = {**BLANK, "uuid": "blank"} if self.keeps else BLANK
+            blank = {**BLANK, "uuid": "vjudge-blank"} if self.keeps else BLANK
             try:
                 await self._post(self._request(short, [blank] * prompt.n_images, row), row)
                 break
@@ -426,10 +433,8 @@ class ServerCall:
                 "return_tokens_as_token_ids": True,
             }
             answer, written = await self._post_again(body, row, n_sent)
-            if not written:
-                return answer
-            logprobs = written[0].logprobs
-            if logprobs is None:
+            logprobs = written[0].logprobs if written else None
+            if logprobs is None or answer.failure not in (None, NO_TEXT):
                 return answer
             by_token = {token: logprobs.get(f"token_id:{token}", -math.inf) for token in tokens}
             after[stem] = by_token
@@ -461,7 +466,7 @@ class ServerCall:
             )
             scores = read.score_logprobs
             if scores is None:
-                raise ValueError("no log-probabilities")
+                raise ValueError(read.failure or "no log-probabilities")
         except (Rejected, Unsound, ValueError) as error:
             return replace(answer, unclosed=f"the server gave no verdict to close it with: {error}")
         # the lowest of equals

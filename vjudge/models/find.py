@@ -78,9 +78,10 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin")
 # Fields of these files, and the largest number that a model can be built with; the least is 1.
 LIMITS = {
     "num_hidden_layers|num_(attention_|key_value_)?heads|depth|r": 4096,
-    "(patch|image|merge|temporal_patch)_size|head_dim|height|width": 2**16,
+    "(patch|image|merge|temporal_patch)_size|head_dim": 2**16,
+    "height|width": 2**13,  # of a prepared picture: 67 million pixels, as many as are opened
     "(hidden|intermediate|vocab)_size|max_position_.+|image_seq_len(gth)?|num_image_tokens": 2**30,
-    "(min|max)_pixels|(shortest|longest)_edge": 2**31,
+    "(min|max)_pixels|(shortest|longest)_edge": 2**28,
 }
 
 
