@@ -25,7 +25,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import islice
 from typing import Any, Literal
 
@@ -73,12 +73,13 @@ GIVE_UP = 8  # prompts in a row without an answer
 CLOSE = "Give your verdict on the answer above as JSON and nothing else."
 
 
+@dataclass(eq=False, repr=False)
 class ServerEngine(Engine):
     """Ask a model behind an OpenAI-compatible server; a short request first tries a call's options.
 
     Args:
         model: as the server names it.
-        base_url: up to and including "/v1"; None takes the environment's OPENAI_BASE_URL, else
+        base_url: up to and including "/v1"; "" takes the environment's OPENAI_BASE_URL, else
             OpenAI's. Plain http carries a key to this machine only, where no proxy is taken.
             SSL_CERT_FILE names certificates to trust elsewhere.
         conversation: the words around a turn that the judge was trained with, which the server's
@@ -105,36 +106,29 @@ class ServerEngine(Engine):
     name = "server"
     noise = NOISE["bfloat16"]  # in which servers compute by default
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        base_url: str | None = None,
-        conversation: Conversation | None = None,
-        key_variable: str | None = KEY_NAME,
-        timeout: float = 300.0,
-        served_model: str | None = None,
-        image_format: Literal["jpeg", "png", "webp"] | None = None,
-        image_max_bytes: int | None = None,
-        fields: Mapping[str, Any] | None = None,
-    ) -> None:
-        base_url = base_url or os.environ.get(ADDRESS, "").strip() or OPENAI
-        self.base_url, _ = address(base_url, key_variable)  # refuses a key that is missing now
-        if image_format not in (None, "jpeg", "png", "webp"):
-            raise ValueError(f'image_format={image_format!r}: use "jpeg", "png" or "webp"')
-        if image_max_bytes is not None and not is_int_at_least(image_max_bytes, 1):
-            raise ValueError(f"image_max_bytes={image_max_bytes!r}: use a whole number from 1")
-        self.model = model
-        self.conversation = conversation
-        self.key_variable = key_variable
-        self.timeout = timeout
-        self.served_model = served_model
-        self.image_format = image_format
-        self.image_max_bytes = image_max_bytes
-        self.fields = dict(fields or {})
+    model: str
+    _: KW_ONLY
+    base_url: str = ""
+    conversation: Conversation | None = None
+    key_variable: str | None = KEY_NAME
+    timeout: float = 300.0
+    served_model: str | None = None
+    image_format: Literal["jpeg", "png", "webp"] | None = None
+    image_max_bytes: int | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        base_url = self.base_url or os.environ.get(ADDRESS, "").strip() or OPENAI
+        self.base_url, _ = address(base_url, self.key_variable)  # refuses a key that is missing now
+        if self.image_format not in (None, "jpeg", "png", "webp"):
+            raise ValueError(f'image_format={self.image_format!r}: use "jpeg", "png" or "webp"')
+        limit = self.image_max_bytes
+        if limit is not None and not is_int_at_least(limit, 1):
+            raise ValueError(f"image_max_bytes={limit!r}: use a whole number from 1")
+        self.fields = dict(self.fields or {})
         proxy = proxy_of(self.base_url)
         by_proxy = f", by the environment's proxy {proxy}" if proxy else ""
-        say(f"{model} is asked at {self.base_url}{by_proxy}")
+        say(f"{self.model} is asked at {self.base_url}{by_proxy}")
 
     def __repr__(self) -> str:
         return f"ServerEngine({self.model!r}, base_url={self.base_url!r})"
