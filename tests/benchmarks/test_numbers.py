@@ -222,7 +222,7 @@ def test_several_judges_by_name_stand_in_one_table():
         ("overall", "accuracy with ties", "wrong"), level=[1, 2, 3]
     )
     assert estimates.to_dict() == {"x": 0.75, "y": 0.75}
-    assert "x: accuracy with ties .75" in result.reading and result.plot(column="full")
+    assert "x: Accuracy with ties .75" in result.reading and result.plot(column="full")
 
 
 def test_an_unread_review_is_not_replaced_by_the_next_sample():

@@ -225,3 +225,45 @@ def test_pairs_have_no_single_responses_to_probe():
     judge = vj.load_judge("tiny", device="cpu")
     for probe in (probes.length, probes.verbosity, probes.battery):
         assert "each row is a pair" in probe(judge, pairs, progress=False).absent
+
+
+def test_simulated_judges_show_what_was_planted_and_the_study_its_power(tmp_path):
+    table = probes.length_power([0, 0.3], samples=20).table
+    assert table["significant"].iloc[0] <= 0.2 and table["significant"].iloc[1] == 1
+    assert (table["correlation"] > 0.3).all()  # also without a bias
+    lean = probes.position({f"{lean}": probes.simulated_position(lean) for lean in (0, 1)}).table
+    assert lean["effect"].iloc[[0, 2]].tolist() == pytest.approx([0, 0.175], abs=0.03)
+    study = {"label": "l", "design": "d", "unit": "score per doubling", "simulations": 9}
+    rows = pd.DataFrame({"null": [True, False], "planted": [0, 0.2], "rejected": [0.05, 0.95]})
+    rows.assign(**study, rejected_low=0.0, rejected_high=1.0).to_csv(tmp_path / "study.csv")
+    result = probes.power(tmp_path / "study.csv", "l")
+    assert "from 0.2 score per doubling on it is found" in result.reading and result.plot()
+    assert "no file none.csv" in repr(probes.power(tmp_path / "none.csv"))
+    assert "use one of l" in repr(probes.power(tmp_path / "study.csv", "m"))
+
+
+def test_a_judge_beside_itself_on_coarser_pictures_and_fewer_items():
+    items = vj.load_collection("scenes", split="test", limit=30)
+    judge = vj.load_judge("tiny", device="cpu")
+    options = {"gold": "exact", "progress": False, "limit": 20, "mode": "score"}
+    judges = probes.at_resolutions(judge, items, (8,), **options)
+    result = probes.length(judges)
+    assert result.table["judge"].tolist() == ["tiny", "tiny, 1/8 resolution"]
+    assert set(result.table["n"]) == {20} and len(result.plot(column="full").axes) == 2
+    pictures = [np.asarray(row["images"][0]) for row in (items[0], probes.coarse(items, 8)[0])]
+    assert pictures[0].shape == pictures[1].shape and (pictures[0] != pictures[1]).any()
+    assert probes.coarse(items, 1)[0] == vj.data.canonical(items)[0]
+    without = [{**row, "images": []} for row in vj.data.rows_of(items)]
+    assert list(probes.at_resolutions(judge, without)) == ["tiny"]
+
+
+def test_an_example_shows_what_is_changed_and_the_bias_table_what_was_measured():
+    items = collection(40)
+    shown = probes.example(items, "injected_verdict").table
+    assert shown["column"].tolist() == ["response"] and "[RESULT]" in shown["after"][0]
+    assert "pictures alone" in repr(probes.example(items, "image_blanked"))
+    battery = probes.battery(SimulatedJudge(items), items, probes=["verbosity", "injection"])
+    table = probes.bias_table(battery).table
+    assert len(table) == 1 + len(probes.PHRASES) and table["conformity"].between(0, 1).all()
+    bare = probes.length(SimulatedJudge(items), items)
+    assert not probes.bias_table(bare).computed

@@ -17,7 +17,7 @@ from vjudge.benchmarks.numbers import (
     benchmark,
 )
 from vjudge.benchmarks.protocols import PROTOCOLS, Protocol
-from vjudge.benchmarks.run import audit, reread, run_benchmark
+from vjudge.benchmarks.run import audit, protocol_table, reread, run_benchmark
 
 __all__ = [
     "BENCHMARKS",
@@ -28,6 +28,7 @@ __all__ = [
     "Protocol",
     "audit",
     "benchmark",
+    "protocol_table",
     "reread",
     "run_benchmark",
 ]

@@ -350,13 +350,17 @@ def benchmark_result(
     else:
         readings.append("Nothing is known that was done otherwise than published.")
     left_open = (facts or {}).get("open", "")
-    notes = [spec.title, spec.note, f"left open by the published code: {left_open}"]
+    notes = [spec.title, spec.note[:1].upper() + spec.note[1:]]
+    if left_open:
+        notes.append(f"Left open by the published code: {left_open}")
+    headline = _is_headline(spec, table)
     result = BenchmarkResult(
         table,
         name="benchmark",
         reading=" ".join(readings),
-        caption=sentences(*(notes if left_open else notes[:2])),
-        plot=_drawing(spec, table),
+        caption=sentences(*notes),
+        plot=_drawing(spec, table[headline]),
+        view=table[headline | (table.index.get_level_values("part") == "overall")],
     )
     result.official = not deviations
     result.deviations = list(deviations)
@@ -371,29 +375,34 @@ def _headline(spec: Benchmark, judge: str, table: pd.DataFrame) -> str:
     rows = table.xs((statistic, unread), level=["statistic", "unread"]).dropna(subset="estimate")
     counts = f"n = {table['n'].iloc[0]:,}, {table['missing'].iloc[0]:,} missing"
     if rows.empty:
-        return f"{who}{statistic} is undefined ({counts})."
+        return f"{who}{statistic.capitalize()} is undefined ({counts})."
     if "overall" in spec.parts:
         rows = rows.loc[[part]] if part in rows.index else rows.iloc[:1]
-        text = f"{statistic} {short(*rows[BOUNDS].iloc[0])} ({part}; {counts}; unread: {unread})"
-        return f"{who}{text}."
-    rows = rows.drop(index="overall", errors="ignore").sort_values("estimate")
+        value = short(*rows[BOUNDS].iloc[0])
+        return f"{who}{statistic.capitalize()} {value} ({part}; {counts}; unread: {unread})."
+    rows = rows.drop(index=["overall", "macro"], errors="ignore").sort_values("estimate")
     ends = [f"{short(*row[BOUNDS])} ({name})" for name, row in rows.iloc[[-1, 0]].iterrows()]
-    return f"{who}{statistic} from {ends[1]} to {ends[0]}, {len(rows)} in all (unread: {unread})."
+    span = f"from {ends[1]} to {ends[0]}, {len(rows)} in all (unread: {unread})"
+    return f"{who}{statistic.capitalize()} {span}."
 
 
-def _drawing(spec: Benchmark, table: pd.DataFrame) -> Draw | None:
-    """The headline statistic by part as a forest, a colour a judge."""
-    statistic = spec.statistics[0]
-    chosen = (table.index.get_level_values("statistic") == statistic) & (
-        table.index.get_level_values("unread") == spec.unread
-    )
-    rows = table[chosen].reset_index().dropna(subset="estimate")
+def _is_headline(spec: Benchmark, table: pd.DataFrame) -> np.ndarray:
+    """Which rows have the statistic and treatment that the benchmark reports first."""
+    statistic = table.index.get_level_values("statistic") == spec.statistics[0]
+    return statistic & (table.index.get_level_values("unread") == spec.unread)
+
+
+def _drawing(spec: Benchmark, headline: pd.DataFrame) -> Draw | None:
+    """The headline by part as a forest, a colour a judge."""
+    rows = headline.reset_index().dropna(subset="estimate")
+    if "overall" not in spec.parts:
+        categories = ~rows["part"].isin(["overall", "macro"])
+        rows = rows[categories].sort_values("estimate", ascending=False)
     if rows.empty:
         return None
-    if "overall" not in spec.parts and (rows["part"] != "overall").any():
-        rows = rows[rows["part"] != "overall"].sort_values("estimate", ascending=False)
     by = "judge" if "judge" in rows else None
-    return partial(forest, rows, rows="part", by=by, label=statistic, reference=None)
+    label = spec.statistics[0]
+    return partial(forest, rows, rows="part", by=by, label=label, reference=None)
 
 
 def key_of(name: str | None) -> str:

@@ -411,3 +411,22 @@ def audit(parts: Mapping[str, tuple[float, int]], *, reported: float | None = No
         table["distance"] = (table["estimate"] - reported).abs()
         table.attrs["nearest"] = table["distance"].idxmin()
     return table
+
+
+def protocol_table() -> pd.DataFrame:
+    """What each protocol says: wording, draws, orders, temperature, what it leaves open.
+
+    >>> protocol_table().loc["vl-rewardbench", ["wording", "orders"]].tolist()
+    ['vl-rewardbench', 'random']
+    """
+    rows = {}
+    for name, rule in PROTOCOLS.items():
+        rows[name] = {
+            "wording": rule.template or "the judge's own",
+            "draws": rule.options.get("samples", 1),
+            "orders": rule.options.get("orders", ""),
+            "temperature": rule.options.get("temperature", 0.0),
+            "left open": rule.open,
+            "never official, since": rule.unofficial,
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")

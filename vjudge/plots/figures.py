@@ -203,7 +203,8 @@ def battery_effects(table: DataFrame, **options: Any) -> Figure:
         paper.legend(fig, axes[0, 0])
         gone = len(cases) - len(lines)
         left_out = f"Left out, as nothing was tested: {gone} cases" if gone else ""
-        return paper.finish(fig, counts(lines), left_out)
+        marks = "Grey band: less than a margin. Dashed line: the least loss"
+        return paper.finish(fig, marks, counts(lines), left_out)
 
 
 def _outcomes(ax: Axes, rows: DataFrame, names: Sequence, kind: str) -> None:

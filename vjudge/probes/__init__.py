@@ -11,6 +11,7 @@ from vjudge.probes.biases import (
     PROBES,
     anchoring,
     battery,
+    bias_table,
     blindness,
     commitment,
     formatting,
@@ -26,12 +27,20 @@ from vjudge.probes.perturbations import (
     PERTURBATIONS,
     PHRASES,
     blanked,
+    coarse,
+    example,
     padded,
     perturb,
     reencoded,
     swapped,
 )
-from vjudge.probes.runs import MissingInputError, ProbeRuns
+from vjudge.probes.runs import MissingInputError, ProbeRuns, at_resolutions
+from vjudge.probes.simulated import (
+    length_power,
+    power,
+    simulated_length,
+    simulated_position,
+)
 from vjudge.probes.systems import self_preference
 
 __all__ = [
@@ -41,22 +50,30 @@ __all__ = [
     "MissingInputError",
     "ProbeRuns",
     "anchoring",
+    "at_resolutions",
     "battery",
     "bias_scores",
+    "bias_table",
     "blanked",
     "blindness",
+    "coarse",
     "commitment",
+    "example",
     "formatting",
     "injection",
     "length",
+    "length_power",
     "padded",
     "pairs_of_items",
     "perturb",
     "position",
+    "power",
     "reencoded",
     "rewording",
     "rubric",
     "self_preference",
+    "simulated_length",
+    "simulated_position",
     "swapped",
     "verbosity",
 ]

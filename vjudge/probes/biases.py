@@ -30,6 +30,7 @@ from vjudge.probes.runs import (
     DOUBLING,
     LEAST,
     POINTS,
+    PUBLISHED,
     MissingInputError,
     ProbeRuns,
     Row,
@@ -343,13 +344,15 @@ def length(judge: Any, items: Any = None, **options: Any) -> Result:
     (1.0, 'doubling the length raises scores at equal gold by 1.00')
     """
     drawn: list[pd.DataFrame] = []  # each judge's scores with their texts
+    truths: set[str] = set()
 
     def figure(table: pd.DataFrame) -> Drawing | None:
         if not drawn:
             return None
         verdicts = pd.concat(drawn).rename_axis("id").reset_index()
         lines = table.dropna(subset="effect")
-        return partial(length_scatter, verdicts, lines), verdicts
+        truth_name = " or ".join(sorted(truths))
+        return partial(length_scatter, verdicts, lines, truth_name=truth_name), verdicts
 
     def rows_of_length(runs: ProbeRuns) -> list[Row]:
         cells = runs.scores.copy()
@@ -358,6 +361,7 @@ def length(judge: Any, items: Any = None, **options: Any) -> Result:
         cells["x"] = np.log2(words.where(words > 0))
         row = at_equal_gold(runs, cells, "slope at equal gold", DOUBLING, "doubling the length")
         if not np.isnan(row["effect"]):
+            truths.add(runs.truth_name)
             drawn.append(cells.drop(columns="x").assign(judge=runs.name))
         return [row]
 
@@ -437,3 +441,27 @@ def battery(
     if (everything["verdict"] == "not run").all():
         raise NotComputed("; ".join(everything["note"].unique()))
     return finish("battery", tables, caveats)
+
+
+@analysis
+def bias_table(results: Result) -> Result:
+    """Bias deviation and conformity of each perturbation of a battery, see `bias_scores`.
+
+    Deviation, the fall as a share of the largest possible one, is best at 1 where the score must
+    move; conformity, how close it stays, at 1 where it must stay.
+
+    Args:
+        results: what a probe or `battery` returned.
+
+    NotComputed: there is no perturbation on a known scale.
+    """
+    rows = results.table.dropna(subset="deviation").drop_duplicates(["judge", "perturbation"])
+    if rows.empty:
+        raise NotComputed("no perturbation was graded, or no scale of the scores is known")
+    columns = ["judge", "perturbation", "must", *PUBLISHED, "n"]
+    return Result(
+        rows[columns].reset_index(drop=True),
+        name="bias_scores",
+        caption="Bias deviation (1 is best where the score must move) and bias conformity (1 is"
+        " best where it must stay), with 95% intervals, MM-JudgeBias (arXiv 2604.18164)",
+    )

@@ -19,13 +19,15 @@ from vjudge.probes.runs import GOLD, MissingInputError, ProbeRuns, Row
 from vjudge.results import NotComputed, Result
 
 SHOWN = "judge case must effect low high p_holm margin verdict passes n missing".split()
+EFFECTS = (
+    "Effects of what was changed on the scores, as shares of the margin within which an effect"
+    " counts as none"
+)
 CAPTIONS = {
-    "battery": "Effects of what was changed on the scores, as shares of the margin within which an"
-    " effect counts as none",
-    "length": "Scores less the mean score at the same true score, by length of the response. Lines:"
-    " slopes; bands: their 95% intervals",
+    "length": "Scores less their mean at equal gold, by length of the response. Lines: slopes;"
+    " bands: their 95% intervals",
     "position": "Which of two responses a judge chooses when each stands first once",
-    "self_preference": "Liking of each system's responses at equal true score",
+    "self_preference": "Liking of each system's responses at equal gold",
 }
 Draw = Callable[..., Figure]
 Drawing = tuple[Draw, pd.DataFrame]  # a figure's function, and what it is drawn from
@@ -76,7 +78,7 @@ def finish(
         table,
         name=name,
         reading=reading(table),
-        caption=CAPTIONS.get(name, f"Effect on the scores: {name.replace('_', ' ')}"),
+        caption=CAPTIONS.get(name, EFFECTS),
         caveats=[*caveats, *missing_text(table)],
         plot=plot,
         data=data,

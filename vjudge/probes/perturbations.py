@@ -16,6 +16,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pandas as pd
 from PIL import Image
 
 from vjudge.data import canonical, rows_of
@@ -23,6 +24,7 @@ from vjudge.data.summary import n_words
 from vjudge.images import open_image
 from vjudge.probes.effects import Must
 from vjudge.records import row_levels, unit_of
+from vjudge.results import NotComputed, Result, analysis
 
 GREY = (128, 128, 128)
 FILLERS = (
@@ -133,6 +135,23 @@ def reencoded(items: Any, *, quality: int = 90) -> datasets.Dataset:
     ('PNG', 'JPEG')
     """
     return _redrawn(items, lambda image: image, format="JPEG", quality=quality, subsampling=0)
+
+
+def coarse(items: Any, factor: int) -> datasets.Dataset:
+    """Give every image a fraction of its resolution, at its old size: what a weaker judge sees.
+
+    A factor of 1 changes nothing. ValueError: a factor below 1, or no image.
+
+    >>> import vjudge as vj
+    >>> items = vj.load_collection("scenes", split="test", limit=1)
+    >>> vj.probes.coarse(items, 8)[0]["images"][0].size == items[0]["images"][0].size
+    True
+    """
+    if factor < 1:
+        raise ValueError(f"factor={factor!r}: give a whole number from 1 on")
+    if factor == 1:
+        return canonical(items)
+    return _redrawn(items, lambda image: image.reduce(factor).resize(image.size), format="PNG")
 
 
 def swapped(items: Any, *, seed: int = 0) -> datasets.Dataset:
@@ -344,3 +363,34 @@ def perturb(items: Any, name: str, *, seed: int = 0) -> datasets.Dataset:
     if name not in PERTURBATIONS:
         raise ValueError(f"perturbation {name!r} is unknown; use one of {', '.join(PERTURBATIONS)}")
     return PERTURBATIONS[name].change(items, seed)
+
+
+@analysis
+def example(items: Any, name: str, *, seed: int = 0) -> Result:
+    """The texts of the first item that a perturbation changes, before and after.
+
+    NotComputed: it applies to no item, or changes pictures alone.
+
+    >>> import vjudge as vj
+    >>> items = vj.load_collection("scenes", split="test", limit=2)
+    >>> vj.probes.example(items, "response_padded").table["column"].tolist()
+    ['response']
+    """
+    collection = canonical(items)
+    if "response" not in collection.column_names:
+        raise NotComputed("single responses are changed, and each row is a pair")
+    try:
+        changed = perturb(collection, name, seed=seed)
+    except ValueError as error:
+        raise NotComputed(f"{name}: {error}") from error
+    after = changed.remove_columns("images")[0]
+    before = {str(row["id"]): row for row in rows_of(collection.remove_columns("images"))}
+    old = before[str(after["id"])]
+    rows = [(column, old[column], new) for column, new in after.items() if new != old[column]]
+    if not rows:
+        raise NotComputed(f"{name} changes pictures alone: see probes.perturb(items, {name!r})")
+    return Result(
+        pd.DataFrame(rows, columns=["column", "before", "after"]).astype(str),
+        name="example",
+        caption=f"What {name.replace('_', ' ')} changes, of item {after['id']}",
+    )

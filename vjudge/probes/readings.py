@@ -39,26 +39,34 @@ def effect_sentence(does: str, effect: float, low: float, high: float) -> str:
 
 def decision(row: Mapping[str, Any]) -> str:
     """What a row's verdict says against its margin, as the end of its finding's sentence."""
-    verdict = row["verdict"]
-    margin = f"the margin of {short(row['margin'])} ({row['margin_of']})"
-    if verdict == "described":
-        return f"; no test ({row['note']})" if row["note"] else "; no test"
+    note = f" ({row['note']})" if row["note"] else ""
+    margin = short(row["margin"])
+    p = format_p(row["p_holm"])
+    if row["verdict"] == "described":
+        return f"; no test{note}"
     if row["must"] == "move":
-        least = f"{short(row['margin'])} ({row['margin_of']})"
         return {
-            "moves": f", more than {least}: it moves, as it must",
-            "stays": f", less than {least}: it stays, though it must move",
-            "can't say": f"; whether {least} is lost can't be said"
-            + (f" ({row['note']})" if row["note"] else ""),
-        }[verdict]
-    if verdict == "stays":
-        return f", within {margin}: it stays, as it must"
-    if verdict == "moves":
-        p = format_p(row["p_holm"])
-        return f", beyond {margin}, p (Holm) {p}: it moves, though it must stay"
+            "moves": f", more than {margin}: it moves, as it must",
+            "stays": f", less than {margin}: it stays, though it must move",
+            "can't say": f"; these items can't say whether {margin} is lost{note}",
+        }[row["verdict"]]
+    if row["verdict"] == "stays":
+        return f", within the margin of {margin}: it stays, as it must"
+    if row["verdict"] == "moves":
+        return f", beyond the margin of {margin}, p (Holm) {p}: it moves, though it must stay"
     if abs(row["effect"]) < row["margin"]:
-        return f"; these items can't say whether that is within {margin}"
-    return f"; beyond {margin}, but not significant (p (Holm) {format_p(row['p_holm'])})"
+        return f"; these items can't say whether that is within the margin of {margin}"
+    return f"; beyond the margin of {margin}, but not significant, p (Holm) {p}"
+
+
+def margins(rows: pd.DataFrame) -> str:
+    """What the margins of the tests are shares of, each once."""
+    tests = rows[rows["must"].notna() & rows["margin"].notna()]
+    texts = [
+        f"{short(margin)} is {share}"
+        for margin, share in zip(tests["margin"], tests["margin_of"], strict=True)
+    ]
+    return f" Margins: {'; '.join(dict.fromkeys(texts))}." if texts else ""
 
 
 def row_sentence(row: Mapping[str, Any]) -> str:
@@ -73,17 +81,19 @@ def row_sentence(row: Mapping[str, Any]) -> str:
 def reading(table: pd.DataFrame) -> str:
     """What a table says of each judge: row by row, or where there are many rows in sum."""
     sentences = []
+    told_rows = []
     several = table["judge"].nunique() > 1
     for judge, rows in table.groupby("judge", sort=False):
         tests = rows[rows["must"].notna()]
         told = rows if len(rows) <= MOST else tests
         if 0 < len(told) <= MOST:
             text = "; and ".join(map(row_sentence, told.to_dict("records")))
+            told_rows.append(told)
         else:
             text = _in_sum(rows)
         text = text[:1].upper() + text[1:]
         sentences.append(f"{judge}: {text}." if several else f"{text}.")
-    return " ".join(sentences)
+    return " ".join(sentences) + (margins(pd.concat(told_rows)) if told_rows else "")
 
 
 def _in_sum(rows: pd.DataFrame) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import datasets
+import numpy as np
 import pandas as pd
 
 from vjudge.asking import PairsNotSupportedError
@@ -20,7 +21,7 @@ from vjudge.metrics.columns import closed_in, groups_of, scores
 from vjudge.metrics.resampling import effective_number
 from vjudge.metrics.tables import of_group_sizes
 from vjudge.probes.effects import Effect, Must, bias_scores, judged
-from vjudge.probes.perturbations import perturb
+from vjudge.probes.perturbations import coarse, perturb
 from vjudge.probes.readings import effect_sentence
 from vjudge.records import NAN, is_missing, row_levels
 from vjudge.results import NotComputed
@@ -121,7 +122,8 @@ class ProbeRuns:
             collections. "rated": the mean of `human_scores`, two or more an item. In each case an
             item without gold has the mean of its `human_scores`. None is "rated" where there are
             such scores and no gold, else "observed".
-        seed: of the perturbations.
+        limit: at most so many items, drawn at random.
+        seed: of the perturbations and of the draw.
         name: what tables call the judge; None takes its own.
         grading: further options of `Judge.grade`, such as mode or batch_size.
 
@@ -143,6 +145,7 @@ class ProbeRuns:
         out: str | Path | None = None,
         score: str = "score",
         gold: Gold | None = None,
+        limit: int | None = None,
         seed: int = 0,
         name: str | None = None,
         **grading: Any,
@@ -173,6 +176,7 @@ class ProbeRuns:
         self.grading = grading
         self._gold = gold
         self._source = items
+        self._limit = limit
 
     @classmethod
     def several(cls, judge: Any, items: Any = None, **options: Any) -> list[ProbeRuns]:
@@ -208,7 +212,11 @@ class ProbeRuns:
         if self._source is None:
             remedy = "pass the collection that was graded as items="
             raise MissingInputError(f"needs the items: {remedy}")
-        return canonical(self._source)
+        items = canonical(self._source)
+        if self._limit is None or self._limit >= len(items):
+            return items
+        chosen = np.random.default_rng(self.seed).permutation(len(items))[: self._limit]
+        return items.select(sorted(chosen))  # in their order: neighbours share work
 
     # --- what scores are measured against
 
@@ -244,11 +252,12 @@ class ProbeRuns:
         `gold` are the true scores where the effect is one on the slope of scores on them.
         """
         if unit == WINS:
-            return OF_WINS, "verdicts, beyond one half"
+            return OF_WINS, "a share of verdicts of .55 less one half"
         width, bounded = self.ruler
         if unit == AGREEMENT:
             slope = width / self._width_of(gold)
-            return OF_SLOPE * slope, f"{OF_SLOPE:.0%} of the slope of a judge that follows gold"
+            text = f"{OF_SLOPE:.0%} of the slope of a judge that follows gold one to one"
+            return OF_SLOPE * slope, text
         if bounded:
             return OF_WIDTH * width, f"{OF_WIDTH:.0%} of the scale's width of {width:g}"
         text = f"{OF_SPREAD:.0%} of the scores' standard deviation of {width:.3g}"
@@ -280,6 +289,11 @@ class ProbeRuns:
             return bool(self.column("gold").map(is_missing).all())
         except MissingInputError:
             return True
+
+    @property
+    def truth_name(self) -> str:
+        """What scores at equal gold are compared with, in a figure."""
+        return "mean of people" if self._is_without_gold() else "true score"
 
     @cached_property
     def caveats(self) -> list[str]:
@@ -452,6 +466,36 @@ class ProbeRuns:
             account.append(closed_in(pd.concat(self.runs.values())))
         frame.attrs = {"method": "; ".join(filter(None, account))}
         return frame
+
+
+def at_resolutions(
+    judge: JudgeLike, items: Any, factors: Sequence[int] = (8, 12), **options: Any
+) -> dict[str, ProbeRuns]:
+    """A judge, and the same judge on coarser images: weaker ones, which make errors.
+
+    A judge without errors can show no bias. Of a collection without images there is the judge
+    alone.
+
+    Args:
+        judge, items, options: see `ProbeRuns`; each judge has a folder of its name in `out`.
+        factors: of the resolution, see `coarse`.
+
+    >>> import vjudge as vj
+    >>> items = vj.load_collection("scenes", split="test", limit=5)
+    >>> list(at_resolutions(vj.load_judge("tiny", device="cpu"), items))
+    ['tiny', 'tiny, 1/8 resolution', 'tiny, 1/12 resolution']
+    """
+    collections = {judge.name: items}
+    with suppress(ValueError):  # no row has an image
+        for factor in factors:
+            collections[f"{judge.name}, 1/{factor} resolution"] = coarse(items, factor)
+    out = options.pop("out", None)
+    files = file_names(collections)
+    found = {}
+    for name, collection in collections.items():
+        folder = None if out is None else Path(out) / files[name]
+        found[name] = ProbeRuns(judge, collection, out=folder, name=name, **options)
+    return found
 
 
 def _by_name(judge: Any) -> dict[str, Any] | None:

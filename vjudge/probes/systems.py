@@ -156,6 +156,6 @@ def _figure(table: pd.DataFrame) -> Drawing | None:
     rows = rows.dropna(subset="effect").rename(columns={"effect": "estimate"})
     if rows.empty:
         return None
-    label = "liking at equal true score, in points"
+    label = "liking at equal gold, in points"
     by = "judge" if rows["judge"].nunique() > 1 else None
     return partial(forest, rows, rows="case", by=by, label=label), rows
