@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,9 +12,8 @@ from pandas import DataFrame, Series
 
 from vjudge import metrics, plots, probes
 from vjudge.analysis import readings
-from vjudge.analysis.tables import RatingTable, from_frame, from_runs
-from vjudge.metrics.columns import closed_in
-from vjudge.results import NotComputed, Result, Results, analysis, current, settings
+from vjudge.analysis.tables import RatingTable, fields_of
+from vjudge.results import NotComputed, Result, Results, analysis, current
 
 INTERVAL = ["estimate", "low", "high"]
 SIDES = {"win": "A is better", "tie": "no difference", "loss": "B is better"}
@@ -32,11 +30,7 @@ def choices(
     people: str | None = None,
     *,
     items: Any = None,
-    group: str | None = None,
-    benchmark: str | None = None,
-    systems: tuple[str, str] | None = None,
-    about: str = "the pairs",
-    caveats: Sequence[str] = (),
+    **columns: Any,
 ) -> Choices:
     """Put judges' and people's verdicts on the same pairs into one table.
 
@@ -47,38 +41,29 @@ def choices(
             spelling that `metrics.win_rate` reads; missing where there is none.
         people: of a wide frame, the column with people's preference.
         items: of runs, the collection that was compared.
-        group: the unit of resampling, such as the image. A run brings its own.
-        benchmark: the column with a pair's benchmark.
-        systems: the two columns with the models that wrote responses a and b.
-        about: what the pairs are called in captions.
-        caveats: what must stand beside every number of these data.
+        columns: what further columns are, see `RatingTable`: group (the unit of resampling),
+            benchmark, systems (two columns: the models that wrote responses a and b); about (what
+            captions call the pairs), caveats. A run brings its own group.
 
     Returns:
         A table of choices; see `Choices` for its analyses.
 
-    ValueError: a column is absent or named twice, a run has no verdicts, two runs are of one judge.
+    Raises:
+        ValueError: a column is absent or named twice, a run has no verdicts, or two are of one
+            judge.
 
     >>> frame = DataFrame({"judge": ["a", "b", "a", "tie"], "people": ["a", "b", "b", "tie"]})
     >>> choices(frame, judges=["judge"], people="people").accuracy().table["estimate"].iloc[0]
     0.75
     """
-    if judges is not None:
-        if not isinstance(data, DataFrame):
-            raise TypeError(f"judges= names columns of a DataFrame, not of a {type(data).__name__}")
-        fields = from_frame(data, judges, people, {"group": group, "benchmark": benchmark})
-    else:
-        runs = {"": data} if isinstance(data, DataFrame) else data
-        fields = from_runs(runs, items, "verdict")
-        roles = {"group": group, "benchmark": benchmark}
-        fields |= {role: name for role, name in roles.items() if name is not None}
+    fields = fields_of(data, judges, people, items, "verdict", columns)
+    if judges is None:
         fields |= {"people": ["preference"] if "preference" in fields["frame"] else []}
         fields |= {"gold": None, "scale": None, "scales": {}}
-    if systems is not None:
-        absent = [name for name in systems if name not in fields["frame"]]
-        if absent:
-            raise ValueError(f"columns are absent: {absent}")
-    fields["caveats"] = [*fields.get("caveats", ()), *caveats]
-    return Choices(**{"about": about, "systems": systems, **fields})
+    table = Choices(**fields)
+    for name in table.systems or ():
+        table.named(name)
+    return table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -99,11 +84,6 @@ class Choices(RatingTable):
             )
         return self.frame[self.people[0]]
 
-    def _caption(self, text: str) -> str:
-        citation = f"Data: {self.citation}" if self.citation else ""
-        closed = closed_in(self.verdicts) if self.verdicts is not None else ""
-        return plots.save.sentences(text, citation, closed)
-
     @analysis
     def win_rates(self) -> Result:
         """How often each judge, and people, choose response a, response b, or neither."""
@@ -120,12 +100,11 @@ class Choices(RatingTable):
         texts = [
             f"{row['judge']} {readings.bounds(row)}" for _, row in wins.dropna().head(4).iterrows()
         ]
-        return Result(
+        return self._result(
             table,
             name="win_rates",
             reading=f"Share of response A, ties counted half: {'; '.join(texts)}.",
-            caption=self._caption(f"Verdicts on {self.about}"),
-            data_caveats=self.caveats,
+            caption=f"Verdicts on {self.about}",
             plot=partial(plots.preference_bars, tables, labels=SIDES),
             view=table[table["statistic"].isin(["win", "tie", "loss"])].drop(columns="missing"),
         )
@@ -162,14 +141,11 @@ class Choices(RatingTable):
             view = view.sort_values(
                 "judge", key=lambda names: names.map(order.index), kind="stable"
             )
-            return Result(
+            return self._result(
                 table.drop(columns="part"),
                 name="accuracy",
                 reading=readings.choices(decided, "Where both decide, "),
-                caption=self._caption(
-                    f"Share of pairs on which a judge chooses as people, {self.about}"
-                ),
-                data_caveats=self.caveats,
+                caption=f"Share of pairs on which a judge chooses as people, {self.about}",
                 plot=partial(
                     plots.forest,
                     view,
@@ -179,12 +155,11 @@ class Choices(RatingTable):
                 ),
                 view=view[["judge", "counted", *INTERVAL, "n", "missing"]],
             )
-        return Result(
+        return self._result(
             table,
             name=f"accuracy_by_{by}",
             reading=readings.choices(rows, f"Within a {by}, "),
-            caption=self._caption(f"Share of pairs on which a judge chooses as people, by {by}"),
-            data_caveats=self.caveats,
+            caption=f"Share of pairs on which a judge chooses as people, by {by}",
             plot=partial(plots.heatmap, rows, columns=by, label="share of pairs, ties included"),
         )
 
@@ -209,12 +184,11 @@ class Choices(RatingTable):
         table = metrics.bradley_terry(self.frame[a], self.frame[b], verdicts, groups=self.groups)
         lines = table.reset_index(names="judge")
         who = judge or "people"
-        return Result(
+        return self._result(
             table,
             name="bradley_terry",
             reading=readings.ranking(list(table.index), table, "strength"),
-            caption=self._caption(f"Bradley-Terry strengths of systems by the verdicts of {who}"),
-            data_caveats=self.caveats,
+            caption=f"Bradley-Terry strengths of systems by the verdicts of {who}",
             plot=partial(plots.forest, lines, label="strength in logits, of mean 0"),
         )
 
@@ -222,7 +196,7 @@ class Choices(RatingTable):
         """The same table: pairs have no baselines."""
         return self
 
-    def all(self) -> Results:
+    def all(self, **resampling: Any) -> Results:
         """Every analysis of these choices by name; one that does not apply says why."""
         results = Results(
             win_rates=self.win_rates(),
@@ -232,12 +206,3 @@ class Choices(RatingTable):
         if self.systems is not None:
             results["bradley_terry"] = self.bradley_terry()
         return results
-
-    def paper(self, out: str | Path, venue: str | None = None) -> Results:
-        """Write every figure, table and caption into a folder; see `Scores.paper`."""
-        before = current().venue
-        settings(venue=venue or before)
-        try:
-            return self.all().save(out)
-        finally:
-            settings(venue=before)

@@ -19,15 +19,7 @@ from rapidfuzz.distance import LCSseq
 
 from vjudge import metrics, plots, probes
 from vjudge.analysis import readings
-from vjudge.analysis.tables import (
-    RatingTable,
-    Scale,
-    from_frame,
-    from_runs,
-    names_of,
-    truth_of,
-)
-from vjudge.metrics.columns import closed_in
+from vjudge.analysis.tables import RatingTable, fields_of, names_of, truth_of
 from vjudge.metrics.columns import scores as numbers
 from vjudge.results import NotComputed, Result, Results, analysis, current, options
 
@@ -51,16 +43,8 @@ def scores(
     people: str | Sequence[str] | None = None,
     *,
     items: Any = None,
-    gold: str | None = None,
-    group: str | None = None,
-    benchmark: str | None = None,
-    system: str | None = None,
-    response: str | None = None,
-    scale: Scale | None = None,
-    scales: Mapping[str, Scale] | None = None,
     score: str = "score",
-    about: str = "the items",
-    caveats: Sequence[str] = (),
+    **columns: Any,
 ) -> Scores:
     """Put judges' and people's scores of the same items into one table.
 
@@ -71,15 +55,12 @@ def scores(
             missing.
         people: of a wide frame, the columns with each person's scores, or one column with lists.
         items: of runs, the collection that was graded: adds its responses, references and people.
-        gold: the column with the true score; where it is missing, the mean of people counts.
-        group: the unit of resampling, such as the image. A run brings its own.
-        benchmark, system: the columns with an item's benchmark, and with the model that answered.
-        response: the column with the response, or with its length.
-        scale: the lowest and the highest score of people; a run brings the rubric's.
-        scales: by judge, where it is another than people's, such as {"GPT-4o": (0, 10)}.
         score: of runs, the column that counts, "score" or "expected_score".
-        about: what the items are called in captions.
-        caveats: what must stand beside every number of these data.
+        columns: what further columns are, see `RatingTable`: gold (the true score; where it is
+            missing, the mean of people counts), group (the unit of resampling, such as the image),
+            benchmark, system, response (or its length); scale (the lowest and the highest score of
+            people), scales (by judge, such as {"GPT-4o": (0, 10)}); about (what captions call the
+            items), caveats. A run brings its own group and scale.
 
     Returns:
         A table of scores; see `Scores` for its analyses.
@@ -87,37 +68,17 @@ def scores(
     Raises:
         ValueError: a column is absent or named twice, a group or benchmark is missing, a run has no
             verdicts, or two runs are of one judge.
+        TypeError: a score is no number, `data` no frame, or a keyword is unknown.
 
     >>> frame = DataFrame({"a": [1, 2, 3, 4], "b": [2, 1, 4, 3], "people": [1, 2, 3, 4]})
     >>> table = scores(frame, judges=["a", "b"], people="people")
     >>> table.correlate(n_resamples=0).table.query("statistic == 'pearson'")["estimate"].tolist()
     [1.0, 0.6]
     """
-    roles = {
-        "gold": gold,
-        "group": group,
-        "benchmark": benchmark,
-        "system": system,
-        "response": response,
-    }
-    if judges is not None:
-        if not isinstance(data, DataFrame):
-            raise TypeError(f"judges= names columns of a DataFrame, not of a {type(data).__name__}")
-        fields = from_frame(data, judges, people, roles)
-    else:
-        runs = {"": data} if isinstance(data, DataFrame) else data
-        if not isinstance(runs, Mapping):
-            raise TypeError(
-                f"give a run, runs by name, or a wide frame with judges=, not {type(data).__name__}"
-            )
-        fields = from_runs(runs, items, score)
-        if fields["verdicts"].get("verdict") is not None and "score" not in fields["verdicts"]:
-            raise ValueError("these are verdicts on pairs: use vj.choices")
-        fields |= {role: name for role, name in roles.items() if name is not None}
-    given = {"scale": scale, "scales": scales}
-    fields |= {name: value for name, value in given.items() if value is not None}
-    fields["caveats"] = [*fields.get("caveats", ()), *caveats]
-    table = Scores(**{"about": about, **fields})
+    table = Scores(**fields_of(data, judges, people, items, score, columns))
+    runs = table.verdicts
+    if runs is not None and "score" not in runs:
+        raise ValueError("these are verdicts on pairs: use vj.choices")
     return replace(table, frame=_numeric(table))
 
 
@@ -181,15 +142,6 @@ class Scores(RatingTable):
         frame = self.frame.assign(**columns)
         return replace(self, frame=frame, judges=[*self.judges, *columns])
 
-    def _columns(self) -> DataFrame:
-        return self.frame[self.judges]
-
-    def _caption(self, text: str) -> str:
-        """What is shown, of which items, and whose numbers they are."""
-        citation = f"Data: {self.citation}" if self.citation else ""
-        closed = closed_in(self.verdicts) if self.verdicts is not None else ""
-        return plots.save.sentences(text, citation, closed)
-
     # --- agreement with the truth
 
     @analysis
@@ -214,23 +166,21 @@ class Scores(RatingTable):
         label = f"{readings.SYMBOLS[statistic]} with {name}"
         wide = _by_statistic(table, by)
         if by is None:
-            return Result(
+            return self._result(
                 table,
                 name="correlation",
                 reading=readings.correlations(rows, name, statistic),
-                caption=self._caption(f"Agreement of judges with {name}, {self.about}"),
-                data_caveats=self.caveats,
+                caption=f"Agreement of judges with {name}, {self.about}",
                 plot=partial(plots.forest, _best_first(rows), label=label),
                 data=table,
                 view=wide,
             )
         cells = rows.rename(columns={"benchmark": by})
-        return Result(
+        return self._result(
             table.rename(columns={"benchmark": by}),
             name=f"correlation_by_{_slug(by)}",
             reading=readings.by_part(cells, name, by, OVERALL),
-            caption=self._caption(f"Agreement of judges with {name} by {by}, {self.about}"),
-            data_caveats=self.caveats,
+            caption=f"Agreement of judges with {name} by {by}, {self.about}",
             plot=partial(plots.heatmap, cells, columns=by, label=label),
             data=table,
             view=wide,
@@ -275,16 +225,15 @@ class Scores(RatingTable):
         rows["rank"] = rows.groupby(by)["estimate"].rank(ascending=False, method="min")
         means = rows.groupby("judge", sort=False)["rank"].mean().sort_values()
         n_first = int((rows.loc[rows["judge"] == means.index[0], "rank"] == 1).sum())
-        return Result(
+        return self._result(
             rows[["judge", by, "estimate", "rank", "n", "missing"]],
             name="ranks",
             reading=(
                 f"{means.index[0]} has the best mean rank, {means.iloc[0]:.1f}, and is first in"
                 f" {n_first} of {rows[by].nunique()}."
             ),
-            caption=self._caption(f"Ranks of judges by {readings.SYMBOLS[statistic]} with {name}"),
+            caption=f"Ranks of judges by {readings.SYMBOLS[statistic]} with {name}",
             caveats=["ranks have no interval: compare() tests differences"],
-            data_caveats=self.caveats,
             plot=partial(plots.rank_heatmap, rows, columns=by),
         )
 
@@ -295,25 +244,21 @@ class Scores(RatingTable):
         Returns the table of `metrics.compare_judges`: a row a pair of judges and statistic.
         """
         truth, name = truth_of(self)
-        if len(self.judges) < 2:
-            raise NotComputed("one judge has no rival: add the runs of another")
+        self._need_rival()
         table = metrics.compare_judges(
             truth,
-            self._columns(),
+            self.frame[self.judges],
             groups=self.groups,
             **({} if self.benchmarks is None else {"strata": self.benchmarks}),
             **options(**resampling),
         )
         pairs = table.xs(statistic, level="statistic").reset_index()
         columns = ["a", "b", "difference", "low", "high", "p", "p_holm", "n"]
-        return Result(
+        return self._result(
             table.reset_index(),
             name="comparison",
             reading=readings.comparisons(pairs),
-            caption=self._caption(
-                f"Differences of {readings.SYMBOLS[statistic]} with {name}, row less column"
-            ),
-            data_caveats=self.caveats,
+            caption=f"Differences of {readings.SYMBOLS[statistic]} with {name}, row less column",
             plot=partial(plots.who_beats_whom, table, statistic=statistic),
             view=pairs[columns],
         )
@@ -325,29 +270,27 @@ class Scores(RatingTable):
         Each person is left out in turn and correlated with the mean of the others; a judge is
         correlated with the same means, on the same items. Returns the table of `metrics.raters`.
         """
-        if len(self.people) < 2:
-            raise NotComputed(
-                f"{len(self.people)} people scored these items, and it takes two: add the scores of"
-                " each person (human_scores, people=[...])"
-            )
+        self._need_people(2)
         table = metrics.raters(
-            self.frame[self.people], self._columns(), groups=self.groups, **options(**resampling)
+            self.frame[self.people],
+            self.frame[self.judges],
+            groups=self.groups,
+            **options(**resampling),
         )
         rows = table[table["statistic"] == statistic]
         rows = rows.sort_values("estimate", ascending=False, kind="stable")
         rows = pd.concat([rows[rows["kind"] == kind] for kind in rows["kind"].unique()])
         lines = rows.rename(columns={"who": "judge"})
         pooled = [] if self.benchmarks is None else [POOLED]
-        return Result(
+        return self._result(
             table,
             name="raters",
             reading=readings.raters(lines),
-            caption=self._caption(
+            caption=(
                 f"{readings.SYMBOLS[statistic]} of people and judges, each with the mean of the"
                 " same other people"
             ),
             caveats=pooled,
-            data_caveats=self.caveats,
             plot=partial(
                 plots.forest,
                 lines,
@@ -360,11 +303,7 @@ class Scores(RatingTable):
     @analysis
     def agreement(self, **resampling: Any) -> Result:
         """Measure how far people agree with each other: the table of `metrics.agreement`."""
-        if len(self.people) < 2:
-            raise NotComputed(
-                f"{len(self.people)} people scored these items, and agreement takes two: add"
-                " the scores of each (human_scores, people=[...])"
-            )
+        self._need_people(2)
         scale = []
         if self.scale is not None:
             lowest, highest = self.scale
@@ -372,12 +311,11 @@ class Scores(RatingTable):
         table = metrics.agreement(
             self.frame[self.people], scale=scale, groups=self.groups, **options(**resampling)
         )
-        return Result(
+        return self._result(
             table,
             name="agreement",
             reading=readings.rater_agreement(table, len(self.people)),
-            caption=self._caption(f"Agreement of {len(self.people)} people, {self.about}"),
-            data_caveats=self.caveats,
+            caption=f"Agreement of {len(self.people)} people, {self.about}",
         )
 
     @analysis
@@ -391,11 +329,7 @@ class Scores(RatingTable):
 
         Judges on another scale than people's are put on it first, which the caption says.
         """
-        if len(self.people) < 3:
-            raise NotComputed(
-                f"{len(self.people)} people scored these items, and the test takes three: add the"
-                " scores of each (human_scores, people=[...])"
-            )
+        self._need_people(3)
         rows = []
         for name in self.judges:
             test = metrics.alt_test(
@@ -425,16 +359,15 @@ class Scores(RatingTable):
         if scaled:
             caveats.append(RESCALED.format(names_of(scaled)))
         lines = table.rename(columns={"advantage": "estimate"})
-        return Result(
+        return self._result(
             table,
             name="alt_test",
             reading=readings.replacement(table, epsilon),
-            caption=self._caption(
+            caption=(
                 "Alternative annotator test: the share of items on which a judge is at least as"
                 f" close to the other people as the person left out; epsilon {epsilon:g}"
             ),
             caveats=caveats,
-            data_caveats=self.caveats,
             plot=partial(
                 plots.forest,
                 lines.dropna(subset="estimate"),
@@ -517,15 +450,12 @@ class Scores(RatingTable):
         far = (run["score"] - run["gold"]).abs()
         exact = (far < 0.5).groupby(run["judge"], sort=False).mean()
         shares = ", ".join(f"{judge} {plots.style.short(share)}" for judge, share in exact.items())
-        return Result(
+        return self._result(
             table.sort_values(["judge", "truth", "score"]).reset_index(drop=True),
             name="confusion",
             reading=f"Share of items less than half a point from {name}: {shares}.",
-            caption=self._caption(
-                f"Numbers of items by score and {name}, {self.about}; shade: share of a row"
-            ),
+            caption=f"Numbers of items by score and {name}, {self.about}; shade: share of a row",
             caveats=caveats,
-            data_caveats=self.caveats,
             plot=partial(plots.confusion, run, truth_name=name, scale=self._levels()),
             data=run[["judge", "id", "gold", "score"]],
         )
@@ -553,13 +483,12 @@ class Scores(RatingTable):
             {"bias": "score less truth", "mae": "absolute error"}
         )
         leans = table[table["measure"] == "score less truth"]
-        return Result(
+        return self._result(
             table[["judge", "measure", *INTERVAL, "n", "missing"]],
             name="calibration",
             reading=readings.bias(leans, name),
-            caption=self._caption(f"The mean of the truth ({name}) at each score of a judge"),
+            caption=f"The mean of the truth ({name}) at each score of a judge",
             caveats=caveats,
-            data_caveats=self.caveats,
             plot=partial(plots.calibration_curve, curves, label=name.removeprefix("the ")),
             data=pd.concat(curves, names=["judge_name", "row"]).droplevel("row").reset_index(),
         )
@@ -576,13 +505,12 @@ class Scores(RatingTable):
             f"{judge} {plots.style.short(part.iloc[0])} to {plots.style.short(part.iloc[-1])}"
             for judge, part in ends
         ]
-        return Result(
+        return self._result(
             table,
             name="scatter",
             reading=f"Mean scores from the lowest to the highest truth: {'; '.join(texts)}.",
-            caption=self._caption(f"Scores of each judge against {name}, {self.about}"),
+            caption=f"Scores of each judge against {name}, {self.about}",
             caveats=caveats,
-            data_caveats=self.caveats,
             plot=partial(plots.agreement_scatter, run),
             data=run[["judge", "id", "gold", "score"]],
         )
@@ -602,13 +530,12 @@ class Scores(RatingTable):
         names = [column for column in ("id", "item") if column in self.frame]
         if names:
             rows["id"] = self.frame[names[0]].reindex(rows["id"]).to_numpy()
-        return Result(
+        return self._result(
             rows[["id", "group", "judge", "score", "gold", "gap"]].reset_index(drop=True),
             name="disagreements",
             reading=f"Share of items half the scale or more from {name}: {texts}.",
-            caption=self._caption(f"The {len(rows)} scores furthest from {name}"),
+            caption=f"The {len(rows)} scores furthest from {name}",
             caveats=caveats,
-            data_caveats=self.caveats,
         )
 
     # --- what scores depend on
@@ -660,12 +587,11 @@ class Scores(RatingTable):
         table.attrs = tables[0].attrs
         rows = table[table["statistic"] == "pearson"]
         lines = rows.rename(columns={"judge": "name"})
-        return Result(
+        return self._result(
             table,
             name="levels",
             reading=" ".join(texts[:3]),
-            caption=self._caption(f"Pearson's r with {name} at three levels, by {system}"),
-            data_caveats=self.caveats,
+            caption=f"Pearson's r with {name} at three levels, by {system}",
             plot=partial(plots.forest, lines, rows="name", by="level"),
             view=rows[["judge", "level", *INTERVAL, "n", "missing"]],
         )
@@ -673,19 +599,15 @@ class Scores(RatingTable):
     @analysis
     def effective_judges(self, **resampling: Any) -> Result:
         """How many independent judges these amount to, and what one more would add."""
-        if len(self.judges) < 2:
-            raise NotComputed("one judge is no panel: add the runs of another")
+        self._need_rival()
         truth, name = truth_of(self)
         errors = DataFrame({judge: self._on_peoples_scale(judge) - truth for judge in self.judges})
         table = metrics.effective_judges(errors, groups=self.groups, **options(**resampling))
-        return Result(
+        return self._result(
             table,
             name="effective_judges",
             reading=readings.error_correlation(table, len(self.judges)),
-            caption=self._caption(
-                f"Independent judges that {len(self.judges)} amount to; errors against {name}"
-            ),
-            data_caveats=self.caveats,
+            caption=f"Independent judges that {len(self.judges)} amount to; errors against {name}",
         )
 
     def panel(self, name: str = "mean of the judges") -> Scores:
@@ -737,16 +659,15 @@ class Scores(RatingTable):
             alone = plots.style.short(row["judge_alone"])
             texts.append(f"{row['judge']} alone says {alone}, corrected {corrected}")
         everyone = plots.style.short(truth.mean())
-        return Result(
+        return self._result(
             table,
             name="corrected",
             reading=f"Mean score: {'; '.join(texts)}; people say {everyone} on all items.",
-            caption=self._caption(
+            caption=(
                 f"Corrected by {labels} random labels of {n_known:,} (a good answer has {line:g} or"
                 " more)"
             ),
             caveats=caveats,
-            data_caveats=self.caveats,
         )
 
     @analysis
@@ -769,12 +690,11 @@ class Scores(RatingTable):
         gone = table[table["missing"] > 0]
         lost = ", ".join(f"{row['who']} {row['missing']:,}" for _, row in gone.iterrows())
         text = f"Without a score of {len(self.frame):,} items: {lost}." if lost else ""
-        return Result(
+        return self._result(
             table,
             name="missing",
             reading=text or f"Every judge and person scored all {len(self.frame):,} items.",
-            caption=self._caption(f"Scores of {self.about} by judge and person"),
-            data_caveats=self.caveats,
+            caption=f"Scores of {self.about} by judge and person",
         )
 
     # --- all of it
@@ -797,28 +717,6 @@ class Scores(RatingTable):
         if self.system is not None:
             results["levels"] = self.levels(**resampling)
         return results
-
-    def paper(self, out: str | Path, venue: str | None = None, **resampling: Any) -> Results:
-        """Write every figure, table and caption of a paper into a folder.
-
-        Args:
-            out: the folder; it is made.
-            venue: whose page they fit, one of `plots.VENUES`; None takes that of `settings`.
-            resampling: n_resamples, seed, confidence.
-
-        Returns:
-            The results by name, those that were not computed among them.
-
-        ValueError: an unknown venue.
-        """
-        from vjudge.results import settings
-
-        before = current().venue
-        settings(venue=venue or before)
-        try:
-            return self.all(**resampling).save(out)
-        finally:
-            settings(venue=before)
 
 
 # --- Parts of analyses

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,9 +17,10 @@ from pandas import DataFrame, Series
 from pandas.api.types import is_list_like
 
 from vjudge import data
-from vjudge.metrics.columns import groups_of
+from vjudge.metrics.columns import closed_in, groups_of
+from vjudge.plots.save import sentences
 from vjudge.records import from_csv, is_missing
-from vjudge.results import NotComputed, Result
+from vjudge.results import NotComputed, Result, Results, current, settings
 
 Scale = tuple[float, float]  # the lowest and the highest score that can be given
 GROUP = "group"  # the column that holds the unit of resampling of a run's items
@@ -111,6 +113,50 @@ class RatingTable:
             )
         return self.frame[name]
 
+    def _result(self, table: DataFrame, *, caption: str, **parts: Any) -> Result:
+        """A result with the caveats of these data; its caption says whose numbers they are."""
+        citation = f"Data: {self.citation}" if self.citation else ""
+        closed = closed_in(self.verdicts) if self.verdicts is not None else ""
+        caption = sentences(caption, citation, closed)
+        return Result(table, caption=caption, data_caveats=self.caveats, **parts)
+
+    def _need_people(self, least: int) -> None:
+        """NotComputed where fewer people scored the items."""
+        if len(self.people) < least:
+            raise NotComputed(
+                f"{len(self.people)} people scored these items, and it takes {least}: add the"
+                " scores of each (human_scores, people=[...])"
+            )
+
+    def _need_rival(self) -> None:
+        """NotComputed where there is one judge."""
+        if len(self.judges) < 2:
+            raise NotComputed("there is one judge: add the runs of another")
+
+    def all(self, **resampling: Any) -> Results:
+        """Every analysis by name; one that does not apply says why."""
+        raise NotImplementedError
+
+    def paper(self, out: str | Path, venue: str | None = None, **resampling: Any) -> Results:
+        """Write every figure, table and caption of a paper into a folder.
+
+        Args:
+            out: the folder; it is made.
+            venue: whose page they fit, one of `plots.VENUES`; None takes that of `settings`.
+            resampling: of scores n_resamples, seed, confidence.
+
+        Returns:
+            The results by name, those that were not computed among them.
+
+        ValueError: an unknown venue.
+        """
+        before = current().venue
+        settings(venue=venue or before)
+        try:
+            return self.all(**resampling).save(Path(out).expanduser())
+        finally:
+            settings(venue=before)
+
     def only(self: Table, judges: Sequence[str]) -> Table:
         """The same items with some of the judges, in this order.
 
@@ -149,6 +195,29 @@ OTHER_KIND = frozenset(
 )
 """The analyses that only one of the two kinds of table has."""
 ROLES = ("gold", "group", "benchmark", "system", "response")
+
+
+def fields_of(
+    data: DataFrame | Mapping[str, DataFrame],
+    judges: Sequence[str] | None,
+    people: str | Sequence[str] | None,
+    items: Any,
+    verdict: str,
+    columns: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The fields of a table; arguments as of `vjudge.scores`, `verdict` a run's column."""
+    caveats = list(columns.get("caveats", ()))
+    roles = {name: value for name, value in columns.items() if name != "caveats"}
+    if judges is None:
+        runs = {"": data} if isinstance(data, DataFrame) else data
+        if not isinstance(runs, Mapping):
+            kind = type(data).__name__
+            raise TypeError(f"give a run, runs by name, or a frame with judges=, not {kind}")
+        fields = from_runs(runs, items, verdict)
+        return {**fields, **roles, "caveats": [*fields["caveats"], *caveats]}
+    if not isinstance(data, DataFrame):
+        raise TypeError(f"judges= names columns of a DataFrame, not of a {type(data).__name__}")
+    return {**from_frame(data, judges, people, roles), "caveats": caveats}
 
 
 # --- From a wide frame
