@@ -182,7 +182,9 @@ def test_people_and_judges_stand_against_the_same_others():
     assert "against the same others good reaches" in found.reading
     assert {"person", "judge"} <= set(found.table["kind"])
     assert "ceiling" not in found.reading + found.caption
-    assert "it takes 2: add the scores" in repr(vj.scores(wide(), judges=["good"], people="r0").raters())
+    assert "it takes 2: add the scores" in repr(
+        vj.scores(wide(), judges=["good"], people="r0").raters()
+    )
 
 
 def test_by_a_column_there_is_a_cell_a_value_and_an_overall():
