@@ -164,6 +164,23 @@ class Choices(RatingTable):
         )
 
     @analysis
+    def compare(self) -> Result:
+        """Test which judge chooses as people do more often than which, on the same pairs."""
+        human = self.preference()
+        self._need_rival()
+        table = metrics.compare_choices(human, self.frame[self.judges], groups=self.groups)
+        rows = table.xs("without_ties", level="measure").reset_index()
+        columns = ["a", "b", "difference", "low", "high", "p", "p_holm", "n"]
+        return self._result(
+            table.reset_index(),
+            name="choice_comparison",
+            reading=readings.comparisons(rows, "chooses as people do more often"),
+            caption="Differences of shares: decided pairs on which a judge chooses as people do",
+            plot=partial(plots.who_beats_whom, table, statistic="without_ties"),
+            view=rows[columns],
+        )
+
+    @analysis
     def positions(self) -> Result:
         """Whether the order of two responses decides: both orders of every pair, by judge."""
         runs = self.verdicts
@@ -201,6 +218,7 @@ class Choices(RatingTable):
         results = Results(
             win_rates=self.win_rates(),
             accuracy=self.accuracy(),
+            comparison=self.compare(),
             positions=self.positions(),
         )
         if self.systems is not None:

@@ -84,11 +84,11 @@ def who_beats_whom(comparisons: DataFrame, *, statistic: str = "pearson", **opti
     """Judges against each other, the best first: differences of correlations, row less column.
 
     Args:
-        comparisons: what `metrics.compare_judges` returned. A difference is coloured and bold where
-            p, corrected by Holm's method, is at most 5 %.
-        statistic: "pearson", "spearman" or "kendall".
+        comparisons: what `metrics.compare_judges` or `compare_choices` returned. A difference is
+            coloured and bold where p, corrected by Holm's method, is at most 5 %.
+        statistic: which of its statistics, such as "pearson" or "without_ties".
     """
-    pairs = comparisons.xs(statistic, level="statistic").reset_index()
+    pairs = comparisons.xs(statistic, level=2).reset_index()
     pairs = pairs.assign(estimate=pairs["difference"], mirror=-pairs["difference"])
     return _pairs(pairs, "difference, row less column", options, middle=0.0, reach=0.55)
 
