@@ -53,7 +53,7 @@ def choices(
             judge.
 
     >>> frame = DataFrame({"judge": ["a", "b", "a", "tie"], "people": ["a", "b", "b", "tie"]})
-    >>> choices(frame, judges=["judge"], people="people").accuracy().table["estimate"].iloc[0]
+    >>> float(choices(frame, ["judge"], "people").accuracy().table["estimate"].iloc[0])
     0.75
     """
     fields = fields_of(data, judges, people, items, "verdict", columns)
