@@ -54,7 +54,7 @@ def picture_controls(
         CollectionError: bad rows, all named before any work.
 
     >>> import vjudge as vj
-    >>> items = vj.load_collection("scenes", limit=4)
+    >>> items = vj.load_collection("scenes", limit=12)
     >>> judge = vj.load_judge("tiny", device="cpu")
     >>> vj.picture_controls(judge, items, progress=False).judges
     ['right picture', 'forced score', 'JPEG, quality 2', 'grey picture', 'another picture']
