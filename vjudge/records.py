@@ -17,7 +17,8 @@ from typing import Any
 NAN = float("nan")
 IMAGE_COLUMNS = tuple(
     "images image img imgs picture pictures image_path image_paths img_path img_paths image_file"
-    " image_files image_filename image_filenames picture_path picture_paths".split()
+    " image_files image_filename image_filenames image_file_name image_file_names picture_path"
+    " picture_paths".split()
 )
 """The names under which a row may hold its pictures; `images` is the canonical one."""
 

@@ -109,7 +109,7 @@ def test_other_columns_are_named_in_the_call_whatever_the_rows_stand_in(form, tm
             {},
             r"response: is missing.*'user_prompt': 'instruction', 'YOURS': 'response'}\); the columns",
         ),
-        ([row(image="gone.png")], {}, "images: '.*gone.png' is not there; put the file there"),
+        ([row(image="gone.png")], {}, "images: '/.*gone.png' is not there; put the file there"),
         ([row(image="https://x.org/a.png")], {}, "images: 'https://x.org/a.png' is a URL"),
     ],
 )

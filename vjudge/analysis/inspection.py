@@ -111,8 +111,7 @@ class Inspection:
             id: of one of its rows; None takes the question whose responses have most scores.
         """
         cases = data.cases(self.rows)
-        order = cases["scores"].map(lambda scores: -len(set(scores))).argsort(kind="stable")
-        places = cases["rows"][order.iloc[0]]
+        places = cases["rows"][cases["scores"].map(lambda scores: len(set(scores))).idxmax()]
         if id is not None:
             named = self.texts.index[self.texts["id"] == str(id)]
             if named.empty:

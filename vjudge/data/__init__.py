@@ -6,6 +6,17 @@ Items have the columns `id`, `images` (list), `instruction`, `response`, `refere
 `preference` ("a", "b" or "tie") in place of the response and the scores; candidates have
 `responses` and `ranks`. What a source does not know is None, or NaN for `gold`.
 
+How somebody's table becomes such rows:
+
+files.py     the rows of a file or a folder, as they stand there
+exports.py   Label Studio's and Argilla's rows, with a column for each question
+layout.py    which of its columns is which of ours: named by the caller, or known by their name
+cells.py     what reads the cells of a column
+rows.py      a row in canonical form, and what keeps it from being so
+adapters.py  published sets
+load.py      `load_collection` and `rows_of`, the two entrances
+checks.py    what else must hold before a run
+
 To add a data set: put an `Adapter` into `adapters.ADAPTERS`, which says which of its columns is
 which of ours, with a function for what takes more than a name. `load_collection` knows it by its
 hub ids, and local files by their columns.

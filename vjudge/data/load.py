@@ -350,7 +350,9 @@ def _unusable(cells: Mapping, layout: Layout, needed: Collection) -> Iterator:
         if isinstance(picture, Mapping) and picture.get("bytes") is None:
             path = picture["path"]
         if isinstance(path, str) and not os.path.isfile(path):
-            reason = f"{path!r} is a URL" if "://" in path else f"{path!r} is not there"
+            reason = (
+                f"{path!r} is a URL" if "://" in path else f"{os.path.abspath(path)!r} is not there"
+            )
             yield "images", reason, "put the file there, or correct the path"
 
 
