@@ -22,7 +22,7 @@ OPENAI = "https://api.openai.com/v1"
 KEY_NAME = "OPENAI_API_KEY"
 LOCAL = ("localhost", "127.0.0.1", "::1")  # hosts that are this machine
 RETRIES = 6
-SHOWN = 300  # characters of a server's own words in a message
+EXCERPT = 300  # characters of a server's own words in a message
 WINDOW = 8  # characters of a key in a row that are cut out
 HIDDEN = "\uffff"  # no character of any text
 MAX_BYTES = 2**26  # of a reply's body, unpacked: 67 MB
@@ -206,5 +206,5 @@ class Client:
 
     def shown(self, text: str) -> str:
         """A server's words made fit to print: short, on one line, without the key."""
-        single = " ".join(without_key(text[: 8 * SHOWN], self.key).split())
-        return single[:SHOWN]
+        single = " ".join(without_key(text[: 8 * EXCERPT], self.key).split())
+        return single[:EXCERPT]
