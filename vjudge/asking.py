@@ -121,13 +121,13 @@ def options_of(arguments: Mapping) -> Options:
     return Options(**{name: arguments[name] for name in names if name in arguments})
 
 
-def checked_options(given: Mapping) -> Options:
+def checked_options(arguments: Mapping) -> Options:
     """Options by name; TypeError says which there are."""
     names = [field.name for field in fields(Options)]
-    for name in given:
+    for name in arguments:
         if name not in names:
             raise TypeError(f"there is no option {name!r}; use one of {', '.join(names)}")
-    return Options(**given)
+    return Options(**arguments)
 
 
 @dataclass(frozen=True)
@@ -279,8 +279,6 @@ def _facts(template: Template, row: Record, subject: Any, origin: Record) -> Rec
         bounds = subject.rubric.bounds
     elif scores:
         bounds = (scores[0], scores[-1])
-    if template.gives == "value":
-        bounds = (NAN, NAN)
     lowest, highest = map(float, bounds)
     sees = template.sees_images and bool(subject.images)
     facts = {"lowest": lowest, "highest": highest, "sees_image": sees}
@@ -317,14 +315,14 @@ class AddedColumns:
                 continue
             if name in VERDICT_COLUMNS:
                 self.renamed[name] = name = f"item_{name}"
-            cells[name] = json.loads(text)
+            cells[str(name)] = json.loads(text)
         return cells
 
     def settle(self, rows: Sequence[Record]) -> None:
         """Take what is left out from the rows that were read before."""
         for name in self.left_out:
             for cells in rows:
-                cells.pop(self.renamed.get(name, name), None)
+                cells.pop(self.renamed.get(name, str(name)), None)
 
     def remarks(self) -> list[str]:
         remarks = []
@@ -332,7 +330,7 @@ class AddedColumns:
             names = ", ".join(f"{old} as {new}" for old, new in self.renamed.items())
             remarks.append(f"the collection's columns of a verdict's name are kept: {names}")
         if self.left_out:
-            names = ", ".join(self.left_out)
+            names = ", ".join(map(str, self.left_out))
             remarks.append(f"the collection's {names} can't be written as JSON and are left out")
         return remarks
 

@@ -234,17 +234,17 @@ def rank(
                 cell["true_rank"] = row["ranks"][position]
             cells.append(shared | cell)
     frame = pd.DataFrame(cells)
-    each = pd.DataFrame([pd.Series(values, dtype=float) for values in points])
-    frame["value"] = settled(each.mean(axis=1), frame["id"], noise)
+    table_of_points = pd.DataFrame([pd.Series(values, dtype=float) for values in points])
+    frame["value"] = settled(table_of_points.mean(axis=1), frame["id"], noise)
     frame["rank"] = frame.groupby("id")["value"].rank(method="min", ascending=False)
     frame["best"] = frame["rank"] == 1
-    frame["n"] = each.count(axis=1)
+    frame["n"] = table_of_points.count(axis=1)
     frame["missing"] = list(map(len, points)) - frame["n"]
-    failures = [run["failure"].iloc[own].dropna() for own in verdicts]
-    reasons = pd.Series(["; ".join(own) or None for own in failures], dtype=object)
+    failures = [run["failure"].iloc[indices].dropna() for indices in verdicts]
+    reasons = pd.Series(["; ".join(texts) or None for texts in failures], dtype=object)
     frame["failure"] = reasons.where(frame["n"] == 0, None)
-    frame["closed"] = [bool(run["closed"].iloc[own].any()) for own in verdicts]
-    frame["sees_image"] = [bool(run["sees_image"].iloc[own].all()) for own in verdicts]
+    frame["closed"] = [bool(run["closed"].iloc[indices].any()) for indices in verdicts]
+    frame["sees_image"] = [bool(run["sees_image"].iloc[indices].all()) for indices in verdicts]
     frame.attrs = run.attrs
     return frame
 
@@ -264,11 +264,12 @@ def settled(values: pd.Series, questions: pd.Series, noise: float) -> pd.Series:
     >>> settled(values, pd.Series(["q", "q", "q"]), 1e-6).tolist()
     [3.0, 3.0, 3.2]
     """
-    known = values.dropna().sort_values()
-    steps = known.groupby(questions[known.index]).diff()
-    clusters = (steps > noise).groupby(questions[known.index]).cumsum()
-    least = known.groupby([questions[known.index], clusters]).transform("min")
-    return least.reindex(values.index)
+    ascending = values.dropna().sort_values()
+    of_each = questions[ascending.index]
+    # a step above the noise begins the next cluster
+    clusters = (ascending.groupby(of_each).diff() > noise).groupby(of_each).cumsum()
+    smallest = ascending.groupby([of_each, clusters]).transform("min")
+    return smallest.reindex(values.index)
 
 
 def finest(judged: pd.DataFrame) -> pd.Series:
@@ -284,12 +285,12 @@ def verdicts_of_each(rows: Sequence, by: str) -> list[list[int]]:
     verdicts: list = []
     n_rows = 0
     for row in rows:
-        own: list = [[] for _ in row["responses"]]
-        for parties in combinations(own, 2 if by == "pairs" else 1):
+        of_each: list = [[] for _ in row["responses"]]
+        for parties in combinations(of_each, 2 if by == "pairs" else 1):
             for party in parties:
                 party.append(n_rows)
             n_rows += 1
-        verdicts += own
+        verdicts += of_each
     return verdicts
 
 
@@ -298,12 +299,12 @@ def points_of(rows: Sequence, run: pd.DataFrame) -> list:
     points: list = []
     duels = iter(points_by_order(run).to_numpy())
     for row in rows:
-        own: list = [[] for _ in row["responses"]]
-        for first, second in combinations(own, 2):
+        of_each: list = [[] for _ in row["responses"]]
+        for first, second in combinations(of_each, 2):
             lead = next(duels)
             first.extend(lead)
             second.extend(-lead)
-        points += own
+        points += of_each
     return points
 
 
@@ -357,16 +358,16 @@ def parts_of(candidates: Iterable, by: str) -> Iterator:
     """Every two responses of each row as a pair "id/i-j"; by "scores", each by itself, "id/i"."""
     for row in candidates:
         shared = {name: cell for name, cell in row.items() if name not in LEFT_OUT}
-        places = range(len(row["responses"]))
+        positions = range(len(row["responses"]))
         if by == "scores":
-            for place in places:
-                part = {"id": f"{row['id']}/{place}", "response": row["responses"][place]}
-                yield shared | part
+            for position in positions:
+                response = row["responses"][position]
+                yield shared | {"id": f"{row['id']}/{position}", "response": response}
         else:
-            for first, second in combinations(places, 2):
-                part = {
+            for first, second in combinations(positions, 2):
+                pair = {
                     "id": f"{row['id']}/{first}-{second}",
                     "response_a": row["responses"][first],
                     "response_b": row["responses"][second],
                 }
-                yield shared | part
+                yield shared | pair

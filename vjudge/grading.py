@@ -88,7 +88,7 @@ def answered(call: Call, kind: str) -> list:
         decoding = {name: getattr(ask, name) for name in DECODING}
         decoding["seed"] = call.options.seed
         decoding["unread"] = "close" if ask.closing else "missing"
-    about = {
+    call_manifest = {
         "judge": call.judge.name,
         "mode": ask.mode,
         "decoding": decoding,
@@ -102,14 +102,14 @@ def answered(call: Call, kind: str) -> list:
         },
     }
     if template.day:  # that the prompts name; a continued run keeps it
-        about["day"] = template.day
+        call_manifest["day"] = template.day
     return collect(
         call.judge.engine,
         call.questions,
         call.images,
         ask,
         partial(read, mode=ask.mode, format=template.format),
-        about,
+        call_manifest,
         facts=call.facts,
         out=call.options.out,
         progress=call.options.progress,
@@ -122,7 +122,7 @@ def collect(
     images: Sequence,
     ask: Ask,
     reader: Callable,
-    about: Record,
+    call_manifest: Record,
     *,
     out: str | Path | None,
     progress: bool,
@@ -130,23 +130,23 @@ def collect(
 ) -> list:
     """Answer each question from the record in `out` where it was asked before, else by the engine.
 
-    `reader` makes a record of an answer; `about` is the manifest without the engine's part; `facts`
-    are the cells of each row that the record keeps for `load_run`.
+    `reader` makes a record of an answer; `call_manifest` is the manifest without the engine's part;
+    `facts` are the cells of each row that the record keeps for `load_run`.
     """
     # 1) the record of earlier calls
     keys: list = []
     if out is not None:
         keys = [_asked(*each) for each in zip(questions, images, strict=True)]
-    with _recording(out, engine, about, _rows(questions, keys, facts)) as run:
+    with _recording(out, engine, call_manifest, _rows(questions, keys, facts)) as run:
         done = {}
-        held = run.done if run else {}
+        recorded = run.done if run else {}
         for position, key in enumerate(keys):
-            if key in held:
-                done[position] = held[key]
+            if key in recorded:
+                done[position] = recorded[key]
         wanted = set(range(len(questions))) - set(done)
-        kept = len(held) - len(done)
-        if kept or (done and wanted):
-            others = f"{kept} kept in the record but not in this call"
+        n_unused = len(recorded) - len(done)
+        if n_unused or (done and wanted):
+            others = f"{n_unused} kept in the record but not in this call"
             say(f"{out}: reused {len(done)}, new {len(wanted)}, {others}")
 
         # 2) what the engine answers, saved batch by batch
@@ -154,28 +154,28 @@ def collect(
         with progress_bar(len(questions), len(done), show=progress) as bar:
             for answers in engine.answer(prompts, images, ask, wanted) if wanted else ():
                 lasting = []
-                for one in answers:
-                    question = questions[one.index]
+                for answer in answers:
+                    question = questions[answer.index]
                     key = {"id": question.id, "sample": question.sample, "order": question.order}
-                    record = plain(key | reader(one, question))
-                    done[one.index] = record
-                    if run and not one.transient:  # the next call asks those again
-                        lasting.append({**record, "asked": keys[one.index]})
+                    record = plain(key | reader(answer, question))
+                    done[answer.index] = record
+                    if run and not answer.transient:  # the next call asks those again
+                        lasting.append({**record, "asked": keys[answer.index]})
                 if run:
                     run.append(lasting)
                 bar.update(len(answers))
-    return [done[place] for place in range(len(questions))]
+    return [done[position] for position in range(len(questions))]
 
 
 @contextmanager
 def _recording(
-    out: str | Path | None, engine: Engine, about: Record, rows: Sequence
+    out: str | Path | None, engine: Engine, call_manifest: Record, rows: Sequence
 ) -> Iterator[Run | None]:
     """The record in a folder, opened for a call on some rows; None without a folder."""
     if out is None:
         yield None
         return
-    manifest = {"vjudge": vjudge.__version__, **about, **engine.identity()}
+    manifest = {"vjudge": vjudge.__version__, **call_manifest, **engine.identity()}
     with Run(out).open(manifest) as run:
         if run.changes:
             say(f"{out}: continued, though these are not as they were: {'; '.join(run.changes)}")
@@ -195,8 +195,8 @@ def _rows(questions: Sequence, keys: Sequence, facts: Sequence) -> list[Record]:
 
 def _asked(question: Question, images: Sequence[Picture]) -> str:
     """A digest of all that one verdict depends on and the manifest does not say."""
-    what = (replace(question, row=0), [image.key for image in images])
-    return hashlib.sha256(repr(what).encode()).hexdigest()
+    depends_on = (replace(question, row=0), [image.key for image in images])
+    return hashlib.sha256(repr(depends_on).encode()).hexdigest()
 
 
 # -- reading an answer
@@ -307,21 +307,21 @@ def table(rows: Sequence, judge: str) -> pd.DataFrame:
 def announced(call: Call, frame: pd.DataFrame, records: Sequence, *remarks: str) -> pd.DataFrame:
     """The table, with what its verdicts lack counted in `attrs` and said on one line."""
     frame.attrs = account(call, records)
-    said = [*call.remarks, *remarks]
-    for name, words in COUNTS.items():
+    lines = [*call.remarks, *remarks]
+    for name, meaning in COUNTS.items():
         count = frame.attrs[name]
         if isinstance(count, dict):
             reasons = [f"{n} x {reason}" for reason, n in count.items()]
-            words = f"{words}: {', '.join(reasons[:SHOWN])}"
+            meaning = f"{meaning}: {', '.join(reasons[:SHOWN])}"
             count = sum(count.values())
         if count:
-            said.append(f"{count} of {len(records)} {words}")
-    served = Counter(one["served_model"] for one in records if one["served_model"])
+            lines.append(f"{count} of {len(records)} {meaning}")
+    served = Counter(record["served_model"] for record in records if record["served_model"])
     if len(served) > 1:
         names = ", ".join(f"{name} ({n})" for name, n in served.items())
-        said.append(f"the model's name moved: {names}")
-    if said:
-        say("; ".join(said))
+        lines.append(f"the model's name moved: {names}")
+    if lines:
+        say("; ".join(lines))
     return frame
 
 
@@ -329,11 +329,11 @@ def account(call: Call, records: Sequence) -> Record:
     """What the verdicts of a call lack, counted, and what the engine computed."""
     work = call.judge.engine.work
     return {
-        "failures": dict(Counter(one["failure"] for one in records if one["failure"])),
-        "closed": sum(one["closed"] for one in records),
-        "unclosed": dict(Counter(one["unclosed"] for one in records if one["unclosed"])),
-        "remarks": dict(Counter(one["remarks"] for one in records if one["remarks"])),
-        "abstained": sum(one["choice"] == "abstain" for one in records),
+        "failures": dict(Counter(record["failure"] for record in records if record["failure"])),
+        "closed": sum(record["closed"] for record in records),
+        "unclosed": dict(Counter(record["unclosed"] for record in records if record["unclosed"])),
+        "remarks": dict(Counter(record["remarks"] for record in records if record["remarks"])),
+        "abstained": sum(record["choice"] == "abstain" for record in records),
         "without_images": call.blind,
         "work": asdict(work) if work else None,  # None where it computes elsewhere
     }

@@ -71,19 +71,19 @@ def load_judge(
     if engine == "ray":
         load = partial(load_judge, template=template)
         spread = engines.RayEngine(name_or_path, load=load, **options)
-        words = {"template": spread.template, "pairs": spread.pairs, "family": spread.family}
-        return Judge(name, engine=spread, **words)
+        wordings = {"template": spread.template, "pairs": spread.pairs, "family": spread.family}
+        return Judge(name, engine=spread, **wordings)
     if engine == "server" or (engine == "auto" and name.startswith(SERVER)):
         return _served(name, wording, options)
-    here: Any
+    local: Any
     if engine == "vllm":
-        here = engines.VllmEngine(name_or_path, **options)
+        local = engines.VllmEngine(name_or_path, **options)
     else:
         from vjudge import models  # torch: seconds to import, so only for a model here
 
         mode = options.pop("image_mode", None)
-        here = engines.HFEngine(models.load(name_or_path, **options), image_mode=mode)
-    return _fitted(name_or_path, here, wording, exact=isinstance(template, Template))
+        local = engines.HFEngine(models.load(name_or_path, **options), image_mode=mode)
+    return _fitted(name_or_path, local, wording, exact=isinstance(template, Template))
 
 
 def _served(name: str, wording: Template | None, options: dict) -> Judge:
@@ -126,14 +126,14 @@ def _fitted(
     if model.kind == "llava":
         chosen = CONVERSATIONS.get(model.model.config.model_type)
 
-    def fitted(one: Template) -> Template:
+    def fitted(template: Template) -> Template:
         if not model.sees_images:
-            one = replace(one, sees_images=False)
-        if one.conversation.name == MESSAGES.name:
-            return one.bind(source, image_token=model.image_token, otherwise=chosen)
-        if model.tiled and not exact and one.conversation.name != QWEN_1_5.name:
-            return replace(one, conversation=QWEN_1_5)  # a family knows one conversation only
-        return one
+            template = replace(template, sees_images=False)
+        if template.conversation.name == MESSAGES.name:
+            return template.bind(source, image_token=model.image_token, otherwise=chosen)
+        if model.tiled and not exact and template.conversation.name != QWEN_1_5.name:
+            return replace(template, conversation=QWEN_1_5)  # a family knows one conversation only
+        return template
 
     return Judge(
         str(name_or_path),
@@ -397,11 +397,12 @@ class Judge:
         Judge('tiny', template='prometheus-vision-readme', pairs=None, engine='hf')
         """
         wording = families.wording(template)
-        own = self.template.conversation
-        if not own.written:
-            own = replace(own, system=wording.conversation.system or own.system)
-        if own.name != wording.conversation.name:
-            wording = replace(wording, conversation=own)
+        conversation = self.template.conversation
+        if not conversation.written:
+            system = wording.conversation.system or conversation.system
+            conversation = replace(conversation, system=system)
+        if conversation.name != wording.conversation.name:
+            wording = replace(wording, conversation=conversation)
         if not self.template.sees_images:
             wording = replace(wording, sees_images=False)
         single, pairs = _wordings(self.template, self.pairs, wording)
@@ -410,9 +411,11 @@ class Judge:
     def wording_of_pairs(self) -> Template:
         """How two responses are put to it; PairsNotSupportedError where it has no wording."""
         if self.pairs is None:
-            what = f"judge {self.name!r}, not taught to compare, has no wording for two responses"
+            refusal = (
+                f"judge {self.name!r}, not taught to compare, has no wording for two responses"
+            )
             remedy = "give load_judge a template= that compares, such as 'chat-relative'"
-            raise PairsNotSupportedError(f"{what}: rank by scores, or {remedy}")
+            raise PairsNotSupportedError(f"{refusal}: rank by scores, or {remedy}")
         return self.pairs
 
 
@@ -462,13 +465,13 @@ def load_run(folder: str | Path) -> pd.DataFrame:
     """
     run = Run(folder)
     note = run.manifest.get("note") or {}
-    held = {verdict["asked"]: verdict for verdict in run.verdicts()}
+    recorded = {verdict["asked"]: verdict for verdict in run.verdicts()}
     answers = []
     facts = []
     rows = run.rows()
     for row in rows:
-        if held.keys() >= set(row["asked"]):
-            answers.append([held[key] for key in row["asked"]])
+        if recorded.keys() >= set(row["asked"]):
+            answers.append([recorded[key] for key in row["asked"]])
             facts.append(row["cells"])
     if not answers:
         raise RunError(f"{run.path} has no rows with verdicts: repeat the call that made it")

@@ -67,8 +67,8 @@ def combine_samples(run: pd.DataFrame, *, combine: str = "mean") -> pd.DataFrame
     reasons = items["failure"].first().astype(object)
     frame["failure"] = reasons.where((frame["n"] == 0) & reasons.notna(), None)
     frame["closed"] = items["closed"].any()
-    given = run.iloc[:, run.columns.get_loc("lowest") :].columns
-    first = run.drop_duplicates(["judge", "id"]).set_index(["judge", "id"])[given]
+    item_columns = run.iloc[:, run.columns.get_loc("lowest") :].columns
+    first = run.drop_duplicates(["judge", "id"]).set_index(["judge", "id"])[item_columns]
     return frame.join(first).reset_index(drop=True)
 
 
@@ -248,9 +248,9 @@ class Panel:
         for name, run in runs.items():
             frame = frame.join(run.filter(columns).add_suffix(f"_{name}"))
         # a table's columns from `lowest` on are of the row: its scale, and what was given
-        given = first.iloc[:, first.columns.get_loc("lowest") :]
-        taken = {name: f"item_{name}" for name in given.columns.intersection(frame.columns)}
-        frame = frame.join(given.rename(columns=taken))
+        of_items = first.iloc[:, first.columns.get_loc("lowest") :]
+        taken = {name: f"item_{name}" for name in of_items.columns.intersection(frame.columns)}
+        frame = frame.join(of_items.rename(columns=taken))
         seen = pd.DataFrame({name: run["sees_image"] for name, run in runs.items()})
         frame["sees_image"] = seen.all(axis=1)
         frame.attrs = {

@@ -186,27 +186,27 @@ class Run:
 
     def _continued(self, call: dict) -> dict:
         """The manifest of the run that is there, with this call's note; else RunError."""
-        held = self.manifest
+        first = self.manifest
         differing = []
         real = False
         changes = {}
-        for name in held | call:
-            if name not in NO_IDENTITY and held.get(name) != call.get(name):
-                differing.append(f"{name}: {held.get(name)!r} -> {call.get(name)!r}")
+        for name in first | call:
+            if name not in NO_IDENTITY and first.get(name) != call.get(name):
+                differing.append(f"{name}: {first.get(name)!r} -> {call.get(name)!r}")
                 changes[name] = call.get(name)
-                real = real or not _same_in_kind(name, held, call)
+                real = real or not _same_in_kind(name, first, call)
         if real:
             raise RunError(
                 f"{self.path} holds a run that differs from this call in {'; '.join(differing)}."
                 " Repeat the first call to continue it, or use another folder"
             )
         self.changes = differing
-        continued = held.get("continued", [])
+        continued = first.get("continued", [])
         if changes and changes not in continued:
             continued.append(changes)
         if continued:
-            held["continued"] = continued
-        return held | {"note": call.get("note")}
+            first["continued"] = continued
+        return first | {"note": call.get("note")}
 
     def _identify(self, manifest: Mapping) -> None:
         """Have the checksums of lines start with one of what was run."""
@@ -242,8 +242,8 @@ class Run:
                 collection's order.
         """
         call = {row["id"]: row for row in map(plain, rows)}
-        held = [row for row in self.rows() if row["id"] in call]
-        if held != list(call.values()):
+        written = [row for row in self.rows() if row["id"] in call]
+        if written != list(call.values()):
             self._write(self._rows, call.values())
 
     def _write(self, log: Log, entries: Iterable) -> None:
@@ -265,22 +265,22 @@ class Run:
         self.close()
 
 
-def _same_in_kind(name: str, held: Mapping, call: Mapping) -> bool:
+def _same_in_kind(name: str, first: Mapping, call: Mapping) -> bool:
     """Whether a difference of two manifests decides no verdict."""
     if name in VERSIONS:
         return True
     if name == "judge":  # another path to equal weights
-        return "checkpoint" in held and held["checkpoint"] == call.get("checkpoint")
+        return "checkpoint" in first and first["checkpoint"] == call.get("checkpoint")
     if name == "base_url":
-        return _without_port(held.get(name)) == _without_port(call.get(name))
+        return _without_port(first.get(name)) == _without_port(call.get(name))
     return False
 
 
 def _without_port(url: Any) -> tuple:
     """A server's address, this machine's by one name."""
     parts = urlsplit(str(url))
-    here = parts.hostname in ("localhost", "127.0.0.1", "::1")
-    return parts.scheme, "localhost" if here else parts.hostname, parts.path.rstrip("/")
+    is_local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    return parts.scheme, "localhost" if is_local else parts.hostname, parts.path.rstrip("/")
 
 
 def file_name(name: str) -> str:
