@@ -222,7 +222,9 @@ def test_genai_bench_accuracies_as_printed(judge, sets):
         run = data.frame[here].assign(
             category=task, verdict=graded[judge], preference=graded["preference"]
         )
-        table = vj.benchmark(run, name="genai-bench").table.loc["overall"].xs("wrong", level="unread")
+        table = (
+            vj.benchmark(run, name="genai-bench").table.loc["overall"].xs("wrong", level="unread")
+        )
         assert 100 * table["estimate"].iloc[0] == pytest.approx(printed, abs=0.00501), task
 
 

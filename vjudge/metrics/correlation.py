@@ -46,6 +46,7 @@ FEWER_RESAMPLES = 2_000  # of scores with many levels
 OVERALL = "overall"
 LARGE = 20_000  # rows
 BLOCKS = 100
+FEW_SYSTEMS = 10
 CEILING = 0.75  # share of both scores at one end of the scale
 LEVELS_OF_A_SCALE = 10
 HEAVY = 3.0  # excess kurtosis
@@ -259,8 +260,8 @@ def _by_blocks(
         block = (np.random.default_rng(seed).permutation(units) % blocks)[codes]
         order = np.argsort(block, kind="stable")
         ends = np.cumsum(np.bincount(block, minlength=blocks))[:-1]
-        own = [_by_scipy(x[rows], y[rows]) for rows in np.split(order, ends)]
-        z = np.arctanh(np.clip(own, -PERFECT, PERFECT))
+        by_block = [_by_scipy(x[rows], y[rows]) for rows in np.split(order, ends)]
+        z = np.arctanh(np.clip(by_block, -PERFECT, PERFECT))
         spread = z.std(axis=0, ddof=1)
         reach = student(confidence, blocks - 1) * spread / np.sqrt(blocks)
         if np.isnan(reach).any():
@@ -344,8 +345,7 @@ def correlate_levels(
         if level == "item":
             tables[level] = correlate(x, y, groups=groups, confidence=confidence, **options)
         elif level == "system":
-            own = _of_means(scores, code, confidence)
-            tables[level] = own.assign(missing=missing)
+            tables[level] = _of_means(scores, code, confidence).assign(missing=missing)
         else:
             tables[level] = _within(scores, code, confidence)
     table = pd.concat(tables, names=["level", "statistic"])
@@ -384,13 +384,16 @@ def _of_means(
         warn(f"system level: undefined (of {n} systems; intervals take five, and variation)")
     # A perfect order is half a swap of two systems away from an imperfect one.
     half_swap = 2 / max(n * (n - 1), 2)
-    most = np.array([PERFECT, 1 - half_swap, 1 - half_swap])
-    bounds = on_fisher_scale(np.clip(estimate, -most, most), reach)
+    limit = np.array([PERFECT, 1 - half_swap, 1 - half_swap])
+    bounds = on_fisher_scale(np.clip(estimate, -limit, limit), reach)
     bounds[:, 0] = estimate
     bounds[:, 1] = np.minimum(bounds[:, 1], estimate)
     bounds[:, 2] = np.maximum(bounds[:, 2], estimate)
     table = _table(bounds, n)
     table.attrs["method"] = f"{confidence:.0%} intervals (Fisher's z) over {n} systems"
+    if 4 < n < FEW_SYSTEMS:
+        text = f"system level: {n} systems are few, and their correlation is hardly known"
+        add_caveats(table, [text])
     return table
 
 
@@ -400,26 +403,27 @@ def _within(
     confidence: float,
 ) -> pd.DataFrame:
     """The mean of the systems' own correlations, with Student's interval over the systems."""
-    own = [_by_scipy(part["x"], part["y"]) for _, part in scores.groupby(code)]
-    each = np.reshape(own, (-1, 3))
-    each = each[~np.isnan(each).any(axis=1)]
-    n = len(each)
+    by_system = [_by_scipy(rows["x"], rows["y"]) for _, rows in scores.groupby(code)]
+    defined = np.reshape(by_system, (-1, 3))
+    defined = defined[~np.isnan(defined).any(axis=1)]
+    n = len(defined)
     bounds = np.full((3, 3), np.nan)
     if n:
-        bounds[:, 0] = each.mean(axis=0)
+        bounds[:, 0] = defined.mean(axis=0)
     if n > 1:
-        error = each.std(axis=0, ddof=1) / np.sqrt(n)
+        error = defined.std(axis=0, ddof=1) / np.sqrt(n)
         half = student(confidence, n - 1) * error
         bounds[:, 1] = bounds[:, 0] - half
         bounds[:, 2] = bounds[:, 0] + half
         bounds = bounds.clip(-1, 1)
-    if n < max(len(own), 2):
+    if n < max(len(by_system), 2):
         warn(
-            f"{len(own) - n} of {len(own)} groups have no correlation of their own (fewer than"
-            " three items, or a constant score): the mean leaves them out; an interval takes two"
+            f"{len(by_system) - n} of {len(by_system)} groups have no correlation of their own"
+            " (fewer than three items, or a constant score): the mean leaves them out; an interval"
+            " takes two"
         )
     table = _table(bounds, n)
-    table["missing"] = len(own) - n
+    table["missing"] = len(by_system) - n
     table.attrs["method"] = f"{confidence:.0%} Student's intervals over {n} correlations"
     return table
 

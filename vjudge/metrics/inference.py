@@ -406,17 +406,17 @@ def severities(
     item = pd.factorize(rated["item"])[0]
     if len(names) < 2:
         raise ValueError(f"{len(names)} rater(s): severities compare two or more")
-    given = summing(rater, item, (len(names), item.max() + 1))  # (raters, items)
-    if given.astype(bool).sum(axis=0).max() < 2:
+    counts = summing(rater, item, (len(names), item.max() + 1))  # (raters, items)
+    if counts.astype(bool).sum(axis=0).max() < 2:
         raise ValueError("no item has scores of two raters: their severities can't be told apart")
-    n_parts, part = connected_components(given @ given.T, directed=False)
+    n_parts, part = connected_components(counts @ counts.T, directed=False)
     # 2) each part on its own
     tables = []
     for number in range(n_parts):
         rows = part[rater] == number
-        own = used.copy()
-        own[used] = rows
-        table = _severities(rated[rows], groups, own, confidence)
+        mask = used.copy()
+        mask[used] = rows
+        table = _severities(rated[rows], groups, mask, confidence)
         tables.append(table.assign(part=number))
     result = pd.concat(tables).sort_values("estimate", ascending=False, kind="stable")
     result["missing"] = int((~used).sum())
@@ -444,7 +444,7 @@ def _severities(
     rater, names = pd.factorize(rated["rater"])
     item, items = pd.factorize(rated["item"])
     shape = (len(names), len(items))
-    given = summing(rater, item, shape)  # N, (raters, items)
+    counts = summing(rater, item, shape)  # N, (raters, items)
     total = np.bincount(item)
     mean = np.bincount(item, rated["score"]) / total
     deviation = rated["score"].to_numpy() - mean[item]
@@ -455,8 +455,8 @@ def _severities(
         right = surplus @ weights
         effects = np.full(right.shape, np.nan)
         for replicate, weight in enumerate(np.asarray(weights, dtype=float).T):
-            left = -(given.multiply(weight / total) @ given.T).toarray()
-            left[np.diag_indices_from(left)] += given @ weight
+            left = -(counts.multiply(weight / total) @ counts.T).toarray()
+            left[np.diag_indices_from(left)] += counts @ weight
             # The mean of raters is free, and 0 as the shortest solution has it.
             effect, _, rank, _ = np.linalg.lstsq(left, right[:, replicate], rcond=SINGULAR)
             if rank == len(names) - 1 > 0:

@@ -86,15 +86,15 @@ def labels_needed(
     raters = np.arange(1, 2 * people.shape[1] + 1)
     gain = _spearman_brown(reliability, raters)
     gain = np.sqrt(gain / _spearman_brown(reliability, of_pilot.count(axis=1).mean()))
-    own = np.minimum(r[0, 1] * gain, 0.999)
+    expected = np.minimum(r[0, 1] * gain, 0.999)
     goal = np.full(len(raters), above or 0.0)
     variance = np.ones(len(raters))  # n times that of the lead on Fisher's z scale
     if rival is not None:
         goal = np.minimum(r[0, 2] * gain, 0.999)
         if difference is not None:
-            goal = own - difference * gain
-        variance = _variance_of_z_difference(own, goal, r[1, 2])
-    lead = np.arctanh(own) - np.arctanh(goal)
+            goal = expected - difference * gain
+        variance = _variance_of_z_difference(expected, goal, r[1, 2])
+    lead = np.arctanh(expected) - np.arctanh(goal)
     if (lead <= 0).all():
         raise ValueError("in the pilot the judge is not ahead: no number of items would show it")
     if groups is not None:
@@ -110,7 +110,9 @@ def labels_needed(
             "the pilot doesn't show that the judge is ahead: no plan can rest on its lead; name the"
             " difference that is worth finding, or label a larger pilot"
         )
-    result = pd.DataFrame({"correlation": own, "items": items}, pd.Index(raters, name="raters"))
+    result = pd.DataFrame(
+        {"correlation": expected, "items": items}, pd.Index(raters, name="raters")
+    )
     result["labels"] = items * raters
     # 3) its power: over the normal distribution of the lead, and at the ends of its interval
     step = np.sqrt(variance / (items - 3))
@@ -137,7 +139,7 @@ def _design_effect(
 
     def lead(weights: Weights) -> Floats:
         """Fisher's z of the judge, less that of the rival if there is one; (1, replicates)."""
-        r = [correlations(human, own, weights, statistics=["pearson"])[0] for own in scores]
+        r = [correlations(human, column, weights, statistics=["pearson"])[0] for column in scores]
         z = np.arctanh(r)
         return z[:1] - z[1:].sum(axis=0)
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import combinations, permutations
+from collections.abc import Callable, Mapping
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from vjudge.metrics.columns import Column, aligned, check_options, group_codes, warn
+from vjudge.metrics.columns import Column, aligned, check_columns, check_options, group_codes, warn
 from vjudge.metrics.resampling import Floats, Integers, codes, student
 from vjudge.metrics.tables import INTERVAL, add_caveats
 
+Measure = Callable[[Floats, Floats, np.ndarray], float]  # of people, a judge and some items
 SIGNIFICANT = 0.05
 ROUNDING = 1e-9
-SWAPS = 200  # permutations of two judges for soft pairwise accuracy, each of which holds a test
+SWAPS = 200  # permutations of two judges
 BLOCKS = 50  # of items, left out in turn
 FEW_SYSTEMS = 8
 FEW_QUESTIONS = 20
@@ -68,7 +68,63 @@ def ranking_accuracy(
     [1.0, 0.0]
     """
     check_options(confidence=confidence)
+    tables, used = _tables(reference, judges, systems, items)
+    shape = tables[0].shape
+    complete = ~np.isnan(tables).any(axis=(0, 1))  # items that all systems answered
+    # As mt-metrics-eval draws them: the same signs for all pairs of systems, in single precision
+    draws = np.random.default_rng(seed).random((n_permutations, complete.sum()), dtype=np.float32)
+    signs = 2 * np.rint(draws) - 1  # (permutations, items)
+
+    def tie_calibrated(people: Floats, judge: Floats, items: np.ndarray) -> float:
+        return calibrated(people[:, items], judge[:, items])[0]
+
+    def soft_pairwise(people: Floats, judge: Floats, items: np.ndarray) -> float:
+        by_people = p_better(people[:, items], signs[:, items])
+        return float(1 - np.abs(by_people - p_better(judge[:, items], signs[:, items])).mean())
+
+    measures: list[tuple[Measure, list[Floats]]] = [
+        (tie_calibrated, tables),
+        (soft_pairwise, [table[:, complete] for table in tables]),
+    ]
+    rows = {}
+    for measure, (people, *scores) in measures:
+        if not people.size:
+            continue
+        estimate, error, p, freedom = _evaluate(measure, people, scores, seed)
+        order = np.argsort(-estimate, kind="stable")
+        half = student(confidence, freedom) * error
+        for judge, rank in zip(order, rank_groups(p[np.ix_(order, order)]), strict=True):
+            bounds = np.clip([estimate[judge] - half[judge], estimate[judge] + half[judge]], 0, 1)
+            threshold = np.nan
+            if measure is tie_calibrated:
+                threshold = calibrated(people, scores[judge])[1]
+            name = (list(map(str, judges))[judge], measure.__name__)
+            rows[name] = [estimate[judge], *bounds, threshold, rank]
+    index = pd.MultiIndex.from_tuples(list(rows), names=["judge", "statistic"])
+    result = pd.DataFrame(list(rows.values()), index, [*INTERVAL, "threshold", "rank"])
+    result = result.assign(n=int(used.sum()), missing=int((~used).sum()))
+    result.attrs["method"] = (
+        f"{confidence:.0%} intervals (Student's) over {shape[1]} items, given {shape[0]} systems;"
+        f" ranks by permutations of pairs of judges, seed {seed}"
+    )
+    texts = []
+    if shape[0] < FEW_SYSTEMS:
+        texts.append(f"{shape[0]} systems, and intervals and ranks are given these systems")
+    if not complete.any():
+        texts.append("soft_pairwise is left out: no item has scores of all systems")
+    add_caveats(result, texts)
+    return result
+
+
+def _tables(
+    reference: Column,
+    judges: Mapping[str, Any] | pd.DataFrame,
+    systems: Column,
+    items: Column,
+) -> tuple[list[Floats], np.ndarray]:
+    """Scores of people and of each judge, systems by items, and which rows all of them scored."""
     by_name = {f"judge {name}": judges[name] for name in judges}
+    check_columns(reference=reference, systems=systems)
     gold, *columns, used = aligned(reference=reference, groups=items, **by_name)
     system = _sorted_codes(systems, used, "systems")
     item = _sorted_codes(items, used, "items")
@@ -82,85 +138,70 @@ def ranking_accuracy(
         table = np.full(shape, np.nan)  # (systems, items)
         table[system, item] = column[used]
         tables.append(table)
-    people, *scores = tables
-    parts = {
-        "tie_calibrated": _tie_calibrated(people, scores, n_permutations, seed),
-        "soft_pairwise": _soft_pairwise(people, scores, n_permutations, seed),
-    }
-    rows = {}
-    for statistic, found in parts.items():
-        order = np.argsort(-found.estimate, kind="stable")
-        ranks = rank_groups(found.p[np.ix_(order, order)])
-        for judge, rank in zip(order, ranks, strict=True):
-            estimate = found.estimate[judge]
-            half = student(confidence, max(found.freedom, 1)) * found.error[judge]
-            bounds = np.clip([estimate - half, estimate + half], 0, 1)
-            name = str(list(judges)[judge])
-            rows[name, statistic] = [estimate, *bounds, found.threshold[judge], rank]
-    index = pd.MultiIndex.from_tuples(list(rows), names=["judge", "statistic"])
-    result = pd.DataFrame(list(rows.values()), index, [*INTERVAL, "threshold", "rank"])
-    result = result.assign(n=int(used.sum()), missing=int((~used).sum()))
-    result.attrs["method"] = (
-        f"{confidence:.0%} intervals (Student's) over {shape[1]} items, given {shape[0]} systems;"
-        f" ranks by {n_permutations:,} permutations, seed {seed}"
-    )
-    texts = []
-    if shape[0] < FEW_SYSTEMS:
-        texts.append(f"{shape[0]} systems, and intervals and ranks are given these systems")
-    if np.isnan(parts["soft_pairwise"].estimate).any():
-        texts.append("soft_pairwise is undefined: no item has scores of all systems")
-    add_caveats(result, texts)
-    return result
+    return tables, used
 
 
 def _sorted_codes(labels: Column, used: np.ndarray, name: str) -> Integers:
     """Codes in the order of the labels, whatever the order of the rows."""
     group_codes(labels, used, name=name)  # refuses missing ones
-    texts = np.array([str(label) for label in labels], dtype=object)
-    return codes(texts[used])
+    return codes(np.array([str(label) for label in labels], dtype=object)[used])
 
 
-@dataclass(frozen=True)
-class Found:
-    """One statistic of k judges: estimate, standard error, threshold, and the p of pairs.
+def _evaluate(
+    measure: Measure,
+    people: Floats,
+    scores: list[Floats],
+    seed: int,
+) -> tuple[Floats, Floats, Floats, int]:
+    """A measure of k judges: estimates, standard errors, p of pairs, and degrees of freedom.
 
-    `p[a, b]` is that of a test that judge a is better than judge b.
+    Tables are of shape (systems, items). `p[a, b]` is that of a test that judge a is better than b:
+    their standardised scores of random responses are swapped.
     """
+    k = len(scores)
+    items = np.arange(people.shape[1])
+    estimate = np.array([measure(people, table, items) for table in scores])
+    # 1) leave out items in turn
+    left = []
+    for block in np.array_split(items, min(len(items), BLOCKS)):
+        kept = np.delete(items, block)
+        left.append([measure(people, table, kept) if len(kept) else np.nan for table in scores])
+    freedom = max(len(left) - 1, 1)
+    error = np.sqrt(freedom * np.var(left, axis=0))
+    # 2) swap the scores of pairs of judges
+    rng = np.random.default_rng(seed)
+    p = np.ones((k, k))
+    standard = [(table - np.nanmean(table)) / (np.nanstd(table) or 1.0) for table in scores]
+    for a, b in combinations(range(k), 2):
+        drawn = np.empty(SWAPS)
+        for number in range(SWAPS):
+            swap = rng.random(people.shape) < 0.5
+            better = measure(people, np.where(swap, standard[a], standard[b]), items)
+            drawn[number] = better - measure(
+                people, np.where(swap, standard[b], standard[a]), items
+            )
+        ahead = estimate[a] - estimate[b]
+        p[a, b] = np.mean(drawn >= ahead - ROUNDING)
+        p[b, a] = np.mean(drawn <= ahead + ROUNDING)
+    return estimate, error, p, freedom
 
-    estimate: Floats
-    error: Floats
-    threshold: Floats
-    p: Floats
-    freedom: int
 
+def calibrated(people: Floats, judge: Floats) -> tuple[float, float]:
+    """Accuracy with calibrated ties, the mean over items, and the threshold of a tie.
 
-def _tie_calibrated(people: Floats, scores: list[Floats], n: int, seed: int) -> Found:
-    """Accuracy with calibrated ties; scores of shape (systems, items)."""
+    Scores of shape (systems, items). NaN where no item has two systems.
+    """
     first, second = np.triu_indices(len(people), 1)
     gap = people[first] - people[second]  # (pairs of systems, items)
-    scored = ~np.isnan(gap)
+    of_judge = judge[first] - judge[second]
+    scored = ~np.isnan(gap + of_judge)
     pairs = scored.sum(axis=0)
     weight = scored / np.maximum(pairs, 1) / max(np.count_nonzero(pairs), 1)
-    estimate, error, threshold, right = [], [], [], []
-    for table in scores:
-        of_judge = table[first] - table[second]
-        limit = best_threshold(gap[scored], of_judge[scored], weight[scored])
-        correct = np.sign(gap) == np.where(np.abs(of_judge) <= limit, 0, np.sign(of_judge))
-        by_item = (correct * weight).sum(axis=0)[pairs > 0] * np.count_nonzero(pairs)
-        right.append((correct * weight)[scored])
-        estimate.append(by_item.mean() if by_item.size else np.nan)
-        error.append(by_item.std(ddof=1) / np.sqrt(by_item.size) if by_item.size > 1 else np.nan)
-        threshold.append(limit)
-    # Swap the two judges' answers on random pairs: a sign for each difference (pairs as in WMT)
-    rng = np.random.default_rng(seed)
-    p = np.ones((len(scores), len(scores)))
-    signs = [2.0 * rng.integers(0, 2, int(scored.sum())) - 1 for _ in range(n)]
-    for a, b in permutations(range(len(scores)), 2):
-        difference = right[a] - right[b]
-        drawn = np.array([sign @ difference for sign in signs])
-        p[a, b] = np.mean(drawn >= difference.sum() - ROUNDING)
-    freedom = int(np.count_nonzero(pairs)) - 1
-    return Found(np.array(estimate), np.array(error), np.array(threshold), p, freedom)
+    if not scored.any():
+        return np.nan, np.nan
+    threshold = best_threshold(gap[scored], of_judge[scored], weight[scored])
+    verdict = np.where(np.abs(of_judge) <= threshold, 0, np.sign(of_judge))
+    return float(weight[np.sign(gap) == verdict].sum()), threshold
 
 
 def best_threshold(people: Floats, judge: Floats, weight: Floats) -> float:
@@ -187,47 +228,6 @@ def best_threshold(people: Floats, judge: Floats, weight: Floats) -> float:
     return float(thresholds[np.argmax(np.round(gained, 12))])
 
 
-def _soft_pairwise(people: Floats, scores: list[Floats], n: int, seed: int) -> Found:
-    """Soft pairwise accuracy; scores of shape (systems, items)."""
-    complete = ~np.isnan(people).any(axis=0)
-    people = people[:, complete]
-    scores = [table[:, complete] for table in scores]
-    n_items = people.shape[1]
-    k = len(scores)
-    undefined = np.full(k, np.nan)
-    if not n_items:
-        return Found(undefined, undefined, undefined, np.ones((k, k)), 0)
-    # As mt-metrics-eval draws them: the same signs for all pairs, in single precision
-    draws = np.random.default_rng(seed).random((n, n_items), dtype=np.float32)
-    signs = 2 * np.rint(draws) - 1  # (permutations, items)
-    goal = p_better(people, signs)
-    estimate = np.array([_likeness(goal, p_better(table, signs)) for table in scores])
-    # 1) standard errors: leave out items in turn
-    left_out = []
-    for block in np.array_split(np.arange(n_items), min(n_items, BLOCKS)):
-        rest = np.delete(np.arange(n_items), block)
-        near = p_better(people[:, rest], signs[:, rest])
-        left_out.append([_likeness(near, p_better(t[:, rest], signs[:, rest])) for t in scores])
-    left = np.array(left_out)  # (blocks, judges)
-    error = np.sqrt((len(left) - 1) * left.var(axis=0)) if len(left) > 1 else undefined
-    # 2) pairs of judges: swap their standardised scores of random responses
-    rng = np.random.default_rng(seed)
-    p = np.ones((k, k))
-    standard = [(table - table.mean()) / (table.std() or 1.0) for table in scores]
-    for a, b in combinations(range(k), 2):
-        drawn = []
-        for _ in range(SWAPS):
-            swap = rng.random(people.shape) < 0.5
-            mixed = np.where(swap, standard[a], standard[b])
-            rest = np.where(swap, standard[b], standard[a])
-            better = _likeness(goal, p_better(mixed, signs))
-            drawn.append(better - _likeness(goal, p_better(rest, signs)))
-        ahead = estimate[a] - estimate[b]
-        p[a, b] = np.mean(np.array(drawn) >= ahead - ROUNDING)
-        p[b, a] = np.mean(np.array(drawn) <= ahead + ROUNDING)
-    return Found(estimate, error, undefined, p, len(left) - 1)
-
-
 def p_better(scores: Floats, signs: NDArray[np.float32]) -> Floats:
     """The p of each pair of systems that the first is better, by a paired permutation test.
 
@@ -239,10 +239,6 @@ def p_better(scores: Floats, signs: NDArray[np.float32]) -> Floats:
     swapped = signs @ single.T  # (permutations, systems)
     first, second = np.triu_indices(len(scores), 1)
     return np.mean(swapped[:, first] - swapped[:, second] >= sums[first] - sums[second], axis=0)
-
-
-def _likeness(p: Floats, q: Floats) -> float:
-    return float(1 - np.abs(p - q).mean())
 
 
 def rank_groups(p: Floats, level: float = SIGNIFICANT) -> list[int]:
