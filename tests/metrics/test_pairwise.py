@@ -229,3 +229,35 @@ WRONG = [
 def test_bad_input_is_named_and_another_spelling_is_not_counted_as_missing(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+FUNCTIONS = {
+    "win_rate": lambda f, g: win_rate(f["one"], groups=g),
+    "pairwise_accuracy": lambda f, g: pairwise_accuracy(f["one"], f["human"], groups=g),
+    "compare_choices": lambda f, g: compare_choices(f["human"], f[["one", "other"]], groups=g),
+    "bradley_terry": lambda f, g: bradley_terry(f["x"], f["y"], f["one"], groups=g).sort_index(),
+    "length": lambda f, g: length_controlled_win_rate(f["one"], f["a"], f["b"], groups=g),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_order_and_index_change_nothing_and_repeated_ids_are_grouped(name):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.choice(["a", "b", "tie"], (120, 3)), columns=["human", "one", "other"])
+    frame[["a", "b"]] = rng.integers(10, 99, (120, 2))
+    frame["x"], frame["y"] = np.resize(list("pqr"), 120), np.resize(list("qrp"), 120)
+    group = np.arange(120) // 4
+    table = FUNCTIONS[name](frame, group)
+    order = rng.permutation(120)
+    names = np.array([f"image {number * 7 % 30}" for number in group])
+    for other, groups in (
+        (frame.iloc[order], group[order]),
+        (frame.set_axis([0] * 120), group),
+        (frame, names),
+    ):
+        theirs = FUNCTIONS[name](other, groups)
+        pd.testing.assert_frame_equal(theirs, table, rtol=1e-8, atol=1e-10)
+    with pytest.warns(UserWarning, match="120 rows have 30 ids"):
+        theirs = FUNCTIONS[name](frame.set_axis(names), None)
+    assert "30 ids" in theirs.attrs["caveats"][0]
+    pd.testing.assert_frame_equal(theirs, table, rtol=1e-8, atol=1e-10)

@@ -8,7 +8,7 @@ validity_numbers` writes figures/validity_numbers.csv.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 
 import numpy as np
@@ -16,18 +16,11 @@ import pandas as pd
 from scipy import optimize, special
 
 from validity.correlations import correlations_of
+from validity.designs import COVERS, DESIGNS, Rows, holds
 from validity.studies import exact
 from vjudge import metrics
 from vjudge.metrics.planning import _variance_of_z_difference
 from vjudge.metrics.resampling import STATISTICS
-
-Rows = Iterator[tuple[str, str, str, bool]]
-COVERS = "95 % interval holds the truth"
-
-
-def holds(row: pd.Series, truth: float) -> bool:
-    return bool(row["low"] <= truth <= row["high"])
-
 
 # --- May a judge replace people?
 
@@ -244,6 +237,7 @@ STUDIES: dict[Callable[[np.random.Generator], Rows], float] = {
     conformal: 1.0,
     correlations: 1.0,
     many_rows: 0.1,
+    **DESIGNS,
 }
 """Each study, and which share of the simulations it gets: slow ones get fewer."""
 

@@ -13,7 +13,7 @@ import pandas as pd
 from pandas import DataFrame, Series
 
 from vjudge.analysis.tables import RatingTable, names_of, truth_of
-from vjudge.metrics.tables import format_p
+from vjudge.metrics.formatting import format_p
 from vjudge.plots.style import short
 
 SYMBOLS = {"pearson": "Pearson's r", "spearman": "Spearman's rho", "kendall": "Kendall's tau"}

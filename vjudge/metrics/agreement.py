@@ -31,6 +31,7 @@ from vjudge.metrics.resampling import (
     is_fine,
     summing,
 )
+from vjudge.metrics.strata import grouped_by_id
 from vjudge.metrics.tables import add_caveats, shares, tabulate
 from vjudge.records import from_csv, is_missing
 
@@ -92,6 +93,7 @@ def agreement(
         raise ValueError(f'level must be "scores" or "nominal", not {level!r}')
     if len(scale) and level == "nominal":
         raise ValueError("scale= is of scores; labels have none")
+    groups, of_ids = grouped_by_id(ratings, groups, None)
     check_columns(ratings=ratings, groups=groups)
     bounds: Any = (min(scale), max(scale)) if len(scale) else None
     if isinstance(ratings, pd.DataFrame) and {"lowest", "highest"} <= set(ratings):
@@ -135,6 +137,7 @@ def agreement(
     caveats = [*result.attrs.get("caveats", []), *alike.attrs.get("caveats", [])]
     result = pd.concat([result, alike])
     result.attrs = {"method": method, "caveats": list(dict.fromkeys(caveats))}
+    add_caveats(result, of_ids)
     add_caveats(result, _limits(tally, np.bincount(cell, minlength=len(cells)), level, scale))
     return result
 
@@ -437,6 +440,7 @@ def raters(
     """
     by_name = {} if judges is None else dict(judges)
     named = {f"judge {name}": column for name, column in by_name.items()}
+    groups, of_ids = grouped_by_id(people, groups, None)
     check_columns(people=people, groups=groups, **named)
     table, names = read_ratings(people)
     columns = [scores(column, name=name) for name, column in named.items()]
@@ -473,6 +477,7 @@ def raters(
     )
     flat = result.reset_index()
     flat.attrs = result.attrs
+    add_caveats(flat, of_ids)
     return flat["who kind statistic estimate low high n missing others".split()]
 
 

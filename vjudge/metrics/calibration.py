@@ -20,6 +20,7 @@ from vjudge.metrics.columns import (
     design_of,
     group_codes,
     scores,
+    units_of,
     warn,
 )
 from vjudge.metrics.resampling import (
@@ -30,6 +31,7 @@ from vjudge.metrics.resampling import (
     effective_number,
     student,
 )
+from vjudge.metrics.strata import grouped_by_id
 from vjudge.metrics.tables import INTERVAL, add_caveats, of_group_sizes, shares, tabulate
 from vjudge.records import from_csv, is_int_at_least
 
@@ -66,6 +68,7 @@ def calibration_curve(
     [[1.0, 1.5, 2.0], [2.0, 3.5, 2.0]]
     """
     check_options(confidence=confidence)
+    groups, caveats = grouped_by_id(judge, groups, None)
     x, y, used = aligned(judge=judge, human=human, groups=groups)
     if bins is not None and not is_int_at_least(bins, 1):
         raise ValueError(f"bins must be a whole number from 1, or None, not {bins!r}")
@@ -87,7 +90,9 @@ def calibration_curve(
     squares = (totals**2).groupby("bin").sum()
     error = np.sqrt(squares * units / (units - 1)) / n
     error = error.where(by_bin["human"].nunique() > 1)
-    half = student(confidence, units - 1) * error
+    sizes = frame.groupby(["bin", "unit"]).size()
+    effective = sizes.groupby("bin").agg(effective_number)
+    half = student(confidence, np.maximum(effective - 1, 1)) * error
     table["low"] = table["human"] - half
     table["high"] = table["human"] + half
     table["n"] = n
@@ -103,7 +108,9 @@ def calibration_curve(
         f"{confidence:.0%} intervals by Student's t over {unit}; {len(frame)} items"
     )
     table.attrs["missing"] = int((~used).sum())
-    return table.reset_index(drop=True)
+    result = table.reset_index(drop=True)
+    add_caveats(result, caveats)
+    return result
 
 
 def calibration_errors(
@@ -133,13 +140,14 @@ def calibration_errors(
     >>> calibration_errors([2, 3, 4, 5], [1, 2, 3, 5], n_resamples=0)["estimate"].to_dict()
     {'bias': 0.75, 'mae': 0.75}
     """
+    groups, caveats = grouped_by_id(judge, groups, None)
     x, y, used = aligned(judge=judge, human=human, groups=groups)
     if scale is not None:
         bounds = scale.to_numpy(dtype=float).T if isinstance(scale, pd.DataFrame) else scale
         check_scale("calibration_errors", bounds, judge=x, human=y)
     miss = (x - y)[used]
     both = np.stack([miss, np.abs(miss)])
-    return tabulate(
+    table = tabulate(
         lambda w: both @ w / w.sum(axis=0),
         ["bias", "mae"],
         design_of(np.arange(len(miss)), groups, used),
@@ -147,6 +155,8 @@ def calibration_errors(
         why="too few items",
         **options,
     )
+    add_caveats(table, caveats)
+    return table
 
 
 # --- Probabilities
@@ -157,7 +167,7 @@ def expected_calibration_error(
     right: pd.Series,
     *,
     bins: int = 10,
-    groups: pd.Series | None = None,
+    groups: Groups = None,
     confidence: float = 0.95,
     n_resamples: int = 2_000,
     seed: int = 0,
@@ -199,7 +209,7 @@ def expected_calibration_error(
     if not is_int_at_least(bins, 1) or n_resamples == 0:
         raise ValueError(f"bins={bins!r}, n_resamples={n_resamples!r}: use whole numbers from 1")
     stated, truth, used = _with_truth(probability, right, bins)
-    units = group_codes(None if groups is None else groups[probability.index], used)
+    units = units_of(groups, probability.index, used)
     code = _equal_bins(stated, bins)
     # 1) the gap of each bin, and the covariance of the gaps: (k,), (k, k)
     sizes: Any = np.bincount(code)
@@ -336,7 +346,7 @@ def temperature_scaling(
     probabilities: pd.Series,
     truth: pd.Series,
     *,
-    groups: pd.Series | None = None,
+    groups: Groups = None,
     confidence: float = 0.95,
 ) -> pd.Series:
     """Find the temperature at which a judge's distributions over scores fit the truth best.
@@ -404,7 +414,8 @@ def temperature_scaling(
     excess = 1.0
     caveats = []
     if groups is not None:
-        units = group_codes(groups[known], np.ones(n, dtype=bool))
+        position = truth.index.get_indexer(known)
+        units = units_of(groups, truth.index, truth.index.isin(known))[np.argsort(position)]
         slopes = (losses(best.x + STEP) - losses(best.x - STEP)) / (2 * STEP)
         of_unit: Any = np.bincount(units, slopes)
         sizes = np.bincount(units)

@@ -207,6 +207,15 @@ def group_codes(
     return np.asarray(pd.factorize(codes[used])[0], dtype=np.int64)
 
 
+def units_of(groups: Groups, index: pd.Index, used: np.ndarray) -> Integers:
+    """`group_codes` of items of an index: groups are a Series by it, or one of each in order."""
+    if isinstance(groups, pd.Series):
+        groups = groups.reindex(index)
+    if groups is not None and len(groups) != len(index):
+        raise ValueError(f"groups has {len(groups)}, and there are {len(index)} items")
+    return group_codes(groups, used)
+
+
 def groups_of(run: pd.DataFrame) -> np.ndarray:
     """The unit of resampling of each row of a run: its group, its id where it names none."""
     units = run["id"].map(str)

@@ -10,11 +10,12 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from vjudge.metrics.columns import check_items, check_options, group_codes, scores, warn
+from vjudge.metrics.columns import Groups, check_items, check_options, scores, units_of, warn
 from vjudge.metrics.resampling import Floats, Integers, effective_number, student
 from vjudge.metrics.tables import INTERVAL, Share, add_caveats, mean_of_shares, of_group_sizes
 
 RARE = 10  # labels of a kind, below which the errors of means are not known well
+FEW_LEVELS = 11  # of a scale that labels and verdicts share
 FEW_OTHERS = 15  # labels unlike the commonest one, below which a variance is put too low
 NOT_BY_CHANCE = 3.3  # standard errors: one random sample of a thousand lies further off
 
@@ -101,7 +102,7 @@ def corrected_rate_from_labels(
     labels: pd.Series,
     *,
     labelled: Literal["random", "by verdict"] = "random",
-    groups: pd.Series | None = None,
+    groups: Groups = None,
     confidence: float = 0.95,
 ) -> pd.Series:
     """Correct a rate with the judge's errors counted on the items that people labelled.
@@ -142,7 +143,7 @@ def corrected_rate_from_labels(
     is_right = _zeros_and_ones(labels, "labels")
     # 1) the judged items, their units, and which of them are labelled
     judged = ~np.isnan(says_right)
-    units = group_codes(None if groups is None else groups[verdicts.index], judged)
+    units = units_of(groups, verdicts.index, judged)
     v = says_right[judged]
     y = is_right[judged]
     known = ~np.isnan(y)
@@ -282,7 +283,7 @@ def prediction_powered_mean(
     verdicts: pd.Series,
     labels: pd.Series,
     *,
-    groups: pd.Series | None = None,
+    groups: Groups = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
     """Estimate the mean of people's labels on all items from a few labels and all verdicts.
@@ -331,14 +332,15 @@ def prediction_powered_mean(
     n = int(known.sum())
     if n < 2 or n == len(f):
         raise ValueError(f"{n} labelled and {len(f) - n} unlabelled items: use at least 2 and 1")
-    units = group_codes(None if groups is None else groups[verdicts.index], judged)
+    units = units_of(groups, verdicts.index, judged)
     # 1) trust verdicts as far as it takes most off the variance
     covariance = float(np.cov(f[known], y[known])[0, 1])
     trust = covariance / max(float(f.var(ddof=1)), 1e-300)
     unlike = [_unlike_the_commonest(y[known])]
     widest = max(float(np.ptp(y[known])), abs(trust) * float(np.ptp(f)))
-    if widest == 0 and np.isin(y[known], f).all():  # labels all alike, on the verdicts' scale
-        widest = float(np.ptp(f))
+    levels = np.unique(f)
+    if len(levels) <= FEW_LEVELS and np.isin(y[known], levels).all():  # both on one scale
+        widest = float(np.ptp(levels))
     # 2) both means, each with the variance of its sum over units
     sizes = np.bincount(units, known)
     n_units = int(np.count_nonzero(sizes))
@@ -364,24 +366,28 @@ def prediction_powered_mean(
         orient="index",
         columns=[*INTERVAL, "n"],
     )
-    # 3) limits
-    limits = []
     if n_units < 2 or widest == 0:
         table[["low", "high"]] = np.nan
-        limits.append("no interval, since the labels are all alike, or of one group")
-    elif min(unlike) < RARE:
-        limits.append(
-            f"only {min(unlike)} labels, or errors of the judge, are unlike the commonest: the"
-            f" interval is put wider for it; label until there are {RARE} or more"
-        )
-    if groups is not None:
-        limits += of_group_sizes(n_units, effective_number(sizes))
     ratio = errors[1] / errors[0] if errors[0] > 1e-12 else 1.0
     table["weight"] = [float(trust * (1 - n / len(f))), 0.0]
     table["labels_saved"] = [round(n * (ratio**2 - 1)), 0]
     table["missing"] = int((~judged).sum())
-    add_caveats(table, limits)
+    add_caveats(table, _of_few_labels(min(unlike), table["low"].notna().all()))
+    if groups is not None:
+        add_caveats(table, of_group_sizes(n_units, effective_number(sizes)))
     return table
+
+
+def _of_few_labels(unlike: int, has_interval: bool) -> list[str]:
+    """What so few labels unlike the commonest mean for the interval, in words."""
+    if not has_interval:
+        return ["no interval, since the labels are all alike, or of one group"]
+    if unlike >= RARE:
+        return []
+    return [
+        f"only {unlike} labels, or errors of the judge, are unlike the commonest: the interval is"
+        f" put wider for it; label until there are {RARE} or more"
+    ]
 
 
 def _unlike_the_commonest(values: Floats) -> int:

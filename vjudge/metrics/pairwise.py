@@ -32,6 +32,7 @@ from vjudge.metrics.columns import (
     warn,
 )
 from vjudge.metrics.resampling import Floats, Integers, by_code, effective_number, student
+from vjudge.metrics.strata import grouped_by_id
 from vjudge.metrics.tables import (
     INTERVAL,
     NO_WIDTH,
@@ -76,6 +77,7 @@ def win_rate(
     >>> table[["win", "win_ties_half", "win_ties_out"]].tolist()
     [0.5, 0.625, 0.667]
     """
+    groups, caveats = grouped_by_id(verdicts, groups, None)
     check_columns(verdicts=verdicts, groups=groups)
     choice, used, account = read_verdicts(verdicts)
     won = choice == "a"
@@ -94,6 +96,7 @@ def win_rate(
         confidence=confidence,
         unit="comparisons",
     )
+    add_caveats(table, caveats)
     return table.assign(**account)
 
 
@@ -118,6 +121,7 @@ def pairwise_accuracy(
     >>> table["estimate"].round(2).to_dict()
     {'with_ties': 0.67, 'without_ties': 0.5, 'both_decided': 0.5, 'all_pairs': 0.67}
     """
+    groups, caveats = grouped_by_id(verdicts, groups, None)
     check_columns(verdicts=verdicts, preferences=preferences, groups=groups)
     judge, has_verdict, account = read_verdicts(verdicts)
     human, has_preference, _ = read_verdicts(preferences, people=True)
@@ -131,6 +135,7 @@ def pairwise_accuracy(
         ("all_pairs", right, has_preference),
     ]
     table = shares(rows, groups=groups, confidence=confidence, unit="pairs")
+    add_caveats(table, caveats)
     return table.assign(**account)
 
 
@@ -153,6 +158,7 @@ def feedback_preference(
     >>> table.to_dict()["left_as_good_or_better"]
     0.67
     """
+    groups, caveats = grouped_by_id(judgements, groups, None)
     check_columns(judgements=judgements, groups=groups)
     meanings = {answer: answer for answer in FEEDBACK_CHOICES}
     choice, used, account = read_verdicts(judgements, meanings=meanings)
@@ -173,6 +179,7 @@ def feedback_preference(
         confidence=confidence,
         unit="judgements",
     )
+    add_caveats(table, caveats)
     return table.assign(**account)
 
 
@@ -219,11 +226,11 @@ def compare_choices(
         listing = ", ".join(names) or "none"
         raise ValueError(f"judges must be two or more, each with a name of its own, not {listing}")
     named = {f"judge {name}": judges[name] for name in judges}
+    groups, caveats = grouped_by_id(preferences, groups, None)
     check_columns(preferences=preferences, groups=groups, **named)
     human, has_preference, _ = read_verdicts(preferences, people=True)
     read = {name: read_verdicts(judges[key])[:2] for name, key in zip(names, judges, strict=True)}
     rows = {}
-    caveats: list[str] = []
     for a, b in combinations(names, 2):
         (of_a, has_a), (of_b, has_b) = read[a], read[b]
         both = has_preference & has_a & has_b
@@ -421,6 +428,7 @@ def bradley_terry(
     """
     # 1) the columns
     check_options(confidence=confidence)
+    groups, of_ids = grouped_by_id(verdicts, groups, None)
     check_columns(first=first, second=second, verdicts=verdicts, groups=groups)
     choice, used, account = read_verdicts(verdicts)
     missing = int((~used).sum())
@@ -447,7 +455,7 @@ def bradley_terry(
     table.attrs["method"] = f"{confidence:.0%} intervals by Student's t, robust over {unit}"
     if groups is not None and len(units):
         caveats = caveats + of_group_sizes(int(units.max()) + 1, _effective(units))
-    add_caveats(table, caveats)
+    add_caveats(table, of_ids + caveats)
     return table.sort_values("estimate", ascending=False, kind="stable")
 
 
@@ -548,6 +556,7 @@ def length_controlled_win_rate(
     columns = {"length_a": length_a, "length_b": length_b}
     if difficulty is not None:
         columns["difficulty"] = difficulty
+    groups, caveats = grouped_by_id(verdicts, groups, None)
     check_columns(verdicts=verdicts, groups=groups, **columns)
     points = _points(verdicts)
     x = np.stack([scores(column, name=name) for name, column in columns.items()])
@@ -567,7 +576,6 @@ def length_controlled_win_rate(
     units = group_codes(groups, used)
     # 2) the fit, and the mean prediction with its error
     fit = Logistic.of(design[used], points[used], units, penalise=False)
-    caveats = []
     if np.abs(design[used] @ fit.coefficients).max() > SEPARATED:
         fit = Logistic.of(design[used], points[used], units, penalise=True)
         caveats.append("Firth's penalty makes the fit finite: length tells all verdicts")

@@ -12,23 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from vjudge.metrics.columns import CHOICES as CHOICES
-from vjudge.metrics.columns import Column as Column
-from vjudge.metrics.columns import Groups as Groups
-from vjudge.metrics.columns import aligned as aligned
-from vjudge.metrics.columns import check_columns as check_columns
-from vjudge.metrics.columns import check_items as check_items
-from vjudge.metrics.columns import check_options as check_options
-from vjudge.metrics.columns import closed_in as closed_in
-from vjudge.metrics.columns import design_of as design_of
-from vjudge.metrics.columns import group_codes as group_codes
-from vjudge.metrics.columns import groups_of as groups_of
-from vjudge.metrics.columns import read_verdicts as read_verdicts
-from vjudge.metrics.columns import scores as scores
-from vjudge.metrics.columns import warn as warn
-from vjudge.metrics.formatting import format_interval as format_interval
-from vjudge.metrics.formatting import format_number as format_number
-from vjudge.metrics.formatting import format_p as format_p
+from vjudge.metrics.columns import Column, check_options, group_codes, warn
 from vjudge.metrics.resampling import (
     JACKKNIFED,
     PERFECT,
