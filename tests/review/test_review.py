@@ -1,6 +1,5 @@
 """A review without widgets: what is listed, voted, kept on disk, hidden and counted."""
 
-import json
 import multiprocessing
 import os
 import tempfile
@@ -11,9 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from pytest import mark, raises, warns
-from reviews import N, items, judged, open_review, rows, runs
+from reviews import SCORES, N, items, judged, open_review, rows, runs
 
 from vjudge.review import ANSWERS, TAGS, Review, ReviewError, matrix
+from vjudge.runs import Log
 
 
 @mark.parametrize(
@@ -130,7 +130,6 @@ TWICE = {"first": pd.concat([judged("first")] * 2)}
         (rows(), TWICE, "first: item 'i0' has several verdicts"),
         (rows(), {"both good": judged("first")}, "name of an answer"),
         (rows(), {}, "there is no run"),
-        ([PAIR], FIRST, "these rows are pairs"),
         ([*rows(), rows()[0]], FIRST, "'i0' stands twice"),
     ],
 )
@@ -273,7 +272,7 @@ def test_a_torn_last_line_is_said_and_voting_goes_on(opened):
     for score in (2, 3):
         with warns(RuntimeWarning, match=r"ann.jsonl, line 2: cut short"):
             again = opened()
-        assert again.case.votes == {"score": score}
+        assert again.goto("i0").votes == {"score": score}
         again.score(3)
 
 
@@ -296,19 +295,21 @@ def test_files_merge_by_standing_together_or_one_behind_the_other(opened, tmp_pa
 @mark.parametrize(
     "change, message",
     [
-        (None, "line 1: no vote on this collection"),
-        ({"collection": "0123"}, "line 1: no vote on this collection"),
+        (None, "vote 1: no vote"),
+        ({"collection": "0123"}, "vote 1: no vote on this collection"),
         ({"field": "mood"}, "is not a vote"),
-        ({"field": "better", "value": 5}, "line 1: the .*better.* 5 is not a vote"),
+        ({"field": "better", "value": 5}, "vote 1: the .*better.* 5 is not a vote"),
         ({"id": ["i1"]}, "is not a vote"),
-        ({"field": "tags", "value": {"third": []}}, "line 1: a vote about 'third', not under"),
+        ({"field": "tags", "value": {"third": []}}, "vote 1: a vote about 'third', not under"),
     ],
 )
 def test_lines_that_are_no_votes_of_this_review_are_refused(opened, change, message):
     review = opened()
     review.score(1)
-    line = change and json.loads(review.path.read_text()) | change
-    review.path.write_text(json.dumps(line) + "\n")
+    log = Log(review.path)
+    (line,) = log.read()
+    review.path.unlink()
+    log.append([line | change if change else {}])
     with raises(ReviewError, match=message):
         opened()
 
@@ -318,8 +319,127 @@ def test_any_name_has_a_file_in_the_folder(opened, name):
     review = opened(name)
     review.score(3)
     assert [review.path] == list(review.path.parent.iterdir())
-    assert opened(name).case.votes == {"score": 3}
+    assert opened(name).goto("i0").votes == {"score": 3}
     with raises(ValueError, match="annotator"):
         opened(" ")
     with raises(ReviewError, match="can't be written"):
         opened(name, folder=f"votes/{review.path.name}").score(1)
+
+
+def test_a_review_opens_at_the_first_item_without_a_vote(opened):
+    review = opened()
+    for id in ("i0", "i1", "i3"):
+        review.score(2, id=id)
+    assert opened().case.item.id == "i2" and opened("bob").case.item.id == "i0"
+    review.filter(criterion="odd")
+    assert review.case.item.id == "i5"
+    with raises(ReviewError, match="'i9' is not under review"):
+        review.score(2, id="i9")
+
+
+def test_every_flipped_bit_of_a_vote_is_seen(opened):
+    review = opened()
+    review.score(4)
+    review.note("looks twice")
+    whole = review.path.read_bytes()
+    for place in range(0, 8 * len(whole) - 8, 5):  # all but the last line's end
+        damaged = bytearray(whole)
+        damaged[place // 8] ^= 1 << place % 8
+        review.path.write_bytes(damaged)
+        with warns(RuntimeWarning, match="cut short by a crash, or changed"):
+            review.refresh()
+        assert len(review.votes()) < 2
+
+
+def test_a_plan_deals_a_share_to_all_and_each_of_the_rest_to_one(opened):
+    team = dict(annotators=["ann", "bob"], overlap=0.3, seed=1)
+    ann, bob = opened("ann", **team), opened("bob", **team)
+    assert ann.plan == bob.plan == {"ann": ann.listed, "bob": bob.listed}
+    assert set(ann.listed) | set(bob.listed) == {f"i{n}" for n in range(N)}
+    assert len(set(ann.listed) & set(bob.listed)) == 2 and len(ann.listed) == len(bob.listed) == 4
+    ann.score(3)
+    progress = ann.progress()
+    assert progress.table[["assigned", "voted", "left"]].to_numpy().tolist() == [
+        [4, 1, 3],
+        [4, 0, 4],
+    ]
+    assert progress.reading == "Not done yet: ann and bob."
+    with raises(ValueError, match="annotator 'carol' is unknown"):
+        opened("carol", **team)
+
+
+def test_the_time_left_is_the_median_gap_times_what_is_open(opened):
+    review = opened()
+    for minute, id in enumerate(["i0", "i1", "i2", "i3"]):
+        review.score(3, id=id)
+        review._log.lines[-1]["time"] = f"2026-01-01T00:0{minute * 2}:00+00:00"
+    review._log.lines[-1]["time"] = "2026-01-01T09:00:00+00:00"  # after a night
+    assert review.pace("ann") == (N, 4, 2, 4.0)  # gaps of 2, 2 and 536 minutes
+
+
+RESULTS = ("preferences", "tags", "disagreements", "example", "progress")
+
+
+def test_votes_become_scores_of_judges_and_people(opened):
+    ann, bob = opened(), opened("bob")
+    for n, score in enumerate(SCORES["second"]):
+        ann.score(score, id=f"i{n}")
+        bob.score(score, id=f"i{n}")
+    scores = ann.scores()
+    assert scores.judges == ["first", "second"] and scores.people == ["ann", "bob"]
+    table = scores.correlate(n_resamples=0).table
+    assert table.query("judge == 'second' and statistic == 'pearson'")["estimate"].tolist() == [1.0]
+    assert "votes by 2 annotators" in scores.correlate(n_resamples=0).caption
+    assert "simulated" not in scores.correlate(n_resamples=0).caption
+
+
+def test_simulated_votes_say_so_in_the_data_and_in_every_caption(opened, tmp_path):
+    review = opened(blind=True)
+    review.score(3)
+    review.better("left")
+    votes = review.simulate_votes(share=1.0)
+    assert len(review.votes()) == 2 and not review.votes()["simulated"].any()
+    assert votes.votes()["simulated"].all() and set(votes.votes()["annotator"]) == {
+        "simulated A",
+        "simulated B",
+    }
+    before = len(votes.votes())
+    assert len(review.simulate_votes(share=1.0).votes()) == before  # the same call adds nothing
+    assert votes.human_scores()["simulated A"].notna().sum() == 5  # those with a truth
+    for result in (votes.preferences(), votes.tags(), votes.scores().correlate(n_resamples=0)):
+        assert "simulated votes by 2 annotators" in result.caption
+    files = votes.export(tmp_path / "out").table.set_index("file")["path"]
+    assert "simulated" in Path(files["preferences.tex"]).read_text()
+    page = Path(files["review.html"]).read_text()
+    assert "Votes of simulated A: " in page and "Votes of simulated B: " in page
+    # one real vote among them: a flag decides, not a name
+    real = opened("simulated C", folder="votes/simulated")
+    real.better("both good", id="i3")
+    assert "simulated votes of" in real.preferences().caption
+
+
+@mark.parametrize("case", ["no votes", "one judge", "nobody has truth", "no verdict", "pairs"])
+def test_each_result_is_computed_or_says_why(tmp_path, case):
+    table, verdicts = rows(), runs()
+    if case == "one judge":
+        verdicts = runs("first")
+    if case == "nobody has truth":
+        table = [row | {"gold": None} for row in rows()]
+    if case == "no verdict":
+        verdicts = {name: run.assign(score=float("nan")) for name, run in runs().items()}
+    if case == "pairs":
+        table, verdicts = [PAIR], {}
+    review = Review(table, verdicts, out=tmp_path, annotator="ann", blind=True)
+    votes = review.simulate_votes()
+    for view in (review.widget(), review.matrix()):
+        assert hasattr(view, "widget") or view.absent
+    for chosen in (review, votes):
+        for name in RESULTS:
+            result = getattr(chosen, name)()
+            assert result.computed or len(result.absent) > 20
+        assert chosen.export(tmp_path / "out").computed == (case != "pairs")
+        for result in (chosen.scores().correlate(n_resamples=0), chosen.scores().agreement()):
+            assert result.computed or len(result.absent) > 20
+    if case == "pairs":
+        with raises(ReviewError, match="each row here is a pair"):
+            review.score(3)

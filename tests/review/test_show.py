@@ -3,6 +3,7 @@
 import re
 import xml.etree.ElementTree as ET
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from hypothesis import example, given
@@ -13,7 +14,7 @@ from pytest import approx, mark, raises
 from reviews import HOSTILE, items, judged, rows
 
 from vjudge import data, review
-from vjudge.review import ANSWERS, TAGS, Review, collection, error_tags, export, preference
+from vjudge.review import ANSWERS, TAGS, Review
 
 
 def row(**changes):
@@ -97,11 +98,11 @@ def test_votes_become_a_collection_with_human_scores(opened):
     ann = opened()
     bob = opened("bob")
     with raises(ValueError, match="no item has a score"):
-        collection(items(), ann)
+        ann.collection()
     for who, id, score in ((ann, "i2", 4), (ann, "i4", 5), (bob, "i2", 2)):
         who.goto(id)
         who.score(score)
-    rows = collection(items(), ann)
+    rows = ann.collection()
     assert list(rows["id"]) == ["i2", "i4"] and rows["annotators"][0] == ["ann", "bob"]
     np.testing.assert_array_equal(rows["human_scores"], [[4, 2], [5, np.nan]])
     data.validate(rows)
@@ -113,19 +114,24 @@ def test_counts_of_answers_and_tags(opened):
         ann.better(answer)
         ann.tag([TAGS[2]], side="right")
         ann.step()
-    shares = preference(ann)
+    shares = ann.preferences().table
     assert shares["estimate"].tolist() == [0.25] * 4 + [0.5] * 4
-    assert set(shares.attrs["words"]) == set(shares.index)
-    tags = error_tags(ann)
+    assert shares["answer"].tolist()[:4] == [
+        "first is better",
+        "second is better",
+        "both good",
+        "both bad",
+    ]
+    assert shares["missing"].tolist() == [0] * 8  # a tie is an answer
+    tags = ann.tags().table.set_index(["judge", "tag"])
     assert {"too critical", "too optimistic"} <= {tag for _, tag in tags.index}  # arXiv 2401.06591
     given = tags.loc[("second", TAGS[2])]
     # Wilson's interval of 4 in 4: z^2 / (n + z^2) is its distance from one.
     low = 1 - 1.959964**2 / (4 + 1.959964**2)
     assert given[["estimate", "n"]].tolist() == [1.0, 4] and given["low"] == approx(low)
     opened("bob").note("nothing wrong")
-    assert error_tags(ann)["estimate"].sum() == 0.8
-    with raises(ValueError, match="between two judges; under review: first"):
-        preference(opened(folder="one", judges=("first",)))
+    assert ann.tags().table["estimate"].sum() == approx(0.8)
+    assert "between two judges" in opened(folder="one", judges=("first",)).preferences().absent
 
 
 def test_export_writes_what_can_be_read_again_and_no_formula(opened, tmp_path):
@@ -134,7 +140,8 @@ def test_export_writes_what_can_be_read_again_and_no_formula(opened, tmp_path):
     ann.better("left")
     ann.tag(["@tag"], side="left")
     ann.note('=HYPERLINK(1) </script> \u202e, \r "quoted"\n$x$')
-    paths = {path.name: path for path in export(list(items()), ann, tmp_path / "out")}
+    files = ann.export(tmp_path / "out").table.set_index("file")["path"]
+    paths = {name: Path(path) for name, path in files.items()}
     names = "votes.csv collection error_tags.csv error_tags.tex preferences.csv preferences.tex"
     assert set(paths) == {*names.split(), "review.html"}
     again = data.load_collection(str(paths["collection"]))
@@ -153,7 +160,7 @@ def test_the_page_holds_no_more_than_its_annotator_may_see_and_no_markup(tmp_pat
     runs = dict.fromkeys(("first", "second"), judged("first").assign(feedback=feedback))
     ann = Review(items(), runs, out=tmp_path / "votes", annotator=HOSTILE, blind=True)
     ann.better("left")
-    page = export(items(), ann, tmp_path / "export")[-1].read_text()
+    page = Path(ann.export(tmp_path / "export").table["path"].iloc[-1]).read_text()
     tags = {element.tag for element in ET.fromstring(page).iter()}
     assert not {"script", "a", "svg"} & tags and "default-src 'none'" in page
     assert page.count('<img src="data:') == 6 and "\x1b" not in page and "\u202e" not in page

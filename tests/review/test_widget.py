@@ -1,6 +1,7 @@
 """The review as a notebook tool, without a browser: every control does its one thing, and only what may be seen is."""
 
 import itertools
+import json
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -43,7 +44,7 @@ def test_a_note_is_kept_on_going_on_and_a_refused_one_stays_in_its_field(tool, m
     assert tool._note.value == "" and tool.review.step(-1).votes == {"note": "looks twice"}
     tool._note.value = "kept"
 
-    def full(value):
+    def full(value, id=None):
         raise OSError(28, "no <b>space</b> left")
 
     monkeypatch.setattr(tool.review, "note", full)
@@ -120,3 +121,83 @@ def test_a_cell_of_the_matrix_opens_the_review_on_its_items(opened):
     ET.fromstring(shown._repr_mimebundle_()["text/html"])
     with pytest.raises(ValueError, match="judge 'third' is unknown; use one of first, second"):
         matrix(opened(), judge="third")
+
+
+def test_a_vote_lands_on_the_item_that_shows(opened):
+    review = opened()
+    tool = Reviewer(review)
+    review.goto("i4")  # elsewhere, on the same review
+    press(tool, "score 1")
+    assert review.votes()[["id", "value"]].to_numpy().tolist() == [["i0", 1]]
+    beside = matrix(review, judge="first")
+    cells(beside)["3", "3"].click()  # lists i2 in a tool of its own
+    press(tool, "next", "score 2")
+    press(beside.reviewer, "score 5")
+    votes = review.votes("score").set_index("id")["value"]
+    assert votes.to_dict() == {"i0": 1, "i1": 2, "i2": 5}
+    assert tool.review.case.item.id == "i1" and review.case.item.id == "i4"
+
+
+def test_a_note_is_written_only_where_it_was_edited(opened):
+    one, other = Reviewer(opened()), Reviewer(opened())  # two widgets on one folder
+    other._note.value = "typed here"
+    press(other, "note")
+    press(one, "score 3")  # its field is still empty, and was not edited
+    assert one.review.votes("note")["value"].tolist() == ["typed here"]
+    assert one._note.value == "typed here"  # shows after an action
+    one._note.value = ""
+    press(one, "score 4")
+    assert one.review.votes("note").empty
+
+
+def send(tool, *events, session="page"):
+    tool._channel.value = json.dumps({"session": session, "queue": events})
+
+
+def event(number, action, item, **more):
+    return {"number": number, "action": action, "item": str(item), "pressed": False, **more}
+
+
+def test_an_event_of_the_page_carries_its_item_and_note_and_acts_once(opened):
+    tool = Reviewer(opened())
+    first = event(1, "score-4", 0, note="looks twice", edited=11)
+    late = event(3, "score-2", 0)  # pressed while item 0 still showed
+    send(tool, first)
+    send(tool, first, event(2, "next", 0), late)  # a slow link sends again what is not answered
+    votes = [(vote["id"], vote["field"], vote["value"]) for vote in tool.review._log.lines]
+    assert votes == [("i0", "note", "looks twice"), ("i0", "score", 4), ("i0", "score", 2)]
+    assert tool.review.case.item.id == "i1" and 'data-done="3"' in tool._case.value
+    send(tool, event(1, "next", 1), session="another tab")
+    send(tool, event(4, "score-2", 0, pressed=True))  # it showed as pressed: withdrawn
+    assert tool.review.votes("score").empty and tool.review.case.item.id == "i2"
+
+
+@pytest.mark.parametrize(
+    "message", ["", "[]", "{", '{"session": 1}', '{"session": 1, "queue": [{}]}']
+)
+def test_a_message_that_is_none_changes_nothing(opened, message):
+    tool = Reviewer(opened())
+    tool._channel.value = message
+    assert not tool.review._log.lines
+
+
+def test_a_refused_press_says_why(opened):
+    tool = Reviewer(opened())
+    send(tool, event(1, "score-4", 99))
+    assert not tool.review._log.lines[1:]
+    tool.filter(truth="1", criterion="odd")
+    send(tool, event(2, "score-4", ""))
+    assert "no item passes the filters" in tool._status.value and "data-refused" in tool._case.value
+
+
+def test_it_advances_when_an_item_has_its_score_and_its_answer(opened):
+    tool = Reviewer(opened(), advance=True)
+    press(tool, "score 4")
+    assert tool.review.case.item.id == "i0"
+    press(tool, "both good")
+    assert tool.review.case.item.id == "i1"
+    press(tool, "previous", "score 2")  # a correction stays
+    assert tool.review.case.votes == {"score": 2, "better": "both good"}
+    assert "about" not in tool._progress.value
+    keys = {button.tooltip for button in tool._buttons.values() if button.tooltip[:4] == "key "}
+    assert keys == {f"key {key}" for key in ["ArrowLeft", "ArrowRight", *"u12345lrgb"]}

@@ -3,12 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from vjudge import probes
+from vjudge.data import canonical
+from vjudge.judge import JudgeLike
 from vjudge.records import row_levels
 from vjudge.review.votes import ANSWERS
+
+
+def contrast(
+    judge: JudgeLike, items: Any, *, out: str | Path | None = None, **grading: Any
+) -> dict[str, pd.DataFrame]:
+    """Grade a collection by a judge, and by the same judge with less to go by, to compare both.
+
+    Args:
+        judge: who grades.
+        items: a collection of single responses; of pairs nothing is graded.
+        out: a folder that records every verdict; the same call goes on there.
+        grading: further options of `Judge.grade`.
+
+    Returns:
+        Two runs by name: the judge's own, and its run on pictures blanked to grey, or without
+        pictures at temperature 1. Of pairs none.
+
+    Raises:
+        CollectionError: bad rows, all named before any work.
+
+    >>> import vjudge as vj
+    >>> items = vj.load_collection("scenes", limit=4)
+    >>> list(contrast(vj.load_judge("tiny", device="cpu"), items, progress=False))
+    ['tiny', 'tiny, blanked']
+    """
+    items = canonical(items)
+    if "response" not in items.column_names:
+        return {}
+    weaker: dict[str, Any] = {"blanked": {}}
+    rows = items
+    try:
+        rows = probes.blanked(items)
+    except ValueError:  # no picture
+        weaker = {"sampled": {"temperature": 1.0}}
+    ((name, options),) = weaker.items()
+    folders = {part: None if out is None else Path(out) / part for part in ("given", name)}
+    return {
+        judge.name: judge.grade(items, out=folders["given"], **grading),
+        f"{judge.name}, {name}": judge.grade(rows, out=folders[name], **{**grading, **options}),
+    }
 
 
 def verdict_table(runs: pd.DataFrame | Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -34,21 +78,18 @@ def verdict_table(runs: pd.DataFrame | Mapping[str, pd.DataFrame]) -> pd.DataFra
 def item_table(rows: Any, verdicts: pd.DataFrame, scale: tuple[int, int] | None) -> pd.DataFrame:
     """Criteria and scale (lowest, highest) of each item, by its id.
 
-    ValueError: rows are pairs or share an id; a verdict is of an item that is not there.
+    ValueError: rows share an id; a verdict is of an item that is not there.
     """
-    if len(rows) and "response" not in rows.columns:
-        what = "a review is of responses with a score each; these rows are pairs or questions"
-        raise ValueError(what)
     facts = {}
     for row in rows:
         id = str(row["id"])
         if id in facts:
             raise ValueError(f"id: {id!r} stands twice in the collection; give each row its own")
-        own = scale
+        ends = scale
         levels = row_levels(row)
         if levels:
-            own = (min(levels), max(levels))
-        facts[id] = (row.get("criteria"), own)
+            ends = (min(levels), max(levels))
+        facts[id] = (row.get("criteria"), ends)
     for judge, id in verdicts.index:
         if id not in facts:
             raise ValueError(f"{judge}: item {id!r} is not in the collection")

@@ -1,39 +1,46 @@
-"""Reviewing judges' feedback, without widgets: list items, hide who judged, take votes, undo."""
+"""`Review`: judged items, an annotator's votes on them, and what the votes become.
+
+Each analysis of votes is a method and returns a `Result`; captions say where votes are simulated,
+which every vote records.
+"""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+import datasets
 import numpy as np
 import pandas as pd
+from pandas import DataFrame, Series
 
-from vjudge import data
-from vjudge.plots.scores import levels, nearest
-from vjudge.records import Item
-from vjudge.review.hiding import hide_scores
-from vjudge.review.judged import item_table, verdict_table
-from vjudge.review.votes import ANSWERS, TAGS, VOTED, ReviewError, VoteLog
+from vjudge import analysis, plots
+from vjudge.analysis.tables import names_of
+from vjudge.metrics import feedback_preference
+from vjudge.metrics.tables import shares
+from vjudge.plots.save import save_table, write_csv
+from vjudge.plots.style import short
+from vjudge.probes.perturbations import beside
+from vjudge.results import NotComputed, Result, current
+from vjudge.results import analysis as as_result
+from vjudge.review.session import Session, assignment
+from vjudge.review.show import case_html, page
+from vjudge.review.votes import TAGS, VoteLog
+from vjudge.runs import replace_file
 
-TELLING = {"score", "truth", "disagreement"}  # filters that tell scores
-NO_SCORE = "none"  # the level of a verdict without a score
+if TYPE_CHECKING:
+    from vjudge.review.widget import Matrix, Reviewer
+
+NO_VOTES = "vote in the widget, or try the rest with simulate_votes()"
+FAR = 2  # points off, from which a simulated annotator tags a judge
 
 
-class ReviewCase(NamedTuple):
-    """One item as it is reviewed now; its truth is for display only where it is `revealed`."""
-
-    number: int  # its place in the current list, from 0
-    item: Item
-    scale: tuple[int, int] | None  # None where neither a rubric nor the review says
-    sides: Mapping[str, Mapping[str, Any]]  # place -> its verdict; no feedback where not graded
-    votes: Mapping[str, Any]  # field -> value
-    revealed: bool
-
-
-class Review:
-    """Votes of one annotator on judged items.
+class Review(Session):
+    """Votes of annotators on judged items.
 
     Args:
         items: a collection with the canonical columns.
@@ -43,17 +50,20 @@ class Review:
         annotator: who votes.
         blind: until an item has its vote, hide names, scores, the truth and what reads as a verdict
             in a feedback (`vjudge.review.hiding.hide_scores`); swap sides.
-        seed: of the sides in blind mode; the same for every annotator.
-        tags: the error tags offered.
+        seed: of the sides in blind mode, and of the plan; the same for every annotator.
+        tags: the error tags offered (`offered_tags`).
         scale: lowest and highest score for items without a rubric.
+        annotators: all who review, so that each lists a part of the items (`plan`); none: all.
+        overlap: the share of items that all of them review.
 
     `path` (the annotator's file), `judges`, `criteria`, `listed` (ids), `judge_scores` (items by
     judges), `truth` (of `vj.truth`; all NaN where there is none), `levels` (names of the levels of
-    `vjudge.plots.confusion`), `scale` (of all items), `filters` (name -> its values) and the other
-    arguments can be read.
+    `vjudge.plots.confusion`), `scale` (of all items), `filters` (name -> its values), `plan` (items
+    by annotators) and the other arguments can be read. Of pairs nothing can be reviewed: `absent`
+    says so, and each method and view with it.
 
-    ReviewError: the folder has votes on another collection or other judges. ValueError: rows are
-    pairs; a run has several verdicts for an item, or items that the collection lacks.
+    ReviewError: the folder has votes on another collection or other judges. ValueError: a run has
+    several verdicts for an item, or items that the collection lacks.
 
     >>> import tempfile
     >>> import pandas as pd
@@ -67,349 +77,392 @@ class Review:
     >>> review.score(4)
     >>> review.votes()[["id", "annotator", "field", "value"]].to_numpy().tolist()
     [['a', 'ann', 'score', 4]]
+    >>> review.preferences()
+    Not computed: a preference is between two judges, and under review is mine: give two runs
     """
 
-    def __init__(
-        self,
-        items: Any,
-        runs: pd.DataFrame | Mapping[str, pd.DataFrame],
-        *,
-        out: str | Path,
-        annotator: str,
-        blind: bool = False,
-        seed: int = 0,
-        tags: Sequence[str] = TAGS,
-        scale: tuple[int, int] | None = None,
-    ) -> None:
-        if not annotator.strip():
-            raise ValueError("annotator: give a name, so that votes can be told apart")
-        self.annotator = annotator
-        self.blind = blind
-        self.seed = seed
-        self.tags = tuple(tags)
+    # --- To look at and vote in
 
-        # 1) items and verdicts
-        self._rows = data.rows_of(items)
-        self._verdicts = verdict_table(runs)
-        self._facts = item_table(self._rows, self._verdicts, scale)
-        self._ids = self._facts.index
-        self.judges = tuple(self._verdicts.index.unique("judge"))
-        self.criteria = self._facts["criteria"].dropna().value_counts().index.tolist()
-        self.judge_scores = self._by_judge("score").astype(float)
-        self._graded = self._by_judge("feedback").notna()
-
-        # 2) the truth, and the level of each score
-        try:
-            self.truth = data.truth(self._rows).set_axis(self._ids)
-        except data.CollectionError:  # nobody scored yet: that is what a review is for
-            self.truth = pd.Series(np.nan, index=self._ids, name="no truth")
-        ends = self._facts["scale"].dropna().explode()
-        self.scale = None if ends.empty else (ends.min(), ends.max())
-        scores = self.judge_scores.stack()
-        where = levels(scores, self.truth, scale=self.scale)
-        self.levels = [f"{level:g}" for level in where]
-        self._true_levels = _named(self.truth, where).rename(self.truth.name)
-        self._score_levels = self.judge_scores.apply(_named, where=where).where(self._graded)
-        self._excess = self.judge_scores.sub(self.truth, axis=0)
-        distance = self._excess.abs()
-        self._disagreeing = {
-            "large": distance >= max(1, round((where[-1] - where[0]) / 2)),
-            "judge too high": self._excess >= 0.5,
-            "judge too low": self._excess <= -0.5,
-            "none": distance < 0.5,
-        }
-        self.filters = {
-            "judge": self.judges,
-            "score": [*self.levels, NO_SCORE],
-            "truth": self.levels,
-            "disagreement": list(self._disagreeing),
-            "criterion": self.criteria,
-            "voted": [False, True],
-            "order": ["file", "worst", "random"],
-        }
-
-        # 3) votes, and the list
-        self._log = VoteLog(
-            Path(out).expanduser(),
-            annotator=annotator,
-            collection=data.fingerprint(items)[:16],
-            judges=self.judges,
-        )
-        self.path = self._log.path
-        self._position = 0
-        self.filter()
-
-    def refresh(self) -> None:
-        """Read what others wrote; ReviewError where a file has votes of another review."""
-        self._log.refresh()
-
-    @property
-    def voted(self) -> pd.Series:
-        """Which items have a vote of this annotator, by id."""
-        votes = self._log.current()
-        own = [vote["id"] for vote in votes if vote["annotator"] == self.annotator]
-        return pd.Series(self._ids.isin(own), self._ids)
-
-    # The list: which items, in which order, and the current one
-
-    @property
-    def case(self) -> ReviewCase | None:
-        """The current item, None where no item passes the filters."""
-        return self._case(self._position) if self.listed else None
-
-    def cases(self) -> Iterator[ReviewCase]:
-        """The listed items one after another; the current one stays."""
-        return map(self._case, range(len(self.listed)))
-
-    def step(self, by: int = 1) -> ReviewCase | None:
-        """Go so many items on in the list, back where negative; stop at its ends."""
-        last = max(len(self.listed) - 1, 0)
-        self._position = min(max(self._position + by, 0), last)
-        return self.case
-
-    def goto(self, id: str) -> ReviewCase | None:
-        """Go to an item of the list; ValueError where it is not in it."""
-        if id not in self.listed:
-            raise ValueError(f"item {id!r} is not in the list; clear the filters with filter()")
-        self._position = self.listed.index(id)
-        return self.case
-
-    def filter(self, *, seed: int = 0, **filters: Any) -> int:
-        """Choose what is listed in which order, go to its start, and return its length.
+    def widget(
+        self, *, image_size: int = 420, advance: bool = False, **filters: Any
+    ) -> Reviewer | Result:
+        """The review as a notebook tool, with a list of its own.
 
         Args:
-            judge: whose score `score`, `disagreement` and the worst order look at; else any.
-            score, truth: one of `levels`, the nearest to the judge's score or the truth; a score
-                may be "none".
-            disagreement: "large" (half of the scale or more), "judge too high", "judge too low" or
-                "none".
-            criterion: the whole criterion.
-            voted: with a vote of this annotator or without, when the list is made.
-            order: "file", "random" (by the seed) or "worst" (farthest from the truth first).
-
-        A filter of None does not restrict. A vote records the list it was made on: where that tells
-        scores (`TELLING`, or the worst first), it does not count as blind.
-
-        ValueError: an unknown filter or value.
+            image_size: pixels of an image's longer side at the start.
+            advance: go on to the next item when one has its score and its answer.
+            filters: of `filter`, such as order="worst".
         """
-        chosen = {name: value for name, value in filters.items() if value is not None}
-        for name, value in chosen.items():
-            _check("filter", name, self.filters)
-            _check(name, value, self.filters[name])
-        self._chosen = chosen
-        self._judges = list(self.judges)
-        if "judge" in chosen:
-            self._judges = [chosen["judge"]]
-        order = chosen.get("order", "file")
-        ids = self._ids
-        if order == "random":
-            ids = ids[np.random.default_rng(seed).permutation(len(ids))]
-            self._chosen = {**chosen, "seed": seed}
-        elif order == "worst":  # without a truth: last
-            distance = self._excess[self._judges].abs().max(axis=1)
-            ids = distance.sort_values(ascending=False, kind="stable").index
-        passing = pd.Series(True, index=ids)
-        for name, value in chosen.items():
-            if name != "order":
-                passing &= self._passing(name, value)
-        self.listed = ids[passing[ids]].tolist()
-        self._position = 0
-        return len(self.listed)
+        from vjudge.review.widget import Reviewer
 
-    def _passing(self, name: str, value: Any) -> pd.Series:
-        """Which items pass one filter."""
-        if name == "truth":
-            return self._true_levels == value
-        if name == "criterion":
-            return self._facts["criteria"] == value
-        if name == "voted":
-            return self.voted == value
-        if name == "judge":
-            passing = self._graded
-        elif name == "score":
-            passing = self._score_levels == value
-        else:
-            passing = self._disagreeing[value]
-        return passing[self._judges].any(axis=1)
+        if self.absent:
+            return Result.not_computed(self.absent, name="review")
+        return Reviewer(self, image_size=image_size, advance=advance, **filters)
 
-    def _by_judge(self, column: str) -> pd.DataFrame:
-        """A column of the verdicts: one row an item, one column a judge."""
-        table = self._verdicts[column].unstack("judge")
-        return table.reindex(index=self._ids, columns=list(self.judges))
+    def matrix(self, judge: str | None = None) -> Matrix | Result:
+        """A judge's scores against the truth, as counts that open the review on their items.
 
-    # What is shown
+        Args:
+            judge: whose scores; None takes the last one.
+        """
+        from vjudge.review.widget import Matrix
 
-    def sides(self, id: str) -> dict[str, str]:
-        """Place -> judge; in blind mode two judges change sides by the item and the seed."""
+        if self.absent:
+            return Result.not_computed(self.absent, name="matrix")
+        if self.truth.isna().all():
+            return Result.not_computed("no item has a true score yet: vote first", name="matrix")
+        return Matrix(self, judge=judge or self.judges[-1])
+
+    # --- What votes become
+
+    @as_result
+    def progress(self) -> Result:
+        """How far each annotator is, and how long the rest takes at the pace so far."""
+        annotators = dict.fromkeys([*self.plan, *self.votes()["annotator"]])
+        rows = [{"annotator": name, **self.pace(name)._asdict()} for name in annotators]
+        table = DataFrame(rows)
+        left = table.loc[table["left"] > 0, "annotator"]
+        reading = f"Not done yet: {names_of(left)}." if len(left) else "Everyone is done."
+        return Result(
+            table, name="review_progress", reading=reading, caption=f"Progress: {self._about()}"
+        )
+
+    def scores(self) -> analysis.Scores:
+        """The judges' scores beside those of everyone who voted, as `vjudge.scores` has them."""
+        absent = self.absent
+        if absent:
+            return analysis.Scores(DataFrame(), [], absent=absent)
+        votes = self.human_scores().dropna(axis=1, how="all")
+        if votes.empty:
+            absent = f"nobody has scored an item yet: {NO_VOTES}"
+        taken = [*self.judges, *self.items.column_names]
+        names = {name: f"{name} (votes)" for name in votes if name in taken}
+        votes = votes.rename(columns=names)
+        about = DataFrame(list(self._rows)).drop(columns=["images", *self.judges], errors="ignore")
+        frame = about.set_index(self._ids.rename(None))
+        frame = pd.concat([frame, self.judge_scores, votes], axis=1)
+        table = analysis.scores(
+            frame,
+            judges=list(self.judges),
+            people=list(votes),
+            group="group",
+            response="response",
+            scale=self.scale,
+            about=self._about("score"),
+        )
+        return replace(table, absent=absent)
+
+    @as_result
+    def preferences(self) -> Result:
+        """Whose feedback people found better, as `vjudge.metrics.feedback_preference` counts it.
+
+        "left" is the review's first judge; the column `answer` has each row in words. Both good and
+        both bad are ties; the rows "of decided" leave them out.
+        """
         if len(self.judges) != 2:
-            return {str(number): judge for number, judge in enumerate(self.judges, start=1)}
-        left, right = self.judges
-        key = f"{self.seed}\0{id}".encode("utf-8", "surrogatepass")
-        if self.blind and hashlib.sha256(key).digest()[0] % 2:
-            left, right = right, left
-        return {"left": left, "right": right}
+            raise NotComputed(
+                "a preference is between two judges, and under review is"
+                f" {', '.join(self.judges)}: give two runs"
+            )
+        votes = self.votes("better")
+        if votes.empty:
+            raise NotComputed(f"nobody has said yet which feedback is better: {NO_VOTES}")
+        first, second = self.judges
+        sides = votes["value"].replace({first: "left", second: "right"})
+        several = votes["id"].duplicated().any()
+        table = feedback_preference(sides, groups=votes["id"] if several else None)
+        # a tie is an answer: it is not missing from the share of decided ones
+        table["missing"] = table.loc["left", "missing"]
+        answers = {
+            "left": f"{first} is better",
+            "right": f"{second} is better",
+            "both_good": "both good",
+            "both_bad": "both bad",
+            "left_as_good_or_better": f"{first} as good or better",
+            "right_as_good_or_better": f"{second} as good or better",
+            "left_of_decided": f"{first} of decided",
+            "left_ties_half": f"{first}, ties half",
+        }
+        text = f"Whose feedback is better; {votes['blind'].sum()} of {len(votes)} answers blind"
+        rows = table.reset_index()
+        rows.insert(1, "answer", rows["statistic"].map(answers))
+        return Result(
+            rows,
+            name="review_preference",
+            reading=_preference_reading(table, first, second),
+            caption=f"{text}: {self._about('better')}",
+            plot=partial(plots.preference_bars, {(first, second): table}),
+            view=rows[["answer", "estimate", "low", "high", "n"]],
+        )
 
-    def confusion(self, judge: str) -> pd.DataFrame:
-        """Count how often a judge gives each score at each level of the truth.
+    @as_result
+    def tags(self) -> Result:
+        """How often each error tag was given to each judge's feedback: a row a judge and tag.
+
+        `estimate` is a share of `n`, the pairs of an annotator and an item with any vote, with 95 %
+        Wilson intervals, by item where several people voted on one.
+        """
+        cases = self.votes()[["id", "annotator"]].drop_duplicates()
+        votes = self.votes("tags")
+        if votes.empty:
+            raise NotComputed(f"nobody has given an error tag yet: {NO_VOTES}")
+        given = votes.set_index(["id", "annotator"])["value"].to_dict()
+        values = [given.get(tuple(case), {}) for case in cases.to_numpy()]
+        tags = dict.fromkeys(self.offered_tags)  # and those of sessions that offered others
+        for value in values:
+            for judge in value:
+                tags |= dict.fromkeys(value[judge])
+        rows = []
+        for tag in tags:
+            for judge in self.judges:
+                hits = np.array([tag in value.get(judge, ()) for value in values])
+                rows.append(((judge, tag), hits, np.ones(len(hits))))
+        several = cases["id"].duplicated().any()
+        table = shares(
+            rows,
+            groups=cases["id"] if several else None,
+            unit="reviews",
+            index=["judge", "tag"],
+        ).reset_index()
+        drawn = table[table["estimate"].groupby(table["tag"]).transform("max") > 0]
+        never = [tag for tag in tags if tag not in set(drawn["tag"])]
+        caption = f"Error tags given to each judge's feedback: {self._about('tags')}"
+        if never:
+            caption += f". Never given: {', '.join(never)}"
+        return Result(
+            table,
+            name="review_tags",
+            reading=_tag_reading(drawn),
+            caption=caption,
+            plot=partial(
+                plots.forest,
+                drawn,
+                rows="tag",
+                by="judge",
+                label="share of reviews",
+                reference=None,
+            ),
+            data=table,
+        )
+
+    @as_result
+    def disagreements(self, n: int = 10) -> Result:
+        """The items on which judges are furthest from the truth, or from each other without one."""
+        gaps, name = self._gaps()
+        ids = gaps.max(axis=1).dropna().sort_values(ascending=False, kind="stable").index[:n]
+        if ids.empty:
+            raise NotComputed(f"no item has two scores to compare: {NO_VOTES}")
+        table = DataFrame({"id": ids, "gap": gaps.max(axis=1)[ids], "truth": self.truth[ids]})
+        table = pd.concat([table, self.judge_scores.loc[ids]], axis=1).reset_index(drop=True)
+        far = gaps.max(axis=1)
+        return Result(
+            table,
+            name="review_disagreements",
+            reading=(
+                f"The largest distance from {name} is {table['gap'].iloc[0]:g} points; half of"
+                f" {far.notna().sum()} items are within {far.median():g}."
+            ),
+            caption=f"The {len(ids)} items on which a judge is furthest from {name}",
+        )
+
+    def _gaps(self) -> tuple[DataFrame, str]:
+        """How far each judge is from the truth on each item, or from the other judges' mean."""
+        if self.truth.notna().any():
+            return self._excess.abs(), f"the truth ({self.truth.name})"
+        if len(self.judges) < 2:
+            raise NotComputed("nobody scored these items, and one judge has nobody to differ from")
+        scores = self.judge_scores
+        spread = (scores.max(axis=1) - scores.min(axis=1)).where(scores.notna().sum(axis=1) > 1)
+        return spread.to_frame(), "another judge"
+
+    @as_result
+    def example(self, n: int = 1) -> Result:
+        """The `n` items that differ most, whole, as the appendices of papers print them."""
+        rows = self.disagreements(n).table
+        runs = {}
+        for judge in self.judges:
+            runs[judge] = self._verdicts.xs(judge, level="judge", drop_level=False).reset_index(
+                drop=True
+            )
+        draw = partial(plots.qualitative, self.items, runs, rows["id"].tolist())
+        try:
+            draw(venue=current().venue)
+        except ValueError as error:
+            raise NotComputed(str(error)) from error
+        return Result(
+            rows,
+            name="review_example",
+            caption=f"Of {self.source}, where a judge is furthest from {self._gaps()[1]}",
+            plot=draw,
+        )
+
+    # --- To try the rest
+
+    def simulate_votes(
+        self, n_annotators: int = 2, *, share: float = 2 / 3, noise: float = 0.175
+    ) -> Review:
+        """Vote by a rule, to try what votes become; every such vote is marked as simulated.
+
+        An annotator's score is the truth plus noise, the better feedback is that of the judge whose
+        score is nearer, and a judge two or more points off is too critical or too optimistic.
+
+        Args:
+            n_annotators: how many vote; each reviews the items in another random order.
+            share: of the items that each reviews, in [0, 1].
+            noise: its standard deviation, as a share of the scale's width.
 
         Returns:
-            Counts over the items that the judge graded: one row a level of truth, the lowest
-            first, one column a level of score, "none" without a score. `attrs["words"]` says what
-            is counted.
+            The review as the last of them sees it; its votes stand in the folder "simulated" beside
+            the annotators' own. Without a truth there are none.
         """
-        _check("judge", judge, self.judges)
-        graded = self._graded[judge]
-        truth = self.truth[graded]
-        table = pd.crosstab(self._true_levels[graded], self._score_levels.loc[graded, judge])
-        table = table.reindex(
-            index=self.levels,
-            columns=[*self.levels, NO_SCORE],
-            fill_value=0,
+        if self.absent:
+            return self
+        robot = self
+        for number in range(n_annotators):
+            robot = self._as_robot(f"simulated {chr(ord('A') + number)}")
+            rng = np.random.default_rng((self.seed, number))
+            ids = rng.permutation(self._ids)[: round(share * len(self._ids))]
+            for id, error in zip(ids, rng.normal(scale=noise, size=len(ids)), strict=True):
+                robot._vote_by_rule(id, error)
+        return robot
+
+    def _as_robot(self, annotator: str) -> Review:
+        """The same items with the simulated votes."""
+        robot = copy(self)
+        robot.annotator = annotator
+        robot.plan = assignment(self._ids, [annotator])
+        folder = self.path.parent / "simulated"
+        log = self._log
+        robot._log = VoteLog(
+            folder, annotator=annotator, collection=log.collection, judges=log.judges
         )
-        table.attrs["words"] = (
-            f"Rows: {truth.name}. Columns: {judge}. Items: {truth.notna().sum()}; "
-            f"without a truth yet: {truth.isna().sum()}. "
-            "Scores between two levels count with the nearest, halves up."
-        )
-        return table
+        robot.path = robot._log.path
+        robot._simulated = True
+        robot.filter()
+        return robot
 
-    # Votes
-
-    def score(self, value: float | None) -> None:
-        """Score the current item's response on its scale (else ValueError); None withdraws it."""
-        case = self._needed()
-        if case.scale is None:
-            remedy = "open the review with scale=, such as (0, 100)"
-            raise ValueError(f"item {case.item.id!r} has no rubric: {remedy}")
-        lowest, highest = case.scale
-        if value is not None:
-            if value not in range(lowest, highest + 1):
-                what = f"is not a whole number from {lowest} to {highest}"
-                raise ValueError(f"score {value!r} {what}")
-            value = int(value)
-        self._vote(case, "score", value)
-
-    def better(self, answer: str | None) -> None:
-        """Say which of two judges' feedbacks is better, by one of `ANSWERS`; None withdraws it.
-
-        ValueError: another answer, or an item that not both judges graded.
-        """
-        if answer is not None:
-            _check("answer", answer, ANSWERS)
-        case = self._needed()
-        graded = self._graded.loc[case.item.id]
-        if len(graded) != 2 or not graded.all():
-            what = "which feedback is better can be asked only of two judges that both graded"
-            raise ValueError(f"{what} the item")
-        self._vote(case, "better", self.sides(case.item.id).get(str(answer), answer))
-
-    def tag(self, names: Collection[str], *, side: str) -> None:
-        """Set the error tags on the feedback at a place; none withdraws them."""
-        case = self._needed()
-        places = self.sides(case.item.id)
-        _check("side", side, places)
-        for name in names:
-            _check("tag", name, self.tags)
-        given = {**case.votes.get("tags", {}), side: list(names)}
-        value = {places[place]: tags for place, tags in given.items() if tags}
-        self._vote(case, "tags", value or None)
-
-    def note(self, text: str | None) -> None:
-        """Keep a free note on the current item; blank withdraws it."""
-        self._vote(self._needed(), "note", (text or "").strip() or None)
-
-    def undo(self) -> ReviewCase | None:
-        """Restore what this annotator's last vote replaced, and go to its item."""
-        self.refresh()
-        id = self._log.undo()
-        return self.goto(id) if id in self.listed else self.case
-
-    def votes(self, *fields: str) -> pd.DataFrame:
-        """Everyone's votes in some fields ("score", "better", "tags", "note"), else in all.
-
-        One row a vote: id, annotator, field, value (of "better" a judge's name or one of
-        `ANSWERS[2:]`; of "tags" judge -> tags), blind, selection (the filters of the list) and time
-        (UTC).
-        """
-        self.refresh()
-        columns = ["id", "annotator", "field", "value", "blind", "selection", "time"]
-        return pd.DataFrame(self._log.current(*fields), columns=columns)
-
-    def human_scores(self) -> pd.DataFrame:
-        """Everyone's scores, NaN for none: one row an item (`id`), one column an annotator."""
-        votes = self.votes("score").astype({"value": float})
-        table = votes.pivot(index="id", columns="annotator", values="value")
-        return table.reindex(self._ids)
-
-    def _needed(self) -> ReviewCase:
-        """The current item, which a vote needs; else ReviewError."""
-        case = self.case
-        if case is None:
-            what = "no item passes the filters: there is nothing to vote on"
-            raise ReviewError(f"{what}; clear them with filter()")
-        return case
-
-    def _vote(self, case: ReviewCase, field: str, value: Any) -> None:
-        """Write a vote, unless it stands already."""
-        if value == self._log.get(self.annotator, case.item.id, field):
+    def _vote_by_rule(self, id: str, error: float) -> None:
+        """Vote on one item, unless that was done: its score, the better feedback, and tags."""
+        truth = self.truth[id]
+        scale = self._facts.loc[id, "scale"]
+        if self.votes_on(id) or scale is None or np.isnan(truth):
             return
-        tells = TELLING & self._chosen.keys() or self._chosen.get("order") == "worst"
-        self._log.append(
-            id=case.item.id,
-            field=field,
-            value=value,
-            blind=not case.revealed and not tells,
-            selection=self._chosen,
+        score = int(np.clip(np.rint(truth + error * (scale[1] - scale[0])), *scale))
+        self.score(score, id=id)
+        excess = self.judge_scores.loc[id] - score
+        distance = excess.abs().fillna(np.inf)
+        places = {judge: place for place, judge in self.sides(id).items()}
+        if len(distance) == 2 and self._graded.loc[id].all():
+            answer = "both bad"
+            if distance.max() <= 0.5 or (distance.nunique() == 1 and distance.max() < FAR):
+                answer = "both good"
+            elif distance.min() < FAR:
+                answer = places[distance.idxmin()]
+            self.better(answer, id=id)
+        for judge in excess.index[excess.abs() >= FAR]:
+            tag = TAGS[1] if excess[judge] > 0 else TAGS[0]
+            if tag in self.offered_tags:
+                self.tag([tag], side=places[judge], id=id)
+
+    # --- To keep
+
+    def collection(self) -> datasets.Dataset:
+        """The items that somebody scored, in their order.
+
+        `human_scores[i]` is the score of `annotators[i]`, NaN for none, in place of earlier ones.
+        ValueError: nobody scored.
+        """
+        scores = self.human_scores()
+        scored = scores.notna().any(axis=1).to_numpy()
+        if not scored.any():
+            raise ValueError("no item has a score yet: vote first")
+        columns = {
+            "human_scores": scores[scored].to_numpy().tolist(),
+            "annotators": [list(scores)] * int(scored.sum()),
+        }
+        rows = self.items.select(scored.nonzero()[0])
+        rows = rows.remove_columns([name for name in columns if name in rows.column_names])
+        return beside(rows, datasets.Dataset.from_dict(columns))
+
+    @as_result
+    def export(self, folder: str | Path) -> Result:
+        """Write what the votes on items became into a folder; files of these names are replaced.
+
+        Returns:
+            A row a file, with its path: `votes.csv`; `collection` (a `datasets` folder),
+            `error_tags` and `preferences` (.csv, .tex) where anybody gave such votes;
+            `review.html`, in which nothing can run, of the listed items as the annotator may see
+            them, with everyone's votes. In CSV files a formula begins with "'".
+        """
+        folder = Path(folder).expanduser()
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / "votes.csv"]
+        votes = self.votes()
+        write_csv(votes, paths[0])
+        if "score" in set(votes["field"]):
+            paths.append(folder / "collection")
+            self.collection().save_to_disk(paths[-1])
+        for name, result in (("error_tags", self.tags()), ("preferences", self.preferences())):
+            if result.computed:
+                look = {"caption": result.caption, "folder": folder, "data": result.table}
+                paths += save_table(result.shown, name, venue=current().venue, **look).values()
+        paths.append(folder / "review.html")
+        replace_file(paths[-1], self._page(dict.fromkeys(votes["annotator"])))
+        table = DataFrame({"file": [path.name for path in paths], "path": list(map(str, paths))})
+        return Result(
+            table,
+            name="review_files",
+            reading=f"{len(votes)} votes were written, in {len(paths)} files.",
+            caption=f"Files: {self._about()}",
+            view=table[["file"]],
         )
 
-    def _votes_on(self, id: str) -> dict[str, Any]:
-        """This annotator's votes on one item: field -> value, with places for judges' names."""
-        places = {judge: place for place, judge in self.sides(id).items()}
-        votes = {}
-        for field in VOTED:
-            value = self._log.get(self.annotator, id, field)
-            if value is None:
-                continue
-            if field == "better":
-                value = places.get(value, value)
-            elif field == "tags":
-                value = {places[judge]: tags for judge, tags in value.items()}
-            votes[field] = value
-        return votes
+    def _page(self, annotators: Sequence[str] | dict[str, Any]) -> str:
+        """The review as one page of HTML, with everyone's votes."""
+        cases = []
+        for case in self.cases():
+            votes = {name: self.votes_on(case.item.id, name) for name in annotators}
+            cases.append((case_html(case, 360), {name: v for name, v in votes.items() if v}))
+        return page(self, cases, "simulated" if self.votes()["simulated"].any() else "")
 
-    def _case(self, number: int) -> ReviewCase:
-        id = self.listed[number]
-        index = self._ids.get_loc(id)
-        scale = self._facts["scale"].iloc[index]
-
-        # 1) an item is revealed by the vote that blindness protects
-        decisive = "better" if len(self.judges) == 2 else "score"
-        votes = self._votes_on(id)
-        revealed = not self.blind or decisive in votes
-
-        # 2) each side's verdict, without what tells its score
-        sides = {}
-        for place, judge in self.sides(id).items():
-            verdict = {}
-            if self._graded.loc[id, judge]:
-                verdict = self._verdicts.loc[(judge, id)].dropna().to_dict()
-            if revealed:
-                verdict["judge"] = judge
-            elif verdict:
-                feedback, hidden = hide_scores(verdict["feedback"])
-                verdict = {"feedback": feedback, "hidden": hidden}
-            sides[place] = verdict
-        item = Item.from_row(self._rows[index])
-        return ReviewCase(number, item, scale, sides, votes, revealed)
+    def _about(self, *fields: str) -> str:
+        """Whose votes on some fields, else on all, a caption is about, and whether by a rule."""
+        votes = self.votes(*fields)
+        n_simulated = votes["simulated"].sum()
+        kind = "votes"
+        if n_simulated:
+            kind = f"{n_simulated} simulated votes of {len(votes)}"
+            if n_simulated == len(votes):
+                kind = "simulated votes"
+        return f"{kind} by {votes['annotator'].nunique()} annotators on {self.source}"
 
 
-def _check(what: str, value: Any, options: Collection[Any]) -> None:
-    if value not in options:
-        names = ", ".join(map(str, options))
-        raise ValueError(f"{what} {value!r} is unknown; use one of {names}")
+def _preference_reading(table: DataFrame, first: str, second: str) -> str:
+    """Who was preferred, and whether that decides."""
+    text = []
+    for row, name in (("left", first), ("right", second)):
+        text.append(f"{name}'s feedback is better in {_bounds(table.loc[row])}")
+    half = table.loc["left_ties_half"]
+    end = "people prefer neither by more than noise"
+    if half["low"] > 0.5:
+        end = f"people prefer {first}"
+    elif half["high"] < 0.5:
+        end = f"people prefer {second}"
+    ties = table["estimate"]["both_good"] + table["estimate"]["both_bad"]
+    return (
+        f"{' and '.join(text)} of {half['n']:.0f} answers, and {short(ties)} are ties. With ties as"
+        f" halves {first} has {_bounds(half)}: {end}."
+    )
 
 
-def _named(scores: pd.Series, where: np.ndarray) -> pd.Series:
-    """The name of the level nearest to each score."""
-    names = nearest(scores, where).map("{:g}".format)
-    return names.replace("nan", NO_SCORE)
+def _tag_reading(table: DataFrame) -> str:
+    """The commonest tag of each judge."""
+    texts = []
+    for judge, rows in table.groupby("judge", sort=False):
+        first = rows.loc[rows["estimate"].idxmax()]
+        texts.append(f"{first['tag']} for {judge} ({_bounds(first)})")
+    return f"The commonest of {table['n'].max()} reviews: {'; '.join(texts)}."
+
+
+def _bounds(row: Series) -> str:
+    return short(row["estimate"], row["low"], row["high"])

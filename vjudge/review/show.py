@@ -1,4 +1,4 @@
-"""What a notebook shows of items, and what votes become: scores, preferences, error tags, files.
+"""What a notebook and an exported page show of items.
 
 Texts come from data and models: they are escaped, never typeset as mathematics, and control
 characters are named.
@@ -7,29 +7,20 @@ characters are named.
 from __future__ import annotations
 
 import html
-import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
-import datasets
-import numpy as np
-import pandas as pd
 from IPython.display import HTML
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from vjudge import images, plots
-from vjudge.data import canonical, rows_of
-from vjudge.metrics import feedback_preference
-from vjudge.metrics.tables import shares
-from vjudge.plots.save import write_csv
+from vjudge import images
+from vjudge.data import rows_of
 from vjudge.records import Item, is_missing
-from vjudge.review.review import Review, ReviewCase
-from vjudge.runs import replace_file
+from vjudge.review.session import ReviewCase, Session
 
 ASSETS = files("vjudge") / "assets"
 CSS = Markup((ASSETS / "review.css").read_text("utf-8"))
@@ -151,107 +142,12 @@ def pictures(
     return shown
 
 
-def collection(items: Any, review: Review) -> datasets.Dataset:
-    """The items of a review, as it took them, that somebody scored, in their order.
+def page(review: Session, cases: Sequence[tuple[Markup, Mapping[str, Any]]], kind: str) -> str:
+    """A review as a page in which nothing can run.
 
-    `human_scores[i]` is the score of `annotators[i]`, NaN for none, in place of earlier ones.
-    ValueError: nobody scored.
+    Args:
+        review: whose annotator the page is for.
+        cases: the markup of each item, and each annotator's votes on it.
+        kind: "simulated" where votes are, else "".
     """
-    scores = review.human_scores()
-    scored = scores.notna().any(axis=1).to_numpy()
-    if not scored.any():
-        raise ValueError("no item has a score yet: vote first")
-    columns = {
-        "human_scores": scores[scored].to_numpy().tolist(),
-        "annotators": [list(scores)] * int(scored.sum()),
-    }
-    rows = canonical(items).select(scored.nonzero()[0])
-    rows = rows.remove_columns([name for name in columns if name in rows.column_names])
-    return datasets.concatenate_datasets([rows, datasets.Dataset.from_dict(columns)], axis=1)
-
-
-def preference(review: Review) -> pd.DataFrame:
-    """Whose feedback people found better, as `vjudge.metrics.feedback_preference` counts it.
-
-    "left" is the review's first judge; `attrs["words"]` has each row in words, and
-    `vjudge.plots.preference_bars` draws it. ValueError: not two judges.
-    """
-    if len(review.judges) != 2:
-        listed = ", ".join(review.judges)
-        raise ValueError(f"a preference is between two judges; under review: {listed}")
-    first, second = review.judges
-    votes = review.votes("better")
-    answers = votes["value"].replace({first: "left", second: "right"})
-    several = votes["id"].duplicated().any()
-    table = feedback_preference(answers, groups=votes["id"] if several else None)
-    words = {
-        "left": f"{first} is better",
-        "right": f"{second} is better",
-        "both_good": "both good",
-        "both_bad": "both bad",
-        "left_as_good_or_better": f"{first} as good or better",
-        "right_as_good_or_better": f"{second} as good or better",
-        "left_of_decided": f"{first} of decided",
-        "left_ties_half": f"{first}, ties half",
-    }
-    table.attrs["words"] = words
-    return table
-
-
-def error_tags(review: Review) -> pd.DataFrame:
-    """How often each error tag was given to each judge's feedback: one row a `judge` and `tag`.
-
-    `estimate` is a share of `n`, the pairs of an annotator and an item with any vote, with `low`
-    and `high` (95 % Wilson intervals, by item where several people voted on one).
-    """
-    pairs = review.votes()[["id", "annotator"]].drop_duplicates()
-    given = review.votes("tags").set_index(["id", "annotator"])["value"].to_dict()
-    values = [given.get(tuple(pair), {}) for pair in pairs.to_numpy()]
-    rows = []
-    for judge, tag in itertools.product(review.judges, review.tags):
-        hits = np.array([tag in value.get(judge, ()) for value in values])
-        rows.append(((judge, tag), hits, np.ones(len(hits))))
-    several = pairs["id"].duplicated().any()
-    return shares(
-        rows,
-        groups=pairs["id"] if several else None,
-        unit="reviews",
-        index=["judge", "tag"],
-    )
-
-
-def export(items: Any, review: Review, folder: str | Path) -> list[Path]:
-    """Write what the votes on items became into a folder; files of these names are replaced.
-
-    Returns:
-        The paths: `votes.csv`; `collection` (a `datasets` folder), `error_tags` and `preferences`
-        (.csv, .tex) where anybody gave such votes; `review.html`, in which nothing can run, of the
-        listed items as the annotator may see them. In CSV files a formula begins with "'".
-    """
-    folder = Path(folder).expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
-    votes = review.votes()
-    paths = [folder / "votes.csv"]
-    write_csv(votes, paths[0])
-    fields = set(votes["field"])
-    if "score" in fields:
-        paths.append(folder / "collection")
-        collection(items, review).save_to_disk(paths[-1])
-
-    tables = {}
-    if "tags" in fields:
-        text = "Error tags given to each judge's feedback"
-        tables["error_tags"] = (error_tags(review), text)
-    if "better" in fields:
-        table = preference(review)
-        table = table.rename(index=table.attrs["words"]).rename_axis("answer")
-        blind = votes.loc[votes["field"] == "better", "blind"].sum()
-        tables["preferences"] = (table, f"Which judge's feedback is better; {blind} votes blind")
-    for name, (table, text) in tables.items():
-        text = plots.caption(text, table)
-        paths += plots.save_table(table, name, caption=text, folder=folder).values()
-
-    cases = [(case_html(case, 360), case.votes) for case in review.cases()]
-    paths.append(folder / "review.html")
-    replace_file(paths[-1], str(TEMPLATES.page(review, CSS, cases)))
-    return paths
+    return str(TEMPLATES.page(review, CSS, cases, kind))

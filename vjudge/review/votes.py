@@ -1,15 +1,14 @@
-"""Votes on disk: a folder of JSON lines, one append-only file for each annotator.
+"""Votes on disk: a folder of JSON lines with checksums, one append-only file for each annotator.
 
 The last line on a thing is the vote on it; null withdraws it. Files are merged by appending one to
 the other or by putting them side by side in one folder: a line that occurs twice counts once. A
-vote is on the disk before the call that cast it returns. A line that a crash cut short is named in
-a warning and skipped.
+vote is on the disk before the call that cast it returns. A line that a crash cut short, or that was
+changed since, is named in a warning and not counted.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vjudge.records import brief
-from vjudge.runs import file_name
+from vjudge.runs import Log, file_name
 
 ANSWERS = ("left", "right", "both good", "both bad")
 """Which of two feedbacks is better.
@@ -45,7 +44,7 @@ VOTED = {  # what a person votes on, and the type of its value
     "tags": dict,
     "note": str,
 }
-PARTS = {"annotator", "id", "field", "value", "collection"}  # which every line has
+REQUIRED = {"annotator", "id", "field", "value", "collection", "time"}  # of every line
 Vote = dict[str, Any]
 
 
@@ -83,19 +82,21 @@ class VoteLog:
         self._current: dict[tuple[str, str, str], Vote] = {}  # by annotator, id and field
         seen = set()
         for path in sorted(self.folder.glob("*.jsonl")):
-            for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
-                if not line.strip() or line in seen:
-                    continue
-                seen.add(line)
-                where = f"{path}, line {number}"
-                try:
-                    vote = json.loads(line)
-                except (ValueError, RecursionError):
-                    what = "cut short by a crash, or damaged; what it said is not counted"
-                    warnings.warn(f"{where}: {what}", RuntimeWarning, stacklevel=4)
-                    continue
-                self._check(vote, where)
-                self._take(vote)
+            log = Log(path)
+            for number, vote in enumerate(log.read(), start=1):
+                key = json.dumps(vote, sort_keys=True)
+                if key not in seen:
+                    seen.add(key)
+                    self._check(vote, f"{path}, vote {number}")
+                    self._take(vote)
+            if log.damaged:
+                lines = ", ".join(map(str, log.damaged))
+                warnings.warn(
+                    f"{path}, line {lines}: cut short by a crash, or changed since it was written;"
+                    " what it said is not counted",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
 
     def get(self, annotator: str, id: str, field: str) -> Any:
         """The value of one vote, None where there is none."""
@@ -111,18 +112,9 @@ class VoteLog:
         vote["annotator"] = self.annotator
         vote["collection"] = self.collection
         vote["time"] = datetime.now(timezone.utc).isoformat()
-        text = json.dumps(vote, ensure_ascii=False, allow_nan=False)
-        line = text.encode("utf-8", "surrogatepass") + b"\n"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab+") as file:
-                if file.tell():
-                    file.seek(-1, os.SEEK_END)
-                    if file.read(1) != b"\n":  # the line before was cut short
-                        line = b"\n" + line
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
+            Log(self.path).append([vote])
         except OSError as error:
             raise ReviewError(
                 f"{self.path} can't be written: {error}; nothing was voted"
@@ -158,25 +150,26 @@ class VoteLog:
 
     def _check(self, vote: Any, where: str) -> None:
         """Raise ReviewError for a line that is no vote of this review."""
-        same = isinstance(vote, dict) and vote.keys() >= PARTS
-        if not same or vote["collection"] != self.collection:
-            what = "no vote on this collection; move it, or use another folder"
-            raise ReviewError(f"{where}: {what}")
+        if not isinstance(vote, dict) or not vote.keys() >= REQUIRED:
+            raise ReviewError(f"{where}: no vote; move the file, or use another folder")
+        if vote["collection"] != self.collection:
+            raise ReviewError(
+                f"{where}: no vote on this collection; move it, or use another folder"
+            )
         field = vote["field"]
         value: Any = vote["value"]
-        names = [vote["annotator"], vote["id"], field]
         kind = None
-        if all(isinstance(name, str) for name in names):
+        if all(isinstance(name, str) for name in (vote["annotator"], vote["id"], field)):
             kind = VOTED.get(field)
         if kind is None or not isinstance(value, (kind, type(None))):
-            what = f"the {brief(field)} {brief(value)} is not a vote"
-            raise ReviewError(f"{where}: {what}; correct or remove it, or use another folder")
-        about: Any = ()
+            reason = f"the {brief(field)} {brief(value)} is not a vote"
+            raise ReviewError(f"{where}: {reason}; correct or remove it, or use another folder")
+        judges: Any = ()
         if field == "tags" and value:
-            about = value
+            judges = value
         elif field == "better" and value:
-            about = (value,)
-        unknown = set(about).difference(self.judges, ANSWERS[2:])
+            judges = (value,)
+        unknown = set(judges).difference(self.judges, ANSWERS[2:])
         if unknown:
-            what = f"a vote about {brief(min(unknown))}, not under review"
-            raise ReviewError(f"{where}: {what}; use another folder")
+            reason = f"a vote about {brief(min(unknown))}, not under review"
+            raise ReviewError(f"{where}: {reason}; use another folder")
