@@ -366,7 +366,7 @@ def once(texts: Iterable[str]) -> list[str]:
     for text in texts:
         sentence = " ".join(text.split()).rstrip(".")
         if sentence:
-            same = alike.setdefault(re.sub(r"\d+", "0", sentence), [])
+            same = alike.setdefault(re.sub(r"([<=] )?\.?\d+", "0", sentence), [])
             if sentence not in same:
                 same.append(sentence)
     lines = []

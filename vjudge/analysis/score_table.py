@@ -604,7 +604,7 @@ class Scores(RatingTable):
         errors = DataFrame({judge: self._on_peoples_scale(judge) - truth for judge in self.judges})
         table = metrics.effective_judges(errors, groups=self.groups, **options(**resampling))
         return self._result(
-            table,
+            table.rename_axis("quantity"),
             name="effective_judges",
             reading=readings.error_correlation(table, len(self.judges)),
             caption=f"Independent judges that {len(self.judges)} amount to; errors against {name}",

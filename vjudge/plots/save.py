@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 from pandas import DataFrame
+from pandas.api.types import is_integer_dtype
 
 from vjudge.metrics.columns import closed_in
 from vjudge.metrics.formatting import format_number, format_p
@@ -289,10 +290,10 @@ def _paths(folder: str | Path, name: str, *endings: str) -> dict:
 
 
 def _flat(frame: DataFrame) -> DataFrame:
-    """With the index as columns, unless it is a plain count."""
-    if isinstance(frame.index, pd.RangeIndex):
-        return frame
-    return frame.reset_index()
+    """With the index as columns, unless it is a count of rows."""
+    index = frame.index
+    is_count = index.nlevels == 1 and index.name is None and is_integer_dtype(index)
+    return frame.reset_index(drop=is_count)
 
 
 def write_csv(frame: DataFrame, path: Path) -> None:
