@@ -131,3 +131,15 @@ def test_no_text_is_markup(text):
     escaped = escape_markdown(text)
     assert not any(mark in escaped.replace("\\" + mark, "") for mark in "*[$|")
     assert "<script>" not in escaped
+
+
+def test_warnings_in_a_notebook_are_one_plain_line_and_nothing_else_is_changed(capsys):
+    shell = InteractiveShell.instance()
+    shown = warnings.showwarning
+    try:
+        shell.run_cell("import vjudge as vj\nvj.settings()")
+        shell.run_cell("import warnings\nfor _ in range(2):\n    warnings.warn('few\\n items')")
+        out = capsys.readouterr().out
+        assert out.count("Note: few items") == 1 and "UserWarning" not in out
+    finally:
+        warnings.showwarning = shown

@@ -9,10 +9,11 @@ from __future__ import annotations
 import html
 import io
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypedDict
 
@@ -78,6 +79,8 @@ def current() -> Settings:
 def settings(**changes: Any) -> Settings:
     """Set once what every analysis of a notebook repeats; without arguments show it.
 
+    In a notebook, warnings are then one plain line each, and each is shown once.
+
     Args:
         changes: any of venue, column, figures, seed, n_resamples, confidence, see `Settings`.
 
@@ -95,7 +98,26 @@ def settings(**changes: Any) -> Settings:
     if chosen.column not in ("half", "full"):
         raise ValueError(f'column is "half" or "full", not {chosen.column!r}')
     _STATE["settings"] = chosen
+    _plain_warnings()
     return chosen
+
+
+def _plain_warnings() -> None:
+    """Show warnings in a notebook as one line each, once; elsewhere leave them as they are."""
+    ipython = sys.modules.get("IPython")
+    if ipython is None or ipython.get_ipython() is None or warnings.showwarning is _note:
+        return
+    warnings.showwarning = _note
+
+
+@cache
+def _say(message: str) -> None:
+    print(f"Note: {message}")
+
+
+def _note(message: Warning | str, *_: Any, **__: Any) -> None:
+    """What `warnings` calls for each warning."""
+    _say(" ".join(str(message).split()))
 
 
 # --- Results
