@@ -261,3 +261,9 @@ def test_order_and_index_change_nothing_and_repeated_ids_are_grouped(name):
         theirs = FUNCTIONS[name](frame.set_axis(names), None)
     assert "30 ids" in theirs.attrs["caveats"][0]
     pd.testing.assert_frame_equal(theirs, table, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("blank", ["", " ", "n/a", "NA", "nan", None, np.nan, pd.NA])
+def test_a_blank_verdict_is_missing_and_not_malformed(blank):
+    table = win_rate(["a", "b", "a", blank])
+    assert table.loc["win", ["n", "missing", "malformed"]].tolist() == [3, 1, 0]
