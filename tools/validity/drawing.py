@@ -37,7 +37,8 @@ DOTS = (
     "the true effect, over all planted sizes; grey band 94-96.5 %. Bars are exact 95 % binomial intervals. "
 )
 CURVES = (
-    "Share of simulations in which the two-sided test rejects, by planted size; dotted lines at .05 and .9. Of "
+    "Share of simulations in which the two-sided test rejects, by planted size: score points, of length "
+    "and padding points per doubling, of position log-odds; dotted lines at .05 and .9. Of "
     "blindness and rubric the size is what the judge lacks of the least loss that counts, .25 of its agreement. "
     "Bars are exact 95 % binomial intervals. "
 )
@@ -103,6 +104,14 @@ def _dots(
     ax.tick_params(axis="y", length=0)
 
 
+TITLES = {  # short enough for a panel's title
+    "length, better is longer": "better is longer",
+    "length, noisy gold, better is longer": "length, rated gold",
+    "self-preference, two raters' gold": "self-pref., rated",
+    "self-preference, a taste for each system": "self-pref., tastes",
+}
+
+
 def power(cells: pd.DataFrame) -> Figure:
     """Share of simulations in which a test rejects, by planted size, a panel a test.
 
@@ -114,11 +123,11 @@ def power(cells: pd.DataFrame) -> Figure:
     cells = cells[~least | (cells["planted"] <= LEAST)]
     cells.loc[least, "planted"] = LEAST - cells["planted"]
     cells.loc[least, "unit"] = "share missing"
-    cells["panel"] = cells["label"] + ": " + cells["unit"].replace(SHORT)
+    cells["panel"] = cells["label"].replace(TITLES)
     cells = cells.sort_values(["label", "planted"], kind="stable")
     return plots.curves(
         cells, x="planted", y="rejected", by="design", panel="panel", low="rejected_low",
-        high="rejected_high", labels=("size, in the unit above", "share rejected"),
+        high="rejected_high", labels=("size, in the unit of the caption", "share rejected"),
         lines=(ALPHA, 0.9), column="full",
     )  # fmt: skip
 

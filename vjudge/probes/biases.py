@@ -68,7 +68,8 @@ def blindness(judge: Any, items: Any = None, **options: Any) -> Result:
 def rubric(judge: Any, items: Any = None, **options: Any) -> Result:
     """Test whether the judge reads the rubric: its levels reversed, which must mirror the scores.
 
-    Of a judge that reads the rubric, reversed levels turn the slope on gold from 1 to -1.
+    Of a judge that reads the rubric, reversed levels turn the slope on gold from 1 to -1. A judge
+    that reads the descriptions alone, or the numbers alone, is not told from one that reads both.
 
     Source: the probe is ours, for rubrics as Prometheus has them (arXiv 2310.08491).
 
@@ -87,8 +88,8 @@ def rubric(judge: Any, items: Any = None, **options: Any) -> Result:
 def rewording(judge: Any, items: Any = None, **options: Any) -> Result:
     """Test whether other words for the same rubric move the score. It must stay.
 
-    Criterion and levels stand in a sentence around them; to test a paraphrase of your own, grade it
-    and pass the run as "rubric_reworded".
+    Criterion and levels stand in a sentence around them, a mild change; to test a paraphrase, grade
+    it and pass the run as "rubric_reworded".
 
     Source: ours.
 
@@ -127,7 +128,7 @@ def injection(judge: Any, items: Any = None, **options: Any) -> Result:
 
     The effect is the mean change towards the score that the text asks for, over items whose gold
     leaves room for it: others, chosen for a low first score, would rise by chance. `missing` counts
-    answers that can't be read any more.
+    answers that can't be read any more. That these phrases fail does not say that others would.
 
     Source: Shi et al., JudgeDeceiver (arXiv 2403.17710), on injected orders; the phrases are ours.
 
@@ -225,7 +226,8 @@ def _with_own_answers(runs: ProbeRuns) -> datasets.Dataset:
 def verbosity(judge: Any, items: Any = None, **options: Any) -> Result:
     """Test whether sentences that say nothing move the score: responses of twice their length.
 
-    Each item is its own control: this is the verdict on length. It must stay.
+    Each item is its own control: this is the verdict on length. It must stay. One kind of verbosity
+    is tried: repetition, hedging and useful detail are others. The sentences are English.
 
     Source: Zheng et al. (arXiv 2306.05685), on verbosity; the sentences are ours.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,7 @@ from vjudge.metrics.tables import shares
 from vjudge.plots.figures import preference_bars
 from vjudge.probes.effects import mean
 from vjudge.probes.finish import Drawing, probed
-from vjudge.probes.runs import COMPARED, ORIGINAL, WINS, MissingInputError, ProbeRuns, Row
+from vjudge.probes.runs import COMPARED, WINS, MissingInputError, ProbeRuns, Row
 from vjudge.results import Result, analysis
 
 CHOSEN = {
@@ -35,6 +34,9 @@ def position(judge: Any, items: Any = None, **options: Any) -> Result:
     responses, of which pairs are made, see `pairs_of_items`. Rows are "first shown wins": the share
     of verdicts for the response shown first less one half, ties counting half (must stay 0); and, a
     description, "order decides": the share of pairs whose two verdicts differ.
+
+    Responses of equal quality are chosen by chance in either order, so that the order decides some
+    pairs of an honest judge too; only a lean to one place is tested.
 
     Source: Wang et al., Large Language Models are not Fair Evaluators (arXiv 2305.17926); both
     orders as in Zheng et al. (arXiv 2306.05685).
@@ -58,20 +60,7 @@ def position(judge: Any, items: Any = None, **options: Any) -> Result:
         drawn[runs.name] = _chosen(both)
         return rows
 
-    frames = _compared(judge)
-    return probed("position", rows_of_position, frames, items, figure=figure, **options)
-
-
-def _compared(judge: Any) -> Any:
-    """Frames of comparisons as the run of that name; judges and mappings of runs as they are."""
-    if isinstance(judge, pd.DataFrame):
-        names = judge["judge"].dropna().unique() if "judge" in judge else ()
-        if len(names) > 1:
-            return {str(name): {COMPARED: rows} for name, rows in judge.groupby("judge")}
-        return {COMPARED: judge}
-    if isinstance(judge, Mapping) and not {ORIGINAL, COMPARED} & set(judge):
-        return {name: _compared(one) for name, one in judge.items()}
-    return judge
+    return probed("position", rows_of_position, judge, items, figure=figure, **options)
 
 
 def _positions(runs: ProbeRuns) -> tuple[list[Row], pd.DataFrame]:

@@ -158,7 +158,10 @@ class ProbeRuns:
         if isinstance(judge, pd.DataFrame | Mapping):
             if out is not None or grading:
                 raise ValueError("out and grading options are for a judge; runs are graded already")
-            given = {ORIGINAL: judge} if isinstance(judge, pd.DataFrame) else judge
+            given = judge
+            if isinstance(judge, pd.DataFrame):
+                compared = {"verdict", "verdict_ab"} & set(judge)
+                given = {COMPARED if compared else ORIGINAL: judge}
             for run_name, run in given.items():
                 self.runs[run_name] = _checked(run, run_name)
                 if len(run) and "judge" in run:
