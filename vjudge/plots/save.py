@@ -172,6 +172,8 @@ def table_texts(frame: DataFrame) -> DataFrame:
 
     >>> table_texts(pd.DataFrame({"estimate": [0.12345], "p_holm": [1e-6]})).values.tolist()
     [['0.123', '< .001']]
+    >>> table_texts(pd.DataFrame({"passes": [True, False]})).values.tolist()
+    [['True'], ['False']]
     """
     flat = _flat(frame)
     columns = {}
@@ -186,6 +188,8 @@ def table_texts(frame: DataFrame) -> DataFrame:
 def _is_whole(values: pd.Series) -> bool:
     """Whether a column holds whole numbers alone, such as scores of a rubric."""
     numbers = values.dropna()
+    if pd.api.types.is_bool_dtype(values):
+        return False
     if not pd.api.types.is_numeric_dtype(values) or values.name in ("estimate", "low", "high"):
         return False
     return len(numbers) > 0 and bool((numbers % 1 == 0).all())
