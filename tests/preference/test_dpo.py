@@ -70,6 +70,12 @@ def test_unsound_calls_are_refused_before_a_folder_is_made(
     assert not (tmp_path / "out").exists()  # the call put right goes there
 
 
+def test_every_picture_that_does_not_open_is_named_by_its_row(random_judge, tmp_path):
+    rows = [PAIRS[0], PAIRS[1] | {"images": [str(tmp_path / "gone.png")]}, PAIRS[2]]
+    with raises(CollectionError, match=r"row 1 \(id '1'\), images: .*gone.png does not exist"):
+        train(random_judge, rows, tmp_path / "out")
+
+
 @mark.parametrize("kind", ["tiny", "onevision", "qwen2_vl", "gemma3"])
 def test_prompts_and_pixels_give_the_logits_that_the_policy_answers_by(kind, base_of):
     policy = load_judge(kind if kind == "tiny" else base_of(kind))

@@ -29,7 +29,7 @@ from samples import turns
 from vjudge.data import CollectionError, canonical
 from vjudge.judge import load_judge
 from vjudge.prompts import TEMPLATES
-from vjudge.training import trainer, weights
+from vjudge.training import checks, trainer, weights
 from vjudge.training.weights import part_of
 
 pytestmark = QUIET
@@ -86,7 +86,7 @@ def test_a_wording_of_ones_own_is_stored_and_a_training_that_teaches_nothing_say
 ):
     own = replace(TEMPLATES["chat"], name="mine", body="Mine.\n" + TEMPLATES["chat"].body)
     with warns(UserWarning, match="nothing was learned that shows: the loss was"):
-        folder = train(base_of("qwen2_vl"), tmp_path, template=own, steps=1, lr=0.0)
+        folder = train(base_of("qwen2_vl"), tmp_path, template=own, steps=2, lr=0.0)
     assert "nothing was learned that shows" in (folder / "README.md").read_text()
     judge = load_judge(folder, device="cpu")
     assert judge.template.name == "mine" and "Mine.\n" in judge.render(rows_with_feedback(1)[0])
@@ -174,3 +174,51 @@ def test_a_tower_of_another_kind_is_stored_under_names_that_load(tmp_path):
     weights.write_checkpoint(kind(config), tmp_path, tmp_path / "judge")
     _, report = kind.from_pretrained(tmp_path / "judge", output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"]
+
+
+def test_a_log_ends_with_the_last_step_and_the_result_says_how_the_loss_moved(
+    random_judge, tmp_path
+):
+    rows = rows_with_feedback(4)
+    fell = dict(steps=6, lr=1e-2, log_every=10, batch_size=4)
+    train(random_judge, tmp_path / "fell", rows, **fell)
+    assert [entry["step"] for entry in entries_of(tmp_path / "fell")] == [1, 6]
+    result = result_of(tmp_path / "fell")
+    assert result["lesson"] is None and result["loss_last"] < 0.9 * result["loss_first"]
+    for name, options, lesson in (
+        ("once", dict(steps=1, lr=1e-2), "one step alone was logged"),
+        ("rose", dict(steps=3, lr=3.0, warmup=0), "the loss rose from .* lower lr"),
+    ):
+        with warns(UserWarning, match=lesson):
+            train(random_judge, tmp_path / name, rows, **fell | options)
+
+
+def test_the_truth_may_be_the_mean_of_people(random_judge, tmp_path):
+    rows = rows_with_feedback(5)
+    means = {0: ([4.0, None, 3.0], 4), 1: ([2.0, 2.0, 3.0], 2), 2: ([1.0], 1), 3: ([5.0, 4.0], 5)}
+    for number, row in enumerate(rows):
+        ratings, whole = means.get(number, ([3.0], 3))
+        row |= {"human_scores": ratings, "gold": None, "feedback": f"It has {whole}."}
+    held = [rows[0] | {"instruction": "Another?", "images": [Image.new("RGB", (9, 9), "red")]}]
+    folder = tmp_path / "out"
+    train(random_judge, folder, rows, truth="people", steps=2, validation=held)
+    counted = {"truth": "the mean of people, rounded", "rounded": 3}
+    assert counted.items() <= result_of(folder).items()
+    targets, validation, _ = checks.with_truth(rows, held, "people")
+    assert [row["gold"] for row in targets] == [4, 2, 1, 5, 3] and validation[0]["gold"] == 3.5
+    rows[2]["human_scores"] = [None]
+    with raises(CollectionError, match=r"human_scores: has no score(.|\n)*leave the row out"):
+        train(random_judge, tmp_path / "no", rows, truth="people")
+    with raises(ValueError, match='use "gold" or "people"'):
+        train(random_judge, tmp_path / "no", rows, truth="mean")
+
+
+def test_adapters_alone_are_a_base(random_judge, tmp_path):
+    adapters = dict(steps=2, batch_size=2, lr=1e-2, template="chat", lora={"r": 4, "merge": False})
+    first = train(random_judge, tmp_path / "first", **adapters)
+    same = train(first, tmp_path / "same", steps=2, lr=0.0)  # nothing moves
+    expected, found = (load_judge(folder, device="cpu") for folder in (first, same))
+    assert found.template.name == expected.template.name == "chat"
+    assert torch.allclose(logits_of(found, "Is it?"), logits_of(expected, "Is it?"), atol=1e-4)
+    again = train(first, tmp_path / "again", **adapters)
+    assert load_judge(again, device="cpu").grade(rows_with_feedback(1), mode="score") is not None

@@ -24,7 +24,6 @@ from vjudge.comparing import check_rows
 from vjudge.engines.vision import left_padded
 from vjudge.judge import load_judge
 from vjudge.models import placement
-from vjudge.models.load import base_of
 from vjudge.preference.rewards import checked
 from vjudge.runs import replace_file
 from vjudge.training import weights
@@ -82,7 +81,7 @@ def train(
 
     Args:
         policy: the folder of a checkpoint of any architecture; an original LLaVA one is trained as
-            what it was converted to.
+            what it was converted to, adapters with their base as whole weights beside `out`.
         pairs: from `make_pairs`, or rows with instruction, images, chosen and rejected.
         out: gets the trained policy as a whole checkpoint of the same kind, in float32, adapters
             merged; and `dpo.json`. An interrupted round goes on from its last checkpoint, or its
@@ -107,11 +106,10 @@ def train(
         raise ValueError("quantised weights can't train: give lora= too")
     if not set(freeze) <= set(PARTS):
         raise ValueError(f"freeze={freeze!r}: use {', '.join(PARTS)}")
-    if base_of(policy) is not None:
-        raise ValueError(f"policy {str(policy)!r}: {weights.ADAPTERS_ALONE}")
     lora = {} if lora is True else lora
     rows = checked(pairs)
     out = Path(out).expanduser()
+    policy = weights.whole_base(policy, out)
     options = PUBLISHED | options
     settings: dict = {"start": models.fingerprint(models.locate(policy)), "pairs": _digest(rows)}
     settings |= {"freeze": list(freeze), "lora": lora, "quantization": quantization}

@@ -22,8 +22,9 @@ import numpy as np
 import pandas as pd
 
 from vjudge.comparing import check_rows, finest, parts_of, points_by_order, settled, width_of
-from vjudge.data import CollectionError, check_pictures, n_words, rows_of
+from vjudge.data import CollectionError, Problem, check_pictures, n_words, rows_of
 from vjudge.engines.engine import Engine
+from vjudge.images import ImageError, Pictures
 from vjudge.judge import JudgeLike
 from vjudge.metrics.columns import design_of
 from vjudge.metrics.tables import tabulate
@@ -243,7 +244,7 @@ def check_texts(rows: Any, name: str, remedy: str) -> None:
 
 
 def checked(pairs: Any) -> list:
-    """Pairs as rows; CollectionError where there are none, or names each one without a text."""
+    """Pairs as rows; CollectionError where there are none, or names each one without a text or picture."""
     rows = rows_of(pairs)
     if not len(rows):
         what = "there are no pairs to train on: see attrs['left_out'] of make_pairs"
@@ -251,4 +252,15 @@ def checked(pairs: Any) -> list:
     check_pictures(rows)
     for name in ("instruction", "chosen", "rejected"):
         check_texts(rows, name, "fill it in or leave the pair out")
+    pictures = Pictures()
+    problems = []
+    for index, row in enumerate(rows):
+        for source in row.get("images") or ():
+            try:
+                pictures(source)
+            except ImageError as error:
+                reason, _, remedy = str(error).rpartition("; ")
+                problems.append(Problem(index, str(row.get("id")), "images", reason, remedy))
+    if problems:
+        raise CollectionError.of_rows(problems, len(rows))
     return [{**row, "images": list(row.get("images") or ())} for row in rows]

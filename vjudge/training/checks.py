@@ -58,6 +58,46 @@ def survey(items: Any, examples: Examples) -> tuple[list[int], int]:
     return lengths, longest_answer
 
 
+def with_truth(items: Any, validation: Any, truth: str) -> tuple[Any, Any, dict]:
+    """Items and validation rows with the truth that is asked for in `gold`, and its account.
+
+    Of people's means the targets are rounded to whole scores, halves up, and counted.
+
+    ValueError: an unknown truth. CollectionError: every row that nobody scored.
+    """
+    if truth == "gold":
+        return items, validation, {}
+    if truth != "people":
+        raise ValueError(f'truth={truth!r}: use "gold" or "people"')
+    targets = _people_means(items)
+    n_rounded = 0
+    for row in targets:
+        whole = float(math.floor(row["gold"] + 0.5))
+        n_rounded += whole != row["gold"]
+        row["gold"] = whole
+    if validation is not None:
+        validation = _people_means(validation)
+    return targets, validation, {"truth": "the mean of people, rounded", "rounded": n_rounded}
+
+
+def _people_means(items: Any) -> list:
+    """The rows with the mean of people's scores in `gold`."""
+    rows = []
+    problems = []
+    for index, row in enumerate(data.rows_of(items)):
+        ratings = [rating for rating in row.get("human_scores") or () if not is_missing(rating)]
+        if ratings:
+            rows.append({**row, "gold": sum(ratings) / len(ratings)})
+        else:
+            remedy = 'leave the row out, or train on truth="gold"'
+            problems.append(
+                Problem(index, str(row.get("id")), "human_scores", "has no score", remedy)
+            )
+    if problems:
+        raise CollectionError.of_rows(problems, len(rows) + len(problems))
+    return rows
+
+
 def _unsound(items: Any, examples: Examples) -> list:
     """What is wrong with rows by themselves; one with its own texts needs no others."""
     problems = []

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import transformers
@@ -21,12 +21,11 @@ from vjudge import data
 from vjudge.judge import load_judge
 from vjudge.models import locate
 from vjudge.models.find import find
-from vjudge.models.load import base_of
 from vjudge.models.placement import choose_device, choose_dtype
 from vjudge.prompts import Template, families
 from vjudge.runs import replace_file
 from vjudge.training import weights
-from vjudge.training.checks import check_balance, check_leakage, survey
+from vjudge.training.checks import check_balance, check_leakage, survey, with_truth
 from vjudge.training.collate import Examples
 from vjudge.training.recipes import Plan, Recipe, recipe_of
 from vjudge.training.trainer import JudgeTrainer
@@ -68,6 +67,7 @@ def fine_tune(
     recipe: str | Recipe | None = None,
     template: str | Template | None = None,
     validation: Any = None,
+    truth: Literal["gold", "people"] = "gold",
     lora: bool | Mapping | None = None,
     quantization: str | None = None,
     device: str = "auto",
@@ -85,6 +85,7 @@ def fine_tune(
 
     Args:
         base: any model that `load_judge` loads here: a LLaVA, a chat model, a language model.
+            Adapters alone are first written with their base as whole weights beside `out`.
         items: items, or pairs; a row with its own `prompt` and `target` needs no other texts.
         out: a folder for checkpoints, `training_log.jsonl`, `manifest.json` and the judge.
         recipe: a name in `RECIPES`, or a `Recipe`; None takes "chat" for a chat model with a
@@ -92,6 +93,8 @@ def fine_tune(
         template: the wording to train; None takes the base's own, as `load_judge` does.
         validation: held-out items (compared for leakage), graded while it trains; the weights with
             the best correlation times share of readable verdicts become the judge.
+        truth: "gold", or "people" for the mean of `human_scores`: rounded to a whole score, halves
+            up, as the target, which is counted under "result"; as it is in `validation`.
         lora: adapters on the decoder: True, or options of `peft.LoraConfig` such as {"r": 16},
             beside which "merge" says whether they go into the stored weights (by default unless
             the base is quantised). None: in full.
@@ -118,6 +121,8 @@ def fine_tune(
         FloatingPointError: a loss that is no number; the last checkpoint stays.
     """
     # 1) what is asked for, and the base in its precision
+    base = weights.whole_base(base, out)
+    items, validation, account = with_truth(items, validation, truth)
     plan = _settle(base, recipe, changes, lora, quantization, device, precision, seed)
     judge = _load(plan, template, validation)
 
@@ -132,7 +137,7 @@ def fine_tune(
     lengths, longest_answer = survey(items, examples)
     if validation is not None:
         check_leakage(items, validation, allow=plan.recipe.allow)
-    balance = check_balance(items, allow=plan.recipe.allow)
+    account |= check_balance(items, allow=plan.recipe.allow)
 
     # 3) what the folder holds already
     settings = _settings(plan, judge, examples, items, arguments)
@@ -147,7 +152,7 @@ def fine_tune(
     trainer.go_on(judge.engine.model)
 
     # 5) store the judge
-    _store(trainer, judge.engine.model, record, balance, out)
+    _store(trainer, judge.engine.model, record, account, out)
     return out / "judge"
 
 
@@ -166,8 +171,6 @@ def _settle(
 ) -> Plan:
     """Every option as it will be used; ValueError where two do not go together."""
     adapted = lora not in (None, False)
-    if base_of(base) is not None:
-        raise ValueError(f"base {str(base)!r}: {weights.ADAPTERS_ALONE}")
     if adapted and lora is not True and not isinstance(lora, Mapping):
         raise ValueError(f"lora={lora!r}: use True, or options of peft.LoraConfig")
     if quantization is not None and not adapted:
@@ -329,11 +332,11 @@ def _grading(judge: Any, validation: Any, recipe: Recipe, longest_answer: int) -
 # -- the judge
 
 
-def _store(trainer: JudgeTrainer, model: Any, record: Any, balance: dict, out: Path) -> None:
+def _store(trainer: JudgeTrainer, model: Any, record: Any, account: dict, out: Path) -> None:
     """Write a trained judge for `load_judge`, and what came of its training."""
     state = trainer.whole_state()  # of all processes
     if trainer.is_world_process_zero():
-        record["result"] = trainer.result() | balance
+        record["result"] = trainer.result() | account
         _write(trainer.model, model, out / "judge", state, trainer.plan)
         families.record(out / "judge", trainer.examples.template)
         manifest = json.dumps(record, indent=2)

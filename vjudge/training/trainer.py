@@ -25,6 +25,33 @@ BEST = "best.safetensors"
 FALL = 0.98  # a loss that ends above this share of the one at the start did not fall
 
 
+class LastStep(transformers.TrainerCallback):
+    """Log the last step, whatever `log_every` is: a log ends where its training ends."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        control.should_log = control.should_log or state.global_step >= state.max_steps
+
+
+def lesson_of(first: float, last: float, n_losses: int) -> str | None:
+    """What a loss that did not fall says; None where it fell.
+
+    >>> lesson_of(11.6, 4.5, 2) is None
+    True
+    >>> lesson_of(2.0, 3.0, 2)
+    'the loss rose from 2.000 to 3.000; lower lr, or raise warmup'
+    """
+    if n_losses < 2:
+        return f"one step alone was logged, its loss {first:.3f}: whether it fell can't be told"
+    if last * FALL > first:
+        return f"the loss rose from {first:.3f} to {last:.3f}; lower lr, or raise warmup"
+    if last >= FALL * first:
+        return (
+            f"nothing was learned that shows: the loss was {first:.3f} first, {last:.3f} last;"
+            " raise lr or steps"
+        )
+    return None
+
+
 class JudgeTrainer(weights.OwnCheckpoints, Trainer):
     """transformers' Trainer on `Examples`; `grade` gives a validation run."""
 
@@ -54,6 +81,7 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
             compute_loss_func=answer_loss,
         )
         self.remove_callback(transformers.PrinterCallback)  # the log has its own place
+        self.add_callback(LastStep())
         self.examples = examples
         self.plan = plan
         self.dtype = getattr(torch, plan.precision)
@@ -90,14 +118,8 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
         tenth = max(1, len(losses) // 10)
         first = sum(losses[:tenth]) / tenth
         last = sum(losses[-tenth:]) / tenth
-        lesson = None
-        if last >= FALL * first:
-            lesson = (
-                f"nothing was learned that shows: the loss was {first:.3f} first, {last:.3f} last;"
-                " raise lr or steps"
-            )
-        steps = self.state.global_step
-        return {"steps": steps, "loss_first": first, "loss_last": last, "lesson": lesson}
+        result = {"steps": self.state.global_step, "loss_first": first, "loss_last": last}
+        return result | {"lesson": lesson_of(first, last, len(losses))}
 
     def compute_loss_context_manager(self) -> Any:
         """Products in the recipe's precision, also where accelerate has no autocast for it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Collection, Mapping
 from itertools import chain
@@ -15,7 +16,9 @@ from torch import nn
 
 from vjudge import models
 from vjudge.models import VisionLanguageModel
-from vjudge.models.load import without_bars
+from vjudge.models.find import folder_of
+from vjudge.models.load import base_of, without_bars
+from vjudge.prompts import families
 from vjudge.runs import replace_file
 
 MARKS = {  # words of a weight's name -> the part of the model; all else is the decoder's
@@ -26,9 +29,6 @@ MARKS = {  # words of a weight's name -> the part of the model; all else is the 
 }
 OLDER_TOWERS = ("clip_vision_model", "siglip_vision_model")  # others keep their weights' names
 SETTINGS = (".json", ".jinja", ".model", ".txt")  # files that training leaves as they are
-
-
-ADAPTERS_ALONE = "adapters alone can't be trained on; make them with lora={'merge': True}"
 
 
 def part_of(name: str) -> str:
@@ -175,14 +175,46 @@ def claim(file: Path, settings: Mapping, *, begin: bool = True) -> dict:
 
 def merged(adapters: Any, base: str | Path, aside: Path, *, dtype: torch.dtype) -> Any:
     """The base's whole weights, not those rounded or quantised to compute with, with adapters."""
-    import peft
-
     adapters.save_pretrained(aside)
-    network = models.load(base, device="cpu", dtype=dtype).model
-    whole = peft.PeftModel.from_pretrained(network, str(aside), local_files_only=True)
-    network = whole.merge_and_unload()
+    network = _joined(models.load(base, device="cpu", dtype=dtype).model, aside)
     shutil.rmtree(aside)
     return network
+
+
+def _joined(network: Any, adapters: Path) -> Any:
+    """A network with the adapters of a folder in its weights."""
+    import peft
+
+    whole = peft.PeftModel.from_pretrained(network, str(adapters), local_files_only=True)
+    return whole.merge_and_unload()
+
+
+def whole_base(base: str | Path, out: str | Path) -> str | Path:
+    """The base itself or, of adapters alone, a checkpoint of the whole weights with them.
+
+    It is written once, in float32, beside the folder of the training, and named after the adapters.
+    """
+    below = base_of(base)
+    if below is None:
+        return base
+    adapters = folder_of(base)
+    out = Path(out).expanduser()
+    folder = out.with_name(f"{out.name}-base-{models.fingerprint(adapters)[:8]}")
+    if folder.exists():
+        return folder
+
+    # Write it under a name of this process; whoever is first gives it its own.
+    model = models.load(below, device="cpu", dtype="float32")
+    aside = folder.with_name(f"{folder.name}.{os.getpid()}")
+    write_checkpoint(_joined(model.model, adapters), model.folder, aside, dtype=torch.float32)
+    template = families.recorded(adapters)
+    if template is not None:
+        families.record(aside, template)
+    try:
+        aside.rename(folder)
+    except OSError:
+        shutil.rmtree(aside)
+    return folder
 
 
 def save_adapters(adapters: Any, base: str | Path, folder: Path) -> None:
