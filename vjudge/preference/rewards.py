@@ -244,7 +244,7 @@ def check_texts(rows: Any, name: str, remedy: str) -> None:
 
 
 def checked(pairs: Any) -> list:
-    """Pairs as rows; CollectionError where there are none, or names each one without a text or picture."""
+    """Pairs as rows; CollectionError where there are none, a text is missing, no picture opens."""
     rows = rows_of(pairs)
     if not len(rows):
         what = "there are no pairs to train on: see attrs['left_out'] of make_pairs"
