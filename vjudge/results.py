@@ -33,7 +33,7 @@ __all__ = ["NotComputed", "Result", "settings"]
 __dir__ = __all__.copy
 
 PNG_DPI = 120  # of figures in a notebook
-MOST_ROWS = 25  # of a table that a cell shows
+MOST_ROWS = 16  # of a table that a cell shows
 
 
 class NotComputed(ValueError):
