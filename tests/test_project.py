@@ -19,8 +19,8 @@ else:
 
 ROOT = Path(__file__).parents[1]
 TOP = """notebooks vjudge figures tests tools environment.yml README.md pyproject.toml
-requirements.lock Makefile LICENSE CITATION.cff CONTRIBUTING.md
-.ci .gitattributes .gitignore .pre-commit-config.yaml"""
+requirements.lock Makefile LICENSE CITATION.cff CONTRIBUTING.md CHANGELOG.md
+.ci .github .gitattributes .gitignore .pre-commit-config.yaml"""
 CONDA_NAMES = {"pytorch-cpu": "torch", "matplotlib-base": "matplotlib"}
 
 

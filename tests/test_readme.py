@@ -89,10 +89,15 @@ def test_every_make_command_that_is_named_exists():
     assert re.findall(r"^make ([a-z]+)", blocks(FRONT, "sh")[0], re.M) == ["demo", "test"]
 
 
-def test_ci_runs_the_readmes_test_command():
-    command = re.search(r"^make test[^#\n]*", blocks(FRONT, "sh")[0], re.M)[0].strip()
-    assert command in (ROOT / ".ci/run").read_text().splitlines()
-    assert (ROOT / ".ci/run").stat().st_mode & 0o111, ".ci/run must be executable"
+def test_ci_runs_make_check_here_and_on_the_hosted_machines():
+    script = ROOT / ".ci/run"
+    assert "make check" in script.read_text().splitlines()
+    assert script.stat().st_mode & 0o111, ".ci/run must be executable"
+    assert re.search(r"^check: lint types test\b", (ROOT / "Makefile").read_text(), re.M)
+    workflow = yaml.safe_load((ROOT / ".github/workflows/check.yml").read_text())
+    (job,) = workflow["jobs"].values()
+    assert job["strategy"]["matrix"]["python"] == ["3.11", "3.13"]
+    assert "make check" in [step.get("run") for step in job["steps"]]
 
 
 def test_the_galleries_show_every_notebook_and_the_figures_page_no_figure_that_is_gone():
@@ -114,8 +119,18 @@ def test_the_map_names_every_room_in_the_order_of_imports():
     assert all((ROOT / "vjudge" / name).exists() for name in names)
 
 
-def test_the_citation_file_has_this_version_and_the_four_systems_papers():
+def test_the_citation_file_has_this_version_the_four_systems_and_the_sources_of_the_verdicts():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == vjudge.__version__ and citation["license"] == "Apache-2.0"
     papers = {paper["url"].rpartition("/")[2] for paper in citation["references"]}
-    assert papers == {"2401.06591", "2310.08491", "2405.01535", "2410.02712"}
+    systems = {"2401.06591", "2310.08491", "2405.01535", "2410.02712"}
+    verdicts = {"2312.14867", "2310.18235", "2303.11897", "2406.04485", "2406.11069"}
+    assert papers == systems | verdicts
+
+
+def test_the_changes_begin_with_this_version_and_name_each_deprecated_call():
+    page = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(r"^## (.+)", page, re.M)[1] == vjudge.__version__
+    sources = "".join(path.read_text() for path in (ROOT / "vjudge").rglob("*.py"))
+    names = re.findall(r'warn\("(\w+) is deprecated', sources)
+    assert names and all(re.search(rf"^\| `[\w.]*\b{name}\(", page, re.M) for name in names)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from vjudge.results import NotComputed, Result, settings
     from vjudge.runs import run_folder
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Choices", "Criterion", "Item", "Judge", "JudgeLike", "NotComputed", "Pair", "Result", "Rubric",
     "Scores", "__version__", "agreement", "available", "benchmark", "bradley_terry", "choices",

@@ -21,6 +21,7 @@ from vjudge import metrics, plots, probes
 from vjudge.analysis import readings
 from vjudge.analysis.tables import RatingTable, fields_of, names_of, truth_of
 from vjudge.metrics.columns import scores as numbers
+from vjudge.metrics.columns import warn
 from vjudge.results import NotComputed, Result, Results, analysis, current, options
 
 Statistic = Literal["pearson", "spearman", "kendall"]
@@ -107,6 +108,7 @@ def from_scores(
     >>> paper["correlation"].computed
     True
     """
+    warn("from_scores is deprecated: use vj.scores(...).paper(out, venue)", DeprecationWarning)
     return scores(frame, judges, human, **roles).paper(out, venue)
 
 

@@ -20,6 +20,7 @@ from vjudge.metrics.columns import (
     design_of,
     is_blank,
     scores,
+    warn,
 )
 from vjudge.metrics.resampling import (
     STATISTICS,
@@ -520,7 +521,7 @@ def _mean_correlation(pairs: list[tuple[Floats, Floats]], weights: Weights) -> F
 
 
 def human_ceiling(ratings: Any, **options: Any) -> pd.DataFrame:
-    """Correlate each rater with the mean of the others: `raters`' rows of one person.
+    """Correlate each rater with the mean of the others: `raters`' rows of one person. Deprecated.
 
     Source: VIEScore's `compute_spearman_correlation_by_item` (TIGER-AI-Lab/VIEScore,
     analyze_json.ipynb).
@@ -529,19 +530,21 @@ def human_ceiling(ratings: Any, **options: Any) -> pd.DataFrame:
     >>> table["estimate"].round(3).to_dict()
     {'pearson': 0.904, 'spearman': 0.949, 'kendall': 0.913}
     """
+    warn("human_ceiling is deprecated: use raters(ratings), rows 'one person'", DeprecationWarning)
     table = raters(ratings, **options)
     alone = table[table["who"] == "one person"].set_index("statistic")
     return alone.drop(columns=["who", "kind", "others"])
 
 
 def rater_table(ratings: Any, judges: Any = None, **options: Any) -> pd.DataFrame:
-    """`raters`, without the means of several people and by the index of earlier versions.
+    """`raters`, without the means of several people and by earlier versions' index. Deprecated.
 
     Source: as `raters`.
 
     >>> rater_table([[1, 2], [2, 2], [4, 3]], n_resamples=0).index[0]
     ('0', 'the others', 'pearson')
     """
+    warn("rater_table is deprecated: use raters(ratings, judges)", DeprecationWarning)
     table = raters(ratings, judges, **options)
     table = table[(table["kind"] != "mean of k people") | (table["who"] == "one person")]
     against = table["kind"].map({"judge": "all but one"}).fillna("the others")
