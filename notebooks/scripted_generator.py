@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,31 @@ from vjudge.data import n_words, scenes
 from vjudge.data.scenes import ASPECT_OF, ASPECTS
 from vjudge.engines import Answer, Ask, Engine
 from vjudge.images import fingerprint, open_image
+from vjudge.judge import load_judge
 from vjudge.prompts import TEMPLATES, Prompt
 
 # The stage in which a fault is planted; "" for any.
 STAGE_OF = {"not JSON": "", "score leak": "response", "not judgeable": "brainstorm"}
+
+
+PLANTED = {"not JSON": 0.04, "score leak": 0.06, "not judgeable": 0.3}
+PICTURES = (".jpg", ".jpeg", ".png", ".webp")
+
+
+def chosen(
+    generator: str, folder: str, limit: int, *, out: str
+) -> tuple[Any, dict[str, Any], Counter[str] | None]:
+    """A generator, its pictures by name and, of the script, the counts of what it plants.
+
+    The script builds in `out` anew each time; a model goes on with what is there.
+    """
+    if generator == "scripted":
+        shutil.rmtree(out, ignore_errors=True)
+        script = ScriptedGenerator(limit, planted=PLANTED)
+        return script, script.images, script.sent
+    shutil.rmtree(Path(out) / "collection", ignore_errors=True)  # it follows from the record
+    files = [path for path in Path(folder).iterdir() if path.suffix.lower() in PICTURES]
+    return load_judge(generator), {path.stem: path for path in sorted(files)[:limit]}, None
 
 
 class ScriptedGenerator(Engine):

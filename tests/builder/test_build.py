@@ -5,7 +5,8 @@ from collections import Counter
 
 import openai._base_client
 import yaml
-from pytest import mark, raises, warns
+from pytest import approx, mark, raises, warns
+from rapidfuzz import fuzz
 from scripted_generator import ScriptedGenerator, given_of
 
 import vjudge as vj
@@ -79,6 +80,17 @@ def test_planted_faults_are_counted_and_none_reaches_the_collection(tmp_path):
     for kind in ("not JSON", "score leak"):
         assert counted[kind] == generator.sent[kind] > 0
     assert 0 < counted["not judgeable"] <= generator.sent["not judgeable"]  # some are duplicates
+    caught = built.caught(planted=generator.sent)
+    table = caught.table.set_index("fault")
+    assert table.loc["score leak"].tolist() == [counted["score leak"]] * 2
+    assert f"{counted.sum()} of {len(built.log)} answers were rejected" in caught.reading
+    few = built.caught(planted={"refusal": 2}).reading
+    assert "Fewer were found than planted of 'refusal' (0 of 2)." in few
+    like = built.diversity()
+    seeds = {faults.normal(seed["criteria"]) for seed in builder.load_seeds()}
+    first = like.table.iloc[0]
+    closest = max(fuzz.ratio(faults.normal(first["criterion"]), seed) for seed in seeds)
+    assert first["closest seed"] == approx(closest) and "reach 80 %" in like.reading
     wrong = ("", "Four", "Three", "Two", "One", "None")
     for row in built.rows:
         assert "deserves" not in row["response"] and "melody" not in row["criteria"]
@@ -112,6 +124,7 @@ def test_texts_are_kept_to_the_letter_and_control_tokens_are_not_kept(tmp_path):
 def test_a_build_without_anything_to_keep_says_so_with_the_counts(text, count, tmp_path):
     with warns(RuntimeWarning, match=f"nothing was built: .*{count}.*7 billion"):
         built = make(Faulty(1, lambda *_: text), tmp_path)
+    assert not built.diversity().computed and built.caught().computed
     assert not built.rows and built.faults()["brainstorm"].sum() == 3
 
 

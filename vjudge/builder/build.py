@@ -17,6 +17,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -25,7 +26,10 @@ from typing import Any
 import jinja2
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
+from rapidfuzz import fuzz, process
 
+from vjudge import plots
 from vjudge.asking import Question
 from vjudge.builder import faults
 from vjudge.builder.faults import ASSETS, STAGES, Fault, check_length, check_text
@@ -35,6 +39,7 @@ from vjudge.grading import collect
 from vjudge.images import ImageError, Pictures, open_image
 from vjudge.metrics import length_test
 from vjudge.records import Rubric
+from vjudge.results import NotComputed, Result, analysis
 
 N_SPARE = 3  # criteria to brainstorm beyond those that are needed, for those that are not kept
 N_EXAMPLES = 3  # seed rubrics shown to each brainstorm
@@ -123,6 +128,57 @@ class Build:
         table = table.reindex(index=list(faults.KINDS), columns=list(STAGES), fill_value=0)
         return table.assign(all=table.sum(axis=1))
 
+    @analysis
+    def caught(self, planted: Mapping[str, int] | None = None) -> Result:
+        """Show which faults were found in the generator's answers.
+
+        Args:
+            planted: how many of a kind a scripted generator made, to compare.
+        """
+        table = self.faults()["all"].rename("found").rename_axis("fault").reset_index()
+        if planted is not None:
+            table.insert(1, "planted", [int(planted.get(kind, 0)) for kind in table["fault"]])
+        table = table[table.iloc[:, 1:].sum(axis=1) > 0].reset_index(drop=True)
+        return Result(
+            table,
+            name="build_faults",
+            reading=_caught_reading(table, len(self.log)),
+            caption=f"Faults in the answers of {self.generator}; a fault that was not planted is"
+            " the generator's own",
+            plot=partial(_draw_faults, table) if len(table) else None,
+        )
+
+    @analysis
+    def diversity(self, seeds: str | Path = "general") -> Result:
+        """Show how like a seed, and another rubric, each criterion is, in percent of characters.
+
+        Args:
+            seeds: as of `build`.
+        """
+        criteria = list({row["criteria"]: None for row in self.rows})
+        if not criteria:
+            raise NotComputed("nothing was built; see caught()")
+        texts = list(map(faults.normal, criteria))
+        seed_texts = [faults.normal(seed["criteria"]) for seed in load_seeds(seeds)]
+        others = process.cdist(texts, texts, scorer=fuzz.ratio)
+        np.fill_diagonal(others, -1)  # (N, N): a criterion is not its own neighbour
+        table = pd.DataFrame({"criterion": criteria})
+        table["closest seed"] = process.cdist(texts, seed_texts, scorer=fuzz.ratio).max(axis=1)
+        table["closest other rubric"] = pd.Series(others.max(axis=1)).where(lambda like: like >= 0)
+        like = table.iloc[:, 1:]
+        n_near = int((like >= faults.NEAR).any(axis=1).sum())
+        return Result(
+            table,
+            name="build_diversity",
+            reading=f"Of {len(table)} criteria the closest to a seed is {like.iloc[:, 0].max():.0f}"
+            f" % like it, the median {like.iloc[:, 0].median():.0f} %; {n_near} reach"
+            f" {faults.NEAR:.0f} %, from where on two are near duplicates.",
+            caption="How like the closest seed, and the closest other rubric, each criterion is;"
+            f" dashed: from {faults.NEAR:.0f} % on a criterion is rejected",
+            plot=partial(_draw_diversity, like),
+            view=table.sort_values("closest seed", ascending=False).round(0),
+        )
+
     def export(
         self,
         folder: str | Path,
@@ -183,6 +239,53 @@ class Build:
                 open_image(row["images"][0]).save(folder / path)
             rows.append(row | {"images": [path]})
         pd.DataFrame(rows).to_parquet(folder / "train.parquet", index=False)
+
+
+def _caught_reading(table: pd.DataFrame, n_answers: int) -> str:
+    """How many answers were rejected, most often why, and whether planted faults were found."""
+    if table.empty:
+        return f"None of {n_answers:,} answers was rejected."
+    worst = table.loc[table["found"].idxmax()]
+    text = (
+        f"{table['found'].sum():,} of {n_answers:,} answers were rejected, most often as"
+        f" {worst['fault']!r} ({worst['found']})."
+    )
+    if "planted" not in table:
+        return text
+    missed = table[table["found"] < table["planted"]]
+    if missed.empty:
+        return f"{text} Every planted fault was found."
+    listed = ", ".join(
+        f"{row.fault!r} ({row.found} of {row.planted})" for row in missed.itertuples()
+    )
+    return f"{text} Fewer were found than planted of {listed}."
+
+
+def _draw_faults(table: pd.DataFrame, **options: Any) -> Figure:
+    """Bars of the faults that were found, beside those that were planted."""
+    bars = table.set_index("fault").iloc[::-1, ::-1]
+    with plots.page(**options) as paper:
+        fig, ax = paper.subplots(0.9 + 0.28 * len(bars))
+        bars.plot.barh(ax=ax, width=0.76, legend="planted" in table)
+        ax.set(xlabel="answers", ylabel="")
+        return paper.finish(fig)
+
+
+def _draw_diversity(like: pd.DataFrame, **options: Any) -> Figure:
+    """Histograms of likeness in percent, side by side."""
+    with plots.page(**options) as paper:
+        fig, panels = paper.panels(
+            {name: like[name].dropna() for name in like},
+            0.7,
+            across="characters in the same order (%)",
+            up="criteria",
+            shared=False,
+        )
+        for ax, values in panels:
+            ax.hist(values, bins=range(0, 101, 10))
+            ax.axvline(faults.NEAR, color="black", ls="--", lw=0.8)
+            ax.set_xlim(0, 100)
+        return paper.finish(fig)
 
 
 def build(

@@ -216,7 +216,7 @@ def length_by_score(
         )
         ax.set_xticks(range(len(where)), [f"{level:g}" for level in where])
         ax.set(xlabel=score_name, ylabel=f"response ({lengths.attrs['unit']})")
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, 1.06 * ax.get_ylim()[1])  # no box touches the top
         boxes = "Boxes: quartiles; whiskers: 5 and 95%"
         return paper.finish(fig, _used(rows, ["gold", "response"]), boxes)
 
