@@ -76,7 +76,7 @@ def test_an_afternoon_with_notebook_05(tmp_path):
         better = events()[1]
         assert better["field"] == "better" and better["blind"]
         assert better["value"].startswith("tiny") and "tiny" in case.inner_text()
-        for key in "ddba":
+        for key in "ddxa":
             page.keyboard.press(key)
         wait("better feedback: left")
         assert notebook.cells == cells and len(events()) == 2

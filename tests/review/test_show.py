@@ -9,7 +9,6 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pandas import read_csv
-from PIL import Image
 from pytest import approx, mark, raises
 from reviews import HOSTILE, items, judged, rows
 
@@ -52,7 +51,6 @@ def all_views(text):
     changes = {name: f"{name} {text}" for name in FIELDS}
     item = row(**changes, descriptions=[f"{level} {text}" for level in range(5)])
     views = [review.show(item), review.show_case([item])]
-    views.append(review.contact_sheet(item["images"], captions=[text]))
     return [view._repr_html_() for view in views]
 
 
@@ -85,13 +83,6 @@ def test_a_case_is_sorted_by_score_and_shows_the_question_once():
     assert page.count("Question 1?") == 1 and page.count("<img") == 1
     with raises(ValueError, match="instruction, group"):
         review.show_case([row(), row(instruction="Else?", group="h")])
-
-
-def test_contact_sheet_shows_every_image_or_why_not():
-    page = review.contact_sheet([Image.new("RGB", (9, 8)), b"broken"], image_size=18)._repr_html_()
-    assert 'width="18" height="16"' in page and "9 x 8" in page and "no image: " in page
-    with raises(ValueError):
-        review.contact_sheet([b"", b""], captions=["x"])
 
 
 def test_votes_become_a_collection_with_human_scores(opened):

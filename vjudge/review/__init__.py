@@ -8,13 +8,13 @@ matrix; assets/reviewer.js).
 from vjudge.review.judged import contrast
 from vjudge.review.review import Review
 from vjudge.review.session import assignment
-from vjudge.review.show import contact_sheet, show, show_case
+from vjudge.review.show import show, show_case
 from vjudge.review.votes import ANSWERS, TAGS, ReviewError
 from vjudge.review.widget import Matrix as matrix
 from vjudge.review.widget import Reviewer
 
 __all__ = [
-    "ANSWERS", "TAGS", "Review", "ReviewError", "Reviewer", "assignment", "contact_sheet",
+    "ANSWERS", "TAGS", "Review", "ReviewError", "Reviewer", "assignment",
     "contrast", "matrix", "show", "show_case",
 ]  # fmt: skip
 

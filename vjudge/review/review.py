@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,19 +129,17 @@ class Review(Session):
     def scores(self) -> analysis.Scores:
         """The judges' scores beside those of everyone who voted, as `vjudge.scores` has them."""
         absent = self.absent
+        if not absent and self.votes("score").empty:
+            absent = f"nobody has scored an item yet: {NO_VOTES}"
         if absent:
             return analysis.Scores(DataFrame(), [], absent=absent)
-        votes = self.human_scores().dropna(axis=1, how="all")
-        if votes.empty:
-            absent = f"nobody has scored an item yet: {NO_VOTES}"
+        votes = self.human_scores()
         taken = [*self.judges, *self.items.column_names]
-        names = {name: f"{name} (votes)" for name in votes if name in taken}
-        votes = votes.rename(columns=names)
-        about = DataFrame(list(self._rows)).drop(columns=["images", *self.judges], errors="ignore")
-        frame = about.set_index(self._ids.rename(None))
-        frame = pd.concat([frame, self.judge_scores, votes], axis=1)
-        table = analysis.scores(
-            frame,
+        votes = votes.rename(columns=lambda name: f"{name} (votes)" if name in taken else name)
+        about = DataFrame(list(self._rows), index=list(self._ids))
+        about = about.drop(columns=["images", *self.judges], errors="ignore")
+        return analysis.scores(
+            pd.concat([about, self.judge_scores, votes], axis=1),
             judges=list(self.judges),
             people=list(votes),
             group="group",
@@ -150,7 +147,6 @@ class Review(Session):
             scale=self.scale,
             about=self._about("score"),
         )
-        return replace(table, absent=absent)
 
     @as_result
     def preferences(self) -> Result:
@@ -248,42 +244,36 @@ class Review(Session):
     @as_result
     def disagreements(self, n: int = 10) -> Result:
         """The items on which judges are furthest from the truth, or from each other without one."""
-        gaps, name = self._gaps()
-        ids = gaps.max(axis=1).dropna().sort_values(ascending=False, kind="stable").index[:n]
-        if ids.empty:
+        gaps, reference = self._gaps()
+        far = gaps.dropna().sort_values(ascending=False, kind="stable")
+        if far.empty:
             raise NotComputed(f"no item has two scores to compare: {NO_VOTES}")
-        table = DataFrame({"id": ids, "gap": gaps.max(axis=1)[ids], "truth": self.truth[ids]})
-        table = pd.concat([table, self.judge_scores.loc[ids]], axis=1).reset_index(drop=True)
-        far = gaps.max(axis=1)
+        columns = {"gap": far[:n], "truth": self.truth, **self.judge_scores}
+        table = DataFrame(columns).loc[far.index[:n]].rename_axis("id").reset_index()
         return Result(
             table,
             name="review_disagreements",
             reading=(
-                f"The largest distance from {name} is {table['gap'].iloc[0]:g} points; half of"
-                f" {far.notna().sum()} items are within {far.median():g}."
+                f"The largest distance from {reference} is {far.iloc[0]:.3g} points; half of"
+                f" {len(far)} items are within {far.median():.3g}."
             ),
-            caption=f"The {len(ids)} items on which a judge is furthest from {name}",
+            caption=f"The {len(table)} items on which a judge is furthest from {reference}",
         )
 
-    def _gaps(self) -> tuple[DataFrame, str]:
-        """How far each judge is from the truth on each item, or from the other judges' mean."""
+    def _gaps(self) -> tuple[Series, str]:
+        """How far a judge is from the truth on each item, or from another judge, and from which."""
         if self.truth.notna().any():
-            return self._excess.abs(), f"the truth ({self.truth.name})"
+            return self._excess.abs().max(axis=1), f"the truth ({self.truth.name})"
         if len(self.judges) < 2:
             raise NotComputed("nobody scored these items, and one judge has nobody to differ from")
-        scores = self.judge_scores
-        spread = (scores.max(axis=1) - scores.min(axis=1)).where(scores.notna().sum(axis=1) > 1)
-        return spread.to_frame(), "another judge"
+        scores = self.judge_scores[self.judge_scores.count(axis=1) > 1]
+        return scores.max(axis=1) - scores.min(axis=1), "another judge"
 
     @as_result
     def example(self, n: int = 1) -> Result:
         """The `n` items that differ most, whole, as the appendices of papers print them."""
         rows = self.disagreements(n).table
-        runs = {}
-        for judge in self.judges:
-            runs[judge] = self._verdicts.xs(judge, level="judge", drop_level=False).reset_index(
-                drop=True
-            )
+        runs = dict(list(self._verdicts.reset_index(drop=True).groupby("judge", sort=False)))
         draw = partial(plots.qualitative, self.items, runs, rows["id"].tolist())
         try:
             draw(venue=current().venue)

@@ -97,13 +97,6 @@ def show_case(items: Sequence[Mapping[str, Any]], *, image_size: int = 320) -> H
     return HTML(framed(TEMPLATES.responses(case, pictures(case[0].images, image_size))))
 
 
-def contact_sheet(
-    sources: Sequence[Any], *, captions: Sequence[str] = (), image_size: int = 120
-) -> HTML:
-    """Show images small, each with a caption, else with its size in pixels."""
-    return HTML(framed(TEMPLATES.sheet(pictures(sources, image_size, captions))))
-
-
 def case_html(case: ReviewCase, image_size: int) -> Markup:
     """A case as its annotator may see it; the truth only where the case is revealed."""
     marks: list[Any] = []
@@ -115,12 +108,10 @@ def case_html(case: ReviewCase, image_size: int) -> Markup:
     return TEMPLATES.case(case, pictures(case.item.images, image_size), marks)
 
 
-def pictures(
-    sources: Sequence[Any], image_size: int, captions: Sequence[str] = ()
-) -> list[tuple[str, str, int, int]]:
+def pictures(sources: Sequence[Any], image_size: int) -> list[tuple[str, str, int, int]]:
     """Label, data URI, width and height of each picture; the reason and no URI where it fails."""
     shown = []
-    for source, caption in zip(sources, captions or [""] * len(sources), strict=True):
+    for source in sources:
         try:
             image = images.open_image(source)
         except images.ImageError as error:
@@ -133,7 +124,7 @@ def pictures(
         scale = image_size / max(small.size)
         shown.append(
             (
-                caption or f"{image.width} x {image.height}",
+                f"{image.width} x {image.height}",
                 uri,
                 round(small.width * scale),
                 round(small.height * scale),
