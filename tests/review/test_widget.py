@@ -183,11 +183,14 @@ def test_a_message_that_is_none_changes_nothing(opened, message):
 
 def test_a_refused_press_says_why(opened):
     tool = Reviewer(opened())
-    send(tool, event(1, "score-4", 99))
-    assert not tool.review._log.lines[1:]
+    send(tool, event(1, "score-4", 99, note="x"))
+    assert not tool.review._log.lines and "is not under review" in tool._status.value
     tool.filter(truth="1", criterion="odd")
     send(tool, event(2, "score-4", ""))
     assert "no item passes the filters" in tool._status.value and "data-refused" in tool._case.value
+    tool.filter()
+    send(tool, event(3, "score-4", ""))  # pressed while nothing was listed
+    assert not tool.review._log.lines
 
 
 def test_it_advances_when_an_item_has_its_score_and_its_answer(opened):

@@ -20,6 +20,7 @@ from vjudge.review.judged import item_table, verdict_table
 from vjudge.review.votes import ANSWERS, TAGS, VOTED, ReviewError, VoteLog
 
 TELLING = {"score", "truth", "disagreement"}  # filters that tell scores
+NOTHING_LISTED = "no item passes the filters: there is nothing to vote on; clear them with filter()"
 NO_SCORE = "none"  # the level of a verdict without a score
 
 
@@ -182,12 +183,11 @@ class Session:
         """The number of an item in the collection, from 0."""
         return int(self._ids.get_loc(id))
 
-    def id_at(self, number: Any) -> str | None:
+    def id_at(self, number: str) -> str | None:
         """The id of the item with a number in the collection; None where it is none."""
-        text = str(number)
-        if not text.isdecimal() or int(text) >= len(self._ids):
+        if not number.isdecimal() or int(number) >= len(self._ids):
             return None
-        return str(self._ids[int(text)])
+        return str(self._ids[int(number)])
 
     def filter(self, *, seed: int = 0, **filters: Any) -> int:
         """Choose what is listed in which order, and return how many items that are.
@@ -384,9 +384,7 @@ class Session:
         if self.absent:
             raise ReviewError(self.absent)
         if id is None and not self.listed:
-            raise ReviewError(
-                "no item passes the filters: there is nothing to vote on; clear them with filter()"
-            )
+            raise ReviewError(NOTHING_LISTED)
         if id is None:
             return self.listed[self._position]
         if id not in self._ids:

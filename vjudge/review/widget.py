@@ -18,7 +18,7 @@ from typing import Any
 import ipywidgets as ipw
 
 from vjudge.review.review import Review
-from vjudge.review.session import NO_SCORE, ReviewCase
+from vjudge.review.session import NO_SCORE, NOTHING_LISTED, ReviewCase
 from vjudge.review.show import ASSETS, TEMPLATES, case_html, escape, framed
 from vjudge.review.votes import ANSWERS, ReviewError
 
@@ -92,6 +92,7 @@ class Reviewer(_Tool):
         self._busy = False
         self._buttons: dict[str, Any] = {}  # by what they do: "next", "score 4", "left: too vague"
         self._acts: dict[str, Act] = {}  # the same, by the class of the button
+        self._set_note = ""  # what the field was last set to
         self._answered: dict[str, int] = {}  # by the page's session, its last event
         self._session = ""  # the page's whose event came last
         self._case = ipw.HTML()
@@ -213,7 +214,7 @@ class Reviewer(_Tool):
         """Act on the item drawn last, for a page without the script."""
         note = self._note.value
         id = self._drawn_id
-        self._act(partial(act, id, None), id, None if note == self._drawn_note else note)
+        self._act(partial(act, id, None), id, None if note == self._set_note else note)
 
     def _receive(self, message: str) -> None:
         """Act on the page's events that are new, each on the item that the page showed."""
@@ -231,7 +232,11 @@ class Reviewer(_Tool):
             self._session = session
             if str(event.get("value", "")).lstrip("-").isdigit():
                 self._score.value = int(event["value"])
-            id = self.review.id_at(event.get("item"))
+            item = str(event.get("item", ""))
+            id = self.review.id_at(item)
+            if item and id is None:
+                self._draw(f"item number {item} is not under review: nothing was voted")
+                continue
             self._act(partial(act, id, event.get("pressed") is True), id, event.get("note"))
 
     def _act(self, act: Callable[[], Any], id: str | None = None, note: str | None = None) -> None:
@@ -261,11 +266,13 @@ class Reviewer(_Tool):
     def _cast(self, field: str, value: Any, id: str | None, pressed: bool | None) -> None:
         """Cast a vote, or withdraw it where its button showed as pressed; go on if asked to."""
         review = self.review
-        complete = id is not None and review.is_complete(id)
-        if pressed is None and id is not None:
+        if id is None:
+            raise ReviewError(NOTHING_LISTED)
+        complete = review.is_complete(id)
+        if pressed is None:
             pressed = review.votes_on(id).get(field) == value
         getattr(review, field)(None if pressed else value, id=id)
-        if self.advance and id == self._drawn_id and not complete and review.is_complete(str(id)):
+        if self.advance and id == self._drawn_id and not complete and review.is_complete(id):
             review.step(id=id)
 
     def _give(self, id: str | None, pressed: bool | None) -> None:
@@ -274,7 +281,9 @@ class Reviewer(_Tool):
 
     def _tag(self, tag: str, place: str, id: str | None, pressed: bool | None) -> None:
         """Give an error tag, or withdraw it where it stands."""
-        tags = [] if id is None else self.review.votes_on(id).get("tags", {}).get(place, [])
+        if id is None:
+            raise ReviewError(NOTHING_LISTED)
+        tags = self.review.votes_on(id).get("tags", {}).get(place, [])
         if pressed is None:
             pressed = tag in tags
         kept = [name for name in tags if name != tag]
@@ -301,10 +310,8 @@ class Reviewer(_Tool):
             self.page = case_html(case, self._size.value)
         self._draw_votes(votes)
         note = votes.get("note", "")
-        if not message:
-            self._drawn_note = note
-            if not self._answered:  # else the page's script keeps the field
-                self._note.value = note
+        if not message and not self._answered:  # else the page's script keeps the field
+            self._note.value = self._set_note = note
         self._case.value = framed(self._state(note, bool(message)) + str(self.page))
         status = TEMPLATES.words(votes) if case else ""
         self._status.value = f"Your vote: {status}" if case else "Clear a filter to go on."
