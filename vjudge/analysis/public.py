@@ -32,14 +32,15 @@ def load_verdicts(
 
     >>> public = load_verdicts("tifa160")
     >>> len(public), public.people[:2], public.licence
-    (800, ['human_1', 'human_2'], 'Apache-2.0')
+    (800, ['person 1', 'person 2'], 'Apache-2.0')
     """
     public_set = load_set(name, folder=folder)
     judges = [*public_set.judges, *(public_set.baselines if baselines else ())]
+    people = {name: name.replace("human_", "person ") for name in public_set.people}
     fields: dict[str, Any] = {
-        "frame": public_set.frame,
+        "frame": public_set.frame.rename(columns=people),
         "judges": judges,
-        "people": list(public_set.people),
+        "people": list(people.values()),
         "group": "group",
         "benchmark": "benchmark",
         "about": public_set.title,

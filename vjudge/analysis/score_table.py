@@ -98,6 +98,8 @@ def from_scores(
     *,
     out: str | Path,
     venue: str = "neurips",
+    n_resamples: int = 2_000,
+    seed: int = 0,
     **roles: Any,
 ) -> Results:
     """The name of `scores(...).paper(...)` in version 0.1; arguments as of those.
@@ -109,7 +111,8 @@ def from_scores(
     True
     """
     warn("from_scores is deprecated: use vj.scores(...).paper(out, venue)", DeprecationWarning)
-    return scores(frame, judges, human, **roles).paper(out, venue)
+    table = scores(frame, judges, human, **roles)
+    return table.paper(out, venue, n_resamples=n_resamples, seed=seed)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
