@@ -410,7 +410,7 @@ def test_an_answer_that_did_not_end_by_itself_has_no_verdict(finish):
     assert verdict.failure == named and math.isnan(verdict.score)
 
 
-@pytest.mark.parametrize("finish", [*ENDINGS, "STOP", "End_Turn", None])
+@pytest.mark.parametrize("finish", [*sorted(ENDINGS), "STOP", "End_Turn", None])
 def test_an_answer_that_ended_by_itself_is_read(finish):
     assert parse("Good. [RESULT] 1", scores=SCALE, finish=finish).score == 1
 
