@@ -47,10 +47,8 @@ def arguments(x, y, group):
         "correlate_levels": (x, y),
         "correlation_table": ({"b": {"x": x}}, {"b": y}),
         "feedback_preference": (feedback,),
-        "human_ceiling": (ratings(x, y),),
         "lengths": (texts(x),),
         "pairwise_accuracy": (verdicts(x), verdicts(y, others=False)),
-        "rater_table": (ratings(x, y), {"x": x}),
         "raters": (ratings(x, y), {"x": x}),
         "win_rate": (verdicts(x),),
     }
@@ -58,8 +56,8 @@ def arguments(x, y, group):
 
 TAKES = list(arguments([], [], []))
 ELSEWHERE = """alt_test conformal_intervals corrected_rate corrected_rate_from_labels
-effective_judges expected_calibration_error labels_needed length_controlled_win_rate length_test
-prediction_powered_mean ranking_accuracy scaled severities temperature_scaling"""  # elsewhere
+effective_judges expected_calibration_error human_ceiling labels_needed length_controlled_win_rate length_test
+prediction_powered_mean ranking_accuracy rater_table scaled severities temperature_scaling"""  # elsewhere
 
 nan = float("nan")
 CASES = {
