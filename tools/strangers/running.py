@@ -14,7 +14,7 @@ from papermill.iorw import load_notebook_node
 from papermill.parameterize import parameterize_notebook
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
-SMALL = dict(LIMIT=15, N_RESAMPLES=100, BATTERY=4, SEEDS=2, SIMULATIONS=4, PHOTO_LIMIT=5, STEPS=2, TEST=6, WATCH=6,
+SMALL = dict(LIMIT=15, N_RESAMPLES=100, BATTERY=8, SEEDS=2, SIMULATIONS=4, PHOTO_LIMIT=5, STEPS=2, TEST=6, WATCH=6,
              HELD_OUT=10, ROUNDS=1)  # fmt: skip
 """Parameters that make a notebook light; those that a notebook has are set."""
 # A fresh namespace; no network, so that nothing depends on it, but the cache that is given.
