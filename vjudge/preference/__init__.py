@@ -15,6 +15,7 @@ _NAMES = {
     "candidates": "DRAWS draw prompt_of respond",
     "dpo": "PUBLISHED train",
     "rewards": "best_of_n make_pairs reward",
+    "learning": "Round answers_of better_or_liked choosing order_effect overpaid repeats rounds",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOMES)

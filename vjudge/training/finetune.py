@@ -28,9 +28,8 @@ from vjudge.training import weights
 from vjudge.training.checks import check_balance, check_leakage, survey, with_truth
 from vjudge.training.collate import Examples
 from vjudge.training.recipes import Plan, Recipe, recipe_of
-from vjudge.training.trainer import JudgeTrainer
+from vjudge.training.trainer import MANIFEST, JudgeTrainer
 
-MANIFEST = "manifest.json"
 FREE = ("checkpoint_every", "log_every", "allow", "source")  # no weight depends on them
 COMPARED = (  # their tokens, labels and loss are compared with their own processors' and classes'
     "llava llava_onevision llava_next qwen2_vl qwen2_5_vl qwen3_vl internvl idefics3 gemma3"
