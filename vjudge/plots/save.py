@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from anyascii import anyascii
 from matplotlib.figure import Figure
 from pandas import DataFrame
 from pandas.api.types import is_integer_dtype
@@ -25,7 +26,10 @@ WIDE = 4.0  # inches; a wider figure spans two columns
 HEADS = {"p_holm": "p (Holm)", "a": "judge A", "b": "judge B"}
 HEADS |= {"pearson": "Pearson", "spearman": "Spearman", "kendall": "Kendall"}
 PREAMBLE = "% in the preamble: \\usepackage{booktabs,adjustbox}\n"
-ADJUSTED = "\\begin{adjustbox}{max width=\\linewidth}\n"
+NUMBER = "(?:\N{EN DASH}|(?:< )?[-\N{MINUS SIGN}]?\\.?\\d[^a-zA-Z]*)$"  # with its interval
+FOLDED = 60  # characters of a text that stands on several lines
+LONG_WORD = 25  # characters of a word that such lines cannot hold
+PRINTED = "\n\N{MINUS SIGN}\N{EN DASH}\u2265\u2264" + "".join(map(chr, range(32, 127)))
 
 
 def save_figure(
@@ -71,7 +75,8 @@ def figure_latex(name: str, caption: str, inches: float) -> str:
         "% in the preamble: \\usepackage{graphicx}",
         rf"\begin{{{environment}}}[t]",
         r"\centering",
-        rf"\includegraphics[width=\linewidth]{{{name}.pdf}}",
+        r"\includegraphics[width=\linewidth,height=.8\textheight,keepaspectratio]"
+        rf"{{{name}.pdf}}",
         rf"\caption{{{latex(caption)}}}",
         rf"\label{{fig:{name}}}",
         rf"\end{{{environment}}}",
@@ -131,40 +136,48 @@ def table_latex(
     venue: str = "acl",
     bold: DataFrame | None = None,
 ) -> str:
-    """A table as LaTeX, in parts of at most 40 rows; arguments as of `save_table`."""
-    flat = _flat(frame)
+    """A table as LaTeX, in parts of at most 40 rows; arguments as of `save_table`.
+
+    Characters that pdflatex does not know are transliterated, which the caption says.
+    """
+    texts = table_texts(frame)
+    everything = "".join([*texts, *texts.to_numpy().ravel()])
+    if printable(everything) != everything:
+        caption = sentences(caption, "Names in other scripts are transliterated")
+    cells = texts.map(latex)
+    if bold is not None:
+        marks = bold.set_axis(cells.columns[-bold.shape[1] :], axis=1).reset_index(drop=True)
+        cells = cells.mask(marks.reindex_like(cells).eq(True), r"\textbf{" + cells + "}")
+    wide = venue in TWO_COLUMNS and texts.shape[1] > NARROW
+    environment = "table*" if wide else "table"
+    alignment = "".join(_alignment(texts[column]) for column in texts)
     parts = []
-    for start in range(0, max(len(flat), 1), MOST_ROWS):
-        rows = slice(start, start + MOST_ROWS)
-        label = name if start == 0 else f"{name}-{start // MOST_ROWS + 1}"
-        title = caption if start == 0 else "(Continued.)"
-        marks = None if bold is None else bold.reset_index(drop=True)[rows]
-        parts.append(_latex_part(flat[rows], label, title, venue, marks))
+    for start in range(0, max(len(cells), 1), MOST_ROWS):
+        rows = [cells.columns.map(latex), *cells[start : start + MOST_ROWS].to_numpy()]
+        head, *body = [" & ".join(row) + r" \\" for row in rows]
+        lines = [
+            rf"\begin{{{environment}}}[t]",
+            r"\centering",
+            rf"\caption{{{latex(caption if start == 0 else '(Continued.)')}}}",
+            rf"\label{{tab:{name}{f'-{start // MOST_ROWS + 1}' if start else ''}}}",
+            r"\begin{adjustbox}{max width=\linewidth}",
+            rf"\begin{{tabular}}{{{alignment}}}",
+            *[r"\toprule", head, r"\midrule", *body, r"\bottomrule"],
+            r"\end{tabular}",
+            r"\end{adjustbox}",
+            rf"\end{{{environment}}}",
+        ]
+        parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
 
-def _latex_part(
-    flat: DataFrame, label: str, caption: str, venue: str, bold: DataFrame | None
-) -> str:
-    """One `table` environment."""
-    formats = {column: _p_value if _is_p(column) else _cell for column in flat}
-    style = flat.style.format(formats).format_index(_head, axis="columns").hide(axis="index")
-    if bold is not None:
-        look = bold.map({True: "textbf:--rwrap"}.get).set_axis(flat.index)
-        style = style.apply(lambda _: look, axis=None, subset=list(look))
-    environment = "table"
-    if venue in TWO_COLUMNS and flat.shape[1] > NARROW:
-        environment = "table*"
-    text = style.to_latex(
-        hrules=True,
-        caption=latex(caption),
-        label=f"tab:{label}",
-        position="t",
-        position_float="centering",
-        environment=environment,
-    )
-    text = text.replace(r"\begin{tabular}", ADJUSTED + r"\begin{tabular}")
-    return text.replace(r"\end{tabular}", "\\end{tabular}\n\\end{adjustbox}")
+def _alignment(texts: pd.Series) -> str:
+    """Of a column: numbers right, long texts folded, others left."""
+    if texts.str.match(NUMBER).all():
+        return "r"
+    if texts.str.len().max() > FOLDED and texts.str.split().explode().str.len().max() < LONG_WORD:
+        return r"p{.5\linewidth}"
+    return "l"
 
 
 def table_texts(frame: DataFrame) -> DataFrame:
@@ -323,25 +336,6 @@ def _harmless(value: Any) -> Any:
     return value
 
 
-def _head(name: Any) -> str:
-    """A column's head as LaTeX prints it."""
-    return latex(HEADS.get(name, name))
-
-
-def _p_value(value: Any) -> str:
-    """A p value as LaTeX prints it."""
-    text = format_p(value).removeprefix("= ")
-    return text.replace("n/a", "--").replace("<", "$<$")
-
-
-def _cell(value: Any) -> str:
-    if is_missing(value):
-        return "--"
-    if isinstance(value, float):
-        return format_number(value, 3).replace("-", "$-$")
-    return latex(value)
-
-
 _LATEX = str.maketrans(
     {
         "\N{MINUS SIGN}": "$-$",
@@ -352,9 +346,28 @@ _LATEX = str.maketrans(
         "\n": " ",
     }
     | {mark: "\\" + mark for mark in "&%$#_{}"}
+    | {mark: f"${mark}$" for mark in "<>|"}
+    | {"\N{GREATER-THAN OR EQUAL TO}": r"$\ge$", "\N{LESS-THAN OR EQUAL TO}": r"$\le$"}
 )
 
 
+def printable(text: str) -> str:
+    """A text in characters that pdflatex prints: others are transliterated.
+
+    >>> printable("Größe ≥ 模型")
+    'Größe ≥ MoXing'
+    """
+    return "".join(
+        c if c in PRINTED or c.isalpha() and ord(c) < 0x180 else anyascii(c) for c in text
+    )
+
+
 def latex(value: Any) -> str:
-    """A text as LaTeX prints it, every special character escaped."""
-    return clean(value).translate(_LATEX)
+    r"""A text as LaTeX prints it, every special character escaped.
+
+    >>> latex("[50%] a_b"), latex("-0.5"), latex("p < 1")
+    ('{}[50\\%] a\\_b', '$-$0.5', 'p $<$ 1')
+    """
+    # a row that begins with a bracket or a star would be an option of the line break before it
+    text = re.sub(r"^\s*(?=[\[*])", "{}", printable(clean(value)).translate(_LATEX))
+    return re.sub(r"^-(?=[\d.])", "$-$", text)
