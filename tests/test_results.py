@@ -54,7 +54,7 @@ def test_save_writes_figure_caption_data_and_table_and_returns_itself(tmp_path):
     }
     assert saved.name == "forest"
     text = (tmp_path / "forest.tex").read_text()
-    assert "\\includegraphics[width=\\linewidth]{forest.pdf}" in text
+    assert "\\includegraphics[" in text and "{forest.pdf}" in text
     assert "95\\% intervals" in text and "\\label{fig:forest}" in text and str(tmp_path) not in text
     assert (tmp_path / "forest.txt").read_text().startswith("Two judges. 95% intervals.")
     again = result().save("forest", tmp_path / "again")

@@ -216,6 +216,10 @@ class Result:
         """What is shown, with the method and what the figure's numbers rest on."""
         figure = self._draw()
         account = "" if figure is None else str(figure.get_label())
+        return self._describe(account)
+
+    def _describe(self, account: str = "") -> str:
+        """The caption; of a table it has no account of what the figure draws."""
         return sentences(self._caption.rstrip("."), account, *once(self._limits))
 
     def plot(self, **look: Any) -> Figure:
@@ -244,7 +248,7 @@ class Result:
 
         NotComputed: the analysis does not apply.
         """
-        return table_latex(self.shown, self.name, caption=self.caption, venue=current().venue)
+        return table_latex(self.shown, self.name, caption=self._describe(), venue=current().venue)
 
     def save(self, name: str | None = None, folder: str | Path | None = None) -> Result:
         """Write the figure (PDF, SVG, PNG, `.tex`), its data (CSV), the caption, and the table.
@@ -269,7 +273,7 @@ class Result:
         save_table(
             self.shown,
             self.name if figure is None else f"{self.name}_table",
-            caption=self.caption,
+            caption=self._describe(),
             venue=current().venue,
             data=self.table if figure is None else self.shown,
             **where,

@@ -10,6 +10,7 @@ from numpy import nan
 from PIL import Image
 
 from vjudge import metrics, plots
+from vjudge.plots import save
 
 CAPTION = "Scores of a made-up judge."
 
@@ -68,7 +69,7 @@ def test_table_is_escaped_and_complete(tmp_path):
     ).set_index("judge_name")
     paths = plots.save_table(frame, "main", caption="95% intervals & more", folder=tmp_path)
     latex = paths["tex"].read_text()
-    parts = [r"\toprule", r"r \& co", "0.333", " -- ", r"tiny\_1", r"50\% \#1", r"judge\_name"]
+    parts = [r"\toprule", r"r \& co", "0.333", " -- ", r"tiny\_1", r"50\% \#1", "judge name"]
     parts += [r"\label{tab:main}", r"['a\_b']", " & 3 ", r"\caption{95\% intervals \& more}"]
     for part in [*parts, "$<$ .001", "$-$0.500", "max width"]:
         assert part in latex, part
@@ -94,3 +95,67 @@ def test_a_wide_table_stands_across_both_columns_where_there_are_two(tmp_path):
         latex = paths["tex"].read_text()
         assert rf"\begin{{{begin}}}[t]" in latex and rf"\end{{{begin}}}" in latex
         assert "adjustbox" in latex[:70]
+
+
+HOSTILE = {
+    r"100%_of & #1 {j} $x$ ^~\\": r"100\%\_of \& \#1 \{j\} \$x\$ \textasciicircum{}\textasciitilde{}",
+    "[brackets]": "{}[brackets]",  # else an option of the line break that ends the row above
+    "*stars*": "{}*stars*",
+    "p < .001 | x > 2": "p $<$ .001 $|$ x $>$ 2",  # OT1 prints other signs for these
+    "-0.5": "$-$0.5",
+    "Größe-é-ł": "Größe-é-ł",
+    "模型": "MoXing",
+    "Модель": "Model'",
+    "ŧ": "t",  # no T1 font has it
+    "a ≥ b ≤ c": r"a $\ge$ b $\le$ c",
+}
+
+
+@pytest.mark.parametrize(("text", "printed"), HOSTILE.items())
+def test_latex_prints_what_a_name_says(text, printed):
+    assert printed in save.latex(text) and save.latex(text).startswith(printed[:2])
+
+
+def test_a_rows_first_cell_is_no_option_and_other_scripts_are_said_to_be_transliterated():
+    frame = pd.DataFrame({"judge": ["[a]", "*b"], "n": [1234.0, nan]})
+    latex = save.table_latex(frame, "t", caption="[All] 5%")
+    assert (
+        "{}[a] & 1,234 \\\\\n{}*b & -- \\\\\n" in latex and r"\caption{{}[All] 5\%.}" not in latex
+    )
+    assert r"\caption{{}[All] 5\%}" in latex and r"\begin{tabular}{lr}" in latex
+    latex = save.table_latex(frame.assign(judge=["模型", "b"]), "t", caption="All")
+    assert r"\caption{All. Names in other scripts are transliterated.}" in latex
+
+
+def test_long_tables_are_parts_with_labels_of_their_own_and_long_texts_are_folded():
+    frame = pd.DataFrame({"note": ["word " * 30] * 81, "x": [-0.5] * 81})
+    latex = save.table_latex(frame, "t", caption="All")
+    assert latex.count(r"\caption{All}") == 1 and latex.count("(Continued.)") == 2
+    assert all(rf"\label{{tab:t{part}}}" in latex for part in ("", "-2", "-3"))
+    assert latex.count(r"\begin{tabular}{p{.5\linewidth}r}") == 3
+    assert latex.count("word word") >= 81
+
+
+def test_columns_of_one_head_stay_two_and_the_best_are_bold():
+    frame = pd.DataFrame({"judge": ["x", "y"], "r_1": [0.1, 0.2], "r 1": [0.3, 0.4]})
+    bold = pd.DataFrame({"r_1": [False, True], "r 1": [False, False]})
+    latex = save.table_latex(frame, "t", caption="All", bold=bold)
+    assert r"y & \textbf{0.200} & 0.400 \\" in latex and latex.count("textbf") == 1
+    assert "judge & r 1 & r 1" in latex
+
+
+def test_a_few_columns_of_long_names_span_both_columns():
+    frame = pd.DataFrame(
+        {"judge": ["a-long-name-of-a-model-of-some-place/with-its-version-90B"], "n": 3}
+    )
+    assert r"\begin{table*}" in save.table_latex(frame, "t", caption="All")
+    assert r"\begin{table}" in save.table_latex(frame.assign(judge="tiny"), "t", caption="All")
+
+
+def test_a_saved_figure_is_no_higher_than_its_page_and_names_no_folder(tmp_path):
+    fig = plots.heatmap(pearson(3, 4))
+    path = plots.save_figure(fig, "f", caption="5% [a]", data=pearson(2), folder=tmp_path)["tex"]
+    latex = path.read_text()
+    assert r"height=.8\textheight,keepaspectratio]{f.pdf}" in latex
+    assert r"\caption{5\% [a]. n =" in latex and r"\label{fig:f}" in latex
+    assert str(tmp_path) not in latex

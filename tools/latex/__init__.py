@@ -20,7 +20,6 @@ MISSING = (
 )
 GAP = 0.24  # inches between two columns
 MOST_OVER = 2.0  # points that a box may stick out: less is not seen
-CALLS = r"\\label\{(?:fig|tab):|\\begin\{tcolorbox\}"
 # name of a fault -> its line in pdflatex's log
 FAULTS = {
     "overfull": re.compile(r"^Overfull \\[hv]box \(([\d.]+)pt too (?:wide|high)\).*", re.M),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,18 @@ from vjudge.records import is_missing
 
 FORMULA = re.compile(r"\s*[=+@＝＋－＠-]|[\t\r\n]")  # a spreadsheet runs a text that begins so
 TWO_COLUMNS = ("acl", "icml", "cvpr", "aaai")  # venues where `table*` spans the page
-NARROW = 5  # columns of a table that one of two columns holds
+NARROW = 50  # characters of a row that one of two columns holds
 MOST_ROWS = 40  # of a table on one page
 WIDE = 4.0  # inches; a wider figure spans two columns
 HEADS = {"p_holm": "p (Holm)", "a": "judge A", "b": "judge B"}
 HEADS |= {"pearson": "Pearson", "spearman": "Spearman", "kendall": "Kendall"}
-PREAMBLE = "% in the preamble: \\usepackage{booktabs,adjustbox}\n"
+PREAMBLE = "% in the preamble: \\usepackage{booktabs,adjustbox}, \\usepackage[T1]{fontenc}\n"
+NOTHING = "\N{EN DASH}"  # what stands for a missing value
 NUMBER = "(?:\N{EN DASH}|(?:< )?[-\N{MINUS SIGN}]?\\.?\\d[^a-zA-Z]*)$"  # with its interval
 FOLDED = 60  # characters of a text that stands on several lines
 LONG_WORD = 25  # characters of a word that such lines cannot hold
-PRINTED = "\n\N{MINUS SIGN}\N{EN DASH}\u2265\u2264" + "".join(map(chr, range(32, 127)))
+LETTERS = set(filter(str.isalpha, map(chr, range(0xA1, 0x180)))) - set("ĦħĸĿŀŉŦŧſ")  # of T1 fonts
+PRINTED = {*map(chr, range(32, 127)), *"\n\N{MINUS SIGN}\N{EN DASH}\u2265\u2264", *LETTERS}
 
 
 def save_figure(
@@ -105,7 +108,7 @@ def save_table(
         name: of the files and of the LaTeX label.
         caption: plain text.
         folder: where to write; it is made.
-        venue: where two columns stand on its page, a table of more than five columns is `table*`.
+        venue: where two columns stand on its page, a table too wide for one is `table*`.
         bold: by the frame's index and some of its columns, which cells are bold.
         data: what the CSV holds; None means the frame.
 
@@ -146,20 +149,28 @@ def table_latex(
         caption = sentences(caption, "Names in other scripts are transliterated")
     cells = texts.map(latex)
     if bold is not None:
-        marks = bold.set_axis(cells.columns[-bold.shape[1] :], axis=1).reset_index(drop=True)
-        cells = cells.mask(marks.reindex_like(cells).eq(True), r"\textbf{" + cells + "}")
-    wide = venue in TWO_COLUMNS and texts.shape[1] > NARROW
+        named = cells.set_axis(_flat(frame).columns, axis=1)
+        marks = bold.reset_index(drop=True).reindex(columns=named.columns, fill_value=False)
+        cells = named.mask(marks, r"\textbf{" + named + "}").set_axis(cells.columns, axis=1)
+    lengths = [max([len(head), *map(len, column)]) + 2 for head, column in texts.items()]
+    wide = venue in TWO_COLUMNS and sum(lengths) > NARROW
     environment = "table*" if wide else "table"
-    alignment = "".join(_alignment(texts[column]) for column in texts)
+    alignment = "".join(_alignment(column) for _, column in texts.items())
     parts = []
     for start in range(0, max(len(cells), 1), MOST_ROWS):
         rows = [cells.columns.map(latex), *cells[start : start + MOST_ROWS].to_numpy()]
         head, *body = [" & ".join(row) + r" \\" for row in rows]
+        title = latex(caption)
+        label = name
+        if start:
+            # a part has the number of its table
+            title = "(Continued.)"
+            label = f"{name}-{start // MOST_ROWS + 1}"
         lines = [
             rf"\begin{{{environment}}}[t]",
-            r"\centering",
-            rf"\caption{{{latex(caption if start == 0 else '(Continued.)')}}}",
-            rf"\label{{tab:{name}{f'-{start // MOST_ROWS + 1}' if start else ''}}}",
+            r"\addtocounter{table}{-1}\centering" if start else r"\centering",
+            rf"\caption{{{title}}}",
+            rf"\label{{tab:{label}}}",
             r"\begin{adjustbox}{max width=\linewidth}",
             rf"\begin{{tabular}}{{{alignment}}}",
             *[r"\toprule", head, r"\midrule", *body, r"\bottomrule"],
@@ -189,13 +200,20 @@ def table_texts(frame: DataFrame) -> DataFrame:
     [['True'], ['False']]
     """
     flat = _flat(frame)
-    columns = {}
-    for column in flat:
-        to_text = _p_text if _is_p(column) else _cell_text
-        if _is_whole(flat[column]):
-            to_text = _whole_text
-        columns[HEADS.get(column, str(column).replace("_", " "))] = flat[column].map(to_text)
-    return pd.DataFrame(columns)
+    # columns of one head, such as "r_1" and "r 1", stay two
+    texts = pd.concat([_column_texts(values) for _, values in flat.items()], axis=1)
+    return texts.set_axis([HEADS.get(name, str(name).replace("_", " ")) for name in flat], axis=1)
+
+
+def _column_texts(values: pd.Series) -> pd.Series:
+    """A column's cells as texts; "–" where one is missing."""
+    to_text: Callable[[Any], str] = _cell_text
+    if str(values.name) == "p" or str(values.name).startswith("p_"):
+        to_text = _p_text
+    elif _is_whole(values):
+        to_text = "{:,.0f}".format
+    texts = [NOTHING if is_missing(value) else to_text(value) for value in values]
+    return pd.Series(texts, index=values.index, dtype=object)
 
 
 def _is_whole(values: pd.Series) -> bool:
@@ -208,26 +226,12 @@ def _is_whole(values: pd.Series) -> bool:
     return len(numbers) > 0 and bool((numbers % 1 == 0).all())
 
 
-def _whole_text(value: Any) -> str:
-    """A whole number, or "–" where it is missing."""
-    return "\N{EN DASH}" if is_missing(value) else f"{value:,.0f}"
-
-
-def _is_p(column: Any) -> bool:
-    return str(column) == "p" or str(column).startswith("p_")
-
-
 def _p_text(value: Any) -> str:
-    """A p value, or "–" where there is none."""
-    if is_missing(value):
-        return "\N{EN DASH}"
     return format_p(value).removeprefix("= ")
 
 
 def _cell_text(value: Any) -> str:
-    """A cell: numbers with three digits, whole ones plain, a missing one as "–"."""
-    if is_missing(value):
-        return "\N{EN DASH}"
+    """A cell: numbers with three digits, whole ones plain."""
     if isinstance(value, float):
         return (
             f"{value:,.0f}" if value.is_integer() and abs(value) >= 10 else format_number(value, 3)
@@ -357,9 +361,7 @@ def printable(text: str) -> str:
     >>> printable("Größe ≥ 模型")
     'Größe ≥ MoXing'
     """
-    return "".join(
-        c if c in PRINTED or c.isalpha() and ord(c) < 0x180 else anyascii(c) for c in text
-    )
+    return "".join(c if c in PRINTED else anyascii(c) for c in text)
 
 
 def latex(value: Any) -> str:
