@@ -156,6 +156,6 @@ def test_a_saved_figure_is_no_higher_than_its_page_and_names_no_folder(tmp_path)
     fig = plots.heatmap(pearson(3, 4))
     path = plots.save_figure(fig, "f", caption="5% [a]", data=pearson(2), folder=tmp_path)["tex"]
     latex = path.read_text()
-    assert r"height=.8\textheight,keepaspectratio]{f.pdf}" in latex
+    assert r"height=.75\textheight,keepaspectratio]{f.pdf}" in latex
     assert r"\caption{5\% [a]. n =" in latex and r"\label{fig:f}" in latex
     assert str(tmp_path) not in latex

@@ -78,7 +78,7 @@ def figure_latex(name: str, caption: str, inches: float) -> str:
         "% in the preamble: \\usepackage{graphicx}",
         rf"\begin{{{environment}}}[t]",
         r"\centering",
-        r"\includegraphics[width=\linewidth,height=.8\textheight,keepaspectratio]"
+        r"\includegraphics[width=\linewidth,height=.75\textheight,keepaspectratio]"
         rf"{{{name}.pdf}}",
         rf"\caption{{{latex(caption)}}}",
         rf"\label{{fig:{name}}}",
@@ -169,7 +169,7 @@ def table_latex(
         lines = [
             rf"\begin{{{environment}}}[t]",
             r"\addtocounter{table}{-1}\centering" if start else r"\centering",
-            rf"\caption{{{title}}}",
+            rf"\caption{{{title}}}\smallskip",
             rf"\label{{tab:{label}}}",
             r"\begin{adjustbox}{max width=\linewidth}",
             rf"\begin{{tabular}}{{{alignment}}}",
