@@ -64,11 +64,6 @@ class Options:
     out: str | Path | None = None
     progress: bool = True
 
-    @property
-    def draws(self) -> Record:
-        """How often a pair is shown, and in which orders."""
-        return {"samples": self.samples, "orders": self.orders}
-
     def ask(self, template: Template, family: Any) -> Ask:
         """What the engine is told; ValueError names every unsound option with its remedy.
 
@@ -115,19 +110,13 @@ class Options:
         return ask
 
 
-def options_of(arguments: Mapping) -> Options:
-    """The options among the arguments of a call, as `locals()` gives them at its beginning."""
-    names = [field.name for field in fields(Options)]
-    return Options(**{name: arguments[name] for name in names if name in arguments})
-
-
-def checked_options(arguments: Mapping) -> Options:
-    """Options by name; TypeError says which there are."""
-    names = [field.name for field in fields(Options)]
-    for name in arguments:
+def options_of(options: Mapping, *unused: str) -> Options:
+    """Options by name; TypeError says which a call has, all but those that it has no use for."""
+    names = [field.name for field in fields(Options) if field.name not in unused]
+    for name in options:
         if name not in names:
             raise TypeError(f"there is no option {name!r}; use one of {', '.join(names)}")
-    return Options(**arguments)
+    return Options(**options)
 
 
 @dataclass(frozen=True)
@@ -154,7 +143,7 @@ class Question:
 
 def day_of(out: str | Path | None) -> str:
     """The day that a run's prompts name: today, or that on which the run in `out` was begun."""
-    held: Record = {}
+    held = {}
     if out is not None and (Path(out).expanduser() / MANIFEST).exists():
         held = Run(out).manifest
     return held.get("day") or date.today().isoformat()
@@ -205,7 +194,7 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
     origin = data.origin(items)
     added = AddedColumns()
     for index, row in enumerate(rows):
-        subject: Any = (Pair if pairs else Item).from_row(row)
+        subject = (Pair if pairs else Item).from_row(row)
         prompts = _prompts(template, options.mode, row, subject)
         n_before = len(questions)
         for sample in range(options.samples):
@@ -273,7 +262,7 @@ def _scale(template: Template, rubric: Rubric | None) -> Record:
 def _facts(template: Template, row: Record, subject: Any, origin: Record) -> Record:
     """The cells of a run that follow from its row alone."""
     # 1) the ends of the scale: of several criteria those of their weighted mean
-    bounds: Any = template.scale or (NAN, NAN)
+    bounds = template.scale or (NAN, NAN)
     scores = template.scores(subject.rubric)
     if subject.rubric and subject.rubric.named:
         bounds = subject.rubric.bounds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Any
@@ -17,6 +17,7 @@ from vjudge.records import NAN, unit_of
 
 SWAPPED = {"a": "b", "b": "a"}
 POINTS = {"a": 1, "b": -1, "tie": 0}
+COLUMNS = {"scores": ["response"], "pairs": ["response_a", "response_b"]}  # of a question
 LEFT_OUT = ("responses", "preference", "gold", "human_scores")  # of a row with candidates
 TEXTS = ("scores", "feedback", "raw")  # of each order
 KEPT = ("order", "verdict", "feedback", "raw", "closed", "failure")  # of each draw, if several
@@ -29,7 +30,13 @@ def compare(judge: Any, pairs: Any, options: Options) -> pd.DataFrame:
     records = answered(call, "compare")
 
     # 2) what they say together
-    frame = compared(by_row(call, records), call.facts, judge=judge.name, **options.draws)
+    frame = compared(
+        by_row(call, records),
+        call.facts,
+        judge=judge.name,
+        samples=options.samples,
+        orders=options.orders,
+    )
     remarks = []
     if "consistent" in frame:
         changed = int(frame["consistent"].eq(False).sum())
@@ -54,19 +61,11 @@ def compared(
 
 def valued(records: Sequence) -> Record:
     """The columns of a pair by the values of its responses."""
-    first, second = records
-    verdict = None
-    failure = first["failure"] or second["failure"]
-    if failure is None:
-        verdict = sign(first["score"] - second["score"])
-    row = {
-        "verdict": verdict,
-        "score_a": first["score"],
-        "score_b": second["score"],
-        "failure": failure,
-        "closed": False,
-    }
-    return row | work_of(records)
+    score_a, score_b = (record["score"] for record in records)
+    failure = records[0]["failure"] or records[1]["failure"]
+    verdict = None if failure else sign(score_a - score_b)
+    row = {"verdict": verdict, "score_a": score_a, "score_b": score_b, "failure": failure}
+    return row | {"closed": False} | work_of(records)
 
 
 def work_of(records: Sequence) -> Record:
@@ -82,9 +81,7 @@ def work_of(records: Sequence) -> Record:
 def turned(record: Record) -> Record:
     """A record with `verdict` and `chance` (of a against b) as the pair itself names them."""
     verdict = record["choice"]
-    chance = NAN
-    if record["probabilities"]:
-        chance = record["probabilities"]["0"]
+    chance = (record["probabilities"] or {"0": NAN})["0"]
     if record["order"] == "ba":
         verdict = SWAPPED.get(verdict, verdict)
         chance = 1 - chance
@@ -102,11 +99,7 @@ def said_together(records: Sequence, *, samples: int, orders: str) -> Record:
             in_order[f"verdict_{order}"] = majority(verdicts)
     verdict, consistent = combine(list(in_order.values()))
     chances = [draw["chance"] for draw in draws]
-    row = {
-        "verdict": verdict,
-        "consistent": consistent,
-        "probability_a": sum(chances) / len(draws),
-    }
+    row = {"verdict": verdict, "consistent": consistent, "probability_a": sum(chances) / len(draws)}
 
     # 2) each draw: beside one another where an order was asked once, else as votes and a list
     if samples > 1 or orders == "random":
@@ -145,13 +138,10 @@ def majority(choices: Sequence) -> str | None:
     >>> majority(["a", "a", "b"]), majority(["a", "b", None]), majority(["abstain"]), majority([])
     ('a', 'tie', 'abstain', None)
     """
-    votes = Counter(choice for choice in choices if choice in POINTS)
-    if not votes:
+    leading = statistics.multimode(choice for choice in choices if choice in POINTS)
+    if not leading:
         return "abstain" if "abstain" in choices else None
-    (leading, most), *others = votes.most_common()
-    if others and others[0][1] == most:
-        return "tie"
-    return leading
+    return leading[0] if len(leading) == 1 else "tie"
 
 
 def combine(choices: Sequence) -> tuple[str | None, bool | None]:
@@ -167,13 +157,10 @@ def combine(choices: Sequence) -> tuple[str | None, bool | None]:
     """
     if None in choices:
         return None, None
-    agree = None
-    if len(choices) > 1:
-        agree = len(set(choices)) == 1
+    agree = len(set(choices)) == 1 if len(choices) > 1 else None
     if "abstain" in choices:
         return "abstain", agree
-    points = [POINTS[choice] for choice in choices]
-    return sign(sum(points)), agree
+    return sign(sum(map(POINTS.__getitem__, choices))), agree
 
 
 def sign(points: float) -> str:
@@ -225,20 +212,16 @@ def rank(
         if "category" in row:
             shared["category"] = row["category"]
         for position, response in enumerate(row["responses"]):
-            cell = {
-                "candidate": position,
-                "response": response,
-                "group": unit_of(row),
-            }
+            cell = {"candidate": position, "response": response, "group": unit_of(row)}
             if row.get("ranks"):
                 cell["true_rank"] = row["ranks"][position]
             cells.append(shared | cell)
     frame = pd.DataFrame(cells)
-    table_of_points = pd.DataFrame([pd.Series(values, dtype=float) for values in points])
-    frame["value"] = settled(table_of_points.mean(axis=1), frame["id"], noise)
+    of_candidates = pd.DataFrame(list(map(pd.Series, points)), dtype=float)
+    frame["value"] = settled(of_candidates.mean(axis=1), frame["id"], noise)
     frame["rank"] = frame.groupby("id")["value"].rank(method="min", ascending=False)
     frame["best"] = frame["rank"] == 1
-    frame["n"] = table_of_points.count(axis=1)
+    frame["n"] = of_candidates.count(axis=1)
     frame["missing"] = list(map(len, points)) - frame["n"]
     failures = [run["failure"].iloc[indices].dropna() for indices in verdicts]
     reasons = pd.Series(["; ".join(texts) or None for texts in failures], dtype=object)
@@ -282,11 +265,11 @@ def finest(judged: pd.DataFrame) -> pd.Series:
 
 def verdicts_of_each(rows: Sequence, by: str) -> list[list[int]]:
     """The rows of the run of `candidate_rows` that are about each candidate."""
-    verdicts: list = []
+    verdicts = []
     n_rows = 0
     for row in rows:
         of_each: list = [[] for _ in row["responses"]]
-        for parties in combinations(of_each, 2 if by == "pairs" else 1):
+        for parties in combinations(of_each, len(COLUMNS[by])):
             for party in parties:
                 party.append(n_rows)
             n_rows += 1
@@ -296,7 +279,7 @@ def verdicts_of_each(rows: Sequence, by: str) -> list[list[int]]:
 
 def points_of(rows: Sequence, run: pd.DataFrame) -> list:
     """Each candidate's points, one an order of each pair that it is in; NaN where missing."""
-    points: list = []
+    points = []
     duels = iter(points_by_order(run).to_numpy())
     for row in rows:
         of_each: list = [[] for _ in row["responses"]]
@@ -321,25 +304,15 @@ def points_by_order(run: pd.DataFrame) -> pd.DataFrame:
 
 def candidate_rows(rows: Sequence, by: str) -> Sequence:
     """What is put to the judge to rank candidates; CollectionError names rows without two."""
-    if by not in ("pairs", "scores"):
+    if by not in COLUMNS:
         raise ValueError(f'by={by!r}: use "pairs" or "scores"')
-    check_rows(
-        rows,
-        "responses",
-        [len(row.get("responses") or ()) > 1 for row in rows],
-        what="is not a list of two texts or more",
-        remedy="give the candidates",
-    )
+    sound = [len(row.get("responses") or ()) > 1 for row in rows]
+    reason = "is not a list of two texts or more"
+    check_rows(rows, "responses", sound, reason, "give the candidates")
     return data.rows_of(list(parts_of(rows, by)))
 
 
-def check_rows(
-    rows: Sequence,
-    field: str,
-    sound: Sequence,
-    what: str,
-    remedy: str,
-) -> None:
+def check_rows(rows: Sequence, field: str, sound: Sequence, reason: str, remedy: str) -> None:
     """Refuse rows without an id of their own or whose field is not sound, all by one error."""
     problems = []
     seen = set()
@@ -348,26 +321,18 @@ def check_rows(
         if id is None or id in seen:
             problems.append(Problem(index, id, "id", "is not unique", "give every row its own id"))
         if not sound[index]:
-            problems.append(Problem(index, id, field, what, remedy))
+            problems.append(Problem(index, id, field, reason, remedy))
         seen.add(id)
     if problems:
         raise CollectionError.of_rows(problems, len(rows))
 
 
-def parts_of(candidates: Iterable, by: str) -> Iterator:
+def parts_of(rows: Iterable, by: str) -> Iterator:
     """Every two responses of each row as a pair "id/i-j"; by "scores", each by itself, "id/i"."""
-    for row in candidates:
+    for row in rows:
         shared = {name: cell for name, cell in row.items() if name not in LEFT_OUT}
-        positions = range(len(row["responses"]))
-        if by == "scores":
-            for position in positions:
-                response = row["responses"][position]
-                yield shared | {"id": f"{row['id']}/{position}", "response": response}
-        else:
-            for first, second in combinations(positions, 2):
-                pair = {
-                    "id": f"{row['id']}/{first}-{second}",
-                    "response_a": row["responses"][first],
-                    "response_b": row["responses"][second],
-                }
-                yield shared | pair
+        columns = COLUMNS[by]
+        for candidates in combinations(enumerate(row["responses"]), len(columns)):
+            positions, texts = zip(*candidates, strict=True)
+            id = f"{row['id']}/{'-'.join(map(str, positions))}"
+            yield shared | {"id": id} | dict(zip(columns, texts, strict=True))

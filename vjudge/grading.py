@@ -68,11 +68,9 @@ def graded(answers: Sequence, facts: Sequence, *, judge: str, samples: int) -> p
     for records, cells in zip(answers, facts, strict=True):
         rows += [record | cells for record in records]
     frame = table(rows, judge)
-    absent = ["asked", "order", "unclosed"]
-    if samples == 1:
-        absent.append("sample")
-    rare = ("choice", "scores", "reasoning", "served_model", "remarks")
-    absent += [name for name in rare if frame[name].isna().all()]
+    absent = ["asked", "order", "unclosed"] + ["sample"] * (samples == 1)
+    rare = frame[["choice", "scores", "reasoning", "served_model", "remarks"]]
+    absent += rare.columns[rare.isna().all()].tolist()
     return frame.drop(columns=absent, errors="ignore")
 
 
@@ -134,7 +132,7 @@ def collect(
     `facts` are the cells of each row that the record keeps for `load_run`.
     """
     # 1) the record of earlier calls
-    keys: list = []
+    keys = []
     if out is not None:
         keys = [_asked(*each) for each in zip(questions, images, strict=True)]
     with _recording(out, engine, call_manifest, _rows(questions, keys, facts)) as run:
@@ -255,8 +253,7 @@ def of_score_pass(verdict: Verdict, question: Question, shares: Mapping) -> Verd
     """The most probable score or choice, the lowest of equals; without a distribution, none."""
     if not shares:
         return verdict
-    level = max(shares, key=shares.__getitem__)
-    return _settled(verdict, question, level, shares)
+    return _settled(verdict, question, max(shares, key=shares.__getitem__), shares)
 
 
 def of_closing(verdict: Verdict, answer: Answer, question: Question, shares: Mapping) -> Verdict:
@@ -309,14 +306,14 @@ def announced(call: Call, frame: pd.DataFrame, records: Sequence, *remarks: str)
     frame.attrs = account(call, records)
     lines = [*call.remarks, *remarks]
     for name, meaning in COUNTS.items():
-        count = frame.attrs[name]
-        if isinstance(count, dict):
-            reasons = [f"{n} x {reason}" for reason, n in count.items()]
+        number = frame.attrs[name]
+        if isinstance(number, dict):
+            reasons = [f"{n} x {reason}" for reason, n in number.items()]
             meaning = f"{meaning}: {', '.join(reasons[:SHOWN])}"
-            count = sum(count.values())
-        if count:
-            lines.append(f"{count} of {len(records)} {meaning}")
-    served = Counter(record["served_model"] for record in records if record["served_model"])
+            number = sum(number.values())
+        if number:
+            lines.append(f"{number} of {len(records)} {meaning}")
+    served = count(records, "served_model")
     if len(served) > 1:
         names = ", ".join(f"{name} ({n})" for name, n in served.items())
         lines.append(f"the model's name moved: {names}")
@@ -325,14 +322,19 @@ def announced(call: Call, frame: pd.DataFrame, records: Sequence, *remarks: str)
     return frame
 
 
+def count(records: Sequence, name: str) -> dict:
+    """How many records have each text under a name."""
+    return dict(Counter(record[name] for record in records if record[name]))
+
+
 def account(call: Call, records: Sequence) -> Record:
     """What the verdicts of a call lack, counted, and what the engine computed."""
     work = call.judge.engine.work
     return {
-        "failures": dict(Counter(record["failure"] for record in records if record["failure"])),
+        "failures": count(records, "failure"),
         "closed": sum(record["closed"] for record in records),
-        "unclosed": dict(Counter(record["unclosed"] for record in records if record["unclosed"])),
-        "remarks": dict(Counter(record["remarks"] for record in records if record["remarks"])),
+        "unclosed": count(records, "unclosed"),
+        "remarks": count(records, "remarks"),
         "abstained": sum(record["choice"] == "abstain" for record in records),
         "without_images": call.blind,
         "work": asdict(work) if work else None,  # None where it computes elsewhere

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import pandas as pd
 
 from vjudge import comparing, engines, grading
-from vjudge.asking import Options, PairsNotSupportedError, checked_options, options_of
+from vjudge.asking import Options, PairsNotSupportedError, options_of
 from vjudge.comparing import combine, majority
 from vjudge.engines.engine import Engine, say
 from vjudge.prompts import CONVERSATIONS, MESSAGES, QWEN_1_5, Template, families
@@ -67,12 +67,11 @@ def load_judge(
     name = str(name_or_path)
     if engine not in ENGINES:
         raise ValueError(f"engine {engine!r} is unknown; use one of {', '.join(ENGINES)}")
-    wording = None if template is None else families.wording(template)
     if engine == "ray":
         load = partial(load_judge, template=template)
-        spread = engines.RayEngine(name_or_path, load=load, **options)
-        wordings = {"template": spread.template, "pairs": spread.pairs, "family": spread.family}
-        return Judge(name, engine=spread, **wordings)
+        ray = engines.RayEngine(name_or_path, load=load, **options)
+        return Judge(name, template=ray.template, engine=ray, pairs=ray.pairs, family=ray.family)
+    wording = None if template is None else families.wording(template)
     if engine == "server" or (engine == "auto" and name.startswith(SERVER)):
         return _served(name, wording, options)
     local: Any
@@ -204,42 +203,29 @@ class Judge:
         """Whether a value head gives one unbounded number a response, and nothing is written."""
         return self.template.gives == "value"
 
-    def grade(
-        self,
-        items: Any,
-        *,
-        mode: str = "feedback",
-        samples: int = 1,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        repetition_penalty: float = 1.0,
-        seed: int = 0,
-        batch_size: int | str = "auto",
-        max_new_tokens: int | None = None,
-        unread: str | None = None,
-        out: str | Path | None = None,
-        progress: bool = True,
-    ) -> pd.DataFrame:
+    def grade(self, items: Any, **options: Any) -> pd.DataFrame:
         """Grade every response of a collection.
 
         Args:
             items: a `datasets.Dataset`, a list of rows or of `Item`s, a DataFrame or a file, in
                 canonical columns.
-            mode: "feedback" lets the judge write its feedback, then the verdict; "score" forces
-                the verdict at once and reads the distribution over the scores in one forward pass.
-            samples: verdicts an item; more than one needs a temperature.
-            temperature, top_p, repetition_penalty, batch_size: see `vjudge.engines.Ask`; greedy
+            mode ("feedback"): "feedback" lets the judge write its feedback, then the verdict;
+                "score" forces the verdict at once and reads the distribution over the scores in
+                one forward pass.
+            samples (1): verdicts an item; more than one needs a temperature.
+            temperature (0.0), top_p (1.0), repetition_penalty (1.0), batch_size ("auto"): see
+                `vjudge.engines.Ask`; greedy
                 unless `**judge.family.published` decodes as published. A score pass takes no
                 others than the published ones.
-            seed: a verdict's draws depend on it, the item's id and the sample's number alone.
-            max_new_tokens: of an answer, within the context; None takes the published limit.
-            unread: what becomes of an answer without a verdict: "missing" leaves the score out,
+            seed (0): a verdict's draws depend on it, the item's id and the sample's number alone.
+            max_new_tokens (None): of an answer, within the context; None takes the published limit.
+            unread (None): what becomes of an answer without a verdict: "missing" leaves the score out,
                 "close" puts the marker behind the answer and reads the distribution over the
                 scale there; None is the wording's own, "close" for zero-shot chat wordings.
-            out: a folder that records every verdict as soon as it exists. The same call continues
+            out (None): a folder that records every verdict as soon as it exists. The same call continues
                 there after an interruption, and one with other rows computes what is new; another
                 judge, wording or decoding is refused.
-            progress: whether to show a bar.
+            progress (True): whether to show a bar.
 
         Returns:
             One row a verdict, in the collection's order: id, judge, sample (where there are
@@ -256,7 +242,7 @@ class Judge:
 
         Raises:
             CollectionError: bad rows, all named before any work.
-            ValueError: an unsound option.
+            ValueError: an unsound option. TypeError: one that there is not.
             RunError: an unusable `out`.
 
         >>> import vjudge as vj
@@ -264,32 +250,16 @@ class Judge:
         >>> vj.load_judge("tiny", device="cpu").grade(items, progress=False)["score"].tolist()
         [1.0, 5.0, 2.0, 3.0, 4.0]
         """
-        return grading.grade(self, items, options_of(locals()))
+        return grading.grade(self, items, options_of(options, "orders"))
 
-    def compare(
-        self,
-        pairs: Any,
-        *,
-        mode: str = "feedback",
-        orders: str = "both",
-        samples: int = 1,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        repetition_penalty: float = 1.0,
-        seed: int = 0,
-        batch_size: int | str = "auto",
-        max_new_tokens: int | None = None,
-        unread: str | None = None,
-        out: str | Path | None = None,
-        progress: bool = True,
-    ) -> pd.DataFrame:
+    def compare(self, pairs: Any, **options: Any) -> pd.DataFrame:
         """Compare the two responses of every pair, in both orders unless told otherwise.
 
         Args:
             pairs: as `items` of `grade`, with the columns of pairs, or `Pair`s.
-            orders: "both" shows each pair twice, each response first once; "random" draws an order
+            orders ("both"): "both" shows each pair twice, each response first once; "random" draws an order
                 for each sample; "one" shows response_a first alone.
-            samples: draws a pair and order, each a vote; more than one needs a temperature.
+            samples (1): draws a pair and order, each a vote; more than one needs a temperature.
             mode: as of `grade`; with "score", the more probable of A and B is chosen.
             temperature, top_p, repetition_penalty, seed, batch_size, max_new_tokens, unread, out,
                 progress: as of `grade`.
@@ -316,24 +286,9 @@ class Judge:
         >>> run[["verdict_ab", "verdict_ba", "verdict"]].values.tolist()
         [['a', 'b', 'tie']]
         """
-        return comparing.compare(self, pairs, options_of(locals()))
+        return comparing.compare(self, pairs, options_of(options))
 
-    def rank(
-        self,
-        candidates: Any,
-        *,
-        by: str = "pairs",
-        mode: str = "feedback",
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        repetition_penalty: float = 1.0,
-        seed: int = 0,
-        batch_size: int | str = "auto",
-        max_new_tokens: int | None = None,
-        unread: str | None = None,
-        out: str | Path | None = None,
-        progress: bool = True,
-    ) -> pd.DataFrame:
+    def rank(self, candidates: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
         """Rank the responses to each instruction, best of n.
 
         Args:
@@ -362,11 +317,10 @@ class Judge:
         Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning:
         r_i = sum_k a_ki - sum_l a_il.
         """
-        options = options_of(locals())
         if self.gives_values:
             by = "scores"
         judged = comparing.compare if by == "pairs" else grading.grade
-        judged = partial(judged, self, options=options)
+        judged = partial(judged, self, options=options_of(options, "samples", "orders"))
         return comparing.rank(candidates, by, judged, noise=self.engine.noise)
 
     def render(self, item: Item | Pair | Mapping, *, mode: str = "feedback") -> str:
@@ -384,7 +338,7 @@ class Judge:
 
     def plan(self, items: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
         """What a call would take, see `vjudge.plan`."""
-        call = comparing.prepared(self, items, checked_options(options), by=by)
+        call = comparing.prepared(self, items, options_of(options), by=by)
         prompts = [question.prompt for question in call.questions]
         frame = pd.DataFrame(self.engine.plan(prompts, call.images, call.ask))
         return frame.astype({"planned": "float64"}).set_index("quantity")
@@ -466,17 +420,14 @@ def load_run(folder: str | Path) -> pd.DataFrame:
     run = Run(folder)
     note = run.manifest.get("note") or {}
     recorded = {verdict["asked"]: verdict for verdict in run.verdicts()}
-    answers = []
-    facts = []
     rows = run.rows()
-    for row in rows:
-        if recorded.keys() >= set(row["asked"]):
-            answers.append([recorded[key] for key in row["asked"]])
-            facts.append(row["cells"])
+    finished = [row for row in rows if recorded.keys() >= set(row["asked"])]
+    answers = [list(map(recorded.get, row["asked"])) for row in finished]
+    facts = [row["cells"] for row in finished]
     if not answers:
         raise RunError(f"{run.path} has no rows with verdicts: repeat the call that made it")
-    if len(answers) < len(rows):
-        missing = len(rows) - len(answers)
+    missing = len(rows) - len(answers)
+    if missing:
         say(f"{run.path}: {missing} of {len(rows)} rows wait for verdicts: repeat the call")
     if note["call"] == "compare":
         made = {name: note[name] for name in ("judge", "samples", "orders")}

@@ -111,13 +111,13 @@ class Panel:
     @property
     def members(self) -> list[Judge]:
         """All judges, those of a panel in the panel too."""
-        found: list[Judge] = []
+        members: list[Judge] = []
         for judge in self.judges:
             if isinstance(judge, Panel):
-                found += judge.members
+                members += judge.members
             elif isinstance(judge, Judge):
-                found.append(judge)
-        return found
+                members.append(judge)
+        return members
 
     def grade(self, items: Any, **options: Any) -> pd.DataFrame:
         """Grade every response by every member.
@@ -166,17 +166,17 @@ class Panel:
 
     def combined(self, runs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """The panel's run, made of the members' runs of the same rows, by their names."""
-        first = next(iter(runs.values()))
-        column = "verdict" if "verdict" in first else "score"
-        verdicts = pd.DataFrame({name: run[column] for name, run in runs.items()})
-        if column == "score":
-            scores = verdicts.apply(combined_score, axis=1, how=self.combine)
-            return self._joined(runs, {"score": scores}, verdicts, GRADED)
-        columns = {"verdict": self._choices(verdicts)}
-        for name in ("verdict_ab", "verdict_ba"):
-            if all(name in run for run in runs.values()):
-                in_order = pd.DataFrame({judge: run[name] for judge, run in runs.items()})
-                columns[name] = self._choices(in_order)
+        names = set.intersection(*map(set, runs.values()))
+        if "verdict" not in names:
+            scores = of_members(runs, "score")
+            score = scores.apply(combined_score, axis=1, how=self.combine)
+            return self._joined(runs, {"score": score}, scores, GRADED)
+        verdicts = of_members(runs, "verdict")
+        columns = {}
+        for name in ("verdict", "verdict_ab", "verdict_ba"):
+            if name in names:
+                choices = of_members(runs, name).apply(self._choice, axis=1)
+                columns[name] = choices.astype(object)
         for choice in POINTS:
             columns[f"votes_{choice}"] = (verdicts == choice).sum(axis=1)
         return self._joined(runs, columns, verdicts, COMPARED)
@@ -203,11 +203,11 @@ class Panel:
         """The same panel, each member asked in another wording."""
         return replace(self, judges=[judge.reworded(template) for judge in self.members])
 
-    def _runs(self, call: str, rows: Any, options: Mapping) -> dict:
+    def _runs(self, call: str, rows: Any, options: dict) -> dict:
         """Each member's run by its name."""
         runs = {}
         for judge, folder in self.folders(options.get("out")):
-            runs[judge.name] = getattr(judge, call)(rows, **{**options, "out": folder})
+            runs[judge.name] = getattr(judge, call)(rows, **options | {"out": folder})
         return runs
 
     def folders(self, out: str | Path | None) -> list[tuple[Any, Path | None]]:
@@ -215,10 +215,6 @@ class Panel:
         files = file_names(judge.name for judge in self.judges)
         folders = [None if out is None else Path(out) / file for file in files.values()]
         return list(zip(self.judges, folders, strict=True))
-
-    def _choices(self, verdicts: pd.DataFrame) -> pd.Series:
-        """The panel's choice of each pair, from a column a member."""
-        return verdicts.apply(self._choice, axis=1).astype(object)
 
     def _choice(self, choices: pd.Series) -> str | None:
         """What the members' choices say together; None where no member chose."""
@@ -242,22 +238,24 @@ class Panel:
         frame["missing"] = len(runs) - frame["n"]
         nobody = frame["n"] == 0
         frame["failure"] = nobody.map({True: NOBODY, False: None}).astype(object)
-        frame["closed"] = pd.DataFrame({name: run["closed"] for name, run in runs.items()}).any(
-            axis=1
-        )
+        frame["closed"] = of_members(runs, "closed").any(axis=1)
         for name, run in runs.items():
             frame = frame.join(run.filter(columns).add_suffix(f"_{name}"))
         # a table's columns from `lowest` on are of the row: its scale, and what was given
         of_items = first.iloc[:, first.columns.get_loc("lowest") :]
         taken = {name: f"item_{name}" for name in of_items.columns.intersection(frame.columns)}
         frame = frame.join(of_items.rename(columns=taken))
-        seen = pd.DataFrame({name: run["sees_image"] for name, run in runs.items()})
-        frame["sees_image"] = seen.all(axis=1)
+        frame["sees_image"] = of_members(runs, "sees_image").all(axis=1)
         frame.attrs = {
             "failures": {NOBODY: int(nobody.sum())},
             "members": {name: run.attrs for name, run in runs.items()},
         }
         return frame
+
+
+def of_members(runs: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
+    """A column of every member's run, by the member's name."""
+    return pd.DataFrame({judge: run[name] for judge, run in runs.items()})
 
 
 def noise_of(judge: JudgeLike) -> float:

@@ -187,20 +187,16 @@ class Run:
     def _continued(self, call: dict) -> dict:
         """The manifest of the run that is there, with this call's note; else RunError."""
         first = self.manifest
-        differing = []
-        real = False
         changes = {}
         for name in first | call:
             if name not in NO_IDENTITY and first.get(name) != call.get(name):
-                differing.append(f"{name}: {first.get(name)!r} -> {call.get(name)!r}")
                 changes[name] = call.get(name)
-                real = real or not _same_in_kind(name, first, call)
-        if real:
+        self.changes = [f"{name}: {first.get(name)!r} -> {new!r}" for name, new in changes.items()]
+        if not all(_same_in_kind(name, first, call) for name in changes):
             raise RunError(
-                f"{self.path} holds a run that differs from this call in {'; '.join(differing)}."
+                f"{self.path} holds a run that differs from this call in {'; '.join(self.changes)}."
                 " Repeat the first call to continue it, or use another folder"
             )
-        self.changes = differing
         continued = first.get("continued", [])
         if changes and changes not in continued:
             continued.append(changes)
@@ -311,13 +307,13 @@ def run_folder(outputs: str | Path, *parts: Any) -> Path:
     names = []
     for part in parts:
         name = part.get("name_or_path", part) if isinstance(part, Mapping) else part
-        names.append(file_name(str(name)))
+        names.append(file_name(name))
     return Path(outputs) / file_name("-".join(names))
 
 
 def file_names(names: Iterable[str]) -> dict[str, str]:
     """The file of each name; ValueError where two would share one, on some system."""
-    files: dict[str, str] = {}
+    files = {}
     owners: dict[str, str] = {}
     for name in names:
         files[name] = file_name(name)

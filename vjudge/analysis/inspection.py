@@ -362,7 +362,7 @@ def _count_map(counts: DataFrame, truth: str, **look: Any) -> Figure:
         fig, ax = paper.subplots(0.7 + 0.25 * len(counts))
         names = paper.fold(counts.index, paper.inches / 3, 1)
         top = 1.6 * max(1, counts.to_numpy().max())
-        scale: dict = {"cmap": "Blues", "cbar": False, "vmin": 0, "vmax": top}
+        scale = {"cmap": "Blues", "cbar": False, "vmin": 0, "vmax": top}
         sns.heatmap(counts.set_axis(names), annot=True, fmt="d", linewidths=1, ax=ax, **scale)
         ax.set(xlabel=truth, ylabel="")
         ax.tick_params(length=0, rotation=0)

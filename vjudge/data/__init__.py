@@ -23,13 +23,7 @@ hub ids, and local files by their columns.
 """
 
 from vjudge.data.checks import validate
-from vjudge.data.load import (
-    canonical,
-    check_pictures,
-    load_collection,
-    origin,
-    rows_of,
-)
+from vjudge.data.load import canonical, check_pictures, load_collection, origin, rows_of
 from vjudge.data.schema import FEATURES, CollectionError, Problem
 from vjudge.data.summary import cases, fingerprint, lengths, levels, n_words, truth
 from vjudge.data.verdicts import load_verdicts

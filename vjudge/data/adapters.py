@@ -116,7 +116,7 @@ def _rubric(row: Row) -> dict:
 
 def _preference(row: Row, column: str, choices: Mapping) -> dict:
     """What a label says; None where there is none."""
-    said: Any = row.get(column)
+    said = row.get(column)
     if is_missing(said):
         return {"preference": None}
     if said not in choices:

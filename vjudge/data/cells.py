@@ -183,7 +183,7 @@ def _pictures(cell: Any) -> list | None:
     if isinstance(cell, np.ndarray) and cell.dtype.kind in "OUS":
         cell = cell.tolist()
     if isinstance(cell, list | tuple):
-        pictures: list = []
+        pictures = []
         for part in cell:
             pictures += _pictures(part) or [part]
         return pictures

@@ -49,9 +49,9 @@ def validate(
     if not len(rows):
         raise CollectionError("the collection has no rows; check split= and limit=")
     _check_kind(rows, pairs)
-    problems: list = []
-    unnamed: list = []
-    ids: set = set()
+    problems = []
+    unnamed = []
+    ids = set()
     pictured = sees_images
     for index, row, faults in rows.reads(range(len(rows))):
         id = id_of(row)
@@ -78,7 +78,7 @@ def validate(
 
 
 def _row_faults(row: Row, pair: bool, needs: Collection, pictures: Callable) -> list:
-    faults: list = []
+    faults = []
     for field in sorted(set(needs).difference(RUBRIC)):
         if text_of(row, field) is None:
             faults.append((field, "is missing, and the judge's wording shows it", _FILL))
@@ -109,7 +109,7 @@ def _rubric_faults(row: Row, pair: bool, needs: Collection) -> Iterator:
     except ValueError as error:
         yield "lowest", str(error), "give the score of the first description, or None for 1"
         return
-    levels: Any = row.get("descriptions") or None
+    levels = row.get("descriptions") or None
     if row.get("anchors"):
         levels = row_levels(row)
         if not is_missing(row.get("lowest")) and lowest != min(levels):

@@ -144,7 +144,7 @@ def layout_of(
     """
     # 1) what the caller names
     _check_named(columns or {}, people or (), names)
-    layout: dict = {name: name for name in names} | dict(columns or {})
+    layout = {name: name for name in names} | dict(columns or {})
     if people:
         layout |= dict.fromkeys(people, "human_scores")
 

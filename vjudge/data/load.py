@@ -284,7 +284,7 @@ def _collect(
 
     # 1) the bad rows of one's own collection are refused, those of a published set keep the reason
     table: list = []
-    problems: list = []
+    problems = []
     n_bad = 0
     for cells, faults in _read(source, places, adapter, folder, needed):
         if faults:
@@ -306,11 +306,7 @@ def _collect(
 
 
 def _read(
-    source: Rows,
-    places: range,
-    adapter: Adapter | None,
-    folder: Path | None,
-    needed: Collection,
+    source: Rows, places: range, adapter: Adapter | None, folder: Path | None, needed: Collection
 ) -> Iterator:
     """Canonical rows, their pictures' paths from the folder on, and what is wrong with each.
 

@@ -14,13 +14,7 @@ from pandas import DataFrame
 
 from vjudge.data.cells import CELL_READERS, NUMBER_READERS
 from vjudge.data.layout import Layout, are_alike, layout_of, note, raters_of
-from vjudge.data.schema import (
-    CollectionError,
-    check_names,
-    columns_of,
-    id_of,
-    problems_of,
-)
+from vjudge.data.schema import CollectionError, check_names, columns_of, id_of, problems_of
 from vjudge.images import ImageError, Picture
 from vjudge.records import Item, Pair, criteria_of, row_levels
 
@@ -45,9 +39,9 @@ def canonical_row(row: Any, decimal: str | None = None) -> Reading:
     if not isinstance(row, Mapping):
         reason = f"is a {type(row).__name__}"
         return {}, [("row", reason, "write one object with named columns for each row")]
-    faults: list = []
-    cells: dict = {}
-    pictured: dict = {}  # the pictures by column
+    faults = []
+    cells = {}
+    pictured = {}  # the pictures by column
     for name, column in columns_of(tuple(row)).items():
         cell = row[name]
         try:
@@ -149,10 +143,7 @@ class Rows(Sequence):
     """
 
     def __init__(
-        self,
-        source: Dataset | list,
-        columns: Mapping | None = None,
-        people: Sequence | None = None,
+        self, source: Dataset | list, columns: Mapping | None = None, people: Sequence | None = None
     ) -> None:
         if isinstance(source, Dataset):
             source = with_image(source, columns or ()).with_format("arrow")

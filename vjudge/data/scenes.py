@@ -112,36 +112,19 @@ def sample(split: str, *seed: int) -> Scene:
             others = np.setdiff1d(range(8), pair)
             more = rng.choice(others, size=n - count.sum())
             words.append([*np.repeat(pair, count), *more])
-        combinations = _arrange(
-            rng,
-            words[1],
-            words[0],
-            index,
-        )
+        combinations = _arrange(rng, words[1], words[0], index)
     colours = list(COLOURS)
     sizes = list(SIZES)
     things = []
     for shape, colour, place in combinations:
         size = sizes[rng.integers(3)]
-        things.append(
-            Thing(
-                SHAPES[shape],
-                colours[colour],
-                size,
-                PLACES[place],
-            )
-        )
+        things.append(Thing(SHAPES[shape], colours[colour], size, PLACES[place]))
     counted = [colours[colour] for colour in pairs[0]]
     counted += [SHAPES[shape] for shape in pairs[1]]
     return Scene(tuple(things), tuple(counted), (*seed, index))
 
 
-def _arrange(
-    rng: Rng,
-    shapes: list,
-    colours: list,
-    split: int,
-) -> list:
+def _arrange(rng: Rng, shapes: list, colours: list, split: int) -> list:
     """Pair shapes, colours and places by the split's rule; empty where the order hit a dead end."""
     places = rng.permutation(len(PLACES)).tolist()
     combinations = []
@@ -180,12 +163,7 @@ def draw(scene: Scene) -> Image.Image:
             pen.circle(tuple(middle), radius, fill=ink)
         elif thing.shape == "ring":
             width = max(2, round(radius * 0.42))
-            pen.circle(
-                tuple(middle),
-                radius,
-                outline=ink,
-                width=width,
-            )
+            pen.circle(tuple(middle), radius, outline=ink, width=width)
         else:
             cos = math.cos(turn)
             sin = math.sin(turn)
@@ -258,7 +236,7 @@ def _words(scene: Scene, aspect: str, rng: Rng) -> list:
         rng.shuffle(words)
     shown = [word for word in words if scene.shows("presence", word) == "present"]
     hidden = [word for word in words if word not in shown]
-    keys: list = []
+    keys = []
     if aspect == "count":  # the scene's counted words, then other words, the shown ones first
         others = [word for word in shown if word not in scene.counted]
         for part in (list(scene.counted), others, hidden):
@@ -271,12 +249,7 @@ def _words(scene: Scene, aspect: str, rng: Rng) -> list:
     return keys
 
 
-def falsify(
-    scene: Scene,
-    aspect: str,
-    claim: Claim,
-    rng: Rng,
-) -> Claim:
+def falsify(scene: Scene, aspect: str, claim: Claim, rng: Rng) -> Claim:
     """A wrong claim in place of a true one, its value drawn as true values are."""
     if aspect == "presence":
         return claim._replace(said="absent" if claim.seen == "present" else "present")
@@ -317,12 +290,7 @@ def case(scene: Scene, aspect_name: str, rng: Rng) -> list:
         for i, claim in enumerate(mine):
             said = claim
             if i in wrong:
-                said = falsify(
-                    scene,
-                    aspect_name,
-                    claim,
-                    rng,
-                )
+                said = falsify(scene, aspect_name, claim, rng)
             if said.key in [earlier.key for earlier in claims]:
                 # An empty place was taken twice: keep to the claim's own place.
                 said = falsify(scene, "shape", claim, rng)
@@ -351,14 +319,7 @@ def rows_of(split: str, index: int, seed: int = 0) -> tuple:
     aspects = rng.choice(list(ASPECTS), size=CASES_PER_IMAGE, replace=False)
     for i, aspect in enumerate(aspects):
         for j, row in enumerate(case(scene, aspect, rng)):
-            rows.append(
-                {
-                    "id": f"{group}-{i}-{j}",
-                    **row,
-                    "human_scores": [],
-                    "group": group,
-                }
-            )
+            rows.append({"id": f"{group}-{i}-{j}", **row, "human_scores": [], "group": group})
     return scene, rows
 
 
@@ -382,7 +343,7 @@ def rows(split: str | None = None, limit: int | None = None, seed: int = 0) -> l
         raise ValueError(f"scenes has no split {split!r}; take one of {', '.join(SPLITS)}")
     per_image = CASES_PER_IMAGE * (N_CLAIMS + 1)
     n_rows = N_IMAGES[split] * per_image if limit is None else limit
-    made: list = []
+    made = []
     for index in range(math.ceil(n_rows / per_image)):
         scene, new = rows_of(split, index, seed)
         file = io.BytesIO()

@@ -149,11 +149,7 @@ def lengths(items: Any) -> DataFrame:
     lines = []
     for row in rows_of(items):
         text = text_of(row, "response")
-        line = {
-            "id": str(row.get("id")),
-            "group": unit_of(row),
-            "gold": as_score(row.get("gold")),
-        }
+        line = {"id": str(row.get("id")), "group": unit_of(row), "gold": as_score(row.get("gold"))}
         if text is not None:
             line |= {"words": n_words(text), "characters": len(text)}
         lines.append(line)

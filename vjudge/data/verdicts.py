@@ -215,12 +215,7 @@ def _mllm_judge(
     return frame.rename(str).rename_axis("id").reset_index()
 
 
-def _file(
-    repository: str,
-    path: str,
-    digest: str,
-    folder: str | Path | None,
-) -> Path:
+def _file(repository: str, path: str, digest: str, folder: str | Path | None) -> Path:
     """A file of a clone or of the cache, fetched where the cache lacks it as it was checked."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     file = Path(folder or cache / "vjudge" / "verdicts" / repository) / path
