@@ -154,8 +154,8 @@ def collect(
                 lasting = []
                 for answer in answers:
                     question = questions[answer.index]
-                    key = {"id": question.id, "sample": question.sample, "order": question.order}
-                    record = plain(key | reader(answer, question))
+                    names = {"id": question.id, "sample": question.sample, "order": question.order}
+                    record = plain(names | reader(answer, question))
                     done[answer.index] = record
                     if run and not answer.transient:  # the next call asks those again
                         lasting.append({**record, "asked": keys[answer.index]})

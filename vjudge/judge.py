@@ -214,17 +214,16 @@ class Judge:
                 one forward pass.
             samples (1): verdicts an item; more than one needs a temperature.
             temperature (0.0), top_p (1.0), repetition_penalty (1.0), batch_size ("auto"): see
-                `vjudge.engines.Ask`; greedy
-                unless `**judge.family.published` decodes as published. A score pass takes no
-                others than the published ones.
+                `vjudge.engines.Ask`; greedy unless `**judge.family.published` decodes as published.
+                A score pass takes no others than the published ones.
             seed (0): a verdict's draws depend on it, the item's id and the sample's number alone.
             max_new_tokens (None): of an answer, within the context; None takes the published limit.
-            unread (None): what becomes of an answer without a verdict: "missing" leaves the score out,
-                "close" puts the marker behind the answer and reads the distribution over the
+            unread (None): what becomes of an answer without a verdict: "missing" leaves the score
+                out, "close" puts the marker behind the answer and reads the distribution over the
                 scale there; None is the wording's own, "close" for zero-shot chat wordings.
-            out (None): a folder that records every verdict as soon as it exists. The same call continues
-                there after an interruption, and one with other rows computes what is new; another
-                judge, wording or decoding is refused.
+            out (None): a folder that records every verdict as soon as it exists. The same call
+                continues there after an interruption, and one with other rows computes what is new;
+                another judge, wording or decoding is refused.
             progress (True): whether to show a bar.
 
         Returns:
@@ -257,8 +256,8 @@ class Judge:
 
         Args:
             pairs: as `items` of `grade`, with the columns of pairs, or `Pair`s.
-            orders ("both"): "both" shows each pair twice, each response first once; "random" draws an order
-                for each sample; "one" shows response_a first alone.
+            orders ("both"): "both" shows each pair twice, each response first once; "random" draws
+                an order for each sample; "one" shows response_a first alone.
             samples (1): draws a pair and order, each a vote; more than one needs a temperature.
             mode: as of `grade`; with "score", the more probable of A and B is chosen.
             temperature, top_p, repetition_penalty, seed, batch_size, max_new_tokens, unread, out,

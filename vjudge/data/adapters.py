@@ -82,29 +82,24 @@ def adapter_of(columns: Iterable, names: Sequence, schema: str | None) -> Adapte
         CollectionError: no set is called that.
     """
     if schema:
-        return _called(schema)
-    fitting = [one for one in ADAPTERS if set(one.columns).issubset(columns)]
+        for adapter in ADAPTERS:
+            if spelled(adapter.name) == spelled(schema):
+                return adapter
+        listed = ", ".join(adapter.name for adapter in ADAPTERS)
+        raise CollectionError(f"schema={schema!r}: use one of {listed}")
+    fitting = [adapter for adapter in ADAPTERS if set(adapter.columns).issubset(columns)]
     if not fitting:
         return None
-    alike = [one for one in fitting if one.columns == fitting[0].columns]
+    alike = [adapter for adapter in fitting if adapter.columns == fitting[0].columns]
     for name in names:  # of a split, a file and its folder: the nearest decides
-        for one in alike:
-            if spelled(one.name) in spelled(name):
-                return one
+        for adapter in alike:
+            if spelled(adapter.name) in spelled(name):
+                return adapter
     if len(alike) > 1:
         what = f"the columns are those of {alike[0].name} and {alike[1].name}"
         remedy = f"read as {alike[0].name}; pass schema={alike[1].name!r} for the other"
         warnings.warn(f"{what}, and no name says which: {remedy}", stacklevel=5)
     return alike[0]
-
-
-def _called(schema: str) -> Adapter:
-    known = []
-    for one in ADAPTERS:
-        known.append(one.name)
-        if spelled(one.name) == spelled(schema):
-            return one
-    raise CollectionError(f"schema={schema!r}: use one of {', '.join(known)}")
 
 
 # -- Prometheus-Vision, Prometheus and Prometheus 2: the `orig_*` columns; conversations
@@ -116,12 +111,12 @@ def _rubric(row: Row) -> dict:
 
 def _preference(row: Row, column: str, choices: Mapping) -> dict:
     """What a label says; None where there is none."""
-    said = row.get(column)
-    if is_missing(said):
+    label: Any = row.get(column)
+    if is_missing(label):
         return {"preference": None}
-    if said not in choices:
-        raise ValueError(f"{column}: {said!r} is none of {', '.join(choices)}")
-    return {"preference": choices[said]}
+    if label not in choices:
+        raise ValueError(f"{column}: {label!r} is none of {', '.join(choices)}")
+    return {"preference": choices[label]}
 
 
 def _conversation(row: Row) -> dict:
@@ -157,13 +152,8 @@ def _vl(row: Row) -> dict:
     }
 
 
-_CATEGORIES = {
-    "hallucination": "hallucination",
-    "rlaif": "hallucination",
-    "rlhf": "hallucination",
-    "mathverse": "reasoning",
-    "mmmu": "reasoning",
-}
+_CATEGORIES = dict.fromkeys(("hallucination", "rlaif", "rlhf"), "hallucination")
+_CATEGORIES |= dict.fromkeys(("mathverse", "mmmu"), "reasoning")
 _LABEL = "human human_answer Human_answer"  # another name by file, and within one
 
 
@@ -247,8 +237,11 @@ _PAIRED = _NAMES | {"response_a": "orig_response_A", "response_b": "orig_respons
 def _orig(name: str, *columns: str, **options: Any) -> Adapter:
     """A set of `orig_*` columns, on the hub under its authors' accounts."""
     ids = (f"prometheus-eval/{name}", f"kaist-ai/{name}")
-    known: Any = {"names": _SCORED, "more": _rubric, "ids": ids}
-    return Adapter(name, ("orig_instruction", *columns), **known | options)
+    options = {"names": _SCORED, "more": _rubric, "ids": ids} | options
+    return Adapter(name, ("orig_instruction", *columns), **options)
+
+
+_MLLM = {"images": "image_path", "instruction": "instruction", "category": "original_dataset"}
 
 
 def _mllm(kind: str, columns: Sequence, more: Any, **names: str) -> Adapter:
@@ -256,12 +249,7 @@ def _mllm(kind: str, columns: Sequence, more: Any, **names: str) -> Adapter:
     return Adapter(
         f"MLLM-as-a-Judge ({kind})",
         ("instruction", "image_path", *columns),
-        {
-            "images": "image_path",
-            "instruction": "instruction",
-            "category": "original_dataset",
-            **names,
-        },
+        _MLLM | names,
         more,
         benchmark=f"mllm-judge-{kind}",
     )
@@ -269,18 +257,17 @@ def _mllm(kind: str, columns: Sequence, more: Any, **names: str) -> Adapter:
 
 def _llava(kind: str, *files: str) -> Adapter:
     """A LLaVA-Bench, as a folder with the questions, answers and captions."""
-    names = {
-        "id": "question_id",
-        "images": "image",
-        "instruction": "text",
-        "reference_answer": "answer",
-        "context": "caption",
-        "category": "category",
-    }
     return Adapter(
         f"LLaVA-Bench-{kind}",
         ("question_id", "image", "text", "category"),
-        names,
+        dict(
+            id="question_id",
+            images="image",
+            instruction="text",
+            reference_answer="answer",
+            context="caption",
+            category="category",
+        ),
         files=files,
         benchmark=f"llava-bench-{kind.lower()}",
     )
@@ -316,12 +303,7 @@ ADAPTERS = (
     Adapter(
         "MT-Bench",
         ("conversation_a", "conversation_b", "winner", "turn"),
-        {
-            "group": "question_id",
-            "policy_a": "model_a",
-            "policy_b": "model_b",
-            "annotator": "judge",
-        },
+        dict(group="question_id", policy_a="model_a", policy_b="model_b", annotator="judge"),
         _mt_bench,
         ids=("lmsys/mt_bench_human_judgments",),
         split="human",

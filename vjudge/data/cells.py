@@ -113,24 +113,23 @@ def _text(cell: Any) -> str | None:
     return cell if cell.strip() else None
 
 
-def _texts(cell: Any) -> Any:
+def _texts(cell: Any, fault: str = "is not a list") -> Any:
     cell = plain(_unwrapped(cell))
     if cell is not None and not isinstance(cell, list):
-        raise ValueError("is not a list")
+        raise ValueError(fault)
     return cell
 
 
 def _levels(cell: Any) -> Any:
     """Descriptions as a list of texts, or as anchors: score -> text."""
-    cell = plain(_unwrapped(cell))
+    cell = _unwrapped(cell)
     if isinstance(cell, Mapping):
         return anchors_of(cell)
-    if cell is not None and not isinstance(cell, list):
-        raise ValueError(
-            'is no list: write JSON, ["bad", "good"] or {"0": "bad", "100": "good"}, or give each'
-            " level a column, score_1 ... score_5"
-        )
-    return cell
+    return _texts(
+        cell,
+        'is no list: write JSON, ["bad", "good"] or {"0": "bad", "100": "good"}, or give each'
+        " level a column, score_1 ... score_5",
+    )
 
 
 def _lowest(cell: Any) -> int | None:
@@ -139,10 +138,9 @@ def _lowest(cell: Any) -> int | None:
 
 def _criteria(cell: Any) -> Any:
     """A text, or several criteria as `criteria_of` reads them."""
-    if isinstance(cell, str):
-        written = _unwrapped(cell)
-        if isinstance(written, list) and all(isinstance(entry, Mapping) for entry in written):
-            cell = written
+    written = _unwrapped(cell)
+    if isinstance(written, list) and all(isinstance(entry, Mapping) for entry in written):
+        cell = written
     if isinstance(cell, list | Mapping):
         criteria_of(cell)
         return cell
@@ -151,11 +149,8 @@ def _criteria(cell: Any) -> Any:
 
 def _choice(cell: Any) -> str | None:
     """Which response of a pair is preferred: "a", "b" or "tie"."""
-    text = _text(cell)
-    if text is None:
-        return None
-    choice = text.strip().lower()
-    if choice not in ("a", "b", "tie"):
+    choice = (_text(cell) or "").strip().lower() or None
+    if choice not in ("a", "b", "tie", None):
         raise ValueError(f"{cell!r} is not one of a, b and tie")
     return choice
 

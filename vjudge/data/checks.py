@@ -13,6 +13,11 @@ from vjudge.records import criteria_of, is_missing, lowest_of, row_levels, rubri
 
 RUBRIC: Collection[str] = ("criteria", "descriptions")
 _UNNAMED = "name it, or give an empty list, which says on purpose that there are none"
+_KINDS = {
+    "response": "one response each: use judge.grade(items)",
+    "response_a": "two responses each: use judge.compare(pairs)",
+    "responses": "several responses each: use judge.rank(candidates)",
+}
 _FILL = "fill it in or leave the row out"
 _CORRECT = "correct it, or give None if unknown"
 
@@ -57,11 +62,9 @@ def validate(
         id = id_of(row)
         if not faults:
             pair = "response_a" in row if pairs is None else pairs
-            shown_columns = RUBRIC
-            if pair or needs is not None:
-                shown_columns = needs or ()
+            needed = needs if pair or needs is not None else RUBRIC
             faults = rows.layout.lacking(row, pair)
-            faults += _row_faults(row, pair, shown_columns, pictures)
+            faults += _row_faults(row, pair, needed or (), pictures)
             if id is None or id in ids:
                 faults.append(("id", "is missing or not unique", "give every row its own id"))
             if row.get("images") is None:
@@ -93,13 +96,10 @@ def _row_faults(row: Row, pair: bool, needs: Collection, pictures: Callable) -> 
 
 def _check_kind(rows: Rows, pairs: bool | None) -> None:
     """Refuse rows of pairs where items are asked for, and the other way round."""
-    kinds = {"response", "response_a", "responses"} & set(rows.columns)
-    if pairs is False and kinds == {"response_a"}:
-        raise CollectionError("these rows hold two responses each: use judge.compare(pairs)")
-    if pairs and kinds == {"response"}:
-        raise CollectionError("these rows hold one response each: use judge.grade(items)")
-    if pairs is not None and kinds == {"responses"}:
-        raise CollectionError("these rows hold several responses each: use judge.rank(candidates)")
+    kinds = _KINDS.keys() & rows.columns
+    wanted = {None: kinds, True: {"response_a"}, False: {"response"}}[pairs]
+    if len(kinds) == 1 and kinds != wanted:
+        raise CollectionError(f"these rows hold {_KINDS[kinds.pop()]}")
 
 
 def _rubric_faults(row: Row, pair: bool, needs: Collection) -> Iterator:

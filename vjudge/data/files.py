@@ -74,9 +74,7 @@ def rows_of_file(path: Path) -> Any:
     try:
         if suffix == ".parquet":
             return datasets.Dataset(pq.read_table(path))
-        if suffix in (".csv", ".tsv"):
-            return _csv_rows(path)
-        return _json_rows(path)
+        return (_csv_rows if suffix in (".csv", ".tsv") else _json_rows)(path)
     except (ValueError, csv.Error, RecursionError) as error:
         reason = f"{str(path)!r} is not a sound {suffix[1:]} file in UTF-8 ({error})"
         raise CollectionError(f"{reason}; repair it, or save it as UTF-8") from error

@@ -184,12 +184,10 @@ def _level_columns(names: Sequence, column: Callable) -> dict:
 
 def raters_of(layout: Layout) -> list:
     """The columns that are named like raters ("rater1"), in the raters' order; [] of pairs."""
-    raters = []
-    for name, ours in layout.names.items():
-        if name == ours and _RATER.fullmatch(spelled(name)):
-            raters.append(name)
-    if _NOT_RATED & set(layout.columns):
+    if _NOT_RATED.intersection(layout.columns):
         return []
+    names = [name for name, ours in layout.names.items() if name == ours]
+    raters = [name for name in names if _RATER.fullmatch(spelled(name))]
     return sorted(raters, key=lambda name: (int("0" + re.sub(r"\D", "", str(name))), str(name)))
 
 

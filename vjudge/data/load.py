@@ -341,15 +341,19 @@ def _unusable(cells: Mapping, layout: Layout, needed: Collection) -> Iterator:
         for fault in layout.lacking(cells):
             if fault[0].partition("_")[0] in needed:
                 yield fault
-    for picture in cells.get("images") or ():
-        path = picture
-        if isinstance(picture, Mapping) and picture.get("bytes") is None:
-            path = picture["path"]
+    for path in map(_path_of, cells.get("images") or ()):
         if isinstance(path, str) and not os.path.isfile(path):
             reason = (
                 f"{path!r} is a URL" if "://" in path else f"{os.path.abspath(path)!r} is not there"
             )
             yield "images", reason, "put the file there, or correct the path"
+
+
+def _path_of(picture: Any) -> Any:
+    """The path that a picture is given by; anything else as it is."""
+    if isinstance(picture, Mapping) and picture.get("bytes") is None:
+        return picture["path"]
+    return picture
 
 
 def _set_beside(cells: dict, folder: Path, roots: Sequence, outside: list) -> list:
@@ -360,10 +364,7 @@ def _set_beside(cells: dict, folder: Path, roots: Sequence, outside: list) -> li
     home = folder.parent
     if home.name == "snapshots":  # of the hub's cache, whose files are links to its blobs
         home = home.parent
-    for position, picture in enumerate(cells.get("images") or ()):
-        path = picture
-        if isinstance(picture, Mapping) and picture.get("bytes") is None:
-            path = picture["path"]
+    for position, path in enumerate(map(_path_of, cells.get("images") or ())):
         if not isinstance(path, str) or "://" in path or os.path.isabs(path):
             continue
         files = [str(folder / root / path) for root in roots]
@@ -385,10 +386,8 @@ def _dataset(table: list) -> Dataset:
     kind = features_of(names)
     columns = []
     for name in kind | names:
-        values = []
-        for cells in table:
-            cell = cells.get(name)
-            values.append(_EMPTY.get(name) if cell is None else cell)
+        values = [cells.get(name) for cells in table]
+        values = [_EMPTY.get(name) if cell is None else cell for cell in values]
         known = datasets.Features({name: kind[name]}) if name in kind else None
         try:
             columns.append(Dataset.from_dict({name: values}, known))
