@@ -143,10 +143,10 @@ class Question:
 
 def day_of(out: str | Path | None) -> str:
     """The day that a run's prompts name: today, or that on which the run in `out` was begun."""
-    held = {}
+    day = None
     if out is not None and (Path(out).expanduser() / MANIFEST).exists():
-        held = Run(out).manifest
-    return held.get("day") or date.today().isoformat()
+        day = Run(out).manifest.get("day")
+    return day or date.today().isoformat()
 
 
 def seed_of(seed: int, id: str, unit: str) -> int:
@@ -196,11 +196,14 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
     for index, row in enumerate(rows):
         subject = (Pair if pairs else Item).from_row(row)
         prompts = _prompts(template, options.mode, row, subject)
+        scale = (template.scores(subject.rubric), subject.rubric)
+        if template.compares:
+            scale = ((0, 1), None)  # the first and the second response
         n_before = len(questions)
         for sample in range(options.samples):
             for order in _orders(template, options, subject.id, sample, list(prompts)):
-                question = Question(index, subject.id, prompts[order], sample, order)
-                questions.append(replace(question, **_scale(template, subject.rubric)))
+                question = Question(index, subject.id, prompts[order], sample, order, *scale)
+                questions.append(question)
         n_asked = len(questions) - n_before
         images += [[pictures(source) for source in subject.images if sees]] * n_asked
         blind += n_asked * (sees != bool(subject.images))
@@ -210,12 +213,12 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
     score_texts = lru_cache(template.score_texts)
     scales = []
     named = []  # the scale of each criterion
-    schemas = []
     for question in questions:
         scales.append(score_texts(() if question.weights else question.scores))
         named.append(dict.fromkeys(question.weights, score_texts(question.scores)))
-        if template.is_json and ask.mode == "feedback":
-            schemas.append(template.schema(question.rubric))
+    schemas = []
+    if template.is_json and ask.mode == "feedback":
+        schemas = [template.schema(question.rubric) for question in questions]
     if ask.scores and any(named):
         raise ValueError('mode="score" reads one score, and criteria have names: use "feedback"')
     seeds = [question.seed(options.seed) for question in questions]
@@ -250,13 +253,6 @@ def _orders(
     if template.compares and options.orders == "random":
         return [ORDERS[seed_of(options.seed, id, f"order {sample}") % 2]]
     return orders
-
-
-def _scale(template: Template, rubric: Rubric | None) -> Record:
-    """What a question's verdict is read on."""
-    if template.compares:
-        return {"scores": (0, 1)}  # the first and the second response
-    return {"scores": template.scores(rubric), "rubric": rubric}
 
 
 def _facts(template: Template, row: Record, subject: Any, origin: Record) -> Record:

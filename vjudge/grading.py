@@ -132,15 +132,10 @@ def collect(
     `facts` are the cells of each row that the record keeps for `load_run`.
     """
     # 1) the record of earlier calls
-    keys = []
-    if out is not None:
-        keys = [_asked(*each) for each in zip(questions, images, strict=True)]
+    keys = list(map(_asked, questions, images)) if out is not None else []
     with _recording(out, engine, call_manifest, _rows(questions, keys, facts)) as run:
-        done = {}
         recorded = run.done if run else {}
-        for position, key in enumerate(keys):
-            if key in recorded:
-                done[position] = recorded[key]
+        done = {index: recorded[key] for index, key in enumerate(keys) if key in recorded}
         wanted = set(range(len(questions))) - set(done)
         n_unused = len(recorded) - len(done)
         if n_unused or (done and wanted):
@@ -162,7 +157,7 @@ def collect(
                 if run:
                     run.append(lasting)
                 bar.update(len(answers))
-    return [done[position] for position in range(len(questions))]
+    return [done[index] for index in range(len(questions))]
 
 
 @contextmanager

@@ -191,9 +191,6 @@ def _levels(descriptions: Any, lowest: int = 1) -> dict:
     return dict(enumerate(descriptions, start=lowest))
 
 
-_CELLS = ("name", "criteria", "weight")  # of a criterion
-
-
 def criteria_of(value: Any) -> tuple[str, tuple]:
     """A row's criteria as a text and, where there are several, by name.
 
@@ -214,14 +211,17 @@ def criteria_of(value: Any) -> tuple[str, tuple]:
         text = text_of(cells, "criteria")
         if name is None or text is None:
             raise ValueError(f"{brief(cells)} has no name, or no text as its criteria")
-        unused = [key for key, cell in cells.items() if key not in _CELLS and cell is not None]
+        weight = cells.get("weight")
+        criterion = Criterion(name, text, 1.0 if weight is None else as_score(weight))
+        unused = [
+            key for key in cells if key not in criterion.as_cells() and cells[key] is not None
+        ]
         if unused:
             raise ValueError(
                 f"criterion {name!r}: its {', '.join(map(str, unused))} would not be used: all"
                 " criteria share the row's descriptions, so write there what earns each score"
             )
-        weight = cells.get("weight")
-        named.append(Criterion(name, text, 1.0 if weight is None else as_score(weight)))
+        named.append(criterion)
     return "\n".join(f"{one.name}: {one.description}" for one in named), tuple(named)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
 from itertools import combinations
 from typing import Any
@@ -80,12 +81,14 @@ class Inspection:
     @analysis
     def overview(self) -> Result:
         """Count what there is: rows, questions, criteria, groups (the units of resampling)."""
-        counts = {"rows": len(self.texts), "questions": len(data.cases(self.rows))}
-        for column in ("criteria", "group"):
-            counts[column] = self.texts[column].nunique()
-        for column in ("reference_answer", "gold", "preference"):
-            counts[f"with {column}"] = self.texts[column].notna().sum()
-        counts["with human_scores"] = self._ratings().notna().any(axis=1).sum()
+        filled = self.texts[["reference_answer", "gold", "preference"]].notna().sum()
+        counts = {
+            "rows": len(self.texts),
+            "questions": len(data.cases(self.rows)),
+            **self.texts[["criteria", "group"]].nunique(),
+            **filled.add_prefix("with "),
+            "with human_scores": self._ratings().notna().any(axis=1).sum(),
+        }
         return Result(DataFrame([counts]), name="inspect_overview", caption="What was loaded")
 
     @analysis
@@ -239,7 +242,13 @@ class Inspection:
             reading=f"The median ROUGE-L with the reference is {short(table['50%'].iloc[0])} at the"
             f" lowest {truth} and {short(table['50%'].iloc[-1])} at the highest.",
             caption=f"ROUGE-L of response and reference answer by {truth}",
-            plot=partial(_boxes, rows, truth),
+            plot=partial(
+                _figure,
+                partial(sns.boxplot, rows, x=rows["gold"].round(), y="rouge_l", native_scale=True),
+                1.9,
+                f"n = {len(rows):,}",
+                axes=dict(xlabel=truth, ylabel="ROUGE-L with the reference", ylim=(0, 1.02)),
+            ),
             data=rows[["id", "group", "gold", "rouge_l"]],
         )
 
@@ -265,7 +274,12 @@ class Inspection:
             reading=f"{len(criteria)} distinct rubrics; two of them share"
             f" {short(table['criteria alone'].median())} of the words of their criteria (median).",
             caption=f"ROUGE-L of {len(table):,} pairs of rubrics",
-            plot=partial(_overlap, table),
+            plot=partial(
+                _figure,
+                partial(sns.histplot, table, bins=20, binrange=(0, 1), element="step"),
+                2.1,
+                axes=dict(xlabel="ROUGE-L of two rubrics", ylabel="pairs", xlim=(0, 1)),
+            ),
             data=table,
         )
 
@@ -356,6 +370,15 @@ def _sheet(pictures: dict, **look: Any) -> Figure:
         return paper.finish(fig)
 
 
+def _figure(draw: Callable, height: float, account: str = "", *, axes: dict, **look: Any) -> Figure:
+    """What a function of seaborn draws into axes of a height in inches, and their labels."""
+    with plots.page(**look) as paper:
+        fig, ax = paper.subplots(height)
+        draw(ax=ax)
+        ax.set(**axes)
+        return paper.finish(fig, account)
+
+
 def _count_map(counts: DataFrame, truth: str, **look: Any) -> Figure:
     """How many items of each criterion have each score."""
     with plots.page(**look) as paper:
@@ -367,21 +390,3 @@ def _count_map(counts: DataFrame, truth: str, **look: Any) -> Figure:
         ax.set(xlabel=truth, ylabel="")
         ax.tick_params(length=0, rotation=0)
         return paper.finish(fig, f"The {len(counts)} commonest criteria")
-
-
-def _boxes(rows: DataFrame, truth: str, **look: Any) -> Figure:
-    """Quartiles of the overlap at each score."""
-    with plots.page(**look) as paper:
-        fig, ax = paper.subplots(1.9)
-        sns.boxplot(rows, x=rows["gold"].round(), y="rouge_l", native_scale=True, ax=ax)
-        ax.set(xlabel=truth, ylabel="ROUGE-L with the reference", ylim=(0, 1.02))
-        return paper.finish(fig, f"n = {len(rows):,}")
-
-
-def _overlap(table: DataFrame, **look: Any) -> Figure:
-    """How many pairs of rubrics share how much of their words."""
-    with plots.page(**look) as paper:
-        fig, ax = paper.subplots(2.1)
-        sns.histplot(table, bins=20, binrange=(0, 1), element="step", ax=ax)
-        ax.set(xlabel="ROUGE-L of two rubrics", ylabel="pairs", xlim=(0, 1))
-        return paper.finish(fig)

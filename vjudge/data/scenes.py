@@ -68,10 +68,7 @@ class Scene(NamedTuple):
 
     def at(self, place: str) -> Thing | None:
         """The thing at `place`, or None where the cell is empty."""
-        for thing in self.things:
-            if thing.place == place:
-                return thing
-        return None
+        return next((thing for thing in self.things if thing.place == place), None)
 
     def shows(self, aspect: str, key: str) -> str:
         """What the picture shows at a claim's key, a place or a word for things."""
@@ -83,9 +80,7 @@ class Scene(NamedTuple):
         thing = self.at(key)
         if thing is None:
             return "empty"
-        if aspect == "position":
-            return thing.shape
-        return str(getattr(thing, aspect))
+        return str(getattr(thing, "shape" if aspect == "position" else aspect))
 
 
 # The split of every (shape, colour, place): 70 % train (0), 10 % validation (1), 20 % test (2).
@@ -119,8 +114,7 @@ def sample(split: str, *seed: int) -> Scene:
     for shape, colour, place in combinations:
         size = sizes[rng.integers(3)]
         things.append(Thing(SHAPES[shape], colours[colour], size, PLACES[place]))
-    counted = [colours[colour] for colour in pairs[0]]
-    counted += [SHAPES[shape] for shape in pairs[1]]
+    counted = np.take(colours, pairs[0]).tolist() + np.take(SHAPES, pairs[1]).tolist()
     return Scene(tuple(things), tuple(counted), (*seed, index))
 
 

@@ -126,13 +126,8 @@ def load_verdicts(name: str, *, folder: str | Path | None = None) -> DataFrame:
     """
     verdicts = load_set(name, folder=folder)
     frame = verdicts.frame
-    frame.attrs = {
-        "judges": list(verdicts.judges),
-        "licence": verdicts.licence,
-        "citation": verdicts.citation,
-        "source": verdicts.source,
-        "caveats": list(verdicts.caveats),
-    }
+    frame.attrs = {key: getattr(verdicts, key) for key in ("licence", "citation", "source")}
+    frame.attrs |= {"judges": list(verdicts.judges), "caveats": list(verdicts.caveats)}
     return frame
 
 
@@ -194,9 +189,7 @@ def _mllm_judge(
     folder: str | Path | None,
 ) -> DataFrame:
     """MLLM-as-a-Judge: one row an answer, with the titles of the data sets in `benchmark`."""
-    files = {}
-    for path, digest in checksums.items():
-        files[path] = _file(repository, path, digest, folder)
+    files = {path: _file(repository, path, digest, folder) for path, digest in checksums.items()}
     folders = {"LLaVA-Critic-7B": "v2", "Phi-4": "v2_phi4", "Gemini 2.5 Flash": "v2_gemini"}
     tables = {}
     for judge, version in folders.items():
