@@ -237,8 +237,8 @@ _PAIRED = _NAMES | {"response_a": "orig_response_A", "response_b": "orig_respons
 def _orig(name: str, *columns: str, **options: Any) -> Adapter:
     """A set of `orig_*` columns, on the hub under its authors' accounts."""
     ids = (f"prometheus-eval/{name}", f"kaist-ai/{name}")
-    options = {"names": _SCORED, "more": _rubric, "ids": ids} | options
-    return Adapter(name, ("orig_instruction", *columns), **options)
+    known: Any = {"names": _SCORED, "more": _rubric, "ids": ids}
+    return Adapter(name, ("orig_instruction", *columns), **known | options)
 
 
 _MLLM = {"images": "image_path", "instruction": "instruction", "category": "original_dataset"}
