@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, count
 from typing import Any
 
 import pandas as pd
@@ -199,11 +199,14 @@ def rank(
     run = judged(candidate_rows(rows, by))
     verdicts = verdicts_of_each(rows, by)
     if by == "scores":
-        points = [[value] for value in finest(run)]
+        values = finest(run).to_numpy()[:, None]  # (verdicts, 1)
         noise *= width_of(run)
     else:
-        points = points_of(rows, run)
+        values = points_by_order(run).to_numpy()  # (verdicts, orders)
         noise = 0.0
+    points = []
+    for signs in verdicts:
+        points.append((values[[*signs]].T * [*signs.values()]).ravel())
 
     # 2) a row a candidate, with its rank
     cells = []
@@ -223,11 +226,12 @@ def rank(
     frame["best"] = frame["rank"] == 1
     frame["n"] = of_candidates.count(axis=1)
     frame["missing"] = list(map(len, points)) - frame["n"]
-    failures = [run["failure"].iloc[indices].dropna() for indices in verdicts]
+    about = [run.iloc[[*signs]] for signs in verdicts]
+    failures = [verdict["failure"].dropna() for verdict in about]
     reasons = pd.Series(["; ".join(texts) or None for texts in failures], dtype=object)
     frame["failure"] = reasons.where(frame["n"] == 0, None)
-    frame["closed"] = [bool(run["closed"].iloc[indices].any()) for indices in verdicts]
-    frame["sees_image"] = [bool(run["sees_image"].iloc[indices].all()) for indices in verdicts]
+    frame["closed"] = [bool(verdict["closed"].any()) for verdict in about]
+    frame["sees_image"] = [bool(verdict["sees_image"].all()) for verdict in about]
     frame.attrs = run.attrs
     return frame
 
@@ -263,32 +267,21 @@ def finest(judged: pd.DataFrame) -> pd.Series:
     return expected
 
 
-def verdicts_of_each(rows: Sequence, by: str) -> list[list[int]]:
-    """The rows of the run of `candidate_rows` that are about each candidate."""
+def verdicts_of_each(rows: Sequence, by: str) -> list[dict[int, int]]:
+    """For each candidate the rows of the run of `candidate_rows` about it.
+
+    Each row has a sign: 1 where the candidate stands first or alone, -1 where it stands second.
+    """
     verdicts = []
-    n_rows = 0
+    numbers = count()
     for row in rows:
-        of_each: list = [[] for _ in row["responses"]]
-        for parties in combinations(of_each, len(COLUMNS[by])):
-            for party in parties:
-                party.append(n_rows)
-            n_rows += 1
-        verdicts += of_each
+        candidates: list = [{} for _ in row["responses"]]
+        for parties in combinations(candidates, len(COLUMNS[by])):
+            number = next(numbers)
+            for sign_of_party, party in zip((1, -1), parties, strict=False):
+                party[number] = sign_of_party
+        verdicts += candidates
     return verdicts
-
-
-def points_of(rows: Sequence, run: pd.DataFrame) -> list:
-    """Each candidate's points, one an order of each pair that it is in; NaN where missing."""
-    points = []
-    duels = iter(points_by_order(run).to_numpy())
-    for row in rows:
-        of_each: list = [[] for _ in row["responses"]]
-        for first, second in combinations(of_each, 2):
-            lead = next(duels)
-            first.extend(lead)
-            second.extend(-lead)
-        points += of_each
-    return points
 
 
 def points_by_order(run: pd.DataFrame) -> pd.DataFrame:

@@ -208,8 +208,7 @@ class Run:
         """Have the checksums of lines start with one of what was run."""
         run = {name: value for name, value in manifest.items() if name not in NO_IDENTITY}
         identity = zlib.crc32(json.dumps(run, sort_keys=True).encode())
-        self._verdicts.identity = identity
-        self._rows.identity = identity
+        self._verdicts.identity = self._rows.identity = identity
 
     def _read(self, log: Log) -> list:
         """The lines whose checksum holds; a warning counts the others."""
@@ -275,8 +274,10 @@ def _same_in_kind(name: str, first: Mapping, call: Mapping) -> bool:
 def _without_port(url: Any) -> tuple:
     """A server's address, this machine's by one name."""
     parts = urlsplit(str(url))
-    is_local = parts.hostname in ("localhost", "127.0.0.1", "::1")
-    return parts.scheme, "localhost" if is_local else parts.hostname, parts.path.rstrip("/")
+    host = parts.hostname
+    if host in ("127.0.0.1", "::1"):
+        host = "localhost"
+    return parts.scheme, host, parts.path.rstrip("/")
 
 
 def file_name(name: str) -> str:

@@ -178,12 +178,11 @@ class Inspection:
 
     def _longer_of_two(self) -> Result:
         """How often the longer response of a pair is the preferred one."""
-        length_a = metrics.lengths(self.texts["response_a"])
-        length_b = metrics.lengths(self.texts["response_b"])
-        swapped = {"a": "b", "b": "a"}
+        difference = metrics.lengths(self.texts["response_a"])
+        difference -= metrics.lengths(self.texts["response_b"])
         preferred = self.texts["preference"]
-        longer = preferred.where(length_a > length_b, preferred.replace(swapped))
-        longer = longer.where(length_a != length_b)
+        longer = preferred.where(difference > 0, preferred.replace({"a": "b", "b": "a"}))
+        longer = longer.where(difference != 0)
         if not longer.isin(("a", "b")).any():
             raise NotComputed("no pair of unequal lengths has a preference: add the column")
         table = metrics.win_rate(longer, groups=self.texts["group"]).loc[["win_ties_out"]]
@@ -263,11 +262,11 @@ class Inspection:
         drawn = Series(criteria, dtype=object)
         drawn = drawn.sample(min(MOST_RUBRICS, len(drawn)), random_state=current().seed)
         lines = []
-        for (text, criterion), (text_b, criterion_b) in combinations(sorted(drawn.items()), 2):
-            lines.append((rouge_l(criterion, criterion_b), rouge_l(text, text_b)))
+        for rubric, other in combinations(sorted(drawn.items()), 2):
+            lines.append(list(map(rouge_l, rubric, other)))
         if not lines:
             raise NotComputed("fewer than two rubrics: there is nothing to compare")
-        table = DataFrame(lines, columns=["criteria alone", "with levels"])
+        table = DataFrame(lines, columns=["with levels", "criteria alone"]).iloc[:, ::-1]
         return Result(
             table.describe().rename_axis("ROUGE-L").reset_index(),
             name="inspect_rubric_overlap",
