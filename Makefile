@@ -117,16 +117,13 @@ strip: setup
 repository: setup  ## write Colab badges and install lines of URL=https://github.com/YOU/REPOSITORY into the notebooks
 	@$(BIN)/python tools/repository.py $(if $(filter undefined,$(origin URL)),,--url="$$URL") $(NOTEBOOKS)
 
-picture: setup  ## write figures/front.png, the picture of the front page; needs Chromium
-	@$(BIN)/python tools/picture.py
-
 figures: setup  ## write the paper figures of notebooks 03 and 04 to figures/
 	@mkdir -p outputs
 	@for name in 03_correlation 04_length_bias; do \
 	  $(PAPERMILL) -p figures ../figures notebooks/$$name.ipynb outputs/$$name.ipynb || exit 1; done
 	@ls figures/*.pdf
 
-report: setup  ## the report cards of tiny on Scenes and of LLaVA-Critic-7B's public verdicts: figures/report_*
+report: setup  ## the report cards of tiny on Scenes and of public verdicts of VIEScore: figures/report_*
 	@OMP_NUM_THREADS=1 $(BIN)/python -c "$$REPORTS"
 
 validity: setup  ## prove probes and tests on simulated judges: figures/validity*, half an hour on one core
