@@ -56,7 +56,7 @@ export REPORTS
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check strangers notebooks repository docs latex picture figures report validity ablations bench lab tiny base policy lock strip clean
+.PHONY: help setup demo test lint types check strangers notebooks repository docs latex figures report validity ablations bench lab tiny base policy lock strip clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
