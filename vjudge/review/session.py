@@ -462,7 +462,7 @@ def assignment(
     ValueError: a name stands twice, or the share is outside of [0, 1].
 
     >>> assignment(["a", "b", "c", "d"], ["ann", "bob"], overlap=0.5)
-    {'ann': ['a', 'c', 'd'], 'bob': ['b', 'c', 'd']}
+    {'ann': ['a', 'b', 'c'], 'bob': ['a', 'c', 'd']}
     """
     if len(set(annotators)) < len(annotators) or not 0 <= overlap <= 1:
         raise ValueError("annotators have names of their own, and overlap is from 0 to 1")
