@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,9 +20,11 @@ from rapidfuzz.distance import LCSseq
 
 from vjudge import metrics, plots, probes
 from vjudge.analysis import readings
-from vjudge.analysis.tables import RatingTable, fields_of, names_of, truth_of
+from vjudge.analysis.tables import RatingTable, fields_of, names_of, stacked, truth_of
 from vjudge.metrics.columns import scores as numbers
 from vjudge.metrics.columns import warn
+from vjudge.plots.scores import levels, nearest
+from vjudge.plots.style import short
 from vjudge.results import NotComputed, Result, Results, analysis, current, options
 
 Statistic = Literal["pearson", "spearman", "kendall"]
@@ -32,10 +35,11 @@ POOLED = (
     "items of several benchmarks are pooled, so that what these differ by counts as agreement:"
     " where(benchmark=...) looks within one"
 )
-RESCALED = "put on people's scale by the ends of their own: {}"
 MAX_PARTS = 60  # of a correlation by a column
 MAX_LEVELS = 11  # of scores that are calibrated one by one, not in bins
 INTERVAL = ["estimate", "low", "high"]
+COMPARISON = ["a", "b", "difference", "low", "high", "p", "p_holm", "n"]
+ALT_TEST = "judge winning_rate advantage low high people_beaten people_tested missing".split()
 
 
 def scores(
@@ -77,18 +81,12 @@ def scores(
     [1.0, 0.6]
     """
     table = Scores(**fields_of(data, judges, people, items, score, columns))
-    runs = table.verdicts
-    if runs is not None and "score" not in runs:
+    if table.verdicts is not None and "score" not in table.verdicts:
         raise ValueError("these are verdicts on pairs: use vj.choices")
-    return replace(table, frame=_numeric(table))
-
-
-def _numeric(table: RatingTable) -> DataFrame:
-    """The frame with the scores as numbers; a TypeError names the column and the cells."""
-    columns = {}
-    for name in [*table.judges, *table.people, *([table.gold] if table.gold else [])]:
-        columns[name] = numbers(table.frame[name], name=name)
-    return table.frame.assign(**columns)
+    frame = table.frame.copy()
+    for name in filter(None, [*table.judges, *table.people, table.gold]):
+        frame[name] = numbers(frame[name], name=name)  # a TypeError names the cells
+    return replace(table, frame=frame)
 
 
 def from_scores(
@@ -169,32 +167,31 @@ class Scores(RatingTable):
         table = self._correlations(truth, by, options(**resampling))
         rows = table[table["statistic"] == statistic].reset_index(drop=True)
         label = f"{readings.SYMBOLS[statistic]} with {name}"
-        wide = _by_statistic(table, by)
+        view = _by_statistic(table, by)
         if by is None:
+            best_first = rows.sort_values("estimate", ascending=False, kind="stable")
             return self._result(
                 table,
                 name="correlation",
                 reading=readings.correlations(rows, name, statistic),
                 caption=f"Agreement of judges with {name}, {self.about}",
-                plot=partial(plots.forest, _best_first(rows), label=label),
-                data=table,
-                view=wide,
+                plot=partial(plots.forest, best_first.reset_index(drop=True), label=label),
+                view=view,
             )
-        cells = rows.rename(columns={"benchmark": by})
+        slug = "".join(c if c.isalnum() else "_" for c in by.lower()).strip("_")
         return self._result(
-            table.rename(columns={"benchmark": by}),
-            name=f"correlation_by_{_slug(by)}",
-            reading=readings.by_part(cells, name, by, OVERALL),
+            table,
+            name=f"correlation_by_{slug}",
+            reading=readings.by_part(rows, name, by, OVERALL),
             caption=f"Agreement of judges with {name} by {by}, {self.about}",
-            plot=partial(plots.heatmap, cells, columns=by, label=label),
-            data=table,
-            view=wide,
+            plot=partial(plots.heatmap, rows, columns=by, label=label),
+            view=view,
         )
 
     def _correlations(
         self, truth: Series, by: str | None, resampling: Mapping[str, Any]
     ) -> DataFrame:
-        """Correlations in long form: judge, benchmark (the part), statistic, estimate, ..."""
+        """Correlations in long form: judge, `by` (else benchmark), statistic, estimate, ..."""
         parts = {OVERALL: np.ones(len(self.frame), dtype=bool)}
         if by is not None:
             column = self.named(by)
@@ -204,27 +201,28 @@ class Scores(RatingTable):
                     " them, or look within it by levels()"
                 )
             parts |= {str(value): (column == value).to_numpy() for value in column.unique()}
-        strata = {"strata": self.benchmarks} if self.benchmarks is not None else {}
+        key = by or "benchmark"
         tables = []
         for part, rows in parts.items():
-            units = None if self.groups is None else self.groups[rows]
-            stratified = strata if part == OVERALL else {}
+            within = replace(self, frame=self.frame[rows])
             for judge in self.judges:
                 table = metrics.correlate(
-                    self.frame[judge][rows], truth[rows], groups=units, **stratified, **resampling
+                    within.frame[judge],
+                    truth[rows],
+                    groups=within.groups,
+                    strata=self.benchmarks if part == OVERALL else None,
+                    **resampling,
                 )
-                tables.append(table.reset_index().assign(judge=judge, benchmark=part))
-        joined = pd.concat(tables, ignore_index=True)
-        joined.attrs = tables[0].attrs
-        return joined[["judge", "benchmark", "statistic", *INTERVAL, "n", "missing"]]
+                tables.append(table.reset_index().assign(**{"judge": judge, key: part}))
+        return stacked(tables)[["judge", key, "statistic", *INTERVAL, "n", "missing"]]
 
     @analysis
     def ranks(self, by: str = "benchmark", *, statistic: Statistic = "pearson") -> Result:
         """Rank the judges within each value of a column by their correlation with the truth."""
         truth, name = truth_of(self)
         table = self._correlations(truth, by, {"n_resamples": 0})
-        rows = table[(table["statistic"] == statistic) & (table["benchmark"] != OVERALL)]
-        rows = rows.rename(columns={"benchmark": by}).reset_index(drop=True)
+        rows = table[(table["statistic"] == statistic) & (table[by] != OVERALL)]
+        rows = rows.reset_index(drop=True)
         if rows["estimate"].isna().all() or rows[by].nunique() < 2:
             raise NotComputed(f"ranks take correlations within two values of {by!r}")
         rows["rank"] = rows.groupby(by)["estimate"].rank(ascending=False, method="min")
@@ -254,18 +252,17 @@ class Scores(RatingTable):
             truth,
             self.frame[self.judges],
             groups=self.groups,
-            **({} if self.benchmarks is None else {"strata": self.benchmarks}),
+            strata=self.benchmarks,
             **options(**resampling),
         )
         pairs = table.xs(statistic, level="statistic").reset_index()
-        columns = ["a", "b", "difference", "low", "high", "p", "p_holm", "n"]
         return self._result(
             table.reset_index(),
             name="comparison",
             reading=readings.comparisons(pairs),
             caption=f"Differences of {readings.SYMBOLS[statistic]} with {name}, row less column",
             plot=partial(plots.who_beats_whom, table, statistic=statistic),
-            view=pairs[columns],
+            view=pairs[COMPARISON],
         )
 
     @analysis
@@ -286,22 +283,14 @@ class Scores(RatingTable):
         rows = rows.sort_values("estimate", ascending=False, kind="stable")
         rows = pd.concat([rows[rows["kind"] == kind] for kind in rows["kind"].unique()])
         lines = rows.rename(columns={"who": "judge"})
-        pooled = [] if self.benchmarks is None else [POOLED]
+        symbol = readings.SYMBOLS[statistic]
         return self._result(
             table,
             name="raters",
             reading=readings.raters(lines),
-            caption=(
-                f"{readings.SYMBOLS[statistic]} of people and judges, each with the mean of the"
-                " same other people"
-            ),
-            caveats=pooled,
-            plot=partial(
-                plots.forest,
-                lines,
-                by="kind",
-                label=f"{readings.SYMBOLS[statistic]} with the others",
-            ),
+            caption=(f"{symbol} of people and judges, each with the mean of the same other people"),
+            caveats=[] if self.benchmarks is None else [POOLED],
+            plot=partial(plots.forest, lines, by="kind", label=f"{symbol} with the others"),
             view=rows[["who", "kind", *INTERVAL, "n", "missing"]],
         )
 
@@ -309,12 +298,11 @@ class Scores(RatingTable):
     def agreement(self, **resampling: Any) -> Result:
         """Measure how far people agree with each other: the table of `metrics.agreement`."""
         self._need_people(2)
-        scale = []
-        if self.scale is not None:
-            lowest, highest = self.scale
-            scale = [*np.arange(lowest, highest + 1)]
         table = metrics.agreement(
-            self.frame[self.people], scale=scale, groups=self.groups, **options(**resampling)
+            self.frame[self.people],
+            scale=self._levels() or (),
+            groups=self.groups,
+            **options(**resampling),
         )
         return self._result(
             table,
@@ -345,25 +333,18 @@ class Scores(RatingTable):
                 groups=self.groups,
                 confidence=confidence or current().confidence,
             )
-            low, high = test.attrs["advantage_probability_interval"]
-            rows.append(
-                {
-                    "judge": name,
-                    "winning_rate": test.attrs["winning_rate"],
-                    "advantage": test.attrs["advantage_probability"],
-                    "low": low,
-                    "high": high,
-                    "people_beaten": int(test["rejected"].sum()),
-                    "people_tested": int(test["p"].notna().sum()),
-                    "missing": test.attrs["missing"],
-                }
+            row = (
+                name,
+                test.attrs["winning_rate"],
+                test.attrs["advantage_probability"],
+                *test.attrs["advantage_probability_interval"],
+                test["rejected"].sum(),
+                test["p"].notna().sum(),
+                test.attrs["missing"],
             )
-        table = DataFrame(rows)
-        scaled = [name for name in self.judges if self._is_rescaled(name)]
-        caveats = []
-        if scaled:
-            caveats.append(RESCALED.format(names_of(scaled)))
-        lines = table.rename(columns={"advantage": "estimate"})
+            rows.append(row)
+        table = DataFrame(rows, columns=ALT_TEST)
+        lines = table.rename(columns={"advantage": "estimate"}).dropna(subset="estimate")
         return self._result(
             table,
             name="alt_test",
@@ -372,10 +353,10 @@ class Scores(RatingTable):
                 "Alternative annotator test: the share of items on which a judge is at least as"
                 f" close to the other people as the person left out; epsilon {epsilon:g}"
             ),
-            caveats=caveats,
+            caveats=self._rescaled(self.judges),
             plot=partial(
                 plots.forest,
-                lines.dropna(subset="estimate"),
+                lines,
                 label="share of items, judge at least as close",
                 reference=0.5,
             ),
@@ -384,6 +365,11 @@ class Scores(RatingTable):
     def _is_rescaled(self, judge: str) -> bool:
         scale = self.scales.get(judge)
         return scale is not None and self.scale is not None and scale != self.scale
+
+    def _rescaled(self, judges: Sequence[str]) -> list[str]:
+        """The caveat about judges whose scores were put on people's scale."""
+        scaled = list(filter(self._is_rescaled, judges))
+        return [f"put on people's scale by the ends of their own: {names_of(scaled)}"] * any(scaled)
 
     def _on_peoples_scale(self, judge: str) -> Series:
         """A judge's scores, moved and stretched so that the ends of its scale are people's."""
@@ -396,32 +382,30 @@ class Scores(RatingTable):
 
     # --- single scores
 
-    def _comparable(self, truth: Series) -> tuple[DataFrame, list[str]]:
-        """The scores in long form of judges on the truth's scale, and a word on the others.
+    def _comparable(self) -> tuple[Series, str, DataFrame, list[str]]:
+        """The truth and its name; the scores, in long form, of judges on its scale; caveats.
 
         A judge on another known scale is put on people's by its ends. Where scales are unknown, its
         scores and the truth have to reach over half of each other's range at least.
         """
-        judged = [name for name in self.judges if self._shares_scale(name, truth)]
-        left_out = [name for name in self.judges if name not in judged]
+        truth, name = truth_of(self)
+        judged = [judge for judge in self.judges if self._shares_scale(judge, truth)]
         if not judged:
             raise NotComputed(
                 "no judge has scores on people's scale: name the scales (scale=, scales=);"
                 " correlate() and compare() need none"
             )
-        columns = DataFrame({name: self._on_peoples_scale(name) for name in judged})
+        columns = DataFrame({judge: self._on_peoples_scale(judge) for judge in judged})
         long = columns.melt(var_name="judge", value_name="score", ignore_index=False)
         long["gold"] = truth.reindex(long.index)
         long["group"] = long.index if self.groups is None else self.groups.reindex(long.index)
         if self.response is not None:
             long["response"] = self.frame[self.response].reindex(long.index)
-        texts = []
-        scaled = [name for name in judged if self._is_rescaled(name)]
-        if scaled:
-            texts.append(RESCALED.format(names_of(scaled)))
+        caveats = self._rescaled(judged)
+        left_out = [judge for judge in self.judges if judge not in judged]
         if left_out:
-            texts.append(f"on another scale than the truth, and left out: {names_of(left_out)}")
-        return long.rename_axis("id").reset_index(), texts
+            caveats.append(f"on another scale than the truth, and left out: {names_of(left_out)}")
+        return truth, name, long.rename_axis("id").reset_index(), caveats
 
     def _shares_scale(self, judge: str, truth: Series) -> bool:
         column = self.frame[judge]
@@ -443,18 +427,17 @@ class Scores(RatingTable):
     @analysis
     def confusion(self) -> Result:
         """Count each judge's scores for each level of the truth."""
-        truth, name = truth_of(self)
-        run, caveats = self._comparable(truth)
-        ticks = plots.scores.levels(run["score"], run["gold"], scale=self._levels())
+        _, name, run, caveats = self._comparable()
+        ticks = levels(run["score"], run["gold"], scale=self._levels())
         rows = run.assign(
-            truth=plots.scores.nearest(run["gold"], ticks),
-            score=plots.scores.nearest(run["score"], ticks),
+            truth=nearest(run["gold"], ticks),
+            score=nearest(run["score"], ticks),
         )
         counted = rows.groupby(["judge", "truth", "score"], sort=False, dropna=False)
         table = counted.size().rename("items").reset_index()
         far = (run["score"] - run["gold"]).abs()
         exact = (far < 0.5).groupby(run["judge"], sort=False).mean()
-        shares = ", ".join(f"{judge} {plots.style.short(share)}" for judge, share in exact.items())
+        shares = ", ".join(f"{judge} {short(share)}" for judge, share in exact.items())
         return self._result(
             table.sort_values(["judge", "truth", "score"]).reset_index(drop=True),
             name="confusion",
@@ -468,8 +451,7 @@ class Scores(RatingTable):
     @analysis
     def calibration(self, **resampling: Any) -> Result:
         """What each score of a judge means: the mean truth at it; each judge's lean and error."""
-        truth, name = truth_of(self)
-        run, caveats = self._comparable(truth)
+        _, name, run, caveats = self._comparable()
         curves = {}
         errors = []
         for judge, rows in run.groupby("judge", sort=False):
@@ -482,10 +464,8 @@ class Scores(RatingTable):
                 rows["score"], rows["gold"], groups=units, **options(**resampling)
             )
             errors.append(error.reset_index(names="measure").assign(judge=judge))
-        table = pd.concat(errors, ignore_index=True)
-        table.attrs = errors[0].attrs
-        table["measure"] = table["measure"].replace(
-            {"bias": "score less truth", "mae": "absolute error"}
+        table = stacked(errors).replace(
+            {"measure": {"bias": "score less truth", "mae": "absolute error"}}
         )
         leans = table[table["measure"] == "score less truth"]
         return self._result(
@@ -501,15 +481,11 @@ class Scores(RatingTable):
     @analysis
     def scatter(self) -> Result:
         """Draw each judge's scores against the truth."""
-        truth, name = truth_of(self)
-        run, caveats = self._comparable(truth)
+        _, name, run, caveats = self._comparable()
         means = run.assign(truth=run["gold"].round()).groupby(["judge", "truth"], sort=False)
         table = means["score"].agg(["mean", "std", "count"]).reset_index()
         ends = table.dropna(subset="mean").groupby("judge", sort=False)["mean"]
-        texts = [
-            f"{judge} {plots.style.short(part.iloc[0])} to {plots.style.short(part.iloc[-1])}"
-            for judge, part in ends
-        ]
+        texts = [f"{judge} {short(part.iloc[0])} to {short(part.iloc[-1])}" for judge, part in ends]
         return self._result(
             table,
             name="scatter",
@@ -523,13 +499,12 @@ class Scores(RatingTable):
     @analysis
     def disagreements(self, n: int = 10) -> Result:
         """The items on which a judge and the truth are furthest apart, the largest gap first."""
-        truth, name = truth_of(self)
-        run, caveats = self._comparable(truth)
+        truth, name, run, caveats = self._comparable()
         gaps = run.assign(gap=run["score"] - run["gold"])
         width = np.ptp(self.scale or (truth.min(), truth.max()))
         far = (gaps["gap"].abs() >= width / 2).where(gaps["gap"].notna())
         share = far.astype(float).groupby(gaps["judge"], sort=False).mean().dropna()
-        texts = ", ".join(f"{judge} {plots.style.short(value)}" for judge, value in share.items())
+        texts = ", ".join(f"{judge} {short(value)}" for judge, value in share.items())
         order = gaps["gap"].abs().sort_values(ascending=False, kind="stable").index
         rows = gaps.loc[order].dropna(subset="gap").head(n)
         names = [column for column in ("id", "item") if column in self.frame]
@@ -552,8 +527,7 @@ class Scores(RatingTable):
             raise NotComputed(
                 "no response is known: give the collection as items=, or name the column response="
             )
-        truth, _ = truth_of(self)
-        run, caveats = self._comparable(truth)
+        *_, run, caveats = self._comparable()
         by_judge = {str(judge): rows for judge, rows in run.groupby("judge", sort=False)}
         result = probes.length(by_judge)
         result.add_caveats([*caveats, *self.caveats])
@@ -588,8 +562,7 @@ class Scores(RatingTable):
             tables.append(part.reset_index().assign(judge=judge_name))
             pearson = part.xs("pearson", level="statistic")
             texts.append(readings.levels(pearson, judge_name))
-        table = pd.concat(tables, ignore_index=True)
-        table.attrs = tables[0].attrs
+        table = stacked(tables)
         rows = table[table["statistic"] == "pearson"]
         lines = rows.rename(columns={"judge": "name"})
         return self._result(
@@ -640,11 +613,11 @@ class Scores(RatingTable):
             Rows (quantity, judge): judge_alone, corrected with low and high, labels_alone, and
             people, what people say on all items, which one does not know in practice.
         """
-        truth, name = truth_of(self)
-        n_known = int(truth.notna().sum())
-        if n_known <= labels:
-            raise NotComputed(f"{n_known} items have a truth: draw fewer than that, labels=")
-        run, caveats = self._comparable(truth)
+        truth, _ = truth_of(self)
+        n_true = int(truth.notna().sum())
+        if n_true <= labels:
+            raise NotComputed(f"{n_true} items have a truth: draw fewer than that, labels=")
+        *_, run, caveats = self._comparable()
         lowest, highest = self.scale or (truth.min(), truth.max())
         line = lowest + 0.75 * (highest - lowest) if threshold is None else threshold
         rng = np.random.default_rng(current().seed if seed is None else seed)
@@ -660,16 +633,16 @@ class Scores(RatingTable):
         mean = table[table["quantity"] == "mean score"]
         texts = []
         for _, row in mean.head(3).iterrows():
-            corrected = plots.style.short(row["corrected"], row["low"], row["high"])
-            alone = plots.style.short(row["judge_alone"])
+            corrected = short(row["corrected"], row["low"], row["high"])
+            alone = short(row["judge_alone"])
             texts.append(f"{row['judge']} alone says {alone}, corrected {corrected}")
-        everyone = plots.style.short(truth.mean())
+        everyone = short(truth.mean())
         return self._result(
             table,
             name="corrected",
             reading=f"Mean score: {'; '.join(texts)}; people say {everyone} on all items.",
             caption=(
-                f"Corrected by {labels} random labels of {n_known:,} (a good answer has {line:g} or"
+                f"Corrected by {labels} random labels of {n_true:,} (a good answer has {line:g} or"
                 " more)"
             ),
             caveats=caveats,
@@ -678,13 +651,10 @@ class Scores(RatingTable):
     @analysis
     def missing(self) -> Result:
         """Count what each judge and each person did not score, and why where a run says it."""
-        rows = []
-        for name in [*self.judges, *self.people]:
-            column = self.frame[name]
-            kind = "judge" if name in self.judges else "person"
-            row = {"who": name, "kind": kind, "scored": int(column.notna().sum())}
-            rows.append({**row, "missing": int(column.isna().sum())})
-        table = DataFrame(rows)
+        scored = self.frame[[*self.judges, *self.people]].count()
+        table = scored.rename_axis("who").reset_index(name="scored")
+        table.insert(1, "kind", ["judge"] * len(self.judges) + ["person"] * len(self.people))
+        table["missing"] = len(self) - table["scored"]
         runs = self.verdicts
         if runs is not None and "failure" in runs:
             ends = runs["failure"].astype("string").str.split(":").str[0].dropna()
@@ -694,11 +664,13 @@ class Scores(RatingTable):
             table = table.join(counts.astype("Int64"), on="who")
         gone = table[table["missing"] > 0]
         lost = ", ".join(f"{row['who']} {row['missing']:,}" for _, row in gone.iterrows())
-        text = f"Without a score of {len(self.frame):,} items: {lost}." if lost else ""
+        reading = f"Every judge and person scored all {len(self):,} items."
+        if lost:
+            reading = f"Without a score of {len(self):,} items: {lost}."
         return self._result(
             table,
             name="missing",
-            reading=text or f"Every judge and person scored all {len(self.frame):,} items.",
+            reading=reading,
             caption=f"Scores of {self.about} by judge and person",
         )
 
@@ -727,25 +699,14 @@ class Scores(RatingTable):
 # --- Parts of analyses
 
 
-def _best_first(rows: DataFrame) -> DataFrame:
-    """Rows with the highest estimate first, undefined ones last."""
-    return rows.sort_values("estimate", ascending=False, kind="stable").reset_index(drop=True)
-
-
-def _slug(text: str) -> str:
-    return "".join(c if c.isalnum() else "_" for c in text.lower()).strip("_")
-
-
 def _by_statistic(table: DataFrame, by: str | None) -> DataFrame:
     """Correlations as papers print them: a row a judge (and part), a column a statistic."""
-    bounds = table[INTERVAL].to_numpy(float)
-    texts = table.assign(text=[plots.style.short(*row) for row in bounds])
-    keys = ["judge"] if by is None else ["benchmark", "judge"]
+    texts = table.assign(text=[short(*row) for row in table[INTERVAL].to_numpy(float)])
+    keys = list(filter(None, [by, "judge"]))
     wide = texts.set_index([*keys, "statistic"])["text"].unstack(sort=False)
+    wide = wide.rename(columns=str.capitalize)
     counts = table.groupby(keys, sort=False)[["n", "missing"]].max()
-    wide = wide.join(counts).rename(columns={"pearson": "Pearson", "spearman": "Spearman"})
-    wide = wide.rename(columns={"kendall": "Kendall"}).reset_index()
-    return wide.rename(columns={"benchmark": by}) if by else wide
+    return wide.join(counts).reset_index()
 
 
 def _lengths(column: Series) -> Series:
@@ -772,13 +733,11 @@ def _corrected_mean(
 ) -> dict[str, Any]:
     """The mean score of all items, by a judge and a few labels."""
     table = metrics.prediction_powered_mean(column, labels, groups=groups)
-    row = {"quantity": "mean score", "judge": judge, "judge_alone": column.mean()}
-    both = table.loc["prediction_powered"]
     return {
-        **row,
-        "corrected": both["estimate"],
-        "low": both["low"],
-        "high": both["high"],
+        "quantity": "mean score",
+        "judge": judge,
+        "judge_alone": column.mean(),
+        **table.loc["prediction_powered", INTERVAL].rename({"estimate": "corrected"}),
         "labels_alone": table.loc["labels_alone", "estimate"],
         "people": truth.mean(),
     }
@@ -788,16 +747,17 @@ def _corrected_share(
     judge: str, column: Series, labels: Series, truth: Series, line: float
 ) -> dict[str, Any]:
     """The share of answers with a score of `line` or more, by a judge and a few labels."""
-    good = column.ge(line).astype(float).where(column.notna())
-    right = labels.ge(line).astype(float).where(labels.notna())
-    row: dict[str, Any] = {"quantity": f"share of {line:g} or more", "judge": judge}
-    row |= {"judge_alone": good.mean(), "labels_alone": right.mean()}
-    row |= {"corrected": np.nan, "low": np.nan, "high": np.nan}
-    try:
-        rate = metrics.corrected_rate_from_labels(good, right, labelled="random")
-    except ValueError:  # no label of one kind: the share stays undefined
-        rate = {}
-    row |= {
-        "corrected" if name == "estimate" else name: rate[name] for name in rate if name in INTERVAL
+    good, right, people = (
+        values.ge(line).astype(float).where(values.notna()) for values in (column, labels, truth)
+    )
+    rate = Series(np.nan, INTERVAL)
+    with suppress(ValueError):  # no label of one kind: the share stays undefined
+        rate = metrics.corrected_rate_from_labels(good, right)[INTERVAL]
+    return {
+        "quantity": f"share of {line:g} or more",
+        "judge": judge,
+        "judge_alone": good.mean(),
+        "labels_alone": right.mean(),
+        **rate.rename({"estimate": "corrected"}),
+        "people": people.mean(),
     }
-    return {**row, "people": truth.ge(line).where(truth.notna()).astype(float).mean()}

@@ -425,6 +425,13 @@ def truth_of(table: RatingTable) -> tuple[Series, str]:
     return truth, " or ".join(names)
 
 
+def stacked(tables: Sequence[DataFrame]) -> DataFrame:
+    """Tables below one another, with the method and the caveats of the first."""
+    joined = pd.concat(tables, ignore_index=True)
+    joined.attrs = tables[0].attrs
+    return joined
+
+
 def names_of(values: Iterable[object], limit: int = 5) -> str:
     """Some names for a sentence: at most `limit`, and how many more there are.
 
