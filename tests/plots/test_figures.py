@@ -5,7 +5,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 from gallery import crowded, texts
 from pytest import mark, raises
-from scipy import stats
 
 from vjudge import metrics, plots
 from vjudge.plots import style
@@ -139,15 +138,6 @@ def test_judges_against_each_other_show_differences_and_corrected_p():
     assert style.short(gap) in words and style.short(-gap) in words and words.count("\np ") == 6
     undefined = plots.who_beats_whom(table.assign(p_holm=np.nan), **WIDE)
     assert "n/a" not in " ".join(shown(undefined))
-
-
-def test_a_win_matrix_is_bold_where_the_corrected_test_says_so():
-    verdicts = {("a", "b"): ["a"] * 40 + ["b"] * 10, ("a", "c"): ["a"] * 29 + ["b"] * 21}
-    verdicts["b", "c"] = ["a"] * 25 + ["b"] * 25
-    fig = plots.win_matrix({pair: metrics.win_rate(votes) for pair, votes in verdicts.items()})
-    assert bold(fig) == [".20", ".80"]
-    p = 2 * 2 * stats.norm.sf(0.08 / np.sqrt(0.25 / 50))  # 29 of 50, the second of three by Holm
-    assert f".58\np = {p:.3f}".replace("0.", ".") in shown(fig)
 
 
 def test_boxes_hold_image_texts_scores_and_what_went_wrong(tmp_path):

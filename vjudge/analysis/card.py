@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -48,7 +48,7 @@ PROBED = {
     "position": ["position"],
     "injection": ["injection"],
 }
-FACTS = ["model", "revision", "checkpoint", "mode"]
+SCORE_PROBES = sorted(set().union(*PROBED.values()))
 
 
 @dataclass
@@ -96,9 +96,9 @@ class Report:
         """The card as one page that needs no other file; texts of data and models are escaped."""
         rows = []
         for name, claim in CLAIMS.items():
-            found = self.claims[self.claims["claim"] == name].set_index("judge")
-            if len(found):
-                rows.append((claim, [_cell(found, judge) for judge in self.judges]))
+            cells = self.claims[self.claims["claim"] == name].set_index("judge").to_dict("index")
+            if cells:
+                rows.append((claim, list(map(cells.get, self.judges))))
         figures = []
         for result in self.results.values():
             if result.computed and result.has_figure:
@@ -108,27 +108,20 @@ class Report:
         template = Environment(autoescape=True).from_string(text)
         absent = self.absent.assign(claim=self.absent["claim"].map(CLAIMS))
         lines = absent.groupby("reason", sort=False).agg(lambda column: list(dict.fromkeys(column)))
-        version = f"Computed with vjudge {vjudge.__version__}"
-        return clean(
-            template.render(
-                report=self,
-                rows=rows,
-                figures=figures,
-                absent=lines.reset_index().to_dict("records"),
-                methods=[*self.methods, version],
-            )
+        page = template.render(
+            report=self,
+            rows=rows,
+            figures=figures,
+            absent=lines.reset_index().to_dict("records"),
+            methods=[*self.methods, f"Computed with vjudge {vjudge.__version__}"],
         )
+        return clean(page)
 
     def _repr_html_(self) -> str:
         # A frame of its own: a notebook's styles and the card's leave one another alone.
         text = html.escape(self.html(), quote=True)
         look = 'sandbox="" style="width:100%;height:900px;border:1px solid #ddd"'
         return f'<iframe srcdoc="{text}" {look}></iframe>'
-
-
-def _cell(found: DataFrame, judge: str) -> Mapping[str, Any] | None:
-    """A claim's row of one judge; None where it was not measured."""
-    return None if judge not in found.index else found.loc[judge].to_dict()
 
 
 def report(
@@ -176,27 +169,27 @@ def report(
     probing = {}
     methods = []
     named = _by_name(judge, items)
-    files = {} if folder is None else file_names(name or "judge" for name in named)
+    files = file_names(name or "judge" for name in named)
     for name, source in named.items():
-        home = None if folder is None else folder / "runs" / files[name or "judge"]
+        home = folder and folder / "runs" / files[name or "judge"]
         options: dict[str, Any] = {"gold": gold, "seed": seed}
         if isinstance(source, JudgeLike):
             run, controls_of = _graded(source, items, home, controls, options, grading)
         else:
             run = source.get(ORIGINAL, source.get(COMPARED))
             controls_of = ProbeRuns(source, items, **options)
-        who = name or controls_of.name
-        graded[who] = run
-        probing[who] = controls_of
-        methods.append(f"{who}: {_facts(home)}")
-    pairs = "score" not in next(iter(graded.values()))
-    make: Any = choices if pairs else scores
-    table: Scores | Choices = make(graded, items=items, about=about)
-    names = ["position"] if pairs else sorted(set(sum(PROBED.values(), [])))
-    battery = probes.battery(probing, probes=names)
-    resampling = {} if pairs else {"seed": seed, "n_resamples": n_resamples}
-    card = make_report(table, battery, methods, **resampling)
-    return card if folder is None else card.write(folder)
+        name = name or controls_of.name
+        graded[name] = run
+        probing[name] = controls_of
+        methods.append(f"{name}: {_facts(home)}")
+    if "score" in next(iter(graded.values())):
+        battery = probes.battery(probing, probes=SCORE_PROBES)
+        table = scores(graded, items=items, about=about)
+        card = make_report(table, battery, methods, seed=seed, n_resamples=n_resamples)
+    else:
+        battery = probes.battery(probing, probes=PROBED["position"])
+        card = make_report(choices(graded, items=items, about=about), battery, methods)
+    return card.write(folder) if folder else card
 
 
 def _by_name(judge: Any, items: Any) -> dict[str, Any]:
@@ -235,9 +228,8 @@ def _graded(
     call = judge.compare if pairs else judge.grade
     run = call(items, out=home and home / "all", **grading)
     probing = ProbeRuns(judge, few, out=home, **options, **{**grading, "progress": False})
-    ids = set(few["id"])
     name = COMPARED if pairs else ORIGINAL
-    probing.runs[name] = run[run["id"].isin(ids)].reset_index(drop=True)
+    probing.runs[name] = run[run["id"].isin(few["id"])].reset_index(drop=True)
     return run, probing
 
 
@@ -246,7 +238,8 @@ def _facts(home: Path | None) -> str:
     if home is None or not (home / "all" / MANIFEST).is_file():
         return "the run does not record how it was asked"
     manifest = Run(home / "all").manifest
-    facts = {fact: manifest[fact] for fact in FACTS if manifest.get(fact)}
+    names = ("model", "revision", "checkpoint", "mode")
+    facts = {name: manifest[name] for name in names if manifest.get(name)}
     facts |= manifest["decoding"]
     return "; ".join(f"{fact} {value}" for fact, value in facts.items())
 
@@ -257,7 +250,7 @@ def _facts(home: Path | None) -> str:
 def make_report(
     table: Scores | Choices,
     battery: Result | None = None,
-    methods: list[str] | None = None,
+    methods: Sequence[str] = (),
     **resampling: Any,
 ) -> Report:
     """The card of a table of scores or choices, with what probes found about its judges."""
@@ -294,7 +287,7 @@ def make_report(
         claims=DataFrame(claims, columns=["claim", "judge", "verdict", "sentence"]),
         absent=DataFrame(absent, columns=["claim", "judge", "reason"]),
         results=results,
-        methods=methods or [],
+        methods=list(methods),
     )
 
 
@@ -309,24 +302,22 @@ def _claim(
     if claim == "calibration":
         if isinstance(table, Choices):
             raise NotComputed("a comparison of pairs has no scores")
-        rows = _rows_of(results["calibration"], judge)
-        lean = rows[rows["measure"] == "score less truth"].iloc[0]
-        error = rows[rows["measure"] == "absolute error"].iloc[0]
+        rows = _rows_of(results["calibration"], judge).set_index("measure")
+        lean = rows.loc["score less truth"]
+        error = rows.loc["absolute error"]
         return "measured", (
             f"The mean of score less truth is {readings.bounds(lean)} points; the mean absolute"
             f" error is {readings.bounds(error)}"
         )
-    rows = _rows_of(results["agreement"], judge)
+    rows = _rows_of(results["agreement"], judge).set_index("statistic")
     if isinstance(table, Choices):
-        share = rows[rows["statistic"] == "with_ties"].iloc[0]
-        return "measured", f"It chooses as people do in {readings.bounds(share)} of the pairs"
-    pearson = rows[rows["statistic"] == "pearson"].iloc[0]
+        share = readings.bounds(rows.loc["with_ties"])
+        return "measured", f"It chooses as people do in {share} of the pairs"
+    pearson = rows.loc["pearson"]
     if np.isnan(pearson["estimate"]):
         raise NotComputed(f"no correlation: {readings.UNDEFINED}")
-    return (
-        "measured",
-        f"Pearson's r with {readings.truth_name(table)} is {readings.bounds(pearson)}",
-    )
+    truth = readings.truth_name(table)
+    return "measured", f"Pearson's r with {truth} is {readings.bounds(pearson)}"
 
 
 def _rows_of(result: Result, judge: str) -> DataFrame:
@@ -343,17 +334,17 @@ def _probed(battery: Result | None, judge: str, names: list[str]) -> tuple[Verdi
         raise NotComputed("no control was run: give the judge and the items, or a battery")
     rows = battery.table
     rows = rows[(rows["judge"] == judge) & rows["probe"].isin(names)]
-    run = rows["verdict"] != "not run"
-    if not run.any():
+    effects = rows[rows["verdict"] != "not run"]
+    if effects.empty:
         reasons = rows["note"].dropna().unique()
         raise NotComputed("; ".join(filter(None, reasons)) or "no control was run")
-    tests = rows[run & rows["must"].notna()]
+    tests = effects[effects["must"].notna()]
     failed = tests[tests["passes"].eq(False)]
     open_tests = tests[tests["passes"].isna()]
     if len(failed):
         return "fails", _largest(failed)
     if tests.empty:
-        return "measured", _largest(rows[run])
+        return "measured", _largest(effects)
     if len(open_tests):
         need = "needs" if len(open_tests) == 1 else "need"
         text = f"{len(open_tests)} of {len(tests)} tests {need} more items"
@@ -390,6 +381,8 @@ def _failures(table: Scores | Choices, judge: str) -> tuple[Verdict, str]:
     reasons = run.loc[silent].get("failure", pd.Series(dtype=str)).dropna()
     kinds = reasons.astype(str).str.split(":").str[0].value_counts()
     why = "; ".join(f"{kind}: {n:,}" for kind, n in kinds.items()) or "no reason is given"
-    text = f"{silent.sum():,} of {len(run):,} verdicts are missing ({why}), a share of"
-    text = f"{text} {readings.bounds(share)}, and left out of all other numbers"
+    text = (
+        f"{silent.sum():,} of {len(run):,} verdicts are missing ({why}), a share of"
+        f" {readings.bounds(share)}, and left out of all other numbers"
+    )
     return "measured", "; ".join(filter(None, [text, note]))

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import pandas as pd
 from pandas import DataFrame, Series
 
 from vjudge import metrics, plots, probes
 from vjudge.analysis import readings
-from vjudge.analysis.tables import RatingTable, fields_of
+from vjudge.analysis.score_table import COMPARISON, INTERVAL
+from vjudge.analysis.tables import RatingTable, fields_of, stacked
 from vjudge.results import NotComputed, Result, Results, analysis, current
 
-INTERVAL = ["estimate", "low", "high"]
 SIDES = {"win": "A is better", "tie": "no difference", "loss": "B is better"}
 COUNTED = {
     "with_ties": "same choice, ties included",
@@ -87,19 +86,16 @@ class Choices(RatingTable):
     @analysis
     def win_rates(self) -> Result:
         """How often each judge, and people, choose response a, response b, or neither."""
-        columns = {name: self.frame[name] for name in [*self.people[:1], *self.judges]}
         tables = {}
-        for name, verdicts in columns.items():
+        for name in [*self.people[:1], *self.judges]:
             label = "people" if name in self.people else name
             tables[label] = metrics.win_rate(
-                verdicts, groups=self.groups, confidence=current().confidence
+                self.frame[name], groups=self.groups, confidence=current().confidence
             )
-        table = pd.concat(tables, names=["judge"]).reset_index()
-        table.attrs = next(iter(tables.values())).attrs
-        wins = table[table["statistic"] == "win_ties_half"]
-        texts = [
-            f"{row['judge']} {readings.bounds(row)}" for _, row in wins.dropna().head(4).iterrows()
-        ]
+        table = stacked([rates.reset_index().assign(judge=who) for who, rates in tables.items()])
+        table.insert(0, "judge", table.pop("judge"))
+        wins = table[table["statistic"] == "win_ties_half"].dropna().head(4)
+        texts = [f"{row['judge']} {readings.bounds(row)}" for _, row in wins.iterrows()]
         return self._result(
             table,
             name="win_rates",
@@ -117,22 +113,16 @@ class Choices(RatingTable):
             by: a column, or what it is ("group", "benchmark"): the share within each of its values.
         """
         human = self.preference()
-        parts = {"all": Series(True, self.frame.index)}
-        if by is not None:
-            column = self.named(by)
-            parts = {str(value): column == value for value in column.dropna().unique()}
+        column = Series("all", self.frame.index) if by is None else self.named(by)
         tables = []
-        for part, rows in parts.items():
+        for value in column.dropna().unique():
+            within = replace(self, frame=self.frame[column == value])
             for judge in self.judges:
-                groups = None if self.groups is None else self.groups[rows]
                 table = metrics.pairwise_accuracy(
-                    self.frame[judge][rows], human[rows], groups=groups
+                    within.frame[judge], human[column == value], groups=within.groups
                 )
-                tables.append(table.reset_index().assign(judge=judge, part=part))
-        table = pd.concat(tables, ignore_index=True)
-        table.attrs = tables[0].attrs
-        table = table.rename(columns={"part": by or "part"})
-        rows = table[table["statistic"] == "with_ties"]
+                tables.append(table.reset_index().assign(judge=judge, part=str(value)))
+        table = stacked(tables)
         if by is None:
             view = table[table["statistic"].isin(COUNTED)]
             view = view.assign(counted=view["statistic"].map(COUNTED))
@@ -147,14 +137,12 @@ class Choices(RatingTable):
                 reading=readings.choices(decided, "Where both decide, "),
                 caption=f"Share of pairs on which a judge chooses as people, {self.about}",
                 plot=partial(
-                    plots.forest,
-                    view,
-                    by="counted",
-                    label="share of pairs",
-                    reference=0.5,
+                    plots.forest, view, by="counted", label="share of pairs", reference=0.5
                 ),
                 view=view[["judge", "counted", *INTERVAL, "n", "missing"]],
             )
+        table = table.rename(columns={"part": by})
+        rows = table[table["statistic"] == "with_ties"]
         return self._result(
             table,
             name=f"accuracy_by_{by}",
@@ -170,14 +158,13 @@ class Choices(RatingTable):
         self._need_rival()
         table = metrics.compare_choices(human, self.frame[self.judges], groups=self.groups)
         rows = table.xs("without_ties", level="measure").reset_index()
-        columns = ["a", "b", "difference", "low", "high", "p", "p_holm", "n"]
         return self._result(
             table.reset_index(),
             name="choice_comparison",
             reading=readings.comparisons(rows, "chooses as people do more often"),
             caption="Differences of shares: decided pairs on which a judge chooses as people do",
             plot=partial(plots.who_beats_whom, table, statistic="without_ties"),
-            view=rows[columns],
+            view=rows[COMPARISON],
         )
 
     @analysis
@@ -197,16 +184,18 @@ class Choices(RatingTable):
         if self.systems is None:
             raise NotComputed("name the two columns with the systems: vj.choices(systems=(a, b))")
         verdicts = self.preference() if judge is None else self.frame[judge]
-        a, b = self.systems
-        table = metrics.bradley_terry(self.frame[a], self.frame[b], verdicts, groups=self.groups)
-        lines = table.reset_index(names="judge")
-        who = judge or "people"
+        a, b = (self.frame[name] for name in self.systems)
+        table = metrics.bradley_terry(a, b, verdicts, groups=self.groups)
         return self._result(
             table,
             name="bradley_terry",
             reading=readings.ranking(list(table.index), table, "strength"),
-            caption=f"Bradley-Terry strengths of systems by the verdicts of {who}",
-            plot=partial(plots.forest, lines, label="strength in logits, of mean 0"),
+            caption=f"Bradley-Terry strengths of systems by the verdicts of {judge or 'people'}",
+            plot=partial(
+                plots.forest,
+                table.reset_index(names="judge"),
+                label="strength in logits, of mean 0",
+            ),
         )
 
     def baselines(self) -> Choices:

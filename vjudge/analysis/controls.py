@@ -65,13 +65,12 @@ def picture_controls(
     caveats: list[str] = []
 
     def graded(name: str, rows: Any, **options: Any) -> DataFrame:
-        where = None if folder is None else folder / file_name(name)
-        return judge.grade(rows, out=where, **{**grading, **options})
+        home = folder and folder / file_name(name)
+        return judge.grade(rows, out=home, **{**grading, **options})
 
     if "response_a" in data.canonical(items).column_names:
-        where = None if folder is None else folder / "pairs"
         try:
-            run = judge.compare(items, out=where, **grading)
+            run = judge.compare(items, out=folder and folder / "pairs", **grading)
         except PairsNotSupportedError as error:
             return Choices(DataFrame(), [], about=about, absent=str(error))
         return choices({judge.name: run}, items=items, about=about)
@@ -85,6 +84,6 @@ def picture_controls(
             rows = change(items)
         except ValueError as error:
             caveats.append(f"not graded with {name}: {error}")
-            continue
-        runs[name] = graded(name, rows)
+        else:
+            runs[name] = graded(name, rows)
     return scores(runs, items=items, about=about, caveats=caveats)

@@ -369,7 +369,9 @@ class Scores(RatingTable):
     def _rescaled(self, judges: Sequence[str]) -> list[str]:
         """The caveat about judges whose scores were put on people's scale."""
         scaled = list(filter(self._is_rescaled, judges))
-        return [f"put on people's scale by the ends of their own: {names_of(scaled)}"] * any(scaled)
+        if not scaled:
+            return []
+        return [f"put on people's scale by the ends of their own: {names_of(scaled)}"]
 
     def _on_peoples_scale(self, judge: str) -> Series:
         """A judge's scores, moved and stretched so that the ends of its scale are people's."""
@@ -630,17 +632,17 @@ class Scores(RatingTable):
             rows.append(_corrected_share(judge, column, labelled, truth, line))
         table = DataFrame(rows)
         table["holds_people"] = table["people"].between(table["low"], table["high"])
-        mean = table[table["quantity"] == "mean score"]
+        means = table[table["quantity"] == "mean score"].head(3)
         texts = []
-        for _, row in mean.head(3).iterrows():
-            corrected = short(row["corrected"], row["low"], row["high"])
+        for _, row in means.rename(columns={"corrected": "estimate"}).iterrows():
             alone = short(row["judge_alone"])
-            texts.append(f"{row['judge']} alone says {alone}, corrected {corrected}")
-        everyone = short(truth.mean())
+            texts.append(f"{row['judge']} alone says {alone}, corrected {readings.bounds(row)}")
         return self._result(
             table,
             name="corrected",
-            reading=f"Mean score: {'; '.join(texts)}; people say {everyone} on all items.",
+            reading=(
+                f"Mean score: {'; '.join(texts)}; people say {short(truth.mean())} on all items."
+            ),
             caption=(
                 f"Corrected by {labels} random labels of {n_true:,} (a good answer has {line:g} or"
                 " more)"

@@ -24,7 +24,6 @@ from vjudge.results import NotComputed, Result, Results, current, settings
 
 Scale = tuple[float, float]  # the lowest and the highest score that can be given
 GROUP = "group"  # the column that holds the unit of resampling of a run's items
-PERSON = "person {}"
 VERDICT_COLUMNS = frozenset(
     "judge sample order score verdict verdict_ab verdict_ba consistent votes feedback raw failure"
     " expected_score probabilities probability_mass probability_a closed unclosed sees_image lowest"
@@ -232,21 +231,18 @@ def from_frame(
     """The fields of a table out of a frame with a column a judge; see `vjudge.scores`."""
     judges = _listed(judges)
     columns = _listed(people)
-    places = [roles[role] for role in ROLES if roles.get(role) is not None]
-    named = [*judges, *columns, *places]
-    absent = [name for name in named if name not in frame]
+    named = [roles[role] for role in ROLES if roles.get(role) is not None]
+    absent = [name for name in [*judges, *columns, *named] if name not in frame]
     if absent:
         raise ValueError(f"columns are absent: {absent}; the frame has {list(frame)}")
     both = Series([*judges, *columns])
-    if both.duplicated().any():
-        twice = both[both.duplicated()].tolist()
+    twice = both[both.duplicated()].tolist()
+    if twice:
         raise ValueError(f"{twice} are named twice: name each once, and no judge as a person")
     if not judges:
         raise ValueError("name at least one judge: judges=[...]")
-    frame = frame.reset_index(drop=True)
-    frame, columns = spread_people(frame, columns)
-    for role in ("group", "benchmark"):
-        name = roles.get(role)
+    frame, columns = spread_people(frame.reset_index(drop=True), columns)
+    for name in (roles.get("group"), roles.get("benchmark")):
         if name is not None and frame[name].map(is_missing).any():
             row = int(frame[name].map(is_missing).argmax())
             raise ValueError(f"row {row}: {name!r} is missing; fill it, or leave the row out")
@@ -268,7 +264,7 @@ def spread_people(frame: DataFrame, people: Sequence[str]) -> tuple[DataFrame, l
         return frame, columns
     lists = [list(row) if is_list_like(row) else [] for row in cells]
     n_raters = max(map(len, lists))
-    names = [PERSON.format(place + 1) for place in range(n_raters)]
+    names = [f"person {rater}" for rater in range(1, n_raters + 1)]
     padded = [[*row, *[None] * (n_raters - len(row))] for row in lists]
     ratings = DataFrame(padded, columns=names, index=frame.index)
     return pd.concat([frame.drop(columns=columns), ratings], axis=1), names
@@ -309,21 +305,18 @@ def from_runs(
     frame, people = _people_of(frame)
     frame[GROUP] = groups_of(frame.rename_axis(None).assign(id=frame.index))
     scales = {name: _scale_of(run) for name, run in by_judge.items()}
-    first = next(iter(scales.values()))
-    verdicts = pd.concat(
-        [run.assign(judge=name) for name, run in by_judge.items()], ignore_index=True
-    )
+    verdicts = [run.assign(judge=name) for name, run in by_judge.items()]
     return {
         "frame": frame.rename_axis("id").reset_index(),
         "judges": list(columns),
         "people": people,
-        "gold": _if_any(frame, "gold"),
+        "gold": "gold" if "gold" in frame and frame["gold"].notna().any() else None,
         "group": GROUP,
         "response": "response" if "response" in frame else None,
-        "scale": first,
+        "scale": next(iter(scales.values())),
         "scales": {name: scale for name, scale in scales.items() if scale is not None},
         "caveats": caveats,
-        "verdicts": verdicts,
+        "verdicts": pd.concat(verdicts, ignore_index=True),
     }
 
 
@@ -377,11 +370,6 @@ def _people_of(frame: DataFrame) -> tuple[DataFrame, list[str]]:
     if not any(np.iterable(row) and list(row) for row in frame["human_scores"]):
         return frame.drop(columns="human_scores"), []
     return spread_people(frame, ["human_scores"])
-
-
-def _if_any(frame: DataFrame, name: str) -> str | None:
-    """The name of a column that holds a value; else None."""
-    return name if name in frame and frame[name].notna().any() else None
 
 
 def _scale_of(run: DataFrame) -> Scale | None:

@@ -22,7 +22,7 @@ from vjudge.plots.figures import (
     preference_bars,
     training_curve,
 )
-from vjudge.plots.matrices import heatmap, rank_heatmap, who_beats_whom, win_matrix
+from vjudge.plots.matrices import heatmap, rank_heatmap, who_beats_whom
 from vjudge.plots.save import caption, save_correlations, save_figure, save_table
 from vjudge.plots.scores import (
     agreement_scatter,
@@ -38,7 +38,7 @@ __all__ = [
     "battery_effects", "calibration_curve", "caption", "confusion", "curves", "forest", "heatmap",
     "length_by_score", "length_scatter", "looks", "page", "preference_bars", "qualitative",
     "qualitative_latex", "rank_heatmap", "save_correlations", "save_figure", "save_table",
-    "training_curve", "who_beats_whom", "width", "win_matrix",
+    "training_curve", "who_beats_whom", "width",
 ]  # fmt: skip
 
 __dir__ = __all__.copy

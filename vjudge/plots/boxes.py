@@ -99,12 +99,7 @@ def qualitative(items: Any, runs: Mapping, ids: Sequence, **options: Any) -> Fig
                 "items, or use `qualitative_latex`, whose boxes break across pages"
             )
         shape: dict = {"width_ratios": (1, 4), "height_ratios": sizes, "squeeze": False}
-        fig, axes = paper.subplots(
-            height,
-            len(cases),
-            2,
-            **shape,
-        )
+        fig, axes = paper.subplots(height, len(cases), 2, **shape)
         for place, lines in enumerate(boxes):
             left, right = axes[place]
             left.axis("off")
@@ -114,15 +109,8 @@ def qualitative(items: Any, runs: Mapping, ids: Sequence, **options: Any) -> Fig
             right.set(ylim=(sizes[place], -0.9), xticks=[], yticks=[])
             right.spines[:].set_visible(True)
             for y, (line, weight) in enumerate(lines):
-                right.text(
-                    0.01,
-                    y,
-                    line,
-                    weight=weight,
-                    va="top",
-                    fontsize=MIN_TEXT,
-                    in_layout=False,
-                )
+                look: dict = {"weight": weight, "va": "top", "fontsize": MIN_TEXT}
+                right.text(0.01, y, line, in_layout=False, **look)
         return paper.finish(fig, f"{len(cases)} items")
 
 

@@ -62,8 +62,7 @@ def forest(
         label: of the axis, without panels or of shared ones.
         reference: where a dashed line stands; None draws none.
     """
-    names = [name for name in (panel, rows, by) if name is not None]
-    table = need(table, *BOUNDS, names=names)
+    table = need(table, *BOUNDS, names=list(filter(None, (panel, rows, by))))
     table = table.assign(
         name=table[rows], kind=table.get(by, ""), panel=table.get(panel, label)
     )  # at once: any of the three may be a column of the table
@@ -80,17 +79,11 @@ def forest(
             _lines(ax, part, kinds)
             _names(ax, table if shared else part, paper, 1 if shared else 2)
             if reference is not None:
-                ax.axvline(
-                    reference,
-                    color=PALE,
-                    ls="--",
-                    lw=0.8,
-                    zorder=-1,
-                )
+                ax.axvline(reference, color=PALE, ls="--", lw=0.8, zorder=-1)
             if not shared:
                 ax.set_xlabel(*paper.fold(part["panel"].unique(), 0.6 * paper.inches))
-            if not shared and paper.inches > 2.8:
-                _numbers(ax, part)
+                if paper.inches > 2.8:
+                    _numbers(ax, part)
         paper.legend(fig, fig.axes[0])
         band = "Grey band: changes too small to matter" if "margin" in table else ""
         return paper.finish(fig, counts(table), band)
@@ -118,25 +111,12 @@ def _names(ax: Axes, rows: DataFrame, paper: Page, most: int) -> None:
 def _lines(ax: Axes, part: DataFrame, kinds: Mapping) -> None:
     """Draw estimates at their `y`, from top to bottom."""
     for kind, look in kinds.items():
-        own = part[part["kind"] == kind]
-        ends = reach(own, "estimate")
-        ax.errorbar(
-            own["estimate"],
-            own["y"],
-            xerr=ends,
-            label=kind,
-            ls="none",
-            **look,
-        )
+        rows = part[part["kind"] == kind]
+        ends = reach(rows, "estimate")
+        ax.errorbar(rows["estimate"], rows["y"], xerr=ends, label=kind, ls="none", **look)
     if "margin" in part:
         margin = part["margin"].fillna(0)
-        ax.barh(
-            part["y"],
-            2 * margin,
-            left=-margin,
-            color=GREY,
-            zorder=-2,
-        )
+        ax.barh(part["y"], 2 * margin, left=-margin, color=GREY, zorder=-2)
 
 
 def _numbers(ax: Axes, part: DataFrame) -> None:
@@ -168,14 +148,11 @@ def battery_effects(table: DataFrame, **options: Any) -> Figure:
     lines = cases[tested].copy()
     if lines.empty:
         raise ValueError("no case that must move or stay was tested: there is nothing to draw")
-    for name in ("effect", "low", "high"):
-        lines[name] = lines[name] / lines["margin"]
+    bounds = ["effect", "low", "high"]
+    lines[bounds] = lines[bounds].div(lines["margin"], axis=0)
     passes = lines["passes"].astype("boolean")
-    lines["outcome"] = np.select(
-        [passes.eq(True).fillna(False), passes.eq(False).fillna(False)],
-        ["as it must", "against what must be"],
-        "undecided",
-    )
+    outcomes = passes.map({True: "as it must", False: "against what must be"})
+    lines["outcome"] = outcomes.astype(object).fillna("undecided")
     lines["case"] = lines["case"].str.replace(": change", "", regex=False)
     kinds = [kind for kind in ("stay", "move") if (lines["must"] == kind).any()]
     names = {kind: lines.loc[lines["must"] == kind, "case"].unique() for kind in kinds}
@@ -234,20 +211,14 @@ def preference_bars(tables: Mapping, *, labels: Mapping = FOUR_WAY, **options: A
         labels: row of the tables -> its words in the legend, from left to right; the default is
             that of feedback preferences.
     """
-    whole = need(
-        pd.concat(dict(enumerate(tables.values()))),
-        *BOUNDS,
-        "n",
-        "missing",
-    )
-    names = [name if isinstance(name, str) else " v ".join(name) for name in tables]
+    stacked = need(pd.concat(dict(enumerate(tables.values()))), *BOUNDS, "n", "missing")
     first, *between, last = labels
-    missing = whole.xs(first, level=1)["missing"]
-    names = [
-        f"{name} ({missing[place]:,.0f} missing)" if missing[place] else name
-        for place, name in enumerate(names)
-    ]
-    shares = 100 * whole["estimate"].unstack()[list(labels)]
+    of_first = stacked.xs(first, level=1)
+    names = []
+    for name, missing in zip(tables, of_first["missing"], strict=True):
+        name = name if isinstance(name, str) else " v ".join(name)
+        names.append(f"{name} ({missing:,.0f} missing)" if missing else name)
+    shares = 100 * stacked["estimate"].unstack()[list(labels)]
     colors = [SIDES[0], *TIES[: len(between)], SIDES[1]]
     with page(**options) as paper:
         fig, ax = paper.subplots(0.42 * len(tables) + 0.5)
@@ -259,22 +230,15 @@ def preference_bars(tables: Mapping, *, labels: Mapping = FOUR_WAY, **options: A
             color = "white" if drawn is ax.containers[0] else INK
             ax.bar_label(drawn, texts, label_type="center", fontsize=MIN_TEXT, color=color)
         for row, start in ((first, 0), (last, 100)):
-            ends = abs(start - 100 * whole.xs(row, level=1)[["low", "high"]]).to_numpy().T
+            ends = abs(start - 100 * stacked.xs(row, level=1)[["low", "high"]]).to_numpy().T
             y = shares.index + 0.36
-            ax.plot(
-                ends,
-                [y, y],
-                "|-",
-                color=INK,
-                lw=0.9,
-                ms=3,
-            )
+            ax.plot(ends, [y, y], "|-", color=INK, lw=0.9, ms=3)
         ax.set(xlim=(0, 100), xlabel="share (%)", ylabel="")
         ax.set_yticklabels(paper.fold(names, 0.3 * paper.inches, 3))
         ax.invert_yaxis()
         paper.legend(fig, ax)
         whiskers = "Whiskers below the bars: 95% intervals of the first and the last share"
-        return paper.finish(fig, counts(whole.xs(first, level=1)), whiskers)
+        return paper.finish(fig, counts(of_first), whiskers)
 
 
 def curves(
@@ -315,10 +279,10 @@ def curves(
                 ax.axhline(level, color=PALE, lw=0.5, ls=":", zorder=0)
             step = 0.0 if log else 0.01 * np.ptp(part[x])  # lest one bar hide another
             for place, (name, look) in enumerate(kinds.items()):
-                own = part[part[by] == name].sort_values(x)
-                places = own[x] + step * (place - (len(kinds) - 1) / 2)
-                ends = None if bare else reach(own, y)
-                ax.errorbar(places, own[y], yerr=ends, label=name, **look)
+                rows = part[part[by] == name].sort_values(x)
+                across_bars = rows[x] + step * (place - (len(kinds) - 1) / 2)
+                ends = None if bare else reach(rows, y)
+                ax.errorbar(across_bars, rows[y], yerr=ends, label=name, **look)
             if log:
                 log_axis(ax, "x", part[x])
                 log_axis(ax, "y", table[y])
@@ -339,11 +303,4 @@ def training_curve(log: DataFrame, **options: Any) -> Figure:
     long.loc[long["panel"] != "pearson", ["low", "high"]] = np.nan
     long = long.assign(panel=long["panel"].map(LOGGED), by="")
     options = {"column": "full", "labels": ("step", ""), **options}
-    return curves(
-        long,
-        x="step",
-        y="value",
-        by="by",
-        panel="panel",
-        **options,
-    )
+    return curves(long, x="step", y="value", by="by", panel="panel", **options)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from pandas import DataFrame
-from scipy import stats
 
 from vjudge.metrics.formatting import format_p
-from vjudge.metrics.tables import holm
 from vjudge.plots.style import (
     CHARACTERS,
     Page,
@@ -89,50 +87,20 @@ def who_beats_whom(comparisons: DataFrame, *, statistic: str = "pearson", **opti
         statistic: which of its statistics, such as "pearson" or "without_ties".
     """
     pairs = comparisons.xs(statistic, level=2).reset_index()
-    pairs = pairs.assign(estimate=pairs["difference"], mirror=-pairs["difference"])
-    return _pairs(pairs, "difference, row less column", options, middle=0.0, reach=0.55)
-
-
-def win_matrix(tables: Mapping, **options: Any) -> Figure:
-    """How often the row wins against the column, ties counted half, with a test of each pair.
-
-    Args:
-        tables: by pair (a, b), what `metrics.win_rate` returned for a against b, with 95%
-            intervals. p is that of the score test whose inversion the interval is, corrected by
-            Holm's method over the pairs; a share is bold where it is at most 5%.
-
-    Source: Wilson, JASA 22 (1927), 209-212.
-    """
-    halves = {pair: table.loc["win_ties_half"] for pair, table in tables.items()}
-    pairs = DataFrame(halves).T.astype(float).rename_axis(["a", "b"]).reset_index()
-    share = pairs["estimate"]
-    # 1) the effective number of comparisons, from the bound that is nearer to one half
-    bound = pairs["low"].where(share > 0.5, pairs["high"])
-    n = stats.norm.ppf(0.975) ** 2 * bound * (1 - bound) / (share - bound) ** 2
-    # 2) the score test of one half
-    p = 2 * stats.norm.sf(2 * (share - 0.5).abs() * np.sqrt(n))
-    pairs = pairs.assign(mirror=1 - share, p_holm=holm(p))
-    return _pairs(pairs, "share won by the row", options, middle=0.5, reach=0.5)
-
-
-def _pairs(
-    pairs: DataFrame, label: str, options: Mapping, *, middle: float, reach: float
-) -> Figure:
-    """A matrix of pairs: `estimate` in the row of `a`, `mirror` in that of `b`, with p_holm.
-
-    Only cells that a test decides are coloured: the scale is `middle` plus or minus `reach`.
-    """
-    back = pairs.rename(columns={"a": "b", "b": "a"}).assign(estimate=pairs["mirror"])
+    pairs["estimate"] = pairs["difference"]
+    back = pairs.rename(columns={"a": "b", "b": "a"}).assign(estimate=-pairs["difference"])
     cells = pd.concat([pairs, back], ignore_index=True)
     tests = "\np " + cells["p_holm"].map(format_p)
     cells["text"] = cells["estimate"].map(short) + tests.replace("\np n/a", "")
     cells["bold"] = cells["p_holm"] <= LEVEL
     order = cells.groupby("a")["estimate"].mean().sort_values(ascending=False).index
-    cells["estimate"] = cells["estimate"].where(cells["bold"] | cells["estimate"].isna(), middle)
+    decided_or_absent = cells["bold"] | cells["estimate"].isna()
+    cells["estimate"] = cells["estimate"].where(decided_or_absent, 0.0)  # the colour of the middle
     grids = _grids(cells, "a", "b", order, order)
-    scale = {"cmap": "RdBu", "vmin": middle - reach, "vmax": middle + reach}
     with page(**options) as paper:
-        fig = _matrix(paper, grids, label, **scale)
+        fig = _matrix(
+            paper, grids, "difference, row less column", cmap="RdBu", vmin=-0.55, vmax=0.55
+        )
         decided = "Coloured and bold: p at most .05, corrected by Holm's method"
         return paper.finish(fig, counts(pairs), decided)
 
@@ -160,12 +128,13 @@ def _matrix(paper: Page, grids: Sequence, label: str = "", **look: Any) -> Figur
     value, texts, bold = grids
     columns = value.columns
     most = (int(paper.tall / 0.16), int(5 * paper.inches))  # readable names
-    if value.empty or value.shape[0] > most[0] or value.shape[1] > most[1]:
+    if value.empty or (np.array(value.shape) > most).any():
+        n_rows, n_columns = value.shape
         raise ValueError(
-            f"{value.shape[0]} rows and {value.shape[1]} columns can't be drawn: this page holds 1"
-            f" to {most[0]} and 1 to {most[1]}; choose some, or group them"
+            f"{n_rows} rows and {n_columns} columns can't be drawn: this page holds 1 to {most[0]}"
+            f" and 1 to {most[1]}; choose some, or group them"
         )
-    known = value.notna()
+    defined = value.notna()
     side = 0.62 * paper.inches / len(columns)
     texts = texts.fillna("")
     if side < 0.6:  # too narrow for an interval
@@ -183,14 +152,14 @@ def _matrix(paper: Page, grids: Sequence, label: str = "", **look: Any) -> Figur
         ax,
         value,
         texts,
-        mask=~known,
+        mask=~defined,
         xticklabels=across,
         yticklabels=paper.fold(value.index, 0.34 * paper.inches),
         cbar=bool(label) and value.size > 1,
         cbar_kws={"location": "bottom", "aspect": 40, "pad": 0.03, "label": label},
         **look,
     )
-    for text, strong in zip(ax.texts, bold.to_numpy()[known], strict=True):
+    for text, strong in zip(ax.texts, bold.to_numpy()[defined], strict=True):
         if strong:
             text.set_weight("bold")
     ax.tick_params(labeltop=True, labelbottom=False)

@@ -41,12 +41,7 @@ def nearest(values: Series, where: np.ndarray) -> Series:
     """The level that is nearest to each value, of two the upper one; NaN where it is missing."""
     middles = (where[1:] + where[:-1]) / 2
     ends = [-np.inf, *middles, np.inf]
-    return pd.cut(
-        values,
-        ends,
-        right=False,
-        labels=where,
-    ).astype(float)
+    return pd.cut(values, ends, right=False, labels=where).astype(float)
 
 
 def by_judge(run: DataFrame, *columns: str) -> dict:
@@ -94,12 +89,7 @@ def confusion(
             table = pd.crosstab(gold.to_numpy(), score.to_numpy())
             table = table.reindex(names, columns=across, fill_value=0)
             share = table.div(table.sum(axis=1).clip(lower=1), axis=0)
-            draw_cells(
-                ax,
-                share,
-                table.astype(str).where(table > 0, ""),
-                **look,
-            )
+            draw_cells(ax, share, table.astype(str).where(table > 0, ""), **look)
             ax.tick_params(axis="x", rotation=90 if len(across) > 8 else 0)
         return paper.finish(fig, "Cells: numbers of items", _used(run, BOTH))
 
@@ -115,43 +105,24 @@ def calibration_curve(tables: Mapping, *, label: str = "mean true score", **opti
             high, n.
         label: of the vertical axis, for example "mean human score".
     """
-    whole = need(
-        pd.concat(tables),
-        "judge",
-        "human",
-        "low",
-        "high",
-        "n",
-    )
-    if whole.empty:
+    points = need(pd.concat(tables), "judge", "human", "low", "high", "n")
+    if points.empty:
         raise ValueError("no item has both scores: there is nothing to draw")
-    low = whole["human"].min()
-    high = whole["human"].max()
+    low = points["human"].min()
+    high = points["human"].max()
     with page(**options) as paper:
-        fig, panels = paper.panels(
-            tables,
-            0.85,
-            across="judge's score",
-            up=label,
-            least=1.25,
-        )
+        fig, panels = paper.panels(tables, 0.85, across="judge's score", up=label, least=1.25)
         for (ax, table), look in zip(panels, looks(tables).values(), strict=True):
             ax.axline((low, low), slope=1, **DIAGONAL)
-            ends = reach(table, "human")
-            ax.errorbar(
-                table["judge"],
-                table["human"],
-                yerr=ends,
-                **look,
-            )
+            ax.errorbar(table["judge"], table["human"], yerr=reach(table, "human"), **look)
         # an interval of two items may be far longer than the scale
         margin = 0.1 * (high - low) + 0.1
         bottom = low - margin
         top = high + margin
         ax.set_ylim(bottom, top)
-        n_cut = int(((whole["low"] < bottom) | (whole["high"] > top)).sum())
+        n_cut = ((points["low"] < bottom) | (points["high"] > top)).sum()
         cut = f"{n_cut} intervals of few items reach beyond the axes" if n_cut else ""
-        return paper.finish(fig, f"{whole['n'].sum():,} scores", cut)
+        return paper.finish(fig, f"{points['n'].sum():,} scores", cut)
 
 
 def agreement_scatter(run: DataFrame, **options: Any) -> Figure:
@@ -162,29 +133,22 @@ def agreement_scatter(run: DataFrame, **options: Any) -> Figure:
     """
     judges = by_judge(run, *BOTH)
     where = levels(run["gold"])
-    dots = {}
-    for name, rows in judges.items():
-        dots[name] = rows.groupby(BOTH).size().rename("n").reset_index()
-    most = max((own["n"].max() for own in dots.values() if len(own)), default=1)
+    dots = [rows.value_counts(BOTH, sort=False).reset_index(name="n") for rows in judges.values()]
+    n_most = max([1, *(points["n"].max() for points in dots if len(points))])
     with page(**options) as paper:
         fig, panels = paper.panels(
             judges, 1.1, across="mean of people's scores", up="judge's score"
         )
-        for (ax, rows), own in zip(panels, dots.values(), strict=True):
-            area = min(8.0, 80 / most) * own["n"]
-            ax.scatter(own["gold"], own["score"], s=area, color=PALETTE[0], alpha=0.5, lw=0)
+        for (ax, rows), points in zip(panels, dots, strict=True):
+            area = min(8.0, 80 / n_most) * points["n"]
+            ax.scatter(points["gold"], points["score"], s=area, color=PALETTE[0], alpha=0.5, lw=0)
             ax.axline((where[0], where[0]), slope=1, **DIAGONAL)
             rows = rows[BOTH].dropna()
             means = rows.groupby(nearest(rows["gold"], where)).mean()
-            ax.plot(
-                means["gold"],
-                means["score"],
-                "D",
-                color=PALETTE[1],
-            )
+            ax.plot(means["gold"], means["score"], "D", color=PALETTE[1])
             ax.set_box_aspect(1)
-        shown = f"Area of a dot: number of items, at most {most:,}; diamonds: means"
-        return paper.finish(fig, _used(run, BOTH), shown)
+        marks = f"Area of a dot: number of items, at most {n_most:,}; diamonds: means"
+        return paper.finish(fig, _used(run, BOTH), marks)
 
 
 def length_by_score(
@@ -233,13 +197,7 @@ def length_scatter(
         truth_name: what gold is called.
     """
     judges = by_judge(frame, *BOTH, "response")
-    slopes = need(
-        probe,
-        "case",
-        "effect",
-        "low",
-        "high",
-    )
+    slopes = need(probe, "case", "effect", "low", "high")
     slopes = slopes[slopes["case"] == "slope at equal gold"].to_dict("records")
     if len(slopes) != len(judges):
         raise ValueError(f"{len(slopes)} slopes of {len(judges)} judges: give one for each")
@@ -260,22 +218,9 @@ def length_scatter(
             means = rows["score"].groupby(nearest(rows["gold"], where)).transform("mean")
             x = rows["length"]
             doublings = np.log2(x) - np.log2(x).mean()
-            ax.scatter(
-                x,
-                rows["score"] - means,
-                s=8,
-                color=PALETTE[0],
-                alpha=0.35,
-                lw=0,
-            )
+            ax.scatter(x, rows["score"] - means, s=8, color=PALETTE[0], alpha=0.35, lw=0)
             band = [slope["low"] * doublings, slope["high"] * doublings]
-            ax.fill_between(
-                x,
-                *band,
-                color=PALETTE[1],
-                alpha=0.4,
-                lw=0,
-            )
+            ax.fill_between(x, *band, color=PALETTE[1], alpha=0.4, lw=0)
             ax.plot(x, slope["effect"] * doublings, color=INK)
         log_axis(ax, "x", x)
         return paper.finish(fig, _used(frame, [*BOTH, "response"]))

@@ -26,14 +26,10 @@ from vjudge.metrics.formatting import format_interval
 Column = Literal["half", "full"]
 SERIF = "STIXGeneral"  # a Times; both fonts come with matplotlib
 SANS = "DejaVu Sans"  # also has what the first lacks
-OTHER_SCRIPTS: tuple[str, ...] = (
-    "Noto Sans",
-    "Noto Serif CJK",
-    "Droid Sans Fallback",
-    "WenQuanYi",
-    "Arial Unicode",
+OTHER_SCRIPTS = tuple(
+    "Noto Sans,Noto Serif CJK,Droid Sans Fallback,WenQuanYi,Arial Unicode,Microsoft YaHei,Malgun,"
+    "MS Gothic,PingFang,Hiragino,Apple SD".split(",")
 )
-OTHER_SCRIPTS += ("Microsoft YaHei", "Malgun", "MS Gothic", "PingFang", "Hiragino", "Apple SD")
 
 
 class Venue(NamedTuple):
@@ -62,17 +58,8 @@ CHARACTERS = 16  # in an inch of such text, counted on the safe side
 SHARED = str(files("vjudge") / "assets/plots.mplstyle")
 
 # Okabe and Ito's colours; a marker beside each, for print in gray.
-PALETTE: tuple[str, ...] = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#CC79A7",
-    "#56B4E9",
-    "#D55E00",
-    "#F0E442",
-    "#333333",
-)
-MARKERS: tuple[str, ...] = ("o", "s", "^", "D", "v", "P", "X", "*")
+PALETTE = "#0072B2 #E69F00 #009E73 #CC79A7 #56B4E9 #D55E00 #F0E442 #333333".split()
+MARKERS = "os^DvPX*"
 INK = "#222222"
 PALE = "#8C8C8C"
 GREY = "#D9D9D9"
@@ -138,13 +125,7 @@ class Page:
     ) -> tuple[Figure, Any]:
         """A figure as wide as the page, no higher than the page, and its axes."""
         size = (self.inches, min(height, self.tall))
-        return plt.subplots(
-            rows,
-            columns,
-            figsize=size,
-            layout="constrained",
-            **options,
-        )
+        return plt.subplots(rows, columns, figsize=size, layout="constrained", **options)
 
     def panels(
         self,
@@ -181,7 +162,6 @@ class Page:
         if len(parts) > 1:
             for ax, title in zip(shown, self.fold(parts, each - 0.3, 3), strict=True):
                 ax.set_title(title)
-        if len(parts) > 1:
             fig.supxlabel(across)
             fig.supylabel(up)
         else:
@@ -321,9 +301,7 @@ def counts(table: DataFrame) -> str:
         return ""
     low = table["n"].min()
     high = table["n"].max()
-    text = f"n = {high:,.0f}"
-    if low < high:
-        text = f"n = {low:,.0f} to {high:,.0f}"
+    text = f"n = {low:,.0f} to {high:,.0f}" if low < high else f"n = {high:,.0f}"
     if "missing" in table and table["missing"].max() > 0:
         text += f", up to {table['missing'].max():,.0f} missing"
     return text
