@@ -12,10 +12,10 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache, wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypedDict
+from typing import Any, ParamSpec
 
 from matplotlib.figure import Figure
 from pandas import DataFrame
@@ -64,11 +64,7 @@ class Settings:
     confidence: float = 0.95
 
 
-class _State(TypedDict):
-    settings: Settings
-
-
-_STATE: _State = {"settings": Settings()}
+_STATE = {"settings": Settings()}
 
 
 def current() -> Settings:
@@ -105,9 +101,8 @@ def settings(**changes: Any) -> Settings:
 def _plain_warnings() -> None:
     """Show warnings in a notebook as one line each, once; elsewhere leave them as they are."""
     ipython = sys.modules.get("IPython")
-    if ipython is None or ipython.get_ipython() is None or warnings.showwarning is _note:
-        return
-    warnings.showwarning = _note
+    if ipython is not None and ipython.get_ipython() is not None:
+        warnings.showwarning = _note
 
 
 @cache
@@ -265,18 +260,18 @@ class Result:
         if self.absent:
             self.absent = f"{self.absent.rstrip('.')}. No file was written"
             return self
-        where: dict[str, Any] = {"folder": current().figures if folder is None else folder}
+        folder = current().figures if folder is None else folder
         figure = self._draw()
         data = self.table if self._data is None else self._data
         if figure is not None:
-            save_figure(figure, self.name, caption=self.caption, data=data, **where)
+            save_figure(figure, self.name, caption=self.caption, data=data, folder=folder)
         save_table(
             self.shown,
             self.name if figure is None else f"{self.name}_table",
             caption=self._describe(),
             venue=current().venue,
             data=self.table if figure is None else self.shown,
-            **where,
+            folder=folder,
         )
         return self
 
@@ -416,12 +411,11 @@ def escape_markdown(text: str) -> str:
     >>> escape_markdown("a_b <i> *c*")
     'a\\_b &lt;i&gt; \\*c\\*'
     """
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_{}\[\]$#|!~])", r"\\\1", text)
+    return re.sub(r"([\\`*_{}\[\]$#|!~])", r"\\\1", html.escape(text, quote=False))
 
 
 def options(**given: Any) -> dict[str, Any]:
     """The resampling options of `settings`, and what was given instead (None is not)."""
-    chosen = {name: value for name, value in given.items() if value is not None}
     names = ("seed", "n_resamples", "confidence")
-    return {**{name: asdict(current())[name] for name in names}, **chosen}
+    defaults = {name: getattr(current(), name) for name in names}
+    return defaults | {name: value for name, value in given.items() if value is not None}

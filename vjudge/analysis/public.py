@@ -50,11 +50,7 @@ def load_verdicts(
         "caveats": list(public_set.caveats),
     }
     if public_set.kind == "pairs":
-        systems = (
-            (public_set.opponent, public_set.system)
-            if public_set.opponent and public_set.system
-            else None
-        )
-        return Choices(**fields, systems=systems)
+        systems: Any = (public_set.opponent, public_set.system)
+        return Choices(**fields, systems=systems if all(systems) else None)
     scales = {judge: (ends[0], ends[1]) for judge, ends in public_set.judge_scales.items() if ends}
     return Scores(**fields, system=public_set.system, scale=public_set.people_scale, scales=scales)

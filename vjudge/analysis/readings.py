@@ -18,6 +18,11 @@ from vjudge.plots.style import short
 
 SYMBOLS = {"pearson": "Pearson's r", "spearman": "Spearman's rho", "kendall": "Kendall's tau"}
 LEVEL = 0.05
+LEVELS = {
+    "item": "over all items",
+    "system": "between the systems' means",
+    "within": "within a system",
+}
 UNDEFINED = "it takes three items that both scored, and scores that differ"
 
 
@@ -234,11 +239,9 @@ def rater_agreement(table: DataFrame, n_raters: int) -> str:
 def levels(table: DataFrame, judge: str) -> str:
     """What one number mixes; rows item, system, within of one judge."""
     texts = []
-    labels = {"item": "over all items", "system": "between the systems' means"}
-    labels |= {"within": "within a system"}
-    for level, words in labels.items():
+    for level, scope in LEVELS.items():
         if level in table.index:
-            texts.append(f"{bounds(table.loc[level])} {words}")
+            texts.append(f"{bounds(table.loc[level])} {scope}")
     return f"{judge}: {'; '.join(texts)}."
 
 
@@ -252,8 +255,7 @@ def slopes(table: DataFrame, truth: str) -> str:
         direction = "rises" if row["estimate"] > 0 else "falls"
         decides = "" if row["low"] > 0 or row["high"] < 0 else ", which noise alone can give"
         text = f"the score of {row['judge']} {direction} by {short(abs(row['estimate']))} points"
-        interval = f"[{short(row['low'])}, {short(row['high'])}]"
-        sentences.append(f"{text} {interval}{decides}")
+        sentences.append(f"{text} [{short(row['low'])}, {short(row['high'])}]{decides}")
     return f"At equal {truth.removeprefix('the ')}, per doubling of length, {'; '.join(sentences)}."
 
 

@@ -5,7 +5,6 @@ Each method calls functions of `vjudge.metrics` and `vjudge.probes` and returns 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,10 +15,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from pandas import DataFrame, Series
-from rapidfuzz.distance import LCSseq
 
 from vjudge import metrics, plots, probes
 from vjudge.analysis import readings
+from vjudge.analysis.inspection import rouge_l
 from vjudge.analysis.tables import RatingTable, fields_of, names_of, stacked, truth_of
 from vjudge.metrics.columns import scores as numbers
 from vjudge.metrics.columns import warn
@@ -139,8 +138,8 @@ class Scores(RatingTable):
         if self.response is not None:
             columns[LENGTH] = _lengths(self.frame[self.response])
             if "reference_answer" in self.frame:
-                texts = zip(self.frame[self.response], self.frame["reference_answer"], strict=True)
-                columns[ROUGE] = Series([rouge_l(*pair) for pair in texts], self.frame.index)
+                f1 = map(rouge_l, self.frame[self.response], self.frame["reference_answer"])
+                columns[ROUGE] = Series(list(f1), self.frame.index)
         columns = {name: column for name, column in columns.items() if column.notna().any()}
         frame = self.frame.assign(**columns)
         return replace(self, frame=frame, judges=[*self.judges, *columns])
@@ -716,18 +715,6 @@ def _lengths(column: Series) -> Series:
     if pd.api.types.is_numeric_dtype(column):
         return column.astype(float)
     return metrics.lengths(column).astype(float)
-
-
-def rouge_l(text: Any, reference: Any) -> float:
-    """The F1 of the longest common subsequence of words, in [0, 1]; NaN where a text is missing.
-
-    >>> rouge_l("a cat on a mat", "the cat on the mat")
-    0.6
-    """
-    if not isinstance(text, str) or not isinstance(reference, str):
-        return float("nan")
-    a, b = (re.findall(r"[^\W_]+", words.lower()) for words in (text, reference))
-    return 2 * LCSseq.similarity(a, b) / max(1, len(a) + len(b))
 
 
 def _corrected_mean(

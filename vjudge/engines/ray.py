@@ -76,8 +76,9 @@ class RayEngine(Engine):
         loaded = partial(load, path, engine=worker_engine, **options)
         self.workers = [actor.remote(loaded) for _ in range(count)]
         # 4) ask one what the judge is
-        described = self.ray.get(self.workers[0].describe.remote())
-        self.template, self.pairs, self.family, self.workers_identity = described
+        self.template, self.pairs, self.family, self.workers_identity = self.ray.get(
+            self.workers[0].describe.remote()
+        )
         self.noise = NOISE.get(self.workers_identity.get("dtype", ""), self.noise)
 
     def answer(
@@ -88,10 +89,12 @@ class RayEngine(Engine):
         wanted: Wanted = None,
     ) -> Answers:
         """Answer every prompt; see `Engine.answer`. `batch_size` is each worker's."""
+        rows = range(len(prompts))
+        chosen: Any = rows if wanted is None else wanted
         blocks = []
-        for start in range(0, len(prompts), ROWS):
-            block = range(len(prompts))[start : start + ROWS]
-            if wanted is None or any(row in wanted for row in block):
+        for start in rows[::ROWS]:
+            block = rows[start : start + ROWS]
+            if any(row in chosen for row in block):
                 blocks.append(block)
 
         def send(worker: Any, block: range) -> Any:
@@ -104,7 +107,7 @@ class RayEngine(Engine):
                 [prompts[row] for row in block],
                 [images[row] for row in block],
                 replace(ask, **settings),
-                [position for position, row in enumerate(block) if wanted is None or row in wanted],
+                [position for position, row in enumerate(block) if row in chosen],
             )
 
         # each block goes to the next worker that is idle

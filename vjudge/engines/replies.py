@@ -66,13 +66,11 @@ def read_reply(
 
     # 3) what it took, and its tokens
     usage = reply.get("usage")
-    n_prompt_tokens = _count(usage, "prompt_tokens", remarks)
-    n_new_tokens = _count(usage, "completion_tokens", remarks)
     answer = Answer(
         row,
         _clean(text or refusal, key),
-        n_prompt_tokens,
-        n_new_tokens,
+        _count(usage, "prompt_tokens", remarks),
+        _count(usage, "completion_tokens", remarks),
         finish=finish,
         failure=failure,
         reasoning=_clean(thoughts, key),

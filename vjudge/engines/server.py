@@ -65,6 +65,7 @@ from vjudge.engines.replies import (
 from vjudge.images import picture
 from vjudge.prompts import IMAGE, Conversation, Prompt
 from vjudge.prompts.objects import read_verdicts
+from vjudge.prompts.template import json_object
 from vjudge.records import is_int_at_least
 
 ADDRESS = "OPENAI_BASE_URL"  # the variable that names another server than OpenAI's
@@ -162,7 +163,7 @@ class ServerEngine(Engine):
     def identity(self) -> dict[str, Any]:
         """See `Engine.identity`."""
         request: dict[str, Any] = {
-            "conversation": self.conversation.name if self.conversation else None,
+            "conversation": self.conversation and self.conversation.name,
             "fields": self.fields,
         }
         for name in ("served_model", "image_format", "image_max_bytes"):
@@ -430,8 +431,7 @@ class ServerCall:
             logprobs = written[0].logprobs if written else None
             if logprobs is None or answer.failure not in (None, NO_TEXT):
                 return answer
-            by_token = {token: logprobs.get(f"token_id:{token}", -math.inf) for token in tokens}
-            after[stem] = by_token
+            after[stem] = {token: logprobs.get(f"token_id:{token}", -math.inf) for token in tokens}
         scores = served.scale.logprobs(after)
         if max(scores.values()) == -math.inf:
             return answer
@@ -477,21 +477,15 @@ class ServerCall:
     ) -> Answer:
         """An answer with the verdicts that are asked for in a form that allows nothing else."""
         # 1) the form: one of the scale's texts for each verdict
-        properties: dict[str, Any] = {}
+        properties = {}
         for name, texts in verdicts.items():
             choices = [text.strip(' "') for text in texts.values()]
             properties[name or "verdict"] = {"type": "string", "enum": choices}
-        form = {
-            "type": "object",
-            "properties": properties,
-            "required": list(properties),
-            "additionalProperties": False,
-        }
         # 2) ask, and read: not every server holds an answer to a schema
         body = messages(prompt, pictures)
         body["messages"].append({"role": "assistant", "content": answer.text})
         body["messages"].append({"role": "user", "content": CLOSE})
-        body |= {**self.sent, "temperature": 0.0, "response_format": _form(form)}
+        body |= {**self.sent, "temperature": 0.0, "response_format": _form(json_object(properties))}
         reply, _ = await self._post(body, answer.index)
         if reply.failure is not None or reply.finish != "stop":
             raise ValueError(reply.failure or f"ended by {reply.finish}")

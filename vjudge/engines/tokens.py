@@ -30,9 +30,7 @@ class Scale:
     @classmethod
     def read(cls, marker: str, texts: Texts, encode: Callable[[str], list[int]]) -> Scale:
         """Tokenize a scale; ValueError where two scores are the same tokens."""
-        written = {}
-        for score, text in texts.items():
-            written[score] = tuple(encode(f".\n{marker}{text}"))
+        written = {score: tuple(encode(f".\n{marker}{text}")) for score, text in texts.items()}
         if len(set(written.values())) < len(written):
             raise ValueError(f"two scores are written alike after {marker!r} by this vocabulary")
         # The "▁" of "▁" and "4" belongs to all scores; of " 1" and " 10" the last token stays.
@@ -81,10 +79,10 @@ class Scale:
             for n_before, token in enumerate(path):
                 logprob += after[path[:n_before]][token]
             # 2) without that of the longer scores
-            longer = [probabilities[each] for each in probabilities if each[: len(path)] == path]
             probability = math.exp(logprob)
-            for share in longer:
-                probability -= share
+            for longer, share in probabilities.items():
+                if longer[: len(path)] == path:
+                    probability -= share
             probabilities[path] = probability
         logprobs = dict.fromkeys(self.paths, -math.inf)
         for score, path in self.paths.items():

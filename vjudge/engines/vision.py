@@ -59,8 +59,7 @@ class CallImages:
             raise ValueError(
                 "this judge reads no images: use a template whose sees_images is False"
             )
-        several = self.model.tiled and len(pictures) > 1
-        mode = self.modes[several]
+        mode = self.modes[self.model.tiled and len(pictures) > 1]
         keys = []
         for picture in pictures:
             key = f"{mode}:{picture.key}"
@@ -190,9 +189,7 @@ class ImageFeatures(CallImages):
         """Lay the features of a grid's tiles out as one picture, a newline after each row."""
         (down, across), crop, shape = self._layout(size)
         picture = tiles.view(down, across, self.across, self.across, -1)
-        picture = picture.permute(4, 0, 2, 1, 3)
-        picture = picture.flatten(1, 2).flatten(2, 3)
-        picture = picture[crop]
+        picture = picture.permute(4, 0, 2, 1, 3).flatten(1, 2).flatten(2, 3)[crop]
         if picture.shape[1:] != shape:
             picture = interpolate(picture[None], shape, mode="bilinear")[0]
         newlines = newline[:, None, None].expand(-1, shape[0], 1)

@@ -89,9 +89,7 @@ class VllmEngine(Engine):
         self.work: Work = Work()
         self.model = self._outline(judge, revision)
         self.encoder = Encoder(
-            self.model.tokenizer,
-            image_token_id=self.model.image_token_id,
-            tokens_per_image=1,
+            self.model.tokenizer, image_token_id=self.model.image_token_id, tokens_per_image=1
         )
         self.ends = sorted(ends_of(self.model))
         self.llm = vllm.LLM(
@@ -199,8 +197,7 @@ class VllmEngine(Engine):
         return [row.finished(seconds / len(rows)) for row in rows]
 
     def _write(self, rows: Sequence[Row], ask: Ask) -> None:
-        params = [self._writing(row, ask) for row in rows]
-        for row, output in self._generate(rows, params):
+        for row, output in self._generate(rows, [self._writing(row, ask) for row in rows]):
             written = output.outputs[0]
             row.tokens = list(written.token_ids)
             row.answer.finish = written.finish_reason or "error"
@@ -216,16 +213,15 @@ class VllmEngine(Engine):
         params = []
         for reading in readings:
             tokens = reading.scale.steps[reading.stem]
-            params.append(
-                self.vllm.SamplingParams(
-                    max_tokens=1,
-                    temperature=0.0,
-                    allowed_token_ids=tokens,
-                    logprobs=len(tokens),
-                    logprob_token_ids=tokens,
-                    detokenize=False,
-                )
+            parameters = self.vllm.SamplingParams(
+                max_tokens=1,
+                temperature=0.0,
+                allowed_token_ids=tokens,
+                logprobs=len(tokens),
+                logprob_token_ids=tokens,
+                detokenize=False,
             )
+            params.append(parameters)
         for reading, output in self._generate(readings, params):
             reading.logprobs = finite_logprobs(reading, output.outputs[0].logprobs[0])
         for row in rows:

@@ -61,17 +61,9 @@ ADAPTERS = "adapter_config.json"  # of a folder that holds adapters on a base
 NUMBERS = ("config.json", "preprocessor_config.json", "processor_config.json")
 SETTINGS = (
     *NUMBERS,
-    "generation_config.json",
-    "chat_template.json",
-    "chat_template.jinja",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "tokenizer.model",
-    "vocab.json",
-    "merges.txt",
-    ADAPTERS,
+    *"generation_config.json chat_template.json chat_template.jinja tokenizer.json".split(),
+    *"tokenizer_config.json special_tokens_map.json added_tokens.json tokenizer.model".split(),
+    *("vocab.json", "merges.txt", ADAPTERS),
 )
 # The first kind that is there is read.
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin")
@@ -186,8 +178,9 @@ def _check_original(config: Mapping[str, Any], name: str) -> None:
         if re.fullmatch(values, str(value)) is None:
             faults.append(f"{setting} is {brief(value)}")
     if faults:
-        listed = "; ".join(faults)
-        raise ValueError(f"judge {name!r} is an original LLaVA checkpoint, not supported: {listed}")
+        raise ValueError(
+            f"judge {name!r} is an original LLaVA checkpoint, not supported: {'; '.join(faults)}"
+        )
 
 
 # Files

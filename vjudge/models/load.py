@@ -135,7 +135,6 @@ def load(
         ValueError: nothing of that name, an unsupported or damaged checkpoint, weights that do not
             fit its config.json, or that do not fit into memory.
     """
-    name = str(name_or_path)
     base = base_of(name_or_path)
     target = base or name_or_path
 
@@ -167,7 +166,9 @@ def load(
     if base is None:
         return loaded
     path = folder_of(name_or_path)
-    adapted = replace(loaded, name=name, path=path, others=(loaded.path, *loaded.others))
+    adapted = replace(
+        loaded, name=str(name_or_path), path=path, others=(loaded.path, *loaded.others)
+    )
     adapted = _with_adapters(replace(adapted, checkpoint=adapted.fingerprint()))
     _check_unchanged(adapted)
     return adapted
@@ -176,19 +177,18 @@ def load(
 def _check_unchanged(loaded: VisionLanguageModel) -> None:
     """Refuse weights that were written while they were read: nothing says which are loaded."""
     if loaded.fingerprint() != loaded.checkpoint:
-        what = "its files changed while they were read; load it again"
-        raise ValueError(f"judge {loaded.name!r}: {what}")
+        raise ValueError(
+            f"judge {loaded.name!r}: its files changed while they were read; load it again"
+        )
 
 
 def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionLanguageModel:
     """A judge whose `model` has settings alone, for an engine that runs it by itself."""
     name = str(name_or_path)
-    path = locate(name_or_path, revision=revision)
+    folder = path = locate(name_or_path, revision=revision)
     kind = find(path).kind
-    folder = path
     others: tuple[Path, ...] = ()
-    processor = None
-    image_processor = None
+    processor = image_processor = None
     with _reading(name, path):
         if kind == "original":
             original = Original(path)
@@ -334,5 +334,4 @@ def _with_adapters(base: VisionLanguageModel) -> VisionLanguageModel:
                 " target_modules"
             )
     wrapped.requires_grad_(False)
-    model = wrapped.base_model.model.eval()
-    return replace(base, model=model)
+    return replace(base, model=wrapped.base_model.model.eval())

@@ -115,12 +115,9 @@ class Original:
         tokenizer.add_tokens(places, special_tokens=True)
 
         # 3) the conversation
-        if self.tiled:
-            body = _CHATML
-            system = QWEN_1_5.system
-        else:
-            body = _VICUNA
-            system = VICUNA_V1.system
+        body = _CHATML if self.tiled else _VICUNA
+        system = (QWEN_1_5 if self.tiled else VICUNA_V1).system
+        if not self.tiled:
             # The original reads the text after an image by itself, which puts sentencepiece's blank
             # before it; so does this, for whoever reads a prompt in one go.
             blank = Metaspace(prepend_scheme="always", split=False)
@@ -170,11 +167,7 @@ class Original:
         for key in (*CONFIG_MAPPING[kind]().to_dict(), "rope_theta", "rope_scaling"):
             if self.settings.get(key) is not None:
                 text[key] = self.settings[key]
-        return text | {
-            "model_type": kind,
-            "vocab_size": rows,
-            "tie_word_embeddings": self.tied,
-        }
+        return text | {"model_type": kind, "vocab_size": rows, "tie_word_embeddings": self.tied}
 
     @property
     def grid(self) -> list[list[int]]:
@@ -194,13 +187,13 @@ class Original:
             return CLIPImageProcessorPil.from_pretrained(self.tower_folder, local_files_only=True)
         size = self.tower_config.image_size
         half = [0.5, 0.5, 0.5]  # SigLIP's, fixed in the original
-        settings: Any = {
-            "size": {"height": size, "width": size},
-            "image_grid_pinpoints": self.grid,
-            "image_mean": half,
-            "image_std": half,
-        }
-        return LlavaOnevisionImageProcessorPil(**settings)
+        kind: Any = LlavaOnevisionImageProcessorPil
+        return kind(
+            size={"height": size, "width": size},
+            image_grid_pinpoints=self.grid,
+            image_mean=half,
+            image_std=half,
+        )
 
     @cached_property
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -248,7 +241,7 @@ def _new_name(key: str) -> str:
         return "image_newline"
     projector = re.fullmatch(r"model\.mm_projector\.([02])\.(weight|bias)", key)
     if projector:
-        number = {"0": 1, "2": 2}[projector[1]]
+        number = 1 + int(projector[1]) // 2
         return f"multi_modal_projector.linear_{number}.{projector[2]}"
     return f"language_model.{key}"
 

@@ -21,9 +21,9 @@ from vjudge.prompts.values import MORE, NO_VALUE, Said, plain_text
 from vjudge.records import NAN, Verdict
 
 # How every failure begins; details may follow.
-REASONS = (
-    *("no verdict marker", "not on the scale", "two verdicts", "more than a verdict on its line"),
-    *("cut off", "ended by", "refused", "empty answer"),
+REASONS = tuple(
+    "no verdict marker,not on the scale,two verdicts,more than a verdict on its line,cut off,"
+    "ended by,refused,empty answer".split(",")
 )
 ENDINGS = frozenset(("stop", "end_turn", "eos", "stop_sequence", "none"))
 """How an answer that ended by itself has ended, in any case."""
@@ -106,11 +106,10 @@ def _read(text: str, rule: Format, scale: tuple, weights: tuple) -> Verdict:
     for closing in re.finditer(_HIDDEN.format("/ ?"), text):
         end = closing.end()
     visible = " " * end + text[end:]
-    failure = None if text.strip() else "empty answer"
     if re.search(_HIDDEN.format(""), visible):
-        failure = "cut off before the thinking ended"
-    if failure:
-        return Verdict(NAN, _unwrap(text), text, failure)
+        return Verdict(NAN, _unwrap(text), text, "cut off before the thinking ended")
+    if not text.strip():
+        return Verdict(NAN, _unwrap(text), text, "empty answer")
 
     # 2) find the places of verdicts and read what stands there
     plain = phrases.without_confidence(plain_text(visible)).rstrip()

@@ -151,8 +151,8 @@ class Template:
         properties = self._form(rubric, verdict)
         properties["feedback"] = {"type": "string"}
         if "scores" in properties:
-            properties["scores"] = _json_object(properties["scores"])
-        return _json_object(properties)
+            properties["scores"] = json_object(properties["scores"])
+        return json_object(properties)
 
     def _form(self, rubric: Rubric | None, verdict: Any) -> dict:
         """The JSON object that is asked for, with `verdict` in the verdict's places."""
@@ -195,7 +195,7 @@ class Template:
         """What stands in the body's fields."""
         rubric = item.rubric
         levels = rubric.levels if rubric else []
-        lowest, highest = self.scale if self.scale else (1, 5)
+        lowest, highest = self.scale or (1, 5)
         if rubric:
             lowest = rubric.lowest
             highest = rubric.highest
@@ -250,9 +250,9 @@ class Template:
         source = getattr(tokenizer, "chat_template", None) or inner.chat_template
         if isinstance(source, dict):
             source = source.get("default")
-        if not source and otherwise is not None:
-            return replace(self, conversation=otherwise)
         if not source:
+            if otherwise is not None:
+                return replace(self, conversation=otherwise)
             raise ValueError(
                 "this checkpoint has no chat template: give load_judge a template= that fits its"
                 " training"
@@ -314,7 +314,7 @@ def _criteria(item: Item | Pair) -> str:
     return rubric.criteria if rubric else ""
 
 
-def _json_object(properties: dict) -> dict:
+def json_object(properties: dict) -> dict:
     """The schema of an object that has exactly these properties."""
     return {
         "type": "object",
