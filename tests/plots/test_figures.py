@@ -157,7 +157,7 @@ def test_boxes_hold_image_texts_scores_and_what_went_wrong(tmp_path):
         assert part in words
     latex = plots.qualitative_latex(items, **rest, name="cases", folder=tmp_path).read_text()
     assert latex.count(r"\begin{tcolorbox}") == 2 == latex.count(r"\end{tcolorbox}")
-    assert r"\textbackslash{}input\{x\} 100\% \& <b>\$" in latex and r"\input" not in latex
+    assert r"\textbackslash{}input\{x\} 100\% \& $<$b$>$\$" in latex and r"\input" not in latex
     assert "{cases_1.png}" in latex and (tmp_path / "cases_1.png").is_file()
     with raises(ValueError, match="inches"):
         plots.qualitative(items, rest["runs"], ["a"] * 9)
