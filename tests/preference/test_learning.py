@@ -21,8 +21,8 @@ def answers(**policies):
 
 def test_a_policy_that_is_only_better_liked_is_called_so():
     result = preference.better_or_liked(answers(liked=(1, 0)), name="tiny")
-    assert "score by tiny by 1.00 [1.00, 1.00]" in result.reading
-    assert "true score by .00 [.00, .00], not told from none" in result.reading
+    assert "score by tiny changes by 1.00 [1.00, 1.00]" in result.reading
+    assert "true score changes by .00 [.00, .00], not told from none" in result.reading
     table = result.table.set_index(["policy", "measure"])
     assert table.loc[("liked", "true score"), "n"] == 20
     assert table.loc[("start", "true score"), "change"] == 0
@@ -61,7 +61,7 @@ def test_choosing_is_told_beside_what_the_truth_would_choose():
 def test_what_a_place_adds_is_told_by_way_of_judging():
     table = rewards(0.0).assign(reward=lambda frame: -frame["candidate"] * 2.0)
     result = preference.order_effect({"one order": table})
-    assert "By one order no place adds more to a reward than answer 1's: 1.00" in result.reading
+    assert "By one order the place that moves a reward most is answer 1's: 1.00" in result.reading
 
 
 def test_a_repeated_sentence_is_found_by_its_text():

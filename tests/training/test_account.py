@@ -43,8 +43,11 @@ def test_a_log_is_read_with_its_best_step_and_what_it_teaches(tmp_path):
 @mark.parametrize(
     "rows, reading",
     [
-        ([line("no image", 0.1, -0.8, 0.01)], "do: no image \u2212.80 [\u2212.90, \u2212.70]."),
-        ([line("no rubric", 0.9, 0.0, 0.9)], "do: none. Not decided by these seeds: no rubric."),
+        (
+            [line("no image", 0.1, -0.8, 0.01)],
+            "do, after Holm: no image \u2212.80 [\u2212.90, \u2212.70].",
+        ),
+        ([line("no rubric", 0.9, 0.0, 0.9)], "do, after Holm: none. Not decided so: no rubric."),
         ([line("nothing", float("nan"), float("nan"), None)], "Without a correlation: nothing."),
     ],
 )

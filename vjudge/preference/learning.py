@@ -162,10 +162,8 @@ def better_or_liked(answers: pd.DataFrame, *, name: str = "the judge") -> Result
     sentences = []
     for policy in policies[1:]:
         parts = table[table["policy"] == policy]
-        told = [f"{row.measure} by {_moved(row)}" for row in parts.itertuples()]
-        sentences.append(
-            f"From {policies[0]} to {policy} answers change in {' and in '.join(told)}."
-        )
+        told = [f"the {row.measure} changes by {_moved(row)}" for row in parts.itertuples()]
+        sentences.append(f"From {policies[0]!r} to {policy!r} {'; '.join(told)}.")
     return Result(
         table,
         name="preference_rounds",
@@ -298,7 +296,7 @@ def order_effect(rewards: Mapping[str, pd.DataFrame]) -> Result:
     for way, part in result.groupby("judged by", sort=False):
         worst = part.loc[part["estimate"].abs().idxmax()]
         text = short(worst["estimate"], worst["low"], worst["high"])
-        told.append(f"By {way} no place adds more to a reward than {worst['place']}'s: {text}.")
+        told.append(f"By {way} the place that moves a reward most is {worst['place']}'s: {text}.")
     return Result(
         result,
         name="preference_order",

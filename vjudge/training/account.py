@@ -121,9 +121,10 @@ def ablations(table: str | Path | pd.DataFrame) -> Result:
         for row in table[sure].itertuples()
     ]
     open_ = table.loc[~sure & ~undefined & (table["ablation"] != full), "ablation"]
-    reading = f"From the {full} differ by more than seeds do: {'; '.join(told) or 'none'}."
+    listed = "; ".join(told) or "none"
+    reading = f"From the {full} differ by more than seeds do, after Holm: {listed}."
     if len(open_):
-        reading += f" Not decided by these seeds: {', '.join(open_)}."
+        reading += f" Not decided so: {', '.join(open_)}."
     if undefined.any():
         reading += f" Without a correlation: {', '.join(table.loc[undefined, 'ablation'])}."
     lines = table.rename(columns={"pearson": "estimate"})
