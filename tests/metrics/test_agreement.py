@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
-from vjudge.metrics import agreement, human_ceiling, rater_table, raters
+from vjudge.metrics import agreement, raters
 
 
 def estimates(ratings, **options):
@@ -185,14 +185,6 @@ def test_people_and_judges_are_held_against_the_same_others():
     as_lists = pd.Series(people.to_numpy().tolist(), index=people.index)
     same = raters(as_lists, {"judge": judge}, n_resamples=200)
     pd.testing.assert_frame_equal(same.drop(columns="who"), table.drop(columns="who"))
-
-
-def test_old_names_are_rows_of_raters():
-    people = pd.DataFrame(simulated(missing=0), columns=["ann", "bob", "eve"])
-    table = rater_table(people, {"judge": people["ann"]}, n_resamples=0)["estimate"]
-    rows = [(name, "the others") for name in (*people, "ceiling")] + [("judge", "all but one")]
-    assert list(table.index.droplevel("statistic").unique()) == rows
-    assert human_ceiling(people, n_resamples=0)["estimate"]["kendall"] == table.iloc[11]
 
 
 def test_a_rater_with_too_few_items_is_left_out_of_the_mean():

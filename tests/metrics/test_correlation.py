@@ -16,8 +16,6 @@ from vjudge.metrics import (
     compare_judges,
     correlate,
     correlate_levels,
-    correlation_table,
-    human_ceiling,
 )
 from vjudge.metrics.resampling import Design, correlations, distinct, interval, replicates
 
@@ -165,26 +163,6 @@ def test_simpsons_paradox_is_pointed_out():
     assert table.loc[("within", "spearman"), "estimate"] == pytest.approx(1)
 
 
-def test_judges_by_benchmarks():
-    rng = np.random.default_rng(0)
-    truth = {"long": rng.integers(1, 6, 120), "short": rng.integers(1, 6, 40)}
-    people = truth["long"][:, None] + rng.normal(size=(120, 3))
-    good, bad, _ = people.T
-    judges = {"long": {"good": good, "bad": bad}, "short": {"bad": truth["short"]}}
-    groups = np.arange(120) // 4
-    ceilings = {"long": human_ceiling(people, n_resamples=100)}
-    options = {"groups": {"long": groups}, "ceiling": ceilings, "n_resamples": 200}
-    table = correlation_table(judges, truth, **options)
-    assert table["judge"][::3].tolist() == ["good", "bad", "people", "bad"]
-    assert table["benchmark"][::3].tolist() == ["long", "long", "long", "short"]
-    assert table["ceiling"].tolist() == (table["judge"] == "people").tolist()
-    alone = correlate(good, truth["long"], groups=groups, n_resamples=200)
-    pd.testing.assert_frame_equal(table.head(3).set_index("statistic")[list(alone)], alone)
-    judges["short"]["bad"] = [1, 2, 3]
-    with pytest.raises(ValueError, match="bad on short: x has 3, y has 40"):
-        correlation_table(judges, truth, n_resamples=0)
-
-
 # Designs
 
 
@@ -262,20 +240,22 @@ def test_benchmarks_are_pooled_within():
     assert table["n"].tolist() == [60] * 3 and table["missing"].tolist() == [40] * 3
 
 
-def test_tables_have_an_overall_row_within_benchmarks():
+def test_judges_of_several_benchmarks_are_compared_within_them():
     rng = np.random.default_rng(1)
     truth = {"five": rng.integers(1, 6, 60), "hundred": rng.integers(50, 100, 60)}
     judges = {
         name: pd.DataFrame({"a": gold + rng.normal(size=60), "noise": rng.permutation(gold)})
         for name, gold in truth.items()
     }
-    table = correlation_table(judges, truth, groups={"five": np.arange(60) // 2}, overall=True)
-    assert table["benchmark"].unique().tolist() == ["five", "hundred", "overall"]
-    overall = table[table["benchmark"] == "overall"].set_index(["judge", "statistic"])
-    assert overall["estimate"]["noise"].abs().max() < 0.3 < overall["estimate"]["a"].min()
-    assert overall["n"].eq(120).all() and hold(overall)
     frame = pd.concat(judges).droplevel(1)
     gold = np.concatenate(list(truth.values()))
+    units = [*np.arange(60) // 2, *range(60, 120)]
+    noise, a = (
+        correlate(frame[name].to_numpy(), gold, groups=units, strata=frame.index)
+        for name in ("noise", "a")
+    )
+    assert noise["estimate"].abs().max() < 0.3 < a["estimate"].min()
+    assert a["n"].eq(120).all() and hold(a) and hold(noise)
     compared = compare_judges(gold, frame.to_dict("list"), strata=frame.index, each=True)
     assert compared.index.levels[0].tolist() == ["five", "hundred", "overall"]
     alone = compare_judges(truth["five"], judges["five"])

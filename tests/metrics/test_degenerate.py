@@ -45,7 +45,6 @@ def arguments(x, y, group):
         "compare_judges": (y, {"x": x, "y": list(x)[::-1]}),
         "correlate": (x, y),
         "correlate_levels": (x, y),
-        "correlation_table": ({"b": {"x": x}}, {"b": y}),
         "feedback_preference": (feedback,),
         "lengths": (texts(x),),
         "pairwise_accuracy": (verdicts(x), verdicts(y, others=False)),
@@ -80,8 +79,6 @@ def call(name, x, y, group):
     function = getattr(metrics, name)
     parameters = inspect.signature(function).parameters
     options = {"groups": group, "systems": group}
-    if name == "correlation_table":
-        options["groups"] = {"b": group}
     options = {name: value for name, value in options.items() if name in parameters}
     if "options" in parameters or "n_resamples" in parameters:
         options["n_resamples"] = 20

@@ -159,8 +159,8 @@ class Scores(RatingTable):
             resampling: n_resamples, seed, confidence.
 
         Returns:
-            The table of `metrics.correlation_table`. With several benchmarks "overall" is the
-            weighted mean of the correlations within each.
+            A row a judge, part and statistic of `metrics.correlate`. With several benchmarks
+            "overall" is the weighted mean of the correlations within each.
         """
         truth, name = truth_of(self)
         table = self._correlations(truth, by, options(**resampling))

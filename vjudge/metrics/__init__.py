@@ -7,7 +7,7 @@ which gives it the interval, the counts and the warnings that all others have:
 `calibration.calibration_errors` is an example. Plain shares go to `tables.shares`.
 """
 
-from vjudge.metrics.agreement import agreement, human_ceiling, rater_table, raters
+from vjudge.metrics.agreement import agreement, raters
 from vjudge.metrics.calibration import (
     calibration_curve,
     calibration_errors,
@@ -17,11 +17,7 @@ from vjudge.metrics.calibration import (
     temperature_scaling,
 )
 from vjudge.metrics.comparison import compare_judges
-from vjudge.metrics.correlation import (
-    correlate,
-    correlate_levels,
-    correlation_table,
-)
+from vjudge.metrics.correlation import correlate, correlate_levels
 from vjudge.metrics.inference import alt_test, effective_judges, severities
 from vjudge.metrics.labels import (
     corrected_rate,
@@ -44,9 +40,9 @@ __all__ = [
     "agreement", "alt_test", "best_of_n", "bradley_terry", "calibration_curve",
     "calibration_errors", "compare_choices", "compare_judges", "conformal_intervals",
     "corrected_rate", "corrected_rate_from_labels", "correlate", "correlate_levels",
-    "correlation_table", "effective_judges", "expected_calibration_error", "feedback_preference",
-    "human_ceiling", "labels_needed", "length_controlled_win_rate", "length_test", "lengths",
-    "pairwise_accuracy", "prediction_powered_mean", "ranking_accuracy", "rater_table", "raters",
+    "effective_judges", "expected_calibration_error", "feedback_preference",
+    "labels_needed", "length_controlled_win_rate", "length_test", "lengths",
+    "pairwise_accuracy", "prediction_powered_mean", "ranking_accuracy", "raters",
     "scaled", "severities", "temperature_scaling", "win_rate",
 ]  # fmt: skip
 

@@ -94,7 +94,7 @@ def agreement(
         raise ValueError(f'level must be "scores" or "nominal", not {level!r}')
     if len(scale) and level == "nominal":
         raise ValueError("scale= is of scores; labels have none")
-    groups, of_ids = grouped_by_id(ratings, groups, None)
+    groups, of_ids = grouped_by_id(ratings, groups)
     check_columns(ratings=ratings, groups=groups)
     bounds: Any = (min(scale), max(scale)) if len(scale) else None
     if isinstance(ratings, pd.DataFrame) and {"lowest", "highest"} <= set(ratings):
@@ -441,7 +441,7 @@ def raters(
     """
     by_name = {} if judges is None else dict(judges)
     named = {f"judge {name}": column for name, column in by_name.items()}
-    groups, of_ids = grouped_by_id(people, groups, None)
+    groups, of_ids = grouped_by_id(people, groups)
     check_columns(people=people, groups=groups, **named)
     table, names = read_ratings(people)
     columns = [scores(column, name=name) for name, column in named.items()]
@@ -518,35 +518,3 @@ def _mean_correlation(pairs: list[tuple[Floats, Floats]], weights: Weights) -> F
         each.append(correlations(x[both], y[both], weights[both]))
     defined = (~np.isnan(each)).sum(axis=0)
     return np.nansum(each, axis=0) / np.where(defined, defined, np.nan)
-
-
-def human_ceiling(ratings: Any, **options: Any) -> pd.DataFrame:
-    """Correlate each rater with the mean of the others: `raters`' rows of one person. Deprecated.
-
-    Source: VIEScore's `compute_spearman_correlation_by_item` (TIGER-AI-Lab/VIEScore,
-    analyze_json.ipynb).
-
-    >>> table = human_ceiling([[1, 2], [2, 2], [4, 3], [5, 5]], n_resamples=0)
-    >>> table["estimate"].round(3).to_dict()
-    {'pearson': 0.904, 'spearman': 0.949, 'kendall': 0.913}
-    """
-    warn("human_ceiling is deprecated: use raters(ratings), rows 'one person'", DeprecationWarning)
-    table = raters(ratings, **options)
-    alone = table[table["who"] == "one person"].set_index("statistic")
-    return alone.drop(columns=["who", "kind", "others"])
-
-
-def rater_table(ratings: Any, judges: Any = None, **options: Any) -> pd.DataFrame:
-    """`raters`, without the means of several people and by earlier versions' index. Deprecated.
-
-    Source: as `raters`.
-
-    >>> rater_table([[1, 2], [2, 2], [4, 3]], n_resamples=0).index[0]
-    ('0', 'the others', 'pearson')
-    """
-    warn("rater_table is deprecated: use raters(ratings, judges)", DeprecationWarning)
-    table = raters(ratings, judges, **options)
-    table = table[(table["kind"] != "mean of k people") | (table["who"] == "one person")]
-    against = table["kind"].map({"judge": "all but one"}).fillna("the others")
-    table = table.assign(against=against, who=table["who"].replace("one person", "ceiling"))
-    return table.drop(columns=["kind", "others"]).set_index(["who", "against", "statistic"])

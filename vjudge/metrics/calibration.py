@@ -29,6 +29,7 @@ from vjudge.metrics.resampling import (
     Integers,
     by_code,
     effective_number,
+    freedom_of,
     student,
 )
 from vjudge.metrics.strata import grouped_by_id
@@ -68,7 +69,7 @@ def calibration_curve(
     [[1.0, 1.5, 2.0], [2.0, 3.5, 2.0]]
     """
     check_options(confidence=confidence)
-    groups, caveats = grouped_by_id(judge, groups, None)
+    groups, caveats = grouped_by_id(judge, groups)
     x, y, used = aligned(judge=judge, human=human, groups=groups)
     if bins is not None and not is_int_at_least(bins, 1):
         raise ValueError(f"bins must be a whole number from 1, or None, not {bins!r}")
@@ -140,7 +141,7 @@ def calibration_errors(
     >>> calibration_errors([2, 3, 4, 5], [1, 2, 3, 5], n_resamples=0)["estimate"].to_dict()
     {'bias': 0.75, 'mae': 0.75}
     """
-    groups, caveats = grouped_by_id(judge, groups, None)
+    groups, caveats = grouped_by_id(judge, groups)
     x, y, used = aligned(judge=judge, human=human, groups=groups)
     if scale is not None:
         bounds = scale.to_numpy(dtype=float).T if isinstance(scale, pd.DataFrame) else scale
@@ -238,7 +239,7 @@ def expected_calibration_error(
     result["n"], result["missing"] = len(stated), int((~used).sum())
     if groups is not None:
         group_sizes = np.bincount(units)
-        add_caveats(result, of_group_sizes(len(group_sizes), effective_number(group_sizes)))
+        add_caveats(result, of_group_sizes(group_sizes))
     return result
 
 
@@ -313,7 +314,7 @@ def _noise(
     n_groups = len(of_group)
     covariance = of_group.T @ of_group * n_groups / max(n_groups - 1, 1)
     below = np.maximum(variance - np.diag(covariance), 0)
-    return covariance + np.diag(below), max(effective_number(np.bincount(units)) - 1, 1.0)
+    return covariance + np.diag(below), freedom_of(np.bincount(units))
 
 
 def _p_of_calibration(
@@ -420,8 +421,8 @@ def temperature_scaling(
         of_unit: Any = np.bincount(units, slopes)
         sizes = np.bincount(units)
         excess = of_unit @ of_unit / (slopes @ slopes) * len(sizes) / max(len(sizes) - 1, 1)
-        quantile = student(confidence, max(effective_number(sizes) - 1, 1.0))
-        caveats = of_group_sizes(len(sizes), effective_number(sizes))
+        quantile = student(confidence, freedom_of(sizes))
+        caveats = of_group_sizes(sizes)
     # 3) those temperatures that a likelihood ratio does not exclude
     limit = best.fun + quantile**2 / 2 * max(excess, 1.0)
     bounds = []

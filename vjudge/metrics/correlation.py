@@ -6,9 +6,7 @@ knows nothing within any system (Simpson's paradox is the reverse): name the lev
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,12 +31,12 @@ from vjudge.metrics.resampling import (
     correlations,
     distinct,
     is_fine,
+    mean_interval,
     on_fisher_scale,
     student,
 )
 from vjudge.metrics.strata import Strata, grouped_by_id, of_balanced_groups
 from vjudge.metrics.tables import INTERVAL, add_caveats, gathered_caveats, tabulate, warn_of
-from vjudge.records import is_missing
 
 LEVELS = ("item", "system", "within")
 RESAMPLES = 10_000
@@ -127,28 +125,20 @@ def correlate(
 
 
 def _over_items(
-    a: Floats,
-    b: Floats,
-    groups: Groups,
-    used: np.ndarray,
-    *,
-    confidence: float,
-    n_resamples: int,
-    seed: int,
+    a: Floats, b: Floats, groups: Groups, used: np.ndarray, **options: Any
 ) -> pd.DataFrame:
     """Correlations over all used items."""
     a = a[used]
     b = b[used]
     why = undefined_because(x=a, y=b)
     cells, cell = distinct(np.column_stack([a, b]))
+    x, y = cells.T
     design = design_of(cell, groups, used)
     large = len(a) >= LARGE and not why and (is_fine(a, b) or groups is not None)
     if large and design.second is None:
-        codes = group_codes(groups, used)
-        blocks = BLOCKS if n_resamples else 0
-        table = _by_blocks(a, b, codes, blocks, confidence=confidence, seed=seed)
+        table = _by_blocks(a, b, group_codes(groups, used), **options)
         kind = "items" if groups is None else "groups"
-        table.attrs["method"] += f" {kind}, seed {seed}"
+        table.attrs["method"] += f" {kind}, seed {options['seed']}"
         return table.assign(missing=design.missing)
     # An item drawn twice ties with itself, which widens rank statistics of scores without ties: at
     # n = 50 the ratio of bootstrap to true variances on Fisher's z scale was 0.98-1.00 for Pearson,
@@ -156,15 +146,13 @@ def _over_items(
     # anyway, it is 1.
     untied = max(2 * min(_untied(a), _untied(b)) - 1, 0) ** 2
     return tabulate(
-        lambda w: correlations(cells[:, 0], cells[:, 1], w),
+        lambda w: correlations(x, y, w),
         STATISTICS,
         design,
         method="fisher",
         inflation=1 + untied * np.array([0, 3, 5]) / max(len(a), 1),
         why=why,
-        confidence=confidence,
-        n_resamples=n_resamples,
-        seed=seed,
+        **options,
     )
 
 
@@ -176,18 +164,15 @@ def _untied(column: Floats) -> float:
 
 
 def _over_strata(
-    a: Floats,
-    b: Floats,
-    strata: Strata,
-    groups: Groups,
-    **options: Any,
+    a: Floats, b: Floats, strata: Strata, groups: Groups, **options: Any
 ) -> pd.DataFrame:
     """The mean of the correlations within strata."""
     used = strata.used
     cells, cell = distinct(np.column_stack([a[used], b[used], strata.code]))
+    x, y, code = cells.T
     design = design_of(cell, groups, used)
     table = tabulate(
-        lambda w: strata.correlations(cells[:, 0], cells[:, 1], cells[:, 2], w),
+        lambda w: strata.correlations(x, y, code, w),
         STATISTICS,
         design,
         method="fisher",
@@ -238,15 +223,9 @@ def undefined_because(**columns: Floats) -> str:
 
 
 def _by_blocks(
-    x: Floats,
-    y: Floats,
-    codes: Integers,
-    most: int,
-    *,
-    confidence: float,
-    seed: int,
+    x: Floats, y: Floats, codes: Integers, *, confidence: float, n_resamples: int, seed: int
 ) -> pd.DataFrame:
-    """Correlations of many rows, with intervals from `most` random blocks of units.
+    """Correlations of many rows, with intervals from random blocks of units.
 
     The standard error on Fisher's z scale is that of the values of B blocks of equally many units,
     over the root of B, with Student's t of B - 1 degrees of freedom.
@@ -254,19 +233,16 @@ def _by_blocks(
     Source: Wolter, Introduction to Variance Estimation (2007), chapter 2, random groups.
     """
     units = int(codes.max()) + 1
-    blocks = min(most, units // 10)
+    blocks = min(BLOCKS, units // 10) if n_resamples else 0
     reach = np.full(3, np.nan)
     if blocks >= 2:
         block = (np.random.default_rng(seed).permutation(units) % blocks)[codes]
-        order = np.argsort(block, kind="stable")
-        ends = np.cumsum(np.bincount(block, minlength=blocks))[:-1]
-        by_block = [_by_scipy(x[rows], y[rows]) for rows in np.split(order, ends)]
-        z = np.arctanh(np.clip(by_block, -PERFECT, PERFECT))
-        spread = z.std(axis=0, ddof=1)
-        reach = student(confidence, blocks - 1) * spread / np.sqrt(blocks)
+        frame = pd.DataFrame({"x": x, "y": y})
+        z = np.arctanh(np.clip(_by_group(frame, block), -PERFECT, PERFECT))
+        reach = student(confidence, blocks - 1) * z.std(axis=0, ddof=1) / np.sqrt(blocks)
         if np.isnan(reach).any():
             warn("intervals are undefined: a score is constant in a random block of the items")
-    elif most:
+    elif n_resamples:
         warn(f"intervals are undefined: {units} groups are too few for random blocks")
     table = _table(on_fisher_scale(_by_scipy(x, y), reach), n=len(x))
     perfect = table["estimate"].abs() >= PERFECT
@@ -280,8 +256,13 @@ def _by_blocks(
 
 
 def _table(bounds: Floats, n: int) -> pd.DataFrame:
-    index = pd.Index(STATISTICS, name="statistic")
-    return pd.DataFrame(bounds, index, INTERVAL).assign(n=n)
+    return pd.DataFrame(bounds, pd.Index(STATISTICS, name="statistic"), INTERVAL).assign(n=n)
+
+
+def _by_group(scores: pd.DataFrame, code: Integers) -> Floats:
+    """The correlations of columns x and y in each group, (groups, 3)."""
+    rows = [_by_scipy(group["x"], group["y"]) for _, group in scores.groupby(code)]
+    return np.reshape(rows, (-1, 3))
 
 
 def _by_scipy(x: Floats, y: Floats) -> Floats:
@@ -362,34 +343,26 @@ def correlate_levels(
     return table
 
 
-def _of_means(
-    scores: pd.DataFrame,
-    code: Integers,
-    confidence: float,
-) -> pd.DataFrame:
+def _of_means(scores: pd.DataFrame, code: Integers, confidence: float) -> pd.DataFrame:
     """Correlations over the systems' mean scores, with intervals for so many systems.
 
     Source: Bonett and Wright, Psychometrika 65 (2000), 23-28, for the variances on Fisher's scale.
     """
-    means = scores.groupby(code).mean()
-    means = means.round(12)  # equal means that were summed in another order still tie
+    means = scores.groupby(code).mean().round(12)  # equal means summed in another order still tie
     n = len(means)
     estimate = _by_scipy(means["x"], means["y"])
     reach = np.full(3, np.nan)
     if n > 4:
         factors = np.array([1, 1 + estimate[1] ** 2 / 2, 0.437])
-        left = n - np.array([3, 3, 4])
-        reach = student(confidence) * np.sqrt(factors / left)
+        reach = student(confidence) * np.sqrt(factors / (n - np.array([3, 3, 4])))
     if np.isnan(estimate + reach).any():
         warn(f"system level: undefined (of {n} systems; intervals take five, and variation)")
     # A perfect order is half a swap of two systems away from an imperfect one.
     half_swap = 2 / max(n * (n - 1), 2)
     limit = np.array([PERFECT, 1 - half_swap, 1 - half_swap])
-    bounds = on_fisher_scale(np.clip(estimate, -limit, limit), reach)
-    bounds[:, 0] = estimate
-    bounds[:, 1] = np.minimum(bounds[:, 1], estimate)
-    bounds[:, 2] = np.maximum(bounds[:, 2], estimate)
-    table = _table(bounds, n)
+    _, low, high = on_fisher_scale(np.clip(estimate, -limit, limit), reach).T
+    bounds = [estimate, np.minimum(low, estimate), np.maximum(high, estimate)]
+    table = _table(np.column_stack(bounds), n)
     table.attrs["method"] = f"{confidence:.0%} intervals (Fisher's z) over {n} systems"
     if 4 < n < FEW_SYSTEMS:
         text = f"system level: {n} systems are few, and their correlation is hardly known"
@@ -397,126 +370,18 @@ def _of_means(
     return table
 
 
-def _within(
-    scores: pd.DataFrame,
-    code: Integers,
-    confidence: float,
-) -> pd.DataFrame:
+def _within(scores: pd.DataFrame, code: Integers, confidence: float) -> pd.DataFrame:
     """The mean of the systems' own correlations, with Student's interval over the systems."""
-    by_system = [_by_scipy(rows["x"], rows["y"]) for _, rows in scores.groupby(code)]
-    defined = np.reshape(by_system, (-1, 3))
-    defined = defined[~np.isnan(defined).any(axis=1)]
+    by_system = _by_group(scores, code)
+    defined = by_system[~np.isnan(by_system).any(axis=1)]
     n = len(defined)
-    bounds = np.full((3, 3), np.nan)
-    if n:
-        bounds[:, 0] = defined.mean(axis=0)
-    if n > 1:
-        error = defined.std(axis=0, ddof=1) / np.sqrt(n)
-        half = student(confidence, n - 1) * error
-        bounds[:, 1] = bounds[:, 0] - half
-        bounds[:, 2] = bounds[:, 0] + half
-        bounds = bounds.clip(-1, 1)
-    if n < max(len(by_system), 2):
+    missing = len(by_system) - n
+    if missing or n < 2:
         warn(
-            f"{len(by_system) - n} of {len(by_system)} groups have no correlation of their own"
+            f"{missing} of {len(by_system)} groups have no correlation of their own"
             " (fewer than three items, or a constant score): the mean leaves them out; an interval"
             " takes two"
         )
-    table = _table(bounds, n)
-    table["missing"] = len(by_system) - n
+    table = _table(mean_interval(defined, confidence).clip(-1, 1), n).assign(missing=missing)
     table.attrs["method"] = f"{confidence:.0%} Student's intervals over {n} correlations"
     return table
-
-
-def correlation_table(
-    judges: Mapping[str, Mapping[str, Any] | pd.DataFrame],
-    truth: Mapping[str, Any],
-    *,
-    groups: Mapping[str, Column] | None = None,
-    ceiling: Mapping[str, pd.DataFrame] | None = None,
-    overall: bool = False,
-    **options: Any,
-) -> pd.DataFrame:
-    """Correlate every judge with the truth of every benchmark: the table of a paper, in long form.
-
-    Args:
-        judges: for each benchmark, the judges' scores of its items, by name; a judge may lack one.
-        truth, groups: for each benchmark, the scores to agree with, and the unit of resampling of
-            each item, if any.
-        ceiling: for each benchmark that has several raters, the table of `human_ceiling`.
-        overall: whether to add rows of benchmark "overall" for judges of several benchmarks: the
-            mean of the correlations within them (`correlate` with strata). A label of a group means
-            another group in another benchmark.
-        options: of `correlate`, whose errors are raised with the names of judge and benchmark.
-
-    Returns:
-        A row a benchmark, judge and statistic: columns judge, benchmark, statistic, those of
-        `correlate`, and ceiling (True in the rows of "people").
-
-    Source: as `correlate`.
-
-    >>> table = correlation_table({"scenes": {"one": [1, 2, 3, 4]}}, {"scenes": [1, 2, 3, 5]},
-    ...                           n_resamples=0)
-    >>> table[["judge", "statistic", "estimate"]].round(2).values.tolist()[2]
-    ['one', 'kendall', 1.0]
-    """
-    parts = []
-    methods = {}
-    for benchmark, columns in judges.items():
-        if benchmark not in truth:
-            raise ValueError(f"no truth for {benchmark}: give judges and truth of each")
-        units = (groups or {}).get(benchmark)
-        for judge in columns:
-            try:
-                table = correlate(
-                    columns[judge],
-                    truth[benchmark],
-                    groups=units,
-                    **options,
-                )
-            except (TypeError, ValueError) as error:
-                raise type(error)(f"{judge} on {benchmark}: {error}") from error
-            methods[benchmark] = f"{benchmark}: {table.attrs['method']}"
-            parts.append(_rows_of(table, judge, benchmark))
-        if ceiling is not None and benchmark in ceiling:
-            people = ceiling[benchmark].rename_axis("statistic")
-            parts.append(_rows_of(people, "people", benchmark).assign(ceiling=True))
-    counts = Counter(chain(*judges.values()))
-    for judge in [name for name in counts if counts[name] > 1 and overall]:
-        table = _overall(judge, judges, truth, groups, **options)
-        methods[OVERALL] = f"{OVERALL}: {table.attrs['method']}"
-        parts.append(_rows_of(table, judge, OVERALL))
-    result = pd.concat(parts).reset_index()
-    result.attrs = {
-        "method": "; ".join(methods.values()),
-        "caveats": gathered_caveats(parts),
-    }
-    return result["judge benchmark statistic estimate low high n missing ceiling".split()]
-
-
-def _rows_of(table: pd.DataFrame, judge: Any, benchmark: Any) -> pd.DataFrame:
-    """Rows of one judge on one benchmark, with its caveats by both names."""
-    rows = table.assign(judge=str(judge), benchmark=str(benchmark), ceiling=False)
-    texts = [f"{judge} on {benchmark}: {text}" for text in table.attrs.get("caveats", ())]
-    rows.attrs["caveats"] = texts
-    return rows
-
-
-def _overall(
-    judge: Any,
-    judges: Mapping[str, Any],
-    truth: Mapping[str, Any],
-    groups: Mapping[str, Column] | None,
-    **options: Any,
-) -> pd.DataFrame:
-    """The mean of a judge's correlations within benchmarks, whose groups are all different ones."""
-    parts = [benchmark for benchmark in judges if judge in judges[benchmark]]
-    columns: list[list[Any]] = [[], [], [], []]
-    for benchmark in parts:
-        x, y, _ = aligned(x=judges[benchmark][judge], y=truth[benchmark])
-        units = (groups or {}).get(benchmark, range(len(x)))
-        pairs = [None if is_missing(unit) else f"{benchmark}: {unit}" for unit in units]
-        for column, values in zip(columns, (x, y, pairs, [benchmark] * len(x)), strict=True):
-            column += list(values)
-    x, y, units, strata = columns
-    return correlate(x, y, groups=units if groups else None, strata=strata, **options)

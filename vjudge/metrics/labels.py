@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from vjudge.metrics.columns import Groups, check_items, check_options, scores, units_of, warn
-from vjudge.metrics.resampling import Floats, Integers, effective_number, student
+from vjudge.metrics.resampling import Floats, Integers, freedom_of, student
 from vjudge.metrics.tables import INTERVAL, Share, add_caveats, mean_of_shares, of_group_sizes
 
 RARE = 10  # labels of a kind, below which the errors of means are not known well
@@ -344,7 +344,7 @@ def prediction_powered_mean(
     # 2) both means, each with the variance of its sum over units
     sizes = np.bincount(units, known)
     n_units = int(np.count_nonzero(sizes))
-    freedom = max(effective_number(sizes) - 1, 1.0)
+    freedom = freedom_of(sizes)
     rows = {}
     errors = []
     for name, weight in {"prediction_powered": trust, "labels_alone": 0.0}.items():
@@ -374,7 +374,7 @@ def prediction_powered_mean(
     table["missing"] = int((~judged).sum())
     add_caveats(table, _of_few_labels(min(unlike), table["low"].notna().all()))
     if groups is not None:
-        add_caveats(table, of_group_sizes(n_units, effective_number(sizes)))
+        add_caveats(table, of_group_sizes(sizes[sizes > 0]))
     return table
 
 

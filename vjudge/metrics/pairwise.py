@@ -31,7 +31,14 @@ from vjudge.metrics.columns import (
     scores,
     warn,
 )
-from vjudge.metrics.resampling import Floats, Integers, by_code, effective_number, student
+from vjudge.metrics.resampling import (
+    Floats,
+    Integers,
+    by_code,
+    effective_number,
+    freedom_of,
+    student,
+)
 from vjudge.metrics.strata import grouped_by_id
 from vjudge.metrics.tables import (
     INTERVAL,
@@ -77,7 +84,7 @@ def win_rate(
     >>> table[["win", "win_ties_half", "win_ties_out"]].tolist()
     [0.5, 0.625, 0.667]
     """
-    groups, caveats = grouped_by_id(verdicts, groups, None)
+    groups, caveats = grouped_by_id(verdicts, groups)
     check_columns(verdicts=verdicts, groups=groups)
     choice, used, account = read_verdicts(verdicts)
     won = choice == "a"
@@ -121,7 +128,7 @@ def pairwise_accuracy(
     >>> table["estimate"].round(2).to_dict()
     {'with_ties': 0.67, 'without_ties': 0.5, 'both_decided': 0.5, 'all_pairs': 0.67}
     """
-    groups, caveats = grouped_by_id(verdicts, groups, None)
+    groups, caveats = grouped_by_id(verdicts, groups)
     check_columns(verdicts=verdicts, preferences=preferences, groups=groups)
     judge, has_verdict, account = read_verdicts(verdicts)
     human, has_preference, _ = read_verdicts(preferences, people=True)
@@ -158,7 +165,7 @@ def feedback_preference(
     >>> table.to_dict()["left_as_good_or_better"]
     0.67
     """
-    groups, caveats = grouped_by_id(judgements, groups, None)
+    groups, caveats = grouped_by_id(judgements, groups)
     check_columns(judgements=judgements, groups=groups)
     meanings = {answer: answer for answer in FEEDBACK_CHOICES}
     choice, used, account = read_verdicts(judgements, meanings=meanings)
@@ -226,7 +233,7 @@ def compare_choices(
         listing = ", ".join(names) or "none"
         raise ValueError(f"judges must be two or more, each with a name of its own, not {listing}")
     named = {f"judge {name}": judges[name] for name in judges}
-    groups, caveats = grouped_by_id(preferences, groups, None)
+    groups, caveats = grouped_by_id(preferences, groups)
     check_columns(preferences=preferences, groups=groups, **named)
     human, has_preference, _ = read_verdicts(preferences, people=True)
     read = {name: read_verdicts(judges[key])[:2] for name, key in zip(names, judges, strict=True)}
@@ -240,7 +247,7 @@ def compare_choices(
             rows[a, b, measure] = _two_accuracies(right, units, confidence)
             rows[a, b, measure] |= {"n": int(used.sum()), "missing": int((~used).sum())}
             if groups is not None and used.any():
-                caveats += of_group_sizes(int(units.max()) + 1, _effective(units))
+                caveats += of_group_sizes(np.bincount(units))
     table = pd.DataFrame.from_dict(rows, orient="index")
     table.index = pd.MultiIndex.from_tuples(rows, names=["a", "b", "measure"])
     by_measure = table.groupby(level="measure")["p"]
@@ -285,7 +292,7 @@ def _two_accuracies(right: Floats, units: Integers, confidence: float) -> dict[s
         if len(sizes) < n:
             surplus = (of_unit - gap.mean() * sizes) / (n - sizes)
             variance = max(variance, float(surplus @ surplus) * (len(sizes) - 1) / len(sizes))
-            quantile = student(confidence, max(effective_number(sizes) - 1, 1.0))
+            quantile = student(confidence, freedom_of(sizes))
         half = quantile * math.sqrt(variance)
         low = share_a - share_b - half
         high = share_a - share_b + half
@@ -372,7 +379,7 @@ class Logistic:
         share_of_rank = share / np.minimum(sizes, design.shape[1])
         influence = by_code(units) @ of_case / np.maximum(1 - share_of_rank, 1e-6)[:, None]
         influence = influence * math.sqrt(max(len(sizes) - 1, 1) / len(sizes))
-        freedom = max(effective_number(share) - 1, 1.0)
+        freedom = freedom_of(share)
         return cls(beta, influence, covariance, freedom, len(points) / len(sizes), penalise)
 
     def errors(self, contrast: Floats) -> Floats:
@@ -428,7 +435,7 @@ def bradley_terry(
     """
     # 1) the columns
     check_options(confidence=confidence)
-    groups, of_ids = grouped_by_id(verdicts, groups, None)
+    groups, of_ids = grouped_by_id(verdicts, groups)
     check_columns(first=first, second=second, verdicts=verdicts, groups=groups)
     choice, used, account = read_verdicts(verdicts)
     missing = int((~used).sum())
@@ -454,7 +461,7 @@ def bradley_terry(
     table = table.assign(missing=missing, **account)
     table.attrs["method"] = f"{confidence:.0%} intervals by Student's t, robust over {unit}"
     if groups is not None and len(units):
-        caveats = caveats + of_group_sizes(int(units.max()) + 1, _effective(units))
+        caveats = caveats + of_group_sizes(np.bincount(units))
     add_caveats(table, of_ids + caveats)
     return table.sort_values("estimate", ascending=False, kind="stable")
 
@@ -556,7 +563,7 @@ def length_controlled_win_rate(
     columns = {"length_a": length_a, "length_b": length_b}
     if difficulty is not None:
         columns["difficulty"] = difficulty
-    groups, caveats = grouped_by_id(verdicts, groups, None)
+    groups, caveats = grouped_by_id(verdicts, groups)
     check_columns(verdicts=verdicts, groups=groups, **columns)
     points = _points(verdicts)
     x = np.stack([scores(column, name=name) for name, column in columns.items()])

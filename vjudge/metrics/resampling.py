@@ -38,39 +38,27 @@ def is_fine(*columns: Floats) -> bool:
     return max(len(np.unique(column)) for column in columns) > MANY_LEVELS
 
 
-def summing(
-    rows: Integers,
-    columns: Integers,
-    shape: tuple[int, int],
-) -> sparse.csr_array:
+def summing(rows: Integers, columns: Integers, shape: tuple[int, int]) -> sparse.csr_array:
     """How often each (row, column) occurs: a matrix that sums weights of the columns by row."""
-    ones = np.ones(len(rows))
-    entries = (ones, (rows, columns))
-    return sparse.csr_array(entries, shape=shape)
+    return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
 
 
 def by_code(code: Integers, n: int | None = None) -> sparse.csr_array:
     """A matrix that sums weights by code, 0 to n - 1, the highest code by default."""
     if n is None:
         n = int(code.max(initial=-1)) + 1
-    columns = np.arange(len(code))
-    shape = (n, len(code))
-    return summing(code, columns, shape)
+    return summing(code, np.arange(len(code)), (n, len(code)))
 
 
 def student(confidence: float, freedom: Any = np.inf) -> Any:
     """Student's two-sided quantile; of infinite freedom the normal one."""
-    share = (1 + confidence) / 2
-    return stats.t.ppf(share, freedom)
+    return stats.t.ppf((1 + confidence) / 2, freedom)
 
 
-def on_fisher_scale(estimate: Floats, reach: Floats) -> Floats:
+def on_fisher_scale(estimate: Any, reach: Floats) -> Floats:
     """Estimates with bounds so far from them on Fisher's z scale, shape (n, 3)."""
-    finite = np.clip(estimate, -PERFECT, PERFECT)
-    z = np.arctanh(finite)
-    low = np.tanh(z - reach)
-    high = np.tanh(z + reach)
-    return np.column_stack([estimate, low, high])
+    z = np.arctanh(np.clip(estimate, -PERFECT, PERFECT))
+    return np.column_stack([estimate, np.tanh(z - reach), np.tanh(z + reach)])
 
 
 def distinct(rows: Floats) -> tuple[Floats, Integers]:
@@ -78,16 +66,13 @@ def distinct(rows: Floats) -> tuple[Floats, Integers]:
     cell = np.zeros(len(rows), dtype=np.int64)
     for column in rows.T:
         code = codes(column) + 1  # 0 is NaN
-        n_codes = code.max(initial=0) + 1
-        cell = codes(cell * n_codes + code)
-    first = np.unique(cell, return_index=True)[1]
-    return rows[first], cell
+        cell = codes(cell * (code.max(initial=0) + 1) + code)
+    return rows[np.unique(cell, return_index=True)[1]], cell
 
 
 def codes(column: Any) -> Integers:
     """The place of each value among the distinct ones, in ascending order; -1 of NaN."""
-    code, _ = pd.factorize(column, sort=True)
-    return np.asarray(code, dtype=np.int64)
+    return np.asarray(pd.factorize(column, sort=True)[0], dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -140,13 +125,20 @@ def effective_number(sizes: Any) -> float:
     return float(1 / (share @ share))
 
 
-def replicates(
-    statistic: Statistic,
-    design: Design,
-    *,
-    n_resamples: int,
-    seed: int,
-) -> Floats:
+def freedom_of(sizes: Any) -> float:
+    """Degrees of freedom of a variance over units of these sizes; at least 1."""
+    return max(effective_number(sizes) - 1, 1.0)
+
+
+def mean_interval(table: Any, confidence: float) -> Floats:
+    """Means of the columns of n rows with Student's interval, (columns, 3); NaN of too few rows."""
+    frame = pd.DataFrame(table, dtype=float)
+    mean = frame.mean()
+    half = student(confidence, len(frame) - 1) * frame.sem()
+    return np.column_stack([mean, mean - half, mean + half])
+
+
+def replicates(statistic: Statistic, design: Design, *, n_resamples: int, seed: int) -> Floats:
     """A statistic of bootstrap samples, shape (..., n_resamples), in blocks of bounded memory."""
     rng = np.random.default_rng(seed)
     counts = design.counts
@@ -155,15 +147,13 @@ def replicates(
     if design.groups is not None:
         shares = np.full(units, 1 / units)
         members = summing(design.cell, design.groups, (len(counts), units))
-    parts = []
+    drawn = []
     for block in _blocks(n_resamples, max(len(counts), units)):
-        drawn = rng.multinomial(units, shares, size=len(block)).T
-        if design.groups is None:
-            weights = drawn
-        else:
-            weights = members @ drawn
-        parts.append(values(statistic, weights))
-    return np.concatenate(parts, axis=-1)
+        weights = rng.multinomial(units, shares, size=len(block)).T
+        if design.groups is not None:
+            weights = members @ weights
+        drawn.append(values(statistic, weights))
+    return np.concatenate(drawn, axis=-1)
 
 
 def _blocks(n_replicates: int, rows: int) -> Iterator[range]:
@@ -174,11 +164,7 @@ def _blocks(n_replicates: int, rows: int) -> Iterator[range]:
 
 
 def jackknife(
-    statistic: Statistic,
-    design: Design,
-    *,
-    most: int = JACKKNIFED,
-    seed: int = 0,
+    statistic: Statistic, design: Design, *, most: int = JACKKNIFED, seed: int = 0
 ) -> tuple[Floats, int]:
     """The variance of each value of a statistic by leaving out units, and its degrees of freedom.
 
@@ -202,10 +188,10 @@ def jackknife(
     variance, freedom = _left_out(statistic, design, first, most, rng)
     if design.second is None:
         return variance, freedom
-    other, other_freedom = _left_out(statistic, design, design.second, most, rng)
+    second, second_freedom = _left_out(statistic, design, design.second, most, rng)
     single, _ = _left_out(statistic, design, rows, most, rng)
-    both = np.maximum(variance + other - single, np.maximum(variance, other))
-    return both, min(freedom, other_freedom)
+    larger = np.maximum(variance, second)
+    return np.maximum(variance + second - single, larger), min(freedom, second_freedom)
 
 
 def _left_out(
@@ -262,22 +248,18 @@ def interval(
     if 2 * len(drawn) < len(replicates) or not np.isfinite(estimate):
         return np.nan, np.nan
     freedom = max(n_units - 1, 1.0)
-    factor = (freedom + 1) / freedom / inflation
-    reach = student(confidence, freedom) * np.sqrt(factor)
+    reach = student(confidence, freedom) * np.sqrt((freedom + 1) / freedom / inflation)
     if method == "t":
         half = float(reach * drawn.std())
         return estimate - half, estimate + half
-    size = abs(estimate)
     sizes = np.abs(drawn)
     imperfect = sizes[sizes < PERFECT]
-    if size >= PERFECT or not len(imperfect):
+    if abs(estimate) >= PERFECT or not len(imperfect):
         return float(drawn.min()), float(drawn.max())
     # A perfect replicate counts as half as far from 1 as the nearest other one.
-    nearest = max(imperfect.max(), size)
-    most = (1 + nearest) / 2
-    z = np.arctanh(np.clip(drawn, -most, most))
-    bounds = on_fisher_scale(np.array([estimate]), reach * z.std())
-    _, low, high = bounds[0]
+    limit = (1 + max(imperfect.max(), abs(estimate))) / 2
+    z = np.arctanh(np.clip(drawn, -limit, limit))
+    _, low, high = on_fisher_scale(estimate, reach * z.std())[0]
     return float(low), float(high)
 
 
@@ -285,11 +267,7 @@ def interval(
 
 
 def correlations(
-    x: Floats,
-    y: Floats,
-    weights: Weights,
-    *,
-    statistics: Sequence[str] = STATISTICS,
+    x: Floats, y: Floats, weights: Weights, *, statistics: Sequence[str] = STATISTICS
 ) -> Floats:
     """Correlations of k pairs for weights (k, replicates).
 
@@ -304,12 +282,9 @@ def correlations(
     y_code = codes(y)
     x_margin = by_code(x_code) @ w  # the weight of each level
     y_margin = by_code(y_code) @ w
-    # Twice the number of pairs of observations that are alike and that differ in a variable.
-    x_tied = np.einsum("kr,kr->r", x_margin, x_margin)
-    y_tied = np.einsum("kr,kr->r", y_margin, y_margin)
-    pairs = n**2
-    x_untied = pairs - x_tied
-    y_untied = pairs - y_tied
+    # Twice the number of pairs of observations that differ in a variable.
+    x_untied = n**2 - np.einsum("kr,kr->r", x_margin, x_margin)
+    y_untied = n**2 - np.einsum("kr,kr->r", y_margin, y_margin)
     rows = []
     for name in statistics:
         if name == "pearson":
@@ -321,7 +296,7 @@ def correlations(
             row = 2 * net / np.sqrt(x_untied) / np.sqrt(y_untied)
         rows.append(row)
     result = np.array(rows)
-    constant = np.minimum(x_untied, y_untied) <= 1e-12 * pairs
+    constant = np.minimum(x_untied, y_untied) <= 1e-12 * n**2
     result[:, constant | (n < 3)] = np.nan
     return np.clip(result, -1, 1)  # only rounding goes beyond 1
 
@@ -331,33 +306,22 @@ def _pearson(x: Floats, y: Floats, w: Floats) -> Floats:
     share = w.sum(axis=1) / max(w.sum(), 1e-300)
     a = x - x @ share
     b = y - y @ share
-    terms = np.stack([a, b, a * a, b * b, a * b])
-    moments = terms @ w / w.sum(axis=0)
+    moments = np.stack([a, b, a * a, b * b, a * b]) @ w / w.sum(axis=0)
     mean_a, mean_b, square_a, square_b, product = moments
-    variance_a = square_a - mean_a**2
-    variance_b = square_b - mean_b**2
     covariance = product - mean_a * mean_b
-    return covariance / np.sqrt(variance_a) / np.sqrt(variance_b)
+    return covariance / np.sqrt(square_a - mean_a**2) / np.sqrt(square_b - mean_b**2)
 
 
 def _spearman(
-    x_code: Integers,
-    y_code: Integers,
-    x_margin: Floats,
-    y_margin: Floats,
-    w: Floats,
+    x_code: Integers, y_code: Integers, x_margin: Floats, y_margin: Floats, w: Floats
 ) -> Floats:
     """Spearman's rho; a level's midrank is the weight below it and half of its own."""
     n3 = w.sum(axis=0) ** 3
     x_rank = 2 * np.cumsum(x_margin, axis=0) - x_margin  # twice the midrank: a whole number
     y_rank = 2 * np.cumsum(y_margin, axis=0) - y_margin
-    x_own = x_rank[x_code]
-    y_own = y_rank[y_code]
-    shared = np.einsum("kr,kr,kr->r", w, x_own, y_own)
-    x_cubes = np.einsum("kr,kr,kr->r", x_margin, x_margin, x_margin)
-    y_cubes = np.einsum("kr,kr,kr->r", y_margin, y_margin, y_margin)
-    x_spread = n3 - x_cubes
-    y_spread = n3 - y_cubes
+    shared = np.einsum("kr,kr,kr->r", w, x_rank[x_code], y_rank[y_code])
+    x_spread = n3 - np.einsum("kr,kr,kr->r", x_margin, x_margin, x_margin)
+    y_spread = n3 - np.einsum("kr,kr,kr->r", y_margin, y_margin, y_margin)
     return 3 * (shared - n3) / np.sqrt(x_spread) / np.sqrt(y_spread)
 
 

@@ -131,7 +131,7 @@ class Strata:
 def grouped_by_id(
     scores: Any,
     groups: Groups,
-    ids: Column | None,
+    ids: Column | None = None,
 ) -> tuple[Groups, list[str]]:
     """Groups of rows that share an id, and a caveat that says so, where groups are not given.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +22,7 @@ from vjudge.metrics.resampling import (
     Statistic,
     Weights,
     effective_number,
+    freedom_of,
     interval,
     jackknife,
     on_fisher_scale,
@@ -49,10 +50,8 @@ def add_caveats(table: pd.DataFrame | pd.Series, texts: Iterable[str]) -> None:
 
 def gathered_caveats(tables: Iterable[pd.DataFrame]) -> list[str]:
     """The caveats of several tables that become one, each once."""
-    texts: dict[str, None] = {}
-    for table in tables:
-        texts |= dict.fromkeys(table.attrs.get("caveats", ()))
-    return list(texts)
+    texts = chain.from_iterable(table.attrs.get("caveats", ()) for table in tables)
+    return list(dict.fromkeys(texts))
 
 
 METHODS = {"t": "Student's", "fisher": "Student's on Fisher's z scale"}
@@ -86,43 +85,40 @@ def tabulate(
     """
     check_options(confidence=confidence, n_resamples=n_resamples)
     # 1) estimates and counts
-    table = pd.DataFrame(
-        np.nan,
-        index=pd.Index(list(names)).set_names(index),
-        columns=INTERVAL,
-    )
+    table = pd.DataFrame(np.nan, pd.Index(list(names)).set_names(index), INTERVAL)
     table["n"] = len(design.cell) if n is None else n
     table["missing"] = design.missing if missing is None else missing
     if len(design.cell):
         table["estimate"] = values(statistic, design.counts[:, None])[:, 0]
-    defined = table["estimate"].notna()
-    warn_of(table.index[~defined], f"undefined ({why})")
+    estimates = table["estimate"]
+    undefined = estimates.isna()
+    warn_of(table.index[undefined], f"undefined ({why})")
     # 2) intervals
-    jackknifed = by == "jackknife" or design.second is not None
-    units = design.n_units
-    if defined.any() and units < 2:
-        warn("intervals are undefined: there is one item, or all belong to one group")
-    elif defined.any() and n_resamples:
-        options: dict[str, Any] = {"method": method, "confidence": confidence, "seed": seed}
-        if jackknifed:
-            most = min(n_resamples, JACKKNIFED)
-            found = _jackknifed(statistic, table["estimate"], design, most, **options)
-            columns = list(found) if by == "jackknife" else ["low", "high"]
-            table[columns] = found[columns]
-        else:
-            options |= {"inflation": inflation, "why": why, "n_resamples": n_resamples}
-            table[["low", "high"]] = _bootstrapped(statistic, table["estimate"], design, **options)
-        flat = table["high"] - table["low"] < NO_WIDTH
-        warn_of(table.index[flat], "all resamples agree: an interval without width says nothing")
-        add_caveats(table, of_group_sizes(units, design.n_effective))
-    # 3) method
-    kinds = [codes for codes in (design.groups, design.second) if codes is not None]
-    sizes = " by ".join(str(int(codes.max(initial=-1)) + 1) for codes in kinds)
-    of = f"{sizes} groups of " if kinds else ""
     kind = f"bootstrap intervals ({METHODS[method]}), {n_resamples:,} resamples"
+    jackknifed = by == "jackknife" or design.second is not None
     if jackknifed:
         kind = f"jackknife intervals ({METHODS[method]}), without one in turn"
-    table.attrs["method"] = f"{confidence:.0%} {kind} of {of}{len(design.cell)} {unit}, seed {seed}"
+    groupings = [codes for codes in (design.groups, design.second) if codes is not None]
+    sizes = [np.bincount(codes) for codes in groupings]
+    if not undefined.all() and design.n_units < 2:
+        warn("intervals are undefined: there is one item, or all belong to one group")
+    elif not undefined.all() and n_resamples:
+        options: dict[str, Any] = {"method": method, "confidence": confidence, "seed": seed}
+        if jackknifed:
+            bounds = _jackknifed(statistic, estimates, design, n_resamples, **options)
+        else:
+            options |= {"inflation": inflation, "why": why}
+            bounds = _bootstrapped(statistic, estimates, design, n_resamples, **options)
+        columns = list(bounds) if by == "jackknife" else ["low", "high"]
+        table[columns] = bounds[columns]
+        flat = table["high"] - table["low"] < NO_WIDTH
+        warn_of(table.index[flat], "all resamples agree: an interval without width says nothing")
+        add_caveats(table, chain.from_iterable(map(of_group_sizes, sizes)))
+    # 3) method
+    units = f"{len(design.cell)} {unit}, seed {seed}"
+    if sizes:
+        units = f"{' by '.join(str(len(counts)) for counts in sizes)} groups of {units}"
+    table.attrs["method"] = f"{confidence:.0%} {kind} of {units}"
     return table
 
 
@@ -130,26 +126,19 @@ def _bootstrapped(
     statistic: Statistic,
     estimates: pd.Series,
     design: Design,
+    n_resamples: int,
     *,
-    method: str,
     inflation: Floats | float,
     why: str,
-    confidence: float,
-    n_resamples: int,
     seed: int,
-) -> list[tuple[float, float]]:
+    **options: Any,
+) -> pd.DataFrame:
     """Low and high of each estimate by the bootstrap."""
-    drawn = replicates(
-        statistic,
-        design,
-        n_resamples=n_resamples,
-        seed=seed,
-    )
+    drawn = replicates(statistic, design, n_resamples=n_resamples, seed=seed)
     factors = np.broadcast_to(inflation, len(estimates))
     bounds = []
     for row in zip(drawn, estimates, factors, strict=True):
-        bound = interval(*row, method=method, n_units=design.n_effective, confidence=confidence)
-        bounds.append(bound)
+        bounds.append(interval(*row, n_units=design.n_effective, **options))
     lost = np.isnan(drawn[estimates.notna().to_numpy()]).mean(axis=-1).max()
     if lost > 0.01:
         reason = f" ({why})" if why else ""
@@ -157,14 +146,14 @@ def _bootstrapped(
             f"a statistic is undefined in {lost:.0%} of the resamples{reason}: its interval"
             " leaves them out and is too narrow"
         )
-    return bounds
+    return pd.DataFrame(bounds, estimates.index, ["low", "high"])
 
 
 def _jackknifed(
     statistic: Statistic,
     estimates: pd.Series,
     design: Design,
-    most: int,
+    n_resamples: int,
     *,
     method: str,
     confidence: float,
@@ -176,31 +165,30 @@ def _jackknifed(
         value = statistic(weights)
         return np.arctanh(np.clip(value, -PERFECT, PERFECT)) if method == "fisher" else value
 
-    variance, freedom = jackknife(scaled, design, most=most, seed=seed)
+    variance, freedom = jackknife(scaled, design, most=min(n_resamples, JACKKNIFED), seed=seed)
     error = np.sqrt(variance)
     reach = student(confidence, freedom) * error
-    estimate = estimates.to_numpy()
-    bounds = np.column_stack([estimate, estimate - reach, estimate + reach])
+    low, high = estimates - reach, estimates + reach
     if method == "fisher":
-        bounds = on_fisher_scale(estimate, reach)
+        _, low, high = on_fisher_scale(estimates, reach).T
     undefined = estimates.notna() & np.isnan(error)
     warn_of(estimates.index[undefined], "no interval: undefined without one of the units")
-    columns = {"low": bounds[:, 1], "high": bounds[:, 2], "error": error, "freedom": freedom}
+    columns = {"low": low, "high": high, "error": error, "freedom": freedom}
     return pd.DataFrame(columns, estimates.index)
 
 
-def of_group_sizes(n_groups: int, effective: float) -> list[str]:
+def of_group_sizes(sizes: Any) -> list[str]:
     """The caveat of groups of very unequal size, if they are.
 
-    >>> of_group_sizes(50, 48.0), of_group_sizes(51, 3.9)
+    >>> of_group_sizes([2] * 50), of_group_sizes([50] + [1] * 50)
     ([], ['groups of very unequal size: 51 weigh as much as 4 equal ones, so that the interval may \
 hold less than it says'])
     """
-    if effective >= UNEQUAL * n_groups:
+    if not len(sizes) or effective_number(sizes) >= UNEQUAL * len(sizes):
         return []
     return [
-        f"groups of very unequal size: {n_groups} weigh as much as {effective:.0f} equal ones, so"
-        " that the interval may hold less than it says"
+        f"groups of very unequal size: {len(sizes)} weigh as much as {effective_number(sizes):.0f}"
+        " equal ones, so that the interval may hold less than it says"
     ]
 
 
@@ -241,43 +229,37 @@ def shares(
     """
     check_options(confidence=confidence)
     # 1) which cases count in any row, and their groups
-    parts = []
+    cases = []
     for _, gain, weight in rows:
         weights = np.atleast_2d(np.asarray(weight, dtype=float))  # (k, n)
-        gains = np.where(weights > 0, np.asarray(gain, dtype=float), 0.0)
-        parts.append((gains, weights))
-    used = np.any([weights.any(axis=0) for _, weights in parts], axis=0)
+        cases.append((np.where(weights > 0, np.asarray(gain, dtype=float), 0.0), weights))
+    used = np.any([weights.any(axis=0) for _, weights in cases], axis=0)
     codes = group_codes(groups, used)
     grouped = groups is not None
     # 2) a line a row
     lines = []
-    for gains, weights in parts:
+    for gains, weights in cases:
         categories = []
         for gain, weight in zip(gains[:, used], weights[:, used], strict=True):
             categories.append(Share.of(gain, weight, codes, grouped=grouped))
         n = int(weights.any(axis=0).sum())
         lines.append([*mean_of_shares(categories, confidence), n, len(used) - n])
     names = pd.Index([row[0] for row in rows]).set_names(index)
-    table = pd.DataFrame(
-        lines,
-        index=names,
-        columns=[*INTERVAL, "n", "missing"],
-    )
+    table = pd.DataFrame(lines, names, [*INTERVAL, "n", "missing"])
     # 3) method and caveats
-    defined = table["estimate"].notna()
-    warn_of(table.index[~defined], "undefined (nothing to count)")
-    over = f"{int(used.sum())} {unit}"
+    undefined = table["estimate"].isna()
+    warn_of(names[undefined], "undefined (nothing to count)")
+    cases_of = f"{len(codes)} {unit}"
     if grouped:
-        n_groups = int(codes.max(initial=-1)) + 1
-        over = f"the effective number of {unit}, of {over} in {n_groups} groups"
-        sizes = np.bincount(codes, minlength=1)
-        add_caveats(table, of_group_sizes(n_groups, effective_number(sizes)) if n_groups else [])
-    table.attrs["method"] = f"{confidence:.0%} Wilson intervals over {over}"
-    single = table.index[defined & table["low"].isna()]
+        sizes = np.bincount(codes)
+        cases_of = f"the effective number of {unit}, of {cases_of} in {len(sizes)} groups"
+        add_caveats(table, of_group_sizes(sizes))
+    table.attrs["method"] = f"{confidence:.0%} Wilson intervals over {cases_of}"
+    single = names[~undefined & table["low"].isna()]
     if len(single):
-        one = "group" if grouped else "item"
-        names_of = ", ".join(map(str, single))
-        add_caveats(table, [f"{names_of}: no interval, since one {one} is all there is of it"])
+        kind = "group" if grouped else "item"
+        listing = ", ".join(map(str, single))
+        add_caveats(table, [f"{listing}: no interval, since one {kind} is all there is of it"])
     return table
 
 
@@ -295,26 +277,26 @@ class Share:
     def of(cls, gain: Floats, weight: Floats, codes: Integers, *, grouped: bool) -> Share:
         """From gain and weight of each case, and the unit of each, 0..units - 1; all (n,)."""
         total = weight.sum()
-        size: Any = np.bincount(codes, weights=weight)
+        size: Any = np.bincount(codes, weight)
         n_units = np.count_nonzero(size)
         if not n_units:
             return cls(math.nan, size, size > 0, math.nan, math.nan)
         share = float(gain.sum() / total)
         of_case = (gain - share * weight) / total
-        influence: Any = np.bincount(codes, weights=of_case)
-        variances = [float(of_case @ of_case)]
+        influence: Any = np.bincount(codes, of_case)
+        variance = of_case @ of_case
+        smallest = variance
         freedom = math.inf
         if grouped and n_units > 1:
-            part = size / total
-            influence = influence / (1 - part) * math.sqrt((n_units - 1) / n_units)
-            variances.append(float(influence @ influence))
-            freedom = max(effective_number(size) - 1, 1.0)
+            influence = influence / (1 - size / total) * math.sqrt((n_units - 1) / n_units)
+            smallest, variance = sorted([variance, influence @ influence])
+            freedom = freedom_of(size)
         number = float(n_units)  # where all are alike, a unit says no more than one case
-        if min(variances) > NO_WIDTH**2:
-            number = share * (1 - share) / max(variances)
+        if smallest > NO_WIDTH**2:
+            number = share * (1 - share) / variance
         if weight.max() > 1:  # a case is several pairs, and says no more than they would apart
-            number = min(number, float(total))
-        return cls(share, influence, size > 0, number, freedom)
+            number = min(number, total)
+        return cls(share, influence, size > 0, float(number), freedom)
 
     def bounds(self, confidence: float) -> tuple[float, float]:
         """Wilson's interval at the effective number; NaN of one unit.
@@ -325,12 +307,10 @@ class Share:
         """
         if np.count_nonzero(self.present) < 2:
             return math.nan, math.nan
-        q2 = float(student(confidence, self.freedom)) ** 2
         share = self.estimate
-        centre = (share + q2 / (2 * self.number)) / (1 + q2 / self.number)
-        reach = math.sqrt(q2 * (share * (1 - share) / self.number + q2 / (4 * self.number**2))) / (
-            1 + q2 / self.number
-        )
+        q2 = float(student(confidence, self.freedom)) ** 2 / self.number
+        reach = math.sqrt(q2 * (share * (1 - share) + q2 / 4)) / (1 + q2)
+        centre = (share + q2 / 2) / (1 + q2)
         return max(0.0, centre - reach), min(1.0, centre + reach)
 
     def correlation(self, other: Share) -> float:

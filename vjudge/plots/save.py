@@ -247,7 +247,7 @@ def save_correlations(
     The best of each benchmark is bold, which the caption says.
 
     Args:
-        table: as `metrics.correlation_table`: columns judge, benchmark, statistic, estimate;
+        table: columns judge, benchmark, statistic, estimate;
             `ceiling`, True on the rows of people, which are not compared.
         name, caption, folder, venue: and what is returned: see `save_table`.
     """

@@ -18,7 +18,6 @@ from vjudge.data import CollectionError, canonical, rows_of, truth
 from vjudge.data.cells import ratings
 from vjudge.judge import JudgeLike
 from vjudge.metrics.columns import closed_in, groups_of, scores
-from vjudge.metrics.resampling import effective_number
 from vjudge.metrics.tables import of_group_sizes
 from vjudge.probes.effects import Effect, Must, bias_scores, judged
 from vjudge.probes.perturbations import coarse, perturb
@@ -313,7 +312,7 @@ class ProbeRuns:
             found.append(f"{self.name}: items have scales of several widths; margins are of one of"
                          f" {self.ruler.width:g}, the narrowest")  # fmt: skip
         sizes = self.scores["group"].value_counts()
-        found += of_group_sizes(len(sizes), effective_number(sizes))
+        found += of_group_sizes(sizes)
         if len(sizes) < FEW_GROUPS:
             found.append(
                 f"independent groups: {len(sizes)}; with fewer than {FEW_GROUPS} hardly any effect"
