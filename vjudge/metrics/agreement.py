@@ -33,7 +33,7 @@ from vjudge.metrics.resampling import (
     summing,
 )
 from vjudge.metrics.strata import grouped_by_id
-from vjudge.metrics.tables import add_caveats, shares, tabulate
+from vjudge.metrics.tables import add_caveats, gathered_caveats, shares, tabulate
 from vjudge.records import from_csv, is_missing
 
 FEWER_RESAMPLES = 1_000  # of scores with many levels
@@ -92,25 +92,26 @@ def agreement(
     """
     if level not in ("scores", "nominal"):
         raise ValueError(f'level must be "scores" or "nominal", not {level!r}')
-    if len(scale) and level == "nominal":
+    nominal = level == "nominal"
+    if len(scale) and nominal:
         raise ValueError("scale= is of scores; labels have none")
-    groups, of_ids = grouped_by_id(ratings, groups)
+    groups, caveats = grouped_by_id(ratings, groups)
     check_columns(ratings=ratings, groups=groups)
     bounds: Any = (min(scale), max(scale)) if len(scale) else None
     if isinstance(ratings, pd.DataFrame) and {"lowest", "highest"} <= set(ratings):
         bounds = ratings[["lowest", "highest"]].to_numpy(dtype=float).T  # (2, n)
         ratings = ratings.drop(columns=["lowest", "highest"])
-    table, _ = read_ratings(ratings, nominal=level == "nominal")
-    if bounds is not None and level == "scores":
+    table, _ = read_ratings(ratings, nominal=nominal)
+    if bounds is not None and not nominal:
         check_scale("agreement", bounds, ratings=table.T)
     n_ratings = (~np.isnan(table)).sum(axis=1)  # of each item
     paired = n_ratings >= 2
     cells, cell = distinct(table[paired])
     if is_fine(table):
         options.setdefault("n_resamples", FEWER_RESAMPLES)
-    names = list(COEFFICIENTS) if level == "scores" else list(NOMINAL)
+    names = list(NOMINAL if nominal else COEFFICIENTS)
     tally = Tally.of(cells, scale)
-    result = tabulate(
+    coefficients = tabulate(
         lambda w: np.stack([COEFFICIENTS[name](tally, w) for name in names]),
         names,
         design_of(cell, groups, paired),
@@ -119,27 +120,25 @@ def agreement(
         confidence=confidence,
         **options,
     )
-    whole = int((n_ratings == table.shape[1]).sum())
-    of_means = result.index.str.endswith("k")
-    result.loc[of_means, ["n", "missing"]] = whole, len(table) - whole
+    complete = int((n_ratings == table.shape[1]).sum())
+    of_means = coefficients.index.str.endswith("k")
+    coefficients.loc[of_means, ["n", "missing"]] = complete, len(table) - complete
     # Shares of the pairs of ratings of one item, which depend on one another
     equal, close, pairs = _alike(table)
     units = groups
     if groups is None and pairs.max(initial=0) > 1:
         units = np.arange(len(table))
-    lines = [("exact", equal, pairs), ("within_one", close, pairs)]
-    alike = shares(
-        lines[: 1 if level == "nominal" else 2],
-        groups=units,
-        unit="items",
-        confidence=confidence,
-    )
-    method = f"{result.attrs['method']}; {alike.attrs['method']}"
-    caveats = [*result.attrs.get("caveats", []), *alike.attrs.get("caveats", [])]
-    result = pd.concat([result, alike])
-    result.attrs = {"method": method, "caveats": list(dict.fromkeys(caveats))}
-    add_caveats(result, of_ids)
-    add_caveats(result, _limits(tally, np.bincount(cell, minlength=len(cells)), level, scale))
+    rows = [("exact", equal, pairs)]
+    if not nominal:
+        rows.append(("within_one", close, pairs))
+    alike = shares(rows, groups=units, unit="items", confidence=confidence)
+    result = pd.concat([coefficients, alike])
+    result.attrs = {
+        "method": f"{coefficients.attrs['method']}; {alike.attrs['method']}",
+        "caveats": gathered_caveats([coefficients, alike]),
+    }
+    counts = np.bincount(cell, minlength=len(cells))
+    add_caveats(result, [*caveats, *_limits(tally, counts, level, scale)])
     return result
 
 
@@ -154,15 +153,16 @@ def _limits(tally: Tally, counts: Any, level: str, scale: Sequence) -> list[str]
             " however often raters agree, and their intervals hold less than they say; take Gwet's"
         )
     kappas = kappas_of_pairs(tally, counts[:, None], quadratic=False)
-    undefined = int(np.isnan(kappas).sum())
+    undefined = np.count_nonzero(np.isnan(kappas))
     if 0 < undefined < len(kappas):
         limits.append(
             f"kappa is undefined of {undefined} of {len(kappas)} pairs of raters, who both gave one"
             " category alone: the mean leaves them out"
         )
-    if level == "scores" and not len(scale) and n >= 20 and (of_level > 0).sum() > 0.8 * n:
+    levels = np.count_nonzero(of_level)
+    if level == "scores" and not len(scale) and n >= 20 and levels > 0.8 * n:
         limits.append(
-            f"{n} ratings have {(of_level > 0).sum()} levels: those of a value head share no scale,"
+            f"{n} ratings have {levels} levels: those of a value head share no scale,"
             " and only correlate compares them; of others give scale="
         )
     return limits
@@ -187,15 +187,15 @@ def read_ratings(ratings: Any, *, nominal: bool = False) -> tuple[Floats, list[A
     if not frame.columns.is_unique:
         twice = ", ".join(map(str, frame.columns[frame.columns.duplicated()]))
         raise ValueError(f"raters share a name: {twice}; give each column its own")
-    raters = list(frame)
+    table = np.empty(frame.shape)
     if nominal:
         labels = frame.map(label_text).to_numpy(dtype=object)
         codes = pd.factorize(labels.ravel())[0].reshape(labels.shape)
-        return np.where(codes < 0, np.nan, codes), raters
-    table = np.empty(frame.shape)
-    for column, name in enumerate(raters):
-        table[:, column] = scores(frame[name], name=f"rater {name}")
-    return table, raters
+        table = np.where(codes < 0, np.nan, codes)
+    else:
+        for column, name in enumerate(frame):
+            table[:, column] = scores(frame[name], name=f"rater {name}")
+    return table, list(frame)
 
 
 def label_text(label: Any) -> str | None:
@@ -230,15 +230,15 @@ class Tally:
         """Of distinct rows of ratings, and of all scores that could have been given."""
         present = ~np.isnan(ratings)
         levels, code = np.unique(ratings[present], return_inverse=True)
+        levels = np.concatenate([levels, np.setdiff1d(np.asarray(scale, dtype=float), levels)])
         shape = (len(ratings), len(levels))
         counts = summing(np.nonzero(present)[0], code, shape).toarray()
-        absent = np.setdiff1d(np.asarray(scale, dtype=float), levels)
-        return cls(
-            ratings,
-            np.concatenate([levels, absent]),
-            np.pad(counts, ((0, 0), (0, len(absent)))),
-            counts.sum(axis=1),
-        )
+        return cls(ratings, levels, counts, counts.sum(axis=1))
+
+    @property
+    def value(self) -> Floats:
+        """The levels less their mean, so that squares lose no digits."""
+        return self.levels - self.levels.mean() if len(self.levels) else self.levels
 
     def within(self, value: Floats) -> Floats:
         """The sum of squares around each row's mean, (rows, r), from values (levels, r)."""
@@ -246,10 +246,7 @@ class Tally:
 
 
 def krippendorff_alpha(
-    tally: Tally,
-    weights: Weights,
-    *,
-    level: Literal["nominal", "ordinal", "interval"],
+    tally: Tally, weights: Weights, *, level: Literal["nominal", "ordinal", "interval"]
 ) -> Floats:
     """1 - (n - 1) / n times the disagreement within items over that of all n ratings."""
     of_level = tally.counts.T @ weights  # (levels, replicates)
@@ -267,7 +264,7 @@ def krippendorff_alpha(
         within = (tally.within(midrank) * of_item).sum(axis=0)
         total = (of_level * midrank**2).sum(axis=0)
     else:
-        value = tally.levels - tally.levels.mean() if len(tally.levels) else tally.levels
+        value = tally.value
         within = tally.within(value[:, None])[:, 0] @ of_item
         total = value**2 @ of_level - (value @ of_level) ** 2 / n
     return 1 - (n - 1) / n * within / _positive(total)
@@ -275,18 +272,16 @@ def krippendorff_alpha(
 
 def icc_of_one(tally: Tally, weights: Weights) -> Floats:
     """ICC(1,1): of one rating, one-way, with the mean size of an item for unequal ones."""
-    value = tally.levels - tally.levels.mean() if len(tally.levels) else tally.levels
+    value = tally.value
     of_level = tally.counts.T @ weights
     n = of_level.sum(axis=0)
     items = weights.sum(axis=0)
     total = value**2 @ of_level - (value @ of_level) ** 2 / n
     within = tally.within(value[:, None])[:, 0] @ weights
-    mean_square_within = within / (n - items)
-    mean_square_between = (total - within) / (items - 1)
+    between = (total - within) / (items - 1)  # mean squares
+    within = within / (n - items)
     raters = (n - tally.size**2 @ weights / n) / (items - 1)
-    return (mean_square_between - mean_square_within) / _positive(
-        mean_square_between + (raters - 1) * mean_square_within
-    )
+    return (between - within) / _positive(between + (raters - 1) * within)
 
 
 def icc_of_mean(tally: Tally, weights: Weights, *, absolute: bool) -> Floats:
@@ -306,17 +301,19 @@ def icc_of_mean(tally: Tally, weights: Weights, *, absolute: bool) -> Floats:
     total = (x**2).sum(axis=1) @ w - n * k * grand**2
     items = of_items / (n - 1)
     error = (total - of_items - of_raters) / ((n - 1) * (k - 1))
-    whole = items
-    if absolute:
-        whole = items + (of_raters / (k - 1) - error) / n
-    return (items - error) / _positive(whole)
+    bias = (of_raters / (k - 1) - error) / n  # of raters, which counts in absolute agreement
+    return (items - error) / _positive(items + absolute * bias)
 
 
 def cohen_kappa(tally: Tally, weights: Weights, *, quadratic: bool) -> Floats:
     """The mean kappa over pairs of raters who share items and have one."""
-    kappas = kappas_of_pairs(tally, weights, quadratic=quadratic)
-    defined = (~np.isnan(kappas)).sum(axis=0)
-    return np.nansum(kappas, axis=0) / np.where(defined, defined, np.nan)
+    return _mean_of_defined(kappas_of_pairs(tally, weights, quadratic=quadratic))
+
+
+def _mean_of_defined(values: Any) -> Floats:
+    """The mean along the first axis of those that are not NaN; NaN where none is."""
+    defined = (~np.isnan(values)).sum(axis=0)
+    return np.nansum(values, axis=0) / np.where(defined, defined, np.nan)
 
 
 def kappas_of_pairs(tally: Tally, weights: Weights, *, quadratic: bool) -> Floats:
@@ -348,13 +345,11 @@ def gwet(tally: Tally, weights: Weights, *, quadratic: bool) -> Floats:
     size = tally.size
     share = weights / weights.sum(axis=0)
     prevalence = (tally.counts / size[:, None]).T @ share  # (levels, replicates)
-    spread = (prevalence * (1 - prevalence)).sum(axis=0) / (q * (q - 1))
     alike = np.eye(q)  # how far two levels agree, 0 to 1
     if quadratic:
-        gap = (tally.levels[:, None] - tally.levels) / np.ptp(tally.levels)
-        alike = 1 - gap**2
+        alike = 1 - ((tally.levels[:, None] - tally.levels) / np.ptp(tally.levels)) ** 2
     agreeing = (tally.counts * (tally.counts @ alike - 1)).sum(axis=1) / (size * (size - 1))
-    chance = alike.sum() * spread
+    chance = alike.sum() * (prevalence * (1 - prevalence)).sum(axis=0) / (q * (q - 1))
     return (agreeing @ share - chance) / (1 - chance)
 
 
@@ -377,15 +372,13 @@ def _positive(whole: Floats) -> Floats:
     return np.where(whole > 1e-12 * np.nanmax(whole, initial=0), whole, np.nan)
 
 
-def _alike(ratings: Floats) -> tuple[Floats, Floats, Floats]:
+def _alike(ratings: Floats) -> Floats:
     """Of each item the pairs of ratings that are equal, that are at most 1 apart, and all pairs."""
     counts = np.zeros((3, len(ratings)))
     for x, y in combinations(ratings.T, 2):
         gap = np.abs(x - y)
-        counts[0] += gap == 0
-        counts[1] += gap <= 1 + 1e-9
-        counts[2] += ~np.isnan(gap)
-    return counts[0], counts[1], counts[2]
+        counts += [gap == 0, gap <= 1 + 1e-9, ~np.isnan(gap)]
+    return counts
 
 
 # --- Raters and judges, each against the others
@@ -441,7 +434,7 @@ def raters(
     """
     by_name = {} if judges is None else dict(judges)
     named = {f"judge {name}": column for name, column in by_name.items()}
-    groups, of_ids = grouped_by_id(people, groups)
+    groups, caveats = grouped_by_id(people, groups)
     check_columns(people=people, groups=groups, **named)
     table, names = read_ratings(people)
     columns = [scores(column, name=name) for name, column in named.items()]
@@ -450,25 +443,21 @@ def raters(
     design = design_of(cell, groups, used)
     of_people, of_judges = np.split(cells.T, [len(names)])
     rows = _against_the_others(of_people, list(map(str, names)), seed)
-    alone = rows[: len(names)]
+    alone = [row.pairs[0] for row in rows[: len(names)]]
     for judge, column in zip(by_name, of_judges, strict=True):
-        pairs = []
-        for row in alone:
-            person, others = row.pairs[0]
-            pairs.append((np.where(np.isnan(person), np.nan, column), others))
+        pairs = [(np.where(np.isnan(person), np.nan, column), mean) for person, mean in alone]
         rows.append(Comparison(str(judge), "judge", len(names) - 1, pairs))
     # How many items count in a row
-    n = []
+    counts = []
     for row in rows:
         counted = np.any([~np.isnan(x + y) for x, y in row.pairs], axis=0)
-        n.append(int(design.counts[counted].sum()))
-    of_each = np.repeat(n, len(STATISTICS))
+        counts += [int(design.counts[counted].sum())] * len(STATISTICS)
     result = tabulate(
         lambda w: np.concatenate([_mean_correlation(row.pairs, w) for row in rows]),
         [(row.who, row.kind, name, row.others) for row in rows for name in STATISTICS],
         design,
-        n=of_each,
-        missing=len(table) - of_each,
+        n=counts,
+        missing=len(table) - np.array(counts),
         method="fisher",
         index=["who", "kind", "statistic", "others"],
         why="too few shared items, or no variation",
@@ -478,29 +467,30 @@ def raters(
     )
     flat = result.reset_index()
     flat.attrs = result.attrs
-    add_caveats(flat, of_ids)
+    add_caveats(flat, caveats)
     return flat["who kind statistic estimate low high n missing others".split()]
 
 
 def _against_the_others(people: Floats, names: list[str], seed: int) -> list[Comparison]:
     """Each person, and the means of one, two ... of them, against the rest; people of (m, rows)."""
     m = len(names)
+
+    def against_the_others(subset: Any) -> tuple[Floats, Floats]:
+        inside = people[subset]
+        mean = np.where(np.isnan(inside).any(axis=0), np.nan, _mean(inside))
+        return mean, _mean(np.delete(people, subset, axis=0))
+
+    alone = [(people[person], _mean(np.delete(people, person, axis=0))) for person in range(m)]
     rows = []
-    for person, name in enumerate(names):
-        pair = (people[person], _mean(np.delete(people, person, axis=0)))
+    for name, pair in zip(names, alone, strict=True):
         rows.append(Comparison(name, "person", m - 1, [pair]))
-    each = [row.pairs[0] for row in rows]
-    rows.append(Comparison("one person", "mean of k people", m - 1, each))
+    rows.append(Comparison("one person", "mean of k people", m - 1, alone))
     for k in range(2, min(m - 1, MOST_RATERS) + 1):
-        subsets = np.array(list(combinations(range(m), k)) if m <= 12 else [], dtype=int)
-        if len(subsets) == 0 or len(subsets) > SUBSETS:
+        subsets = list(combinations(range(m), k)) if m <= 12 else []
+        if not 0 < len(subsets) <= SUBSETS:
             rng = np.random.default_rng(seed)
-            subsets = np.array([rng.permutation(m)[:k] for _ in range(SUBSETS)])
-        pairs = []
-        for subset in subsets:
-            inside = people[subset]
-            mean = np.where(np.isnan(inside).any(axis=0), np.nan, _mean(inside))
-            pairs.append((mean, _mean(np.delete(people, subset, axis=0))))
+            subsets = [tuple(rng.permutation(m)[:k]) for _ in range(SUBSETS)]
+        pairs = [against_the_others(list(subset)) for subset in subsets]
         rows.append(Comparison(f"mean of {k} people", "mean of k people", m - k, pairs))
     return rows
 
@@ -512,9 +502,8 @@ def _mean(ratings: Floats) -> Floats:
 
 def _mean_correlation(pairs: list[tuple[Floats, Floats]], weights: Weights) -> Floats:
     """Mean correlations (3, replicates) of pairs of columns, over those pairs that have one."""
-    each = []
+    by_pair = []
     for x, y in pairs:
         both = ~np.isnan(x + y)
-        each.append(correlations(x[both], y[both], weights[both]))
-    defined = (~np.isnan(each)).sum(axis=0)
-    return np.nansum(each, axis=0) / np.where(defined, defined, np.nan)
+        by_pair.append(correlations(x[both], y[both], weights[both]))
+    return _mean_of_defined(by_pair)

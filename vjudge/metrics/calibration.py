@@ -28,7 +28,6 @@ from vjudge.metrics.resampling import (
     Floats,
     Integers,
     by_code,
-    effective_number,
     freedom_of,
     student,
 )
@@ -73,30 +72,25 @@ def calibration_curve(
     x, y, used = aligned(judge=judge, human=human, groups=groups)
     if bins is not None and not is_int_at_least(bins, 1):
         raise ValueError(f"bins must be a whole number from 1, or None, not {bins!r}")
-    frame = pd.DataFrame({"judge": x[used], "human": y[used]})
+    frame = pd.DataFrame({"judge": x[used], "human": y[used], "bin": x[used]})
     frame["unit"] = group_codes(groups, used)
     # 1) mean scores of each bin
-    frame["bin"] = frame["judge"]
     if bins is not None and len(frame):
-        levels = np.linspace(0, 1, bins + 1)[1:-1]
-        edges = np.unique(np.quantile(frame["judge"], levels))
+        edges = np.unique(np.quantile(frame["judge"], np.linspace(0, 1, bins + 1)[1:-1]))
         frame["bin"] = np.searchsorted(edges, frame["judge"], side="right")
     by_bin = frame.groupby("bin")
     table = by_bin[["judge", "human"]].mean()
     n = by_bin.size()
     # 2) the standard error of a mean of groups, from the sum of each group's deviations
     frame["deviation"] = frame["human"] - by_bin["human"].transform("mean")
-    totals = frame.groupby(["bin", "unit"])["deviation"].sum()
-    units = totals.groupby("bin").size()
-    squares = (totals**2).groupby("bin").sum()
+    of_unit = frame.groupby(["bin", "unit"])["deviation"].agg(["sum", "size"])
+    by_bin_of_units = of_unit.groupby("bin")
+    units = by_bin_of_units.size()
+    squares = (of_unit["sum"] ** 2).groupby("bin").sum()
     error = np.sqrt(squares * units / (units - 1)) / n
-    error = error.where(by_bin["human"].nunique() > 1)
-    sizes = frame.groupby(["bin", "unit"]).size()
-    effective = sizes.groupby("bin").agg(effective_number)
-    half = student(confidence, np.maximum(effective - 1, 1)) * error
-    table["low"] = table["human"] - half
-    table["high"] = table["human"] + half
-    table["n"] = n
+    freedom = by_bin_of_units["size"].agg(freedom_of)
+    half = student(confidence, freedom) * error.where(by_bin["human"].nunique() > 1)
+    table = table.assign(low=table["human"] - half, high=table["human"] + half, n=n)
     table["share"] = n / len(frame)
     alone = int(half.isna().sum())
     if alone or table.empty:
@@ -105,13 +99,13 @@ def calibration_curve(
             " one human score: give bins=, or more items)"
         )
     unit = "items" if groups is None else "groups"
+    table = table.reset_index(drop=True)
     table.attrs["method"] = (
         f"{confidence:.0%} intervals by Student's t over {unit}; {len(frame)} items"
     )
     table.attrs["missing"] = int((~used).sum())
-    result = table.reset_index(drop=True)
-    add_caveats(result, caveats)
-    return result
+    add_caveats(table, caveats)
+    return table
 
 
 def calibration_errors(
@@ -147,9 +141,8 @@ def calibration_errors(
         bounds = scale.to_numpy(dtype=float).T if isinstance(scale, pd.DataFrame) else scale
         check_scale("calibration_errors", bounds, judge=x, human=y)
     miss = (x - y)[used]
-    both = np.stack([miss, np.abs(miss)])
     table = tabulate(
-        lambda w: both @ w / w.sum(axis=0),
+        lambda w: np.stack([miss, np.abs(miss)]) @ w / w.sum(axis=0),
         ["bias", "mae"],
         design_of(np.arange(len(miss)), groups, used),
         n_resamples=n_resamples,
@@ -243,11 +236,7 @@ def expected_calibration_error(
     return result
 
 
-def _with_truth(
-    probability: pd.Series,
-    right: pd.Series,
-    bins: int,
-) -> tuple[Floats, Floats, Any]:
+def _with_truth(probability: pd.Series, right: pd.Series, bins: int) -> tuple[Floats, Floats, Any]:
     """Probabilities and truths of the items that have both, and which items these are."""
     stated = scores(probability, name="probability")
     truth = scores(right.reindex(probability.index).map(float, na_action="ignore"), name="right")
@@ -260,9 +249,10 @@ def _with_truth(
     used = ~np.isnan(stated + truth)
     if not np.isin(truth[used], [0, 1]).all():
         raise ValueError("right holds other values than 0 and 1")
-    n = int(used.sum())
-    if n < LEAST_IN_BIN * bins:
-        raise ValueError(f"{n} items have a probability and a truth: too few for {bins} bins of 5")
+    if used.sum() < LEAST_IN_BIN * bins:
+        raise ValueError(
+            f"{used.sum()} items have a probability and a truth: too few for {bins} bins of 5"
+        )
     return stated[used], truth[used], used
 
 
@@ -276,10 +266,10 @@ def _equal_bins(values: Floats, bins: int) -> Integers:
     [30, 30]
     """
     levels, level, counts = np.unique(values, return_inverse=True, return_counts=True)
-    part = len(values) / bins
+    size = len(values) / bins
     of_level = np.empty(len(levels), dtype=np.int64)
     number = in_bin = total = 0
-    goal = part
+    goal = size
     for position, count in enumerate(counts):
         of_level[position] = number
         in_bin += count
@@ -287,24 +277,18 @@ def _equal_bins(values: Floats, bins: int) -> Integers:
         if total >= goal - 1e-9 and in_bin >= LEAST_IN_BIN:
             number += 1
             in_bin = 0
-            goal = (math.floor(total / part + 1e-9) + 1) * part
+            goal = (math.floor(total / size + 1e-9) + 1) * size
     if 0 < in_bin < LEAST_IN_BIN:  # what is left over joins the bin before it
         of_level[of_level == number] = max(number - 1, 0)
     return of_level[level]
 
 
 def _noise(
-    truth: Floats,
-    miss: Floats,
-    code: Integers,
-    units: Integers,
-    *,
-    grouped: bool,
+    truth: Floats, miss: Floats, code: Integers, units: Integers, *, grouped: bool
 ) -> tuple[Floats, float]:
     """The covariance of the gaps of k bins, (k, k), and its degrees of freedom."""
     sizes: Any = np.bincount(code)
-    share = np.bincount(code, truth) / sizes
-    smoothed = (share * sizes + 1) / (sizes + 2)  # a bin where all are right has a variance, too
+    smoothed = (np.bincount(code, truth) + 1) / (sizes + 2)  # where all are right it varies, too
     variance = smoothed * (1 - smoothed) / sizes
     if not grouped:
         return np.diag(variance), math.inf
@@ -445,9 +429,8 @@ def scaled(probabilities: Mapping[Any, float], temperature: float) -> dict[Any, 
     >>> scaled({1: 0.2, 2: 0.8}, 2.0)
     {1: 0.333333333333, 2: 0.666666666667}
     """
-    powers = {score: share ** (1 / temperature) for score, share in probabilities.items()}
-    total = sum(powers.values())
-    return {score: round(power / total, 12) for score, power in powers.items()}
+    powers = pd.Series(dict(probabilities), dtype=float) ** (1 / temperature)
+    return (powers / powers.sum()).round(12).to_dict()
 
 
 # --- Intervals of single scores
@@ -495,28 +478,26 @@ def conformal_intervals(
     check_options(confidence=confidence)
     check_items(expected=expected, truth=truth)
     expected, truth = expected.astype(float).align(truth.astype(float), join="left")
-    scale = pd.Series(1.0, index=expected.index)
+    scale = pd.Series(1.0, expected.index)
     if spread is not None:
         scale = spread[expected.index].astype(float)
         if not scale.mean() > 0:
             raise ValueError("spread is 0 in all items: leave it out")
-        scale = scale + scale.mean() / 10  # a judge that is certain and wrong has a width, too
+        scale += scale.mean() / 10  # a judge that is certain and wrong has a width, too
     distance = ((truth - expected).abs() / scale).dropna()
     n = len(distance)
-    place = math.ceil(round((n + 1) * confidence, 9))  # of the half width, from 1
-    if place > n:
-        least = math.ceil(round(confidence / (1 - confidence), 9))
+    rank = math.ceil(round((n + 1) * confidence, 9))  # of the half width, from 1
+    if rank > n:
+        needed = math.ceil(round(confidence / (1 - confidence), 9))
         raise ValueError(
-            f"{n} items have a score and a truth: {confidence:.0%} takes {least} or more"
+            f"{n} items have a score and a truth: {confidence:.0%} takes {needed} or more"
         )
-    ordered = np.sort(distance.to_numpy())
-    half = scale * ordered[place - 1]
+    ordered = np.sort(distance)
+    half = scale * ordered[rank - 1]
     table = pd.DataFrame({"estimate": expected, "low": expected - half, "high": expected + half})
     # Leave each known item out: its interval is made of the n - 1 others.
-    place_without = min(math.ceil(n * confidence), n - 1)
-    others = np.full(n, ordered[place_without - 1])
-    others[distance <= ordered[place_without - 1]] = ordered[place_without]
-    inside = distance <= others
+    below, above = ordered[min(math.ceil(n * confidence), n - 1) + np.array([-1, 0])]
+    inside = distance <= np.where(distance <= below, above, below)
     rows = [("all", inside, np.ones(n))]
     if by is not None:
         labels = by[inside.index]

@@ -45,16 +45,12 @@ def lengths(texts: Any) -> pd.Series:
     [2.0, nan, 3.0]
     """
     check_columns(texts=texts)
-    counts = []
-    for text in texts:
-        count = math.nan
-        if not is_missing(text):
-            count = data.n_words(text)
-        counts.append(count)
     index = texts.index if isinstance(texts, pd.Series) else None
-    series = pd.Series(counts, index=index, name="length", dtype=float)
-    series.attrs["unit"] = "words"
-    return series
+    column = pd.Series(list(texts), index, dtype=object, name="length")
+    counts = column.map(lambda text: math.nan if is_missing(text) else data.n_words(text))
+    counts = counts.astype(float)
+    counts.attrs["unit"] = "words"
+    return counts
 
 
 def length_test(
@@ -90,44 +86,36 @@ def length_test(
     """
     table = data.lengths(items)
     table["case"] = 0
-    for number, places in enumerate(data.cases(items)["rows"]):
-        table.loc[places, "case"] = number
+    for number, rows in enumerate(data.cases(items)["rows"]):
+        table.loc[rows, "case"] = number
     used = table.dropna(subset=["gold", "words"])
-    every = np.ones(len(used), dtype=bool)
-    rows = {}
+    tests = {}
     for unit in ("words", "characters"):
-        cells, cell = distinct(used[["gold", unit]].to_numpy(dtype=float))
-        score, length = cells.T
-        row = tabulate(
-            partial(_auc, score, length),
+        columns = used[["gold", unit]].astype(float)
+        cells, cell = distinct(columns.to_numpy())
+        auc = tabulate(
+            partial(_auc, *cells.T),
             ["auc"],
-            design_of(cell, used["group"], every),
+            design_of(cell, used["group"], np.ones(len(used), dtype=bool)),
             method="fisher",
             why="no two scores",
             n_resamples=n_resamples,
             seed=seed,
         )
-        by_case = used.groupby("case")[["gold", unit]]
-        blocks = [block.to_numpy(dtype=float) for _, block in by_case]
         # Twice the AUC less 1 is on the scale of a correlation.
-        bounds = (row.iloc[0][INTERVAL] + 1) / 2
-        rows[unit] = [*bounds, *within_blocks(blocks)]
-    columns = ["auc", "low", "high", "within", "p"]
-    tests = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
-    missing = len(table) - len(used)
-    return tests.rename_axis("unit").assign(n=len(used), missing=missing)
+        bounds = (auc.iloc[0][INTERVAL] + 1) / 2
+        blocks = [block.to_numpy() for _, block in columns.groupby(used["case"])]
+        tests[unit] = [*bounds, *within_blocks(blocks)]
+    result = pd.DataFrame(tests, ["auc", "low", "high", "within", "p"]).T.rename_axis("unit")
+    return result.assign(n=len(used), missing=len(table) - len(used))
 
 
 def _auc(score: Floats, length: Floats, weights: Weights) -> Floats:
     """Twice the AUC less 1: concordant less discordant pairs over those that differ in score."""
-    score_code = codes(score)
+    code = codes(score)
     w = np.asarray(weights, dtype=float)
-    n = w.sum(axis=0)
-    per_score = by_code(score_code) @ w
-    equal = (per_score**2).sum(axis=0)
-    pairs = (n**2 - equal) / 2
-    net = net_concordance(score_code, codes(length), w)
-    return (net / pairs)[None]
+    pairs = (w.sum(axis=0) ** 2 - ((by_code(code) @ w) ** 2).sum(axis=0)) / 2
+    return (net_concordance(code, codes(length), w) / pairs)[None]
 
 
 def within_blocks(blocks: list[Floats]) -> tuple[float, float]:
@@ -152,21 +140,15 @@ def within_blocks(blocks: list[Floats]) -> tuple[float, float]:
     orders = []
     for block in blocks:
         n = len(block)
-        score, length = block.T
-        ahead = np.sign(score[:, None] - score)
-        longer = np.sign(length[:, None] - length)
-        net += float((ahead * longer).sum())
-        pairs += int(np.count_nonzero(ahead))
-        orders.append((ahead, longer))
+        signs = np.sign(block.T[:, :, None] - block.T[:, None])  # (score and length, n, n)
+        net += float(signs.prod(axis=0).sum())
+        pairs += int(np.count_nonzero(signs[0]))
+        orders.append(signs)
         # The variance of the sum over orders of the items
-        squares = 2.0
-        spread = 4 / max(n - 2, 1)
-        for signs in (ahead, longer):
-            square = (signs**2).sum()
-            row = signs.sum(axis=0)
-            squares *= square
-            spread *= (row**2).sum() - square
-        variance += (squares + spread) / max(n * (n - 1), 1)
+        squares = (signs**2).sum(axis=(1, 2))
+        spread = (signs.sum(axis=2) ** 2).sum(axis=1) - squares
+        variance += 2 * squares.prod() / max(n * (n - 1), 1)
+        variance += 4 * spread.prod() / max(n * (n - 1) * (n - 2), 1)
     if not pairs:
         return math.nan, math.nan
     if len(blocks) <= FEW_BLOCKS and max(map(len, blocks)) <= SMALL_BLOCK:
@@ -178,7 +160,7 @@ def within_blocks(blocks: list[Floats]) -> tuple[float, float]:
     return float((net / pairs + 1) / 2), p
 
 
-def _exact(net: int, blocks: list[tuple[Floats, Floats]]) -> float:
+def _exact(net: int, blocks: list[Floats]) -> float:
     """The share of all orders of the lengths within blocks whose |S| is `net` or more.
 
     S of a block is the number of pairs of which the better is the longer, less that of which it is
@@ -190,7 +172,7 @@ def _exact(net: int, blocks: list[tuple[Floats, Floats]]) -> float:
         order = np.array(list(permutations(range(len(ahead)))))  # (orders, n)
         shuffled = longer[order[:, :, None], order[:, None, :]]  # (orders, n, n)
         s = np.rint((ahead * shuffled).sum(axis=(1, 2)) / 2).astype(int)
-        reach = len(ahead) * (len(ahead) - 1) // 2
+        reach = math.comb(len(ahead), 2)
         share = np.bincount(s + reach, minlength=2 * reach + 1) / len(order)
         distribution = np.convolve(distribution, share)
     reach = len(distribution) // 2

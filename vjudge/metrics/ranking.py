@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from vjudge.metrics.columns import Column, aligned, check_columns, check_options, group_codes, warn
-from vjudge.metrics.resampling import Floats, Integers, codes, student
+from vjudge.metrics.resampling import Floats, Integers, codes, mean_interval, student
 from vjudge.metrics.tables import INTERVAL, add_caveats
 
 Measure = Callable[[Floats, Floats, np.ndarray], float]  # of people, a judge and some items
@@ -125,7 +125,7 @@ def _tables(
     """Scores of people and of each judge, systems by items, and which rows all of them scored."""
     by_name = {f"judge {name}": judges[name] for name in judges}
     check_columns(reference=reference, systems=systems)
-    gold, *columns, used = aligned(reference=reference, groups=items, **by_name)
+    *columns, used = aligned(reference=reference, groups=items, **by_name)
     system = _sorted_codes(systems, used, "systems")
     item = _sorted_codes(items, used, "items")
     shape = (int(system.max(initial=-1)) + 1, int(item.max(initial=-1)) + 1)
@@ -133,12 +133,9 @@ def _tables(
         raise ValueError("a system answers an item twice: give the mean, or name the samples apart")
     if shape[0] < 2:
         raise ValueError(f"{shape[0]} system(s): ranking takes two or more")
-    tables = []
-    for column in (gold, *columns):
-        table = np.full(shape, np.nan)  # (systems, items)
-        table[system, item] = column[used]
-        tables.append(table)
-    return tables, used
+    tables = np.full((len(columns), *shape), np.nan)  # (people and judges, systems, items)
+    tables[:, system, item] = np.stack(columns)[:, used]
+    return list(tables), used
 
 
 def _sorted_codes(labels: Column, used: np.ndarray, name: str) -> Integers:
@@ -148,10 +145,7 @@ def _sorted_codes(labels: Column, used: np.ndarray, name: str) -> Integers:
 
 
 def _evaluate(
-    measure: Measure,
-    people: Floats,
-    scores: list[Floats],
-    seed: int,
+    measure: Measure, people: Floats, scores: list[Floats], seed: int
 ) -> tuple[Floats, Floats, Floats, int]:
     """A measure of k judges: estimates, standard errors, p of pairs, and degrees of freedom.
 
@@ -173,16 +167,15 @@ def _evaluate(
     p = np.ones((k, k))
     standard = [(table - np.nanmean(table)) / (np.nanstd(table) or 1.0) for table in scores]
     for a, b in combinations(range(k), 2):
-        drawn = np.empty(SWAPS)
-        for number in range(SWAPS):
+        drawn = []
+        for _ in range(SWAPS):
             swap = rng.random(people.shape) < 0.5
-            better = measure(people, np.where(swap, standard[a], standard[b]), items)
-            drawn[number] = better - measure(
-                people, np.where(swap, standard[b], standard[a]), items
-            )
+            first = measure(people, np.where(swap, standard[a], standard[b]), items)
+            second = measure(people, np.where(swap, standard[b], standard[a]), items)
+            drawn.append(first - second)
         ahead = estimate[a] - estimate[b]
-        p[a, b] = np.mean(drawn >= ahead - ROUNDING)
-        p[b, a] = np.mean(drawn <= ahead + ROUNDING)
+        p[a, b] = np.mean(np.array(drawn) >= ahead - ROUNDING)
+        p[b, a] = np.mean(np.array(drawn) <= ahead + ROUNDING)
     return estimate, error, p, freedom
 
 
@@ -287,34 +280,30 @@ def best_of_n(
     """
     check_options(confidence=confidence)
     gold, score, used = aligned(reference=reference, judge=judge, groups=groups)
+    frame = pd.DataFrame({"gold": gold[used], "score": score[used]})
     code = group_codes(groups, used)
-    lines = []
-    for rows in pd.Series(np.flatnonzero(used)).groupby(code):
-        answers = rows[1].to_numpy()
-        if len(answers) < 2:
-            continue
-        quality = gold[answers]
-        picked = quality[score[answers] == score[answers].max()]
-        best = quality.max()
-        pick = picked.mean()
-        lines.append(
-            [best - pick, best - quality.mean(), pick - quality.mean(), np.mean(picked == best)]
-        )
-    table = np.reshape(lines, (-1, 4))
+    best = frame.groupby(code).transform("max")
+    frame["is_best"] = frame["gold"] == best["gold"]
+    # The responses that the judge may pick, all equally likely
+    is_picked = frame["score"] == best["score"]
+    pick = frame[is_picked].groupby(code[is_picked])[["gold", "is_best"]].mean()
+    of_all = frame["gold"].groupby(code).agg(["max", "mean", "size"])
+    columns = {
+        "regret": of_all["max"] - pick["gold"],
+        "regret_of_chance": of_all["max"] - of_all["mean"],
+        "gain": pick["gold"] - of_all["mean"],
+        "picks_best": pick["is_best"],
+    }
+    table = pd.DataFrame(columns)[of_all["size"] > 1]
     n = len(table)
     if n < 2:
         warn(f"{n} questions have two scored responses: intervals take two such questions")
-    estimate = table.mean(axis=0) if n else np.full(4, np.nan)
-    half = np.full(4, np.nan)
-    if n > 1:
-        half = student(confidence, n - 1) * table.std(axis=0, ddof=1) / np.sqrt(n)
-    low = np.maximum(estimate - half, [0, 0, -np.inf, 0])
-    high = np.minimum(estimate + half, [np.inf, np.inf, np.inf, 1])
-    rows_out = pd.Index(["regret", "regret_of_chance", "gain", "picks_best"], name="statistic")
-    result = pd.DataFrame(np.column_stack([estimate, low, high]), rows_out, INTERVAL)
+    bounds = mean_interval(table, confidence)
+    bounds[:, 1] = np.maximum(bounds[:, 1], [0, 0, -np.inf, 0])
+    bounds[:, 2] = np.minimum(bounds[:, 2], [np.inf, np.inf, np.inf, 1])
+    result = pd.DataFrame(bounds, pd.Index(columns, name="statistic"), INTERVAL)
     result = result.assign(n=n, missing=int((~used).sum()))
     result.attrs["method"] = f"{confidence:.0%} intervals (Student's) over {n} questions"
-    add_caveats(
-        result, [f"{n} questions are few for Student's interval"] if n < FEW_QUESTIONS else []
-    )
+    if n < FEW_QUESTIONS:
+        add_caveats(result, [f"{n} questions are few for Student's interval"])
     return result
