@@ -263,10 +263,3 @@ def test_scores_without_levels_are_said():
         agreement(heads, n_resamples=0)
     with pytest.raises(ValueError, match="outside of the scale"):
         agreement(heads, scale=(1, 2, 3, 4, 5), n_resamples=0)
-
-
-@pytest.mark.parametrize("old", [human_ceiling, rater_table])
-def test_old_names_warn_with_the_new_call_at_the_callers_line(old):
-    with pytest.warns(DeprecationWarning, match=r"use raters\(") as caught:
-        old([[1, 2], [2, 2], [4, 3], [5, 5]], n_resamples=0)
-    assert caught[0].filename == __file__

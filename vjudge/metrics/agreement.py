@@ -20,7 +20,6 @@ from vjudge.metrics.columns import (
     design_of,
     is_blank,
     scores,
-    warn,
 )
 from vjudge.metrics.resampling import (
     STATISTICS,

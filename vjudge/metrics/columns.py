@@ -35,12 +35,12 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 def check_columns(**columns: Any) -> None:
     """Refuse what is no column, and columns that differ in length or index; None is left out."""
-    lengths = {}
-    indexes: dict[str, pd.Index] = {}
     crossed = factors(columns.get("groups"))
     if len(crossed) == 2:
         del columns["groups"]
         columns |= {"groups[0]": crossed[0], "groups[1]": crossed[1]}
+    lengths = {}
+    indexes: dict[str, pd.Index] = {}
     for name, column in columns.items():
         if column is None:
             continue
@@ -53,12 +53,12 @@ def check_columns(**columns: Any) -> None:
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{name} has {n}" for name, n in lengths.items())
         raise ValueError(f"{counts}: give one of each per item")
-    first = next(iter(indexes), "")
     for name, index in indexes.items():
-        if not index.equals(indexes[first]):
+        reference = next(iter(indexes))
+        if not index.equals(indexes[reference]):
             raise ValueError(
-                f"{first} and {name} have different indexes: align them first, or pass .to_numpy()"
-                " if their order is the same"
+                f"{reference} and {name} have different indexes: align them first, or pass"
+                " .to_numpy() if their order is the same"
             )
 
 
@@ -91,6 +91,15 @@ def check_items(**columns: Any) -> None:
             raise ValueError(f"{name}: item {twice} stands twice in the index; give it one row")
 
 
+def judges_by_name(judges: Mapping[str, Any] | pd.DataFrame) -> dict[str, Any]:
+    """Judges' columns by "judge NAME". ValueError: fewer than two, or two of one name."""
+    names = list(map(str, judges))
+    if len(set(names)) < max(len(names), 2):
+        listing = ", ".join(names) or "none"
+        raise ValueError(f"judges must be two or more, each with a name of its own, not {listing}")
+    return {f"judge {name}": judges[name] for name in judges}
+
+
 NO_VALUE = ("", "na", "n/a", "nan", "<na>")  # of a cell of text, in any capitals
 
 
@@ -114,7 +123,7 @@ def scores(values: Any, *, name: str) -> Floats:
     dtype = getattr(values, "dtype", None)
     if not isinstance(dtype, np.dtype) or dtype.kind not in "iuf":
         values = [math.nan if is_blank(cell) else cell for cell in values]
-        bad = [place for place, cell in enumerate(values) if not _is_number(cell)]
+        bad = [position for position, cell in enumerate(values) if not _is_number(cell)]
         if bad:
             raise TypeError(
                 f"{name} has values that are not numbers: {listed(bad, values)}; convert them or"
@@ -123,8 +132,8 @@ def scores(values: Any, *, name: str) -> Floats:
     array = np.array(values, dtype=float)
     infinite = np.flatnonzero(np.isinf(array))
     if infinite.size:
-        where = listed(infinite, array)
-        raise ValueError(f"{name} has infinite values: {where}; set them to NaN if missing")
+        listing = listed(infinite, array)
+        raise ValueError(f"{name} has infinite values: {listing}; set them to NaN if missing")
     return array
 
 
@@ -167,25 +176,20 @@ def aligned(*, groups: Any = None, **columns: Any) -> list[Any]:
     return [*arrays, complete]
 
 
-def listed(positions: Any, values: Any, *, most: int = 20) -> str:
+def listed(positions: Any, values: Any, *, limit: int = 20) -> str:
     """Positions with their values, the first few of them, for an error message."""
-    shown = []
-    for place in positions[:most]:
-        value = values[place]
+    texts = []
+    for position in positions[:limit]:
+        value = values[position]
         if isinstance(value, np.generic):
             value = value.item()
-        shown.append(f"position {place}: {repr(value)[:80]}")
-    if len(positions) > most:
-        shown.append(f"and {len(positions) - most} more")
-    return ", ".join(shown)
+        texts.append(f"position {position}: {repr(value)[:80]}")
+    if len(positions) > limit:
+        texts.append(f"and {len(positions) - limit} more")
+    return ", ".join(texts)
 
 
-def group_codes(
-    groups: Any,
-    used: np.ndarray,
-    *,
-    name: str = "groups",
-) -> Integers:
+def group_codes(groups: Any, used: np.ndarray, *, name: str = "groups") -> Integers:
     """Codes 0..G-1 of the groups of the used items; None makes each item a group.
 
     A used item without a group is a ValueError.
@@ -200,9 +204,9 @@ def group_codes(
     codes = pd.factorize(pd.Series(labels, dtype=object))[0]
     bad = np.flatnonzero(used & (codes < 0))
     if bad.size:
-        where = listed(bad, labels)
         raise ValueError(
-            f"{name} are missing for scored items: {where}; name them, or leave these out"
+            f"{name} are missing for scored items: {listed(bad, labels)}; name them, or leave these"
+            " out"
         )
     return np.asarray(pd.factorize(codes[used])[0], dtype=np.int64)
 
@@ -285,7 +289,7 @@ def read_verdicts(
                 f"{kind}: {bad} are none of {', '.join(meanings)}, such as"
                 f" {listed(malformed[:1], cells)}: write them so, or as None"
             )
-        some = listed(malformed, cells, most=3)
+        some = listed(malformed, cells, limit=3)
         warn(f"{bad} verdicts can't be read and count as none: {some}")
     account = {"abstained": counts["abstain"], "malformed": len(malformed)}
     choice = np.array(read, dtype=object)

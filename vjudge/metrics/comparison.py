@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from vjudge.metrics.columns import Column, Groups, aligned, check_columns, design_of
+from vjudge.metrics.columns import Column, Groups, aligned, check_columns, design_of, judges_by_name
 from vjudge.metrics.correlation import OVERALL, undefined_because
 from vjudge.metrics.resampling import (
     JACKKNIFED,
@@ -76,61 +76,50 @@ def compare_judges(
     >>> table["difference"].round(2).tolist()
     [0.2, 0.2, 0.4]
     """
-    names = list(map(str, judges))
-    if len(set(names)) < max(len(names), 2):
-        given = ", ".join(names) or "none"
-        raise ValueError(f"judges must be two or more, each with a name of its own, not {given}")
+    by_name = judges_by_name(judges)
     if margin is not None and not margin > 0:
         raise ValueError(
             f"margin={margin!r}: give a difference in correlation above 0, such as .05"
         )
     groups, caveats = grouped_by_id(reference, groups, ids)
-    by_name = {f"judge {name}": judges[name] for name in judges}
     check_columns(reference=reference, ids=ids, strata=strata)
     gold, *columns, used = aligned(reference=reference, groups=groups, **by_name)
+    scores = dict(zip(map(str, judges), columns, strict=True))
     options: dict[str, Any] = {
         "confidence": confidence,
         "n_resamples": JACKKNIFED if n_resamples is None else n_resamples,
         "seed": seed,
     }
-    parts = {}
-    for (a, x), (b, y) in combinations(zip(names, columns, strict=True), 2):
-        three = np.stack([gold, x, y])
-        parts[a, b] = _compare(three, a, b, groups, strata, margin, options)
-    table = pd.concat(parts, names=["a", "b", "statistic"])
-    table["p_holm"] = table.groupby(level="statistic")["p"].transform(_holm)
+    pairs = {}
+    for a, b in combinations(scores, 2):
+        three = np.stack([gold, scores[a], scores[b]])
+        pairs[a, b] = _compare(three, a, b, groups, strata, margin, options)
+    table = pd.concat(pairs, names=["a", "b", "statistic"])
+    table["p_holm"] = table.groupby(level="statistic")["p"].transform(holm)
+    method = next(iter(pairs.values())).attrs["method"]
     table.attrs = {
-        "method": f"{next(iter(parts.values())).attrs['method']}; Holm over {len(parts)} pairs of"
-        " judges",
-        "caveats": gathered_caveats(parts.values()),
+        "method": f"{method}; Holm over {len(pairs)} pairs of judges",
+        "caveats": gathered_caveats(pairs.values()),
     }
     add_caveats(table, [*caveats, *of_balanced_groups(groups, used)])
-    columns_out = list(COMPARISON)
-    if margin is not None:
-        columns_out.insert(7, "p_equivalence")
-    table = table[columns_out]
+    order = COMPARISON if margin is None else [*COMPARISON[:7], "p_equivalence", *COMPARISON[7:]]
+    table = table[order]
     if strata is None or not each:
         return table
     # The same within each stratum, corrected together
     labels = np.array([str(label) for label in strata])
-    by_name = dict(zip(names, columns, strict=True))
     within = {}
     for stratum in dict.fromkeys(labels):
         inside = labels == stratum
         masked = np.where(inside, gold, np.nan)
-        part = compare_judges(masked, by_name, groups=groups, margin=margin, **options)
-        within[stratum] = part.assign(missing=part["missing"] - np.count_nonzero(~inside))
-    rows = pd.concat(within)
-    rows["p_holm"] = rows.groupby(level="statistic")["p"].transform(_holm)
-    result = pd.concat([rows, pd.concat({OVERALL: table})]).rename_axis(
-        ["stratum", *table.index.names]
-    )
+        rows = compare_judges(masked, scores, groups=groups, margin=margin, **options)
+        within[stratum] = rows.assign(missing=rows["missing"] - np.count_nonzero(~inside))
+    by_stratum = pd.concat(within)
+    by_stratum["p_holm"] = by_stratum.groupby(level="statistic")["p"].transform(holm)
+    result = pd.concat([by_stratum, pd.concat({OVERALL: table})])
+    result.index.names = ["stratum", *table.index.names]
     result.attrs = table.attrs | {"caveats": gathered_caveats([table, *within.values()])}
     return result
-
-
-def _holm(p: pd.Series) -> Floats:
-    return holm(p.to_numpy())
 
 
 def _compare(
@@ -145,20 +134,23 @@ def _compare(
     """The rows of one pair of judges; columns of shape (3, n): the reference, a, b."""
     # 1) the items that both scored, and the strata in which all three vary
     used = np.asarray(~np.isnan(columns).any(axis=0))
-    kept = None
+    code = np.zeros(int(used.sum()), dtype=np.int64)
+    method = ""
+    caveats: list[str] = []
     if strata is not None:
         kept = Strata.of(strata, used, list(columns))
-        used = kept.used
-    gold, x, y = columns[:, used]
+        used, code, caveats = kept.used, kept.code, kept.caveats
+        method = f"; means over {len(set(code))} strata"
+    columns = columns[:, used]
+    gold, x, y = columns
     why = undefined_because(**{"the reference": gold, a: x, b: y})
-    code = np.zeros(len(gold)) if kept is None else kept.code
-    cells, cell = distinct(np.column_stack([gold, x, y, code]))
+    cells, cell = distinct(np.column_stack([*columns, code]))
     design = design_of(cell, groups, used)
+    of_gold, of_a, of_b, stratum = cells.T
 
     def both(weights: Weights) -> Floats:
         """The correlations with the reference, shape (2, 3, replicates)."""
-        of_gold, of_a, of_b, stratum = cells.T
-        if kept is None:
+        if strata is None:
             pair = [correlations(of_gold, judge, weights) for judge in (of_a, of_b)]
         else:
             pair = [kept.correlations(of_gold, judge, stratum, weights) for judge in (of_a, of_b)]
@@ -177,8 +169,8 @@ def _compare(
     table[["estimate_a", "estimate_b"]] = np.nan
     if not why:
         table[["estimate_a", "estimate_b"]] = values(both, design.counts[:, None])[..., 0].T
-    table.attrs["method"] += "" if kept is None else f"; means over {len(set(kept.code))} strata"
-    add_caveats(table, [] if kept is None else kept.caveats)
+    table.attrs["method"] += method
+    add_caveats(table, caveats)
     # 3) the test that the interval inverts, and the two one-sided ones
     error, freedom = (table.get(name, np.nan) for name in ("error", "freedom"))
     size = table["difference"].abs()

@@ -27,6 +27,7 @@ from vjudge.metrics.columns import (
     check_options,
     group_codes,
     is_blank,
+    judges_by_name,
     read_verdicts,
     scores,
     warn,
@@ -35,7 +36,6 @@ from vjudge.metrics.resampling import (
     Floats,
     Integers,
     by_code,
-    effective_number,
     freedom_of,
     student,
 )
@@ -97,12 +97,7 @@ def win_rate(
         ("win_ties_out", won, used & ~tied),
         ("win_of_all", won, np.ones(len(used), dtype=bool)),
     ]
-    table = shares(
-        rows,
-        groups=groups,
-        confidence=confidence,
-        unit="comparisons",
-    )
+    table = shares(rows, groups=groups, confidence=confidence, unit="comparisons")
     add_caveats(table, caveats)
     return table.assign(**account)
 
@@ -167,7 +162,7 @@ def feedback_preference(
     """
     groups, caveats = grouped_by_id(judgements, groups)
     check_columns(judgements=judgements, groups=groups)
-    meanings = {answer: answer for answer in FEEDBACK_CHOICES}
+    meanings = dict(zip(FEEDBACK_CHOICES, FEEDBACK_CHOICES, strict=True))
     choice, used, account = read_verdicts(judgements, meanings=meanings)
     left, right, good, bad = (choice == answer for answer in FEEDBACK_CHOICES)
     rows = [
@@ -180,12 +175,7 @@ def feedback_preference(
         ("left_of_decided", left, left | right),
         ("left_ties_half", left + (good | bad) / 2, used),
     ]
-    table = shares(
-        rows,
-        groups=groups,
-        confidence=confidence,
-        unit="judgements",
-    )
+    table = shares(rows, groups=groups, confidence=confidence, unit="judgements")
     add_caveats(table, caveats)
     return table.assign(**account)
 
@@ -228,33 +218,26 @@ def compare_choices(
     [8.0, 2.0, 0.11]
     """
     check_options(confidence=confidence)
-    names = list(map(str, judges))
-    if len(set(names)) < max(len(names), 2):
-        listing = ", ".join(names) or "none"
-        raise ValueError(f"judges must be two or more, each with a name of its own, not {listing}")
-    named = {f"judge {name}": judges[name] for name in judges}
+    columns = judges_by_name(judges)
     groups, caveats = grouped_by_id(preferences, groups)
-    check_columns(preferences=preferences, groups=groups, **named)
+    check_columns(preferences=preferences, groups=groups, **columns)
     human, has_preference, _ = read_verdicts(preferences, people=True)
-    read = {name: read_verdicts(judges[key])[:2] for name, key in zip(names, judges, strict=True)}
+    read = [(str(name), *read_verdicts(judges[name])[:2]) for name in judges]
     rows = {}
-    for a, b in combinations(names, 2):
-        (of_a, has_a), (of_b, has_b) = read[a], read[b]
+    for (a, of_a, has_a), (b, of_b, has_b) in combinations(read, 2):
         both = has_preference & has_a & has_b
         for measure, used in (("with_ties", both), ("without_ties", both & (human != "tie"))):
             right = np.stack([of_a == human, of_b == human])[:, used].astype(float)
             units = group_codes(groups, used)
             rows[a, b, measure] = _two_accuracies(right, units, confidence)
-            rows[a, b, measure] |= {"n": int(used.sum()), "missing": int((~used).sum())}
-            if groups is not None and used.any():
+            rows[a, b, measure] |= {"n": len(units), "missing": len(used) - len(units)}
+            if groups is not None:
                 caveats += of_group_sizes(np.bincount(units))
     table = pd.DataFrame.from_dict(rows, orient="index")
     table.index = pd.MultiIndex.from_tuples(rows, names=["a", "b", "measure"])
-    by_measure = table.groupby(level="measure")["p"]
-    table["p_holm"] = by_measure.transform(lambda p: holm(p.to_numpy()))
+    table["p_holm"] = table.groupby(level="measure")["p"].transform(holm)
     warn_of(table.index[table["n"] == 0], "undefined (no pair with both verdicts)")
-    alone = table.index[(table["n"] > 0) & table["low"].isna()]
-    if len(alone):
+    if (table["low"].isna() & (table["n"] > 0)).any():
         caveats.append("no interval, since all pairs with both verdicts are one, or of one group")
     unit = "pairs" if groups is None else "groups"
     table.attrs["method"] = (
@@ -262,20 +245,17 @@ def compare_choices(
         f" {len(rows) // 2} pairs of judges"
     )
     add_caveats(table, caveats)
-    columns = "estimate_a estimate_b difference low high only_a only_b p p_holm n missing"
-    return table[columns.split()]
+    return table[[*COMPARED, "p_holm", "n", "missing"]]
 
 
-def _effective(units: Integers) -> float:
-    return effective_number(np.bincount(units))
+COMPARED = "estimate_a estimate_b difference low high only_a only_b p".split()
 
 
 def _two_accuracies(right: Floats, units: Integers, confidence: float) -> dict[str, float]:
     """Two judges' shares of right verdicts, (2, n), with the difference and its test."""
     n = right.shape[1]
     if not n:
-        names = "estimate_a estimate_b difference low high only_a only_b p".split()
-        return dict.fromkeys(names, math.nan)
+        return dict.fromkeys(COMPARED, math.nan)
     gap = right[0] - right[1]
     only_a = int((gap > 0).sum())
     only_b = int((gap < 0).sum())
@@ -284,28 +264,21 @@ def _two_accuracies(right: Floats, units: Integers, confidence: float) -> dict[s
     # 1) Bonett and Price: one more pair that either judge alone gets right
     share_a = (only_a + 1) / (n + 2)
     share_b = (only_b + 1) / (n + 2)
-    variance = (share_a + share_b - (share_a - share_b) ** 2) / (n + 2)
+    centre = share_a - share_b
+    variance = (share_a + share_b - centre**2) / (n + 2)
     # 2) in groups at least as much as the groups' differences vary
-    quantile = student(confidence)
-    low = high = math.nan
+    freedom = math.inf
+    if 1 < len(sizes) < n:
+        surplus = (of_unit - gap.mean() * sizes) / (n - sizes)
+        variance = max(variance, float(surplus @ surplus) * (len(sizes) - 1) / len(sizes))
+        freedom = freedom_of(sizes)
+    half = math.nan
     if len(sizes) > 1:
-        if len(sizes) < n:
-            surplus = (of_unit - gap.mean() * sizes) / (n - sizes)
-            variance = max(variance, float(surplus @ surplus) * (len(sizes) - 1) / len(sizes))
-            quantile = student(confidence, freedom_of(sizes))
-        half = quantile * math.sqrt(variance)
-        low = share_a - share_b - half
-        high = share_a - share_b + half
-    return {
-        "estimate_a": float(right[0].mean()),
-        "estimate_b": float(right[1].mean()),
-        "difference": float(gap.mean()),
-        "low": max(low, -1.0),
-        "high": min(high, 1.0),
-        "only_a": only_a,
-        "only_b": only_b,
-        "p": sign_flip_p(of_unit),
-    }
+        half = student(confidence, freedom) * math.sqrt(variance)
+    low = max(centre - half, -1.0)
+    high = min(centre + half, 1.0)
+    row = [*right.mean(axis=1), gap.mean(), low, high, only_a, only_b, sign_flip_p(of_unit)]
+    return dict(zip(COMPARED, row, strict=True))
 
 
 def sign_flip_p(differences: Floats) -> float:
@@ -329,7 +302,7 @@ def sign_flip_p(differences: Floats) -> float:
     chance = np.zeros(total + 1)  # of each sum of the positive differences
     chance[0] = 1.0
     for size in sizes:
-        chance[size:] = chance[size:] + chance[:-size].copy()
+        chance[size:] += chance[:-size].copy()
         chance /= 2
     sums = np.abs(2 * np.arange(total + 1) - total)
     return min(float(chance[sums >= observed - 1e-9].sum()), 1.0)
@@ -435,7 +408,7 @@ def bradley_terry(
     """
     # 1) the columns
     check_options(confidence=confidence)
-    groups, of_ids = grouped_by_id(verdicts, groups)
+    groups, caveats = grouped_by_id(verdicts, groups)
     check_columns(first=first, second=second, verdicts=verdicts, groups=groups)
     choice, used, account = read_verdicts(verdicts)
     missing = int((~used).sum())
@@ -446,23 +419,20 @@ def bradley_terry(
     if itself:
         warn(f"{itself} comparisons of a player with itself are left out")
     used = used & (i != j)
-    points = (choice == "a") + (choice == "tie") / 2
-    points = points[used].astype(float)
+    points = ((choice == "a") + (choice == "tie") / 2)[used].astype(float)
     units = group_codes(groups, used)
     # 2) strengths, and the scale of Elo
     players = pd.Index(dict.fromkeys(names), name="player")
-    bounds, caveats = _strengths(i[used], j[used], points, units, players, confidence)
+    bounds, limits = _strengths(i[used], j[used], points, units, players, confidence)
     table = pd.DataFrame(bounds, players, INTERVAL)
-    elo = 1000 + ELO_PER_LOGIT * table
-    table[["elo", "elo_low", "elo_high"]] = elo
-    met = [*i[used], *j[used]]
-    table["n"] = np.bincount(met, minlength=len(players))
-    unit = "comparisons" if groups is None else "groups"
+    table[["elo", "elo_low", "elo_high"]] = 1000 + ELO_PER_LOGIT * table
+    table["n"] = np.bincount([*i[used], *j[used]], minlength=len(players))
     table = table.assign(missing=missing, **account)
+    unit = "comparisons" if groups is None else "groups"
     table.attrs["method"] = f"{confidence:.0%} intervals by Student's t, robust over {unit}"
-    if groups is not None and len(units):
-        caveats = caveats + of_group_sizes(np.bincount(units))
-    add_caveats(table, of_ids + caveats)
+    if groups is not None:
+        limits += of_group_sizes(np.bincount(units))
+    add_caveats(table, caveats + limits)
     return table.sort_values("estimate", ascending=False, kind="stable")
 
 
@@ -482,39 +452,38 @@ def _strengths(
     np.add.at(wins, (i, j), points)
     np.add.at(wins, (j, i), 1 - points)
     _, component = connected_components(wins + wins.T, directed=False)
-    inside = component == np.bincount(component).argmax() if p else component == 0
+    inside = component == np.bincount(component, minlength=1).argmax()
     q = int(inside.sum())
     if q < 2:
         warn("undefined (no two players met)")
         return bounds, []
     caveats = []
     if q < p:
-        others = ", ".join(map(str, players[~inside]))
-        caveats.append(f"no strength of {others}: they never met the other {q} players")
+        absent = ", ".join(map(str, players[~inside]))
+        caveats.append(f"no strength of {absent}: they never met the other {q} players")
     # 2) a finite maximum exists where nobody is out of reach of anybody's wins
-    parts, reach = connected_components(wins[np.ix_(inside, inside)], connection="strong")
-    if parts > 1:
-        largest = np.bincount(reach).argmax()
-        apart = ", ".join(map(str, players[inside][reach != largest]))
+    n_parts, reachable = connected_components(wins[np.ix_(inside, inside)], connection="strong")
+    if n_parts > 1:
+        apart = players[inside][reachable != np.bincount(reachable).argmax()]
         caveats.append(
-            f"Firth's penalty makes strengths finite: {apart} never beat, or never lost to, the"
-            " others"
+            f"Firth's penalty makes strengths finite: {', '.join(map(str, apart))} never beat, or"
+            " never lost to, the others"
         )
     # 3) the first player's strength is 0 in the fit; then all are set to a mean of 0
     kept = inside[i]
     code = np.cumsum(inside) - 1
-    each = np.eye(q)
-    design = each[code[i[kept]]] - each[code[j[kept]]]  # (n, q)
-    contrast = (each - 1 / q)[:, 1:]
+    unit_vectors = np.eye(q)
+    design = unit_vectors[code[i[kept]]] - unit_vectors[code[j[kept]]]  # (n, q)
+    contrast = (unit_vectors - 1 / q)[:, 1:]
     units = np.unique(units[kept], return_inverse=True)[1]
-    fit = Logistic.of(design[:, 1:], points[kept], units, penalise=parts > 1)
+    fit = Logistic.of(design[:, 1:], points[kept], units, penalise=n_parts > 1)
     estimate = contrast @ fit.coefficients
-    reach_of = np.full(q, np.nan)
+    reach = np.full(q, np.nan)
     if units.max() < 1 or len(design) < q:
         warn("intervals are undefined: too few comparisons, or all belong to one group")
     else:
-        reach_of = student(confidence, fit.freedom) * fit.errors(contrast)
-    bounds[inside] = np.column_stack([estimate, estimate - reach_of, estimate + reach_of])
+        reach = student(confidence, fit.freedom) * fit.errors(contrast)
+    bounds[inside] = np.column_stack([estimate, estimate - reach, estimate + reach])
     return bounds, caveats
 
 
@@ -578,25 +547,24 @@ def length_controlled_win_rate(
             f" {spread:.3g}: use ten or more, of different lengths"
         )
     design = np.column_stack([np.ones(len(gap)), *x[2:], np.tanh(gap / spread)])
-    at_zero = design.copy()
+    at_zero = design[has_features]
     at_zero[:, -1] = 0.0
-    units = group_codes(groups, used)
     # 2) the fit, and the mean prediction with its error
-    fit = Logistic.of(design[used], points[used], units, penalise=False)
+    data = design[used], points[used], group_codes(groups, used)
+    fit = Logistic.of(*data, penalise=False)
     if np.abs(design[used] @ fit.coefficients).max() > SEPARATED:
-        fit = Logistic.of(design[used], points[used], units, penalise=True)
+        fit = Logistic.of(*data, penalise=True)
         caveats.append("Firth's penalty makes the fit finite: length tells all verdicts")
-    chance = special.expit(at_zero[has_features] @ fit.coefficients)
+    chance = special.expit(at_zero @ fit.coefficients)
     mean = float(chance.mean())
-    slope = (chance * (1 - chance)) @ at_zero[has_features] / len(chance)
+    slope = (chance * (1 - chance)) @ at_zero / len(chance)
     error = float(fit.errors(slope[None])[0]) / (mean * (1 - mean))  # of its logit
     reach = student(confidence, fit.freedom) * error
     low, high = special.expit(special.logit(mean) + np.array([-reach, reach]))
     # 3) beside the plain rate
     rows = [("win_rate", np.where(used, points, 0), used)]
     table = shares(rows, groups=groups, unit="comparisons", confidence=confidence)
-    line = [mean, low, high, int(used.sum()), int((~used).sum())]
-    table.loc["length_controlled"] = line
+    table.loc["length_controlled"] = [mean, low, high, used.sum(), (~used).sum()]
     add_caveats(table, caveats)
     return table.astype({"n": int, "missing": int})
 

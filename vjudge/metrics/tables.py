@@ -376,13 +376,14 @@ def _lowest_mean(
     return float(weight @ p)
 
 
-def holm(p: Floats) -> Floats:
+def holm(p: Any) -> Floats:
     """p values corrected for their number by Holm's method; NaN isn't counted.
 
     Equal to statsmodels' `multipletests`, which collects Python's garbage at every call (.15 s).
 
     Source: Holm, Scandinavian Journal of Statistics 6 (1979), 65-70.
     """
+    p = np.asarray(p)
     order = np.argsort(p, kind="stable")  # NaN last
     left = np.count_nonzero(~np.isnan(p)) - np.arange(len(p))
     corrected = np.empty(len(p))
