@@ -363,21 +363,20 @@ def temperature_scaling(
     """
     check_options(confidence=confidence)
     check_items(probabilities=probabilities, truth=truth)
-    known = truth.dropna().index.intersection(probabilities.dropna().index)
-    n = len(known)
+    labelled = truth.dropna().index.intersection(probabilities.dropna().index)
+    n = len(labelled)
     if n < 10:
         raise ValueError(f"{n} items have a distribution and a truth: use ten or more")
     # 1) log probabilities, a column a score, and those of the true scores
-    shares = list(map(from_csv, probabilities[known]))
-    table = pd.DataFrame(shares, index=known).rename(columns=float)
-    column = table.columns.get_indexer(truth[known])
-    lacking = known[column < 0]
+    shares = list(map(from_csv, probabilities[labelled]))
+    table = pd.DataFrame(shares, index=labelled).rename(columns=float)
+    column = table.columns.get_indexer(truth[labelled])
+    lacking = labelled[column < 0]
     if len(lacking):
         raise ValueError(f"the truth of item {lacking[0]!r} is none of {list(table)}")
-    logs = np.log(table.astype(float).clip(lower=1e-30))
-    logs = logs.fillna(-np.inf).to_numpy()
-    own = logs[np.arange(n), column]
-    without = known[own < np.log(1e-29)]
+    logs = np.log(table.astype(float).clip(lower=1e-30)).fillna(-np.inf).to_numpy()
+    of_truth = logs[np.arange(n), column]
+    without = labelled[of_truth < np.log(1e-29)]
     if len(without):
         raise ValueError(
             f"{len(without)} items, such as {without[0]!r}, give their true score no probability,"
@@ -387,33 +386,30 @@ def temperature_scaling(
     def losses(log_temperature: float) -> Floats:
         """Of each item, at a temperature."""
         t = math.exp(log_temperature)
-        return special.logsumexp(logs / t, axis=1) - own / t
-
-    def log_loss(log_temperature: float) -> float:
-        return float(losses(log_temperature).sum())
+        return special.logsumexp(logs / t, axis=1) - of_truth / t
 
     # 2) the best temperature, and how much more the slope of its loss varies than of independent
     # items: 1 without groups
-    best = optimize.minimize_scalar(log_loss, bounds=(-4, 4), method="bounded")
-    quantile = student(confidence)
+    best = optimize.minimize_scalar(lambda t: losses(t).sum(), bounds=(-4, 4), method="bounded")
+    freedom = math.inf
     excess = 1.0
     caveats = []
     if groups is not None:
-        position = truth.index.get_indexer(known)
-        units = units_of(groups, truth.index, truth.index.isin(known))[np.argsort(position)]
+        position = truth.index.get_indexer(labelled)
+        units = units_of(groups, truth.index, truth.index.isin(labelled))[np.argsort(position)]
         slopes = (losses(best.x + STEP) - losses(best.x - STEP)) / (2 * STEP)
         of_unit: Any = np.bincount(units, slopes)
         sizes = np.bincount(units)
         excess = of_unit @ of_unit / (slopes @ slopes) * len(sizes) / max(len(sizes) - 1, 1)
-        quantile = student(confidence, freedom_of(sizes))
+        freedom = freedom_of(sizes)
         caveats = of_group_sizes(sizes)
     # 3) those temperatures that a likelihood ratio does not exclude
-    limit = best.fun + quantile**2 / 2 * max(excess, 1.0)
+    limit = best.fun + student(confidence, freedom) ** 2 / 2 * max(excess, 1.0)
     bounds = []
     for end in (-4.0, 4.0):
         bound = math.nan
-        if log_loss(end) > limit:
-            bound = math.exp(optimize.brentq(lambda t: log_loss(t) - limit, best.x, end))
+        if losses(end).sum() > limit:
+            bound = math.exp(optimize.brentq(lambda t: losses(t).sum() - limit, best.x, end))
         bounds.append(bound)
     result = pd.Series([math.exp(best.x), *bounds], index=INTERVAL)
     result["n"], result["missing"] = n, len(truth) - n

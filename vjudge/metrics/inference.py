@@ -57,9 +57,9 @@ def people_table(people: Any) -> pd.DataFrame:
     """
     if isinstance(people, pd.Series):
         people = people.map(from_csv)
-    if isinstance(people, pd.Series) and people.map(is_list_like).any():
-        rows = [list(row) if is_list_like(row) else [] for row in people]
-        return pd.DataFrame(rows, index=people.index).fillna(np.nan)
+        if people.map(is_list_like).any():
+            rows = [dict(enumerate(row)) if is_list_like(row) else {} for row in people]
+            return pd.DataFrame(rows, people.index).fillna(np.nan)
     return pd.DataFrame(people)
 
 
@@ -316,17 +316,15 @@ def effective_judges(
             f"the errors of {', '.join(map(str, constant))} are all the same: their correlation"
             " with others is undefined"
         )
-    columns = complete.to_numpy().T
+    pairs = list(combinations(complete.to_numpy().T, 2))
 
-    def statistic(weights: Weights) -> Floats:
+    def mean_correlation(weights: Weights) -> Floats:
         """The mean correlation over pairs of judges."""
-        pairs = []
-        for x, y in combinations(columns, 2):
-            pairs.append(correlations(x, y, weights, statistics=["pearson"]))
-        return np.nanmean(pairs, axis=0)
+        r = [correlations(x, y, weights, statistics=["pearson"]) for x, y in pairs]
+        return np.nanmean(r, axis=0)
 
     table = tabulate(
-        statistic,
+        mean_correlation,
         ["error_correlation"],
         design_of(np.arange(n), groups, used),
         method="fisher",
@@ -334,22 +332,18 @@ def effective_judges(
         **options,
     )
     add_caveats(table, of_balanced_groups(groups, used))
-    attrs = table.attrs
     r = table.loc["error_correlation", INTERVAL]
-    r = r.rename(dict(low="high", high="low"))  # the more correlated, the fewer
-    r = r.clip(lower=0)  # judges whose errors cancel are no more judges than there are
-    worth = k / (1 + (k - 1) * r)
-    table = pd.DataFrame(
-        {
-            "error_correlation": table.loc["error_correlation"],
-            "effective_judges": worth,
-            "next_judge": (k + 1) / (1 + k * r) - worth,
-        }
-    ).T[INTERVAL]
-    table["n"] = n
-    table["missing"] = len(errors) - n
-    table.attrs = attrs
-    return table
+    # The more correlated, the fewer; judges whose errors cancel are no more than there are
+    turned = r.rename(dict(low="high", high="low")).clip(lower=0)
+    worth = k / (1 + (k - 1) * turned)
+    rows = {
+        "error_correlation": r,
+        "effective_judges": worth,
+        "next_judge": (k + 1) / (1 + k * turned) - worth,
+    }
+    result = pd.DataFrame(rows).T[INTERVAL].assign(n=n, missing=len(errors) - n)
+    result.attrs = table.attrs
+    return result
 
 
 # --- Who is strict?
@@ -409,26 +403,23 @@ def severities(
     counts = summing(rater, item, (len(names), item.max() + 1))  # (raters, items)
     if counts.astype(bool).sum(axis=0).max() < 2:
         raise ValueError("no item has scores of two raters: their severities can't be told apart")
-    n_parts, part = connected_components(counts @ counts.T, directed=False)
+    n_parts, component = connected_components(counts @ counts.T, directed=False)
     # 2) each part on its own
     tables = []
     for number in range(n_parts):
-        rows = part[rater] == number
+        rows = component[rater] == number
         mask = used.copy()
         mask[used] = rows
-        table = _severities(rated[rows], groups, mask, confidence)
-        tables.append(table.assign(part=number))
+        tables.append(_severities(rated[rows], groups, mask, confidence).assign(part=number))
     result = pd.concat(tables).sort_values("estimate", ascending=False, kind="stable")
     result["missing"] = int((~used).sum())
     result.attrs = {"method": f"{confidence:.0%} jackknife intervals (Student's)", "caveats": []}
     if n_parts > 1:
-        add_caveats(
-            result,
-            [
-                f"raters fall into {n_parts} parts that share no items: severities are below the"
-                " mean of each part, and can't be compared between parts"
-            ],
+        text = (
+            f"raters fall into {n_parts} parts that share no items: severities are below the"
+            " mean of each part, and can't be compared between parts"
         )
+        add_caveats(result, [text])
     return result[[*INTERVAL, "n", "part", "items", "missing"]]
 
 
@@ -481,12 +472,8 @@ def _severities(
 
 def _of_items(groups: Groups, used: np.ndarray, item: Integers) -> pd.DataFrame:
     """The groups of items, from those of their rows. ValueError: an item is in two groups."""
-    kinds = {}
-    for number, column in enumerate(factors(groups)):
-        code = group_codes(column, used)
-        of_item = np.zeros(item.max() + 1, dtype=np.int64)
-        of_item[item] = code
-        if (of_item[item] != code).any():
-            raise ValueError("an item has scores in two groups: groups are of items here")
-        kinds[number] = of_item
-    return pd.DataFrame(kinds)
+    codes = pd.DataFrame([group_codes(column, used) for column in factors(groups)]).T
+    by_item = codes.groupby(item)
+    if (by_item.nunique() > 1).any(axis=None):
+        raise ValueError("an item has scores in two groups: groups are of items here")
+    return by_item.first()

@@ -207,41 +207,40 @@ def _by_random_labels(
     confidence: float,
 ) -> pd.Series:
     """The rate corrected by specificity and sensitivity, each at its effective number of items."""
-    of_wrong = share(1 - v, known & (y == 0))
-    of_right = share(v, known & (y == 1))
-    n_wrong = int((known & (y == 0)).sum())
-    n_right = int((known & (y == 1)).sum())
+    wrong = known & (y == 0)
+    right = known & (y == 1)
+    n_wrong = int(wrong.sum())
+    n_right = int(right.sum())
     if not n_right or not n_wrong:
         raise ValueError(
             f"of the labelled items {n_right} are right and {n_wrong} wrong: label at least one of"
             " each (better 50), so that both kinds of error can be counted"
         )
+    specificity = share(1 - v, wrong)
+    sensitivity = share(v, right)
     result = corrected_rate(
         rate.estimate,
-        specificity=of_wrong.estimate,
-        sensitivity=of_right.estimate,
+        specificity=specificity.estimate,
+        sensitivity=sensitivity.estimate,
         n=min(rate.number, len(v)),
-        n_specificity=min(of_wrong.number, n_wrong),
-        n_sensitivity=min(of_right.number, n_right),
+        n_specificity=min(specificity.number, n_wrong),
+        n_sensitivity=min(sensitivity.number, n_right),
         confidence=confidence,
     )
     # The shares are of the same items: their errors partly cancel, or add up in groups
-    errors = np.stack(
-        [
-            rate.influence,
-            (1 - result["estimate"]) * of_wrong.influence,
-            -result["estimate"] * of_right.influence,
-        ]
-    )
+    estimate = result["estimate"]
+    influences = [rate.influence, specificity.influence, sensitivity.influence]
+    errors = np.array([[1], [1 - estimate], [-estimate]]) * influences
     apart = (errors**2).sum()
     if apart > 0:
         together = (errors.sum(axis=0) ** 2).sum()
-        result = result["estimate"] + (result - result["estimate"]) * math.sqrt(together / apart)
+        result = estimate + (result - estimate) * math.sqrt(together / apart)
     result = result.clip(0, 1)
-    if min(n_right, n_wrong) < RARE:
+    rarer = min(n_right, n_wrong)
+    if rarer < RARE:
         result.attrs["caveats"] = [
-            f"only {min(n_right, n_wrong)} labelled items are of one kind: label {RARE} or more, so"
-            " that the judge's errors on them can be counted"
+            f"only {rarer} labelled items are of one kind: label {RARE} or more, so that the"
+            " judge's errors on them can be counted"
         ]
     return result
 

@@ -69,7 +69,7 @@ def ranking_accuracy(
     """
     check_options(confidence=confidence)
     tables, used = _tables(reference, judges, systems, items)
-    shape = tables[0].shape
+    n_systems, n_items = tables[0].shape
     complete = ~np.isnan(tables).any(axis=(0, 1))  # items that all systems answered
     # As mt-metrics-eval draws them: the same signs for all pairs of systems, in single precision
     draws = np.random.default_rng(seed).random((n_permutations, complete.sum()), dtype=np.float32)
@@ -86,30 +86,29 @@ def ranking_accuracy(
         (tie_calibrated, tables),
         (soft_pairwise, [table[:, complete] for table in tables]),
     ]
-    rows = {}
+    frames = []
     for measure, (people, *scores) in measures:
         if not people.size:
             continue
         estimate, error, p, freedom = _evaluate(measure, people, scores, seed)
+        reach = student(confidence, freedom) * error
+        bounds = np.clip([estimate, estimate - reach, estimate + reach], 0, 1)
+        index = pd.MultiIndex.from_product(
+            [map(str, judges), [measure.__name__]], names=["judge", "statistic"]
+        )
+        frame = pd.DataFrame(bounds.T, index, INTERVAL).assign(threshold=np.nan)
+        if measure is tie_calibrated:
+            frame["threshold"] = [calibrated(people, judge)[1] for judge in scores]
         order = np.argsort(-estimate, kind="stable")
-        half = student(confidence, freedom) * error
-        for judge, rank in zip(order, rank_groups(p[np.ix_(order, order)]), strict=True):
-            bounds = np.clip([estimate[judge] - half[judge], estimate[judge] + half[judge]], 0, 1)
-            threshold = np.nan
-            if measure is tie_calibrated:
-                threshold = calibrated(people, scores[judge])[1]
-            name = (list(map(str, judges))[judge], measure.__name__)
-            rows[name] = [estimate[judge], *bounds, threshold, rank]
-    index = pd.MultiIndex.from_tuples(list(rows), names=["judge", "statistic"])
-    result = pd.DataFrame(list(rows.values()), index, [*INTERVAL, "threshold", "rank"])
-    result = result.assign(n=int(used.sum()), missing=int((~used).sum()))
+        frames.append(frame.iloc[order].assign(rank=rank_groups(p[np.ix_(order, order)])))
+    result = pd.concat(frames).assign(n=int(used.sum()), missing=int((~used).sum()))
     result.attrs["method"] = (
-        f"{confidence:.0%} intervals (Student's) over {shape[1]} items, given {shape[0]} systems;"
+        f"{confidence:.0%} intervals (Student's) over {n_items} items, given {n_systems} systems;"
         f" ranks by permutations of pairs of judges, seed {seed}"
     )
     texts = []
-    if shape[0] < FEW_SYSTEMS:
-        texts.append(f"{shape[0]} systems, and intervals and ranks are given these systems")
+    if n_systems < FEW_SYSTEMS:
+        texts.append(f"{n_systems} systems, and intervals and ranks are given these systems")
     if not complete.any():
         texts.append("soft_pairwise is left out: no item has scores of all systems")
     add_caveats(result, texts)
