@@ -136,16 +136,16 @@ def collect(
     with _recording(out, engine, call_manifest, _rows(questions, keys, facts)) as run:
         recorded = run.done if run else {}
         done = {index: recorded[key] for index, key in enumerate(keys) if key in recorded}
-        wanted = set(range(len(questions))) - set(done)
+        missing = set(range(len(questions))) - done.keys()
         n_unused = len(recorded) - len(done)
-        if n_unused or (done and wanted):
-            others = f"{n_unused} kept in the record but not in this call"
-            say(f"{out}: reused {len(done)}, new {len(wanted)}, {others}")
+        if n_unused or (done and missing):
+            unused = f"{n_unused} kept in the record but not in this call"
+            say(f"{out}: reused {len(done)}, new {len(missing)}, {unused}")
 
         # 2) what the engine answers, saved batch by batch
         prompts = [question.prompt for question in questions]
         with progress_bar(len(questions), len(done), show=progress) as bar:
-            for answers in engine.answer(prompts, images, ask, wanted) if wanted else ():
+            for answers in engine.answer(prompts, images, ask, missing) if missing else ():
                 lasting = []
                 for answer in answers:
                     question = questions[answer.index]

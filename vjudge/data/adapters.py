@@ -53,17 +53,17 @@ class Adapter:
         if not isinstance(row, Mapping):
             return canonical_row(row)
         used = {*_AGAIN, *self.columns}
-        found: dict = {}
+        values: dict = {}
         for name, columns in self.names.items():
-            found[name] = None
+            values[name] = None
             for column in columns.split():
                 used.add(column)
-                if found[name] is None:
-                    found[name] = plain(row.get(column))
-        cells = {name: cell for name, cell in row.items() if name not in used} | found
+                if values[name] is None:
+                    values[name] = plain(row.get(column))
+        cells = {name: cell for name, cell in row.items() if name not in used} | values
         try:
             if self.more is not None:
-                cells |= self.more({**row, **found})
+                cells |= self.more({**row, **values})
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             field, _, what = str(error).partition(": ")
             remedy = "correct it or leave the row out"
@@ -96,9 +96,9 @@ def adapter_of(columns: Iterable, names: Sequence, schema: str | None) -> Adapte
             if spelled(adapter.name) in spelled(name):
                 return adapter
     if len(alike) > 1:
-        what = f"the columns are those of {alike[0].name} and {alike[1].name}"
+        reason = f"the columns are those of {alike[0].name} and {alike[1].name}"
         remedy = f"read as {alike[0].name}; pass schema={alike[1].name!r} for the other"
-        warnings.warn(f"{what}, and no name says which: {remedy}", stacklevel=5)
+        warnings.warn(f"{reason}, and no name says which: {remedy}", stacklevel=5)
     return alike[0]
 
 

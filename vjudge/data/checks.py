@@ -97,8 +97,8 @@ def _row_faults(row: Row, pair: bool, needs: Collection, pictures: Callable) -> 
 def _check_kind(rows: Rows, pairs: bool | None) -> None:
     """Refuse rows of pairs where items are asked for, and the other way round."""
     kinds = _KINDS.keys() & rows.columns
-    wanted = {None: kinds, True: {"response_a"}, False: {"response"}}[pairs]
-    if len(kinds) == 1 and kinds != wanted:
+    expected = {None: kinds, True: {"response_a"}, False: {"response"}}[pairs]
+    if len(kinds) == 1 and kinds != expected:
         raise CollectionError(f"these rows hold {_KINDS[kinds.pop()]}")
 
 

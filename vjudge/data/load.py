@@ -388,9 +388,9 @@ def _dataset(table: list) -> Dataset:
     for name in kind | names:
         values = [cells.get(name) for cells in table]
         values = [_EMPTY.get(name) if cell is None else cell for cell in values]
-        known = datasets.Features({name: kind[name]}) if name in kind else None
+        features = datasets.Features({name: kind[name]}) if name in kind else None
         try:
-            columns.append(Dataset.from_dict({name: values}, known))
+            columns.append(Dataset.from_dict({name: values}, features))
         except (pa.ArrowInvalid, pa.ArrowTypeError):
             texts = [None if cell is None else str(cell) for cell in values]
             columns.append(Dataset.from_dict({name: texts}))

@@ -131,8 +131,8 @@ def _arrange(rng: Rng, shapes: list, colours: list, split: int) -> list:
             return []
         shape, colour, place = options[rng.integers(len(options))]
         combinations.append((shapes.pop(shape), colours.pop(colour), places.pop(place)))
-    own = sum(_SPLIT_OF[combination] == split for combination in combinations)
-    return combinations if 2 * own >= len(combinations) else []
+    n_of_split = sum(_SPLIT_OF[combination] == split for combination in combinations)
+    return combinations if 2 * n_of_split >= len(combinations) else []
 
 
 def draw(scene: Scene) -> Image.Image:

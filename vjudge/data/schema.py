@@ -72,9 +72,9 @@ class CollectionError(ValueError):
     def __init__(self, message: str, problems: Iterable = ()) -> None:
         self.problems = tuple(problems)
         lines = [message, *map(str, self.problems[:SHOWN])]
-        more = len(self.problems) - SHOWN
-        if more > 0:
-            lines.append(f"and {more} more, all in the error's `problems`")
+        n_hidden = len(self.problems) - SHOWN
+        if n_hidden > 0:
+            lines.append(f"and {n_hidden} more, all in the error's `problems`")
         super().__init__("\n  ".join(lines))
 
     @classmethod

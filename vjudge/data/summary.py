@@ -84,8 +84,8 @@ def truth(items: Any) -> Series:
     if not names and "response_a" in rows.columns:
         raise CollectionError("these rows are pairs: their truth is the column `preference`")
     if not names:
-        what = "no row has a score in gold or human_scores"
-        raise CollectionError(f"{what}: {rows.layout.remedy('gold')}")
+        reason = "no row has a score in gold or human_scores"
+        raise CollectionError(f"{reason}: {rows.layout.remedy('gold')}")
     index = pd.Index(list(map(id_of, rows)), dtype=object, name="id")
     if isinstance(items, DataFrame):
         index = items.index
@@ -118,13 +118,13 @@ def cases(items: Any) -> DataFrame:
         line += [text_of(row, "reference_answer"), tuple(row.get("descriptions") or ())]
         lines.append([*line, as_score(row.get("gold"))])
     table = DataFrame(lines, columns=[*question, "gold"]).rename_axis("row").reset_index()
-    found = table.groupby(question, sort=False, dropna=False).agg(
+    grouped = table.groupby(question, sort=False, dropna=False).agg(
         n=("row", "size"),
         scores=("gold", lambda scores: sorted(scores.dropna())),
         rows=("row", list),
     )
-    found = found.reset_index().drop(columns="levels")
-    return found.assign(reference=found["reference"].notna())
+    grouped = grouped.reset_index().drop(columns="levels")
+    return grouped.assign(reference=grouped["reference"].notna())
 
 
 def levels(items: Any) -> list:
