@@ -228,6 +228,14 @@ def test_levels_panels_effective_judges_and_corrections():
     mean = fixed.table.query("quantity == 'mean score' and judge == 'good'").iloc[0]
     assert mean["low"] <= mean["corrected"] <= mean["high"]
     assert mean["people"] == pytest.approx(mine.truth().mean())
+    share = mine.corrected(labels=60, threshold=3, seed=7).table.iloc[1]
+    truth = mine.truth()
+    drawn = np.random.default_rng(7).choice(len(truth), size=60, replace=False)
+    labels = (truth >= 3).astype(float).where(truth.index.isin(drawn))
+    expected = metrics.corrected_rate_from_labels((mine.frame["good"] >= 3).astype(float), labels)
+    assert share["quantity"] == "share of 3 or more" and share["judge"] == "good"
+    for name, bound in (("corrected", "estimate"), ("low", "low"), ("high", "high")):
+        assert share[name] == pytest.approx(expected[bound])
     assert "draw fewer" in repr(mine.corrected(labels=500))
 
 
