@@ -44,7 +44,7 @@ def validate(
     Raises:
         CollectionError: every bad row: its id, texts, rubric, scores, preference or images.
 
-    >>> validate([{"id": "a", "instruction": "What?", "images": []}], needs=())
+    >>> validate([{"id": "a", "instruction": "What?", "response": "", "images": []}], needs=())
     Traceback (most recent call last):
     vjudge.data.schema.CollectionError: 1 of 1 rows cannot be used:
       row 0 (id 'a'), response: is missing or blank; fill it in (column `response`), or leave it out

@@ -317,7 +317,7 @@ def mean_over_groups(values: pd.Series, groups: pd.Series) -> dict[str, float]:
     """The mean of groups' means, with Student's t interval over them.
 
     >>> found = mean_over_groups(pd.Series([1.0, 2.0, 3.0]), pd.Series(["a", "b", "c"]))
-    >>> found["estimate"], round(found["low"], 2), found["n"]
+    >>> found["estimate"], round(float(found["low"]), 2), found["n"]
     (2.0, -0.48, 3)
     """
     means = values.groupby(groups).mean().dropna()
