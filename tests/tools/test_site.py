@@ -46,7 +46,7 @@ def test_a_person_finds_the_notebooks_the_gallery_and_the_reference(site):
         with lab.chromium() as page:
             page.goto(f"http://127.0.0.1:{server.server_port}/index.html")
             assert page.locator("img").first.evaluate("image => image.naturalWidth") > 600
-            for name, heading in (("Gallery", "Figures"), ("Notebooks", "Notebooks")):
+            for name, heading in (("Gallery", "Gallery"), ("Notebooks", "Notebooks")):
                 page.get_by_role("link", name=re.compile(f"^{name}")).first.click()
                 assert page.locator("h1").inner_text() == heading
             page.get_by_role("link", name="Reference").first.click()
