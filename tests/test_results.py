@@ -111,6 +111,7 @@ def test_settings_hold_for_all_and_arguments_come_first(tmp_path):
 def test_several_results_are_saved_under_their_names(tmp_path):
     Results(one=result(plot=None), none=Result.not_computed("no pairs")).save(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"one.csv", "one.tex"}
+    assert "no 'scatter' here, only one" in repr(Results(one=result(plot=None))["scatter"])
 
 
 def test_long_tables_are_split_and_long_cells_cut(tmp_path):

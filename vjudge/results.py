@@ -337,6 +337,9 @@ class Results(dict[str, Result]):
     ['half']
     """
 
+    def __missing__(self, name: str) -> Result:
+        return Result.not_computed(f"there is no {name!r} here, only {', '.join(self)}", name=name)
+
     def save(self, folder: str | Path | None = None) -> Results:
         """Write each result under its name; those that were not computed write nothing."""
         for name, result in self.items():

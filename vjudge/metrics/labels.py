@@ -17,7 +17,7 @@ from vjudge.metrics.tables import INTERVAL, Share, add_caveats, mean_of_shares, 
 RARE = 10  # labels of a kind, below which the errors of means are not known well
 FEW_LEVELS = 11  # of a scale that labels and verdicts share
 FEW_OTHERS = 15  # labels unlike the commonest one, below which a variance is put too low
-NOT_BY_CHANCE = 3.3  # standard errors: one random sample of a thousand lies further off
+NOT_BY_CHANCE = 4.5  # standard errors: a random sample in 150,000 lies further off
 
 # --- A rate after the judge's own errors
 
