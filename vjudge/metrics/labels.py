@@ -151,7 +151,7 @@ def corrected_rate_from_labels(
     rate = share(v, np.ones(len(v), dtype=bool))
     # 2) the rate by the design of the labels
     if labelled == "random":
-        _check_random(share(v, known), share(v, ~known))
+        _check_random(v, known, rate)
         result = _by_random_labels(v, y, known, rate, share, confidence)
     else:
         result = _by_verdict(v, y, known, rate, share, confidence)
@@ -186,14 +186,20 @@ def _share_among(values: Floats, among: Any, *, units: Integers, grouped: bool) 
     return Share.of(gain, among.astype(float), units, grouped=grouped)
 
 
-def _check_random(of_labelled: Share, of_others: Share) -> None:
+def _check_random(v: Floats, known: Any, rate: Share) -> None:
     """Refuse labels called random whose verdicts differ from those of the other items."""
-    error = float(np.linalg.norm([*of_labelled.influence, *of_others.influence]))
-    gap = of_labelled.estimate - of_others.estimate
-    if error > 0 and abs(gap) > NOT_BY_CHANCE * error:
+    counts = np.array([known.sum(), (~known).sum()])
+    if not counts.all():
+        return
+    of_labelled = v[known].mean()
+    of_others = v[~known].mean()
+    # the error if both were samples of one population, n / number times a binomial's in groups
+    spread = rate.estimate * (1 - rate.estimate) * len(v) / rate.number
+    error = math.sqrt(spread * (1 / counts).sum())
+    if error > 0 and abs(of_labelled - of_others) > NOT_BY_CHANCE * error:
         raise ValueError(
-            f"the judge calls {of_labelled.estimate:.0%} of the labelled items right and"
-            f" {of_others.estimate:.0%} of the others, which a random sample does not: if they were"
+            f"the judge calls {of_labelled:.0%} of the labelled items right and"
+            f" {of_others:.0%} of the others, which a random sample does not: if they were"
             ' chosen by verdict give labelled="by verdict", else label a random sample'
         )
 
