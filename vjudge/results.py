@@ -190,11 +190,6 @@ class Result:
         return self._table is not None
 
     @property
-    def has_figure(self) -> bool:
-        """Whether there is a figure."""
-        return self._plot is not None
-
-    @property
     def table(self) -> DataFrame:
         """The numbers. NotComputed where the analysis does not apply."""
         if self._table is None:
@@ -209,7 +204,7 @@ class Result:
     @property
     def caption(self) -> str:
         """What is shown, with the method and what the figure's numbers rest on."""
-        figure = self._draw()
+        figure = self.drawn()
         account = "" if figure is None else str(figure.get_label())
         return self._describe(account)
 
@@ -232,7 +227,7 @@ class Result:
         defaults = {"venue": current().venue, "column": current().column}
         return self._plot(**{**defaults, **look})
 
-    def _draw(self) -> Figure | None:
+    def drawn(self) -> Figure | None:
         """The figure as cells and files show it, drawn once; None where there is none."""
         if self._figure is None and self._plot is not None and not self.absent:
             self._figure = self.plot()
@@ -261,7 +256,7 @@ class Result:
             self.absent = f"{self.absent.rstrip('.')}. No file was written"
             return self
         folder = current().figures if folder is None else folder
-        figure = self._draw()
+        figure = self.drawn()
         data = self.table if self._data is None else self._data
         if figure is not None:
             save_figure(figure, self.name, caption=self.caption, data=data, folder=folder)
@@ -290,7 +285,7 @@ class Result:
             line = f"Not computed: {self.absent.rstrip('.')}."
             return [({"text/plain": line, "text/markdown": escape_markdown(line)}, {})]
         bundles = []
-        figure = self._draw()
+        figure = self.drawn()
         if figure is not None:
             size = {"width": round(72 * figure.get_figwidth() * 1.3)}
             picture = {"image/png": png(figure), "text/plain": self._caption}

@@ -101,8 +101,9 @@ class Report:
                 rows.append((claim, list(map(cells.get, self.judges))))
         figures = []
         for result in self.results.values():
-            if result.computed and result.has_figure:
-                picture = base64.b64encode(png(result.plot())).decode()
+            figure = result.drawn()
+            if figure is not None:
+                picture = base64.b64encode(png(figure)).decode()
                 figures.append((result.caption, result.reading, picture))
         text = (files("vjudge") / "assets/report.html").read_text(encoding="utf-8")
         template = Environment(autoescape=True).from_string(text)

@@ -82,7 +82,8 @@ class RatingTable:
 
     def __getattr__(self, name: str) -> Any:
         """An analysis of the other kind of table says that it does not apply here."""
-        if name in OTHER_KIND and not name.startswith("_"):
+        analyses = (vars(kind).get(name) for kind in RatingTable.__subclasses__())
+        if any(hasattr(function, "__wrapped__") for function in analyses):  # by `analysis`
             return partial(_of_the_other_kind, name, type(self).__name__)
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
@@ -188,11 +189,6 @@ def _of_the_other_kind(name: str, kind: str, *_: Any, **__: Any) -> Result:
     return Result.not_computed(f"{name}() needs {reason}: see vj.scores and vj.choices", name=name)
 
 
-OTHER_KIND = frozenset(
-    "correlate raters agreement alt_test confusion calibration scatter disagreements length levels"
-    " effective_judges corrected missing ranks win_rates accuracy positions bradley_terry".split()
-)
-"""The analyses that only one of the two kinds of table has."""
 ROLES = ("gold", "group", "benchmark", "system", "response")
 
 
