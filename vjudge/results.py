@@ -184,6 +184,10 @@ class Result:
         """Add known limits of these numbers."""
         self._limits += texts
 
+    def add_data_caveats(self, texts: Iterable[str]) -> None:
+        """Add what must be said of the data."""
+        self._data_caveats += texts
+
     @property
     def computed(self) -> bool:
         """Whether there are numbers."""

@@ -133,6 +133,13 @@ def test_pairs_have_accuracy_and_position():
     assert reason(card, "calibration") == "a comparison of pairs has no scores"
 
 
+def test_a_table_of_scores_or_of_choices_becomes_a_page(tmp_path):
+    card = vj.scores(rated(30)).report(out=tmp_path)
+    assert (tmp_path / "report.html").is_file() and "no control was run" in reason(card, "image")
+    pairs = DataFrame({"judge": ["a", "b"] * 20, "people": ["a", "b"] * 20})
+    assert vj.choices(pairs, ["judge"], "people").report().truth == "people's preferences"
+
+
 def test_hostile_names_are_text_on_the_page(tmp_path):
     run = rated(40).assign(judge=HOSTILE, failure=HOSTILE)
     run.loc[0, "score"] = nan

@@ -232,11 +232,18 @@ def test_levels_panels_effective_judges_and_corrections():
     truth = mine.truth()
     drawn = np.random.default_rng(7).choice(len(truth), size=60, replace=False)
     labels = (truth >= 3).astype(float).where(truth.index.isin(drawn))
-    expected = metrics.corrected_rate_from_labels((mine.frame["good"] >= 3).astype(float), labels)
+    good = (mine.frame["good"] >= 3).astype(float)
+    expected = metrics.corrected_rate_from_labels(good, labels, groups=mine.groups)
     assert share["quantity"] == "share of 3 or more" and share["judge"] == "good"
     for name, bound in (("corrected", "estimate"), ("low", "low"), ("high", "high")):
         assert share[name] == pytest.approx(expected[bound])
     assert "draw fewer" in repr(mine.corrected(labels=500))
+
+
+def test_a_share_that_labels_cannot_correct_says_why():
+    found = table(("good",)).corrected(labels=60, threshold=99)
+    assert set(found.table["quantity"]) == {"mean score"}
+    assert any("good: no corrected share of 99 or more" in text for text in found.caveats)
 
 
 def test_baselines_use_no_picture():

@@ -6,7 +6,6 @@ Each method calls functions of `vjudge.metrics` and `vjudge.probes` and returns 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -531,7 +530,8 @@ class Scores(RatingTable):
         *_, run, caveats = self._comparable()
         by_judge = {str(judge): rows for judge, rows in run.groupby("judge", sort=False)}
         result = probes.length(by_judge)
-        result.add_caveats([*caveats, *self.caveats])
+        result.add_caveats(caveats)
+        result.add_data_caveats(self.caveats)
         return result
 
     @analysis
@@ -628,7 +628,10 @@ class Scores(RatingTable):
         for judge in run["judge"].unique():
             column = self._on_peoples_scale(judge)
             rows.append(_corrected_mean(judge, column, labelled, truth, self.groups))
-            rows.append(_corrected_share(judge, column, labelled, truth, line))
+            try:
+                rows.append(_corrected_share(judge, column, labelled, truth, line, self.groups))
+            except ValueError as error:
+                caveats.append(f"{judge}: no corrected share of {line:g} or more: {error}")
         table = DataFrame(rows)
         table["holds_people"] = table["people"].between(table["low"], table["high"])
         means = table[table["quantity"] == "mean score"].head(3)
@@ -733,20 +736,23 @@ def _corrected_mean(
 
 
 def _corrected_share(
-    judge: str, column: Series, labels: Series, truth: Series, line: float
+    judge: str,
+    column: Series,
+    labels: Series,
+    truth: Series,
+    line: float,
+    groups: Series | None,
 ) -> dict[str, Any]:
-    """The share of answers with a score of `line` or more, by a judge and a few labels."""
+    """The share of answers with a score of `line` or more; ValueError where labels are too few."""
     good, right, people = (
         values.ge(line).astype(float).where(values.notna()) for values in (column, labels, truth)
     )
-    rate = Series(np.nan, INTERVAL)
-    with suppress(ValueError):  # no label of one kind: the share stays undefined
-        rate = metrics.corrected_rate_from_labels(good, right)[INTERVAL]
+    rate = metrics.corrected_rate_from_labels(good, right, groups=groups)
     return {
         "quantity": f"share of {line:g} or more",
         "judge": judge,
         "judge_alone": good.mean(),
         "labels_alone": right.mean(),
-        **rate.rename({"estimate": "corrected"}),
+        **rate[INTERVAL].rename({"estimate": "corrected"}),
         "people": people.mean(),
     }

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,9 @@ from vjudge.metrics.columns import closed_in, groups_of
 from vjudge.plots.save import sentences
 from vjudge.records import from_csv, is_missing
 from vjudge.results import NotComputed, Result, Results, current, settings
+
+if TYPE_CHECKING:
+    from vjudge.analysis.card import Report
 
 Scale = tuple[float, float]  # the lowest and the highest score that can be given
 GROUP = "group"  # the column that holds the unit of resampling of a run's items
@@ -156,6 +159,19 @@ class RatingTable:
             return self.all(**resampling).save(Path(out).expanduser())
         finally:
             settings(venue=before)
+
+    def report(self, battery: Result | None = None, out: str | Path | None = None) -> Report:
+        """Put what was found about the judges on one page, a claim a row and a judge a column.
+
+        Args:
+            battery: what `probes.battery` found about the same judges, by name.
+            out: a folder for the page, its figures and tables; None writes nothing.
+        """
+        from vjudge.analysis.card import make_report  # it is made of the tables
+
+        table: Any = self  # one of its two kinds
+        card = make_report(table, battery)
+        return card if out is None else card.write(out)
 
     def only(self: Table, judges: Sequence[str]) -> Table:
         """The same items with some of the judges, in this order.
