@@ -175,8 +175,7 @@ class Choices(RatingTable):
             raise NotComputed(
                 'both orders of every pair are needed: grade by judge.compare(orders="both")'
             )
-        by_judge = {str(judge): rows for judge, rows in runs.groupby("judge", sort=False)}
-        return probes.position(by_judge)
+        return probes.position(runs)
 
     @analysis
     def bradley_terry(self, judge: str | None = None) -> Result:

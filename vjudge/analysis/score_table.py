@@ -528,8 +528,7 @@ class Scores(RatingTable):
                 "no response is known: give the collection as items=, or name the column response="
             )
         *_, run, caveats = self._comparable()
-        by_judge = {str(judge): rows for judge, rows in run.groupby("judge", sort=False)}
-        result = probes.length(by_judge)
+        result = probes.length(run)
         result.add_caveats(caveats)
         result.add_data_caveats(self.caveats)
         return result

@@ -18,6 +18,7 @@ import pandas as pd
 from pandas import DataFrame, Series
 
 from vjudge import analysis, plots
+from vjudge.analysis.readings import bounds
 from vjudge.analysis.tables import names_of
 from vjudge.metrics import feedback_preference
 from vjudge.metrics.tables import shares
@@ -431,7 +432,7 @@ def _preference_reading(table: DataFrame, first: str, second: str) -> str:
     """Who was preferred, and whether that decides."""
     text = []
     for row, name in (("left", first), ("right", second)):
-        text.append(f"{name}'s feedback is better in {_bounds(table.loc[row])}")
+        text.append(f"{name}'s feedback is better in {bounds(table.loc[row])}")
     half = table.loc["left_ties_half"]
     end = "people prefer neither by more than noise"
     if half["low"] > 0.5:
@@ -441,7 +442,7 @@ def _preference_reading(table: DataFrame, first: str, second: str) -> str:
     ties = table["estimate"]["both_good"] + table["estimate"]["both_bad"]
     return (
         f"{' and '.join(text)} of {half['n']:.0f} answers, and {short(ties)} are ties. With ties as"
-        f" halves {first} has {_bounds(half)}: {end}."
+        f" halves {first} has {bounds(half)}: {end}."
     )
 
 
@@ -450,9 +451,5 @@ def _tag_reading(table: DataFrame) -> str:
     texts = []
     for judge, rows in table.groupby("judge", sort=False):
         first = rows.loc[rows["estimate"].idxmax()]
-        texts.append(f"{first['tag']} for {judge} ({_bounds(first)})")
+        texts.append(f"{first['tag']} for {judge} ({bounds(first)})")
     return f"The commonest of {table['n'].max()} reviews: {'; '.join(texts)}."
-
-
-def _bounds(row: Series) -> str:
-    return short(row["estimate"], row["low"], row["high"])
