@@ -240,6 +240,14 @@ def test_levels_panels_effective_judges_and_corrections():
     assert "draw fewer" in repr(mine.corrected(labels=500))
 
 
+def test_a_slope_on_length_knows_peoples_scale():
+    frame = wide().assign(answer=["word " * (1 + k % 40) for k in range(200)])
+    for scale in ((1, 5), None):
+        mine = vj.scores(frame, ["good"], PEOPLE, response="answer", scale=scale)
+        unknown = any("no scale is known" in text for text in mine.length().caveats)
+        assert unknown == (scale is None)
+
+
 def test_a_share_that_labels_cannot_correct_says_why():
     found = table(("good",)).corrected(labels=60, threshold=99)
     assert set(found.table["quantity"]) == {"mean score"}

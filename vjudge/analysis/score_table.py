@@ -401,6 +401,8 @@ class Scores(RatingTable):
         long["group"] = long.index if self.groups is None else self.groups.reindex(long.index)
         if self.response is not None:
             long["response"] = self.frame[self.response].reindex(long.index)
+        if self.scale is not None:
+            long["lowest"], long["highest"] = self.scale
         caveats = self._rescaled(judged)
         left_out = [judge for judge in self.judges if judge not in judged]
         if left_out:
