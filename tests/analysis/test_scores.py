@@ -240,6 +240,19 @@ def test_levels_panels_effective_judges_and_corrections():
     assert "draw fewer" in repr(mine.corrected(labels=500))
 
 
+def test_intervals_speak_for_new_systems_where_asked():
+    """Systems that judges like differently: the interval for other systems is the wider one."""
+    frame = wide()
+    frame["good"] += frame["model"].map(dict(zip("ABCDEF", (-1, 1, -0.5, 0.5, 0, 2), strict=True)))
+    mine = vj.scores(frame, ["good", "noisy"], PEOPLE, group="image", system="model")
+    given, new = mine.correlate(**QUICK).table, mine.correlate(new_systems=True, **QUICK).table
+    assert new["estimate"].tolist() == given["estimate"].tolist()
+    assert (new["high"] - new["low"] > given["high"] - given["low"])[:3].all()
+    assert mine.compare(new_systems=True, **QUICK).computed
+    unnamed = vj.scores(frame, ["good"], PEOPLE).correlate(new_systems=True)
+    assert "name it when the table is made (system=...)" in repr(unnamed)
+
+
 def test_a_slope_on_length_knows_peoples_scale():
     frame = wide().assign(answer=["word " * (1 + k % 40) for k in range(200)])
     for scale in ((1, 5), None):

@@ -147,7 +147,12 @@ class Scores(RatingTable):
 
     @analysis
     def correlate(
-        self, by: str | None = None, *, statistic: Statistic = "pearson", **resampling: Any
+        self,
+        by: str | None = None,
+        *,
+        statistic: Statistic = "pearson",
+        new_systems: bool = False,
+        **resampling: Any,
     ) -> Result:
         """Correlate each judge with the truth, over all items or within each value of a column.
 
@@ -155,6 +160,8 @@ class Scores(RatingTable):
             by: a column, or what it is ("group", "benchmark", "system"): a correlation within each
                 of its values, and overall.
             statistic: what figure and reading show: "pearson", "spearman" or "kendall".
+            new_systems: whether intervals speak for other systems than these, too, which takes the
+                column with the systems, and five of them.
             resampling: n_resamples, seed, confidence.
 
         Returns:
@@ -162,7 +169,7 @@ class Scores(RatingTable):
             "overall" is the weighted mean of the correlations within each.
         """
         truth, name = truth_of(self)
-        table = self._correlations(truth, by, options(**resampling))
+        table = self._correlations(truth, by, options(**resampling), new_systems)
         rows = table[table["statistic"] == statistic].reset_index(drop=True)
         label = f"{readings.SYMBOLS[statistic]} with {name}"
         view = _by_statistic(table, by)
@@ -186,8 +193,19 @@ class Scores(RatingTable):
             view=view,
         )
 
+    def _units(self, new_systems: bool) -> Series | list[Series] | None:
+        """The units of resampling: groups, crossed with systems where these are a sample, too."""
+        if not new_systems:
+            return self.groups
+        items = Series(self.frame.index, self.frame.index)
+        return [items if self.groups is None else self.groups, self.named("system")]
+
     def _correlations(
-        self, truth: Series, by: str | None, resampling: Mapping[str, Any]
+        self,
+        truth: Series,
+        by: str | None,
+        resampling: Mapping[str, Any],
+        new_systems: bool = False,
     ) -> DataFrame:
         """Correlations in long form: judge, `by` (else benchmark), statistic, estimate, ..."""
         parts = {OVERALL: np.ones(len(self.frame), dtype=bool)}
@@ -207,7 +225,7 @@ class Scores(RatingTable):
                 table = metrics.correlate(
                     within.frame[judge],
                     truth[rows],
-                    groups=within.groups,
+                    groups=within._units(new_systems),
                     strata=self.benchmarks if part == OVERALL else None,
                     **resampling,
                 )
@@ -239,17 +257,20 @@ class Scores(RatingTable):
         )
 
     @analysis
-    def compare(self, *, statistic: Statistic = "pearson", **resampling: Any) -> Result:
+    def compare(
+        self, *, statistic: Statistic = "pearson", new_systems: bool = False, **resampling: Any
+    ) -> Result:
         """Test which judge agrees better with the truth than which, on the items both scored.
 
-        Returns the table of `metrics.compare_judges`: a row a pair of judges and statistic.
+        Arguments as of `correlate`. Returns the table of `metrics.compare_judges`: a row a pair of
+        judges and statistic.
         """
         truth, name = truth_of(self)
         self._need_rival()
         table = metrics.compare_judges(
             truth,
             self.frame[self.judges],
-            groups=self.groups,
+            groups=self._units(new_systems),
             strata=self.benchmarks,
             **options(**resampling),
         )
