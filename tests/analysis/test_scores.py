@@ -83,6 +83,37 @@ def test_samples_are_averaged_and_said():
     assert mine.frame["tiny"].iloc[0] == 1.5 and "60 verdicts on 30 items" in mine.caveats[0]
 
 
+def test_a_column_of_a_run_is_averaged_or_refused_and_never_taken_from_the_first_row():
+    twice = pd.concat([run(expected_score=2.0), run(expected_score=4.0)])
+    assert vj.scores(twice, score="expected_score").frame["tiny"].tolist() == [3.0] * 30
+    pairs = DataFrame({"id": ["p", "p"], "judge": "mine", "verdict": ["a", "b"]})
+    with pytest.raises(ValueError, match="mine: pair 'p' has 2 verdicts"):
+        vj.choices(pairs)
+    with pytest.raises(TypeError, match="tiny.score has values that are not numbers.*'vier'"):
+        vj.scores(run().astype({"score": object}).assign(score="vier"))
+
+
+def test_runs_that_tell_another_truth_of_an_item_are_no_one_table():
+    other = run("b").assign(gold=run()["gold"] + 1)
+    with pytest.raises(ValueError, match="'i0' has 2 values of gold .1.0, 2.0.: give runs of one"):
+        vj.scores({"a": run("a"), "b": other})
+    vj.scores({"a": run("a"), "b": run("b").assign(gold=np.nan)})
+
+
+def test_the_scale_of_people_is_the_rubrics_or_is_said():
+    hundred = run("b").assign(score=lambda rows: 20 * rows["score"], lowest=0.0, highest=100.0)
+    both = vj.scores({"b": hundred, "a": run("a")})
+    assert both.scale == (1.0, 5.0) and both.scales["b"] == (0.0, 100.0)
+    assert any("people's scale is taken to be 1 to 5" in text for text in both.caveats)
+    levels = {"criteria": "Is it right?", "descriptions": list("abcde")}
+    items = [{"id": f"i{k}", "instruction": "?", "response": "x", **levels} for k in range(30)]
+    assert vj.scores(hundred, items=items).scale == (1.0, 5.0)
+    tenths = run("t").assign(lowest=0.0, highest=1.0, score=lambda rows: rows["score"] / 5)
+    assert vj.scores(tenths).scale is None  # people gave 1 to 5
+    value = run("v").assign(lowest=np.nan, highest=np.nan)
+    assert vj.scores({"v": value, "a": run("a")}).scale == (1.0, 5.0)
+
+
 def test_people_as_lists_become_a_column_a_rater_with_their_places():
     lists = [[4.0, None, 2.0], [1.0, 2.0, 3.0], []] * 10
     mine = vj.scores(run(human_scores=lists).drop(columns="gold"))

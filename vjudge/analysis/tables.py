@@ -17,9 +17,9 @@ from pandas import DataFrame, Series
 from pandas.api.types import is_list_like
 
 from vjudge import data
-from vjudge.metrics.columns import closed_in, groups_of
+from vjudge.metrics.columns import closed_in, groups_of, scores
 from vjudge.plots.save import sentences
-from vjudge.records import from_csv, is_missing
+from vjudge.records import from_csv, is_missing, row_levels
 from vjudge.results import NotComputed, Result, Results, current, settings
 
 if TYPE_CHECKING:
@@ -298,17 +298,15 @@ def from_runs(
     for name, run in by_judge.items():
         if score not in run:
             raise ValueError(f"{name}: the run has no column {score!r}; it has {list(run)}")
-        ids = run["id"].map(str)
-        if score == "score":
-            values = pd.to_numeric(run[score], errors="coerce").groupby(ids, sort=False).mean()
-        else:
-            values = run[score].groupby(ids, sort=False).first()
-        if len(values) < len(run):
-            caveats.append(f"{name}: {len(run):,} verdicts on {len(values):,} items, their mean")
-        columns[name] = values
+        columns[name] = _by_id(name, run, score)
+        if len(columns[name]) < len(run):
+            n_items = len(columns[name])
+            caveats.append(f"{name}: {len(run):,} verdicts on {n_items:,} items, their mean")
         about_items.append(_item_columns(run))
     # 1) the items, in the order of the first run, and those that only others have
     rows = pd.concat(about_items)
+    for column in {"gold", "preference"} & set(rows):
+        _check_one_truth(rows[column].dropna())
     rows = rows[~rows.index.duplicated()]
     if items is not None:
         rows = _with_items(rows, items)
@@ -316,7 +314,20 @@ def from_runs(
     # 2) who is what
     frame, people = _people_of(frame)
     frame[GROUP] = groups_of(frame.rename_axis(None).assign(id=frame.index))
-    scales = {name: _scale_of(run) for name, run in by_judge.items()}
+    scales = {}
+    for name, run in by_judge.items():
+        ends = _scale_of(run)
+        if ends is not None:
+            scales[name] = ends
+    scale = _scale_of_rubrics(items)
+    if scale is None:
+        truth = frame[[*people, *({"gold"} & set(frame))]].apply(pd.to_numeric)
+        scale = _narrowest(set(scales.values()), truth.min().min(), truth.max().max())
+        if scale is not None and len(set(scales.values())) > 1:
+            caveats.append(
+                f"judges have several scales, and people's scale is taken to be {scale[0]:g} to"
+                f" {scale[1]:g} (scale=)"
+            )
     verdicts = [run.assign(judge=name) for name, run in by_judge.items()]
     return {
         "frame": frame.rename_axis("id").reset_index(),
@@ -325,8 +336,8 @@ def from_runs(
         "gold": "gold" if "gold" in frame and frame["gold"].notna().any() else None,
         "group": GROUP,
         "response": "response" if "response" in frame else None,
-        "scale": next(iter(scales.values())),
-        "scales": {name: scale for name, scale in scales.items() if scale is not None},
+        "scale": scale,
+        "scales": scales,
         "caveats": caveats,
         "verdicts": pd.concat(verdicts, ignore_index=True),
     }
@@ -351,6 +362,36 @@ def _by_judge(runs: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
                 raise ValueError(f"two runs are of a judge {judge!r}: give each a name of its own")
             split[judge] = part
     return split
+
+
+def _by_id(name: str, run: DataFrame, column: str) -> Series:
+    """A run's verdicts by item: numbers as their mean over samples, choices as they are.
+
+    TypeError: a score is no number. ValueError: a pair has several verdicts.
+    """
+    ids = run["id"].map(str)
+    if column != "verdict":
+        values = Series(scores(run[column], name=f"{name}.{column}"), run.index)
+        return values.groupby(ids, sort=False).mean()
+    twice = ids[ids.duplicated()]
+    if len(twice):
+        count = int((ids == twice.iloc[0]).sum())
+        raise ValueError(
+            f"{name}: pair {twice.iloc[0]!r} has {count} verdicts: give one, as Judge.compare does"
+        )
+    return run[column].set_axis(ids)
+
+
+def _check_one_truth(column: Series) -> None:
+    """ValueError where runs give an item several values of gold or preference."""
+    values = column.groupby(level=0, sort=False).unique()
+    several = values[values.map(len) > 1]
+    if len(several):
+        listing = ", ".join(map(str, several.iloc[0]))
+        raise ValueError(
+            f"{several.index[0]!r} has {len(several.iloc[0])} values of {column.name} ({listing}):"
+            " give runs of one collection"
+        )
 
 
 def _item_columns(run: DataFrame) -> DataFrame:
@@ -395,6 +436,25 @@ def _scale_of(run: DataFrame) -> Scale | None:
     return float(lowest), float(highest)
 
 
+def _scale_of_rubrics(items: Any) -> Scale | None:
+    """The scale of a collection's rubrics, where all have one."""
+    if items is None:
+        return None
+    levels = {tuple(row_levels(row)) for row in data.rows_of(items)}
+    if len(levels) != 1 or levels == {()}:
+        return None
+    (scores_of_all,) = levels
+    return float(min(scores_of_all)), float(max(scores_of_all))
+
+
+def _narrowest(scales: set[Scale], lowest: float, highest: float) -> Scale | None:
+    """The narrowest scale that holds the lowest and the highest score; None where none does."""
+    for scale in sorted(scales, key=lambda ends: ends[1] - ends[0]):
+        if not (lowest < scale[0] or highest > scale[1]):
+            return scale
+    return None
+
+
 # --- The truth
 
 
@@ -405,12 +465,12 @@ def truth_of(table: RatingTable) -> tuple[Series, str]:
 
     NotComputed: no item has either.
     """
-    people = table.frame[table.people].apply(pd.to_numeric, errors="coerce").mean(axis=1)
+    people = table.frame[table.people].mean(axis=1)
     # equal means that were summed in another order still tie
     truth = people.round(12) if table.people else Series(np.nan, table.frame.index)
     names = []
     if table.gold is not None:
-        gold = pd.to_numeric(table.frame[table.gold], errors="coerce")
+        gold = table.frame[table.gold]
         if gold.notna().any():
             names.append("the true score")
         truth = gold.fillna(truth)
