@@ -387,13 +387,38 @@ MOST_RATERS = 4  # in such a mean
 
 
 @dataclass(frozen=True)
+class Paired:
+    """Two columns of a sample by their distinct cells, few where both have few levels.
+
+    Attributes:
+        x, y: the values of each cell.
+        sums: a matrix (cells, rows of the sample) that sums rows with both values by cell.
+    """
+
+    x: Floats
+    y: Floats
+    sums: Any
+
+    @classmethod
+    def of(cls, x: Floats, y: Floats) -> Paired:
+        """From columns with NaN where a value is missing."""
+        both = np.flatnonzero(~np.isnan(x + y))
+        cells, code = distinct(np.column_stack([x, y])[both])
+        return cls(cells[:, 0], cells[:, 1], summing(code, both, (len(cells), len(x))))
+
+    def correlations(self, weights: Weights) -> Floats:
+        """Correlations (3, replicates) of the sample's rows with these weights."""
+        return correlations(self.x, self.y, self.sums @ weights)
+
+
+@dataclass(frozen=True)
 class Comparison:
     """A row of `raters`: whose scores are held against the mean of how many others."""
 
     who: str
     kind: Literal["person", "mean of k people", "judge"]
     others: int
-    pairs: list[tuple[Floats, Floats]]  # columns whose mean correlation it is
+    pairs: list[Paired]  # whose mean correlation it is
 
 
 def raters(
@@ -442,17 +467,29 @@ def raters(
     design = design_of(cell, groups, used)
     of_people, of_judges = np.split(cells.T, [len(names)])
     rows = _against_the_others(of_people, list(map(str, names)), seed)
-    alone = [row.pairs[0] for row in rows[: len(names)]]
     for judge, column in zip(by_name, of_judges, strict=True):
-        pairs = [(np.where(np.isnan(person), np.nan, column), mean) for person, mean in alone]
+        pairs = []
+        for person in range(len(names)):
+            on_persons_items = np.where(np.isnan(of_people[person]), np.nan, column)
+            others = _mean(np.delete(of_people, person, axis=0))
+            pairs.append(Paired.of(on_persons_items, others))
         rows.append(Comparison(str(judge), "judge", len(names) - 1, pairs))
+    paired = list({id(pair): pair for row in rows for pair in row.pairs}.values())
+
+    def statistic(weights: Weights) -> Floats:
+        """The mean correlations of all rows, each pair computed once: (rows * 3, replicates)."""
+        found = {id(pair): pair.correlations(weights) for pair in paired}
+        return np.concatenate(
+            [_mean_of_defined([found[id(pair)] for pair in row.pairs]) for row in rows]
+        )
+
     # How many items count in a row
     counts = []
     for row in rows:
-        counted = np.any([~np.isnan(x + y) for x, y in row.pairs], axis=0)
+        counted = sum(pair.sums.sum(axis=0) for pair in row.pairs) > 0
         counts += [int(design.counts[counted].sum())] * len(STATISTICS)
     result = tabulate(
-        lambda w: np.concatenate([_mean_correlation(row.pairs, w) for row in rows]),
+        statistic,
         [(row.who, row.kind, name, row.others) for row in rows for name in STATISTICS],
         design,
         n=counts,
@@ -474,12 +511,12 @@ def _against_the_others(people: Floats, names: list[str], seed: int) -> list[Com
     """Each person, and the means of one, two ... of them, against the rest; people of (m, rows)."""
     m = len(names)
 
-    def against_the_others(subset: Any) -> tuple[Floats, Floats]:
+    def against_the_others(subset: Any) -> Paired:
         inside = people[subset]
         mean = np.where(np.isnan(inside).any(axis=0), np.nan, _mean(inside))
-        return mean, _mean(np.delete(people, subset, axis=0))
+        return Paired.of(mean, _mean(np.delete(people, subset, axis=0)))
 
-    alone = [(people[person], _mean(np.delete(people, person, axis=0))) for person in range(m)]
+    alone = [against_the_others([person]) for person in range(m)]
     rows = []
     for name, pair in zip(names, alone, strict=True):
         rows.append(Comparison(name, "person", m - 1, [pair]))
@@ -497,12 +534,3 @@ def _against_the_others(people: Floats, names: list[str], seed: int) -> list[Com
 def _mean(ratings: Floats) -> Floats:
     """The mean of each column's ratings, NaN where there is none; equal means are ties."""
     return pd.DataFrame(ratings).mean().to_numpy().round(12)
-
-
-def _mean_correlation(pairs: list[tuple[Floats, Floats]], weights: Weights) -> Floats:
-    """Mean correlations (3, replicates) of pairs of columns, over those pairs that have one."""
-    by_pair = []
-    for x, y in pairs:
-        both = ~np.isnan(x + y)
-        by_pair.append(correlations(x[both], y[both], weights[both]))
-    return _mean_of_defined(by_pair)
