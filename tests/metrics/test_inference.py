@@ -279,6 +279,16 @@ def test_labels_that_are_no_random_sample_are_refused():
     assert "labels alone are narrower" in table.attrs["caveats"][-1]
 
 
+def test_labels_of_items_without_a_row_are_counted():
+    verdicts, labels = labelled(0.5, (60,), np.random.default_rng(0))
+    further = pd.concat([labels, pd.Series([1.0, 0.0, None], index=["x", "y", "z"])])
+    for call in (metrics.corrected_rate_from_labels, metrics.prediction_powered_mean):
+        alone = call(verdicts, labels)
+        with pytest.warns(UserWarning, match="2 labels are of items that verdicts lacks"):
+            beside = call(verdicts, further)
+        np.testing.assert_array_equal(alone, beside)
+
+
 def test_a_win_rate_of_few_labels_holds_the_truth():
     """Win, tie, loss of .9, .05, .05 and a judge that is right in 95 %: .79 to .85 before."""
     held = 0

@@ -22,6 +22,7 @@ from vjudge.metrics.columns import (
     scores,
     units_of,
     warn,
+    zeros_and_ones,
 )
 from vjudge.metrics.resampling import (
     LEAST_BLOCK,
@@ -239,7 +240,7 @@ def expected_calibration_error(
 def _with_truth(probability: pd.Series, right: pd.Series, bins: int) -> tuple[Floats, Floats, Any]:
     """Probabilities and truths of the items that have both, and which items these are."""
     stated = scores(probability, name="probability")
-    truth = scores(right.reindex(probability.index).map(float, na_action="ignore"), name="right")
+    truth = zeros_and_ones(right.reindex(probability.index), name="right")
     outside = stated[(stated < 0) | (stated > 1)]
     if outside.size:
         raise ValueError(
@@ -247,8 +248,6 @@ def _with_truth(probability: pd.Series, right: pd.Series, bins: int) -> tuple[Fl
             " divide percentages by 100"
         )
     used = ~np.isnan(stated + truth)
-    if not np.isin(truth[used], [0, 1]).all():
-        raise ValueError("right holds other values than 0 and 1")
     if used.sum() < LEAST_IN_BIN * bins:
         raise ValueError(
             f"{used.sum()} items have a probability and a truth: too few for {bins} bins of 5"

@@ -137,6 +137,19 @@ def scores(values: Any, *, name: str) -> Floats:
     return array
 
 
+def zeros_and_ones(column: pd.Series, *, name: str) -> Floats:
+    """Truth values, or 1 and 0, as floats, NaN where missing or blank.
+
+    >>> zeros_and_ones(pd.Series([True, 0, None]), name="right").tolist()
+    [1.0, 0.0, nan]
+    """
+    cells = [int(cell) if isinstance(cell, bool | np.bool_) else cell for cell in column]
+    values = scores(cells, name=name)
+    if not np.isin(values[~np.isnan(values)], [0, 1]).all():
+        raise ValueError(f"{name} holds other values than 0 and 1")
+    return values
+
+
 def _is_number(cell: Any) -> bool:
     return isinstance(cell, numbers.Real) and not isinstance(cell, bool)
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from vjudge.metrics.columns import Groups, check_items, check_options, scores, units_of, warn
+from vjudge.metrics.columns import (
+    Groups,
+    check_items,
+    check_options,
+    scores,
+    units_of,
+    warn,
+    zeros_and_ones,
+)
 from vjudge.metrics.resampling import Floats, Integers, freedom_of, student
 from vjudge.metrics.tables import INTERVAL, Share, add_caveats, mean_of_shares, of_group_sizes
 
@@ -135,64 +144,84 @@ def corrected_rate_from_labels(
     Source: as `corrected_rate`; by verdict, Tenenbein, JASA 65 (1970), 1350-1361.
     """
     check_options(confidence=confidence)
-    check_items(verdicts=verdicts, labels=labels)
     if labelled not in ("random", "by verdict"):
         raise ValueError(f'labelled must be "random" or "by verdict", not {labelled!r}')
-    verdicts, labels = verdicts.align(labels, join="left")
-    says_right = _zeros_and_ones(verdicts, "verdicts")
-    is_right = _zeros_and_ones(labels, "labels")
-    # 1) the judged items, their units, and which of them are labelled
-    judged = ~np.isnan(says_right)
-    units = units_of(groups, verdicts.index, judged)
-    v = says_right[judged]
-    y = is_right[judged]
-    known = ~np.isnan(y)
-    share = partial(_share_among, units=units, grouped=groups is not None)
-    rate = share(v, np.ones(len(v), dtype=bool))
-    # 2) the rate by the design of the labels
+    items = Labelled.of(verdicts, labels, groups, read=zeros_and_ones)
+    everything = np.ones(len(items.verdict), dtype=bool)
+    rate = items.share(items.verdict, everything)
     if labelled == "random":
-        _check_random(v, known, rate)
-        result = _by_random_labels(v, y, known, rate, share, confidence)
+        _check_random(items, rate)
+        result = _by_random_labels(items, rate, confidence)
     else:
-        result = _by_verdict(v, y, known, rate, share, confidence)
-    counts = {"rate": rate.estimate, "n": len(v), "labels": int(known.sum())}
-    counts["missing"] = int((~judged).sum())
-    whole = pd.concat([result, pd.Series(counts, dtype=float)])
-    limits = result.attrs.get("caveats", [])
+        result = _by_verdict(items, rate, confidence)
+    n_labels = int(items.has_label.sum())
+    limits = [*items.caveats, *result.attrs.get("caveats", [])]
     if labelled == "random":
-        low, high = share(y, known).bounds(confidence)
+        low, high = items.share(items.label, items.has_label).bounds(confidence)
         if high - low < result["high"] - result["low"]:
             limits.append(
-                f"labels alone are narrower: [{low:.3f}, {high:.3f}] of {counts['labels']} labels;"
+                f"labels alone are narrower: [{low:.3f}, {high:.3f}] of {n_labels} labels;"
                 " prediction_powered_mean takes both"
             )
+    counts = {"rate": rate.estimate, "n": len(everything), "labels": n_labels}
+    counts["missing"] = items.missing
+    whole = pd.concat([result, pd.Series(counts, dtype=float)])
+    whole.attrs = {}
     add_caveats(whole, limits)
     return whole
 
 
-def _zeros_and_ones(column: pd.Series, name: str) -> Floats:
-    """A column of 1, 0, True, False and missing cells as floats."""
-    values = scores(
-        column.map(lambda cell: int(cell) if isinstance(cell, bool) else cell), name=name
-    )
-    if not np.isin(values[~np.isnan(values)], [0, 1]).all():
-        raise ValueError(f"{name} holds other values than 0 and 1")
-    return values
+@dataclass(frozen=True)
+class Labelled:
+    """The n items that a judge gave a verdict on, of which people labelled some."""
+
+    verdict: Floats  # (n,)
+    label: Floats  # (n,), NaN where nobody labelled
+    units: Integers  # (n,): the unit of sampling, 0 to G - 1
+    grouped: bool
+    missing: int  # items without a verdict, which are left out
+    caveats: list[str]
+
+    @classmethod
+    def of(
+        cls,
+        verdicts: pd.Series,
+        labels: pd.Series,
+        groups: Groups,
+        read: Callable[..., Floats] = scores,
+    ) -> Labelled:
+        """From columns of which each may lack items of the other, by their index."""
+        check_items(verdicts=verdicts, labels=labels)
+        caveats = []
+        unjudged = int(labels.drop(verdicts.index, errors="ignore").notna().sum())
+        if unjudged:
+            caveats.append(f"{unjudged} labels are of items that verdicts lacks: left out")
+        verdict = read(verdicts, name="verdicts")
+        label = read(labels.reindex(verdicts.index), name="labels")
+        judged = ~np.isnan(verdict)
+        units = units_of(groups, verdicts.index, judged)
+        missing = int((~judged).sum())
+        return cls(verdict[judged], label[judged], units, groups is not None, missing, caveats)
+
+    @property
+    def has_label(self) -> NDArray[np.bool_]:
+        """Which items people labelled; (n,)."""
+        return ~np.isnan(self.label)
+
+    def share(self, values: Floats, among: NDArray[np.bool_]) -> Share:
+        """The share of ones among some of the items."""
+        gain = np.where(among, values, 0.0)
+        return Share.of(gain, among.astype(float), self.units, grouped=self.grouped)
 
 
-def _share_among(values: Floats, among: Any, *, units: Integers, grouped: bool) -> Share:
-    """The share of ones among some items."""
-    gain = np.where(among, values, 0.0)
-    return Share.of(gain, among.astype(float), units, grouped=grouped)
-
-
-def _check_random(v: Floats, known: Any, rate: Share) -> None:
+def _check_random(items: Labelled, rate: Share) -> None:
     """Refuse labels called random whose verdicts differ from those of the other items."""
-    counts = np.array([known.sum(), (~known).sum()])
+    v = items.verdict
+    counts = np.array([items.has_label.sum(), (~items.has_label).sum()])
     if not counts.all():
         return
-    of_labelled = v[known].mean()
-    of_others = v[~known].mean()
+    of_labelled = v[items.has_label].mean()
+    of_others = v[~items.has_label].mean()
     # the error if both were samples of one population, n / number times a binomial's in groups
     spread = rate.estimate * (1 - rate.estimate) * len(v) / rate.number
     error = math.sqrt(spread * (1 / counts).sum())
@@ -204,17 +233,10 @@ def _check_random(v: Floats, known: Any, rate: Share) -> None:
         )
 
 
-def _by_random_labels(
-    v: Floats,
-    y: Floats,
-    known: Any,
-    rate: Share,
-    share: Callable[[Floats, Any], Share],
-    confidence: float,
-) -> pd.Series:
+def _by_random_labels(items: Labelled, rate: Share, confidence: float) -> pd.Series:
     """The rate corrected by specificity and sensitivity, each at its effective number of items."""
-    wrong = known & (y == 0)
-    right = known & (y == 1)
+    wrong = items.label == 0
+    right = items.label == 1
     n_wrong = int(wrong.sum())
     n_right = int(right.sum())
     if not n_right or not n_wrong:
@@ -222,13 +244,13 @@ def _by_random_labels(
             f"of the labelled items {n_right} are right and {n_wrong} wrong: label at least one of"
             " each (better 50), so that both kinds of error can be counted"
         )
-    specificity = share(1 - v, wrong)
-    sensitivity = share(v, right)
+    specificity = items.share(1 - items.verdict, wrong)
+    sensitivity = items.share(items.verdict, right)
     result = corrected_rate(
         rate.estimate,
         specificity=specificity.estimate,
         sensitivity=sensitivity.estimate,
-        n=min(rate.number, len(v)),
+        n=min(rate.number, len(wrong)),
         n_specificity=min(specificity.number, n_wrong),
         n_sensitivity=min(sensitivity.number, n_right),
         confidence=confidence,
@@ -251,26 +273,19 @@ def _by_random_labels(
     return result
 
 
-def _by_verdict(
-    v: Floats,
-    y: Floats,
-    known: Any,
-    rate: Share,
-    share: Callable[[Floats, Any], Share],
-    confidence: float,
-) -> pd.Series:
+def _by_verdict(items: Labelled, rate: Share, confidence: float) -> pd.Series:
     """The mean over both verdicts of how often an item is right, weighted by their shares."""
     parts = []
     weights = []
     for verdict, weight in ((1, rate.estimate), (0, 1 - rate.estimate)):
-        among = known & (v == verdict)
+        among = items.has_label & (items.verdict == verdict)
         if weight > 0 and among.sum() < 2:
             raise ValueError(
                 f"{int(among.sum())} items of verdict {verdict} are labelled: label two or more of"
                 " each verdict (better 50)"
             )
         if weight > 0:
-            parts.append(share(y, among))
+            parts.append(items.share(items.label, among))
             weights.append(weight)
     estimate, low, high = mean_of_shares(parts, confidence, weights)
     # How far the verdicts' own share may be off, put together with the errors of the labels
@@ -327,58 +342,51 @@ def prediction_powered_mean(
     Fisch et al. (arXiv 2406.04291).
     """
     check_options(confidence=confidence)
-    check_items(verdicts=verdicts, labels=labels)
-    verdicts, labels = verdicts.align(labels, join="left")
-    of_judge = scores(verdicts, name="verdicts")
-    judged = ~np.isnan(of_judge)
-    f = of_judge[judged]
-    y = scores(labels, name="labels")[judged]
-    known = ~np.isnan(y)
-    n = int(known.sum())
+    items = Labelled.of(verdicts, labels, groups)
+    f = items.verdict
+    y = items.label
+    has_label = items.has_label
+    n = int(has_label.sum())
     if n < 2 or n == len(f):
         raise ValueError(f"{n} labelled and {len(f) - n} unlabelled items: use at least 2 and 1")
-    units = units_of(groups, verdicts.index, judged)
     # 1) trust verdicts as far as it takes most off the variance
-    covariance = float(np.cov(f[known], y[known])[0, 1])
+    covariance = float(np.cov(f[has_label], y[has_label])[0, 1])
     trust = covariance / max(float(f.var(ddof=1)), 1e-300)
-    unlike = [_unlike_the_commonest(y[known])]
-    widest = max(float(np.ptp(y[known])), abs(trust) * float(np.ptp(f)))
+    unlike = [_unlike_the_commonest(y[has_label])]
+    widest = max(float(np.ptp(y[has_label])), abs(trust) * float(np.ptp(f)))
     levels = np.unique(f)
-    if len(levels) <= FEW_LEVELS and np.isin(y[known], levels).all():  # both on one scale
+    if len(levels) <= FEW_LEVELS and np.isin(y[has_label], levels).all():  # both on one scale
         widest = float(np.ptp(levels))
     # 2) both means, each with the variance of its sum over units
-    sizes = np.bincount(units, known)
+    sizes = np.bincount(items.units, has_label)
     n_units = int(np.count_nonzero(sizes))
     freedom = freedom_of(sizes)
     rows = {}
     errors = []
     for name, weight in {"prediction_powered": trust, "labels_alone": 0.0}.items():
-        rest = np.where(known, y - weight * f, 0.0)
+        rest = np.where(has_label, y - weight * f, 0.0)
         mean = rest.sum() / n
-        influence = known * (rest - mean) / n + weight * (f - f.mean()) / len(f)
-        by_unit: Any = np.bincount(units, influence)
+        influence = has_label * (rest - mean) / n + weight * (f - f.mean()) / len(f)
+        by_unit: Any = np.bincount(items.units, influence)
         variance = float(by_unit @ by_unit) * n_units / max(n_units - 1, 1)
         # One more label, as far from the others as can be, where few tell how much they vary
-        few = min(unlike[0], _unlike_the_commonest(rest[known]))
+        few = min(unlike[0], _unlike_the_commonest(rest[has_label]))
         variance += (widest / n) ** 2 * max(1 - few / FEW_OTHERS, 0)
         unlike.append(few)
         half = student(confidence, freedom) * math.sqrt(variance)
         estimate = mean + weight * f.mean()
         errors.append(math.sqrt(variance))
         rows[name] = [estimate, estimate - half, estimate + half, n]
-    table = pd.DataFrame.from_dict(
-        rows,
-        orient="index",
-        columns=[*INTERVAL, "n"],
-    )
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=[*INTERVAL, "n"])
     if n_units < 2 or widest == 0:
         table[["low", "high"]] = np.nan
     ratio = errors[1] / errors[0] if errors[0] > 1e-12 else 1.0
     table["weight"] = [float(trust * (1 - n / len(f))), 0.0]
     table["labels_saved"] = [round(n * (ratio**2 - 1)), 0]
-    table["missing"] = int((~judged).sum())
+    table["missing"] = items.missing
+    add_caveats(table, items.caveats)
     add_caveats(table, _of_few_labels(min(unlike), table["low"].notna().all()))
-    if groups is not None:
+    if items.grouped:
         add_caveats(table, of_group_sizes(sizes[sizes > 0]))
     return table
 
