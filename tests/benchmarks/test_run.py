@@ -10,7 +10,8 @@ import vjudge as vj
 from samples import ROWS, judge_of, pair, png
 from servers import ChatServer, Reply, completion
 from vjudge.benchmarks import BENCHMARKS, PROTOCOLS, audit, protocols, reread
-from vjudge.data import rows_of
+from vjudge.benchmarks.run import published_rows
+from vjudge.data import CollectionError, rows_of
 from vjudge.prompts import TEMPLATES, VICUNA_V1, families
 
 pytestmark = [
@@ -144,6 +145,15 @@ def test_protocols_on_rows_of_their_layout(case):
     assert table["estimate"].iloc[0] in case[5:] or not case[5:]
 
 
+def test_a_vote_is_one_of_the_four_that_were_published():
+    votes = {"leftvote": "a", "rightvote": "b", "tievote": "tie", "bothbad_vote": "tie"}
+    rows = [{**GENAI, "vote_type": vote} for vote in votes]
+    read = published_rows("genai-bench", "", rows)
+    assert [row["preference"] for row in read] == list(votes.values())
+    with pytest.raises(CollectionError, match="row 1: vote_type is 'left_vote': use one of leftv"):
+        published_rows("genai-bench", "", [GENAI, {**GENAI, "vote_type": "left_vote"}])
+
+
 @pytest.mark.parametrize(("judge", "options", "deviations"), OPTIONS)
 def test_options_that_differ_are_deviations(judge, options, deviations):
     facts = numbers("vl-rewardbench", VL, judge, "?", deviations, **options).facts
@@ -234,7 +244,7 @@ def test_a_published_number_is_audited_from_its_parts(reported, nearest):
     table = audit(parts, reported=reported)
     assert table["estimate"].round(4).tolist() == [0.7179, 0.7227]
     assert table["n"].tolist() == [1250, 1250]
-    assert table.attrs.get("nearest") == nearest
+    assert nearest is None or table["distance"].idxmin() == nearest
     with pytest.raises(ValueError, match="shares, not per cent"):
         audit({"all": (78.1, 183)})
 

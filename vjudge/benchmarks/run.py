@@ -23,7 +23,7 @@ from vjudge.benchmarks.numbers import (
 from vjudge.benchmarks.pairs import pairs_of_items
 from vjudge.benchmarks.protocols import PROTOCOLS, Protocol, Reader
 from vjudge.comparing import SWAPPED, parts_of, sign
-from vjudge.data import canonical, load_collection, rows_of
+from vjudge.data import CollectionError, canonical, load_collection, rows_of
 from vjudge.judge import Judge, JudgeLike
 from vjudge.panels import Panel
 from vjudge.prompts import Template, families
@@ -336,21 +336,28 @@ def published_rows(name: str, collection: str, given: Any) -> Sequence[Row]:
     read = AS_PUBLISHED.get(name)
     rows = given.to_dict("records") if isinstance(given, pd.DataFrame) else given
     if read is not None and len(rows) and "response_a" not in rows[0]:
-        rows = [read(row, place) for place, row in enumerate(rows)]
+        rows = [read(row, index) for index, row in enumerate(rows)]
     return rows_of(canonical(rows))
 
 
-def genai_bench_row(row: Row, place: int) -> dict[str, Any]:
+GENAI_BENCH_VOTES = {"leftvote": "a", "rightvote": "b", "tievote": "tie", "bothbad_vote": "tie"}
+
+
+def genai_bench_row(row: Row, index: int) -> dict[str, Any]:
     """A vote of TIGER-Lab/GenAI-Bench on two pictures as a pair; the last two images are judged."""
+    vote = row["vote_type"]
+    if vote not in GENAI_BENCH_VOTES:
+        votes = ", ".join(GENAI_BENCH_VOTES)
+        raise CollectionError(f"row {index}: vote_type is {vote!r}: use one of {votes}")
     images = "source_image left_image right_image left_output_image right_output_image".split()
     task = "image_edition" if "source_image" in row else "image_generation"
     return {
-        "id": f"{task}:{place}",
+        "id": f"{task}:{index}",
         "images": [row[name] for name in images if name in row],
         "instruction": row["prompt"] if "prompt" in row else row["instruct_prompt"],
         "response_a": "The last image but one.",
         "response_b": "The last image.",
-        "preference": {"leftvote": "a", "rightvote": "b"}.get(row["vote_type"], "tie"),
+        "preference": GENAI_BENCH_VOTES[vote],
         "category": task,
     }
 
@@ -387,8 +394,7 @@ def audit(parts: Mapping[str, tuple[float, int]], *, reported: float | None = No
 
     Returns:
         Rows "over items" (each item counts once) and "over groups" (each group counts once):
-        `estimate`, `n`, and `distance` of the reported number; `attrs["nearest"]` names the nearer
-        row.
+        `estimate`, `n`, and `distance` of the reported number.
 
     ValueError: an accuracy outside [0, 1].
 
@@ -396,7 +402,7 @@ def audit(parts: Mapping[str, tuple[float, int]], *, reported: float | None = No
 
     >>> parts = {"general": (.781, 183), "hallucination": (.727, 749), "reasoning": (.660, 318)}
     >>> table = audit(parts, reported=.7223)
-    >>> table["estimate"].round(4).tolist(), table.attrs["nearest"]
+    >>> table["estimate"].round(4).tolist(), table["distance"].idxmin()
     ([0.7179, 0.7227], 'over groups')
     """
     accuracies, sizes = np.transpose(list(parts.values()))
@@ -409,7 +415,6 @@ def audit(parts: Mapping[str, tuple[float, int]], *, reported: float | None = No
     table = pd.DataFrame({"estimate": estimates, "n": int(sizes.sum())})
     if reported is not None:
         table["distance"] = (table["estimate"] - reported).abs()
-        table.attrs["nearest"] = table["distance"].idxmin()
     return table
 
 
