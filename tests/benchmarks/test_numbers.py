@@ -225,6 +225,22 @@ def test_several_judges_by_name_stand_in_one_table():
     assert "x: Accuracy with ties .75" in result.reading and result.plot(column="full")
 
 
+UNSPELLED = "1 verdicts can't be read, and count as unread answers."
+UNEQUAL = "groups of very unequal size: 11 weigh as much as 4 equal ones"
+
+
+@pytest.mark.parametrize("name", ["mllm-judge-pair", "visit-bench"])
+def test_limits_of_a_metric_stand_beside_a_benchmarks_number(name):
+    run = pd.DataFrame({"id": range(20), "verdict": ["a", "b", "B wins", "a"] * 5})
+    run.loc[4:, "verdict"] = "a"
+    run = run.assign(preference="a", policy_a="x", policy_b="y", group=[*[10] * 10, *range(10)])
+    caveats = vj.benchmark(run, name=name).caveats
+    assert UNSPELLED in caveats and any(text.startswith(UNEQUAL) for text in caveats), caveats
+    scores = run.assign(score=range(20), gold=range(20))
+    caveats = vj.benchmark(scores, name="perception-bench", n_resamples=100).caveats
+    assert any(text.startswith(UNEQUAL) for text in caveats), caveats
+
+
 def test_an_unread_review_is_not_replaced_by_the_next_sample():
     cells = {"id": ["p", "p", "q", "q"], "sample": [0, 1, 0, 1], "score": [np.nan, 4, 5, 3]}
     run = pd.DataFrame(cells | {"scores": [[], [8, 4], [10, 5], [8, 8]], "group": list("ppqq")})

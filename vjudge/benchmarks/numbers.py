@@ -26,7 +26,7 @@ from vjudge import data, metrics
 from vjudge.benchmarks.protocols import PROTOCOLS
 from vjudge.data import CollectionError
 from vjudge.metrics.columns import SPELLINGS, closed_in, design_of, groups_of, read_verdicts
-from vjudge.metrics.tables import shares, tabulate
+from vjudge.metrics.tables import add_caveats, gathered_caveats, shares, tabulate
 from vjudge.plots.figures import BOUNDS, forest
 from vjudge.plots.save import sentences
 from vjudge.plots.style import short
@@ -342,7 +342,8 @@ def benchmark_result(
     table = pd.concat(tables, names=["judge"]) if several else first.copy()
     if deviations:
         table["official"] = False
-    table.attrs = {"method": first.attrs.get("method", "")}
+    caveats = gathered_caveats(tables.values())
+    table.attrs = {"method": first.attrs.get("method", ""), "caveats": caveats}
     readings = [_headline(spec, judge, one) for judge, one in tables.items()]
     if deviations:
         done = "; ".join(deviation.text for deviation in deviations)
@@ -466,7 +467,7 @@ def _accuracy(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Optio
         answers = frame["preference"]
     meanings = FOUR if spec.measure == "votes" else SPELLINGS
     people, known, _ = read_verdicts(answers, meanings=meanings, people=True)
-    judge, read, _ = read_verdicts(frame[column], meanings=meanings)
+    judge, read, account = read_verdicts(frame[column], meanings=meanings)
     either = (judge == "tie") | (people == "tie")  # a tie that does not say of which kind
     right = (judge == people) | (either & np.isin(judge, TIES) & np.isin(people, TIES))
     cases = []
@@ -482,7 +483,14 @@ def _accuracy(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Optio
         cases.append((statistic, "left out", right, counted & chosen))
         cases.append((statistic, "wrong", right, counted))
         cases.append((statistic, "random", np.where(chosen, right, chance), counted))
-    return _shares(frame, cases, parts, "pairs")
+    table = _shares(frame, cases, parts, "pairs")
+    add_caveats(table, _of_malformed(account["malformed"]))
+    return table
+
+
+def _of_malformed(count: int) -> list[str]:
+    """The caveat of verdicts in another spelling than any that is known."""
+    return [f"{count} verdicts can't be read, and count as unread answers"] if count else []
 
 
 def _correlation(
@@ -495,7 +503,7 @@ def _correlation(
         columns = (cells["score"], cells["true score"])
         tables[part] = metrics.correlate(*columns, groups=cells["group"], **options)
     table = pd.concat({"left out": pd.concat(tables)}).reorder_levels([1, 2, 0]).rename_axis(INDEX)
-    table.attrs = {"method": tables["overall"].attrs["method"]}
+    table.attrs = tables["overall"].attrs
     return table
 
 
@@ -568,6 +576,7 @@ def _battles(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Option
     names = table.index.astype(str)
     elo.index = pd.MultiIndex.from_product([names, ["elo"], ["left out"]], names=INDEX)
     elo.attrs = table.attrs
+    add_caveats(elo, _of_malformed(table["malformed"].max()))
     return elo
 
 
