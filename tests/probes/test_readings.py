@@ -74,6 +74,25 @@ def test_value_heads_have_margins_of_their_spread_and_say_so():
     assert np.isnan(change["deviation"])
 
 
+def test_scores_beyond_the_scale_are_counted():
+    runs = runs_of(*flipped(), **scale(0, 1))
+    runs["injected_verdict"].loc[:1, "score"] = 2
+    result = probes.injection(runs)
+    assert "no bias deviation and conformity, since 1 items have scores beyond" in result.caveats[0]
+
+
+def test_caveats_do_not_depend_on_which_probe_comes_first():
+    run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
+    compared = pd.DataFrame({"id": ["p", "q"], "verdict_ab": ["a", "a"], "verdict_ba": ["b", "a"]})
+    runs = {"original": run, "response_bold": run.assign(score=3), "compared": compared}
+    names = ["position", "formatting"]
+    orders = [set(probes.battery(runs, probes=order).caveats) for order in (names, names[::-1])]
+    assert orders[0] == orders[1] and any("independent groups: 4" in text for text in orders[0])
+    shared = probes.ProbeRuns({"original": run})
+    assert shared.caveats[0].startswith("judge:")
+    assert shared.renamed("other").caveats[0].startswith("other:")
+
+
 def test_scales_are_columns_and_survive_a_file(tmp_path):
     runs = runs_of(*flipped(), **scale(0, 1))
     read = {}
@@ -255,6 +274,10 @@ def test_a_judge_beside_itself_on_coarser_pictures_and_fewer_items():
     assert probes.coarse(items, 1)[0] == vj.data.canonical(items)[0]
     without = [{**row, "images": []} for row in vj.data.rows_of(items)]
     assert list(probes.at_resolutions(judge, without)) == ["tiny"]
+    with pytest.raises(ValueError, match="factor=0: give a whole number from 1 on"):
+        probes.at_resolutions(judge, items, (0,))
+    with pytest.raises(ValueError, match="perturbation 'bold' is unknown"):
+        probes.example(items, "bold")
 
 
 def test_an_example_shows_what_is_changed_and_the_bias_table_what_was_measured():

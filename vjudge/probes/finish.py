@@ -131,7 +131,7 @@ def gold_cells(runs: ProbeRuns, cells: pd.DataFrame) -> tuple[pd.DataFrame, pd.D
         gold = fit.ratings.mean(axis=1).where(error.notna())
         cells = cells.assign(gold=gold, error=error)
         if fit.teams > 1:
-            runs.caveats.append(
+            runs.limits.append(
                 f"{fit.teams} parts of the raters share no item: whether one part is stricter can't"
                 " be told from the quality of what it rated"
             )

@@ -20,7 +20,7 @@ from vjudge.judge import JudgeLike
 from vjudge.metrics.columns import closed_in, groups_of, scores
 from vjudge.metrics.tables import of_group_sizes
 from vjudge.probes.effects import Effect, Must, bias_scores, judged
-from vjudge.probes.perturbations import coarse, perturb
+from vjudge.probes.perturbations import NotApplicableError, coarse, perturb
 from vjudge.probes.readings import effect_sentence
 from vjudge.records import NAN, is_missing, row_levels
 from vjudge.results import NotComputed
@@ -179,6 +179,7 @@ class ProbeRuns:
         self._gold = gold
         self._source = items
         self._limit = limit
+        self.limits: list[str] = []  # what single probes add to the caveats
 
     @classmethod
     def several(cls, judge: Any, items: Any = None, **options: Any) -> list[ProbeRuns]:
@@ -206,6 +207,7 @@ class ProbeRuns:
         """The same runs, shared, under another judge's name."""
         other = copy.copy(self)
         other.name = name
+        other.limits = []
         return other
 
     @cached_property
@@ -297,10 +299,10 @@ class ProbeRuns:
         """What scores at equal gold are compared with, in a figure."""
         return "mean of people" if self._is_without_gold() else "true score"
 
-    @cached_property
+    @property
     def caveats(self) -> list[str]:
         """What limits the numbers of these runs."""
-        found: list[str] = []
+        found = list(self.limits)
         if ORIGINAL not in self.runs:
             return found
         if not self.ruler.bounded:
@@ -336,15 +338,10 @@ class ProbeRuns:
         """The items after a perturbation; MissingInputError where it applies to none."""
         try:
             return perturb(self.items if items is None else items, name, seed=self.seed)
-        except ValueError as error:
+        except NotApplicableError as error:
             raise MissingInputError(f"{name}: {error}") from error
 
-    def run(
-        self,
-        name: str = ORIGINAL,
-        items: Any = None,
-        **options: Any,
-    ) -> pd.DataFrame:
+    def run(self, name: str = ORIGINAL, items: Any = None) -> pd.DataFrame:
         """A run by name; where it is not there, graded now in a folder of that name.
 
         `items` are what the name says unless given. MissingInputError: runs were given without
@@ -367,9 +364,8 @@ class ProbeRuns:
             items = self.items if name == ORIGINAL else self.changed(name)
         grade = self.judge.compare if paired else self.judge.grade
         out = None if self.out is None else self.out / name
-        options = {**self.grading, **options}
         try:
-            self.runs[name] = grade(items, out=out, **options)
+            self.runs[name] = grade(items, out=out, **self.grading)
         except PairsNotSupportedError as error:
             lack = f"needs a judge with a wording for two responses; {self.name!r} has none"
             raise MissingInputError(lack) from error
@@ -405,17 +401,15 @@ class ProbeRuns:
         ends = self.scales.reindex(pair.index)
         if ends.empty or ends.isna().any(axis=None):
             return {}
-        with suppress(ValueError):  # scores beyond the scale
-            table = bias_scores(
-                pair["before"].to_numpy(),
-                pair["after"].to_numpy(),
-                lowest=ends["lowest"].to_numpy(),
-                highest=ends["highest"].to_numpy(),
-                groups=pair["group"].to_numpy(),
-            )
-            numbers = table[["estimate", "low", "high"]].to_numpy().ravel()
-            return dict(zip(PUBLISHED, numbers, strict=True))
-        return {}
+        scores = (pair["before"].to_numpy(), pair["after"].to_numpy())
+        scale = {name: column.to_numpy() for name, column in ends.items()}
+        try:
+            table = bias_scores(*scores, **scale, groups=pair["group"].to_numpy())
+        except ValueError as error:  # scores beyond the scale
+            self.limits.append(f"{self.name}: no bias deviation and conformity, since {error}")
+            return {}
+        numbers = table[["estimate", "low", "high"]].to_numpy().ravel()
+        return dict(zip(PUBLISHED, numbers, strict=True))
 
     # --- tables
 
@@ -488,7 +482,7 @@ def at_resolutions(
     ['tiny', 'tiny, 1/8 resolution', 'tiny, 1/12 resolution']
     """
     collections = {judge.name: items}
-    with suppress(ValueError):  # no row has an image
+    with suppress(NotApplicableError):  # no row has an image
         for factor in factors:
             collections[f"{judge.name}, 1/{factor} resolution"] = coarse(items, factor)
     out = options.pop("out", None)
