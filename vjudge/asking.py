@@ -211,18 +211,15 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
 
     # 4) for each question its scale, its seed, and the form of its answer
     score_texts = lru_cache(template.score_texts)
-    scales = []
-    named = []  # the scale of each criterion
-    for question in questions:
-        scales.append(score_texts(() if question.weights else question.scores))
-        named.append(dict.fromkeys(question.weights, score_texts(question.scores)))
+    scales = [score_texts(question.scores) for question in questions]
+    criteria = [question.weights for question in questions]
     schemas = []
     if template.is_json and ask.mode == "feedback":
         schemas = [template.schema(question.rubric) for question in questions]
-    if ask.scores and any(named):
+    if ask.scores and any(criteria):
         raise ValueError('mode="score" reads one score, and criteria have names: use "feedback"')
     seeds = [question.seed(options.seed) for question in questions]
-    ask = replace(ask, scales=scales, criteria=named, seeds=seeds, schemas=schemas)
+    ask = replace(ask, scales=scales, criteria=criteria, seeds=seeds, schemas=schemas)
     added.settle(facts)
     return Call(
         judge, template, options, ask, questions, images, facts, blind, origin, added.remarks()

@@ -723,6 +723,27 @@ def test_several_criteria_are_closed_by_one_schema(rows, tokenizer):
     assert frame["score"][0] == (3 * 2 - 2) / 4
 
 
+@pytest.mark.parametrize(("overall", "closed"), [(2.5, False), (3, True)])
+def test_an_answer_with_criteria_is_closed_where_its_weighted_mean_does_not_stand(
+    rows, overall, closed
+):
+    """The engine took all weights as 1, so that it closed what the run could read, and the reverse.
+
+    Right 4 with weight 3 and rude 2 with weight -1 are 2.5 by their weights and 3 without.
+    """
+    row = {**rows[0], "criteria": CRITERIA, "gold": None}
+    text = f'The overall score is {overall}. {{"scores": {{"right": 4, "rude": 2}}}}'
+    answered = completion(text)
+
+    def reply(request):
+        is_first = len(request.body["messages"]) == 1
+        return Reply(answered) if is_first else by_schema(request)
+
+    frame, asked = graded(reply, [row], load=JSON, unread="close")
+    assert frame["closed"][0] == closed and len(asked) == 1 + closed
+    assert frame["score"][0] == (1 if closed else 2.5)
+
+
 # --- a server that misbehaves ---------------------------------------------------------------------
 
 

@@ -415,14 +415,20 @@ def test_an_answer_that_ended_by_itself_is_read(finish):
     assert parse("Good. [RESULT] 1", scores=SCALE, finish=finish).score == 1
 
 
-def test_an_answer_is_read_once(monkeypatch):
+@pytest.mark.parametrize(
+    ("format", "text", "weights", "score"),
+    [
+        ("prometheus", "It is read once. [RESULT] 4", {}, 4),
+        ("json", '{"scores": {"right": 4, "rude": 2}}', {"right": 3.0, "rude": -1.0}, 2.5),
+    ],
+)
+def test_an_answer_is_read_once(monkeypatch, format, text, weights, score):
     read = []
     settle = parsing._settle
     monkeypatch.setattr(parsing, "_settle", lambda *parts: read.append(parts) or settle(*parts))
-    text = "It is read once. [RESULT] 4"
-    scale = dict.fromkeys(SCALE, "")
-    assert not parsing.is_unread(text, {"": scale}, format="prometheus", finish="stop")
-    assert parse(text, scores=SCALE, finish="eos").score == 4 and len(read) == 1
+    how = {"scores": SCALE, "format": format, "weights": weights}
+    assert not parsing.is_unread(text, finish="stop", **how)
+    assert parse(text, finish="eos", **how).score == score and len(read) == 1
 
 
 @pytest.mark.parametrize("unit", ["[", "{", '{"a":', '{"a":[', '{"score":', '[{"score": [', '{"a'])

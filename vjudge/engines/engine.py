@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 from tqdm.auto import tqdm
 
 from vjudge.prompts import Prompt
+from vjudge.prompts.parse import is_unread
 from vjudge.records import is_int_at_least
 
 Sources = Sequence[Sequence[Any]]  # a prompt's images, as `vjudge.images.picture` takes them
@@ -56,9 +57,9 @@ class Ask:
         schemas: one a prompt, the JSON schema that its answer has to follow; () for free text.
             Engines that can enforce a schema do; for the others the wording has to suffice.
         closing: how answers without a verdict are closed; None leaves them as they are.
-        criteria: one a prompt, the scale of each named criterion that its answer scores; empty
-            for an answer with one verdict. Such an answer has no distribution and is closed by a
-            schema alone.
+        criteria: one a prompt, the weight of each named criterion that its answer scores, all on
+            the prompt's scale; empty for an answer with one verdict. An answer with criteria has no
+            distribution and is closed by a schema alone.
         max_new_tokens: the most tokens of an answer, at least 1; the context bounds it too.
         temperature: 0 for greedy, otherwise the divisor of the logits, above 0.
         top_p: the smallest set of tokens with at least this probability is drawn from; in (0, 1].
@@ -74,7 +75,7 @@ class Ask:
     seeds: Sequence[int] = ()
     schemas: Sequence[Mapping[str, Any]] = ()
     closing: Closing | None = None
-    criteria: Sequence[Mapping[str, Texts]] = ()
+    criteria: Sequence[Mapping[str, float]] = ()
     max_new_tokens: int = 1024
     temperature: float = 0.0
     top_p: float = 1.0
@@ -87,7 +88,11 @@ class Ask:
         return self.mode == "score"
 
     def scale(self, row: int) -> Texts:
-        return self.scales[row] if self.scales else {}
+        """The scale of which a distribution is read; empty for none."""
+        return {} if self.weights(row) or not self.scales else self.scales[row]
+
+    def weights(self, row: int) -> Mapping[str, float]:
+        return self.criteria[row] if self.criteria else {}
 
     def seed(self, row: int) -> int:
         return self.seeds[row] if self.seeds else row
@@ -97,21 +102,22 @@ class Ask:
 
     def closings(self, row: int) -> Mapping[str, Texts]:
         """The verdicts that close an answer: criterion, or "" for one verdict -> its scale."""
-        if self.closing is None or self.mode != "feedback":
+        if self.closing is None or self.mode != "feedback" or not self.scales:
             return {}
-        if self.criteria and self.criteria[row]:
-            return self.criteria[row]
-        scale = self.scale(row)
-        return {"": scale} if scale else {}
+        texts = self.scales[row]
+        return dict.fromkeys(self.weights(row) or [""], texts) if texts else {}
 
     def closes(self, row: int, text: str, finish: str) -> bool:
         """Whether an answer holds no verdict and is to be closed; a refusal never is."""
-        from vjudge.prompts.parse import is_unread
-
-        verdicts = self.closings(row)
-        if self.closing is None or not verdicts:
+        if self.closing is None or not self.closings(row):
             return False
-        return is_unread(text, verdicts, format=self.closing.format, finish=finish)
+        return is_unread(
+            text,
+            scores=tuple(self.scales[row]),
+            format=self.closing.format,
+            finish=finish,
+            weights=self.weights(row),
+        )
 
     def check(self) -> list[str]:
         """What is unsound about these options, each with its remedy; empty for sound ones."""

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vjudge.prompts import phrases, values
 from vjudge.prompts.objects import Reading, read_json
@@ -129,14 +129,9 @@ def _read(text: str, rule: Format, scale: tuple, weights: tuple) -> Verdict:
     return Verdict(said.score, feedback, text, None, said.choice, said.scores)
 
 
-def is_unread(text: str, scales: Mapping, *, format: str, finish: str) -> bool:
-    """Whether an answer holds no verdict that counts, and is no refusal.
-
-    `scales` maps each named criterion, or "" for one verdict, to its scale.
-    """
-    weights = {name: 1.0 for name in scales if name}
-    scores = tuple(next(iter(scales.values())))
-    failure = parse(text, scores=scores, format=format, weights=weights).failure
+def is_unread(text: str, *, finish: str, **options: Any) -> bool:
+    """Whether an answer holds no verdict that counts, and is no refusal; options as of `parse`."""
+    failure = parse(text, **options).failure
     if failure is None:
         return str(finish).lower() not in ENDINGS
     return not failure.startswith("refused")
