@@ -220,9 +220,22 @@ def test_a_picture_goes_as_the_bytes_it_came_in(rows, tmp_path):
         assert frame["remarks"][0] == f"a picture was re-encoded as jpeg{change}"
     frame, _ = graded(judge, some[:1], load={"image_max_bytes": 50})
     assert "more than 50 bytes at any size" in frame["failure"][0]
-    for option in ({"image_format": "tiff"}, {"image_max_bytes": 0}):
-        with pytest.raises(ValueError, match=f"{next(iter(option))}=.*use"):
-            load_judge("openai:judge-1", base_url="http://localhost/v1", **option)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"image_format": "tiff"},
+        {"image_max_bytes": 0},
+        {"fields": {"top_k": math.nan}},
+        {"fields": {"stop": {"a"}}},
+        {"fields": {"user": "\ud800"}},
+    ],
+)
+def test_options_that_no_request_can_hold_are_refused(option):
+    """Fields that are no JSON were said to be the server's answer that is none."""
+    with pytest.raises(ValueError, match=f"{next(iter(option))}=.*use"):
+        load_judge("openai:judge-1", base_url="http://localhost/v1", **option)
 
 
 @pytest.mark.parametrize(
@@ -850,10 +863,11 @@ def test_a_key_is_nowhere_but_in_the_header(rows, tmp_path, monkeypatch, capsys)
 
 def test_nothing_is_sent_but_what_the_caller_named(rows, monkeypatch):
     """The client library added these, an Authorization header in plain http among them."""
-    secret = f"Authorization: Bearer {KEY}\nX-Lab: {KEY}"
+    secret = f"Authorization: Bearer {KEY}\nX-Lab: {KEY}\nX-Größe: groß"  # no ASCII: no request
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", secret)
-    for name in ("ORG_ID", "PROJECT_ID", "API_KEY", "ADMIN_KEY", "WEBHOOK_SECRET"):
-        monkeypatch.setenv(f"OPENAI_{name}", KEY)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    for name in ("ORG_ID", "PROJECT_ID", "ADMIN_KEY", "WEBHOOK_SECRET"):
+        monkeypatch.setenv(f"OPENAI_{name}", f"{KEY} größer")
     cookie = {"Set-Cookie": "a=b"}
     with ChatServer(lambda request: Reply(THREE, headers=cookie)) as server:
         grade(ask(server, key_variable=None), rows[:2])
@@ -933,13 +947,15 @@ def test_this_machine_is_reached_without_a_proxy(rows, monkeypatch):
         (KEY, "a/v1", "use one like"),
         (KEY, f"https://me:{KEY}@a", "use one like"),
         (KEY, f"https://a?key={KEY}", "use one like"),
+        (f"{KEY}ä", client.OPENAI, "holds a character that no key has"),
+        (f"{KEY[:20]}\n{KEY[20:]}", client.OPENAI, "holds a character that no key has"),
     ],
 )
 def test_keys_and_addresses(monkeypatch, key, url, message):
     monkeypatch.setenv("OPENAI_API_KEY", key)
     with pytest.raises(ValueError, match=message) as refusal:
         load_judge("openai:gpt-4o", base_url=url)
-    assert KEY not in str(refusal.value)
+    assert KEY[:8] not in str(refusal.value) and KEY[-8:] not in str(refusal.value)
     with pytest.raises(ValueError, match="MY_KEY is not set"):
         address("http://127.0.0.1:1/v1", "MY_KEY")
     assert address("http://gpu-node:8000/v1/", None) == ("http://gpu-node:8000/v1", "")

@@ -66,6 +66,11 @@ def address(base_url: str, variable: str | None) -> tuple[str, str]:
         raise ValueError(
             f"the environment variable {variable} is not set; put the server's key there"
         )
+    if not re.fullmatch("[!-~]*", key):
+        raise ValueError(
+            f"the environment variable {variable} holds a character that no key has, such as a blank"
+            " or a letter with an accent; put the server's key there"
+        )
     if key and url.scheme == "http" and url.host not in LOCAL:
         raise ValueError(
             f"the key in {variable} would go to {url.host} in the clear; use https, or"
@@ -160,6 +165,12 @@ class BoundedClient(httpx.AsyncClient):
         )
 
 
+class PlainClient(openai.AsyncOpenAI):
+    """The library's client without the headers that it adds, of which one may not be sendable."""
+
+    default_headers = HEADERS | {"Content-Type": "application/json"}
+
+
 class Client:
     """The requests of one call."""
 
@@ -167,7 +178,7 @@ class Client:
         self.key = key
         # A proxy would be given the key of a server on this machine.
         is_local = httpx.URL(base_url).host in LOCAL
-        self.api = openai.AsyncOpenAI(
+        self.api = PlainClient(
             base_url=base_url,
             api_key="not sent",  # the key goes through `BoundedClient` alone
             timeout=timeout,

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import math
 import os
 import time
@@ -66,7 +67,7 @@ from vjudge.images import picture
 from vjudge.prompts import IMAGE, Conversation, Prompt
 from vjudge.prompts.objects import read_verdicts
 from vjudge.prompts.template import json_object
-from vjudge.records import is_int_at_least
+from vjudge.records import brief, is_int_at_least
 
 ADDRESS = "OPENAI_BASE_URL"  # the variable that names another server than OpenAI's
 AT_ONCE = 8  # requests under batch_size="auto"
@@ -127,6 +128,12 @@ class ServerEngine(Engine):
         if limit is not None and not is_int_at_least(limit, 1):
             raise ValueError(f"image_max_bytes={limit!r}: use a whole number from 1")
         self.fields = dict(self.fields or {})
+        try:
+            json.dumps(self.fields, allow_nan=False, ensure_ascii=False).encode()
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"fields={brief(self.fields)}: use texts and numbers that JSON holds ({error})"
+            ) from error
         proxy = proxy_of(self.base_url)
         by_proxy = f", by the environment's proxy {proxy}" if proxy else ""
         say(f"{self.model} is asked at {self.base_url}{by_proxy}")
