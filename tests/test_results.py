@@ -6,6 +6,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from PIL import Image
 
 import vjudge as vj
 from vjudge import plots
@@ -85,6 +86,13 @@ def test_warnings_become_caveats_and_not_computed_becomes_a_result():
     def undefined():
         raise vj.NotComputed("no item has a truth: give gold")
 
+    @analysis
+    def old():
+        warnings.warn("pandas will change", FutureWarning, stacklevel=2)
+        return result()
+
+    with pytest.warns(FutureWarning, match="will change"):
+        assert old().caveats == ["few items."], "a library's future is no limit of the numbers"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert fine().caveats == ["few items.", "groups are unequal."]
@@ -106,6 +114,33 @@ def test_settings_hold_for_all_and_arguments_come_first(tmp_path):
             vj.settings(fonts=3)
     finally:
         vj.settings(**vars(before))
+
+
+def test_a_figure_is_drawn_anew_where_venue_or_column_changed(tmp_path):
+    before = vj.settings()
+    drawn = result()
+    try:
+        for change, inches in (
+            ({"venue": "acl", "column": "full"}, 6.3),
+            ({"venue": "eccv"}, 4.8),
+            ({"column": "half"}, 2.3),
+        ):
+            vj.settings(**change)
+            drawn.save("forest", tmp_path)
+            assert Image.open(tmp_path / "forest.png").width == pytest.approx(300 * inches, abs=1)
+            figure = drawn.drawn()
+            vj.settings(seed=7)
+            assert drawn.drawn() is figure, "the numbers are those of the table"
+    finally:
+        vj.settings(**vars(before))
+
+
+def test_a_caption_says_which_of_its_sentences_are_caveats(tmp_path):
+    saved = result(caveats=["tiny: no interval"]).save(folder=tmp_path)
+    text = (tmp_path / "two.txt").read_text()
+    assert text == saved.caption + "\n"
+    assert text == "Two judges. 95% intervals. Caveat: few items. Caveat: tiny: no interval.\n"
+    assert "Caveat: few items" in saved.latex()
 
 
 def test_several_results_are_saved_under_their_names(tmp_path):

@@ -27,7 +27,7 @@ from vjudge.plots.save import (
     table_latex,
     table_texts,
 )
-from vjudge.plots.style import VENUES, page
+from vjudge.plots.style import Column, page, width
 
 __all__ = ["NotComputed", "Result", "settings"]
 __dir__ = __all__.copy
@@ -57,7 +57,7 @@ class Settings:
     """
 
     venue: str = "acl"
-    column: str = "full"
+    column: Column = "full"
     figures: str | Path = "figures"
     seed: int = 0
     n_resamples: int = 2_000
@@ -89,10 +89,7 @@ def settings(**changes: Any) -> Settings:
     'acl'
     """
     chosen = replace(current(), **changes)
-    if chosen.venue not in VENUES:
-        raise ValueError(f"unknown venue {chosen.venue!r}: use one of {', '.join(VENUES)}")
-    if chosen.column not in ("half", "full"):
-        raise ValueError(f'column is "half" or "full", not {chosen.column!r}')
+    width(chosen.venue, chosen.column)  # refuses what no page has
     _STATE["settings"] = chosen
     _plain_warnings()
     return chosen
@@ -163,7 +160,7 @@ class Result:
         self._plot = plot
         self._data = data
         self._view = view
-        self._figure: Figure | None = None
+        self._figures: dict[tuple[str, str], Figure] = {}  # the last one, by its venue and column
 
     @classmethod
     def not_computed(cls, reason: str, *, name: str = "result") -> Result:
@@ -214,7 +211,8 @@ class Result:
 
     def _describe(self, account: str = "") -> str:
         """The caption; of a table it has no account of what the figure draws."""
-        return sentences(self._caption.rstrip("."), account, *once(self._limits))
+        caveats = [f"Caveat: {text}" for text in once(self._limits)]
+        return sentences(self._caption, account, *caveats)
 
     def plot(self, **look: Any) -> Figure:
         """Draw the figure, by default for the venue and column of `settings`.
@@ -232,10 +230,13 @@ class Result:
         return self._plot(**{**defaults, **look})
 
     def drawn(self) -> Figure | None:
-        """The figure as cells and files show it, drawn once; None where there is none."""
-        if self._figure is None and self._plot is not None and not self.absent:
-            self._figure = self.plot()
-        return self._figure
+        """The figure as cells and files show it, drawn once a venue and column; None for none."""
+        if self.absent or self._plot is None:
+            return None
+        look = (current().venue, current().column)
+        if look not in self._figures:
+            self._figures = {look: self.plot()}
+        return self._figures[look]
 
     def latex(self) -> str:
         """The table as LaTeX (booktabs, every text escaped), split where it is longer than a page.
@@ -359,7 +360,8 @@ def analysis(function: Callable[Parameters, Result]) -> Callable[Parameters, Res
     """Decorate a function that returns a result.
 
     What it raises as NotComputed becomes a result that says so, so that a notebook goes on; what it
-    warns of becomes the result's caveats, so that a limit stands where the number stands.
+    warns of becomes the result's caveats, so that a limit stands where the number stands. Warnings
+    that a library's code will change stay warnings.
     """
 
     @wraps(function)
@@ -373,7 +375,12 @@ def analysis(function: Callable[Parameters, Result]) -> Callable[Parameters, Res
                 result = function(*args, **kwargs)
             except NotComputed as error:
                 result = Result.not_computed(str(error), name=function.__name__)
-        result.add_caveats(str(warning.message) for warning in caught)
+        for warning in caught:
+            category = warning.category
+            if issubclass(category, DeprecationWarning | FutureWarning):  # of a library's code
+                warnings.warn_explicit(warning.message, category, warning.filename, warning.lineno)
+            else:
+                result.add_caveats([str(warning.message)])
         return result
 
     return run
@@ -416,8 +423,8 @@ def escape_markdown(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]$#|!~])", r"\\\1", html.escape(text, quote=False))
 
 
-def options(**given: Any) -> dict[str, Any]:
-    """The resampling options of `settings`, and what was given instead (None is not)."""
+def options(**changes: Any) -> dict[str, Any]:
+    """The resampling options of `settings`, with changes over them; None changes nothing."""
     names = ("seed", "n_resamples", "confidence")
     defaults = {name: getattr(current(), name) for name in names}
-    return defaults | {name: value for name, value in given.items() if value is not None}
+    return defaults | {name: value for name, value in changes.items() if value is not None}

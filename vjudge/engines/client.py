@@ -68,8 +68,8 @@ def address(base_url: str, variable: str | None) -> tuple[str, str]:
         )
     if not re.fullmatch("[!-~]*", key):
         raise ValueError(
-            f"the environment variable {variable} holds a character that no key has, such as a blank"
-            " or a letter with an accent; put the server's key there"
+            f"the environment variable {variable} holds a character that no key has, such as a"
+            " blank or a letter with an accent; put the server's key there"
         )
     if key and url.scheme == "http" and url.host not in LOCAL:
         raise ValueError(

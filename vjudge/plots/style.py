@@ -83,9 +83,9 @@ def looks(names: Iterable) -> dict:
 def width(venue: str, column: Column) -> float:
     """Inches of a venue's column; an unknown venue or column is a ValueError."""
     if venue not in VENUES or column not in ("half", "full"):
-        known = ", ".join(VENUES)
         raise ValueError(
-            f'unknown venue {venue!r} or column {column!r}: use {known}; "half" or "full"'
+            f"unknown venue {venue!r} or column {column!r}: use one of {', '.join(VENUES)}, and"
+            ' "half" or "full"'
         )
     return getattr(VENUES[venue], column)
 
