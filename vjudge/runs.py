@@ -13,7 +13,8 @@ import os
 import re
 import warnings
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -45,6 +46,8 @@ class Log:
     Args:
         path: the file; it need not be there.
         identity: a number with which checksums start, equal for logs whose lines may be exchanged.
+        before: all names of entries that were once written without a checksum: such a line is read,
+            and its number kept in `unchecked`.
 
     >>> import tempfile
     >>> log = Log(Path(tempfile.mkdtemp()) / "log.jsonl")
@@ -53,24 +56,40 @@ class Log:
     ([{'score': 4.0}], [])
     """
 
-    def __init__(self, path: Path, identity: int = 0) -> None:
+    def __init__(self, path: Path, identity: int = 0, *, before: Collection[str] = ()) -> None:
         self.path = path
         self.identity = identity
+        self.before = before
         self.damaged: list[int] = []  # the numbers, from 1, of the lines that were passed over
+        self.unchecked: list[int] = []  # of those that were read without a checksum
 
     def read(self) -> list[dict]:
         """All whole objects in the order written."""
         entries = []
         self.damaged = []
+        self.unchecked = []
         lines = self.path.read_bytes().splitlines() if self.path.exists() else []
         for number, line in enumerate(lines, start=1):
             start, _, end = line.rpartition(b', "crc": "')
             text = start + b"}"
             if end == self._checksum(text):
                 entries.append(json.loads(text))
+                continue
+            entry = self._without_checksum(line)
+            if entry:
+                entries.append(entry)
+                self.unchecked.append(number)
             elif line:
                 self.damaged.append(number)
         return entries
+
+    def _without_checksum(self, line: bytes) -> dict:
+        """The object of a line that never had a checksum; empty where it had one, or is cut."""
+        with suppress(ValueError, RecursionError):
+            entry = json.loads(line)
+            if isinstance(entry, dict) and entry.keys() <= set(self.before):
+                return entry
+        return {}
 
     def append(self, entries: Iterable[Mapping]) -> None:
         """Write objects, NaN as null, and wait for the disk; OSError where it fails."""

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -349,6 +350,22 @@ def test_every_flipped_bit_of_a_vote_is_seen(opened):
         with warns(RuntimeWarning, match="cut short by a crash, or changed"):
             review.refresh()
         assert len(review.votes()) < 2
+
+
+def test_votes_of_a_version_without_checksums_count_and_that_is_said(opened):
+    review = opened()
+    review.score(4)
+    review.note("looks twice")
+    votes = review.votes()
+    lines = [re.sub(r', "crc": "\w{8}"', "", line) for line in review.path.read_text().split("\n")]
+    review.path.write_text("\n".join(lines) + lines[0][:-1])  # and one that is cut short
+    with warns(RuntimeWarning, match="2 lines are of a version without checksums"):
+        opened()
+    with warns(RuntimeWarning, match="line 3: cut short by a crash"):
+        opened()
+    assert review.votes().equals(votes)
+    review.undo()
+    assert opened().votes_on("i0") == {"score": 4}
 
 
 def test_a_plan_deals_a_share_to_all_and_each_of_the_rest_to_one(opened):

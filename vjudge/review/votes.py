@@ -3,7 +3,8 @@
 The last line on a thing is the vote on it; null withdraws it. Files are merged by appending one to
 the other or by putting them side by side in one folder: a line that occurs twice counts once. A
 vote is on the disk before the call that cast it returns. A line that a crash cut short, or that was
-changed since, is named in a warning and not counted.
+changed since, is named in a warning and not counted; one from before lines had checksums counts, and
+a warning says so.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ VOTED = {  # what a person votes on, and the type of its value
     "note": str,
 }
 REQUIRED = {"annotator", "id", "field", "value", "collection", "time"}  # of every line
+FIELDS = {*REQUIRED, "blind", "selection", "simulated", "undo"}
 Vote = dict[str, Any]
 
 
@@ -82,21 +84,27 @@ class VoteLog:
         self._current: dict[tuple[str, str, str], Vote] = {}  # by annotator, id and field
         seen = set()
         for path in sorted(self.folder.glob("*.jsonl")):
-            log = Log(path)
+            log = Log(path, before=FIELDS)
             for number, vote in enumerate(log.read(), start=1):
                 key = json.dumps(vote, sort_keys=True)
                 if key not in seen:
                     seen.add(key)
                     self._check(vote, f"{path}, vote {number}")
                     self._take(vote)
+            texts = []
             if log.damaged:
                 lines = ", ".join(map(str, log.damaged))
-                warnings.warn(
-                    f"{path}, line {lines}: cut short by a crash, or changed since it was written;"
-                    " what it said is not counted",
-                    RuntimeWarning,
-                    stacklevel=4,
+                texts.append(
+                    f"line {lines}: cut short by a crash, or changed since it was written; what it"
+                    " said is not counted"
                 )
+            if log.unchecked:
+                texts.append(
+                    f"{len(log.unchecked)} lines are of a version without checksums: they count,"
+                    " though a change since they were written would not show"
+                )
+            for text in texts:
+                warnings.warn(f"{path}, {text}", RuntimeWarning, stacklevel=4)
 
     def get(self, annotator: str, id: str, field: str) -> Any:
         """The value of one vote, None where there is none."""
