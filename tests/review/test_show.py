@@ -10,9 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pandas import read_csv
 from pytest import approx, mark, raises
-from reviews import HOSTILE, items, judged, rows
+from reviews import HOSTILE, items, judged, rows, runs
 
 from vjudge import data, review
+from vjudge.metrics import feedback_preference
+from vjudge.metrics.tables import shares
 from vjudge.review import ANSWERS, TAGS, Review
 
 
@@ -123,6 +125,24 @@ def test_counts_of_answers_and_tags(opened):
     opened("bob").note("nothing wrong")
     assert ann.tags().table["estimate"].sum() == approx(0.8)
     assert "between two judges" in opened(folder="one", judges=("first",)).preferences().absent
+
+
+def test_several_answers_about_one_picture_count_as_one_group(tmp_path):
+    table = [row | {"group": f"picture {n // 2}"} for n, row in enumerate(rows())]
+    opened = Review(table, runs(), out=tmp_path, annotator="ann")
+    sides = ["left", "left", "right", "right", "left", "both good"]
+    for n, side in enumerate(sides):
+        opened.better(side, id=f"i{n}")
+        opened.tag([TAGS[0]] if n < 4 else [], side="left", id=f"i{n}")
+    groups = [0, 0, 1, 1, 2, 2]
+    expected = feedback_preference(sides, groups=groups)
+    found = opened.preferences().table
+    assert found[["low", "high"]].to_numpy() == approx(expected[["low", "high"]].to_numpy())
+    assert found.loc[0, "low"] < feedback_preference(sides).loc["left", "low"]
+    tags = opened.tags().table.set_index(["judge", "tag"]).loc[("first", TAGS[0])]
+    hits = np.arange(6) < 4
+    alone = shares([("", hits, np.ones(6))], groups=groups, unit="reviews").iloc[0]
+    assert tags[["low", "high"]].tolist() == alone[["low", "high"]].tolist()
 
 
 def test_export_writes_what_can_be_read_again_and_no_formula(opened, tmp_path):

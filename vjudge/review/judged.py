@@ -11,7 +11,7 @@ import pandas as pd
 from vjudge import probes
 from vjudge.data import canonical
 from vjudge.judge import JudgeLike
-from vjudge.records import row_levels
+from vjudge.records import row_levels, unit_of
 from vjudge.review.votes import ANSWERS
 
 
@@ -76,7 +76,7 @@ def verdict_table(runs: pd.DataFrame | Mapping[str, pd.DataFrame]) -> pd.DataFra
 
 
 def item_table(rows: Any, verdicts: pd.DataFrame, scale: tuple[int, int] | None) -> pd.DataFrame:
-    """Criteria and scale (lowest, highest) of each item, by its id.
+    """Criteria, scale (lowest, highest) and unit of resampling of each item, by its id.
 
     ValueError: rows share an id; a verdict is of an item that is not there.
     """
@@ -89,9 +89,10 @@ def item_table(rows: Any, verdicts: pd.DataFrame, scale: tuple[int, int] | None)
         levels = row_levels(row)
         if levels:
             ends = (min(levels), max(levels))
-        facts[id] = (row.get("criteria"), ends)
+        facts[id] = (row.get("criteria"), ends, unit_of(row))
     for judge, id in verdicts.index:
         if id not in facts:
             raise ValueError(f"{judge}: item {id!r} is not in the collection")
-    table = pd.DataFrame(facts.values(), index=list(facts), columns=["criteria", "scale"])
+    columns = ["criteria", "scale", "group"]
+    table = pd.DataFrame(facts.values(), index=list(facts), columns=columns)
     return table.rename_axis("id")

@@ -154,7 +154,8 @@ class Review(Session):
         """Whose feedback people found better, as `vjudge.metrics.feedback_preference` counts it.
 
         "left" is the review's first judge; the column `answer` has each row in words. Both good and
-        both bad are ties; the rows "of decided" leave them out.
+        both bad are ties; the rows "of decided" leave them out. Intervals go by group (the picture)
+        where several votes are on one.
         """
         if len(self.judges) != 2:
             raise NotComputed(
@@ -166,8 +167,7 @@ class Review(Session):
             raise NotComputed(f"nobody has said yet which feedback is better: {NO_VOTES}")
         first, second = self.judges
         sides = votes["value"].replace({first: "left", second: "right"})
-        several = votes["id"].duplicated().any()
-        table = feedback_preference(sides, groups=votes["id"] if several else None)
+        table = feedback_preference(sides, groups=self._groups(votes["id"]))
         # a tie is an answer: it is not missing from the share of decided ones
         table["missing"] = table.loc["left", "missing"]
         answers = {
@@ -197,7 +197,7 @@ class Review(Session):
         """How often each error tag was given to each judge's feedback: a row a judge and tag.
 
         `estimate` is a share of `n`, the pairs of an annotator and an item with any vote, with 95 %
-        Wilson intervals, by item where several people voted on one.
+        Wilson intervals, by group (the picture) where several reviews are of one.
         """
         cases = self.votes()[["id", "annotator"]].drop_duplicates()
         votes = self.votes("tags")
@@ -214,10 +214,9 @@ class Review(Session):
             for judge in self.judges:
                 hits = np.array([tag in value.get(judge, ()) for value in values])
                 rows.append(((judge, tag), hits, np.ones(len(hits))))
-        several = cases["id"].duplicated().any()
         table = shares(
             rows,
-            groups=cases["id"] if several else None,
+            groups=self._groups(cases["id"]),
             unit="reviews",
             index=["judge", "tag"],
         ).reset_index()
@@ -241,6 +240,11 @@ class Review(Session):
             ),
             data=table,
         )
+
+    def _groups(self, ids: Series) -> Series | None:
+        """The unit of resampling of votes on these items; None where each vote has its own."""
+        groups = ids.map(self._facts["group"])
+        return groups if groups.duplicated().any() else None
 
     @as_result
     def disagreements(self, n: int = 10) -> Result:

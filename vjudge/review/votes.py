@@ -3,8 +3,8 @@
 The last line on a thing is the vote on it; null withdraws it. Files are merged by appending one to
 the other or by putting them side by side in one folder: a line that occurs twice counts once. A
 vote is on the disk before the call that cast it returns. A line that a crash cut short, or that was
-changed since, is named in a warning and not counted; one from before lines had checksums counts, and
-a warning says so.
+changed since, is named in a warning and not counted; one from before lines had checksums counts,
+and a warning says so.
 """
 
 from __future__ import annotations
