@@ -353,6 +353,18 @@ def test_what_nobody_scored_and_pairs_have_no_truth():
         truth([{"instruction": "?", "response_a": "x", "response_b": "y", "preference": "a"}])
 
 
+@mark.parametrize("name", ["winner", "Human preference", "chosen", "choice"])
+def test_pairs_whose_preference_has_another_name_say_so(name, recwarn):
+    pair = {"instruction": "?", "response_a": "x", "response_b": "y", "length_label_id": 1}
+    load_collection([pair])
+    load_collection([pair | {name: "a", "preference": None}])
+    load_collection([pair | {name: "tie"}], columns={name: "preference"})
+    assert not len(recwarn)
+    with warns(UserWarning, match=f"no column `preference`: did you mean `{name}`") as said:
+        assert load_collection([pair | {name: "a"}])["preference"][:] == [None]
+    assert f"columns={{'{name}': 'preference'}}" in str(said[0].message)
+
+
 # -- folders of pictures, sheets
 
 

@@ -184,7 +184,8 @@ class Inspection:
         longer = preferred.where(difference > 0, preferred.replace({"a": "b", "b": "a"}))
         longer = longer.where(difference != 0)
         if not longer.isin(("a", "b")).any():
-            raise NotComputed("no pair of unequal lengths has a preference: add the column")
+            remedy = self.rows.layout.remedy("preference")
+            raise NotComputed(f"no pair of unequal lengths has a preference: {remedy}")
         table = metrics.win_rate(longer, groups=self.texts["group"]).loc[["win_ties_out"]]
         _, low, high = share = table.iloc[0][["estimate", "low", "high"]]
         return Result(

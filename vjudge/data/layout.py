@@ -27,6 +27,7 @@ _ALIASES = {
     "instruction": "question query prompt instruct task request input",
     "response": "prediction response answer output completion generat caption reply text",
     "gold": "gold score rating label grade mos",
+    "preference": "winner prefer choice chosen better vote label",
 }
 
 # Columns of a table that needs no columns of raters.
@@ -101,7 +102,7 @@ class Layout:
             return f"fill it in (column `{name}`), or leave it out"
         columns: dict = {}
         for wanted in absent or [name]:
-            columns.update(self._alike(wanted, columns))
+            columns.update(self.alike(wanted, columns))
         likely = [f"`{column}`" for column, ours in columns.items() if ours.startswith(name)]
         if likely:
             return f"did you mean {' and '.join(likely)}? load_collection(..., columns={columns})"
@@ -109,7 +110,7 @@ class Layout:
         columns["YOURS"] = name
         return f"name it: load_collection(..., columns={columns}); the columns are {listed}"
 
-    def _alike(self, name: str, taken: Mapping) -> dict:
+    def alike(self, name: str, taken: Mapping) -> dict:
         """The column, or the two, that most likely hold what a column of ours does."""
         free = [column for column in self.names if column not in CANONICAL.union(taken)]
         free = [column for column in free if not spelled(column).endswith("id")]
@@ -169,7 +170,16 @@ def layout_of(
     levels = {}
     if "descriptions" not in layout.values():
         levels = _level_columns(names, column)
-    return Layout(layout | dict.fromkeys(levels), several, levels)
+    settled = Layout(layout | dict.fromkeys(levels), several, levels)
+    if {"response_a", "response_b"} <= set(settled.columns):
+        _note_preference(settled)
+    return settled
+
+
+def _note_preference(layout: Layout) -> None:
+    """Say which column of pairs without a preference looks like one."""
+    if "preference" not in layout.columns and layout.alike("preference", {}):
+        note(f"these pairs have no column `preference`: {layout.remedy('preference')}")
 
 
 def _level_columns(names: Sequence, column: Callable) -> dict:
