@@ -406,7 +406,8 @@ def load_run(folder: str | Path) -> pd.DataFrame:
         holds verdicts of. Rows whose verdicts are not there yet are counted on one line.
 
     Raises:
-        RunError: the folder holds no run, or one without rows: repeat its call, which adds them.
+        RunError: the folder holds no run, or several, which the error names; or one without rows:
+            repeat its call, which adds them.
 
     >>> import tempfile
     >>> import vjudge as vj

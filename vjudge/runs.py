@@ -142,6 +142,8 @@ class Run:
     def manifest(self) -> dict:
         """What was run; RunError where the folder holds no run of this vjudge that can be read."""
         path = self.path / MANIFEST
+        if not path.exists():
+            self._refuse_several()
         try:
             manifest = json.loads(path.read_bytes())
         except (ValueError, OSError, RecursionError) as error:
@@ -153,6 +155,16 @@ class Run:
                 f"{path} is not a run of this vjudge (format {FORMAT}); use another folder"
             )
         return manifest
+
+    def _refuse_several(self) -> None:
+        """RunError where the folder holds runs in folders of their own."""
+        folders = [file.parent for file in sorted(self.path.rglob(f"*/{MANIFEST}"))]
+        if folders:
+            runs = ", ".join(f"{folder.name!r}: load_run({str(folder)!r})" for folder in folders)
+            raise RunError(
+                f"{self.path} holds several runs, such as those of a panel's members, and is none"
+                f" itself: load each by name, runs = {{{runs}}}"
+            )
 
     def verdicts(self) -> list:
         """All whole verdicts in the order written, NaN as None."""

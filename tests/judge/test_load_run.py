@@ -82,6 +82,18 @@ def test_what_is_not_there_yet_is_counted(tmp_path, capsys):
         vj.load_run(tmp_path / "nowhere")
 
 
+def test_the_folder_of_a_panel_names_the_runs_of_its_members(tmp_path):
+    judges = [replace(scripted(lambda *_: "[RESULT] 4"), name=name) for name in ("a/b", "c")]
+    inner = vj.panel(judges, name="inner")
+    run = vj.panel([inner, replace(judges[0], name="d")]).grade(items(2), out=tmp_path)
+    listed = [f"{name!r}: load_run({str(tmp_path / path)!r})" for name, path in
+              (("d", "d"), ("a-b", "inner/a-b"), ("c", "inner/c"))]  # fmt: skip
+    with pytest.raises(RunError, match="several runs, such as those of a panel's members") as error:
+        vj.load_run(tmp_path)
+    assert f"runs = {{{', '.join(listed)}}}" in str(error.value)
+    assert vj.load_run(tmp_path / "d")["score"].tolist() == run["score"].tolist()
+
+
 def test_cells_that_no_record_holds_are_said(capsys):
     run = lengthy().grade(items(3, audio=b"wav", seen=pd.Timestamp("2026-11-28")))
     assert "audio" not in run and run["seen"][0] == "2026-11-28T00:00:00"
