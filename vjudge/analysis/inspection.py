@@ -16,6 +16,7 @@ from pandas import DataFrame, Series
 from rapidfuzz.distance import LCSseq
 
 from vjudge import data, metrics, plots
+from vjudge.data.summary import ratings
 from vjudge.images import Pictures, open_image, thumbnail
 from vjudge.plots.style import short
 from vjudge.records import row_levels, unit_of
@@ -74,10 +75,6 @@ class Inspection:
         name = str(truth.name).replace("gold", "true score")
         return self.texts.assign(gold=truth.to_numpy()), name
 
-    def _ratings(self) -> DataFrame:
-        """People's scores, items by raters."""
-        return DataFrame([scores or [] for scores in self.texts["human_scores"]], dtype=float)
-
     @analysis
     def overview(self) -> Result:
         """Count what there is: rows, questions, criteria, groups (the units of resampling)."""
@@ -87,7 +84,7 @@ class Inspection:
             "questions": len(data.cases(self.rows)),
             **self.texts[["criteria", "group"]].nunique(),
             **filled.add_prefix("with "),
-            "with human_scores": self._ratings().notna().any(axis=1).sum(),
+            "with human_scores": ratings(self.rows).notna().any(axis=1).sum(),
         }
         return Result(DataFrame([counts]), name="inspect_overview", caption="What was loaded")
 
@@ -310,12 +307,12 @@ class Inspection:
     @analysis
     def people(self) -> Result:
         """Measure how far people agree with one another: `metrics.agreement`."""
-        ratings = self._ratings()
-        counts = ratings.notna().sum(axis=1)
+        scores = ratings(self.rows)
+        counts = scores.notna().sum(axis=1)
         if counts.max() < 2:
             raise NotComputed("no row has two people's scores: add human_scores or people=[...]")
         scale = data.levels(self.rows)
-        table = metrics.agreement(ratings, scale=scale, groups=self.texts["group"], **options())
+        table = metrics.agreement(scores, scale=scale, groups=self.texts["group"], **options())
         alpha = table.loc["alpha_interval"]
         return Result(
             table.rename_axis("coefficient").reset_index(),

@@ -17,6 +17,7 @@ from pandas import DataFrame, Series
 from pandas.api.types import is_list_like
 
 from vjudge import data
+from vjudge.data.summary import gold_else_people
 from vjudge.metrics.columns import closed_in, groups_of, scores
 from vjudge.plots.save import sentences
 from vjudge.records import from_csv, is_missing, row_levels
@@ -465,24 +466,20 @@ def truth_of(table: RatingTable) -> tuple[Series, str]:
 
     NotComputed: no item has either.
     """
-    people = table.frame[table.people].mean(axis=1)
-    # equal means that were summed in another order still tie
-    truth = people.round(12) if table.people else Series(np.nan, table.frame.index)
-    names = []
+    gold = Series(np.nan, table.frame.index)
     if table.gold is not None:
         gold = table.frame[table.gold]
-        if gold.notna().any():
-            names.append("the true score")
-        truth = gold.fillna(truth)
-    if table.people and (table.gold is None or (gold.isna() & people.notna()).any()):
-        n = len(table.people)
-        names.append("one person's score" if n == 1 else f"the mean of {n} people")
-    if truth.isna().all():
+    truth, sources = gold_else_people(gold, table.frame[table.people])
+    n = len(table.people)
+    mean = "one person's score" if n == 1 else f"the mean of {n} people"
+    names = {"gold": "the true score", "mean of people": mean}
+    used = [name for source, name in names.items() if (sources == source).any()]
+    if not used:
         raise NotComputed(
             "nobody scored these items, and no true score is known: add human_scores or gold to the"
             " collection"
         )
-    return truth, " or ".join(names)
+    return truth, " or ".join(used)
 
 
 def stacked(tables: Sequence[DataFrame]) -> DataFrame:

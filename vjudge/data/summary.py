@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from contextlib import suppress
 from typing import Any
@@ -15,7 +14,7 @@ from pandas import DataFrame, Series
 from vjudge.data.load import rows_of
 from vjudge.data.schema import CollectionError, features_of, id_of, plain
 from vjudge.images import ImageError, Pictures
-from vjudge.records import as_score, is_missing, lowest_of, row_levels, text_of, unit_of
+from vjudge.records import as_score, lowest_of, row_levels, text_of, unit_of
 
 _CHARACTER = re.compile(  # a sign of a script without spaces between words
     "[\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # kana
@@ -67,19 +66,9 @@ def truth(items: Any) -> Series:
         CollectionError: no row has either; of pairs it is the column `preference`.
     """
     rows = rows_of(items)
-    scores = []
-    counts = {"gold": 0, "mean of people": 0, "missing": 0}
-    for row in rows:
-        score = as_score(row.get("gold"))
-        people = [rating for rating in row.get("human_scores") or () if not is_missing(rating)]
-        source = "missing"
-        if not math.isnan(score):
-            source = "gold"
-        elif people:
-            source = "mean of people"
-            score = sum(people) / len(people)
-        counts[source] += 1
-        scores.append(score)
+    gold = Series([as_score(row.get("gold")) for row in rows], dtype=float)
+    scores, sources = gold_else_people(gold, ratings(rows))
+    counts = {name: int((sources == name).sum()) for name in ("gold", "mean of people", "missing")}
     names = [name for name in ("gold", "mean of people") if counts[name]]
     if not names and "response_a" in rows.columns:
         raise CollectionError("these rows are pairs: their truth is the column `preference`")
@@ -89,9 +78,21 @@ def truth(items: Any) -> Series:
     index = pd.Index(list(map(id_of, rows)), dtype=object, name="id")
     if isinstance(items, DataFrame):
         index = items.index
-    series = Series(scores, index=index, name=" or ".join(names))
+    series = scores.set_axis(index).rename(" or ".join(names))
     series.attrs = counts
     return series
+
+
+def ratings(items: Any) -> DataFrame:
+    """People's scores, items by raters; NaN where a rater gave none."""
+    return DataFrame([row.get("human_scores") or () for row in rows_of(items)], dtype=float)
+
+
+def gold_else_people(gold: Series, people: DataFrame) -> tuple[Series, Series]:
+    """The true score of each item, and its source: "gold", "mean of people" or "missing"."""
+    means = people.mean(axis=1).round(12)  # equal means that were summed in another order still tie
+    sources = Series("missing", gold.index).mask(means.notna(), "mean of people")
+    return gold.fillna(means), sources.mask(gold.notna(), "gold")
 
 
 def n_words(text: str) -> int:

@@ -14,6 +14,7 @@ import pandas as pd
 
 from vjudge import data
 from vjudge.data import CollectionError, Problem
+from vjudge.data.summary import ratings
 from vjudge.images import ImageError, Pictures, fingerprint
 from vjudge.metrics import length_test
 from vjudge.records import is_missing
@@ -82,20 +83,16 @@ def with_truth(items: Any, validation: Any, truth: str) -> tuple[Any, Any, dict]
 
 def _people_means(items: Any) -> list:
     """The rows with the mean of people's scores in `gold`."""
-    rows = []
+    rows = list(data.rows_of(items))
+    means = ratings(rows).mean(axis=1)
     problems = []
-    for index, row in enumerate(data.rows_of(items)):
-        ratings = [rating for rating in row.get("human_scores") or () if not is_missing(rating)]
-        if ratings:
-            rows.append({**row, "gold": sum(ratings) / len(ratings)})
-        else:
-            remedy = 'leave the row out, or train on truth="gold"'
-            problems.append(
-                Problem(index, str(row.get("id")), "human_scores", "has no score", remedy)
-            )
+    for index in means.index[means.isna()]:
+        remedy = 'leave the row out, or train on truth="gold"'
+        id = str(rows[index].get("id"))
+        problems.append(Problem(index, id, "human_scores", "has no score", remedy))
     if problems:
-        raise CollectionError.of_rows(problems, len(rows) + len(problems))
-    return rows
+        raise CollectionError.of_rows(problems, len(rows))
+    return [{**row, "gold": mean} for row, mean in zip(rows, means, strict=True)]
 
 
 def _unsound(items: Any, examples: Examples) -> list:
