@@ -54,7 +54,7 @@ def arguments(x, y, group):
 
 
 TAKES = list(arguments([], [], []))
-ELSEWHERE = """alt_test conformal_intervals corrected_rate corrected_rate_from_labels
+ELSEWHERE = """alt_test conformal_coverage conformal_intervals corrected_rate corrected_rate_from_labels
 effective_judges expected_calibration_error labels_needed length_controlled_win_rate length_test
 prediction_powered_mean ranking_accuracy scaled severities temperature_scaling"""  # elsewhere
 

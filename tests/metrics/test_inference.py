@@ -47,8 +47,8 @@ def test_alt_test_gives_the_published_values(name):
         if data_set != name:
             continue
         scores = labels[labels["rater"] == judge].set_index("item")["label"]
-        attrs = metrics.alt_test(people, scores, epsilon=float(epsilon), measure=measure).attrs
-        found = [attrs["winning_rate"], attrs["advantage_probability"]]
+        table = metrics.alt_test(people, scores, epsilon=float(epsilon), measure=measure)
+        found = table[["winning_rate", "advantage_probability"]].iloc[0]
         assert [f"{value:.2f}" for value in found] == published, judge
 
 
@@ -90,9 +90,10 @@ def test_what_can_not_be_answered_is_refused(call, message):
 def test_alt_test_counts():
     same = metrics.alt_test(PEOPLE, PEOPLE["a"])
     assert same.loc["c", "n"] == 20 and np.isnan(same.loc["c", "p"])  # fewer than 30 items
-    assert same.attrs["winning_rate"] == same.attrs["advantage_probability"] == 1.0
+    over_people = same[["winning_rate", "advantage_probability"]]
+    assert over_people.eq(1).all(axis=None) and same["missing"].eq(0).all()
     with pytest.warns(UserWarning, match="no person has 30 items"):
-        assert np.isnan(metrics.alt_test(PEOPLE[:20], PEOPLE["a"]).attrs["winning_rate"])
+        assert metrics.alt_test(PEOPLE[:20], PEOPLE["a"])["winning_rate"].isna().all()
 
 
 def test_corrected_rate_is_the_published_one():
@@ -144,7 +145,7 @@ def test_conformal_coverage_is_told_by_group():
     noisy = pd.Series(np.arange(400) % 2 == 1)
     truth = pd.Series(rng.normal(size=400))
     judge = truth + rng.normal(size=400) * np.where(noisy, 2, 0.2)
-    coverage = metrics.conformal_intervals(judge, truth, by=noisy).attrs["coverage"]
+    coverage = metrics.conformal_coverage(judge, truth, by=noisy)
     assert coverage.loc["all", "share"] == pytest.approx(0.9, abs=0.01)
     assert coverage.loc[True, "high"] < 0.9 < coverage.loc[False, "low"]
 
@@ -177,7 +178,8 @@ def test_numbers_near_their_bounds_stay_in_order():
     spread = pd.Series([0.0] * 60 + [1.0] * 40)  # certain, and wrong in half of the items
     truth = pd.Series(np.resize([3.0, 4.0], 100))
     table = metrics.conformal_intervals(pd.Series(3.0, spread.index), truth, spread=spread)
-    assert table["low"].notna().all() and table.attrs["coverage"].loc["all", "share"] >= 0.85
+    coverage = metrics.conformal_coverage(pd.Series(3.0, spread.index), truth, spread=spread)
+    assert table["low"].notna().all() and coverage.loc["all", "share"] >= 0.85
     with pytest.warns(UserWarning, match="a perfect correlation has no interval"):
         table = metrics.correlate(np.arange(20_000.0), 2 * np.arange(20_000.0))
     assert table["low"].isna().all()
@@ -218,7 +220,7 @@ def test_calibration_by_hand():
     assert table[["judge", "human", "n"]].to_numpy().tolist() == [[1, 2, 3], [2, 2, 2], [5, 4, 1]]
     half = 4.302653 / np.sqrt(3)  # t(2) at .975, a standard deviation of 1
     assert table.loc[0, ["low", "high"]].tolist() == pytest.approx([2 - half, 2 + half], abs=1e-6)
-    assert table.loc[1:, ["low", "high"]].isna().all(axis=None) and table.attrs["missing"] == 1
+    assert table.loc[1:, ["low", "high"]].isna().all(axis=None) and table["missing"].eq(1).all()
     judge = pd.Series([2, 3, 4, 6, None] * 9)
     table = metrics.calibration_errors(judge, [1, 2, 4, 6, 3] * 9, n_resamples=100)
     assert table["estimate"].to_dict() == {"bias": 0.5, "mae": 0.5} and table["missing"].eq(9).all()

@@ -37,6 +37,9 @@ MAX_PARTS = 60  # of a correlation by a column
 MAX_LEVELS = 11  # of scores that are calibrated one by one, not in bins
 INTERVAL = ["estimate", "low", "high"]
 COMPARISON = ["a", "b", "difference", "low", "high", "p", "p_holm", "n"]
+OVER_PEOPLE = (
+    "winning_rate advantage_probability advantage_probability_low advantage_probability_high"
+).split()
 ALT_TEST = "judge winning_rate advantage low high people_beaten people_tested missing".split()
 
 
@@ -354,12 +357,10 @@ class Scores(RatingTable):
             )
             row = (
                 name,
-                test.attrs["winning_rate"],
-                test.attrs["advantage_probability"],
-                *test.attrs["advantage_probability_interval"],
+                *test[OVER_PEOPLE].iloc[0],
                 test["rejected"].sum(),
                 test["p"].notna().sum(),
-                test.attrs["missing"],
+                test["missing"].iloc[0],
             )
             rows.append(row)
         table = DataFrame(rows, columns=ALT_TEST)

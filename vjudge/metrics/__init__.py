@@ -11,6 +11,7 @@ from vjudge.metrics.agreement import agreement, raters
 from vjudge.metrics.calibration import (
     calibration_curve,
     calibration_errors,
+    conformal_coverage,
     conformal_intervals,
     expected_calibration_error,
     scaled,
@@ -38,12 +39,12 @@ from vjudge.metrics.ranking import best_of_n, ranking_accuracy
 
 __all__ = [
     "agreement", "alt_test", "best_of_n", "bradley_terry", "calibration_curve",
-    "calibration_errors", "compare_choices", "compare_judges", "conformal_intervals",
-    "corrected_rate", "corrected_rate_from_labels", "correlate", "correlate_levels",
-    "effective_judges", "expected_calibration_error", "feedback_preference",
+    "calibration_errors", "compare_choices", "compare_judges", "conformal_coverage",
+    "conformal_intervals", "corrected_rate", "corrected_rate_from_labels", "correlate",
+    "correlate_levels", "effective_judges", "expected_calibration_error", "feedback_preference",
     "labels_needed", "length_controlled_win_rate", "length_test", "lengths",
-    "pairwise_accuracy", "prediction_powered_mean", "ranking_accuracy", "raters",
-    "scaled", "severities", "temperature_scaling", "win_rate",
+    "pairwise_accuracy", "prediction_powered_mean", "ranking_accuracy", "raters", "scaled",
+    "severities", "temperature_scaling", "win_rate",
 ]  # fmt: skip
 
 __dir__ = __all__.copy

@@ -59,9 +59,9 @@ def calibration_curve(
         groups, confidence: see `correlate`.
 
     Returns:
-        A row a bin, lowest first: judge, human (mean scores), low, high (Student's t), n and share.
-        The interval is NaN, with a warning, in a bin of one item, group or human score. `attrs` has
-        missing.
+        A row a bin, lowest first: judge, human (mean scores), low, high (Student's t), n, share and
+        missing (items without both scores). The interval is NaN, with a warning, in a bin of one
+        item, group or human score.
 
     Source: reliability diagrams, Niculescu-Mizil and Caruana, ICML 2005, of scores.
 
@@ -100,11 +100,10 @@ def calibration_curve(
             " one human score: give bins=, or more items)"
         )
     unit = "items" if groups is None else "groups"
-    table = table.reset_index(drop=True)
+    table = table.reset_index(drop=True).assign(missing=int((~used).sum()))
     table.attrs["method"] = (
         f"{confidence:.0%} intervals by Student's t over {unit}; {len(frame)} items"
     )
-    table.attrs["missing"] = int((~used).sum())
     add_caveats(table, caveats)
     return table
 
@@ -436,7 +435,6 @@ def conformal_intervals(
     truth: pd.Series,
     *,
     spread: pd.Series | None = None,
-    by: pd.Series | None = None,
     confidence: float = 0.9,
 ) -> pd.DataFrame:
     """Put an interval around each score that holds the true one in `confidence` of items.
@@ -449,14 +447,10 @@ def conformal_intervals(
             and must be a random part of all items.
         spread: the standard deviation of the judge's distribution over scores; intervals are then
             wider where the judge is less sure. None: all have one width.
-        by: a group of each item, such as its category, for the check of coverage.
         confidence: share of items, in (0, 1).
 
     Returns:
-        One row an item: `estimate`, `low`, `high` (NaN without a score). `attrs["coverage"]`: a
-        table with one row a group of `by` and "all": `share` of known items inside an interval made
-        of the other known items, Wilson's `low` and `high`, `n`. A group whose interval lies below
-        `confidence` is not served by one width for all.
+        One row an item: `estimate`, `low`, `high` (NaN without a score).
 
     ValueError: too few known items for the confidence (19 are the fewest for 95 %).
 
@@ -470,6 +464,59 @@ def conformal_intervals(
     Source: split conformal prediction, Vovk et al. (2005); locally weighted, Lei et al. (JASA
     2018).
     """
+    scale, distance, rank = _distances(expected, truth, spread, confidence)
+    estimate = expected.astype(float)
+    half = scale * np.sort(distance)[rank - 1]
+    table = pd.DataFrame({"estimate": estimate, "low": estimate - half, "high": estimate + half})
+    table.attrs["method"] = f"{confidence:.0%} conformal intervals by {len(distance)} true scores"
+    return table
+
+
+def conformal_coverage(
+    expected: pd.Series,
+    truth: pd.Series,
+    *,
+    spread: pd.Series | None = None,
+    by: pd.Series | None = None,
+    confidence: float = 0.9,
+) -> pd.DataFrame:
+    """Count how often an interval of `conformal_intervals` holds the true score, by group.
+
+    Args:
+        expected, truth, spread, confidence: as for `conformal_intervals`.
+        by: a group of each item, such as its category.
+
+    Returns:
+        A row "all" and one a group: `share` of known items inside an interval made of the other
+        known items, Wilson's `low` and `high`, and `n`. A group whose interval lies below
+        `confidence` is not served by one width for all.
+
+    Source: as `conformal_intervals`.
+
+    >>> truth = pd.Series(np.arange(40.0))
+    >>> conformal_coverage(truth + truth % 2, truth, by=truth % 2)["share"].round(2).tolist()
+    [1.0, 1.0, 1.0]
+    """
+    _, distance, _ = _distances(expected, truth, spread, confidence)
+    n = len(distance)
+    ordered = np.sort(distance)
+    # Without an item the interval is made of the n - 1 others: its rank among all is one more where
+    # the item's distance is below it
+    below, above = ordered[min(math.ceil(n * confidence), n - 1) + np.array([-1, 0])]
+    inside = distance <= np.where(distance <= below, above, below)
+    rows = [("all", inside, np.ones(n))]
+    if by is not None:
+        labels = by[inside.index]
+        for name in sorted(labels.dropna().unique()):
+            rows.append((name, inside & (labels == name), labels == name))
+    coverage = shares(rows, groups=None, unit="items").rename(columns={"estimate": "share"})
+    return coverage.drop(columns="missing")
+
+
+def _distances(
+    expected: pd.Series, truth: pd.Series, spread: pd.Series | None, confidence: float
+) -> tuple[pd.Series, pd.Series, int]:
+    """Each item's scale, each known item's distance over it, and the rank of the half width."""
     check_options(confidence=confidence)
     check_items(expected=expected, truth=truth)
     expected, truth = expected.astype(float).align(truth.astype(float), join="left")
@@ -487,17 +534,4 @@ def conformal_intervals(
         raise ValueError(
             f"{n} items have a score and a truth: {confidence:.0%} takes {needed} or more"
         )
-    ordered = np.sort(distance)
-    half = scale * ordered[rank - 1]
-    table = pd.DataFrame({"estimate": expected, "low": expected - half, "high": expected + half})
-    # Leave each known item out: its interval is made of the n - 1 others.
-    below, above = ordered[min(math.ceil(n * confidence), n - 1) + np.array([-1, 0])]
-    inside = distance <= np.where(distance <= below, above, below)
-    rows = [("all", inside, np.ones(n))]
-    if by is not None:
-        labels = by[inside.index]
-        for name in sorted(labels.dropna().unique()):
-            rows.append((name, inside & (labels == name), labels == name))
-    coverage = shares(rows, groups=None, unit="items").rename(columns={"estimate": "share"})
-    table.attrs = {"confidence": confidence, "n": n, "coverage": coverage.drop(columns="missing")}
-    return table
+    return scale, distance, rank

@@ -109,18 +109,18 @@ def alt_test(
         (Wilson's interval of it), `p` (one-sided, that the person is ahead by epsilon or more: a t
         test as published; where fewer than 10 items favour the judge, or the person, an exact
         test), `rejected` (after Benjamini-Yekutieli at .05). A person with fewer than 30 items has
-        NaN and is not counted. `attrs`: `winning_rate` (share of persons rejected; from .5 on the
-        judge may replace people), `advantage_probability` (mean of `advantage`),
-        `winning_rate_interval`, `advantage_probability_interval` (Wilson's, over persons and over
-        items), `missing` (items without a verdict).
+        NaN and is not counted. In each row alike: `winning_rate` (share of persons rejected; from
+        .5 on the judge may replace people) and `advantage_probability` (mean of `advantage`), each
+        with `_low` and `_high` (Wilson's, over persons and over items), and `missing` (items
+        without a verdict).
 
     ValueError: an unknown measure, an epsilon outside [0, 1), fewer than three people.
 
     >>> rng = np.random.default_rng(0)
     >>> truth = rng.integers(1, 6, size=200)
     >>> people = pd.DataFrame(truth[:, None] + rng.integers(-1, 2, size=(200, 4)))
-    >>> alt_test(people, pd.Series(truth), measure="rmse").attrs["winning_rate"]
-    1.0
+    >>> alt_test(people, pd.Series(truth), measure="rmse")["winning_rate"].tolist()
+    [1.0, 1.0, 1.0, 1.0]
 
     Source: Calderon, Reichart and Dror, arXiv 2501.10970, section 3.
     """
@@ -166,23 +166,19 @@ def alt_test(
     adjusted = stats.false_discovery_control(table.loc[tested, "p"], method="by")
     table["rejected"] = False
     table.loc[tested, "rejected"] = adjusted <= FALSE_DISCOVERIES
-    # 3) over persons, who share the items
-    over_people = ("all", table["rejected"], tested)
-    won = shares([over_people], groups=None, unit="people", confidence=confidence).iloc[0]
-    counted = [row for row in rows if tested[row[0]]] or rows
-    _, ahead, shared_items = zip(*counted, strict=True)
-    over_items = ("all", np.stack(ahead), np.stack(shared_items))
-    advantage = shares([over_items], unit="items", **options).iloc[0]
-    table.attrs |= {
-        "winning_rate": float(won["estimate"]),
-        "winning_rate_interval": (won["low"], won["high"]),
-        "advantage_probability": float(advantage["estimate"]),
-        "advantage_probability_interval": (advantage["low"], advantage["high"]),
-        "missing": int(judge.isna().sum()),
-    }
     add_caveats(table, of_balanced_groups(groups, every))
     table = table.rename(columns={"estimate": "advantage"})
-    return table[["n", "advantage", "low", "high", "p", "rejected"]]
+    table = table[["n", "advantage", "low", "high", "p", "rejected"]]
+    # 3) over persons, who share the items
+    over_people = ("winning_rate", table["rejected"], tested)
+    won = shares([over_people], groups=None, unit="people", confidence=confidence)
+    counted = [row for row in rows if tested[row[0]]] or rows
+    _, ahead, shared_items = zip(*counted, strict=True)
+    over_items = ("advantage_probability", np.stack(ahead), np.stack(shared_items))
+    advantage = shares([over_items], unit="items", **options)
+    for name, row in pd.concat([won, advantage])[INTERVAL].iterrows():
+        table[name], table[f"{name}_low"], table[f"{name}_high"] = row
+    return table.assign(missing=int(judge.isna().sum()))
 
 
 def _closeness(

@@ -36,7 +36,7 @@ def lengths(texts: Any) -> pd.Series:
             character of a script without spaces is one.
 
     Returns:
-        One length a text, with the index of a Series; `attrs["unit"]` is "words".
+        One length a text, with the index of a Series.
 
     Source: Unicode's blocks for the scripts; spaces as the bounds of words as in AlpacaEval's
     lengths.
@@ -48,9 +48,7 @@ def lengths(texts: Any) -> pd.Series:
     index = texts.index if isinstance(texts, pd.Series) else None
     column = pd.Series(list(texts), index, dtype=object, name="length")
     counts = column.map(lambda text: math.nan if is_missing(text) else data.n_words(text))
-    counts = counts.astype(float)
-    counts.attrs["unit"] = "words"
-    return counts
+    return counts.astype(float)
 
 
 def length_test(

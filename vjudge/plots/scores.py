@@ -179,7 +179,7 @@ def length_by_score(
             ax=ax,
         )
         ax.set_xticks(range(len(where)), [f"{level:g}" for level in where])
-        ax.set(xlabel=score_name, ylabel=f"response ({lengths.attrs['unit']})")
+        ax.set(xlabel=score_name, ylabel="response (words)")
         ax.set_ylim(0, 1.06 * ax.get_ylim()[1])  # no box touches the top
         boxes = "Boxes: quartiles; whiskers: 5 and 95%"
         return paper.finish(fig, _used(rows, ["gold", "response"]), boxes)
@@ -202,12 +202,11 @@ def length_scatter(
     if len(slopes) != len(judges):
         raise ValueError(f"{len(slopes)} slopes of {len(judges)} judges: give one for each")
     where = levels(frame["gold"])
-    unit = metrics.lengths(frame["response"]).attrs["unit"]
     with page(**options) as paper:
         fig, panels = paper.panels(
             judges,
             0.75,
-            across=f"length of the response ({unit})",
+            across="length of the response (words)",
             up=f"score less its mean\nat equal {truth_name}",
             least=1.6,
         )
