@@ -118,6 +118,9 @@ def test_people_come_as_lists_too():
         expected = call(people)
         pd.testing.assert_frame_equal(call(lists), expected, check_names=False)
         pd.testing.assert_frame_equal(call(people.to_numpy()), expected)
+    lists[1] = 3.0  # whose it is nobody knows
+    with pytest.raises(TypeError, match="ratings of item 1 are 3.0: give a list of numbers"):
+        metrics.alt_test(lists, judge, measure="rmse")
     twice = metrics.alt_test(people.set_axis([0] * 120), judge.set_axis([0] * 120), measure="rmse")
     pd.testing.assert_frame_equal(twice, metrics.alt_test(people, judge, measure="rmse"))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vjudge.metrics import best_of_n, ranking_accuracy
+from vjudge.metrics import best_of_n, ranking_accuracy, raters
 from vjudge.metrics.ranking import rank_groups
 
 nan = np.nan
@@ -136,3 +136,12 @@ def test_best_of_n_by_hand():
     half = 4.302653 * regret.std(ddof=1) / np.sqrt(3)
     assert table.loc["regret", "high"] == pytest.approx(1.5 + half) and table["n"].eq(3).all()
     assert table.loc["regret", "low"] == 0 and table["missing"].eq(1).all()
+    assert "1 questions with one scored response are left out" in table.attrs["caveats"]
+
+
+def test_two_judges_of_one_name_are_refused():
+    judges = pd.DataFrame([[1, 2], [2, 1]], columns=["1", 1])
+    with pytest.raises(ValueError, match="one or more, each with a name of its own, not 1, 1"):
+        ranking_accuracy([1, 2], judges, systems=list("ab"), items=[0, 0])
+    with pytest.raises(ValueError, match="each with a name of its own"):
+        raters([[1, 2], [2, 1]], judges)

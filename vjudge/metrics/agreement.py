@@ -19,6 +19,7 @@ from vjudge.metrics.columns import (
     check_scale,
     design_of,
     is_blank,
+    judges_by_name,
     scores,
 )
 from vjudge.metrics.resampling import (
@@ -169,20 +170,7 @@ def _limits(tally: Tally, counts: Any, level: str, scale: Sequence) -> list[str]
 
 def read_ratings(ratings: Any, *, nominal: bool = False) -> tuple[Floats, list[Any]]:
     """Ratings (labels as numbers if nominal) as floats (n, m), NaN where missing, and raters."""
-    frame = ratings
-    if not isinstance(ratings, pd.DataFrame):
-        rows = []
-        for position, cell in enumerate(ratings):
-            row = from_csv(cell)
-            if is_missing(row):
-                row = []
-            elif isinstance(row, str | bytes) or not hasattr(row, "__iter__"):
-                raise TypeError(
-                    f"ratings of item {position} are {row!r}: give a list of numbers, one for each"
-                    " rater"
-                )
-            rows.append(list(row))
-        frame = pd.DataFrame(rows, dtype=object)
+    frame = ratings if isinstance(ratings, pd.DataFrame) else ratings_frame(ratings)
     if not frame.columns.is_unique:
         twice = ", ".join(map(str, frame.columns[frame.columns.duplicated()]))
         raise ValueError(f"raters share a name: {twice}; give each column its own")
@@ -195,6 +183,21 @@ def read_ratings(ratings: Any, *, nominal: bool = False) -> tuple[Floats, list[A
         for column, name in enumerate(frame):
             table[:, column] = scores(frame[name], name=f"rater {name}")
     return table, list(frame)
+
+
+def ratings_frame(ratings: Any) -> pd.DataFrame:
+    """Lists of ratings, one an item, as a frame, items by raters."""
+    rows = []
+    for position, cell in enumerate(ratings):
+        row = from_csv(cell)
+        if is_missing(row):
+            row = []
+        elif isinstance(row, str | bytes) or not hasattr(row, "__iter__"):
+            raise TypeError(
+                f"ratings of item {position} are {row!r}: give a list of numbers, one a rater"
+            )
+        rows.append(list(row))
+    return pd.DataFrame(rows, dtype=object)
 
 
 def label_text(label: Any) -> str | None:
@@ -306,10 +309,10 @@ def icc_of_mean(tally: Tally, weights: Weights, *, absolute: bool) -> Floats:
 
 def cohen_kappa(tally: Tally, weights: Weights, *, quadratic: bool) -> Floats:
     """The mean kappa over pairs of raters who share items and have one."""
-    return _mean_of_defined(kappas_of_pairs(tally, weights, quadratic=quadratic))
+    return mean_of_defined(kappas_of_pairs(tally, weights, quadratic=quadratic))
 
 
-def _mean_of_defined(values: Any) -> Floats:
+def mean_of_defined(values: Any) -> Floats:
     """The mean along the first axis of those that are not NaN; NaN where none is."""
     defined = (~np.isnan(values)).sum(axis=0)
     return np.nansum(values, axis=0) / np.where(defined, defined, np.nan)
@@ -457,7 +460,7 @@ def raters(
     {'ann': 0.99, 'one person': 0.88, 'tiny': 0.97}
     """
     by_name = {} if judges is None else dict(judges)
-    named = {f"judge {name}": column for name, column in by_name.items()}
+    named = judges_by_name(by_name, least=0)
     groups, caveats = grouped_by_id(people, groups)
     check_columns(people=people, groups=groups, **named)
     table, names = read_ratings(people)
@@ -480,7 +483,7 @@ def raters(
         """The mean correlations of all rows, each pair computed once: (rows * 3, replicates)."""
         found = {id(pair): pair.correlations(weights) for pair in paired}
         return np.concatenate(
-            [_mean_of_defined([found[id(pair)] for pair in row.pairs]) for row in rows]
+            [mean_of_defined([found[id(pair)] for pair in row.pairs]) for row in rows]
         )
 
     # How many items count in a row

@@ -91,12 +91,13 @@ def check_items(**columns: Any) -> None:
             raise ValueError(f"{name}: item {twice} stands twice in the index; give it one row")
 
 
-def judges_by_name(judges: Mapping[str, Any] | pd.DataFrame) -> dict[str, Any]:
-    """Judges' columns by "judge NAME". ValueError: fewer than two, or two of one name."""
+def judges_by_name(judges: Mapping[str, Any] | pd.DataFrame, *, least: int = 2) -> dict[str, Any]:
+    """Judges' columns by "judge NAME". ValueError: fewer than `least`, or two of one name."""
     names = list(map(str, judges))
-    if len(set(names)) < max(len(names), 2):
+    if len(set(names)) < max(len(names), least):
         listing = ", ".join(names) or "none"
-        raise ValueError(f"judges must be two or more, each with a name of its own, not {listing}")
+        number = ("any number", "one or more", "two or more")[least]
+        raise ValueError(f"judges must be {number}, each with a name of its own, not {listing}")
     return {f"judge {name}": judges[name] for name in judges}
 
 

@@ -13,7 +13,7 @@ from pandas.api.types import is_list_like
 from scipy import sparse, special, stats
 from scipy.sparse.csgraph import connected_components
 
-from vjudge.metrics.agreement import label_text
+from vjudge.metrics.agreement import label_text, mean_of_defined, ratings_frame
 from vjudge.metrics.columns import (
     Groups,
     check_columns,
@@ -55,11 +55,9 @@ def people_table(people: Any) -> pd.DataFrame:
     >>> people_table(pd.Series([[4.0, None], [5.0]])).to_numpy().tolist()
     [[4.0, nan], [5.0, nan]]
     """
-    if isinstance(people, pd.Series):
-        people = people.map(from_csv)
-        if people.map(is_list_like).any():
-            rows = [dict(enumerate(row)) if is_list_like(row) else {} for row in people]
-            return pd.DataFrame(rows, people.index).fillna(np.nan)
+    if isinstance(people, pd.Series) and people.map(from_csv).map(is_list_like).any():
+        frame = ratings_frame(people)
+        return frame.where(frame.notna()).infer_objects().set_axis(people.index)
     return pd.DataFrame(people)
 
 
@@ -317,7 +315,7 @@ def effective_judges(
     def mean_correlation(weights: Weights) -> Floats:
         """The mean correlation over pairs of judges."""
         r = [correlations(x, y, weights, statistics=["pearson"]) for x, y in pairs]
-        return np.nanmean(r, axis=0)
+        return mean_of_defined(r)
 
     table = tabulate(
         mean_correlation,

@@ -10,7 +10,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from vjudge.metrics.columns import Column, aligned, check_columns, check_options, group_codes, warn
+from vjudge.metrics.columns import (
+    Column,
+    aligned,
+    check_columns,
+    check_options,
+    group_codes,
+    judges_by_name,
+    warn,
+)
 from vjudge.metrics.resampling import Floats, Integers, codes, mean_interval, student
 from vjudge.metrics.tables import INTERVAL, add_caveats
 
@@ -122,7 +130,7 @@ def _tables(
     items: Column,
 ) -> tuple[list[Floats], np.ndarray]:
     """Scores of people and of each judge, systems by items, and which rows all of them scored."""
-    by_name = {f"judge {name}": judges[name] for name in judges}
+    by_name = judges_by_name(judges, least=1)
     check_columns(reference=reference, systems=systems)
     *columns, used = aligned(reference=reference, groups=items, **by_name)
     system = _sorted_codes(systems, used, "systems")
@@ -303,6 +311,10 @@ def best_of_n(
     result = pd.DataFrame(bounds, pd.Index(columns, name="statistic"), INTERVAL)
     result = result.assign(n=n, missing=int((~used).sum()))
     result.attrs["method"] = f"{confidence:.0%} intervals (Student's) over {n} questions"
+    texts = []
+    if n < len(of_all):
+        texts.append(f"{len(of_all) - n} questions with one scored response are left out")
     if n < FEW_QUESTIONS:
-        add_caveats(result, [f"{n} questions are few for Student's interval"])
+        texts.append(f"{n} questions are few for Student's interval")
+    add_caveats(result, texts)
     return result
