@@ -84,7 +84,7 @@ class Inspection:
             "questions": len(data.cases(self.rows)),
             **self.texts[["criteria", "group"]].nunique(),
             **filled.add_prefix("with "),
-            "with human_scores": ratings(self.rows).notna().any(axis=1).sum(),
+            "with human_scores": ratings(self.texts["human_scores"]).notna().any(axis=1).sum(),
         }
         return Result(DataFrame([counts]), name="inspect_overview", caption="What was loaded")
 
@@ -307,7 +307,7 @@ class Inspection:
     @analysis
     def people(self) -> Result:
         """Measure how far people agree with one another: `metrics.agreement`."""
-        scores = ratings(self.rows)
+        scores = ratings(self.texts["human_scores"])
         counts = scores.notna().sum(axis=1)
         if counts.max() < 2:
             raise NotComputed("no row has two people's scores: add human_scores or people=[...]")

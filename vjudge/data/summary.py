@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-import pandas as pd
 from pandas import DataFrame, Series
 
 from vjudge.data.load import rows_of
@@ -66,8 +66,9 @@ def truth(items: Any) -> Series:
         CollectionError: no row has either; of pairs it is the column `preference`.
     """
     rows = rows_of(items)
-    gold = Series([as_score(row.get("gold")) for row in rows], dtype=float)
-    scores, sources = gold_else_people(gold, ratings(rows))
+    cells = [(id_of(row), as_score(row.get("gold")), row.get("human_scores")) for row in rows]
+    table = DataFrame(cells, columns=["id", "gold", "human_scores"])
+    scores, sources = gold_else_people(table["gold"], ratings(table["human_scores"]))
     counts = {name: int((sources == name).sum()) for name in ("gold", "mean of people", "missing")}
     names = [name for name in ("gold", "mean of people") if counts[name]]
     if not names and "response_a" in rows.columns:
@@ -75,17 +76,15 @@ def truth(items: Any) -> Series:
     if not names:
         reason = "no row has a score in gold or human_scores"
         raise CollectionError(f"{reason}: {rows.layout.remedy('gold')}")
-    index = pd.Index(list(map(id_of, rows)), dtype=object, name="id")
-    if isinstance(items, DataFrame):
-        index = items.index
+    index = items.index if isinstance(items, DataFrame) else table.set_index("id").index
     series = scores.set_axis(index).rename(" or ".join(names))
     series.attrs = counts
     return series
 
 
-def ratings(items: Any) -> DataFrame:
-    """People's scores, items by raters; NaN where a rater gave none."""
-    return DataFrame([row.get("human_scores") or () for row in rows_of(items)], dtype=float)
+def ratings(human_scores: Iterable) -> DataFrame:
+    """People's scores, items by raters, from a list an item; NaN where a rater gave none."""
+    return DataFrame([scores or () for scores in human_scores], dtype=float)
 
 
 def gold_else_people(gold: Series, people: DataFrame) -> tuple[Series, Series]:

@@ -84,7 +84,7 @@ def with_truth(items: Any, validation: Any, truth: str) -> tuple[Any, Any, dict]
 def _people_means(items: Any) -> list:
     """The rows with the mean of people's scores in `gold`."""
     rows = list(data.rows_of(items))
-    means = ratings(rows).mean(axis=1)
+    means = ratings(row.get("human_scores") for row in rows).mean(axis=1)
     problems = []
     for index in means.index[means.isna()]:
         remedy = 'leave the row out, or train on truth="gold"'
