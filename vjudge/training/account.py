@@ -33,6 +33,8 @@ def training_log(out: str | Path) -> Result:
         out: that of `fine_tune`, also of a training that still runs.
     """
     log = read_log(out)
+    if "loss" not in log:
+        raise NotComputed("no loss is logged yet: look again when the first steps are done")
     losses = log.dropna(subset="loss")
     first, last = losses.iloc[0], losses.iloc[-1]
     reading = (
