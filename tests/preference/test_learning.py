@@ -1,7 +1,7 @@
 """Better, or only better liked: readings of answers and rewards whose truth is known."""
 
 from pandas import DataFrame
-from pytest import approx
+from pytest import approx, raises
 
 from vjudge import preference
 
@@ -26,6 +26,13 @@ def test_a_policy_that_is_only_better_liked_is_called_so():
     table = result.table.set_index(["policy", "measure"])
     assert table.loc[("liked", "true score"), "n"] == 20
     assert table.loc[("start", "true score"), "change"] == 0
+
+
+def test_policies_do_not_share_a_folder_of_answers(tmp_path):
+    with raises(ValueError, match="'round 1' and 'round-1' need names of their own"):
+        preference.answers_of(
+            {"round 1": "a", "round-1": "b"}, None, [], lambda row, text: 0.0, out=tmp_path
+        )
 
 
 def rewards(error):

@@ -20,6 +20,7 @@ from vjudge.preference.candidates import draw, respond
 from vjudge.preference.dpo import train
 from vjudge.preference.rewards import best_of_n, make_pairs, reward
 from vjudge.results import NotComputed, Result, analysis, current, options
+from vjudge.runs import file_names
 
 OVER_GROUPS = "means with intervals over groups of answers (Student's t)"
 
@@ -105,7 +106,7 @@ def answers_of(
         judge: who scores.
         questions: rows with a rubric, by which the judge scores.
         truth: of a question's row and an answer, its true score; NaN where there is none.
-        out: a folder that records answers and verdicts.
+        out: a folder that records answers and verdicts, with folders named after the policies.
         drawing: options of `respond`.
 
     Returns:
@@ -113,16 +114,17 @@ def answers_of(
         none), repeats.
     """
     rows = {str(row["id"]): row for row in rows_of(questions)}
+    folders = file_names(policies)
     tables = []
     for name, policy in policies.items():
-        place = Path(out) / name.replace(" ", "-").replace(",", "")
-        answers = respond(load_judge(policy), questions, out=place, **drawing)
+        folder = Path(out) / folders[name]
+        answers = respond(load_judge(policy), questions, out=folder, **drawing)
         given = answers.dropna(subset="response")
         items = [
             {**rows[id], "response": text}
             for id, text in zip(given["id"], given["response"], strict=True)
         ]
-        run = judge.grade(items, out=f"{place}-graded", progress=False)
+        run = judge.grade(items, out=f"{folder}-graded", progress=False)
         table = answers[["id", "group", "response"]].assign(policy=name)
         table["judge"] = table["id"].map(run.set_index("id")["score"])
         texts = answers["response"].fillna("")
