@@ -64,8 +64,8 @@ def combine_samples(run: pd.DataFrame, *, combine: str = "mean") -> pd.DataFrame
     frame["score"] = items["score"].agg(combined_score, how=combine)
     frame["n"] = items["score"].count()
     frame["missing"] = items.size() - frame["n"]
-    reasons = items["failure"].first().astype(object)
-    frame["failure"] = reasons.where((frame["n"] == 0) & reasons.notna(), None)
+    reasons = items["failure"].agg(lambda texts: "; ".join(texts.dropna().unique()) or None)
+    frame["failure"] = reasons.astype(object).where(frame["n"] == 0, None)
     frame["closed"] = items["closed"].any()
     item_columns = run.iloc[:, run.columns.get_loc("lowest") :].columns
     first = run.drop_duplicates(["judge", "id"]).set_index(["judge", "id"])[item_columns]

@@ -1,6 +1,7 @@
 """A run is read back without its judge, and goes on wherever its judge and its folder are moved."""
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -238,6 +239,14 @@ def test_samples_are_combined(combine, scores):
     assert frame["gold"].eq(3.0).all() and frame["failure"].isna().all()
     with pytest.raises(ValueError, match="combine='max'"):
         vj.combine_samples(run, combine="max")
+
+
+def test_samples_that_all_failed_keep_every_reason():
+    run = pd.DataFrame({"id": list("aaabbb"), "judge": "mine"})
+    run["score"] = [math.nan] * 3 + [4.0, math.nan, math.nan]
+    run["failure"] = ["refusal", "cut off", "refusal", None, "cut off", None]
+    run = run.assign(closed=False, lowest=1.0)
+    assert vj.combine_samples(run)["failure"].tolist() == ["refusal; cut off", None]
 
 
 def test_scores_within_the_numeric_noise_share_a_rank():
