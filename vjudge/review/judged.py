@@ -11,6 +11,7 @@ import pandas as pd
 from vjudge import probes
 from vjudge.data import canonical
 from vjudge.judge import JudgeLike
+from vjudge.probes.perturbations import NotApplicableError
 from vjudge.records import row_levels, unit_of
 from vjudge.review.votes import ANSWERS
 
@@ -45,7 +46,7 @@ def contrast(
     rows = items
     try:
         rows = probes.blanked(items)
-    except ValueError:  # no picture
+    except NotApplicableError:  # no picture
         weaker = {"sampled": {"temperature": 1.0}}
     ((name, options),) = weaker.items()
     folders = {part: None if out is None else Path(out) / part for part in ("given", name)}
