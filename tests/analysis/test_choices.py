@@ -41,6 +41,12 @@ def test_who_chooses_as_people_do_and_who_is_told_apart():
     assert pairs.plot().get_figwidth() > 3
 
 
+def test_what_a_run_says_of_a_verdict_is_no_column_of_its_pairs():
+    run = DataFrame({"id": ["p", "q"], "judge": "tiny", "verdict": ["a", "b"], "topic": "cats"})
+    run = run.assign(raw_ab="[RESULT] A", scores_ba=None, draws=None, votes_a=1, feedback="x")
+    assert vj.choices(run).frame.columns.tolist() == ["id", "topic", "tiny", "group"]
+
+
 def test_win_rates_show_a_judge_that_always_says_a_beside_people():
     found = table().win_rates()
     wins = found.table.query("statistic == 'win'").set_index("judge")["estimate"]

@@ -17,6 +17,7 @@ from pandas import DataFrame, Series
 from pandas.api.types import is_list_like
 
 from vjudge import data
+from vjudge.asking import VERDICT_COLUMNS
 from vjudge.data.summary import gold_else_people
 from vjudge.metrics.columns import closed_in, groups_of, scores
 from vjudge.plots.save import sentences
@@ -27,13 +28,8 @@ if TYPE_CHECKING:
     from vjudge.analysis.card import Report
 
 Scale = tuple[float, float]  # the lowest and the highest score that can be given
+OF_VERDICTS = VERDICT_COLUMNS | {"feedback", "lowest"}  # columns of a run, not of its items
 GROUP = "group"  # the column that holds the unit of resampling of a run's items
-VERDICT_COLUMNS = frozenset(
-    "judge sample order score verdict verdict_ab verdict_ba consistent votes feedback raw failure"
-    " expected_score probabilities probability_mass probability_a closed unclosed sees_image lowest"
-    " highest n_prompt_tokens n_new_tokens seconds choice scores score_a score_b reasoning".split()
-)
-"""The columns of a run that belong to a verdict and not to the item."""
 TEXTS = ("response", "reference_answer", "instruction", "criteria", "human_scores", "gold")
 
 Table = TypeVar("Table", bound="RatingTable")
@@ -397,7 +393,7 @@ def _check_one_truth(column: Series) -> None:
 
 def _item_columns(run: DataFrame) -> DataFrame:
     """What a run says of its items, by id."""
-    names = [name for name in run if name not in VERDICT_COLUMNS]
+    names = [name for name in run if name not in OF_VERDICTS]
     rows = run[names].set_index(run["id"].map(str)).drop(columns="id")
     return rows[~rows.index.duplicated()]
 
