@@ -66,6 +66,9 @@ def test_leakage_is_found_by_pixels_and_by_texts(tmp_path):
     assert [(p.index, p.field) for p in caught.value.problems] == [(0, "response"), (1, "images")]
     assert checks.check_leakage(rows, test, allow=["leakage"]) == 2
     assert checks.check_leakage(rows[2:3], test) == 0
+    (tmp_path / "same.png").write_bytes(b"no picture")  # unseen is not unlike
+    with raises(CollectionError, match="row 1 .*images: .*same.png"):
+        checks.check_leakage(rows, test, allow=["leakage"])
 
 
 @mark.parametrize(

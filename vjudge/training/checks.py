@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 import pandas as pd
@@ -166,7 +165,7 @@ def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
         How many training rows share an image, or instruction and response; 0 unless "leakage" is
         in `allow`.
 
-    CollectionError: such rows, unless they are allowed.
+    CollectionError: such rows, unless they are allowed; rows with a picture that does not open.
 
     >>> import vjudge as vj
     >>> train = vj.load_collection("scenes", split="train", limit=5)
@@ -175,16 +174,15 @@ def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
     """
     pictures = Pictures()
     digests: dict = {}
-    owners = {}
-    for row in data.rows_of(test):
-        for _, content in _contents(row, pictures, digests):
-            owners[content] = row["id"]
+    owners: dict = {}
+    for id, contents in _contents_of(test, pictures, digests):
+        owners |= {content: id for _, content in contents}
     problems = []
-    for index, row in enumerate(data.rows_of(train)):
-        for field, content in _contents(row, pictures, digests):
+    for index, (id, contents) in enumerate(_contents_of(train, pictures, digests)):
+        for field, content in contents:
             if content in owners:
                 what = f"is that of test row {owners[content]!r}"
-                problems.append(Problem(index, str(row["id"]), field, what, "leave it out"))
+                problems.append(Problem(index, id, field, what, "leave it out"))
                 break
     if problems and "leakage" not in allow:
         what = f"{len(problems)} training rows share an image or texts with the test rows"
@@ -192,14 +190,27 @@ def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
     return len(problems)
 
 
+def _contents_of(items: Any, pictures: Pictures, digests: dict) -> list:
+    """Each row's id and contents; CollectionError names rows with a picture that does not open."""
+    rows = []
+    problems = []
+    for index, row in enumerate(data.rows_of(items)):
+        try:
+            rows.append((str(row["id"]), list(_contents(row, pictures, digests))))
+        except ImageError as error:
+            reason, _, remedy = str(error).rpartition("; ")
+            problems.append(Problem(index, str(row["id"]), "images", reason, remedy))
+    if problems:
+        raise CollectionError.of_rows(problems, len(rows) + len(problems))
+    return rows
+
+
 def _contents(row: Mapping, pictures: Pictures, digests: dict) -> Iterator:
-    """The pixels of each image of a row that can be opened, then its texts, blanks made one."""
-    for source in row.get("images") or ():
-        with suppress(ValueError):
-            image = pictures(source)
-            if image.key not in digests:  # each file's pixels are decoded once
-                digests[image.key] = fingerprint(image.open())
-            yield "images", digests[image.key]
+    """The pixels of each image of a row, then its texts, blanks made one."""
+    for image in map(pictures, row.get("images") or ()):
+        if image.key not in digests:  # each file's pixels are decoded once
+            digests[image.key] = fingerprint(image.open())
+        yield "images", digests[image.key]
     names = ("response", "response_a", "response_b")
     answers = [row[name] for name in names if not is_missing(row.get(name))]
     if answers:
