@@ -120,6 +120,8 @@ class Picture:
         # 2) other pixels, in lower quality, then smaller ones
         format = format or "jpeg"
         for quality, share in TRIES:
+            if format == "png" and share == 1 and quality < TRIES[0][0]:
+                continue  # its quality is one: the same file again
             small = thumbnail(image, size=math.ceil(share * max(image.size)))
             data = _file(small, format, quality)
             if len(data) <= limit:

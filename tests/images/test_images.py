@@ -87,6 +87,16 @@ def test_a_size_is_that_of_the_picture_as_opened(tag, format):
     assert (sent.data == file) is (format != "TIFF" and tag not in range(2, 9))
 
 
+def test_no_file_that_is_too_large_is_made_twice(monkeypatch):
+    """A PNG has no quality: the same one was made for each."""
+    made = []
+    file = images._file
+    monkeypatch.setattr(images, "_file", lambda *how: made.append(file(*how)) or made[-1])
+    sent = Picture(noise(60, 40)).encoded("png", 3_000)
+    assert sent.change == "re-encoded as png and reduced" and sent.data == made[-1]
+    assert len(set(made)) == len(made) > 1
+
+
 def test_values_without_a_certain_scale_are_refused():
     gray = np.array([[0, 65535, 32896]], np.uint16)
     assert pixels(open_image(gray)) == [(0, 0, 0), WHITE, (128, 128, 128)]
