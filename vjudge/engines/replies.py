@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from vjudge.engines.client import Unsound, without_key
 from vjudge.engines.engine import Answer, Texts
+from vjudge.prompts import parse
 
-ENDINGS = ("stop", "end_turn", "eos", "stop_sequence", "none", "null", "")
+ENDED = parse.ENDINGS | {"null", ""}
 """How servers say, in any case, that an answer ended by itself."""
 CUT_OFF = ("length", "max_tokens", "model_length", "model_context_window_exceeded")
 NO_TEXT = "cut off: the reply has no text"
@@ -132,7 +133,7 @@ def _ending(reason: Any, key: str) -> tuple[str, str | None]:
     """How an answer ended, and why it is none where it neither ended by itself nor was cut off."""
     word = "" if reason is None else str(reason)
     plain = word.strip().casefold()
-    if plain in ENDINGS:
+    if plain in ENDED:
         return "stop", None
     if plain == "length":
         return plain, None
