@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
@@ -16,7 +15,7 @@ from vjudge.data import rows_of
 from vjudge.images import open_image, thumbnail
 from vjudge.plots.save import check_name, latex
 from vjudge.plots.style import MIN_TEXT, clean, drawable, page
-from vjudge.records import row_levels
+from vjudge.records import is_missing, row_levels
 
 LINE = 0.125  # inches from line to line
 BOX_SHARE = 0.7  # of the page's width that a line of text takes
@@ -49,15 +48,18 @@ def _cases(items: Any, runs: Mapping, ids: Sequence) -> list:
         texts = _texts(rows[id])
         for name, run in runs.items():
             for verdict in run[run["id"].map(str) == id].to_dict("records"):
-                chosen = verdict.get("verdict", verdict.get("score"))
-                score = f"says {chosen}" if "verdict" in verdict else f"score {chosen:g}"
-                if pd.isna(chosen):
-                    score = f"no verdict ({verdict.get('failure') or 'no reason given'})"
-                if verdict.get("closed"):
-                    score += " (closed)"
-                texts[f"{name}: {score}"] = verdict.get("feedback") or ""
+                texts[f"{name}: {_heading(verdict)}"] = verdict.get("feedback") or ""
         cases.append((image, texts))
     return cases
+
+
+def _heading(verdict: Mapping) -> str:
+    """What a judge decided, or why it did not."""
+    chosen = verdict.get("verdict", verdict.get("score"))
+    if is_missing(chosen):
+        return f"no verdict ({verdict.get('failure') or 'no reason given'})"
+    decided = f"says {chosen}" if "verdict" in verdict else f"score {chosen:g}"
+    return f"{decided} (closed)" if verdict.get("closed") else decided
 
 
 def _texts(row: Mapping) -> dict:
