@@ -116,6 +116,17 @@ def test_estimates_are_drawn_row_by_row():
     np.testing.assert_allclose(y - y[0], 0.2 * (x - x[0]), atol=1e-9)
 
 
+def test_lengths_of_judges_without_a_verdict_and_of_texts_without_words():
+    """A judge that reads nothing was an error of NaN; texts without a word were counted as drawn."""
+    frame = g.run(2)
+    frame.loc[frame["judge"] == g.NAMES[1], "score"] = np.nan
+    frame["response"] = frame["response"].mask(frame.index % 4 == 0, "")
+    fig = plots.length_scatter(frame, g.slopes(2))
+    n_drawn = len(fig.axes[0].collections[0].get_offsets())
+    assert 0 < n_drawn < 90
+    assert fig.get_label() == f"{n_drawn} of 240 rows have score and gold and response"
+
+
 def test_bars_of_answers_add_up_to_a_hundred():
     fig = plots.preference_bars(g.answers(3), **WIDE)
     widths = sorted(bar.get_width() for bar in fig.axes[0].patches)

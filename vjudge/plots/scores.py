@@ -196,7 +196,12 @@ def length_scatter(
             judges' order. The rows "slope at equal gold" are the lines, their intervals the bands.
         truth_name: what gold is called.
     """
-    judges = by_judge(frame, *BOTH, "response")
+    used = [*BOTH, "response"]
+    verdicts = need(frame, *used)
+    lengths = metrics.lengths(verdicts["response"])
+    verdicts["length"] = lengths
+    verdicts["response"] = verdicts["response"].where(lengths > 0)  # no words have no logarithm
+    judges = by_judge(verdicts, *used)
     slopes = need(probe, "case", "effect", "low", "high")
     slopes = slopes[slopes["case"] == "slope at equal gold"].to_dict("records")
     if len(slopes) != len(judges):
@@ -211,9 +216,7 @@ def length_scatter(
             least=1.6,
         )
         for (ax, rows), slope in zip(panels, slopes, strict=True):
-            lengths = metrics.lengths(rows["response"]).astype(float)
-            rows = rows.assign(length=lengths).query("length > 0").dropna(subset=BOTH)
-            rows = rows.sort_values("length")
+            rows = rows.dropna(subset=used).sort_values("length")
             means = rows["score"].groupby(nearest(rows["gold"], where)).transform("mean")
             x = rows["length"]
             doublings = np.log2(x) - np.log2(x).mean()
@@ -221,5 +224,5 @@ def length_scatter(
             band = [slope["low"] * doublings, slope["high"] * doublings]
             ax.fill_between(x, *band, color=PALETTE[1], alpha=0.4, lw=0)
             ax.plot(x, slope["effect"] * doublings, color=INK)
-        log_axis(ax, "x", x)
-        return paper.finish(fig, _used(frame, [*BOTH, "response"]))
+        log_axis(ax, "x", lengths[lengths > 0])
+        return paper.finish(fig, _used(verdicts, used))
