@@ -589,6 +589,11 @@ def test_scores_of_several_tokens_are_read_token_by_token(rows, mode, score):
     assert frame["probabilities"][0] == pytest.approx(expected, abs=1e-9)
     ends = [tokenizer.text(request.body).endswith("[RESULT] 1") for request in asked[-2:]]
     assert ends == [True, False]
+    if mode == "feedback":  # behind emphasis no token of the scale stands
+        bold = wordy(tokenizer, "It is so. [RESULT] **10**")
+        frame, _ = graded(bold, [ten], tokenizer=tokenizer, load=OWN)
+        assert frame["score"][0] == 10 and frame["probabilities"].isna().all()
+        assert frame["remarks"][0].startswith("no distribution")
     frame, _ = graded(judge, [ten, rows[1]])
     assert frame["score"].notna().all() and list(frame["expected_score"].isna()) == [True, False]
 

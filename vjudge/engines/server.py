@@ -333,9 +333,7 @@ class ServerCall:
         if request.get("logprobs") and "logprobs" not in self.engine.fields:
             scores = at_verdict(answer.text, tokens, ask.marker, ask.scale(row))
             answer = replace(answer, score_logprobs=scores)
-            if scores is None and ask.marker.casefold() in answer.text.casefold():
-                missing = NO_DISTRIBUTION if tokens else NO_LOGPROBS
-                answer = replace(answer, remarks=(*answer.remarks, missing))
+            answer = _remarked(answer, ask.marker, NO_DISTRIBUTION if tokens else NO_LOGPROBS)
         if answer.failure is not None:
             return answer
         # 3) close it, where it holds no verdict
@@ -345,14 +343,14 @@ class ServerCall:
         if served is None or served.scale.single or not self.server.continues:
             return answer
         begun, _, verdict = answer.text.rpartition(ask.marker)
-        if not verdict.startswith(tuple(ask.scale(row).values())):
-            return answer
-        with suppress(Rejected, Unsound):
-            read = await self._distribution(row, prompt, pictures, begun, served)
-            answer = replace(answer, score_logprobs=read.score_logprobs)
-        if answer.score_logprobs is None:
-            answer = replace(answer, remarks=(*answer.remarks, NO_DISTRIBUTION))
-        return answer
+        remark = NO_DISTRIBUTION
+        if verdict.startswith(tuple(ask.scale(row).values())):
+            try:
+                read = await self._distribution(row, prompt, pictures, begun, served)
+                answer = replace(answer, score_logprobs=read.score_logprobs)
+            except (Rejected, Unsound) as error:
+                remark = f"no distribution: {error}"
+        return _remarked(answer, ask.marker, remark)
 
     def _request(self, prompt: Prompt, pictures: Sequence[Part], row: int) -> dict[str, Any]:
         """A request for a row, by its prompt or one that stands for it."""
@@ -500,6 +498,13 @@ class ServerCall:
         if "" in levels:
             return replace(answer, closed=levels[""])
         return replace(answer, closed_scores=levels)
+
+
+def _remarked(answer: Answer, marker: str, remark: str) -> Answer:
+    """The answer, with a remark where it holds the marker and no distribution."""
+    if answer.score_logprobs is not None or marker.casefold() not in answer.text.casefold():
+        return answer
+    return replace(answer, remarks=(*answer.remarks, remark))
 
 
 def _form(schema: Mapping[str, Any]) -> dict[str, Any]:
