@@ -110,7 +110,9 @@ def test_estimates_are_drawn_row_by_row():
     assert sorted(points(fig))[-1] == 2 / 0.25  # in margins
     assert {"must stay", "must move", "against what must be", "undecided"} <= set(shown(fig))
     assert fig.get_label().endswith("Left out, as nothing was tested: 1 cases")
-    assert {"loss per token", "Pearson r"} <= set(shown(plots.training_curve(g.training())))
+    curve = plots.training_curve(g.training())
+    assert {"loss per token", "Pearson r"} <= set(shown(curve))
+    assert curve.get_label() == "Not drawn, since undefined: 1 of 7 points"
     line = plots.length_scatter(g.run(1), g.slopes(1)).axes[0].lines[-1]
     x, y = np.log2(line.get_xdata()), line.get_ydata()
     np.testing.assert_allclose(y - y[0], 0.2 * (x - x[0]), atol=1e-9)

@@ -258,7 +258,7 @@ def curves(
     """Estimates over a number with their intervals, such as power by the size of an effect.
 
     Args:
-        table: one row a point.
+        table: one row a point; those without an estimate are counted in the caption.
         x, y, low, high, by, panel: its columns; a line for each of `by`, axes for each of `panel`.
         labels: of the two axes; None takes the columns' names.
         lines: heights of dotted lines.
@@ -287,7 +287,9 @@ def curves(
                 log_axis(ax, "x", part[x])
                 log_axis(ax, "y", table[y])
         paper.legend(fig, fig.axes[0])
-        return paper.finish(fig)
+        n_undefined = table[y].isna().sum()
+        account = f"Not drawn, since undefined: {n_undefined:,} of {len(table):,} points"
+        return paper.finish(fig, account if n_undefined else "")
 
 
 def training_curve(log: DataFrame, **options: Any) -> Figure:
@@ -297,9 +299,12 @@ def training_curve(log: DataFrame, **options: Any) -> Figure:
         log: a `training_log.jsonl` as a frame: columns step; loss, and of evaluations pearson (no
             point where undefined), low, high, parsed, n.
     """
-    ids = ["step", "low", "high"]
     names = log.columns.intersection(list(LOGGED))
-    long = log.reindex(columns=[*ids, *names]).melt(ids, var_name="panel").dropna(subset="value")
+    columns = log.reindex(columns=["step", "low", "high", "parsed", *names])
+    columns.columns = ["step", "low", "high", "evaluated", *names]
+    long = columns.melt(["step", "low", "high", "evaluated"], var_name="panel")
+    undefined = (long["panel"] == "pearson") & long["evaluated"].notna()
+    long = long[long["value"].notna() | undefined]
     long.loc[long["panel"] != "pearson", ["low", "high"]] = np.nan
     long = long.assign(panel=long["panel"].map(LOGGED), by="")
     options = {"column": "full", "labels": ("step", ""), **options}
