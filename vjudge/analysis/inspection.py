@@ -360,7 +360,7 @@ def _sheet(pictures: dict, **look: Any) -> Figure:
     with plots.page(**look) as paper:
         panels = {name: DataFrame() for name in pictures}
         ratio = min(1.0, 0.2 + len(panels) / 4)  # one or two stay small
-        fig, axes = paper.panels(panels, ratio, across="", least=1.2, shared=False)
+        fig, axes = paper.panels(panels, ratio, across="", min_inches=1.2, shared=False)
         for (ax, _), source in zip(axes, pictures.values(), strict=True):
             ax.imshow(thumbnail(open_image(source), size=240))
             ax.set_axis_off()

@@ -42,8 +42,7 @@ class Call:
         for index, prompt in enumerate(prompts):
             try:
                 check_images(prompt, images[index])
-                shown = list(map(pictures, images[index]))
-                self.keys[index] = self.source.keys(shown)
+                self.keys[index] = self.source.keys(list(map(pictures, images[index])))
             except (ValueError, OSError) as error:
                 self.failures[index] = str(error)
 

@@ -91,14 +91,14 @@ def _served(name: Any, model: str, key: str, remarks: list[str]) -> str | None:
     if not isinstance(name, str):
         remarks.append("model is no text")
         return None
-    shown = without_key(name[:200], key)
+    printable = without_key(name[:200], key)
     dated = re.escape(model) + r"(@main|-\d{4}-?\d\d-?\d\d)?"  # or the state of a day
     if not re.fullmatch(dated, name):
         raise Unsound(
-            f"model {shown!r} answered, and {model!r} was expected; if it is the one you mean, load"
-            f" the judge with served_model={shown!r}"
+            f"model {printable!r} answered, and {model!r} was expected; if it is the one you mean,"
+            f" load the judge with served_model={printable!r}"
         )
-    return shown
+    return printable
 
 
 def _text_of(content: Any, name: str, remarks: list[str]) -> tuple[str | None, str]:

@@ -244,8 +244,8 @@ class ProcessedImages(CallImages):
         pictures = [self.pictures[key][0] for key in keys]
         sizes = tuple(picture.size for picture in pictures)  # these alone decide the tokens
         if sizes not in self.spelling:
-            shown = [picture.open() for picture in pictures]
-            outputs = self._process([shown], return_text_replacement_offsets=True)
+            opened = [picture.open() for picture in pictures]
+            outputs = self._process([opened], return_text_replacement_offsets=True)
             (images,) = outputs["text_replacement_offsets"]
             controls = list(self.model.tokenizer.get_added_vocab())
             self.spelling[sizes] = [split(image["replacement"], controls) for image in images]
@@ -254,19 +254,19 @@ class ProcessedImages(CallImages):
     def inputs(self, ids: Ids, keys: Sequence[Keys]) -> Inputs:
         padded, mask = left_padded(ids, self.model.tokenizer.pad_token_id or 0, self.model.device)
         inputs = {"input_ids": padded, "attention_mask": mask}
-        shown = []
+        images = []  # of each row that has any
         for row in keys:
             if row:
-                shown.append([self.features[key] for key in row])
-        if shown:
-            outputs = self._process(shown, padding=True)
+                images.append([self.features[key] for key in row])
+        if images:
+            outputs = self._process(images, padding=True)
             for name in outputs:
                 if name in KINDS_OF_TOKEN:
                     kinds = self.processor.create_mm_token_type_ids(padded.tolist())
                     inputs[name] = torch.tensor(kinds).to(mask) * mask
                 elif name not in TEXT_INPUTS:
                     inputs[name] = outputs[name]
-            self.encoded += sum(map(len, shown))
+            self.encoded += sum(map(len, images))
         # The precision is for inputs with a fraction alone.
         return dict(BatchFeature(inputs).to(self.model.device, dtype=self.model.dtype))
 

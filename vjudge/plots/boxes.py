@@ -102,13 +102,12 @@ def qualitative(items: Any, runs: Mapping, ids: Sequence, **options: Any) -> Fig
             )
         shape: dict = {"width_ratios": (1, 4), "height_ratios": sizes, "squeeze": False}
         fig, axes = paper.subplots(height, len(cases), 2, **shape)
-        for place, lines in enumerate(boxes):
-            left, right = axes[place]
+        for (left, right), (image, _), lines, size in zip(axes, cases, boxes, sizes, strict=True):
             left.axis("off")
-            if cases[place][0] is not None:
-                left.imshow(cases[place][0])
+            if image is not None:
+                left.imshow(image)
                 left.set_anchor("N")
-            right.set(ylim=(sizes[place], -0.9), xticks=[], yticks=[])
+            right.set(ylim=(size, -0.9), xticks=[], yticks=[])
             right.spines[:].set_visible(True)
             for y, (line, weight) in enumerate(lines):
                 look: dict = {"weight": weight, "va": "top", "fontsize": MIN_TEXT}
@@ -152,10 +151,10 @@ def qualitative_latex(
     cases = _cases(items, runs, ids)
     folder.mkdir(parents=True, exist_ok=True)
     lines = []
-    for place, (image, texts) in enumerate(cases, 1):
-        lines.append(rf"\begin{{tcolorbox}}[breakable,colback=white,title=Item {place}]\small")
+    for number, (image, texts) in enumerate(cases, 1):
+        lines.append(rf"\begin{{tcolorbox}}[breakable,colback=white,title=Item {number}]\small")
         if image is not None:
-            path = folder / f"{name}_{place}.png"
+            path = folder / f"{name}_{number}.png"
             image.save(path)
             lines.append(rf"\includegraphics[width=.4\linewidth]{{{path.name}}}\par\medskip")
         for heading, text in texts.items():

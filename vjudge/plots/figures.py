@@ -68,22 +68,22 @@ def forest(
     )  # at once: any of the three may be a column of the table
     # 1) the height of each line: the lines of a name stand together
     apart = np.where(shared, "", table["panel"])
-    places = table["name"].groupby(apart).transform(lambda names: pd.factorize(names)[0])
+    name_index = table["name"].groupby(apart).transform(lambda names: pd.factorize(names)[0])
     within = table.groupby(["panel", "name"]).cumcount()
-    table["y"] = within + places * (within.max() + 1.4)
+    table["y"] = within + name_index * (within.max() + 1.4)
     # 2) the lines of each panel, and their names
     kinds = looks(table["kind"].unique())
     with page(**options) as paper:
         fig, panels = _forest_axes(paper, table, shared, label)
-        for ax, part in panels:
-            _lines(ax, part, kinds)
-            _names(ax, table if shared else part, paper, 1 if shared else 2)
+        for ax, rows_of_panel in panels:
+            _lines(ax, rows_of_panel, kinds)
+            _names(ax, table if shared else rows_of_panel, paper, 1 if shared else 2)
             if reference is not None:
                 ax.axvline(reference, color=PALE, ls="--", lw=0.8, zorder=-1)
             if not shared:
-                ax.set_xlabel(*paper.fold(part["panel"].unique(), 0.6 * paper.inches))
+                ax.set_xlabel(*paper.fold(rows_of_panel["panel"].unique(), 0.6 * paper.inches))
                 if paper.inches > 2.8:
-                    _numbers(ax, part)
+                    _numbers(ax, rows_of_panel)
         paper.legend(fig, fig.axes[0])
         band = "Grey band: changes too small to matter" if "margin" in table else ""
         return paper.finish(fig, counts(table), band)
@@ -91,38 +91,38 @@ def forest(
 
 def _forest_axes(paper: Page, table: DataFrame, shared: bool, label: str) -> tuple[Figure, list]:
     """Axes for each panel: side by side where they share names, else one below the other."""
-    parts = dict(list(table.groupby("panel", sort=False)))
-    heights = [part["y"].max() + 1.4 for part in parts.values()]
+    panels = dict(list(table.groupby("panel", sort=False)))
+    heights = [rows["y"].max() + 1.4 for rows in panels.values()]
     if shared:
-        return paper.panels(parts, 0.1 * max(heights), across=label, least=1.6)
-    height = 0.19 * sum(heights) + 0.62 * len(parts)
-    fig, axes = paper.subplots(height, len(parts), squeeze=False, height_ratios=heights)
-    return fig, list(zip(axes.flat, parts.values(), strict=True))
+        return paper.panels(panels, 0.1 * max(heights), across=label, min_inches=1.6)
+    height = 0.19 * sum(heights) + 0.62 * len(panels)
+    fig, axes = paper.subplots(height, len(panels), squeeze=False, height_ratios=heights)
+    return fig, list(zip(axes.flat, panels.values(), strict=True))
 
 
-def _names(ax: Axes, rows: DataFrame, paper: Page, most: int) -> None:
+def _names(ax: Axes, rows: DataFrame, paper: Page, n_lines: int) -> None:
     """The names of rows at the left, each on so many lines of text at most."""
     ticks = rows.groupby("name", sort=False)["y"].mean()
     ax.set_ylim(rows["y"].max() + 0.7, -0.7)
-    ax.set_yticks(ticks, paper.fold(ticks.index, 0.36 * paper.inches, most))
+    ax.set_yticks(ticks, paper.fold(ticks.index, 0.36 * paper.inches, n_lines))
     ax.locator_params(axis="x", nbins=int(paper.inches))
 
 
-def _lines(ax: Axes, part: DataFrame, kinds: Mapping) -> None:
+def _lines(ax: Axes, rows: DataFrame, kinds: Mapping) -> None:
     """Draw estimates at their `y`, from top to bottom."""
     for kind, look in kinds.items():
-        rows = part[part["kind"] == kind]
-        ends = reach(rows, "estimate")
-        ax.errorbar(rows["estimate"], rows["y"], xerr=ends, label=kind, ls="none", **look)
-    if "margin" in part:
-        margin = part["margin"].fillna(0)
-        ax.barh(part["y"], 2 * margin, left=-margin, color=GREY, zorder=-2)
+        lines = rows[rows["kind"] == kind]
+        ends = reach(lines, "estimate")
+        ax.errorbar(lines["estimate"], lines["y"], xerr=ends, label=kind, ls="none", **look)
+    if "margin" in rows:
+        margin = rows["margin"].fillna(0)  # a line without a margin has no band
+        ax.barh(rows["y"], 2 * margin, left=-margin, color=GREY, zorder=-2)
 
 
-def _numbers(ax: Axes, part: DataFrame) -> None:
+def _numbers(ax: Axes, rows: DataFrame) -> None:
     """Each estimate with its interval, at the right."""
     look: dict = {"transform": ax.get_yaxis_transform(), "va": "center", "fontsize": MIN_TEXT}
-    for y, bounds in zip(part["y"], part[BOUNDS].to_numpy(float), strict=True):
+    for y, bounds in zip(rows["y"], rows[BOUNDS].to_numpy(float), strict=True):
         ax.text(1.02, y, short(*bounds), **look)
 
 
@@ -186,7 +186,7 @@ def battery_effects(table: DataFrame, **options: Any) -> Figure:
 
 def _outcomes(ax: Axes, rows: DataFrame, names: Sequence, kind: str) -> None:
     """A judge's effects in margins, of what must stay or of what must move."""
-    height = {name: place for place, name in enumerate(names)}
+    height = {name: y for y, name in enumerate(names)}
     for outcome, look in OUTCOMES.items():
         chosen = rows[rows["outcome"] == outcome]
         y = chosen["case"].map(height)
@@ -266,25 +266,25 @@ def curves(
     """
     table = need(table, x, y, low, high, names=[by])
     table = table.assign(low=table[low], high=table[high])
-    parts = {"": table}
+    panels = {"": table}
     if panel is not None:
-        parts = dict(list(table.groupby(panel, sort=False)))
+        panels = dict(list(table.groupby(panel, sort=False)))
     across, up = labels or (x, y)
     kinds = looks(table[by].unique())
     bare = (table["low"] == table["high"]).all()  # no interval is known
     with page(**options) as paper:
-        fig, panels = paper.panels(parts, 0.7, across=across, up=up, shared=False)
-        for ax, part in panels:
+        fig, drawn = paper.panels(panels, 0.7, across=across, up=up, shared=False)
+        for ax, points in drawn:
             for level in lines:
                 ax.axhline(level, color=PALE, lw=0.5, ls=":", zorder=0)
-            step = 0.0 if log else 0.01 * np.ptp(part[x])  # lest one bar hide another
-            for place, (name, look) in enumerate(kinds.items()):
-                rows = part[part[by] == name].sort_values(x)
-                across_bars = rows[x] + step * (place - (len(kinds) - 1) / 2)
+            step = 0.0 if log else 0.01 * np.ptp(points[x])  # lest one bar hide another
+            for number, (name, look) in enumerate(kinds.items()):
+                rows = points[points[by] == name].sort_values(x)
+                across_bars = rows[x] + step * (number - (len(kinds) - 1) / 2)
                 ends = None if bare else reach(rows, y)
                 ax.errorbar(across_bars, rows[y], yerr=ends, label=name, **look)
             if log:
-                log_axis(ax, "x", part[x])
+                log_axis(ax, "x", points[x])
                 log_axis(ax, "y", table[y])
         paper.legend(fig, fig.axes[0])
         n_undefined = table[y].isna().sum()

@@ -79,9 +79,9 @@ def confusion(
     across = [*names, "none"] if run["score"].isna().any() else names
     look = {"cmap": "Blues", "vmin": 0, "vmax": 1, "cbar": False}
     with page(**options) as paper:
-        least = min(paper.inches, 0.25 * len(across) + 0.4)  # a cell holds three digits
+        width = min(paper.inches, 0.25 * len(across) + 0.4)  # a cell holds three digits
         fig, panels = paper.panels(
-            judges, 0.75, across="judge's score", up=truth_name, least=least, shared=False
+            judges, 0.75, across="judge's score", up=truth_name, min_inches=width, shared=False
         )
         for ax, rows in panels:
             gold = nearest(rows["gold"], where).map("{:g}".format)
@@ -111,7 +111,7 @@ def calibration_curve(tables: Mapping, *, label: str = "mean true score", **opti
     low = points["human"].min()
     high = points["human"].max()
     with page(**options) as paper:
-        fig, panels = paper.panels(tables, 0.85, across="judge's score", up=label, least=1.25)
+        fig, panels = paper.panels(tables, 0.85, across="judge's score", up=label, min_inches=1.25)
         for (ax, table), look in zip(panels, looks(tables).values(), strict=True):
             ax.axline((low, low), slope=1, **DIAGONAL)
             ax.errorbar(table["judge"], table["human"], yerr=reach(table, "human"), **look)
@@ -213,7 +213,7 @@ def length_scatter(
             0.75,
             across="length of the response (words)",
             up=f"score less its mean\nat equal {truth_name}",
-            least=1.6,
+            min_inches=1.6,
         )
         for (ax, rows), slope in zip(panels, slopes, strict=True):
             rows = rows.dropna(subset=used).sort_values("length")

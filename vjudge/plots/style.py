@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import cycle
 from typing import Any, Literal, NamedTuple
 
 import matplotlib.pyplot as plt
@@ -74,9 +75,8 @@ def looks(names: Iterable) -> dict:
     {'color': '#E69F00', 'marker': 's'}
     """
     styles = {}
-    for place, name in enumerate(names):
-        place %= len(PALETTE)
-        styles[name] = {"color": PALETTE[place], "marker": MARKERS[place]}
+    for name, color, marker in zip(names, cycle(PALETTE), cycle(MARKERS), strict=False):
+        styles[name] = {"color": color, "marker": marker}
     return styles
 
 
@@ -134,7 +134,7 @@ class Page:
         *,
         across: str,
         up: str = "",
-        least: float = 1.4,
+        min_inches: float = 1.4,
         shared: bool = True,
     ) -> tuple[Figure, list]:
         """A figure, and axes with the rows of each part, whose name is its title.
@@ -143,10 +143,10 @@ class Page:
             parts: name of a panel -> its rows; the panels fill lines.
             ratio: of a panel's height by its width.
             across, up: labels of the two axes.
-            least: inches of a panel's width.
+            min_inches: of a panel's width.
             shared: whether all panels have the same axes.
         """
-        columns = max(1, min(len(parts), int(self.inches / least)))
+        columns = max(1, min(len(parts), int(self.inches / min_inches)))
         rows = math.ceil(len(parts) / columns)
         columns = math.ceil(len(parts) / rows)  # no row is left half empty
         each = self.inches / columns
@@ -154,19 +154,19 @@ class Page:
         fig, axes = self.subplots(
             height, rows, columns, squeeze=False, sharex=shared, sharey=shared
         )
-        shown = axes.flat[: len(parts)]
+        filled = axes.flat[: len(parts)]
         for ax in axes.flat[len(parts) :]:
             ax.remove()
-        for ax in shown[-columns:]:  # no panel stands below these
+        for ax in filled[-columns:]:  # no panel stands below these
             ax.tick_params(labelbottom=True)
         if len(parts) > 1:
-            for ax, title in zip(shown, self.fold(parts, each - 0.3, 3), strict=True):
+            for ax, title in zip(filled, self.fold(parts, each - 0.3, 3), strict=True):
                 ax.set_title(title)
             fig.supxlabel(across)
             fig.supylabel(up)
         else:
-            shown[0].set(xlabel=across, ylabel=up)
-        return fig, list(zip(shown, parts.values(), strict=True))
+            filled[0].set(xlabel=across, ylabel=up)
+        return fig, list(zip(filled, parts.values(), strict=True))
 
     def fold(
         self,
@@ -258,8 +258,8 @@ def draw_cells(ax: Axes, values: DataFrame, texts: DataFrame, **look: Any) -> No
         **look,
     )
     cells: Any = ax.collections[0]
-    shown = ~np.ma.getmaskarray(cells.get_array()).ravel()
-    for text, color in zip(ax.texts, cells.get_facecolors()[shown], strict=True):
+    has_text = ~np.ma.getmaskarray(cells.get_array()).ravel()
+    for text, color in zip(ax.texts, cells.get_facecolors()[has_text], strict=True):
         text.set_color(INK if relative_luminance(color) > 0.2 else "white")
     ax.tick_params(length=0, rotation=0)
     ax.set(xlabel="", ylabel="", facecolor="#F0F0F0")
@@ -271,7 +271,7 @@ def log_axis(ax: Axes, axis: str, values: Series) -> None:
     high = values.max()
     ticks = list(10.0 ** np.arange(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1))
     if len(ticks) < 2:
-        ticks = sorted({float(f"{place:.1g}") for place in np.geomspace(low, high, 4)})
+        ticks = sorted({float(f"{tick:.1g}") for tick in np.geomspace(low, high, 4)})
     ax.set(**{f"{axis}scale": "log"})
     ax.set(**{f"{axis}ticks": ticks, f"{axis}ticklabels": map("{:g}".format, ticks)})
     ax.minorticks_off()

@@ -96,9 +96,9 @@ def find(name_or_path: str | Path) -> Family | None:
 
 def record(folder: Path, template: Template) -> None:
     """Write down the wording that a checkpoint was fine-tuned on, for `recorded`."""
-    known = TEMPLATES.get(template.name)
+    published = TEMPLATES.get(template.name)
     kept: Any = template.name
-    if known is None or known.body != template.body or known.marker != template.marker:
+    if published is None or (published.body, published.marker) != (template.body, template.marker):
         if not template.conversation.written:  # the checkpoint's own chat template
             template = template.as_messages()
         kept = asdict(template)

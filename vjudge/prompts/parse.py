@@ -335,13 +335,13 @@ _READERS: dict[str, Callable] = {
     "any sign": partial(values.sign, table=values.DEGREES | values.LETTERS),
 }
 _DRESS = r"[\s*_`\"':=|]*"
-_PLACES = {row["name"]: row for row in phrases.read_table("marks")}
+_MARKS = {row["name"]: row for row in phrases.read_table("marks")}
 
 
 def _mark(written: str) -> Mark:
-    """The mark that "place = reader" names."""
-    place, _, reader = written.partition(" = ")
-    row = _PLACES[place]
+    """The mark that "name = reader" says."""
+    name, _, reader = written.partition(" = ")
+    row = _MARKS[name]
     pattern = row["pattern"].replace("<LABEL>", values.LABEL).replace("<DRESS>", _DRESS)
     if "(?P<value>" not in pattern:  # what stands behind it, to the end of the line
         pattern = rf"(?:{pattern}){_DRESS}(?P<value>[^\n]*)"
