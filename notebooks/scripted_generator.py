@@ -16,7 +16,7 @@ from vjudge.data import n_words, scenes
 from vjudge.data.scenes import ASPECT_OF, ASPECTS
 from vjudge.engines import Answer, Ask, Engine
 from vjudge.images import fingerprint, open_image
-from vjudge.judge import load_judge
+from vjudge.judging.loading import load_judge
 from vjudge.prompts import TEMPLATES, Prompt
 
 # The stage in which a fault is planted; "" for any.

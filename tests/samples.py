@@ -9,7 +9,7 @@ import pandas as pd
 from PIL import Image
 
 from vjudge.engines import Answer, Engine
-from vjudge.judge import Judge
+from vjudge.judging.judge import Judge
 from vjudge.prompts import TEMPLATES
 
 ROWS = Path(__file__).parent / "rows"

@@ -7,8 +7,8 @@ from pathlib import Path
 import vjudge
 
 ROOMS = """
-records images prompts data models engines runs asking grading comparing judge panels
-metrics plots results benchmarks probes analysis builder training preference review
+records images prompts data models engines judging metrics plots results benchmarks probes
+analysis builder training preference review
 """.split()
 """From the top of the house to its bottom."""
 

@@ -32,13 +32,14 @@ if TYPE_CHECKING:
     )
     from vjudge.benchmarks import benchmark, run_benchmark
     from vjudge.data import load_collection, truth
-    from vjudge.judge import Judge, JudgeLike, load_judge, load_run, plan
+    from vjudge.judging.judge import Judge, JudgeLike, plan
+    from vjudge.judging.loading import load_judge, load_run
+    from vjudge.judging.panel import combine_samples, panel
+    from vjudge.judging.runs import run_folder
     from vjudge.metrics import bradley_terry, compare_judges, correlate, win_rate
     from vjudge.metrics.agreement import agreement
-    from vjudge.panels import combine_samples, panel
     from vjudge.records import Criterion, Item, Pair, Rubric
     from vjudge.results import NotComputed, Result, settings
-    from vjudge.runs import run_folder
 
 __version__ = "0.2.0"
 __all__ = [
@@ -54,11 +55,12 @@ _NAMES = {
     " picture_controls report scores",
     "benchmarks": "benchmark run_benchmark",
     "data": "load_collection truth",
-    "judge": "Judge JudgeLike load_judge load_run plan",
+    "judging.judge": "Judge JudgeLike plan",
+    "judging.loading": "load_judge load_run",
+    "judging.panel": "combine_samples panel",
+    "judging.runs": "run_folder",
     "metrics": "agreement bradley_terry compare_judges correlate win_rate",
-    "panels": "combine_samples panel",
     "records": "Criterion Item Pair Rubric",
-    "runs": "run_folder",
     "results": "NotComputed Result settings",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
@@ -82,5 +84,4 @@ __getattr__ = lazy(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:
-    inner = {"asking", "comparing", "grading", "judge", "panels"}  # of no use to a notebook
-    return sorted({*__all__, *_ROOMS} - inner)
+    return sorted({*__all__, *_ROOMS})

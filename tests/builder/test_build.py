@@ -15,7 +15,7 @@ from vjudge import builder, data
 from vjudge.builder import faults
 from vjudge.builder.build import VERSION
 from vjudge.engines import client as client_module
-from vjudge.runs import RunError
+from vjudge.judging.runs import RunError
 from vjudge.training import fine_tune
 
 

@@ -17,7 +17,7 @@ from originals import ITEM, answers, ask, edit, forward, noise, refused
 from vjudge import models
 from vjudge.engines import HFEngine
 from vjudge.engines.cache import SHARING_CHATS
-from vjudge.judge import load_judge
+from vjudge.judging.loading import load_judge
 from vjudge.models.load import load_processor
 
 

@@ -20,8 +20,8 @@ import pytest
 from vjudge.data import load_collection
 from vjudge.engines import ray as engine_module
 from vjudge.engines.ray import RayEngine
-from vjudge.judge import load_judge
-from vjudge.runs import Run
+from vjudge.judging.loading import load_judge
+from vjudge.judging.runs import Run
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 

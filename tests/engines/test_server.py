@@ -38,10 +38,10 @@ from vjudge.engines.client import address
 from vjudge.engines.replies import at_verdict, read_reply
 from vjudge.engines.server import ServerError
 from vjudge.images import fingerprint, open_image
-from vjudge.judge import load_judge
+from vjudge.judging.loading import load_judge
+from vjudge.judging.runs import Run
 from vjudge.prompts import TEMPLATES
 from vjudge.records import Item
-from vjudge.runs import Run
 
 KEY = "sk-proj-4Zt9bQ-7xWm2Kf0aLr8V_Yc3Ne5Hs1"
 MARKED = replace(TEMPLATES["chat"], marker="[RESULT]", format="prometheus")

@@ -26,7 +26,7 @@ from vjudge.data import load_collection
 from vjudge.engines.engine import Ask, Closing
 from vjudge.engines.vllm import VllmEngine
 from vjudge.images import Pictures
-from vjudge.judge import load_judge
+from vjudge.judging.loading import load_judge
 
 TINY = Path(models.locate("tiny"))
 

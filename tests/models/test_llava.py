@@ -20,7 +20,7 @@ from vjudge import models
 from vjudge.engines import Ask, HFEngine
 from vjudge.engines.vision import images_of
 from vjudge.images import Picture
-from vjudge.judge import load_judge
+from vjudge.judging.loading import load_judge
 from vjudge.models import llava
 from vjudge.records import Item
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 import vjudge as vj
 from originals import edit, logits_of, refused, write_onevision
 from vjudge import models
-from vjudge.judge import load_judge
+from vjudge.judging.loading import load_judge
 from vjudge.models.placement import choose_device, choose_dtype, place
 
 LAYERS = {"4bit": "Linear4bit", "8bit": "Linear8bitLt", None: "Linear"}

@@ -9,7 +9,7 @@ from chatmodels import make
 from conftest import make_rows
 from originals import answers, refused
 from vjudge.engines import Ask
-from vjudge.judge import load_judge
+from vjudge.judging.loading import load_judge
 from vjudge.models.load import load_processor
 
 WIDTH = 64

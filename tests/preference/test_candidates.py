@@ -6,7 +6,7 @@ from pytest import raises
 from samples import Scripted
 from vjudge import preference
 from vjudge.data import CollectionError
-from vjudge.judge import Judge
+from vjudge.judging.judge import Judge
 from vjudge.preference import respond
 from vjudge.prompts import TEMPLATES
 

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from pytest import mark, raises, warns
 from reviews import SCORES, N, items, judged, open_review, rows, runs
 
+from vjudge.judging.record import Log
 from vjudge.review import ANSWERS, TAGS, Review, ReviewError, matrix
-from vjudge.runs import Log
 
 
 @mark.parametrize(

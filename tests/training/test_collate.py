@@ -8,7 +8,7 @@ from training_cases import pairs_with_feedback, rows_with_feedback
 
 from chatmodels import CHATS, TEXTS
 from originals import forward
-from vjudge.judge import load_judge
+from vjudge.judging.loading import load_judge
 from vjudge.prompts import TEMPLATES
 from vjudge.prompts.parse import parse
 from vjudge.training.collate import (

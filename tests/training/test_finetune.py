@@ -27,7 +27,7 @@ from chatmodels import CHATS, TEXTS
 from originals import logits_of
 from samples import turns
 from vjudge.data import CollectionError, canonical
-from vjudge.judge import load_judge
+from vjudge.judging.loading import load_judge
 from vjudge.prompts import TEMPLATES
 from vjudge.training import checks, trainer, weights
 from vjudge.training.weights import part_of

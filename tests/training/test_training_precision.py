@@ -7,7 +7,7 @@ from pytest import importorskip, mark
 from training_cases import QUIET, at_step, losses_of, rows_with_feedback, train
 
 from originals import logits_of
-from vjudge.judge import load_judge
+from vjudge.judging.loading import load_judge
 from vjudge.training.weights import part_of
 
 pytestmark = QUIET

@@ -21,7 +21,7 @@ import pandas as pd
 from scipy import stats
 
 from vjudge.data import canonical, lengths, load_collection
-from vjudge.judge import load_judge
+from vjudge.judging.loading import load_judge
 from vjudge.metrics import length_test
 from vjudge.metrics.tables import holm
 from vjudge.probes import blanked

@@ -12,7 +12,7 @@ import pandas as pd
 from assets.loop import LOG
 from vjudge import probes
 from vjudge.data import load_collection, scenes
-from vjudge.judge import load_judge
+from vjudge.judging.loading import load_judge
 from vjudge.metrics import correlate
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import vjudge as vj
-from vjudge.runs import Run
+from vjudge.judging.runs import Run
 
 
 @pytest.fixture(scope="module")

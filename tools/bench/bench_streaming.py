@@ -54,7 +54,7 @@ def train(file: Path, out: Path) -> dict[str, float]:
     import torch
 
     import vjudge as vj
-    from vjudge.judge import load_judge
+    from vjudge.judging.loading import load_judge
     from vjudge.training import fine_tune
 
     torch.set_num_threads(1)

@@ -19,7 +19,7 @@ from transformers import TrainerCallback
 
 import vjudge as vj
 from vjudge.data import rows_of
-from vjudge.judge import load_judge
+from vjudge.judging.loading import load_judge
 from vjudge.training import RECIPES, fine_tune, finetune
 from vjudge.training.collate import Examples, training_order
 

@@ -23,14 +23,16 @@ from vjudge import data, probes
 from vjudge.analysis import readings
 from vjudge.analysis.choice_table import Choices, choices
 from vjudge.analysis.score_table import Scores, scores
-from vjudge.judge import JudgeLike
-from vjudge.metrics.columns import CHOICES, groups_of
+from vjudge.judging.columns import groups_of
+from vjudge.judging.judge import JudgeLike
+from vjudge.judging.record import file_names
+from vjudge.judging.runs import MANIFEST, Run
+from vjudge.metrics.columns import CHOICES
 from vjudge.metrics.tables import shares
 from vjudge.plots.save import write_csv
 from vjudge.plots.style import clean, short
 from vjudge.probes.runs import COMPARED, ORIGINAL, ProbeRuns
 from vjudge.results import NotComputed, Result, Results, png
-from vjudge.runs import MANIFEST, Run, file_names
 
 Verdict = Literal["holds", "fails", "undecided", "measured"]
 CLAIMS = {

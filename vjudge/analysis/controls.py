@@ -12,9 +12,9 @@ from pandas import DataFrame
 from vjudge import data, probes
 from vjudge.analysis.choice_table import Choices, choices
 from vjudge.analysis.score_table import Scores, scores
-from vjudge.asking import PairsNotSupportedError
-from vjudge.judge import JudgeLike
-from vjudge.runs import file_name
+from vjudge.judging.asking import PairsNotSupportedError
+from vjudge.judging.judge import JudgeLike
+from vjudge.judging.record import file_name
 
 JPEG_QUALITY = 2
 AS_GIVEN = "right picture"

@@ -21,7 +21,7 @@ from vjudge.analysis.inspection import rouge_l
 from vjudge.analysis.tables import RatingTable, fields_of, names_of, stacked, truth_of
 from vjudge.metrics.columns import scores as numbers
 from vjudge.metrics.columns import warn
-from vjudge.plots.scores import levels, nearest
+from vjudge.metrics.levels import nearest_level, score_levels
 from vjudge.plots.style import short
 from vjudge.results import NotComputed, Result, Results, analysis, current, options
 
@@ -452,10 +452,10 @@ class Scores(RatingTable):
     def confusion(self) -> Result:
         """Count each judge's scores for each level of the truth."""
         _, name, run, caveats = self._comparable()
-        ticks = levels(run["score"], run["gold"], scale=self._levels())
+        ticks = score_levels(run["score"], run["gold"], scale=self._levels())
         rows = run.assign(
-            truth=nearest(run["gold"], ticks),
-            score=nearest(run["score"], ticks),
+            truth=nearest_level(run["gold"], ticks),
+            score=nearest_level(run["score"], ticks),
         )
         counted = rows.groupby(["judge", "truth", "score"], sort=False, dropna=False)
         table = counted.size().rename("items").reset_index()

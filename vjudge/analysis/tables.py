@@ -17,9 +17,10 @@ from pandas import DataFrame, Series
 from pandas.api.types import is_list_like
 
 from vjudge import data
-from vjudge.asking import VERDICT_COLUMNS
 from vjudge.data.summary import gold_else_people
-from vjudge.metrics.columns import closed_in, groups_of, scores
+from vjudge.judging.asking import VERDICT_COLUMNS
+from vjudge.judging.columns import closed_in, groups_of
+from vjudge.metrics.columns import scores
 from vjudge.plots.save import sentences
 from vjudge.records import from_csv, is_missing, row_levels
 from vjudge.results import NotComputed, Result, Results, current, settings

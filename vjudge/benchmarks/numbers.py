@@ -25,7 +25,8 @@ from rapidfuzz.distance import Levenshtein
 from vjudge import data, metrics
 from vjudge.benchmarks.protocols import PROTOCOLS
 from vjudge.data import CollectionError
-from vjudge.metrics.columns import SPELLINGS, closed_in, design_of, groups_of, read_verdicts
+from vjudge.judging.columns import closed_in, groups_of
+from vjudge.metrics.columns import SPELLINGS, design_of, read_verdicts
 from vjudge.metrics.tables import add_caveats, gathered_caveats, shares, tabulate
 from vjudge.plots.figures import BOUNDS, forest
 from vjudge.plots.save import sentences

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from vjudge import data
-from vjudge.comparing import sign
 from vjudge.data import CollectionError, rows_of
+from vjudge.judging.comparing import sign
 from vjudge.records import is_missing
 
 OF_A_RESPONSE = ("response", "gold", "feedback", "human_scores")  # what a pair does not share

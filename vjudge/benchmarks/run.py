@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vjudge.asking import Options
 from vjudge.benchmarks.numbers import (
     BenchmarkResult,
     Deviation,
@@ -22,10 +21,11 @@ from vjudge.benchmarks.numbers import (
 )
 from vjudge.benchmarks.pairs import pairs_of_items
 from vjudge.benchmarks.protocols import PROTOCOLS, Protocol, Reader
-from vjudge.comparing import SWAPPED, parts_of, sign
 from vjudge.data import CollectionError, canonical, load_collection, rows_of
-from vjudge.judge import Judge, JudgeLike
-from vjudge.panels import Panel
+from vjudge.judging.asking import Options
+from vjudge.judging.comparing import SWAPPED, parts_of, sign
+from vjudge.judging.judge import Judge, JudgeLike
+from vjudge.judging.panel import Panel
 from vjudge.prompts import Template, families
 from vjudge.records import Rubric, from_csv, is_missing
 from vjudge.results import analysis

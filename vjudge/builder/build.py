@@ -30,13 +30,13 @@ from matplotlib.figure import Figure
 from rapidfuzz import fuzz, process
 
 from vjudge import plots
-from vjudge.asking import Question
 from vjudge.builder import faults
 from vjudge.builder.faults import ASSETS, STAGES, Fault, check_length, check_text
 from vjudge.data import CollectionError, Problem, n_words, validate
 from vjudge.engines import Answer, Ask
-from vjudge.grading import collect
 from vjudge.images import ImageError, Pictures, open_image
+from vjudge.judging.asking import Question
+from vjudge.judging.grading import collect
 from vjudge.metrics import length_test
 from vjudge.records import Rubric
 from vjudge.results import NotComputed, Result, analysis

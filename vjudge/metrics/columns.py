@@ -234,21 +234,6 @@ def units_of(groups: Groups, index: pd.Index, used: np.ndarray) -> Integers:
     return group_codes(groups, used)
 
 
-def groups_of(run: pd.DataFrame) -> np.ndarray:
-    """The unit of resampling of each row of a run: its group, its id where it names none."""
-    units = run["id"].map(str)
-    if "group" in run:
-        own = run["group"]
-        units = own.map(str, na_action="ignore").where(~own.map(is_missing), units)
-    return units.to_numpy(dtype=object)
-
-
-def closed_in(run: pd.DataFrame) -> str:
-    """How many verdicts of a run were closed (`unread="close"`), in words; "" where none was."""
-    count = int(run["closed"].eq(True).sum()) if "closed" in run else 0
-    return f"{count:,} of {len(run):,} verdicts were closed" if count else ""
-
-
 def design_of(cell: np.ndarray, groups: Groups, used: np.ndarray) -> Design:
     """The design of the used items, from their cells and the groups of all, if there are any.
 

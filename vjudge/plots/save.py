@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 from pandas.api.types import is_integer_dtype
 
-from vjudge.metrics.columns import closed_in
+from vjudge.judging.columns import closed_in
 from vjudge.metrics.formatting import format_number, format_p
 from vjudge.plots.style import best, clean, counts, need, page, short
 from vjudge.records import is_missing

@@ -9,39 +9,15 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-from pandas import DataFrame, Series
+from pandas import DataFrame
 
 from vjudge import metrics
-from vjudge.metrics.columns import closed_in
+from vjudge.judging.columns import closed_in
+from vjudge.metrics.levels import nearest_level, score_levels
 from vjudge.plots.style import INK, PALE, PALETTE, draw_cells, log_axis, looks, need, page, reach
 
 BOTH = ["score", "gold"]
 DIAGONAL: dict = {"ls": "--", "color": PALE, "lw": 0.8}
-
-
-def levels(*columns: Series, scale: Sequence | None = None) -> np.ndarray:
-    """At most 11 levels that reach over these scores, and over the scale.
-
-    scale: the rubric's scores (`data.levels`); None takes 1 to 5, of shares 0 to 1.
-
-    >>> levels(pd.Series([1, 2.5, 5])).tolist(), levels(pd.Series([3, 85]))[:3].tolist()
-    ([1.0, 2.0, 3.0, 4.0, 5.0], [0.0, 10.0, 20.0])
-    """
-    numbers = pd.concat(columns).dropna().astype(float)
-    ends = [*numbers, *(scale or (1, 5))]
-    if scale is None and numbers.between(0, 1).all():
-        ends = [0, 1]
-    whole = max(ends) > 1 or (numbers % 1 == 0).all()
-    ticks = MaxNLocator(10, steps=[1, 2, 5, 10], integer=whole)
-    return np.array(ticks.tick_values(min(ends), max(ends)))
-
-
-def nearest(values: Series, where: np.ndarray) -> Series:
-    """The level that is nearest to each value, of two the upper one; NaN where it is missing."""
-    middles = (where[1:] + where[:-1]) / 2
-    ends = [-np.inf, *middles, np.inf]
-    return pd.cut(values, ends, right=False, labels=where).astype(float)
 
 
 def by_judge(run: DataFrame, *columns: str) -> dict:
@@ -74,7 +50,7 @@ def confusion(
         verdicts without a score.
     """
     judges = by_judge(run, *BOTH)
-    where = levels(run["score"], run["gold"], scale=scale)
+    where = score_levels(run["score"], run["gold"], scale=scale)
     names = [f"{level:g}" for level in where]
     across = [*names, "none"] if run["score"].isna().any() else names
     look = {"cmap": "Blues", "vmin": 0, "vmax": 1, "cbar": False}
@@ -84,8 +60,8 @@ def confusion(
             judges, 0.75, across="judge's score", up=truth_name, min_inches=width, shared=False
         )
         for ax, rows in panels:
-            gold = nearest(rows["gold"], where).map("{:g}".format)
-            score = nearest(rows["score"], where).map("{:g}".format).replace("nan", "none")
+            gold = nearest_level(rows["gold"], where).map("{:g}".format)
+            score = nearest_level(rows["score"], where).map("{:g}".format).replace("nan", "none")
             table = pd.crosstab(gold.to_numpy(), score.to_numpy())
             table = table.reindex(names, columns=across, fill_value=0)
             share = table.div(table.sum(axis=1).clip(lower=1), axis=0)
@@ -132,7 +108,7 @@ def agreement_scatter(run: DataFrame, **options: Any) -> Figure:
         run: one row a verdict: columns score and gold; judge where known, a panel each.
     """
     judges = by_judge(run, *BOTH)
-    where = levels(run["gold"])
+    where = score_levels(run["gold"])
     dots = [rows.value_counts(BOTH, sort=False).reset_index(name="n") for rows in judges.values()]
     n_most = max([1, *(points["n"].max() for points in dots if len(points))])
     with page(**options) as paper:
@@ -144,7 +120,7 @@ def agreement_scatter(run: DataFrame, **options: Any) -> Figure:
             ax.scatter(points["gold"], points["score"], s=area, color=PALETTE[0], alpha=0.5, lw=0)
             ax.axline((where[0], where[0]), slope=1, **DIAGONAL)
             rows = rows[BOTH].dropna()
-            means = rows.groupby(nearest(rows["gold"], where)).mean()
+            means = rows.groupby(nearest_level(rows["gold"], where)).mean()
             ax.plot(means["gold"], means["score"], "D", color=PALETTE[1])
             ax.set_box_aspect(1)
         marks = f"Area of a dot: number of items, at most {n_most:,}; diamonds: means"
@@ -167,11 +143,11 @@ def length_by_score(
     """
     rows = need(frame, "gold", "response").reset_index(drop=True)
     lengths = metrics.lengths(rows["response"])
-    where = levels(rows["gold"], scale=scale)
+    where = score_levels(rows["gold"], scale=scale)
     with page(**options) as paper:
         fig, ax = paper.subplots(1.8)
         sns.boxplot(
-            x=nearest(rows["gold"], where),
+            x=nearest_level(rows["gold"], where),
             y=lengths,
             order=where,
             whis=(5, 95),
@@ -206,7 +182,7 @@ def length_scatter(
     slopes = slopes[slopes["case"] == "slope at equal gold"].to_dict("records")
     if len(slopes) != len(judges):
         raise ValueError(f"{len(slopes)} slopes of {len(judges)} judges: give one for each")
-    where = levels(frame["gold"])
+    where = score_levels(frame["gold"])
     with page(**options) as paper:
         fig, panels = paper.panels(
             judges,
@@ -217,7 +193,7 @@ def length_scatter(
         )
         for (ax, rows), slope in zip(panels, slopes, strict=True):
             rows = rows.dropna(subset=used).sort_values("length")
-            means = rows["score"].groupby(nearest(rows["gold"], where)).transform("mean")
+            means = rows["score"].groupby(nearest_level(rows["gold"], where)).transform("mean")
             x = rows["length"]
             doublings = np.log2(x) - np.log2(x).mean()
             ax.scatter(x, rows["score"] - means, s=8, color=PALETTE[0], alpha=0.35, lw=0)

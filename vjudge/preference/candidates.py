@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 
-from vjudge.asking import Options, Question
 from vjudge.data import check_pictures, rows_of
 from vjudge.engines.engine import Answer, say
-from vjudge.grading import collect
 from vjudge.images import Pictures
-from vjudge.judge import Judge
+from vjudge.judging.asking import Options, Question
+from vjudge.judging.grading import collect
+from vjudge.judging.judge import Judge
 from vjudge.preference.rewards import check_texts
 from vjudge.prompts import Prompt
 from vjudge.records import unit_of

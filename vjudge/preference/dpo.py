@@ -20,12 +20,12 @@ import torch
 import transformers
 
 from vjudge import data, models
-from vjudge.comparing import check_rows
 from vjudge.engines.vision import left_padded
-from vjudge.judge import load_judge
+from vjudge.judging.comparing import check_rows
+from vjudge.judging.loading import load_judge
+from vjudge.judging.record import replace_file
 from vjudge.models import placement
 from vjudge.preference.rewards import checked
-from vjudge.runs import replace_file
 from vjudge.training import weights
 from vjudge.training.collate import CPU, Coder, encode_pictures
 from vjudge.training.recipes import PARTS

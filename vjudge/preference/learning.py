@@ -14,13 +14,14 @@ from scipy import stats
 
 from vjudge import plots
 from vjudge.data import rows_of
-from vjudge.judge import JudgeLike, load_judge
+from vjudge.judging.judge import JudgeLike
+from vjudge.judging.loading import load_judge
+from vjudge.judging.record import file_names
 from vjudge.plots.style import short
 from vjudge.preference.candidates import draw, respond
 from vjudge.preference.dpo import train
 from vjudge.preference.rewards import best_of_n, make_pairs, reward
 from vjudge.results import NotComputed, Result, analysis, current, options
-from vjudge.runs import file_names
 
 OVER_GROUPS = "means with intervals over groups of answers (Student's t)"
 

@@ -21,14 +21,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vjudge.comparing import check_rows, finest, parts_of, points_by_order, settled, width_of
 from vjudge.data import CollectionError, Problem, check_pictures, n_words, rows_of
 from vjudge.engines.engine import Engine
 from vjudge.images import ImageError, Pictures
-from vjudge.judge import JudgeLike
+from vjudge.judging.comparing import (
+    check_rows,
+    finest,
+    parts_of,
+    points_by_order,
+    settled,
+    width_of,
+)
+from vjudge.judging.judge import JudgeLike
+from vjudge.judging.panel import noise_of
 from vjudge.metrics.columns import design_of
 from vjudge.metrics.tables import tabulate
-from vjudge.panels import noise_of
 from vjudge.records import NAN, text_of, unit_of
 
 PAIR = (

@@ -19,7 +19,7 @@ import pandas as pd
 from vjudge.data import rows_of
 from vjudge.data.summary import n_words
 from vjudge.engines.engine import Ask
-from vjudge.judge import Judge
+from vjudge.judging.judge import Judge
 from vjudge.plots.scores import length_scatter
 from vjudge.probes.effects import mean, slope
 from vjudge.probes.finish import Drawing, at_equal_gold, finish, probed

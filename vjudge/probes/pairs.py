@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from vjudge.benchmarks.pairs import pairs_of_items
-from vjudge.metrics.columns import groups_of
+from vjudge.judging.columns import groups_of
 from vjudge.metrics.tables import shares
 from vjudge.plots.figures import preference_bars
 from vjudge.probes.effects import mean

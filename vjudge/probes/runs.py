@@ -13,18 +13,19 @@ import datasets
 import numpy as np
 import pandas as pd
 
-from vjudge.asking import PairsNotSupportedError
 from vjudge.data import CollectionError, canonical, rows_of, truth
 from vjudge.data.cells import ratings
-from vjudge.judge import JudgeLike
-from vjudge.metrics.columns import closed_in, groups_of, scores
+from vjudge.judging.asking import PairsNotSupportedError
+from vjudge.judging.columns import closed_in, groups_of
+from vjudge.judging.judge import JudgeLike
+from vjudge.judging.record import file_names
+from vjudge.metrics.columns import scores
 from vjudge.metrics.tables import of_group_sizes
 from vjudge.probes.effects import Effect, Must, bias_scores, judged
 from vjudge.probes.perturbations import NotApplicableError, coarse, perturb
 from vjudge.probes.readings import effect_sentence
 from vjudge.records import NAN, is_missing, row_levels
 from vjudge.results import NotComputed
-from vjudge.runs import file_names
 
 ORIGINAL = "original"
 COMPARED = "compared"  # a comparison of pairs, as `Judge.compare` returns it

@@ -10,7 +10,7 @@ import pandas as pd
 
 from vjudge import probes
 from vjudge.data import canonical
-from vjudge.judge import JudgeLike
+from vjudge.judging.judge import JudgeLike
 from vjudge.probes.perturbations import NotApplicableError
 from vjudge.records import row_levels, unit_of
 from vjudge.review.votes import ANSWERS

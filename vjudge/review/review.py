@@ -20,6 +20,7 @@ from pandas import DataFrame, Series
 from vjudge import analysis, plots
 from vjudge.analysis.readings import bounds
 from vjudge.analysis.tables import names_of
+from vjudge.judging.record import replace_file
 from vjudge.metrics import feedback_preference
 from vjudge.metrics.tables import shares
 from vjudge.plots.save import save_table, write_csv
@@ -30,7 +31,6 @@ from vjudge.results import analysis as as_result
 from vjudge.review.session import Session, assignment
 from vjudge.review.show import case_html, page
 from vjudge.review.votes import TAGS, VoteLog
-from vjudge.runs import replace_file
 
 if TYPE_CHECKING:
     from vjudge.review.widget import Matrix, Reviewer

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from vjudge import data
-from vjudge.plots.scores import levels, nearest
+from vjudge.metrics.levels import nearest_level, score_levels
 from vjudge.records import Item
 from vjudge.review.hiding import hide_scores
 from vjudge.review.judged import item_table, verdict_table
@@ -120,7 +120,7 @@ class Session:
             self.truth = pd.Series(np.nan, index=self._ids, name="no truth")
         ends = self._facts["scale"].dropna().explode()
         self.scale = None if ends.empty else (ends.min(), ends.max())
-        ticks = levels(self.judge_scores.stack(), self.truth, scale=self.scale)
+        ticks = score_levels(self.judge_scores.stack(), self.truth, scale=self.scale)
         self.levels = [f"{level:g}" for level in ticks]
         self._true_levels = _named(self.truth, ticks).rename(self.truth.name)
         self._score_levels = self.judge_scores.apply(_named, ticks=ticks).where(self._graded)
@@ -483,5 +483,5 @@ def _check(what: str, value: Any, options: Collection[Any]) -> None:
 
 def _named(scores: pd.Series, ticks: np.ndarray) -> pd.Series:
     """The name of the level nearest to each score."""
-    names = nearest(scores, ticks).map("{:g}".format)
+    names = nearest_level(scores, ticks).map("{:g}".format)
     return names.replace("nan", NO_SCORE)

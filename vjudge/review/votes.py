@@ -16,8 +16,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from vjudge.judging.record import Log, file_name
 from vjudge.records import brief
-from vjudge.runs import Log, file_name
 
 ANSWERS = ("left", "right", "both good", "both bad")
 """Which of two feedbacks is better.

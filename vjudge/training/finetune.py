@@ -18,12 +18,12 @@ import transformers
 from transformers import AutoConfig, TrainingArguments
 
 from vjudge import data
-from vjudge.judge import load_judge
+from vjudge.judging.loading import load_judge
+from vjudge.judging.record import replace_file
 from vjudge.models import locate
 from vjudge.models.find import find
 from vjudge.models.placement import choose_device, choose_dtype
 from vjudge.prompts import Template, families
-from vjudge.runs import replace_file
 from vjudge.training import weights
 from vjudge.training.checks import check_balance, check_leakage, survey, with_truth
 from vjudge.training.collate import Examples

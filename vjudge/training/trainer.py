@@ -14,8 +14,8 @@ import torch
 import transformers
 from transformers import Trainer, TrainingArguments
 
+from vjudge.judging.record import replace_file
 from vjudge.metrics import correlate
-from vjudge.runs import replace_file
 from vjudge.training import weights
 from vjudge.training.collate import Examples, answer_loss, encode_pictures, training_order
 from vjudge.training.recipes import Plan

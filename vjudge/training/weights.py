@@ -15,11 +15,11 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from vjudge import models
+from vjudge.judging.record import replace_file
 from vjudge.models import VisionLanguageModel
 from vjudge.models.find import folder_of
 from vjudge.models.load import base_of, without_bars
 from vjudge.prompts import families
-from vjudge.runs import replace_file
 
 MARKS = {  # words of a weight's name -> the part of the model; all else is the decoder's
     "projector": (

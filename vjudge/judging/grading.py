@@ -20,12 +20,13 @@ from typing import Any
 import pandas as pd
 
 import vjudge
-from vjudge.asking import DECODING, Call, Options, Question, Record, prepare
 from vjudge.engines.engine import Answer, Ask, Engine, progress_bar, say
 from vjudge.images import Picture
+from vjudge.judging.asking import DECODING, Call, Options, Question, Record, prepare
+from vjudge.judging.record import plain
+from vjudge.judging.runs import Run
 from vjudge.prompts.parse import parse
 from vjudge.records import NAN, Verdict, weighted_mean
-from vjudge.runs import Run, plain
 
 COUNTS = {  # what `attrs` count -> how it is said
     "failures": "verdicts failed",

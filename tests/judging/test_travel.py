@@ -11,7 +11,7 @@ import pytest
 import vjudge as vj
 from samples import Scripted, judge_of, pair, scripted
 from vjudge import benchmarks, data, metrics, probes
-from vjudge.judge import Judge
+from vjudge.judging.judge import Judge
 from vjudge.prompts import TEMPLATES, VICUNA_V1
 
 FEW = {"n_resamples": 100}

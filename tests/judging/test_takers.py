@@ -9,7 +9,7 @@ import pytest
 import vjudge as vj
 from samples import judge_of, pair, row, scripted
 from vjudge import preference, probes
-from vjudge.judge import Judge, JudgeLike
+from vjudge.judging.judge import Judge, JudgeLike
 
 
 def lengthy(name, lean=0):

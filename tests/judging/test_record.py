@@ -18,9 +18,9 @@ import pytest
 
 from chatmodels import chatml_tokenizer
 from samples import pair, scripted
-from vjudge import asking
+from vjudge.judging import asking
+from vjudge.judging.runs import Run, RunError
 from vjudge.prompts import TEMPLATES
-from vjudge.runs import Run, RunError
 
 
 def grader(name="scripted", *, slow=0.0):

@@ -19,7 +19,8 @@ import vjudge
 dir(vjudge)
 heavy = {"torch", "transformers", "datasets", "pandas", "numpy", "matplotlib", "PIL", "scipy"}
 print(*heavy & set(sys.modules))
-from vjudge import data, metrics, prompts, records, runs
+from vjudge import data, metrics, prompts, records
+from vjudge.judging import runs
 print(*{"torch"} & set(sys.modules))
 """
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,9 +7,9 @@ import pytest
 
 import vjudge as vj
 from samples import Scripted, pair, scripted
-from vjudge.judge import Judge
+from vjudge.judging.judge import Judge
+from vjudge.judging.runs import Run
 from vjudge.prompts import TEMPLATES, VICUNA_V1
-from vjudge.runs import Run
 
 
 def fixed(name, text):

@@ -12,8 +12,9 @@ import pytest
 
 import vjudge as vj
 from samples import Scripted, pair, scripted
+from vjudge.judging.record import Log, file_name, file_names
+from vjudge.judging.runs import Run, RunError
 from vjudge.models.find import ASSETS
-from vjudge.runs import Log, Run, RunError, file_name, file_names
 
 OWN = {"system": "gpt", "tokens": 7, "asked_on": None, "tags": ["a", "b"], "score": 0.5}
 

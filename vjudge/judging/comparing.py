@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 
 from vjudge import data
-from vjudge.asking import ORDERS, Call, Options, Record, prepare
 from vjudge.data.schema import CollectionError, Problem, id_of
-from vjudge.grading import WORK, announced, answered, by_row, table
+from vjudge.judging.asking import ORDERS, Call, Options, Record, prepare
+from vjudge.judging.grading import WORK, announced, answered, by_row, table
 from vjudge.records import NAN, unit_of
 
 SWAPPED = {"a": "b", "b": "a"}

@@ -18,9 +18,10 @@ from typing import Any
 from vjudge import data
 from vjudge.engines.engine import Ask, Closing
 from vjudge.images import Pictures
+from vjudge.judging.record import plain
+from vjudge.judging.runs import MANIFEST, Run
 from vjudge.prompts import Prompt, Template
 from vjudge.records import NAN, Item, Pair, Rubric, is_int_at_least
-from vjudge.runs import MANIFEST, Run, plain
 
 ORDERS = ("ab", "ba")
 DECODING = ("max_new_tokens", "temperature", "top_p", "repetition_penalty")

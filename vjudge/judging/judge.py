@@ -8,148 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import pandas as pd
 
-from vjudge import comparing, engines, grading
-from vjudge.asking import Options, PairsNotSupportedError, options_of
-from vjudge.comparing import combine, majority
-from vjudge.engines.engine import Engine, say
-from vjudge.prompts import CONVERSATIONS, MESSAGES, QWEN_1_5, Template, families
+from vjudge.engines.engine import Engine
+from vjudge.judging import comparing, grading
+from vjudge.judging.asking import Options, PairsNotSupportedError, options_of
+from vjudge.prompts import Template, families
 from vjudge.prompts.families import Family
 from vjudge.records import Item, Pair
-from vjudge.runs import Run, RunError
-
-__all__ = ["Judge", "JudgeLike", "combine", "load_judge", "load_run", "majority", "plan"]
-__dir__ = __all__.copy
-
-SERVER = "openai:"  # how the name of a judge behind a server begins
-ENGINES = ("auto", "hf", "server", "vllm", "ray")
-
-
-def load_judge(
-    name_or_path: str | Path | Mapping[str, Any],
-    *,
-    template: str | Template | None = None,
-    engine: str = "auto",
-    **options: Any,
-) -> Judge:
-    """Load a judge.
-
-    Args:
-        name_or_path: "tiny", the judge inside this package; a folder or a hub id with a LLaVA
-            checkpoint, a chat model that reads images, or a language model that does not (it is
-            told of images that it can't see); or "openai:MODEL", a model behind an
-            OpenAI-compatible server (`base_url=` names another than OpenAI's). A dict holds all
-            arguments of this call, as the parameters cell of a notebook gives them.
-        template: the judge's wording, a `Template` or a name in `vjudge.prompts.TEMPLATES`, for
-            pairs where it compares two responses; None takes the family's own
-            (`vjudge.prompts.families`), without a family "chat".
-        engine: "hf" (transformers), "server", "vllm" (in this process) or "ray" (`workers=`
-            processes); "auto" takes the server for "openai:MODEL", else "hf".
-        options: of the engine, see `vjudge.engines`. For "hf": `device` ("auto" takes CUDA, else
-            MPS, else the CPU); `dtype` ("auto" is bfloat16 or float16 on a GPU, float32 on a CPU);
-            `quantization`, "8bit" or "4bit" (needs bitsandbytes); `revision`, a branch, tag or
-            commit of a hub checkpoint; `device_map` ("auto" spreads the weights over all GPUs and
-            the CPU's memory); `attention` ("flash_attention_2", "sdpa", "eager").
-
-    ValueError: an unknown name or value, an unsupported checkpoint. TypeError: an option that the
-    engine does not have.
-
-    >>> import vjudge as vj
-    >>> vj.load_judge("tiny", device="cpu")
-    Judge('tiny', template='prometheus-vision', pairs=None, engine='hf')
-    """
-    if isinstance(name_or_path, Mapping):
-        return load_judge(**{"template": template, "engine": engine, **options, **name_or_path})
-    name = str(name_or_path)
-    if engine not in ENGINES:
-        raise ValueError(f"engine {engine!r} is unknown; use one of {', '.join(ENGINES)}")
-    if engine == "ray":
-        load = partial(load_judge, template=template)
-        ray = engines.RayEngine(name_or_path, load=load, **options)
-        return Judge(name, template=ray.template, engine=ray, pairs=ray.pairs, family=ray.family)
-    wording = None if template is None else families.wording(template)
-    if engine == "server" or (engine == "auto" and name.startswith(SERVER)):
-        return _served(name, wording, options)
-    local: Any
-    if engine == "vllm":
-        local = engines.VllmEngine(name_or_path, **options)
-    else:
-        from vjudge import models  # torch: seconds to import, so only for a model here
-
-        mode = options.pop("image_mode", None)
-        local = engines.HFEngine(models.load(name_or_path, **options), image_mode=mode)
-    return _fitted(name_or_path, local, wording, exact=isinstance(template, Template))
-
-
-def _served(name: str, wording: Template | None, options: dict) -> Judge:
-    """A judge behind a server, which writes the conversation."""
-    family = families.find(name)
-    asked = family or families.FAMILIES["chat"]
-    single, pairs = _wordings(asked.template, asked.pairs, wording)
-    written = [one.conversation for one in (single, pairs) if one and one.conversation.written]
-    if written:
-        options.setdefault("conversation", written[0])
-    engine = engines.ServerEngine(name.removeprefix(SERVER), **options)
-    if pairs is not None:
-        pairs = pairs.as_messages()
-    return Judge(name, template=single.as_messages(), pairs=pairs, engine=engine, family=family)
-
-
-def _fitted(
-    name_or_path: str | Path, engine: Any, wording: Template | None, *, exact: bool
-) -> Judge:
-    """A judge whose model is here, asked in its checkpoint's conversation.
-
-    `exact`: the wording is the caller's own `Template`, which keeps its conversation.
-    """
-    # 1) the family by name: an architecture says nothing of what a model was trained on
-    model = engine.model
-    if wording is None:
-        wording = families.recorded(model.path)
-    family = families.find(name_or_path) or families.find(model.path)
-    if family is None and model.value_head is not None:
-        family = families.FAMILIES["skywork-vl-reward"]  # the conversation itself is valued
-    if family is None and wording is None:
-        say(f"{name_or_path}: no judge of this name is known, so it is asked as any chat model")
-    family = family or families.FAMILIES["chat"]
-    single, pairs = _wordings(family.template, family.pairs, wording)
-
-    # 2) the words around a wording: the checkpoint's chat template, else its architecture's, else
-    # those of the wording that was chosen, which the family's other one then shares
-    source = model.processor or model.tokenizer
-    chosen = None if wording is None else wording.conversation
-    if model.kind == "llava":
-        chosen = CONVERSATIONS.get(model.model.config.model_type)
-
-    def fitted(template: Template) -> Template:
-        if not model.sees_images:
-            template = replace(template, sees_images=False)
-        if template.conversation.name == MESSAGES.name:
-            return template.bind(source, image_token=model.image_token, otherwise=chosen)
-        if model.tiled and not exact and template.conversation.name != QWEN_1_5.name:
-            return replace(template, conversation=QWEN_1_5)  # a family knows one conversation only
-        return template
-
-    return Judge(
-        str(name_or_path),
-        template=fitted(single),
-        pairs=None if pairs is None else fitted(pairs),
-        engine=engine,
-        family=family,
-    )
-
-
-def _wordings(
-    single: Template, pairs: Template | None, chosen: Template | None
-) -> tuple[Template, Template | None]:
-    """The wordings for one response and for two, one replaced by the chosen one."""
-    if chosen is None:
-        return single, pairs
-    return (single, chosen) if chosen.compares else (chosen, pairs)
 
 
 @runtime_checkable
@@ -358,7 +226,7 @@ class Judge:
             wording = replace(wording, conversation=conversation)
         if not self.template.sees_images:
             wording = replace(wording, sees_images=False)
-        single, pairs = _wordings(self.template, self.pairs, wording)
+        single, pairs = wordings_of(self.template, self.pairs, wording)
         return replace(self, template=single, pairs=pairs)
 
     def wording_of_pairs(self) -> Template:
@@ -394,42 +262,10 @@ def plan(judge: JudgeLike, items: Any, *, by: str = "pairs", **options: Any) -> 
     return judge.plan(items, by=by, **options)
 
 
-def load_run(folder: str | Path) -> pd.DataFrame:
-    """Read a run back without its judge, a GPU or a key.
-
-    Args:
-        folder: the `out` of `Judge.grade` or `Judge.compare`; that of `Judge.rank` holds the grades
-            or comparisons that the ranks were made of, a panel's has a folder a member.
-
-    Returns:
-        The table that the call returned, in the collection's order, with all rows that the folder
-        holds verdicts of. Rows whose verdicts are not there yet are counted on one line.
-
-    Raises:
-        RunError: the folder holds no run, or several, which the error names; or one without rows:
-            repeat its call, which adds them.
-
-    >>> import tempfile
-    >>> import vjudge as vj
-    >>> folder = tempfile.mkdtemp()
-    >>> items = vj.load_collection("scenes", split="test", limit=3)
-    >>> run = vj.load_judge("tiny", device="cpu").grade(items, out=folder, progress=False)
-    >>> vj.load_run(folder).equals(run)
-    True
-    """
-    run = Run(folder)
-    note = run.manifest.get("note") or {}
-    recorded = {verdict["asked"]: verdict for verdict in run.verdicts()}
-    rows = run.rows()
-    finished = [row for row in rows if recorded.keys() >= set(row["asked"])]
-    answers = [list(map(recorded.get, row["asked"])) for row in finished]
-    facts = [row["cells"] for row in finished]
-    if not answers:
-        raise RunError(f"{run.path} has no rows with verdicts: repeat the call that made it")
-    missing = len(rows) - len(answers)
-    if missing:
-        say(f"{run.path}: {missing} of {len(rows)} rows wait for verdicts: repeat the call")
-    if note["call"] == "compare":
-        made = {name: note[name] for name in ("judge", "samples", "orders")}
-        return comparing.compared(answers, facts, **made)
-    return grading.graded(answers, facts, judge=note["judge"], samples=note["samples"])
+def wordings_of(
+    single: Template, pairs: Template | None, chosen: Template | None
+) -> tuple[Template, Template | None]:
+    """The wordings for one response and for two, one replaced by the chosen one."""
+    if chosen is None:
+        return single, pairs
+    return (single, chosen) if chosen.compares else (chosen, pairs)

@@ -6,9 +6,9 @@ import torch
 
 import vjudge as vj
 from samples import judge_of, scripted
-from vjudge.comparing import finest
 from vjudge.data import CollectionError
-from vjudge.runs import Run, RunError
+from vjudge.judging.comparing import finest
+from vjudge.judging.runs import Run, RunError
 
 COLUMNS = "id judge score feedback raw failure expected_score probabilities probability_mass closed"
 COLUMNS += " n_prompt_tokens n_new_tokens seconds lowest highest sees_image"

@@ -10,13 +10,13 @@ from typing import Any
 
 import pandas as pd
 
-from vjudge import comparing
-from vjudge.comparing import POINTS, majority, sign
 from vjudge.engines.engine import Engine
-from vjudge.judge import Judge, JudgeLike
+from vjudge.judging import comparing
+from vjudge.judging.comparing import POINTS, majority, sign
+from vjudge.judging.judge import Judge, JudgeLike
+from vjudge.judging.record import file_names
 from vjudge.prompts import Template
 from vjudge.records import Item, Pair
-from vjudge.runs import file_names
 
 __all__ = ["Panel", "combine_samples", "panel"]
 __dir__ = __all__.copy

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from vjudge.runs import Run, RunError
+from vjudge.judging.runs import Run, RunError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*damaged lines:RuntimeWarning")
 MANIFEST = {
@@ -96,7 +96,7 @@ def test_a_disk_that_fills_up_keeps_what_was_written(tmp_path):
 
 
 def test_one_process_at_a_time(tmp_path):
-    code = "import sys; from vjudge.runs import Run; run = Run(sys.argv[1]).open({}); print(); sys.stdin.read()"
+    code = "import sys; from vjudge.judging.runs import Run; run = Run(sys.argv[1]).open({}); print(); sys.stdin.read()"
     command = [sys.executable, "-c", code, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"\n"

@@ -9,8 +9,8 @@ import pytest
 
 from originals import CRITERIA
 from samples import Scripted, pair, scripted
-from vjudge.judge import Judge
-from vjudge.panels import panel
+from vjudge.judging.judge import Judge
+from vjudge.judging.panel import panel
 from vjudge.prompts import TEMPLATES
 
 
