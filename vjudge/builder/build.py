@@ -82,9 +82,9 @@ def load_seeds(name_or_path: str | Path = "general") -> list:
     if name_or_path in ("charts", "general"):
         path = ASSETS / "seeds" / f"{name_or_path}.jsonl"
     seeds: list = []
-    for number, line in enumerate(path.read_text("utf-8-sig").splitlines(), start=1):
+    for number, text in enumerate(path.read_text("utf-8-sig").splitlines(), start=1):
         try:
-            seed = json.loads(line)
+            seed = json.loads(text)
             rubric = Rubric(seed["criteria"], seed["descriptions"])
             if len(rubric.levels) != len((seeds or [seed])[0]["descriptions"]):
                 raise ValueError("it has not as many descriptions as the first row")
@@ -119,8 +119,8 @@ class Build:
     def balance(self) -> tuple[float, float]:
         """In which share of pairs the better of two responses to an instruction is the longer one,
         and the p of its test; see `vjudge.metrics.length_test`."""
-        words = length_test(self.rows, n_resamples=0).loc["words"]
-        return float(words["within"]), float(words["p"])
+        by_words = length_test(self.rows, n_resamples=0).loc["words"]
+        return float(by_words["within"]), float(by_words["p"])
 
     def faults(self) -> pd.DataFrame:
         """Count what was wrong: one row for each of `KINDS`, one column a stage, and "all"."""
@@ -160,22 +160,25 @@ class Build:
             raise NotComputed("nothing was built; see caught()")
         texts = list(map(faults.normal, criteria))
         seed_texts = [faults.normal(seed["criteria"]) for seed in load_seeds(seeds)]
-        others = process.cdist(texts, texts, scorer=fuzz.ratio)
-        np.fill_diagonal(others, -1)  # (N, N): a criterion is not its own neighbour
+        similarities = process.cdist(texts, texts, scorer=fuzz.ratio)
+        np.fill_diagonal(similarities, -1)  # (N, N): a criterion is not its own neighbour
         table = pd.DataFrame({"criterion": criteria})
         table["closest seed"] = process.cdist(texts, seed_texts, scorer=fuzz.ratio).max(axis=1)
-        table["closest other rubric"] = pd.Series(others.max(axis=1)).where(lambda like: like >= 0)
-        like = table.iloc[:, 1:]
-        n_near = int((like >= faults.NEAR).any(axis=1).sum())
+        table["closest other rubric"] = pd.Series(similarities.max(axis=1)).where(
+            lambda percent: percent >= 0
+        )
+        nearest = table.iloc[:, 1:]
+        n_near = int((nearest >= faults.NEAR).any(axis=1).sum())
         return Result(
             table,
             name="build_diversity",
-            reading=f"Of {len(table)} criteria the closest to a seed is {like.iloc[:, 0].max():.0f}"
-            f" % like it, the median {like.iloc[:, 0].median():.0f} %; {n_near} reach"
+            reading=f"Of {len(table)} criteria the closest to a seed is"
+            f" {nearest.iloc[:, 0].max():.0f} % like it, the median"
+            f" {nearest.iloc[:, 0].median():.0f} %; {n_near} reach"
             f" {faults.NEAR:.0f} %, from where on two are near duplicates.",
             caption="How like the closest seed, and the closest other rubric, each criterion is;"
             f" dashed: from {faults.NEAR:.0f} % on a criterion is rejected",
-            plot=partial(_draw_diversity, like),
+            plot=partial(_draw_diversity, nearest),
             view=table.sort_values("closest seed", ascending=False).round(0),
         )
 
@@ -410,12 +413,12 @@ class _Stages:
 
     def make_rubrics(self) -> list:
         brainstorms: list = []
-        for place, image in enumerate(self.images):
-            rng = np.random.default_rng([self.options["seed"], place])
+        for index, image in enumerate(self.images):
+            rng = np.random.default_rng([self.options["seed"], index])
             drawn = rng.permutation(len(self.seeds))[:N_EXAMPLES]
             examples = [self.seeds[number] for number in drawn]
-            given = {"number": self.options["rubrics"] + N_SPARE, "examples": examples}
-            brainstorms.append(({"id": image, "group": image}, given))
+            task_input = {"number": self.options["rubrics"] + N_SPARE, "examples": examples}
+            brainstorms.append(({"id": image, "group": image}, task_input))
         drafts: list = []
         for row in self.ask("brainstorm", brainstorms, self.read_ideas):
             drafts += row["tasks"]
@@ -430,18 +433,20 @@ class _Stages:
         """The refinements to ask for."""
         tasks: list = []
         for number, idea in enumerate(answer["criteria"][: given["number"]]):
-            wanted: Row = {"lowest": 1, "highest": self.n_levels}
-            wanted["draft"] = check_text("criteria", idea["criteria"])
-            wanted["grounds"] = check_text("grounds", idea["grounds"])
-            tasks.append(({"id": f"{row['id']}-r{number}", "group": row["group"]}, wanted))
+            bounds: Row = {"lowest": 1, "highest": self.n_levels}
+            bounds["draft"] = check_text("criteria", idea["criteria"])
+            bounds["grounds"] = check_text("grounds", idea["grounds"])
+            tasks.append(({"id": f"{row['id']}-r{number}", "group": row["group"]}, bounds))
         return {"tasks": tasks}
 
     def read_rubric(self, row: Row, given: Row, answer: Row) -> Row:
         text = check_text("criteria", answer["criteria"])
         levels = [check_text("descriptions", level) for level in answer["descriptions"]]
         if len(levels) != self.n_levels or len(set(levels)) != self.n_levels:
-            wanted = f"{self.n_levels} descriptions, all different"
-            raise Fault("wrong form", f"not {wanted}, but {levels!r}"[:200], f"it needs {wanted}.")
+            requirement = f"{self.n_levels} descriptions, all different"
+            raise Fault(
+                "wrong form", f"not {requirement}, but {levels!r}"[:200], f"it needs {requirement}."
+            )
         clash = faults.near_duplicate(text, self.criteria)
         if clash:
             raise replace(clash, note="")  # another wording of it would not be new, either
@@ -462,8 +467,8 @@ class _Stages:
             tasks: list = []
             for row in rubrics:
                 earlier = [case["instruction"] for case in cases if case["group"] == row["group"]]
-                given = _rubric(row) | {"earlier": earlier} | REFERENCE_LENGTH
-                tasks.append((row | {"id": f"{row['id']}-i{number}"}, given))
+                task_input = _rubric(row) | {"earlier": earlier} | REFERENCE_LENGTH
+                tasks.append((row | {"id": f"{row['id']}-i{number}"}, task_input))
             cases += self.ask("instruction", tasks, self.read_case)
         return cases
 
@@ -489,7 +494,7 @@ class _Stages:
             length = n_words(case["reference_answer"])
             slack = max(1, int(length * self.options["tolerance"]))
             images = [self.images[case["group"]]]
-            given = _rubric(case) | {
+            task_input = _rubric(case) | {
                 "instruction": case["instruction"],
                 "reference_answer": case["reference_answer"],
                 "length": length,
@@ -497,21 +502,21 @@ class _Stages:
                 "most": length + slack,
             }
             for score in range(1, self.n_levels + 1):
-                own = {"id": f"{case['id']}-s{score}", "gold": float(score), "images": images}
-                tasks.append((case | own, given | {"score": score}))
-        kept = self.ask("response", tasks, self.read_response)
-        n_kept = Counter(map(_case_of, kept))
-        return [row for row in kept if n_kept[_case_of(row)] == self.n_levels]
+                cells = {"id": f"{case['id']}-s{score}", "gold": float(score), "images": images}
+                tasks.append((case | cells, task_input | {"score": score}))
+        accepted = self.ask("response", tasks, self.read_response)
+        n_kept = Counter(map(_case_of, accepted))
+        return [row for row in accepted if n_kept[_case_of(row)] == self.n_levels]
 
     def read_response(self, row: Row, given: Row, answer: Row) -> Row:
         response = check_text("response", answer["response"], (given["score"],))
         check_length("response", response, given)
         feedback = faults.check_feedback(answer["feedback"], given["score"])
-        own = {faults.normal(response), f"feedback {faults.normal(feedback)}"}
-        if own & self.texts:
-            what = f"{response[:60]!r} or its feedback stands elsewhere"
-            raise Fault("repetition", what, "it repeated a text.")
-        self.texts |= own
+        new_texts = {faults.normal(response), f"feedback {faults.normal(feedback)}"}
+        if new_texts & self.texts:
+            detail = f"{response[:60]!r} or its feedback stands elsewhere"
+            raise Fault("repetition", detail, "it repeated a text.")
+        self.texts |= new_texts
         return {"response": response, "feedback": feedback}
 
     # -- asking
@@ -526,13 +531,13 @@ class _Stages:
         for number in range(self.options["tries"]):
             wave = [task for task in tasks if task[0]["id"] in notes]
             records = self._answers(stage, wave, number, notes) if wave else []
-            for (row, given), record in zip(wave, records, strict=True):
+            for (row, task_input), record in zip(wave, records, strict=True):
                 entry = {"call": f"{stage}/{row['id']}", "stage": stage, "try": number}
                 entry |= {"fault": None, "detail": None}
                 del notes[row["id"]]
                 try:
                     answer = faults.read_answer(record, STAGES[stage]["schema"])
-                    results[row["id"]] = row | read(row, given, answer)
+                    results[row["id"]] = row | read(row, task_input, answer)
                 except Fault as fault:
                     entry |= {"fault": fault.kind, "detail": fault.detail}
                     if fault.note:
@@ -545,9 +550,9 @@ class _Stages:
         conversation = replace(self.generator.template.conversation, system=SYSTEM)
         questions = []
         pictures: Any = []
-        for place, (row, given) in enumerate(wave):
-            prompt = conversation.wrap(task_text(stage, given, note=notes[row["id"]]), 1)
-            questions.append(Question(place, row["id"], prompt, number))
+        for index, (row, task_input) in enumerate(wave):
+            prompt = conversation.wrap(task_text(stage, task_input, note=notes[row["id"]]), 1)
+            questions.append(Question(index, row["id"], prompt, number))
             pictures.append([self.pictures(self.images[row["group"]])])
         ask = Ask(
             seeds=[question.seed(self.options["seed"]) for question in questions],
@@ -590,9 +595,9 @@ def _record(answer: Answer, _: Question) -> Row:
 def task_text(stage: str, given: Mapping, *, note: str = "") -> str:
     """The user's turn: what is asked about what is given, and why an answer was rejected."""
     task = " ".join(STAGES[stage]["task"])
-    shown = json.dumps(given, ensure_ascii=False, indent=1)
+    input_text = json.dumps(given, ensure_ascii=False, indent=1)
     form = f"Answer with one JSON object of this form and nothing else:\n{STAGES[stage]['sample']}"
-    text = f"Task: {stage}\n\n{task}\n\nInput:\n{shown}\n\n{form}"
+    text = f"Task: {stage}\n\n{task}\n\nInput:\n{input_text}\n\n{form}"
     if note:
         text += f"\n\nAn answer to this was rejected: {note} Give another one that avoids this."
     return text

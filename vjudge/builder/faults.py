@@ -73,8 +73,11 @@ _MARKUP = re.compile(
     "\ud800-\udfff]"
 )
 
-_ORDER = ("zero one two three four five six seven eight nine ten".split(), "零一二三四五六七八九十")
-_NUMBERS = {word: n for words in _ORDER for n, word in enumerate(words)} | {"两": 2}
+_NUMERALS = (
+    "zero one two three four five six seven eight nine ten".split(),
+    "零一二三四五六七八九十",
+)
+_NUMBERS = {word: n for numerals in _NUMERALS for n, word in enumerate(numerals)} | {"两": 2}
 _N = rf"(?:[0-9]+(?:\.[0-9]+)?|(?:{'|'.join(_NUMBERS)})(?![a-z]))"
 _TEXT = r"(?:answer|response|reply)"
 _SELF = (
@@ -164,18 +167,18 @@ def read_answer(record: Mapping, schema: Mapping) -> dict:
     if re.search(rf"(?i)<{_THINKING}>", text):
         raise Fault("cut off", shorten(text, 80), "it ended before the thinking did.")
     validator = jsonschema.Draft202012Validator(schema)
-    found = [cells for _, _, cells in json_objects(text)]
-    for cells in found:
+    objects = [cells for _, _, cells in json_objects(text)]
+    for cells in objects:
         if validator.is_valid(cells):
             return cells
-    shown = shorten(text, 80)
-    if not found and REFUSAL.match(plain_text(text)):
-        raise Fault("refusal", shown, "it declined to answer, and the task is harmless.")
+    excerpt = shorten(text, 80)
+    if not objects and REFUSAL.match(plain_text(text)):
+        raise Fault("refusal", excerpt, "it declined to answer, and the task is harmless.")
     if record["finish"] != "stop":
-        raise Fault("cut off", shown, "it was too long.")
-    if not found:
-        raise Fault("not JSON", f"no object in {shown!r}", "it was not a single JSON object.")
-    error = jsonschema.exceptions.best_match(validator.iter_errors(found[0]))
+        raise Fault("cut off", excerpt, "it was too long.")
+    if not objects:
+        raise Fault("not JSON", f"no object in {excerpt!r}", "it was not a single JSON object.")
+    error = jsonschema.exceptions.best_match(validator.iter_errors(objects[0]))
     note = "its fields were not those of the form shown above."
     raise Fault("wrong form", shorten(f"{error.json_path}: {error.message}", 100), note)
 
@@ -217,10 +220,10 @@ def check_text(name: str, text: str, scores: Container[float] = ()) -> str:
     if not text or text in _FORM:
         note = "it repeated the words of the form, or left a text out; fill the form in."
         raise Fault("wrong form", f"{name} is {text!r}", note)
-    words = self_judgement(text, scores) if scores else ""
-    if words:
+    quote = self_judgement(text, scores) if scores else ""
+    if quote:
         note = f"{name} spoke of its own score or level, the rubric or planned errors."
-        raise Fault("score leak", f"{name} says {words!r}", f"{note} It must never do so.")
+        raise Fault("score leak", f"{name} says {quote!r}", f"{note} It must never do so.")
     match = _MARKUP.search(text)
     if match:
         note = "Use plain prose without headers, tags, markers or control characters."
@@ -236,18 +239,20 @@ def check_feedback(text: str, score: int) -> str:
     """
     text = text.strip()
     sentences = _SENTENCES.split(text)
-    first = sentences[0]
-    last = sentences[-1]
-    closing = _VERDICT.fullmatch(last)
+    opening_line = sentences[0]
+    closing_line = sentences[-1]
+    closing = _VERDICT.fullmatch(closing_line)
     if closing and (closing["so"] or closing["overall"]):
         if _value(closing) != score:
-            what = f"the feedback for score {score} ends {last.strip()!r}"
+            detail = f"the feedback for score {score} ends {closing_line.strip()!r}"
             note = f"the feedback stated another score than the one asked for, {score}."
-            raise Fault("contradiction", what, note)
-        text = text.removesuffix(last)
-    opening = _VERDICT.fullmatch(first)
+            raise Fault("contradiction", detail, note)
+        text = text.removesuffix(closing_line)
+    opening = _VERDICT.fullmatch(opening_line)
     if text and opening and opening["overall"] and _value(opening) == score:
-        raise Fault("score leak", f"feedback says {first!r}", "the feedback stated the score.")
+        raise Fault(
+            "score leak", f"feedback says {opening_line!r}", "the feedback stated the score."
+        )
     return check_text("feedback", text, (score,))
 
 
@@ -259,10 +264,10 @@ def normal(text: str) -> str:
 def check_length(name: str, text: str, given: Mapping) -> None:
     """Raise a `Fault` where a text has not `least` to `most` words."""
     length = n_words(text)
-    wanted = f"{given['least']} to {given['most']}"
+    limits = f"{given['least']} to {given['most']}"
     if not given["least"] <= length <= given["most"]:
-        note = f"{name} had {length} words, and must have {wanted}."
-        raise Fault("length", f"{name} has {length} words, not {wanted}", note)
+        note = f"{name} had {length} words, and must have {limits}."
+        raise Fault("length", f"{name} has {length} words, not {limits}", note)
 
 
 def near_duplicate(text: str, texts: Mapping[str, str], least: float = NEAR) -> Fault | None:

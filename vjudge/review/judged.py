@@ -49,7 +49,10 @@ def contrast(
     except NotApplicableError:  # no picture
         weaker = {"sampled": {"temperature": 1.0}}
     ((name, options),) = weaker.items()
-    folders = {part: None if out is None else Path(out) / part for part in ("given", name)}
+    folders = {
+        folder_name: None if out is None else Path(out) / folder_name
+        for folder_name in ("given", name)
+    }
     return {
         judge.name: judge.grade(items, out=folders["given"], **grading),
         f"{judge.name}, {name}": judge.grade(rows, out=folders[name], **{**grading, **options}),
@@ -86,11 +89,11 @@ def item_table(rows: Any, verdicts: pd.DataFrame, scale: tuple[int, int] | None)
         id = str(row["id"])
         if id in facts:
             raise ValueError(f"id: {id!r} stands twice in the collection; give each row its own")
-        ends = scale
+        limits = scale
         levels = row_levels(row)
         if levels:
-            ends = (min(levels), max(levels))
-        facts[id] = (row.get("criteria"), ends, unit_of(row))
+            limits = (min(levels), max(levels))
+        facts[id] = (row.get("criteria"), limits, unit_of(row))
     for judge, id in verdicts.index:
         if id not in facts:
             raise ValueError(f"{judge}: item {id!r} is not in the collection")

@@ -137,10 +137,10 @@ class Review(Session):
         votes = self.human_scores()
         taken = [*self.judges, *self.items.column_names]
         votes = votes.rename(columns=lambda name: f"{name} (votes)" if name in taken else name)
-        about = DataFrame(list(self._rows), index=list(self._ids))
-        about = about.drop(columns=["images", *self.judges], errors="ignore")
+        item_columns = DataFrame(list(self._rows), index=list(self._ids))
+        item_columns = item_columns.drop(columns=["images", *self.judges], errors="ignore")
         return analysis.scores(
-            pd.concat([about, self.judge_scores, votes], axis=1),
+            pd.concat([item_columns, self.judge_scores, votes], axis=1),
             judges=list(self.judges),
             people=list(votes),
             group="group",
@@ -165,20 +165,20 @@ class Review(Session):
         votes = self.votes("better")
         if votes.empty:
             raise NotComputed(f"nobody has said yet which feedback is better: {NO_VOTES}")
-        first, second = self.judges
-        sides = votes["value"].replace({first: "left", second: "right"})
+        judge_a, judge_b = self.judges
+        sides = votes["value"].replace({judge_a: "left", judge_b: "right"})
         table = feedback_preference(sides, groups=self._groups(votes["id"]))
         # a tie is an answer: it is not missing from the share of decided ones
         table["missing"] = table.loc["left", "missing"]
         answers = {
-            "left": f"{first} is better",
-            "right": f"{second} is better",
+            "left": f"{judge_a} is better",
+            "right": f"{judge_b} is better",
             "both_good": "both good",
             "both_bad": "both bad",
-            "left_as_good_or_better": f"{first} as good or better",
-            "right_as_good_or_better": f"{second} as good or better",
-            "left_of_decided": f"{first} of decided",
-            "left_ties_half": f"{first}, ties half",
+            "left_as_good_or_better": f"{judge_a} as good or better",
+            "right_as_good_or_better": f"{judge_b} as good or better",
+            "left_of_decided": f"{judge_a} of decided",
+            "left_ties_half": f"{judge_a}, ties half",
         }
         text = f"Whose feedback is better; {votes['blind'].sum()} of {len(votes)} answers blind"
         rows = table.reset_index()
@@ -186,9 +186,9 @@ class Review(Session):
         return Result(
             rows,
             name="review_preference",
-            reading=_preference_reading(table, first, second),
+            reading=_preference_reading(table, judge_a, judge_b),
             caption=f"{text}: {self._about('better')}",
-            plot=partial(plots.preference_bars, {(first, second): table}),
+            plot=partial(plots.preference_bars, {(judge_a, judge_b): table}),
             view=rows[["answer", "estimate", "low", "high", "n"]],
         )
 
@@ -203,8 +203,8 @@ class Review(Session):
         votes = self.votes("tags")
         if votes.empty:
             raise NotComputed(f"nobody has given an error tag yet: {NO_VOTES}")
-        given = votes.set_index(["id", "annotator"])["value"].to_dict()
-        values = [given.get(tuple(case), {}) for case in cases.to_numpy()]
+        tag_votes = votes.set_index(["id", "annotator"])["value"].to_dict()
+        values = [tag_votes.get(tuple(case), {}) for case in cases.to_numpy()]
         tags = dict.fromkeys(self.offered_tags)  # and those of sessions that offered others
         for value in values:
             for judge in value:
@@ -346,18 +346,18 @@ class Review(Session):
         self.score(score, id=id)
         excess = self.judge_scores.loc[id] - score
         distance = excess.abs().fillna(np.inf)
-        places = {judge: place for place, judge in self.sides(id).items()}
+        side_of = {judge: side for side, judge in self.sides(id).items()}
         if len(distance) == 2 and self._graded.loc[id].all():
             answer = "both bad"
             if distance.max() <= 0.5 or (distance.nunique() == 1 and distance.max() < FAR):
                 answer = "both good"
             elif distance.min() < FAR:
-                answer = places[distance.idxmin()]
+                answer = side_of[distance.idxmin()]
             self.better(answer, id=id)
         for judge in excess.index[excess.abs() >= FAR]:
             tag = TAGS[1] if excess[judge] > 0 else TAGS[0]
             if tag in self.offered_tags:
-                self.tag([tag], side=places[judge], id=id)
+                self.tag([tag], side=side_of[judge], id=id)
 
     # --- To keep
 
@@ -399,8 +399,10 @@ class Review(Session):
             self.collection().save_to_disk(paths[-1])
         for name, result in (("error_tags", self.tags()), ("preferences", self.preferences())):
             if result.computed:
-                look = {"caption": result.caption, "folder": folder, "data": result.table}
-                paths += save_table(result.shown, name, venue=current().venue, **look).values()
+                save_options = {"caption": result.caption, "folder": folder, "data": result.table}
+                paths += save_table(
+                    result.shown, name, venue=current().venue, **save_options
+                ).values()
         paths.append(folder / "review.html")
         replace_file(paths[-1], self._page(dict.fromkeys(votes["annotator"])))
         table = DataFrame({"file": [path.name for path in paths], "path": list(map(str, paths))})
@@ -438,15 +440,15 @@ def _preference_reading(table: DataFrame, first: str, second: str) -> str:
     for row, name in (("left", first), ("right", second)):
         text.append(f"{name}'s feedback is better in {bounds(table.loc[row])}")
     half = table.loc["left_ties_half"]
-    end = "people prefer neither by more than noise"
+    conclusion = "people prefer neither by more than noise"
     if half["low"] > 0.5:
-        end = f"people prefer {first}"
+        conclusion = f"people prefer {first}"
     elif half["high"] < 0.5:
-        end = f"people prefer {second}"
+        conclusion = f"people prefer {second}"
     ties = table["estimate"]["both_good"] + table["estimate"]["both_bad"]
     return (
         f"{' and '.join(text)} of {half['n']:.0f} answers, and {short(ties)} are ties. With ties as"
-        f" halves {first} has {bounds(half)}: {end}."
+        f" halves {first} has {bounds(half)}: {conclusion}."
     )
 
 
@@ -454,6 +456,6 @@ def _tag_reading(table: DataFrame) -> str:
     """The commonest tag of each judge."""
     texts = []
     for judge, rows in table.groupby("judge", sort=False):
-        first = rows.loc[rows["estimate"].idxmax()]
-        texts.append(f"{first['tag']} for {judge} ({bounds(first)})")
+        top = rows.loc[rows["estimate"].idxmax()]
+        texts.append(f"{top['tag']} for {judge} ({bounds(top)})")
     return f"The commonest of {table['n'].max()} reviews: {'; '.join(texts)}."

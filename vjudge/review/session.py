@@ -118,8 +118,8 @@ class Session:
             self.truth = data.truth(self._rows).set_axis(self._ids)
         except data.CollectionError:  # nobody scored yet: that is what a review is for
             self.truth = pd.Series(np.nan, index=self._ids, name="no truth")
-        ends = self._facts["scale"].dropna().explode()
-        self.scale = None if ends.empty else (ends.min(), ends.max())
+        limits = self._facts["scale"].dropna().explode()
+        self.scale = None if limits.empty else (limits.min(), limits.max())
         ticks = score_levels(self.judge_scores.stack(), self.truth, scale=self.scale)
         self.levels = [f"{level:g}" for level in ticks]
         self._true_levels = _named(self.truth, ticks).rename(self.truth.name)
@@ -168,8 +168,8 @@ class Session:
         """Go so many items on in the list, back where negative, from an item or the current one."""
         if id in self.listed:
             self._position = self.listed.index(str(id))
-        last = max(len(self.listed) - 1, 0)
-        self._position = min(max(self._position + by, 0), last)
+        last_number = max(len(self.listed) - 1, 0)
+        self._position = min(max(self._position + by, 0), last_number)
         return self.case
 
     def goto(self, id: str) -> ReviewCase | None:
@@ -333,7 +333,7 @@ class Session:
         for name in names:
             _check("tag", name, self.offered_tags)
         tags = {**self.votes_on(id).get("tags", {}), side: list(names)}
-        value = {judges[place]: given for place, given in tags.items() if given}
+        value = {judges[tagged]: names for tagged, names in tags.items() if names}
         self._vote(id, "tags", value or None)
 
     def note(self, text: str | None, *, id: str | None = None) -> None:
@@ -409,7 +409,7 @@ class Session:
 
     def votes_on(self, id: str, annotator: str | None = None) -> dict[str, Any]:
         """An annotator's votes on one item: field -> value, with places for judges' names."""
-        places = {judge: place for place, judge in self.sides(id).items()}
+        places = {judge: side for side, judge in self.sides(id).items()}
         votes = {}
         for field in VOTED:
             value = self._log.get(annotator or self.annotator, id, field)
@@ -431,7 +431,7 @@ class Session:
         revealed = self._is_revealed(id)
         votes = self.votes_on(id)
         sides = {}
-        for place, judge in self.sides(id).items():
+        for side, judge in self.sides(id).items():
             verdict = {}
             if self._graded.loc[id, judge]:
                 verdict = self._verdicts.loc[(judge, id)].dropna().to_dict()
@@ -440,7 +440,7 @@ class Session:
             elif verdict:
                 feedback, hidden = hide_scores(verdict["feedback"])
                 verdict = {"feedback": feedback, "hidden": hidden}
-            sides[place] = verdict
+            sides[side] = verdict
         item = Item.from_row(self._rows[index])
         return ReviewCase(number, item, scale, sides, votes, revealed)
 

@@ -74,8 +74,8 @@ def show(item: Mapping[str, Any], *, image_size: int = 320) -> HTML:
     >>> "A cat." in show(item).data
     True
     """
-    shown = Item.from_row(rows_of([item])[0])
-    return HTML(framed(TEMPLATES.item(shown, pictures(shown.images, image_size))))
+    item_shown = Item.from_row(rows_of([item])[0])
+    return HTML(framed(TEMPLATES.item(item_shown, pictures(item_shown.images, image_size))))
 
 
 def show_case(items: Sequence[Mapping[str, Any]], *, image_size: int = 320) -> HTML:
@@ -102,27 +102,27 @@ def case_html(case: ReviewCase, image_size: int) -> Markup:
     marks: list[Any] = []
     if case.revealed:
         marks.append((case.item.gold, "true score", "vj-true"))
-    for place, verdict in case.sides.items():
-        marks.append((verdict.get("score"), verdict.get("judge", place), ""))
+    for side, verdict in case.sides.items():
+        marks.append((verdict.get("score"), verdict.get("judge", side), ""))
     marks.append((case.votes.get("score"), "you", "vj-own"))
     return TEMPLATES.case(case, pictures(case.item.images, image_size), marks)
 
 
 def pictures(sources: Sequence[Any], image_size: int) -> list[tuple[str, str, int, int]]:
     """Label, data URI, width and height of each picture; the reason and no URI where it fails."""
-    shown = []
+    boxes = []
     for source in sources:
         try:
             image = images.open_image(source)
         except images.ImageError as error:
-            shown.append((f"no image: {error}", "", 0, 0))
+            boxes.append((f"no image: {error}", "", 0, 0))
             continue
         small = images.thumbnail(image, size=image_size)
         # PNG keeps a drawing sharp; of a photograph it is slow and large.
         drawing = small.getcolors(2_000) is not None
         uri = images.data_uri(small, format="png" if drawing else "jpeg")
         scale = image_size / max(small.size)
-        shown.append(
+        boxes.append(
             (
                 f"{image.width} x {image.height}",
                 uri,
@@ -130,7 +130,7 @@ def pictures(sources: Sequence[Any], image_size: int) -> list[tuple[str, str, in
                 round(small.height * scale),
             )
         )
-    return shown
+    return boxes
 
 
 def page(review: Session, cases: Sequence[tuple[Markup, Mapping[str, Any]]], kind: str) -> str:

@@ -141,13 +141,13 @@ class VoteLog:
                 standing.append(vote)
         if not standing:
             raise ReviewError("there is nothing to undo")
-        last = standing.pop()
-        restored = {"id": last["id"], "field": last["field"], "value": None}
+        newest = standing.pop()
+        restored = {"id": newest["id"], "field": newest["field"], "value": None}
         for vote in standing:
-            if vote["id"] == last["id"] and vote["field"] == last["field"]:
+            if vote["id"] == newest["id"] and vote["field"] == newest["field"]:
                 restored = vote
         self.append(**{**restored, "undo": True})
-        return str(last["id"])
+        return str(newest["id"])
 
     def _take(self, vote: Vote) -> None:
         self.lines.append(vote)

@@ -187,11 +187,11 @@ class Reviewer(_Tool):
     def _tags(self) -> list[Any]:
         """A row of error tags for each feedback."""
         boxes = []
-        for place in self.review.sides(""):
-            label = _label(f"Errors in feedback {place}")
+        for side in self.review.sides(""):
+            label = _label(f"Errors in feedback {side}")
             row = []
             for tag in self.review.offered_tags:
-                row.append(self._button(f"{place}: {tag}", tag, partial(self._tag, tag, place)))
+                row.append(self._button(f"{side}: {tag}", tag, partial(self._tag, tag, side)))
             boxes.append(_named("vj-tags", ipw.VBox([label, ipw.HBox(row)])))
         return boxes
 
@@ -286,8 +286,8 @@ class Reviewer(_Tool):
         tags = self.review.votes_on(id).get("tags", {}).get(place, [])
         if pressed is None:
             pressed = tag in tags
-        kept = [name for name in tags if name != tag]
-        self.review.tag(kept if pressed else [*kept, tag], side=place, id=id)
+        remaining = [name for name in tags if name != tag]
+        self.review.tag(remaining if pressed else [*remaining, tag], side=place, id=id)
 
     def _list(self) -> None:
         """List what the controls say."""
@@ -322,9 +322,9 @@ class Reviewer(_Tool):
         """Where one is, how many items have a vote, and how long the rest takes."""
         review = self.review
         pace = review.pace(review.annotator)
-        place = f"item {case.number + 1} of {len(review.listed)}, " if case else ""
+        position = f"item {case.number + 1} of {len(review.listed)}, " if case else ""
         voted = f"{pace.voted} of {pace.assigned} voted by {review.annotator}"
-        text = f"{place}{voted}{', blind' if review.blind else ''}"
+        text = f"{position}{voted}{', blind' if review.blind else ''}"
         if pace.minutes_left > 0:
             text += f", about {max(1, round(pace.minutes_left))} min left"
         self.text = f"Review by {review.annotator}: {text}"

@@ -36,10 +36,10 @@ def training_log(out: str | Path) -> Result:
     if "loss" not in log:
         raise NotComputed("no loss is logged yet: look again when the first steps are done")
     losses = log.dropna(subset="loss")
-    first, last = losses.iloc[0], losses.iloc[-1]
+    start, final = losses.iloc[0], losses.iloc[-1]
     reading = (
-        f"The loss goes from {first['loss']:.3g} at step {first['step']:.0f} to {last['loss']:.3g}"
-        f" at step {last['step']:.0f}."
+        f"The loss goes from {start['loss']:.3g} at step {start['step']:.0f} to"
+        f" {final['loss']:.3g} at step {final['step']:.0f}."
     )
     if "pearson" in log and log["pearson"].notna().any():
         graded = log.dropna(subset="pearson")
@@ -79,16 +79,16 @@ def losses(logs: Mapping[str, pd.DataFrame]) -> Result:
     table = pd.concat(tables, ignore_index=True)
     if table.empty:
         raise NotComputed("no log has a loss; log_every is the number of steps between two")
-    told = []
-    for name, part in table.groupby("training", sort=False):
-        first, last = part.iloc[0], part.iloc[-1]
-        told.append(
-            f"{name}: from {first['loss']:.3g} to {last['loss']:.3g} in {last['examples']:,.0f}"
+    sentences = []
+    for name, rows in table.groupby("training", sort=False):
+        before, after = rows.iloc[0], rows.iloc[-1]
+        sentences.append(
+            f"{name}: from {before['loss']:.3g} to {after['loss']:.3g} in {after['examples']:,.0f}"
         )
     return Result(
         table,
         name="fine_tune_real",
-        reading=f"Loss per token over examples: {'; '.join(told)}.",
+        reading=f"Loss per token over examples: {'; '.join(sentences)}.",
         caption="Loss per token over the examples seen",
         plot=partial(
             plots.curves,
@@ -118,12 +118,12 @@ def ablations(table: str | Path | pd.DataFrame) -> Result:
     full = table["ablation"].iloc[0]
     sure = table["p_holm"] < LEVEL
     undefined = table["pearson"].isna()
-    told = [
+    sentences = [
         f"{row.ablation} {short(row.difference, row.difference_low, row.difference_high)}"
         for row in table[sure].itertuples()
     ]
     open_ = table.loc[~sure & ~undefined & (table["ablation"] != full), "ablation"]
-    listed = "; ".join(told) or "none"
+    listed = "; ".join(sentences) or "none"
     reading = f"From the {full} differ by more than seeds do, after Holm: {listed}."
     if len(open_):
         reading += f" Not decided so: {', '.join(open_)}."

@@ -44,10 +44,10 @@ def survey(items: Any, examples: Examples) -> tuple[list[int], int]:
                     image.open()
                 decoded.add(image.key)
         except (ValueError, KeyError) as error:
-            said = f"images: {error}" if isinstance(error, ImageError) else str(error)
-            field, _, rest = said.partition(": ")
-            what, _, remedy = rest.partition("; ")
-            problems.append(Problem(index, str(row.get("id")), field, what, remedy))
+            message = f"images: {error}" if isinstance(error, ImageError) else str(error)
+            field, _, detail = message.partition(": ")
+            fault, _, remedy = detail.partition("; ")
+            problems.append(Problem(index, str(row.get("id")), field, fault, remedy))
         else:
             lengths.append(len(example.ids))
             answer = len(example.ids) - example.labels.count(IGNORED)
@@ -72,9 +72,9 @@ def with_truth(items: Any, validation: Any, truth: str) -> tuple[Any, Any, dict]
     targets = _people_means(items)
     n_rounded = 0
     for row in targets:
-        whole = float(math.floor(row["gold"] + 0.5))
-        n_rounded += whole != row["gold"]
-        row["gold"] = whole
+        rounded = float(math.floor(row["gold"] + 0.5))
+        n_rounded += rounded != row["gold"]
+        row["gold"] = rounded
     if validation is not None:
         validation = _people_means(validation)
     return targets, validation, {"truth": "the mean of people, rounded", "rounded": n_rounded}
@@ -181,12 +181,12 @@ def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
     for index, (id, contents) in enumerate(_contents_of(train, pictures, digests)):
         for field, content in contents:
             if content in owners:
-                what = f"is that of test row {owners[content]!r}"
-                problems.append(Problem(index, id, field, what, "leave it out"))
+                overlap = f"is that of test row {owners[content]!r}"
+                problems.append(Problem(index, id, field, overlap, "leave it out"))
                 break
     if problems and "leakage" not in allow:
-        what = f"{len(problems)} training rows share an image or texts with the test rows"
-        raise CollectionError(f"{what} (allow=['leakage'] goes on):", problems)
+        overlap = f"{len(problems)} training rows share an image or texts with the test rows"
+        raise CollectionError(f"{overlap} (allow=['leakage'] goes on):", problems)
     return len(problems)
 
 

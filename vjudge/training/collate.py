@@ -122,27 +122,27 @@ def _target(template: Template, feedback: str, verdict: Any, shape: str) -> str:
         text = {"feedback": feedback}
         shapes = {"feedback": text | cell, "score": cell, "score-first": cell | text}
         return json.dumps(shapes[shape], ensure_ascii=False)
-    known = OWN.get(template.name, TARGETS.get(template.format))
-    if known is None:
+    target_form = OWN.get(template.name, TARGETS.get(template.format))
+    if target_form is None:
         raise ValueError(
             f"template: the answers of {template.name!r} have no known form; give rows with prompt"
             " and target"
         )
     if template.format == "prometheus" and shape == "feedback":
         return prompts.target(feedback, verdict)
-    words = {"verdict": verdict}
+    fields = {"verdict": verdict}
     if template.compares:
         number, ordinal = PLACES[verdict]
-        words = {"verdict": verdict.upper(), "number": number, "ordinal": ordinal}
-    before = known[0].format(feedback=feedback)
-    said = known[1].format(**words)
+        fields = {"verdict": verdict.upper(), "number": number, "ordinal": ordinal}
+    before = target_form[0].format(feedback=feedback)
+    sentence = target_form[1].format(**fields)
     if shape == "score":
-        return said.strip()
+        return sentence.strip()
     if template.format in OPENING:
-        return said + before
+        return sentence + before
     if shape == "score-first":
-        return f"{said}\n{before.strip()}"
-    return before + said
+        return f"{sentence}\n{before.strip()}"
+    return before + sentence
 
 
 class Example(NamedTuple):
@@ -197,17 +197,19 @@ class Coder:
         A LLaVA gets `shown`, the key of each image in order, and `pictures`, each prepared once.
         """
         keys = self._keys(images)
-        shown = list(chain.from_iterable(keys))
+        picture_keys = list(chain.from_iterable(keys))
         if self.model.kind == "chat":
-            self.source.features = {key: self.source.fetched(key) for key in shown}
+            self.source.features = {key: self.source.fetched(key) for key in picture_keys}
             return self.source.inputs(sequences, keys)
         ids, mask = left_padded(sequences, self.pad, CPU)
         batch: dict = {"input_ids": ids, "attention_mask": mask}
         if self.places:
             batch["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
-        if shown:
-            batch["shown"] = shown
-            batch["pictures"] = {key: self.source.prepare(key) for key in dict.fromkeys(shown)}
+        if picture_keys:
+            batch["shown"] = picture_keys
+            batch["pictures"] = {
+                key: self.source.prepare(key) for key in dict.fromkeys(picture_keys)
+            }
         return batch
 
     def _keys(self, images: Sequence) -> list:
@@ -218,15 +220,17 @@ class Coder:
 
 def end_of(tokenizer: Any, conversation: Conversation) -> int:
     """The token that ends an answer: what ends a turn, else the vocabulary's own end."""
-    ends = [mark for mark in conversation.controls if conversation.closing.startswith(mark)]
+    markers = [mark for mark in conversation.controls if conversation.closing.startswith(mark)]
     if not conversation.written:
         with suppress(ValueError):  # of a chat template for questions alone
-            parts = conversation.ask(["question"], answer="answer").parts
-            ends = [str(end) for part, end in pairwise(parts) if str(part).endswith("answer")]
+            pieces = conversation.ask(["question"], answer="answer").parts
+            markers = [
+                str(marker) for piece, marker in pairwise(pieces) if str(piece).endswith("answer")
+            ]
     added = tokenizer.get_added_vocab()
-    for end in ends:
-        if end in added:
-            return int(added[end])
+    for marker in markers:
+        if marker in added:
+            return int(added[marker])
     if tokenizer.eos_token_id is None:
         raise ValueError("this tokenizer has no token that ends an answer")
     return int(tokenizer.eos_token_id)
@@ -252,8 +256,8 @@ def encode_pictures(model: VisionLanguageModel) -> Any:
         features = {}
         for key, (tiles, size, mode) in pictures.items():
             features[key] = source.encode(tiles, tuple(size), mode)
-        shown = list(map(features.__getitem__, options.pop("shown")))
-        options["inputs_embeds"] = embedded(judge, options.pop("input_ids"), shown)
+        of_rows = list(map(features.__getitem__, options.pop("shown")))
+        options["inputs_embeds"] = embedded(judge, options.pop("input_ids"), of_rows)
         return (), options
 
     return model.model.base_model.register_forward_pre_hook(hook, with_kwargs=True)
@@ -354,7 +358,7 @@ def training_order(lengths: Sequence[int], *, batch_size: int, steps: int, seed:
         pools = np.arange(len(sizes)) // (POOL * batch_size)
         drawn = drawn[np.lexsort([-sizes[drawn], pools])]  # by length within each pool
         n_whole = len(sizes) // batch_size
-        whole = drawn[: n_whole * batch_size].reshape(n_whole, batch_size)
-        order += whole[rng.permutation(n_whole)].flatten().tolist()
-        order += drawn[whole.size :].tolist()
+        full_batches = drawn[: n_whole * batch_size].reshape(n_whole, batch_size)
+        order += full_batches[rng.permutation(n_whole)].flatten().tolist()
+        order += drawn[full_batches.size :].tolist()
     return order[: steps * batch_size]

@@ -308,8 +308,8 @@ def _batches(recipe: Recipe) -> tuple:
     """The rows that a process computes at once, and how many such passes make a step."""
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     at_once = recipe.rows_at_once or max(1, recipe.batch_size // processes)
-    passes, rest = divmod(recipe.batch_size, at_once * processes)
-    if rest:
+    passes, remainder = divmod(recipe.batch_size, at_once * processes)
+    if remainder:
         raise ValueError(
             f"batch_size={recipe.batch_size} is no multiple of {processes} process(es) times"
             f" {at_once}"

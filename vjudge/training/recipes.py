@@ -65,10 +65,10 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and not is_int_at_least(value, 1):
                 raise ValueError(f"recipe: {name}={value!r}: use a whole number from 1")
-        for name, least in LEAST.items():
+        for name, minimum in LEAST.items():
             value = getattr(self, name)
-            if not isinstance(value, int | float) or not least <= value < math.inf:
-                raise ValueError(f"recipe: {name}={value!r}: use a number from {least:g}")
+            if not isinstance(value, int | float) or not minimum <= value < math.inf:
+                raise ValueError(f"recipe: {name}={value!r}: use a number from {minimum:g}")
 
 
 @dataclass(frozen=True)
@@ -148,12 +148,12 @@ def recipe_of(
     recipe: str | Recipe | None, changes: Mapping, *, chat: bool, adapters: bool
 ) -> Recipe:
     """A recipe with changed fields; None takes the one for the kind of base and of training."""
-    known = [field.name for field in fields(Recipe)]
+    field_names = [field.name for field in fields(Recipe)]
     for name in changes:
-        if name not in known:
+        if name not in field_names:
             raise TypeError(
                 f"fine_tune() got an unexpected keyword argument {name!r}: a recipe's fields are"
-                f" {', '.join(known)}"
+                f" {', '.join(field_names)}"
             )
     if recipe is None:
         recipe = "chat" if chat else "prometheus-vision"

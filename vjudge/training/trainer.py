@@ -92,15 +92,15 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
 
     def go_on(self, model: Any) -> None:
         """Train from the last checkpoint, else from the start, and take the best weights."""
-        last = weights.last_checkpoint(Path(str(self.args.output_dir)))
+        checkpoint = weights.last_checkpoint(Path(str(self.args.output_dir)))
         self.args.distributed_state.wait_for_everyone()  # all look before one writes a checkpoint
         if self.grade is not None:
             self.args.eval_strategy = transformers.IntervalStrategy.STEPS
-            self.args.eval_on_start = last is None
+            self.args.eval_on_start = checkpoint is None
         if self.plan.recipe.gradient_checkpointing:
             model.model.gradient_checkpointing_enable({"use_reentrant": False})
         hook = encode_pictures(model)
-        self.train(resume_from_checkpoint=last)
+        self.train(resume_from_checkpoint=checkpoint)
         hook.remove()
         best = self.out / BEST
         if best.is_file():
@@ -117,10 +117,14 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
         """What the training came to; `lesson` is a sentence where the loss did not fall."""
         losses = [entry["loss"] for entry in self.state.log_history if "loss" in entry]
         tenth = max(1, len(losses) // 10)
-        first = sum(losses[:tenth]) / tenth
-        last = sum(losses[-tenth:]) / tenth
-        result = {"steps": self.state.global_step, "loss_first": first, "loss_last": last}
-        return result | {"lesson": lesson_of(first, last, len(losses))}
+        loss_before = sum(losses[:tenth]) / tenth
+        loss_after = sum(losses[-tenth:]) / tenth
+        result = {
+            "steps": self.state.global_step,
+            "loss_first": loss_before,
+            "loss_last": loss_after,
+        }
+        return result | {"lesson": lesson_of(loss_before, loss_after, len(losses))}
 
     def compute_loss_context_manager(self) -> Any:
         """Products in the recipe's precision, also where accelerate has no autocast for it."""
@@ -138,10 +142,12 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
             if weights.part_of(name) == "projector":
                 projector.add(weight)
         for group in list(optimizer.param_groups):
-            own: dict = {"lr": self.plan.recipe.projector_lr}
-            own["params"] = [weight for weight in group["params"] if weight in projector]
+            projector_group: dict = {"lr": self.plan.recipe.projector_lr}
+            projector_group["params"] = [
+                weight for weight in group["params"] if weight in projector
+            ]
             group["params"] = [weight for weight in group["params"] if weight not in projector]
-            optimizer.add_param_group({**group, **own})
+            optimizer.add_param_group({**group, **projector_group})
         return optimizer
 
     def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:

@@ -33,10 +33,10 @@ SETTINGS = (".json", ".jinja", ".model", ".txt")  # files that training leaves a
 
 def part_of(name: str) -> str:
     """Which part of the model a weight belongs to by its name: "tower", "projector", "decoder"."""
-    words = name.split(".")
-    for part, marks in MARKS.items():  # a Qwen's projector stands inside its tower
-        if any(mark in words for mark in marks):
-            return part
+    name_parts = name.split(".")
+    for module_name, marks in MARKS.items():  # a Qwen's projector stands inside its tower
+        if any(mark in name_parts for mark in marks):
+            return module_name
     return "decoder"
 
 
@@ -77,7 +77,7 @@ def _projectors(network: nn.Module) -> list:
     for name, module in network.named_modules():
         if name.rpartition(".")[2] in MARKS["projector"]:
             if isinstance(module, nn.ModuleList):
-                names += [f"{name}.{place}" for place in range(len(module))]
+                names += [f"{name}.{index}" for index in range(len(module))]
             else:
                 names.append(name)
     return names
@@ -94,8 +94,8 @@ def adapters_of(network: Any, freeze: Collection[str], lora: Mapping) -> Any:
     for name, module in network.named_modules():
         if isinstance(module, nn.Linear) and module is not output and part_of(name) == "decoder":
             leaves.add(name.rpartition(".")[2])
-    others = "|".join(chain.from_iterable(MARKS.values()))
-    layers = rf"(?!(.*\.)?({others})\.).*\.({'|'.join(sorted(leaves))})"
+    excluded = "|".join(chain.from_iterable(MARKS.values()))
+    layers = rf"(?!(.*\.)?({excluded})\.).*\.({'|'.join(sorted(leaves))})"
     return peft.LoraConfig(**{"target_modules": layers, "task_type": "CAUSAL_LM", **lora})
 
 
@@ -142,10 +142,10 @@ def load_weights(network: nn.Module, file: Path) -> None:
 
 def last_checkpoint(folder: Path) -> str | None:
     """The newest checkpoint that was written to its end."""
-    whole: dict = {0: None}
+    complete: dict = {0: None}
     for file in folder.glob("checkpoint-*/trainer_state.json"):
-        whole[int(file.parent.name.rpartition("-")[2])] = str(file.parent)
-    return whole[max(whole)]
+        complete[int(file.parent.name.rpartition("-")[2])] = str(file.parent)
+    return complete[max(complete)]
 
 
 def claim(file: Path, settings: Mapping, *, begin: bool = True) -> dict:
@@ -185,8 +185,8 @@ def _joined(network: Any, adapters: Path) -> Any:
     """A network with the adapters of a folder in its weights."""
     import peft
 
-    whole = peft.PeftModel.from_pretrained(network, str(adapters), local_files_only=True)
-    return whole.merge_and_unload()
+    adapted = peft.PeftModel.from_pretrained(network, str(adapters), local_files_only=True)
+    return adapted.merge_and_unload()
 
 
 def whole_base(base: str | Path, out: str | Path) -> str | Path:
