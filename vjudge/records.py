@@ -21,6 +21,8 @@ IMAGE_COLUMNS = tuple(
     " picture_paths".split()
 )
 """The names under which a row may hold its pictures; `images` is the canonical one."""
+RESPONSE_IMAGES = {name: f"{name}_images" for name in ("response", "response_a", "response_b")}
+"""The column of each response's text -> the column of its pictures."""
 
 
 def is_missing(value: Any) -> bool:
@@ -277,6 +279,7 @@ class Item:
     human_scores: tuple = ()  # one for each rater, NaN for a rater who gave none
     group: str = ""  # the unit of resampling, usually the image; the id where the data names none
     context: str | None = None  # the picture in words, for a judge that reads these in its place
+    response_images: tuple = ()  # pictures that are the response, or stand in it
 
     @classmethod
     def from_row(cls, row: Mapping) -> Item:
@@ -290,7 +293,7 @@ class Item:
         """
         return cls(
             **_shared(row),
-            response=row["response"],
+            **_response(row, "response"),
             gold=as_score(row.get("gold")),
             feedback=text_of(row, "feedback"),
             human_scores=tuple(map(as_score, _list(row.get("human_scores")))),
@@ -312,6 +315,8 @@ class Pair:
     reference_answer: str | None = None
     preference: str | None = None  # "a", "b" or "tie"; None where unknown
     group: str = ""
+    response_a_images: tuple = ()
+    response_b_images: tuple = ()
 
     @classmethod
     def from_row(cls, row: Mapping) -> Pair:
@@ -319,8 +324,8 @@ class Pair:
         criteria, _ = criteria_of(row.get("criteria"))
         return cls(
             **_shared(row),
-            response_a=row["response_a"],
-            response_b=row["response_b"],
+            **_response(row, "response_a"),
+            **_response(row, "response_b"),
             criteria=criteria,
             preference=text_of(row, "preference"),
         )
@@ -375,6 +380,13 @@ def _shared(row: Mapping) -> dict:
         "reference_answer": text_of(row, "reference_answer"),
         "group": unit_of(row),
     }
+
+
+def _response(row: Mapping, name: str) -> dict:
+    """A response's text, which may be missing where it has pictures, and these."""
+    pictures = _list(row.get(RESPONSE_IMAGES[name]))
+    text = text_of(row, name) or "" if pictures else row[name]
+    return {name: text, RESPONSE_IMAGES[name]: pictures}
 
 
 def _rubric_of(row: Mapping) -> Rubric | None:

@@ -14,7 +14,7 @@ from vjudge.data import CollectionError, rows_of
 from vjudge.judging.comparing import sign
 from vjudge.records import is_missing
 
-OF_A_RESPONSE = ("response", "gold", "feedback", "human_scores")  # what a pair does not share
+OF_A_RESPONSE = "response response_images gold feedback human_scores".split()  # no pair shares it
 
 
 def pairs_of_items(
@@ -57,7 +57,10 @@ def pairs_of_items(
             i, j = j, i
         pair = {name: value for name, value in rows[i].items() if name not in OF_A_RESPONSE}
         pair["id"] = f"{rows[i]['id']}|{rows[j]['id']}"
-        pair |= {"response_a": rows[i]["response"], "response_b": rows[j]["response"]}
+        for side, row in (("a", rows[i]), ("b", rows[j])):
+            pair[f"response_{side}"] = row["response"]
+            if "response_images" in row:
+                pair[f"response_{side}_images"] = row["response_images"]
         pair |= {"gold_a": rows[i]["gold"], "gold_b": rows[j]["gold"], "preference": None}
         ahead = float(scores[i] - scores[j])
         if not math.isnan(ahead):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vjudge.data.schema import plain
+from vjudge.data.schema import PICTURE_COLUMNS, plain
 from vjudge.images import image_bytes, open_image
 from vjudge.records import NAN, anchors_of, as_score, brief, criteria_of, is_missing, lowest_of
 
@@ -217,7 +217,7 @@ CELL_READERS: dict = {
     "lowest": _lowest,
     "preference": _choice,
     "responses": _texts,
-    "images": _pictures,
+    **dict.fromkeys(PICTURE_COLUMNS, _pictures),
 }
 """What reads the cells of a canonical column."""
 NUMBER_READERS: dict = {"gold": number, "human_scores": ratings, "ranks": ratings}

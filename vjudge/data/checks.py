@@ -7,9 +7,24 @@ from typing import Any
 
 from vjudge.data.load import check_pictures, rows_of
 from vjudge.data.rows import Rows, off_scale
-from vjudge.data.schema import CollectionError, Problem, Row, id_of, problems_of
+from vjudge.data.schema import (
+    PICTURE_COLUMNS,
+    CollectionError,
+    Problem,
+    Row,
+    id_of,
+    problems_of,
+)
 from vjudge.images import ImageError, Pictures
-from vjudge.records import criteria_of, is_missing, lowest_of, row_levels, rubric_faults, text_of
+from vjudge.records import (
+    RESPONSE_IMAGES,
+    criteria_of,
+    is_missing,
+    lowest_of,
+    row_levels,
+    rubric_faults,
+    text_of,
+)
 
 RUBRIC: Collection[str] = ("criteria", "descriptions")
 _UNNAMED = "name it, or give an empty list, which says on purpose that there are none"
@@ -37,7 +52,7 @@ def validate(
         needs: what else the judge's wording shows, `Template.needs`; None asks items for a rubric,
             pairs for none.
         sees_images: whether the judge looks at images: then one column must name them, if only as
-            empty lists.
+            empty lists, or the responses are pictures.
         pictures: the `Pictures` of the call, which opens no file twice.
         pairs: whether rows must hold two responses, or one; None takes each row by its columns.
 
@@ -57,7 +72,8 @@ def validate(
     problems = []
     unnamed = []
     ids = set()
-    pictured = sees_images
+    pictured = False  # whether some row has a picture beside its responses
+    answered = False  # whether some response has one
     for index, row, faults in rows.reads(range(len(rows))):
         id = id_of(row)
         if not faults:
@@ -71,10 +87,11 @@ def validate(
                 unnamed.append(Problem(index, id, "images", "is missing", _UNNAMED))
         ids.add(id)
         pictured = pictured or bool(row.get("images"))
+        answered = answered or any(map(row.get, RESPONSE_IMAGES.values()))
         problems += problems_of(index, id, faults)
     if sees_images and not problems:
         check_pictures(rows)
-    if pictured:  # where no row has a picture, none is missing
+    if pictured or (sees_images and not answered):  # where no row has one, none is missing
         problems += unnamed
     if problems:
         raise CollectionError.of_rows(problems, len(rows))
@@ -85,12 +102,13 @@ def _row_faults(row: Row, pair: bool, needs: Collection, pictures: Callable) -> 
     for field in sorted(set(needs).difference(RUBRIC)):
         if text_of(row, field) is None:
             faults.append((field, "is missing, and the judge's wording shows it", _FILL))
-    for position, source in enumerate(row.get("images") or ()):
-        try:
-            pictures(source)
-        except ImageError as error:
-            reason, _, remedy = str(error).rpartition("; ")
-            faults.append((f"images[{position}]", reason, remedy))
+    for column in PICTURE_COLUMNS:
+        for position, source in enumerate(row.get(column) or ()):
+            try:
+                pictures(source)
+            except ImageError as error:
+                reason, _, remedy = str(error).rpartition("; ")
+                faults.append((f"{column}[{position}]", reason, remedy))
     return faults + list(_rubric_faults(row, pair, needs))
 
 

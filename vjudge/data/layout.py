@@ -15,7 +15,7 @@ from typing import Any
 
 from vjudge.data.cells import number
 from vjudge.data.schema import CANONICAL, CollectionError, spelled
-from vjudge.records import IMAGE_COLUMNS, is_missing, text_of
+from vjudge.records import IMAGE_COLUMNS, RESPONSE_IMAGES, is_missing, text_of
 
 # "rater1", "ann_2", "annotator_a", "human_score_3"
 _PEOPLE = "rater|ann|annotator|human|person|expert|grader|coder|evaluator|reviewer"
@@ -59,6 +59,9 @@ class Layout:
             return row
         cells = {self.names.get(name, name): cell for name, cell in row.items()}
         cells.pop(None, None)
+        for text, pictures in RESPONSE_IMAGES.items():
+            if pictures in cells:
+                cells.setdefault(text, None)
         if self.people:
             cells["human_scores"] = [row.get(name) for name in self.people]
         if self.levels:
@@ -93,7 +96,10 @@ class Layout:
             fields += ["response_a", "response_b"]
         elif not row.get("responses"):
             fields.append("response")
-        absent = [name for name in fields if text_of(row, name) is None]
+        absent = []
+        for name in fields:
+            if text_of(row, name) is None and not row.get(RESPONSE_IMAGES.get(name)):
+                absent.append(name)
         return [(name, "is missing or blank", self.remedy(name, absent)) for name in absent]
 
     def remedy(self, name: str, absent: Sequence = ()) -> str:

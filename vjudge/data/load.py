@@ -23,7 +23,13 @@ from vjudge.data.exports import is_export, plain_rows
 from vjudge.data.files import METADATA, SUFFIXES, Table, chosen, parts_of, rows_of_file
 from vjudge.data.layout import Layout
 from vjudge.data.rows import Rows, canonical_row, cells_of, frame_rows
-from vjudge.data.schema import CollectionError, features_of, id_of, problems_of
+from vjudge.data.schema import (
+    PICTURE_COLUMNS,
+    CollectionError,
+    features_of,
+    id_of,
+    problems_of,
+)
 from vjudge.records import NAN, is_int_at_least, text_of
 
 _EMPTY = {"human_scores": [], "ranks": [], "gold": NAN}  # in place of None
@@ -77,13 +83,15 @@ def rows_of(items: Any, *, columns: Mapping | None = None, people: Sequence | No
 def check_pictures(items: Any) -> None:
     """Refuse rows among which no column names a picture, for a model that looks at pictures.
 
+    A response's pictures are some.
+
     Raises:
         CollectionError: no column names a picture; it says which column looks like it.
     """
     rows = rows_of(items)
     for _, row, faults in rows.reads(range(len(rows))):
-        if faults or row.get("images") is not None:  # who reads a bad row says what is wrong
-            return
+        if faults or any(row.get(name) is not None for name in PICTURE_COLUMNS):
+            return  # who reads a bad row says what is wrong
     raise CollectionError(
         "this judge looks at pictures, and no column names one (the columns are"
         f" {', '.join(rows.columns)}): add a column with paths, or rename yours to `images`; an"
@@ -341,12 +349,20 @@ def _unusable(cells: Mapping, layout: Layout, needed: Collection) -> Iterator:
         for fault in layout.lacking(cells):
             if fault[0].partition("_")[0] in needed:
                 yield fault
-    for path in map(_path_of, cells.get("images") or ()):
-        if isinstance(path, str) and not os.path.isfile(path):
+    for column, _, path in _paths(cells):
+        if not os.path.isfile(path):
             reason = (
                 f"{path!r} is a URL" if "://" in path else f"{os.path.abspath(path)!r} is not there"
             )
-            yield "images", reason, "put the file there, or correct the path"
+            yield column, reason, "put the file there, or correct the path"
+
+
+def _paths(cells: Mapping) -> Iterator:
+    """Of each picture that is given by its path, the column, its position there, and the path."""
+    for column in PICTURE_COLUMNS:
+        for position, path in enumerate(map(_path_of, cells.get(column) or ())):
+            if isinstance(path, str):
+                yield column, position, path
 
 
 def _path_of(picture: Any) -> Any:
@@ -364,19 +380,19 @@ def _set_beside(cells: dict, folder: Path, roots: Sequence, outside: list) -> li
     home = folder.parent
     if home.name == "snapshots":  # of the hub's cache, whose files are links to its blobs
         home = home.parent
-    for position, path in enumerate(map(_path_of, cells.get("images") or ())):
-        if not isinstance(path, str) or "://" in path or os.path.isabs(path):
+    for column, position, path in _paths(cells):
+        if "://" in path or os.path.isabs(path):
             continue
         files = [str(folder / root / path) for root in roots]
         file = next(filter(os.path.isfile, files), files[0])
         target = Path(os.path.realpath(file))
         if not target.is_relative_to(os.path.realpath(home)):
             reason = f"{path!r} leads out of the folder {str(folder)!r} to {str(target)!r}"
-            return [("images", reason, "write its absolute path, or put it into that folder")]
+            return [(column, reason, "write its absolute path, or put it into that folder")]
         beside = home == folder.parent and not target.is_relative_to(os.path.realpath(folder))
         if beside and target.is_file():
             outside.append(file)
-        cells["images"][position] = {"bytes": None, "path": file}
+        cells[column][position] = {"bytes": None, "path": file}
     return []
 
 

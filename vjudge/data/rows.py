@@ -14,9 +14,9 @@ from pandas import DataFrame
 
 from vjudge.data.cells import CELL_READERS, NUMBER_READERS
 from vjudge.data.layout import Layout, are_alike, layout_of, note, raters_of
-from vjudge.data.schema import CollectionError, check_names, columns_of, id_of, problems_of
+from vjudge.data.schema import CollectionError, check_names, columns_of, id_of, problems_of, spelled
 from vjudge.images import ImageError, Picture
-from vjudge.records import Item, Pair, criteria_of, row_levels
+from vjudge.records import RESPONSE_IMAGES, Item, Pair, criteria_of, row_levels
 
 RUBRIC_COLUMNS = ("descriptions", "anchors", "lowest")
 BLOCK = 32  # rows of a data set that stand in memory with their pictures
@@ -231,13 +231,19 @@ def cells_of(row: Any) -> Any:
     if not isinstance(row, (Item, Pair)):
         return row
     cells = {name: cell for name, cell in vars(row).items() if cell not in ("", None)}
+    for name in RESPONSE_IMAGES.values():
+        if not cells.get(name):
+            cells.pop(name, None)
     rubric = cells.pop("rubric", None)
     return cells | rubric.as_row() if rubric else cells
 
 
 def with_image(table: Dataset, named: Collection = ()) -> Dataset:
     """A data set whose only pictures stand in `image`, where no column is named as pictures are."""
-    typed = [name for name, kind in table.features.items() if isinstance(kind, datasets.Image)]
+    typed = []
+    for name, kind in table.features.items():
+        if isinstance(kind, datasets.Image) and spelled(name) not in RESPONSE_IMAGES.values():
+            typed.append(name)
     unnamed = "images" not in columns_of(tuple(table.column_names)).values()
     if len(typed) == 1 and typed[0] not in named and unnamed:
         return table.rename_column(typed[0], "image")

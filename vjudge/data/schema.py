@@ -2,7 +2,9 @@
 
 In a canonical row `images` is a list of what `vjudge.images.open_image` opens, or None where no
 column names a picture; `human_scores` is a list of numbers, `gold` a number, a missing text None.
-A question is an item without a response yet.
+`response_images`, of pairs `response_a_images` and `response_b_images`, stand in rows whose
+responses are pictures, or hold some; the response's text may then be None. A question is an item
+without a response yet.
 """
 
 from __future__ import annotations
@@ -16,12 +18,13 @@ from typing import Any
 
 import datasets
 
-from vjudge.records import IMAGE_COLUMNS, is_missing
+from vjudge.records import IMAGE_COLUMNS, RESPONSE_IMAGES, is_missing
 
 _TEXT = datasets.Value("string")
 _FLOAT = datasets.Value("float64")
+PICTURE_COLUMNS = ("images", *RESPONSE_IMAGES.values())
 _TYPES = {  # of a column that is no text
-    "images": datasets.Sequence(datasets.Image()),
+    **dict.fromkeys(PICTURE_COLUMNS, datasets.Sequence(datasets.Image())),
     "descriptions": datasets.Sequence(_TEXT),
     "responses": datasets.Sequence(_TEXT),
     "gold": _FLOAT,
@@ -42,7 +45,8 @@ FEATURES = _features(f"response {_RUBRIC} gold feedback human_scores")
 PAIR_FEATURES = _features(f"response_a response_b {_RUBRIC} preference feedback")
 CANDIDATE_FEATURES = _features(f"responses {_RUBRIC} ranks")
 
-CANONICAL = {*FEATURES, *PAIR_FEATURES, *CANDIDATE_FEATURES, "lowest", "anchors", "named_criteria"}
+CANONICAL = {*FEATURES, *PAIR_FEATURES, *CANDIDATE_FEATURES, *PICTURE_COLUMNS}
+CANONICAL |= {"lowest", "anchors", "named_criteria"}
 
 SHOWN = 10  # problems in an error's message
 Row = Mapping
@@ -99,18 +103,27 @@ def plain(value: Any) -> Any:
 
 
 def spelled(name: Any) -> str:
-    """A name in lower case, with underscores between its words."""
-    return re.sub(r"[\W_]+", "_", str(name)).strip("_").lower()
+    """A name in lower case, with underscores between its words.
+
+    >>> spelled("Human scores"), spelled("response A image")
+    ('human_scores', 'response_a_images')
+    """
+    spelling = re.sub(r"[\W_]+", "_", str(name)).strip("_").lower()
+    if f"{spelling}s" in RESPONSE_IMAGES.values():
+        return f"{spelling}s"
+    return spelling
 
 
 def features_of(columns: Iterable) -> datasets.Features:
     """The canonical columns of a row's kind, by the names of its columns."""
     names = set(columns)
+    kind = FEATURES
     if names & {"response_a", "response_b"}:
-        return PAIR_FEATURES
-    if "responses" in names:
-        return CANDIDATE_FEATURES
-    return FEATURES
+        kind = PAIR_FEATURES
+    elif "responses" in names:
+        kind = CANDIDATE_FEATURES
+    pictures = [name for name in RESPONSE_IMAGES.values() if name in names]
+    return datasets.Features(kind | {name: _TYPES[name] for name in pictures})
 
 
 @functools.lru_cache(maxsize=1024)

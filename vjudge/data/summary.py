@@ -12,7 +12,7 @@ from typing import Any
 from pandas import DataFrame, Series
 
 from vjudge.data.load import rows_of
-from vjudge.data.schema import CollectionError, features_of, id_of, plain
+from vjudge.data.schema import PICTURE_COLUMNS, CollectionError, features_of, id_of, plain
 from vjudge.images import ImageError, Pictures
 from vjudge.records import as_score, lowest_of, row_levels, text_of, unit_of
 
@@ -39,15 +39,19 @@ def fingerprint(items: Any) -> str:
             cell = plain(row.get(name))
             cells[name] = None if cell == [] else cell
         cells["group"] = unit_of(row)
-        cells["images"] = []
-        for source in row.get("images") or ():
-            key = "unreadable"
-            with suppress(ImageError):
-                key = pictures(source).key
-            cells["images"].append(key)
+        for column in PICTURE_COLUMNS:
+            cells[column] = [_picture_key(source, pictures) for source in row.get(column) or ()]
+            if not cells[column] and column != "images":
+                del cells[column]  # as in a collection without the column
         line = json.dumps(cells, sort_keys=True, default=str)
         digest.update(line.encode() + b"\n")
     return digest.hexdigest()
+
+
+def _picture_key(source: Any, pictures: Pictures) -> str:
+    with suppress(ImageError):
+        return pictures(source).key
+    return "unreadable"
 
 
 def truth(items: Any) -> Series:

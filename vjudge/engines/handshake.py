@@ -149,8 +149,9 @@ class Handshake:
         if self.conversation is None:  # what the server writes itself is right
             return served == [*self._tokens(messages(prompt, blanks)), *self.encode(begun)]
         # 1) the judge's own tokens, -1 for an image
-        text = "".join(piece for piece in prompt.parts if isinstance(piece, str))
-        written = self.conversation.wrap(text, prompt.n_images)
+        parts = [*itertools.dropwhile(IMAGE.__eq__, prompt.parts)]
+        n_leading = len(prompt.parts) - len(parts)
+        written = self.conversation.ask([*self.conversation.leading(n_leading), *parts])
         if begun:
             written = written.append(self.conversation.reply + begun)
         expected = self._tokens({"prompt": "", "add_special_tokens": True})

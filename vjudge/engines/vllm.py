@@ -151,6 +151,12 @@ class VllmEngine(Engine):
                 f"repetition_penalty={ask.repetition_penalty!r}: vLLM counts the prompt's tokens"
                 " too, and this judge's own code the answer's alone; use engine=\"hf\""
             )
+        n_images = max((prompt.n_images for prompt in prompts), default=0)
+        if n_images > self.max_images and not self.model.tiled:
+            raise ValueError(
+                f"max_images={self.max_images}, and a prompt has {n_images} images: give"
+                f" load_judge max_images={n_images}"
+            )
         self.work = Work()
         self.source = CallImages(self.model)
         call = Call(self, self.source, prompts, images, ask, wanted=wanted)

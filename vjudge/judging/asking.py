@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vjudge import data
+from vjudge.data.schema import PICTURE_COLUMNS, CollectionError, problems_of
 from vjudge.engines.engine import Ask, Closing
 from vjudge.images import Pictures
 from vjudge.judging.record import plain
@@ -28,9 +29,9 @@ DECODING = ("max_new_tokens", "temperature", "top_p", "repetition_penalty")
 CARRIED = tuple("gold human_scores preference group criteria category policy_a policy_b".split())
 """The canonical columns of a row that stay in its run; so do all that the collection adds."""
 NOT_CARRIED = frozenset(
-    "id images instruction response response_a response_b responses ranks reference_answer"
+    "id instruction response response_a response_b responses ranks reference_answer"
     " descriptions anchors named_criteria lowest feedback context fault".split()
-)
+).union(PICTURE_COLUMNS)
 VERDICT_COLUMNS = frozenset(
     "judge sample score raw failure expected_score probabilities probability_mass closed choice"
     " scores reasoning served_model remarks unclosed asked order n_prompt_tokens n_new_tokens"
@@ -186,6 +187,8 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
     pictures = Pictures()
     sees = template.sees_images
     data.validate(rows, needs=template.needs, sees_images=sees, pictures=pictures, pairs=pairs)
+    subjects: list = list(map((Pair if pairs else Item).from_row, rows))
+    forms = _checked_forms(template, rows, subjects)
 
     # 3) the prompts of each row, each as often as it is asked
     questions: list = []
@@ -194,20 +197,22 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
     blind = 0
     origin = data.origin(items)
     added = AddedColumns()
-    for index, row in enumerate(rows):
-        subject = (Pair if pairs else Item).from_row(row)
-        prompts = _prompts(template, options.mode, row, subject)
+    forced = template.forced if options.mode == "score" else ""
+    for index, (row, subject) in enumerate(zip(rows, subjects, strict=True)):
+        prompts = {}
+        shown = {}
+        for order, form in forms[index].items():
+            prompts[order] = template.render(form).append(forced)
+            shown[order] = list(map(pictures, template.pictures(form)))
         scale = (template.scores(subject.rubric), subject.rubric)
         if template.compares:
             scale = ((0, 1), None)  # the first and the second response
-        n_before = len(questions)
         for sample in range(options.samples):
             for order in _orders(template, options, subject.id, sample, list(prompts)):
                 question = Question(index, subject.id, prompts[order], sample, order, *scale)
                 questions.append(question)
-        n_asked = len(questions) - n_before
-        images += [[pictures(source) for source in subject.images if sees]] * n_asked
-        blind += n_asked * (sees != bool(subject.images))
+                images.append(shown[order])
+                blind += sees != has_pictures(subject)
         facts.append(plain(_facts(template, row, subject, origin)) | added.of(row))
 
     # 4) for each question its scale, its seed, and the form of its answer
@@ -227,19 +232,45 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
     )
 
 
-def _prompts(template: Template, mode: str, row: Record, subject: Any) -> dict[str, Prompt]:
+def _checked_forms(template: Template, rows: Sequence, subjects: Sequence) -> list[dict]:
+    """The forms of each row; CollectionError names responses that the wording can't show."""
+    forms_of_rows = []
+    problems: list = []
+    for index, (row, subject) in enumerate(zip(rows, subjects, strict=True)):
+        forms = _forms(template, row, subject)
+        forms_of_rows.append(forms)
+        for order, form in forms.items():
+            if order != "ba":  # which has the faults of "ab"
+                problems += problems_of(index, form.id, template.faults(form))
+    if problems:
+        raise CollectionError.of_rows(problems, len(rows))
+    return forms_of_rows
+
+
+def _forms(template: Template, row: Record, subject: Item | Pair) -> dict[str, Any]:
     """What is shown of a row, by order: an item; a pair in both; of values either response."""
-    forms = {"": subject}
+    if not isinstance(subject, Pair):
+        return {"": subject}
     if template.compares:
-        swapped = replace(subject, response_a=subject.response_b, response_b=subject.response_a)
-        forms = {"ab": subject, "ba": swapped}
-    elif isinstance(subject, Pair):
-        forms = {}
-        for side in "ab":
-            alone = dict(row) | {"response": row[f"response_{side}"], "gold": None}
-            forms[side] = Item.from_row(alone)
-    forced = template.forced if mode == "score" else ""
-    return {order: template.render(form).append(forced) for order, form in forms.items()}
+        swapped = replace(
+            subject,
+            response_a=subject.response_b,
+            response_b=subject.response_a,
+            response_a_images=subject.response_b_images,
+            response_b_images=subject.response_a_images,
+        )
+        return {"ab": subject, "ba": swapped}
+    forms = {}
+    for side in "ab":
+        alone = dict(row) | {"response": row[f"response_{side}"], "gold": None}
+        alone["response_images"] = row.get(f"response_{side}_images")
+        forms[side] = Item.from_row(alone)
+    return forms
+
+
+def has_pictures(subject: Item | Pair) -> bool:
+    """Whether a judge can be shown a picture of a row: the question's, or a response's."""
+    return any(getattr(subject, name, ()) for name in PICTURE_COLUMNS)
 
 
 def _orders(
@@ -263,7 +294,7 @@ def _facts(template: Template, row: Record, subject: Any, origin: Record) -> Rec
     elif scores:
         bounds = (scores[0], scores[-1])
     lowest, highest = map(float, bounds)
-    sees = template.sees_images and bool(subject.images)
+    sees = template.sees_images and has_pictures(subject)
     facts = {"lowest": lowest, "highest": highest, "sees_image": sees}
 
     # 2) the canonical columns that a table repeats

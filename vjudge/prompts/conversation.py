@@ -173,8 +173,11 @@ class Conversation:
 
         Where the words stand here, a line feed follows each image, as in the original code.
         """
-        after = "\n" if self.written else ""
-        return self.ask([*[IMAGE, after] * n_images, text], answer=answer)
+        return self.ask([*self.leading(n_images), text], answer=answer)
+
+    def leading(self, n_images: int) -> list:
+        """The parts of images that stand before a turn's text."""
+        return [IMAGE, "\n" if self.written else ""] * n_images
 
 
 MESSAGES = Conversation("messages", reply="")
@@ -206,6 +209,14 @@ class Chat(Conversation):
         for part in _written_by(self, shape, answer is not None):
             filled.append(next(remaining) if part is _Mark.TEXT else part)
         return Prompt(_merge(filled))
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether an image between two texts stays there, and is not put before them."""
+        try:
+            return bool(self.ask(["before", IMAGE, "behind"]).parts)
+        except ValueError:
+            return False
 
 
 def _clock(day: str) -> str:
@@ -253,8 +264,15 @@ def _written_by(chat: Chat, turn: tuple, answered: bool) -> tuple:
         if number:
             written.append(_Mark.TEXT)
         written.extend(split(piece, chat.controls, chat.image_token))
-    # 4) nothing of the turn may be left out or written twice
-    expected = [*turn, _Mark.TEXT] if answered else turn
-    if any(written.count(mark) != expected.count(mark) for mark in _Mark):
+    # 4) nothing of the turn may be left out or written twice, and no image among texts be moved
+    expected = [*turn, _Mark.TEXT] if answered else [*turn]
+    marks = [part for part in written if isinstance(part, _Mark)]
+    if any(marks.count(mark) != expected.count(mark) for mark in _Mark):
         raise ValueError("the checkpoint's chat template leaves out or repeats a text or an image")
+    if turn.count(_Mark.TEXT) > 1 and marks != expected:
+        raise ValueError(
+            "the checkpoint's chat template moves images away from their places among the texts,"
+            " where a response's pictures stand: give load_judge a template= with a conversation"
+            " of its own"
+        )
     return tuple(written)

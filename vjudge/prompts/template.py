@@ -8,15 +8,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
-from typing import Any
+from string import Formatter
+from typing import Any, NamedTuple
 
-from vjudge.prompts.conversation import MESSAGES, Chat, Conversation, Prompt
+from vjudge.prompts.conversation import IMAGE, MESSAGES, Chat, Conversation, Prompt
 from vjudge.prompts.parse import FORMATS
-from vjudge.records import Item, Pair, Rubric
+from vjudge.records import RESPONSE_IMAGES, Item, Pair, Rubric
 
 FIELDS = frozenset(
-    "instruction criteria levels lowest highest reference_answer reference_clause reference_section"
-    " context look form example low high".split()
+    "instruction images criteria levels lowest highest reference_answer reference_clause"
+    " reference_section context look form example low high".split()
 )
 """What a wording may show beside its responses."""
 NEEDS = {
@@ -27,6 +28,13 @@ NEEDS = {
 }
 """The columns that a wording can't do without -> the fields that show them."""
 _BRACES = "write a brace that is no field as {{ or }}"
+_UNSEEN = "(an image that you cannot see)"
+
+
+class Shown(NamedTuple):
+    """A picture at its place in a turn."""
+
+    source: Any  # for `vjudge.images.open_image`
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,10 @@ class Template:
     {reference_section}, {reference_answer}, {context}, {look} (a word on checking the image),
     {low}, {example} and {high} (scores at a quarter, a half and three quarters of the scale) and
     {form} (the JSON object that is asked for).
+
+    Pictures stand before the text, or at {images}; those of a response at {response_images},
+    {response_a_images} or {response_b_images}, beside its text or in its place. A text that holds
+    "<image>" as often as there are pictures has them there, where the body has their field.
 
     ValueError: the body can't be filled, or its answers can't be read.
 
@@ -63,15 +75,15 @@ class Template:
 
     def __post_init__(self) -> None:
         text = self.body + self.reply
-        responses = ("response_a", "response_b") if self.compares else ("response",)
+        pictures = map(RESPONSE_IMAGES.__getitem__, self.responses)
         try:
-            text.format(**dict.fromkeys((*FIELDS, *responses), ""))
+            text.format(**dict.fromkeys((*FIELDS, *self.responses, *pictures), ""))
         except (ValueError, LookupError) as error:
             raise ValueError(
                 f"template {self.name!r}: its body can't be filled ({error!r}); {_BRACES}"
             ) from error
-        for field in responses:
-            if f"{{{field}}}" not in text:
+        for field in self.responses:
+            if f"{{{field}}}" not in text and f"{{{RESPONSE_IMAGES[field]}}}" not in self.body:
                 raise ValueError(f"template {self.name!r}: its body lacks {{{field}}}")
         formats = [name for name, rule in FORMATS.items() if rule.gives == self.gives]
         if self.gives != "value" and self.format not in formats:
@@ -83,7 +95,12 @@ class Template:
     @property
     def compares(self) -> bool:
         """Whether it puts two responses, not one."""
-        return "{response_a}" in self.body
+        return "{response_a}" in self.body or "{response_a_images}" in self.body
+
+    @property
+    def responses(self) -> tuple[str, ...]:
+        """The columns of the responses that it puts."""
+        return ("response_a", "response_b") if self.compares else ("response",)
 
     @property
     def gives(self) -> str:
@@ -173,7 +190,7 @@ class Template:
         and that a text-only judge is told of images that it can't see, are our choices.
 
         ValueError: an item for a pair or the reverse; a rubric of several criteria for a wording
-        that asks for one score.
+        that asks for one score; what `faults` names.
 
         Source: prometheus-eval/prometheus-eval prometheus_eval/prompts.py (ABSOLUTE_PROMPT_WO_REF).
         """
@@ -185,11 +202,69 @@ class Template:
                 f"template {self.name!r} asks for one score, and {item.id!r} has several criteria:"
                 " use template='chat-json'"
             )
-        texts = self._texts(item)
-        body = self.body.format(**texts)
-        answer = self.reply.format(**texts) if self.reply else None
-        n_images = len(item.images) if self.sees_images else 0
-        return self.conversation.wrap(body, n_images, answer=answer)
+        for fault in self.faults(item):
+            raise ValueError("{}: {}; {}".format(*fault))
+        leading, pieces = self._turn(item)
+        parts = [IMAGE if isinstance(piece, Shown) else piece for piece in pieces]
+        answer = self.reply.format(**self._texts(item)) if self.reply else None
+        return self.conversation.ask(
+            [*self.conversation.leading(len(leading)), *parts], answer=answer
+        )
+
+    def pictures(self, item: Item | Pair) -> list:
+        """The pictures of a prompt's `IMAGE`s, in their order."""
+        leading, pieces = self._turn(item)
+        return [*leading, *(piece.source for piece in pieces if isinstance(piece, Shown))]
+
+    def faults(self, item: Item | Pair) -> list[tuple[str, str, str]]:
+        """What of a response has no place here: the column, the reason and the remedy of each."""
+        faults = []
+        for name in ("instruction", *self.responses):
+            column = RESPONSE_IMAGES.get(name, "images")
+            pictures = getattr(item, column)
+            text = getattr(item, name)
+            n_marks = text.count(str(IMAGE))
+            shows_pictures = f"{{{column}}}" in self.body
+            shows_text = f"{{{name}}}" in self.body + self.reply
+            if pictures and shows_pictures and n_marks not in (0, len(pictures)):
+                reason = f"{n_marks} times {IMAGE} for {len(pictures)} pictures"
+                faults.append((name, reason, "write one a picture, or none"))
+            if name == "instruction":
+                continue
+            if pictures and not shows_pictures:
+                reason = f"template {self.name!r} has no place for a response's pictures"
+                pictured = "chat-picture-relative" if self.compares else "chat-picture"
+                faults.append((column, reason, f"use template={pictured!r}, or {{{column}}}"))
+            elif not pictures and not shows_text:
+                reason = f"is missing, and template {self.name!r} shows pictures alone"
+                faults.append((column, reason, "fill it in or leave the row out"))
+            if text.strip() and not shows_text:
+                reason = f"template {self.name!r} shows a response's pictures without its text"
+                faults.append((name, reason, f"leave the text out, or use one with {{{name}}}"))
+        return faults
+
+    def _turn(self, item: Item | Pair) -> tuple[Sequence, list]:
+        """The pictures before the text, and the turn behind them: texts and `Shown`s in order."""
+        fields = {name: [text] for name, text in self._texts(item).items()}
+        # 1) the pictures at their fields, or in the texts that mark their places
+        leading = item.images if self.sees_images else ()
+        if "{images}" in self.body:
+            marked = _with_pictures(fields["instruction"][0], list(map(Shown, leading)))
+            fields["instruction"], fields["images"] = marked
+            leading = ()
+        for name in self.responses:
+            column = RESPONSE_IMAGES[name]
+            shown: list = list(map(Shown, getattr(item, column)))
+            if not self.sees_images:
+                shown = [_UNSEEN] * len(shown)
+            fields[name], fields[column] = _with_pictures(fields[name][0], shown)
+        # 2) the body, filled
+        pieces: list = []
+        for literal, field, style, _ in Formatter().parse(self.body):
+            pieces.append(literal)
+            for piece in fields.get(field or "", ()):
+                pieces.append(piece if isinstance(piece, Shown) else format(piece, style or ""))
+        return leading, pieces
 
     def _texts(self, item: Item | Pair) -> dict:
         """What stands in the body's fields."""
@@ -276,7 +351,14 @@ class Template:
             start=start,
             day=date.today().isoformat() if "strftime_now" in source else "",
         )
+        if otherwise is not None and self._places_pictures and not chat.keeps_order:
+            return replace(self, conversation=otherwise)
         return replace(self, conversation=replace(chat, reply=_blank_before_answer(chat)))
+
+    @property
+    def _places_pictures(self) -> bool:
+        """Whether pictures stand among the texts of its body."""
+        return self.sees_images and "images}" in self.body
 
     @property
     def day(self) -> str:
@@ -292,6 +374,21 @@ class Template:
     def fingerprint(self) -> str:
         """SHA-256 (hex) over everything that shapes a prompt; a run records it."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+def _with_pictures(text: str, pictures: list) -> tuple[list, list]:
+    """A text with pictures at their marks, and those that are left for their own field.
+
+    >>> _with_pictures("First <image>, then <image>.", [1, 2]), _with_pictures("Look:", [1, 2])
+    ((['First ', 1, ', then ', 2, '.'], []), (['Look:'], [1, 2]))
+    """
+    texts = text.split(str(IMAGE))
+    if not pictures or len(texts) == 1:
+        return [text], pictures
+    pieces: list = [texts[0]]
+    for picture, behind in zip(pictures, texts[1:], strict=True):
+        pieces += [picture, behind]
+    return pieces, []
 
 
 def _blank_before_answer(chat: Chat) -> str:

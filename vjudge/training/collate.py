@@ -81,7 +81,7 @@ def prompt_and_target(
     if has_own_texts(row):
         n_images = len(row["images"] or ()) if template.sees_images else 0
         return template.conversation.wrap(row["prompt"], n_images), row["target"]
-    item: Any = Pair.from_row(row) if "response_a" in row else Item.from_row(row)
+    item: Any = _subject(row)
     if template.is_json and item.rubric and item.rubric.named:
         raise ValueError(
             "criteria: named criteria are answered by a score each, and a row has one gold; give"
@@ -95,6 +95,17 @@ def prompt_and_target(
             " (shape='score')"
         )
     return template.render(item), _target(template, feedback, verdict, shape)
+
+
+def _subject(row: Mapping) -> Item | Pair:
+    return Pair.from_row(row) if "response_a" in row else Item.from_row(row)
+
+
+def pictures_of(row: Mapping, template: Template) -> tuple:
+    """The pictures of a row in the order in which its prompt shows them."""
+    if has_own_texts(row):
+        return tuple(row.get("images") or ())
+    return tuple(template.pictures(_subject(row)))
 
 
 def has_own_texts(row: Mapping) -> bool:
@@ -287,7 +298,7 @@ class Examples:
     def encode(self, row: Any) -> Example:
         """Encode one row; ValueError: nothing to train on, or too long: an example is not cut."""
         prompt, target = prompt_and_target(row, self.template, shape=self.shape)
-        images = tuple(row.get("images") or ()) if self.sees else ()
+        images = pictures_of(row, self.template) if self.sees else ()
         if prompt.n_images != len(images):
             raise ValueError(
                 f"images: the prompt has {prompt.n_images} image place(s) and the row {len(images)}"
