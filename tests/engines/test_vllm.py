@@ -208,6 +208,26 @@ def test_what_vllm_is_made_with_and_asked(judge_of, random_judge, rows):
     )
 
 
+def test_each_responses_picture_is_sent_at_its_place_in_both_orders(judge_of, random_judge):
+    pair = {"id": "p", "instruction": "Draw it.", "criteria": "Drawn?"}
+    for side, colour in (("a", "red"), ("b", "blue")):
+        pair[f"response_{side}"] = colour
+        pair[f"response_{side}_images"] = [Image.new("RGB", (40, 40), colour)]
+    template = "chat-picture-relative"
+    judge, _ = judge_of(random_judge, template=template)
+    with pytest.raises(ValueError, match="give load_judge max_images=2"):
+        judge.compare([pair])
+    judge, llm = judge_of(random_judge, template=template, max_images=2)
+    judge.compare([pair], mode="score")
+    sent = {}
+    for request, _ in llm.requests:
+        text = judge.engine.encoder.text(request["prompt_token_ids"])
+        for first, second in (("red", "blue"), ("blue", "red")):
+            if f"A: {first}\n<image>\n\nAnswer B: {second}\n<image>\n" in text:
+                sent[first] = [picture.getpixel((0, 0)) for picture in images_in(request)]
+    assert sent == {"red": [(255, 0, 0), (0, 0, 255)], "blue": [(0, 0, 255), (255, 0, 0)]}
+
+
 def test_failures_stay_in_their_own_row(judge_of, random_judge, rows, tmp_path):
     gone = tmp_path / "gone.png"
     rows[0]["images"][0].save(gone)

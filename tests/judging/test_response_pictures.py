@@ -17,7 +17,6 @@ from servers import ChatServer, Reply, completion, parts_of
 from vjudge.data import CollectionError, fingerprint, load_collection, rows_of
 from vjudge.engines import vision
 from vjudge.images import open_image
-from vjudge.judge import load_judge
 from vjudge.prompts import IMAGE, TEMPLATES, VICUNA_V1, Template
 from vjudge.records import Item
 
@@ -240,7 +239,7 @@ def test_a_servers_requests_hold_each_sides_picture_behind_its_text():
     """By the bytes of the recorded requests."""
     reply = Reply(completion("The better answer is A."))
     with ChatServer(lambda request: reply) as server:
-        served = load_judge(
+        served = vj.load_judge(
             "openai:m", base_url=server.url, key_variable=None, template="chat-picture-relative"
         )
         run = served.compare([PAIR], progress=False)
@@ -269,7 +268,7 @@ def test_a_servers_requests_hold_each_sides_picture_behind_its_text():
 @pytest.mark.parametrize("kind", ["llava", "qwen2_vl", "gemma3"])
 def test_a_chat_models_pixels_come_in_the_order_of_the_prompt(kind, base_of, monkeypatch):
     """Each picture's pixels in a batch are those of its colour, as the model's processor gives them."""
-    local = load_judge(base_of(kind), device="cpu", template="chat-picture-relative")
+    local = vj.load_judge(base_of(kind), device="cpu", template="chat-picture-relative")
     read = {}
     process = vision.ProcessedImages.inputs
 
@@ -293,7 +292,7 @@ def test_a_chat_models_pixels_come_in_the_order_of_the_prompt(kind, base_of, mon
 
 def test_the_llava_judges_features_stand_in_the_order_of_the_prompt(random_judge, monkeypatch):
     """The embeddings at the places of the three images are the features of their colours."""
-    local = load_judge(random_judge, device="cpu", template="chat-picture-relative")
+    local = vj.load_judge(random_judge, device="cpu", template="chat-picture-relative")
     model = local.engine.model
     encoder = vision.images_of(model)
     features = {}
@@ -320,7 +319,7 @@ def test_the_llava_judges_features_stand_in_the_order_of_the_prompt(random_judge
 
 
 def test_a_chat_template_that_moves_images_is_refused_and_the_llava_family_has_its_own(base_of):
-    local = load_judge("tiny", device="cpu", template="chat-picture")
+    local = vj.load_judge("tiny", device="cpu", template="chat-picture")
     assert local.template.conversation.name == "vicuna_v1"  # its template puts images first
     item = {"id": "a", **TASK, "response": "alpha", "response_images": [png()]}
     assert "Answer: alpha\n<image>\n" in local.render(item)
