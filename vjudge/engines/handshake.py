@@ -149,7 +149,7 @@ class Handshake:
         if self.conversation is None:  # what the server writes itself is right
             return served == [*self._tokens(messages(prompt, blanks)), *self.encode(begun)]
         # 1) the judge's own tokens, -1 for an image
-        parts = [*itertools.dropwhile(IMAGE.__eq__, prompt.parts)]
+        parts = [*itertools.dropwhile(lambda part: part is IMAGE, prompt.parts)]
         n_leading = len(prompt.parts) - len(parts)
         written = self.conversation.ask([*self.conversation.leading(n_leading), *parts])
         if begun:
