@@ -27,7 +27,7 @@ from vjudge.plots.save import (
     table_latex,
     table_texts,
 )
-from vjudge.plots.style import Column, page, width
+from vjudge.plots.style import Column, PageFull, page, width
 
 __all__ = ["NotComputed", "Result", "settings"]
 __dir__ = __all__.copy
@@ -235,7 +235,12 @@ class Result:
             return None
         look = (current().venue, current().column)
         if look not in self._figures:
-            self._figures = {look: self.plot()}
+            try:
+                self._figures = {look: self.plot()}
+            except PageFull as error:
+                self.add_caveats([f"no figure: {error}"])
+                self._plot = None
+                return None
         return self._figures[look]
 
     def latex(self) -> str:

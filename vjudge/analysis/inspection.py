@@ -18,7 +18,7 @@ from rapidfuzz.distance import LCSseq
 from vjudge import data, metrics, plots
 from vjudge.data.summary import ratings
 from vjudge.images import Pictures, open_image, thumbnail
-from vjudge.plots.style import short
+from vjudge.plots.style import FROM_ZERO, PALETTE, draw_cells, short
 from vjudge.records import row_levels, unit_of
 from vjudge.results import NotComputed, Result, analysis, current, options
 
@@ -241,7 +241,14 @@ class Inspection:
             caption=f"ROUGE-L of response and reference answer by {truth}",
             plot=partial(
                 _figure,
-                partial(sns.boxplot, rows, x=rows["gold"].round(), y="rouge_l", native_scale=True),
+                partial(
+                    sns.boxplot,
+                    rows,
+                    x=rows["gold"].round(),
+                    y="rouge_l",
+                    native_scale=True,
+                    color=PALETTE[4],
+                ),
                 1.9,
                 f"n = {len(rows):,}",
                 axes=dict(xlabel=truth, ylabel="ROUGE-L with the reference", ylim=(0, 1.02)),
@@ -381,9 +388,7 @@ def _count_map(counts: DataFrame, truth: str, **look: Any) -> Figure:
     with plots.page(**look) as paper:
         fig, ax = paper.subplots(0.7 + 0.25 * len(counts))
         names = paper.fold(counts.index, paper.inches / 3, 1)
-        top = 1.6 * max(1, counts.to_numpy().max())
-        scale = {"cmap": "Blues", "cbar": False, "vmin": 0, "vmax": top}
-        sns.heatmap(counts.set_axis(names), annot=True, fmt="d", linewidths=1, ax=ax, **scale)
-        ax.set(xlabel=truth, ylabel="")
-        ax.tick_params(length=0, rotation=0)
+        cells = counts.set_axis(names)
+        draw_cells(ax, cells, cells.astype(str), cmap=FROM_ZERO, vmin=0)
+        ax.set(xlabel=truth)
         return paper.finish(fig, f"The {len(counts)} commonest criteria")

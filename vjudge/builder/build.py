@@ -269,7 +269,11 @@ def _draw_faults(table: pd.DataFrame, **options: Any) -> Figure:
     bars = table.set_index("fault").iloc[::-1, ::-1]
     with plots.page(**options) as paper:
         fig, ax = paper.subplots(0.9 + 0.28 * len(bars))
-        bars.plot.barh(ax=ax, width=0.76, legend="planted" in table)
+        bars.plot.barh(ax=ax, width=0.76, legend=False)
+        for container in ax.containers:
+            ax.bar_label(container, padding=2)
+        if "planted" in table:
+            ax.legend(reverse=True)  # as the bars stand
         ax.set(xlabel="answers", ylabel="")
         return paper.finish(fig)
 

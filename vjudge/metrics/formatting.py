@@ -35,17 +35,19 @@ def format_interval(
     *,
     zero: bool = True,
 ) -> str:
-    """An estimate with its bounds, in more digits (up to five) where the bounds print alike.
+    """An estimate with its bounds, in more digits (up to five) where they make the bounds differ.
 
     >>> format_interval(0.714, 0.618, 0.784), format_interval(0.9994, 0.9985, 0.9997)
     ('0.71 [0.62, 0.78]', '0.999 [0.999, 1.000]')
+    >>> format_interval(1, 0.9999999, 1)
+    '1.00 [1.00, 1.00]'
     """
     if math.isnan(low) or math.isnan(high):
         return format_number(estimate, digits, zero=zero)
-    while digits < 5 and high - low > 1e-12:
-        if format_number(low, digits) != format_number(high, digits):
+    for finer in range(digits, 6):
+        if format_number(low, finer) != format_number(high, finer):
+            digits = finer
             break
-        digits += 1
     value = format_number(estimate, digits, zero=zero)
     below = format_number(low, digits, zero=zero)
     above = format_number(high, digits, zero=zero)

@@ -14,7 +14,7 @@ from matplotlib.textpath import TextPath
 from vjudge.data import rows_of
 from vjudge.images import open_image, thumbnail
 from vjudge.plots.save import check_name, latex
-from vjudge.plots.style import MIN_TEXT, clean, drawable, page
+from vjudge.plots.style import MIN_TEXT, PageFull, clean, drawable, page
 from vjudge.records import is_missing, row_levels
 
 LINE = 0.125  # inches from line to line
@@ -96,7 +96,7 @@ def qualitative(items: Any, runs: Mapping, ids: Sequence, **options: Any) -> Fig
         sizes = [max(len(lines), LEAST) for lines in boxes]
         height = LINE * sum(sizes) + 0.2
         if height > paper.tall:
-            raise ValueError(
+            raise PageFull(
                 f"the boxes need {height:.1f} inches and the page has {paper.tall:g}: show fewer "
                 "items, or use `qualitative_latex`, whose boxes break across pages"
             )

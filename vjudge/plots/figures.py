@@ -28,6 +28,7 @@ from vjudge.plots.style import (
 )
 
 BOUNDS = ["estimate", "low", "high"]
+LEAST_LINE = 0.1  # inches from line to line of a forest
 FOUR_WAY = {
     "left": "first better",
     "both_good": "both good",
@@ -74,6 +75,10 @@ def forest(
     # 2) the lines of each panel, and their names
     kinds = looks(table["kind"].unique())
     with page(**options) as paper:
+        inches = _forest_inches(table)
+        if by and not panel and inches > paper.tall:  # a panel for each kind instead
+            side: dict = {"rows": rows, "panel": by, "shared": True, "label": label}
+            return forest(table, **side, reference=reference, **options)
         fig, panels = _forest_axes(paper, table, shared, label)
         for ax, rows_of_panel in panels:
             _lines(ax, rows_of_panel, kinds)
@@ -89,13 +94,21 @@ def forest(
         return paper.finish(fig, counts(table), band)
 
 
+def _forest_inches(table: DataFrame) -> float:
+    """How high panels are that stand one below the other."""
+    heights = table.groupby("panel")["y"].max() + 1.4
+    return 0.19 * heights.sum() + 0.62 * len(heights)
+
+
 def _forest_axes(paper: Page, table: DataFrame, shared: bool, label: str) -> tuple[Figure, list]:
     """Axes for each panel: side by side where they share names, else one below the other."""
     panels = dict(list(table.groupby("panel", sort=False)))
     heights = [rows["y"].max() + 1.4 for rows in panels.values()]
     if shared:
-        return paper.panels(panels, 0.1 * max(heights), across=label, min_inches=1.6)
-    height = 0.19 * sum(heights) + 0.62 * len(panels)
+        size: dict = {"min_inches": 1.6, "min_height": LEAST_LINE * max(heights)}
+        return paper.panels(panels, 0.08 * max(heights), across=label, **size)
+    paper.check(LEAST_LINE * sum(heights) + 0.62 * len(panels), f"{len(table)} lines")
+    height = _forest_inches(table)
     fig, axes = paper.subplots(height, len(panels), squeeze=False, height_ratios=heights)
     return fig, list(zip(axes.flat, panels.values(), strict=True))
 
@@ -127,9 +140,9 @@ def _numbers(ax: Axes, rows: DataFrame) -> None:
 
 
 OUTCOMES: dict[str, dict[str, Any]] = {
-    "as it must": {"color": PALETTE[0], "marker": "o"},
-    "against what must be": {"color": PALETTE[5], "marker": "X"},
-    "undecided": {"color": PALE, "marker": "^"},
+    "as it must": {"color": PALETTE[0], "marker": "o", "ms": 4},
+    "against what must be": {"color": PALETTE[5], "marker": "X", "ms": 6.5},
+    "undecided": {"color": PALE, "marker": "^", "ms": 4},
 }
 
 
@@ -191,7 +204,7 @@ def _outcomes(ax: Axes, rows: DataFrame, names: Sequence, kind: str) -> None:
         chosen = rows[rows["outcome"] == outcome]
         y = chosen["case"].map(height)
         ends = reach(chosen, "effect")
-        ax.errorbar(chosen["effect"], y, xerr=ends, label=outcome, ls="none", ms=4, **look)
+        ax.errorbar(chosen["effect"], y, xerr=ends, label=outcome, ls="none", **look)
     if kind == "stay":
         ax.axvspan(-1, 1, color=GREY, lw=0, zorder=-2)
     else:
@@ -283,6 +296,8 @@ def curves(
                 across_bars = rows[x] + step * (number - (len(kinds) - 1) / 2)
                 ends = None if bare else reach(rows, y)
                 ax.errorbar(across_bars, rows[y], yerr=ends, label=name, **look)
+            if (points[x] % 1 == 0).all():
+                ax.xaxis.get_major_locator().set_params(integer=True)
             if log:
                 log_axis(ax, "x", points[x])
                 log_axis(ax, "y", table[y])

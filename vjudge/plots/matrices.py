@@ -12,8 +12,11 @@ from pandas import DataFrame
 
 from vjudge.metrics.formatting import format_p
 from vjudge.plots.style import (
+    AROUND_ZERO,
     CHARACTERS,
+    FROM_ZERO,
     Page,
+    PageFull,
     best,
     counts,
     draw_cells,
@@ -49,9 +52,9 @@ def heatmap(
     grids = _grids(cells, "judge", columns, judges, cells[columns].unique())
     if len(grids[0].columns) > len(judges):
         grids = [grid.T for grid in grids]
-    scale: dict[str, Any] = {"cmap": "Blues", "vmin": 0, "vmax": 1}
+    scale: dict[str, Any] = {"cmap": FROM_ZERO, "vmin": 0, "vmax": 1}
     if (cells["estimate"] < 0).any():
-        scale = {"cmap": "RdBu", "vmin": -1, "vmax": 1}
+        scale = {"cmap": AROUND_ZERO, "vmin": -1, "vmax": 1}
     with page(**options) as paper:
         fig = _matrix(paper, grids, label, **scale)
         bold = f"Bold: the best judge of each {columns}" if len(judges) > 1 else ""
@@ -73,7 +76,7 @@ def rank_heatmap(table: DataFrame, *, columns: str = "benchmark", **options: Any
     texts = ranks.map("{:.3g}".format)
     with page(**options) as paper:
         fig = _matrix(
-            paper, [ranks, texts, ranks == 1], cmap="Blues_r", vmin=0, vmax=len(ranks) + 1
+            paper, [ranks, texts, ranks == 1], cmap=FROM_ZERO.reversed(), vmin=0, vmax=len(ranks)
         )
         return paper.finish(fig, "Bold: rank 1; judges equal to three decimals share a rank")
 
@@ -99,7 +102,7 @@ def who_beats_whom(comparisons: DataFrame, *, statistic: str = "pearson", **opti
     grids = _grids(cells, "a", "b", order, order)
     with page(**options) as paper:
         fig = _matrix(
-            paper, grids, "difference, row less column", cmap="RdBu", vmin=-0.55, vmax=0.55
+            paper, grids, "difference, row less column", cmap=AROUND_ZERO, vmin=-0.55, vmax=0.55
         )
         decided = "Coloured and bold: p at most .05, corrected by Holm's method"
         return paper.finish(fig, counts(pairs), decided)
@@ -130,11 +133,10 @@ def _matrix(paper: Page, grids: Sequence, label: str = "", **look: Any) -> Figur
     most = (int(paper.tall / 0.16), int(5 * paper.inches))  # readable names
     if value.empty or (np.array(value.shape) > most).any():
         n_rows, n_columns = value.shape
-        raise ValueError(
+        raise PageFull(
             f"{n_rows} rows and {n_columns} columns can't be drawn: this page holds 1 to {most[0]}"
             f" and 1 to {most[1]}; choose some, or group them"
         )
-    defined = value.notna()
     side = 0.62 * paper.inches / len(columns)
     texts = texts.fillna("")
     if side < 0.6:  # too narrow for an interval
@@ -148,18 +150,12 @@ def _matrix(paper: Page, grids: Sequence, label: str = "", **look: Any) -> Figur
     if label:
         height += 0.6
     fig, ax = paper.subplots(height)
-    draw_cells(
-        ax,
-        value,
-        texts,
-        mask=~defined,
-        xticklabels=across,
-        yticklabels=paper.fold(value.index, 0.34 * paper.inches),
-        cbar=bool(label) and value.size > 1,
-        cbar_kws={"location": "bottom", "aspect": 40, "pad": 0.03, "label": label},
-        **look,
-    )
-    for text, strong in zip(ax.texts, bold.to_numpy()[defined], strict=True):
+    rows = paper.fold(value.index, 0.34 * paper.inches)
+    mesh = draw_cells(ax, value.set_axis(rows).set_axis(across, axis=1), texts, **look)
+    if label and value.size > 1:
+        bar = fig.colorbar(mesh, ax=ax, location="bottom", aspect=40, pad=0.03, label=label)
+        bar.outline.set_visible(False)
+    for text, strong in zip(ax.texts, bold.eq(True).to_numpy().ravel(), strict=True):
         if strong:
             text.set_weight("bold")
     ax.tick_params(labeltop=True, labelbottom=False)

@@ -14,7 +14,18 @@ from pandas import DataFrame
 from vjudge import metrics
 from vjudge.judging.columns import closed_in
 from vjudge.metrics.levels import nearest_level, score_levels
-from vjudge.plots.style import INK, PALE, PALETTE, draw_cells, log_axis, looks, need, page, reach
+from vjudge.plots.style import (
+    FROM_ZERO,
+    INK,
+    PALE,
+    PALETTE,
+    draw_cells,
+    log_axis,
+    looks,
+    need,
+    page,
+    reach,
+)
 
 BOTH = ["score", "gold"]
 DIAGONAL: dict = {"ls": "--", "color": PALE, "lw": 0.8}
@@ -53,11 +64,15 @@ def confusion(
     where = score_levels(run["score"], run["gold"], scale=scale)
     names = [f"{level:g}" for level in where]
     across = [*names, "none"] if run["score"].isna().any() else names
-    look = {"cmap": "Blues", "vmin": 0, "vmax": 1, "cbar": False}
     with page(**options) as paper:
-        width = min(paper.inches, 0.25 * len(across) + 0.4)  # a cell holds three digits
         fig, panels = paper.panels(
-            judges, 0.75, across="judge's score", up=truth_name, min_inches=width, shared=False
+            judges,
+            0.75,
+            across="judge's score",
+            up=truth_name,
+            min_inches=0.2 * len(across) + 0.35,  # a cell holds three digits
+            min_height=0.12 * len(names),
+            shared=False,
         )
         for ax, rows in panels:
             gold = nearest_level(rows["gold"], where).map("{:g}".format)
@@ -65,7 +80,9 @@ def confusion(
             table = pd.crosstab(gold.to_numpy(), score.to_numpy())
             table = table.reindex(names, columns=across, fill_value=0)
             share = table.div(table.sum(axis=1).clip(lower=1), axis=0)
-            draw_cells(ax, share, table.astype(str).where(table > 0, ""), **look)
+            draw_cells(
+                ax, share, table.astype(str).where(table > 0, ""), cmap=FROM_ZERO, vmin=0, vmax=1
+            )
             ax.tick_params(axis="x", rotation=90 if len(across) > 8 else 0)
         return paper.finish(fig, "Cells: numbers of items", _used(run, BOTH))
 
@@ -113,7 +130,7 @@ def agreement_scatter(run: DataFrame, **options: Any) -> Figure:
     n_most = max([1, *(points["n"].max() for points in dots if len(points))])
     with page(**options) as paper:
         fig, panels = paper.panels(
-            judges, 1.1, across="mean of people's scores", up="judge's score"
+            judges, 1.0, across="mean of people's scores", up="judge's score"
         )
         for (ax, rows), points in zip(panels, dots, strict=True):
             area = min(8.0, 80 / n_most) * points["n"]
@@ -152,6 +169,7 @@ def length_by_score(
             order=where,
             whis=(5, 95),
             showfliers=False,
+            color=PALETTE[4],  # light: the median is seen
             ax=ax,
         )
         ax.set_xticks(range(len(where)), [f"{level:g}" for level in where])

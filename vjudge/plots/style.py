@@ -17,10 +17,10 @@ import numpy as np
 import seaborn as sns
 from anyascii import anyascii
 from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager, get_font
 from pandas import DataFrame, Series
-from seaborn.utils import relative_luminance
 
 from vjudge.metrics.formatting import format_interval
 
@@ -58,12 +58,20 @@ MIN_TEXT = 7.0  # points
 CHARACTERS = 16  # in an inch of such text, counted on the safe side
 SHARED = str(files("vjudge") / "assets/plots.mplstyle")
 
-# Okabe and Ito's colours; a marker beside each, for print in gray.
-PALETTE = "#0072B2 #E69F00 #009E73 #CC79A7 #56B4E9 #D55E00 #F0E442 #333333".split()
+# Okabe and Ito's colours but yellow, which white paper swallows; a marker beside each, for print in
+# grey. The lists are of different lengths, so that 56 names look different.
+PALETTE = "#0072B2 #E69F00 #009E73 #CC79A7 #56B4E9 #D55E00 #333333".split()
 MARKERS = "os^DvPX*"
 INK = "#222222"
 PALE = "#8C8C8C"
 GREY = "#D9D9D9"
+# Colours of cells: as light as dark numbers need (contrasts above 5), in print in grey, too.
+FROM_ZERO = sns.color_palette("blend:#FFFFFF,#5BA3D0", as_cmap=True)
+AROUND_ZERO = sns.color_palette("blend:#E08A6A,#FFFFFF,#5BA3D0", as_cmap=True)
+
+
+class PageFull(ValueError):
+    """A page cannot hold this figure in letters that can be read; the message has the remedy."""
 
 
 def looks(names: Iterable) -> dict:
@@ -135,6 +143,7 @@ class Page:
         across: str,
         up: str = "",
         min_inches: float = 1.4,
+        min_height: float = 0.5,
         shared: bool = True,
     ) -> tuple[Figure, list]:
         """A figure, and axes with the rows of each part, whose name is its title.
@@ -143,14 +152,17 @@ class Page:
             parts: name of a panel -> its rows; the panels fill lines.
             ratio: of a panel's height by its width.
             across, up: labels of the two axes.
-            min_inches: of a panel's width.
+            min_inches, min_height: of a panel's width and height, in inches.
             shared: whether all panels have the same axes.
+
+        PageFull: the panels would be lower than `min_height`.
         """
         columns = max(1, min(len(parts), int(self.inches / min_inches)))
         rows = math.ceil(len(parts) / columns)
         columns = math.ceil(len(parts) / rows)  # no row is left half empty
         each = self.inches / columns
         height = rows * (ratio * min(each, 3.3) + 0.35) + 0.2
+        self.check(rows * (min_height + 0.35) + 0.2, f"{len(parts)} panels")
         fig, axes = self.subplots(
             height, rows, columns, squeeze=False, sharex=shared, sharey=shared
         )
@@ -168,6 +180,14 @@ class Page:
             filled[0].set(xlabel=across, ylabel=up)
         return fig, list(zip(filled, parts.values(), strict=True))
 
+    def check(self, inches: float, figure: str) -> None:
+        """Raise PageFull where a figure is higher than the page at its least height."""
+        if inches > self.tall:
+            raise PageFull(
+                f"{figure} take {inches:.1f} inches and the page has {self.tall:g}: choose some"
+                " judges, or group them"
+            )
+
     def fold(
         self,
         names: Iterable,
@@ -180,7 +200,8 @@ class Page:
         for name in names:
             text = drawable(clean(name))
             self.transliterated |= text != clean(name)
-            folded.append(textwrap.fill(text, limit, max_lines=lines, placeholder="…"))
+            folds = textwrap.fill(text, limit, max_lines=lines, placeholder="…")
+            folded.append(text[: limit - 1] + "…" if folds == "…" else folds)  # one long word
         return folded
 
     def legend(self, fig: Figure, ax: Axes) -> None:
@@ -246,23 +267,23 @@ def reach(rows: DataFrame, middle: str) -> np.ndarray:
     return rows[["low", "high"]].sub(rows[middle], axis=0).abs().to_numpy(float).T
 
 
-def draw_cells(ax: Axes, values: DataFrame, texts: DataFrame, **look: Any) -> None:
-    """A heatmap with a text in each cell."""
-    sns.heatmap(
-        values,
-        ax=ax,
-        annot=texts,
-        fmt="",
-        annot_kws={"fontsize": MIN_TEXT, "linespacing": 1.0},
-        linewidths=1,
-        **look,
-    )
-    cells: Any = ax.collections[0]
-    has_text = ~np.ma.getmaskarray(cells.get_array()).ravel()
-    for text, color in zip(ax.texts, cells.get_facecolors()[has_text], strict=True):
-        text.set_color(INK if relative_luminance(color) > 0.2 else "white")
-    ax.tick_params(length=0, rotation=0)
-    ax.set(xlabel="", ylabel="", facecolor="#F0F0F0")
+def draw_cells(ax: Axes, values: DataFrame, texts: DataFrame, **look: Any) -> QuadMesh:
+    """Coloured cells with a text in each, the first row on top; an undefined one is grey.
+
+    What `seaborn.heatmap` draws, which draws the whole figure anew for each of its panels.
+    """
+    cells = np.ma.masked_invalid(values.to_numpy(float))
+    mesh = ax.pcolormesh(cells, edgecolors="white", linewidth=1, **look)
+    style: dict = {"ha": "center", "va": "center", "fontsize": MIN_TEXT, "linespacing": 1.0}
+    for (row, column), text in np.ndenumerate(texts.to_numpy()):
+        ax.text(column + 0.5, row + 0.5, text, color=INK, in_layout=False, **style)
+    n_rows, n_columns = cells.shape
+    ax.set(ylim=(n_rows, 0), facecolor="#F0F0F0")
+    ax.set_xticks(np.arange(n_columns) + 0.5, values.columns)
+    ax.set_yticks(np.arange(n_rows) + 0.5, values.index)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    return mesh
 
 
 def log_axis(ax: Axes, axis: str, values: Series) -> None:
