@@ -1,6 +1,7 @@
 """One table of scores: made from runs, wide frames and lists; each reading is true of its numbers."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -194,8 +195,9 @@ def test_judges_on_another_scale_are_correlated_and_left_out_of_the_rest_by_name
     for result in (mixed.confusion(), mixed.scatter(), mixed.alt_test(), mixed.corrected(100)):
         assert scaled in result.caveats and "percent" in set(result.table["judge"])
     unknown = table(("good", "percent"))
-    for result in (unknown.confusion(), unknown.calibration(**QUICK), unknown.scatter()):
-        assert any("left out: percent" in text for text in result.caveats)
+    results = (unknown.confusion(), unknown.calibration(**QUICK), unknown.scatter())
+    for result in (*results, unknown.alt_test()):
+        assert any("scale than the truth, and left out: percent" in t for t in result.caveats)
         assert "percent" not in set(result.table["judge"])
     assert "no judge has scores on people's scale" in repr(table(("percent",)).confusion())
 
@@ -269,6 +271,23 @@ def test_levels_panels_effective_judges_and_corrections():
     for name, bound in (("corrected", "estimate"), ("low", "low"), ("high", "high")):
         assert share[name] == pytest.approx(expected[bound])
     assert "draw fewer" in repr(mine.corrected(labels=500))
+
+
+def test_effective_judges_leave_out_by_name_who_has_no_varying_error():
+    """A judge without an error, or without a verdict, ended a notebook in a ValueError."""
+    wide = table(("good", "noisy"))
+    wide.frame["perfect"] = wide.truth() + 1  # always one above
+    wide.frame["unread"] = np.nan
+    four = replace(wide, judges=["good", "perfect", "noisy", "unread"])
+    worth = four.effective_judges(**QUICK)
+    expected = wide.effective_judges(**QUICK).table
+    pd.testing.assert_frame_equal(worth.table, expected)
+    assert set(worth.caveats) >= {
+        "without a score of an item that has a truth, and left out: unread.",
+        "all errors are equal, and left out: perfect.",
+    }
+    few = replace(wide, judges=["good", "perfect", "unread"]).effective_judges(**QUICK)
+    assert "fewer than two judges" in few.absent and "left out: perfect" in few.absent
 
 
 def test_intervals_speak_for_new_systems_where_asked():

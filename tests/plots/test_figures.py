@@ -1,13 +1,18 @@
 """Figures: legible at every venue, for any number of judges and any name; every item drawn or counted."""
 
+from functools import partial
+
 import gallery as g
 import matplotlib.pyplot as plt
 import numpy as np
 from gallery import crowded, texts
+from pandas import concat
 from pytest import mark, raises
+from seaborn.utils import relative_luminance
 
 from vjudge import metrics, plots
 from vjudge.plots import style
+from vjudge.results import Result
 
 WIDE = {"column": "full"}
 BOUNDS = ["estimate", "low", "high"]
@@ -188,3 +193,51 @@ def test_boxes_hold_image_texts_scores_and_what_went_wrong(tmp_path):
 def test_plots_refuse_what_they_cannot_draw(draw, frame, message):
     with raises(ValueError, match=message):
         draw(frame)
+
+
+def contrast(cell, text):
+    """Of two colours, as WCAG 2 defines it."""
+    light, dark = sorted((relative_luminance(cell), relative_luminance(text)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_numbers_in_cells_are_read_on_every_colour():
+    table = g.pearson(5, 3)
+    table.loc[:4, "estimate"] = [1, -1, 0.66, -0.66, 0]
+    for fig in (plots.heatmap(table), plots.rank_heatmap(table), plots.confusion(g.run(1))):
+        colours = fig.axes[0].collections[0].get_facecolors()
+        for cell, text in zip(colours, fig.axes[0].texts, strict=True):
+            assert not text.get_text() or contrast(cell, text.get_color()) > 5
+
+
+def test_a_single_panel_names_its_axes():
+    """The confusion of one judge had none: drawing cells emptied both labels."""
+    ax = plots.confusion(g.run(1), truth_name="mean of three people").axes[0]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("judge's score", "mean of three people")
+
+
+def test_wide_tables_fit_the_page_or_say_that_they_do_not():
+    """Fourteen judges in a column: confusions were flat stripes, a forest a page and more."""
+    wide = concat([g.run(7), g.run(7).assign(judge=lambda t: t["judge"] + " b")])
+    fig = plots.confusion(wide, venue="cvpr")
+    assert not crowded(fig) and len(fig.axes) == 14
+    cell = min(ax.get_window_extent().height for ax in fig.axes) / fig.dpi / 5
+    assert 72 * cell > style.MIN_TEXT
+    kinds = concat([g.pearson(8, 1).assign(kind=kind) for kind in ("one", "two", "three", "four")])
+    tall = concat([kinds, kinds.assign(judge=kinds["judge"] + " b")])
+    fig = plots.forest(tall, by="kind", venue="cvpr")
+    assert [ax.get_title() for ax in fig.axes] == ["one", "two", "three", "four"]
+    np.testing.assert_allclose(sorted(points(fig)), sorted(tall["estimate"]))
+    many = tall.assign(judge=[f"judge {number}" for number in range(len(tall))])
+    many = concat([many, many.assign(judge=many["judge"] + " b")])
+    with raises(style.PageFull, match=r"128 lines take 1\d.\d inches .* choose some"):
+        plots.forest(many)
+    with raises(style.PageFull, match="60 panels"):
+        plots.agreement_scatter(g.run(1).assign(judge=np.arange(120) // 2))
+    result = Result(many, name="many", plot=partial(plots.forest, many))
+    assert result.drawn() is None and "no figure: 128 lines" in result.caveats[0]
+
+
+def test_a_name_of_one_long_word_keeps_its_beginning():
+    with plots.page() as paper:
+        assert paper.fold(["TongYiQianWenCaiPan", "GPT-4o"], 0.5, 1) == ["TongYiQ…", "GPT-4o"]

@@ -346,10 +346,11 @@ class Scores(RatingTable):
         """
         self._need_people(3)
         rows = []
-        for name in self.judges:
+        columns, caveats = self._on_scale_of(self.frame[self.people].mean(axis=1))
+        for name, scores in columns.items():
             test = metrics.alt_test(
                 self.frame[self.people],
-                self._on_peoples_scale(name),
+                scores,
                 measure="rmse",
                 epsilon=epsilon,
                 groups=self.groups,
@@ -373,7 +374,7 @@ class Scores(RatingTable):
                 "Alternative annotator test: the share of items on which a judge is at least as"
                 f" close to the other people as the person left out; epsilon {epsilon:g}"
             ),
-            caveats=self._rescaled(self.judges),
+            caveats=caveats,
             plot=partial(
                 plots.forest,
                 lines,
@@ -411,13 +412,7 @@ class Scores(RatingTable):
         scores and the truth have to reach over half of each other's range at least.
         """
         truth, name = truth_of(self)
-        judged = [judge for judge in self.judges if self._shares_scale(judge, truth)]
-        if not judged:
-            raise NotComputed(
-                "no judge has scores on people's scale: name the scales (scale=, scales=);"
-                " correlate() and compare() need none"
-            )
-        columns = DataFrame({judge: self._on_peoples_scale(judge) for judge in judged})
+        columns, caveats = self._on_scale_of(truth)
         long = columns.melt(var_name="judge", value_name="score", ignore_index=False)
         long["gold"] = truth.reindex(long.index)
         long["group"] = long.index if self.groups is None else self.groups.reindex(long.index)
@@ -425,21 +420,32 @@ class Scores(RatingTable):
             long["response"] = self.frame[self.response].reindex(long.index)
         if self.scale is not None:
             long["lowest"], long["highest"] = self.scale
-        caveats = self._rescaled(judged)
-        left_out = [judge for judge in self.judges if judge not in judged]
-        if left_out:
-            caveats.append(f"on another scale than the truth, and left out: {names_of(left_out)}")
         return truth, name, long.rename_axis("id").reset_index(), caveats
 
-    def _shares_scale(self, judge: str, truth: Series) -> bool:
-        column = self.frame[judge]
-        both = pd.concat([column, truth], axis=1).dropna()
+    def _on_scale_of(self, truth: Series) -> tuple[DataFrame, list[str]]:
+        """The scores of judges that share a scale with the truth, and who was left out or moved."""
+        reasons = Series({judge: self._incomparable(judge, truth) for judge in self.judges})
+        judged = list(reasons.index[reasons == ""])
+        if not judged:
+            raise NotComputed(
+                "no judge has scores on people's scale: name the scales (scale=, scales=);"
+                " correlate() and compare() need none"
+            )
+        caveats = self._rescaled(judged)
+        for reason, judges in reasons.drop(judged).groupby(reasons):
+            caveats.append(f"{reason}, and left out: {names_of(list(judges.index))}")
+        return DataFrame({judge: self._on_peoples_scale(judge) for judge in judged}), caveats
+
+    def _incomparable(self, judge: str, truth: Series) -> str:
+        """Why a judge's scores can't be held against the truth item by item; "" where they can."""
+        both = pd.concat([self.frame[judge], truth], axis=1).dropna()
         if both.empty:
-            return False
-        if judge in self.scales and self.scale is not None:
-            return True
+            return "without a score of an item that has a truth"
         overlap = both.max().min() - both.min().max()
-        return bool(2 * overlap >= (both.max() - both.min()).max())
+        is_named = judge in self.scales and self.scale is not None
+        if is_named or 2 * overlap >= (both.max() - both.min()).max():
+            return ""
+        return "on another scale than the truth"
 
     def _levels(self) -> list[float] | None:
         """The levels of people's scale, for the axes of figures; None where it is unknown."""
@@ -603,13 +609,22 @@ class Scores(RatingTable):
         """How many independent judges these amount to, and what one more would add."""
         self._need_rival()
         truth, name = truth_of(self)
-        errors = DataFrame({judge: self._on_peoples_scale(judge) - truth for judge in self.judges})
+        columns, caveats = self._on_scale_of(truth)
+        errors = columns.sub(truth, axis=0)
+        spread = errors.dropna().max() - errors.dropna().min()
+        constant = list(spread.index[spread < 1e-9])
+        if constant:  # such as of a judge without an error
+            caveats.append(f"all errors are equal, and left out: {names_of(constant)}")
+            errors = errors.drop(columns=constant)
+        if errors.shape[1] < 2:
+            raise NotComputed("; ".join(["fewer than two judges have errors that vary", *caveats]))
         table = metrics.effective_judges(errors, groups=self.groups, **options(**resampling))
         return self._result(
             table.rename_axis("quantity"),
             name="effective_judges",
-            reading=readings.error_correlation(table, len(self.judges)),
-            caption=f"Independent judges that {len(self.judges)} amount to; errors against {name}",
+            reading=readings.error_correlation(table, errors.shape[1]),
+            caption=f"Independent judges that {errors.shape[1]} amount to; errors against {name}",
+            caveats=caveats,
         )
 
     def panel(self, name: str = "mean of the judges") -> Scores:

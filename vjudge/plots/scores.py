@@ -71,7 +71,7 @@ def confusion(
             across="judge's score",
             up=truth_name,
             min_inches=0.2 * len(across) + 0.35,  # a cell holds three digits
-            min_height=0.12 * len(names),
+            min_height=0.11 * len(names),
             shared=False,
         )
         for ax, rows in panels:

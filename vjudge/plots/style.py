@@ -66,8 +66,8 @@ INK = "#222222"
 PALE = "#8C8C8C"
 GREY = "#D9D9D9"
 # Colours of cells: as light as dark numbers need (contrasts above 5), in print in grey, too.
-FROM_ZERO = sns.color_palette("blend:#FFFFFF,#5BA3D0", as_cmap=True)
-AROUND_ZERO = sns.color_palette("blend:#E08A6A,#FFFFFF,#5BA3D0", as_cmap=True)
+FROM_ZERO = sns.color_palette("blend:#F4F8FB,#5BA3D0", as_cmap=True)
+AROUND_ZERO = sns.color_palette("blend:#E08A6A,#F7F7F7,#5BA3D0", as_cmap=True)
 
 
 class PageFull(ValueError):
@@ -278,7 +278,7 @@ def draw_cells(ax: Axes, values: DataFrame, texts: DataFrame, **look: Any) -> Qu
     for (row, column), text in np.ndenumerate(texts.to_numpy()):
         ax.text(column + 0.5, row + 0.5, text, color=INK, in_layout=False, **style)
     n_rows, n_columns = cells.shape
-    ax.set(ylim=(n_rows, 0), facecolor="#F0F0F0")
+    ax.set(ylim=(n_rows, 0), facecolor=GREY)
     ax.set_xticks(np.arange(n_columns) + 0.5, values.columns)
     ax.set_yticks(np.arange(n_rows) + 0.5, values.index)
     ax.tick_params(length=0)
