@@ -297,7 +297,6 @@ class Item:
             gold=as_score(row.get("gold")),
             feedback=text_of(row, "feedback"),
             human_scores=tuple(map(as_score, _list(row.get("human_scores")))),
-            context=text_of(row, "context"),
         )
 
 
@@ -315,6 +314,7 @@ class Pair:
     reference_answer: str | None = None
     preference: str | None = None  # "a", "b" or "tie"; None where unknown
     group: str = ""
+    context: str | None = None
     response_a_images: tuple = ()
     response_b_images: tuple = ()
 
@@ -379,6 +379,7 @@ def _shared(row: Mapping) -> dict:
         "rubric": _rubric_of(row),
         "reference_answer": text_of(row, "reference_answer"),
         "group": unit_of(row),
+        "context": text_of(row, "context"),
     }
 
 

@@ -99,7 +99,7 @@ CASES = [  # benchmark, its rows, the judge's wordings, its answer, the start of
     ("llava-bench-coco", "llava_bench_coco", "chat", "8 4\nFine.", [], 50),
     ("wildvision", VL, "chat", "My final verdict is: [[B>>A]]", [], 1),
     ("wildvision", VL, "chat", "I can't say.", [], 0),  # a tie
-    ("genai-bench", [GENAI], "llava-critic", "The better response: [2].", ["asked"], 1),
+    ("genai-bench", [GENAI], "llava-critic", "Model B is better: [[B>A]]", [], 1),
 ]
 WORDED = "the wording is 'llava-critic-pair', published is 'unified-reward-answers'"
 OTHER = replace(
@@ -211,6 +211,10 @@ def test_wrong_use():
         (protocols.read_answer_tag, "1 or 2", "a", "b"),
         (protocols.read_answer_tag, "<answer>first</answer>", "a", "b"),  # counts as wrong
         (protocols.read_answer_tag, "", "b", "a"),
+        (protocols.read_four, "So [[A>>B]]", None, "a"),
+        (protocols.read_four, "[[A=B]]", None, "tie"),
+        (protocols.read_four, "[[A=B=Bad]]\n[[A>B]]", None, "both bad"),  # the first line's
+        (protocols.read_four, "[[A=B=bad]]", None, None),
         (protocols.read_arena, "[[A>>B]] so [[A>>B]]", None, "a"),
         (protocols.read_arena, "[[A=B]]", None, "tie"),
         (protocols.read_arena, "[[A>>B]] or [[B>A]]", None, "a"),  # of both, the first it looks for
@@ -230,9 +234,9 @@ def test_half_of_the_draws_are_no_majority():
 
 def test_every_protocol_names_a_wording_and_a_benchmark_that_there_are():
     for name, rule in PROTOCOLS.items():
-        assert rule.template is None or rule.template in TEMPLATES
-        assert name.split(" by ")[0] in BENCHMARKS
-        assert rule.source and (rule.template or rule.unofficial)
+        wordings = {rule.template, rule.quality, *rule.wordings.values()} - {None, ""}
+        assert wordings <= set(TEMPLATES) and (wordings or rule.unofficial)
+        assert name.split(" by ")[0] in BENCHMARKS and rule.source
     assert set(BENCHMARKS) <= set(PROTOCOLS)
 
 

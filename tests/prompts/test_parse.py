@@ -189,6 +189,8 @@ Scores: 9 6 => no verdict marker
 --- unified-reward
 Answer 1 is better because it names the hat. => a
 Answer 1 is better than Answer 2. => a
+Edited image 1 is better. => a
+Both images are equally good. => tie
 The second names it.\n\nTherefore, Answer 2 is better. => b
 Answer 1 is better in style, Answer 2 in facts.\nOverall Judgment: Answer 2 is better. => b
 I think Answer 2 is better maybe => no verdict marker
@@ -203,6 +205,7 @@ Overall Judgment: Answer 1 is better in style, Answer 2 in facts. => -
 --- think-answer
 <think>I first say <answer>1</answer></think> <answer>2</answer> => b
 <think>Answer 1: 9+8=17</think>\n<answer>Answer 1 is better</answer> => a
+<think>Image 2: 7+8=15</think>\n<answer>Image 2 is better</answer> => b
 <think>so <answer>1</answer> => cut off before the thinking ended
 <answer>1</answer> no, <answer><b>2</b></answer> => -
 <answer>1/2</answer> => -
@@ -283,6 +286,30 @@ I can't assist with that. => refused
 {"winner": "tie"} => tie
 {"choice": "A", "winner": "B"} => two verdicts
 {"choice": "not A"} => -
+{"categories": [{"name": "Realism", "cat_winner": "Image 2"}], "winner": "Image 1"} => a
+{"winner": "Image 1/2"} => -
+```json\n{"reason": "Image 1 is blurred.", "winner": "Image 2"} => b
+--- genai-bench
+Both are blurred.\n4. Both are bad: [[A=B=Bad]] => tie
+**Final Verdict**: [[A=B=Good]] => tie
+1. Model A is better: [[A>B]] => a
+[[A>B]]\n[[B>A]] => two verdicts
+[[A=B=Fine]] => -
+--- lowest-score
+{"score": [4, 2], "reasoning": "It is over-edited."} => 2
+```json\n{"reasoning": "x", "score": [3.5, 5]}\n``` => 3.5
+{"score": 4} => 4
+{"score": [4, 9]} => not on the scale of 1 to 5
+{"score": [4, "none"]} => no verdict marker
+{"score": []} => -
+{"score": [[4], 3]} => -
+{"score": [4, 2]}\n{"score": [5, 5]} => two verdicts
+[4, 2] => no verdict marker
+--- mm-judgebias
+### Feedback: It names 3 hats. ### Score: 7 => 7
+### Feedback:\nThe hat is red.\n### Score:\n9 => 9
+### Feedback: Fine. ### Score: 11 => not on the scale of 1 to 10
+### Feedback: Fine. => no verdict marker
 """
 
 
@@ -391,7 +418,7 @@ def test_a_mark_is_found_in_its_example_and_its_verdict_read():
     for row in phrases.read_table("formats"):
         for mark in row["marks"].replace(", json", "").split(", "):
             place, _, reader = mark.partition(" = ")
-            if place == "json" or (place, reader) in OTHERS:
+            if place in ("json", "json list") or (place, reader) in OTHERS:
                 continue
             text = examples[place].replace("\\n", "\n")
             verdict = parse(text, scores=SCALE, format=row["name"])

@@ -4,6 +4,7 @@
 
 import hashlib
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,10 +24,60 @@ def test_each_wording_to_the_letter():
     texts = []
     for name in sorted(TEMPLATES):
         template = TEMPLATES[name]
-        if not template.reply and not name.startswith("chat"):  # those are ours, and measured
+        # those without a text are ours, and measured; of pictures see below
+        if not (template.reply or name.startswith("chat") or "images}" in template.body):
             texts.append(template.render(subject(template)).text)
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
-    assert (len(texts), digest[:12]) == (24, "a6008e9bfdf2")
+    assert (len(texts), digest[:12]) == (23, "22e9e686a797")
+
+
+# Of each wording that shows pictures, the digest of the original's text without its pictures, and
+# with <> where a text stands: computed from the repositories that `source` names.
+PICTURED = """
+editscore 4de53e701dda5b8e
+editscore-quality d31d067c66715244
+editscore-qwen3-vl c63989124665ba84
+editscore-qwen3-vl-quality 8249deba103d112d
+genai-bench 6cab1cd9b30b7e32
+genai-bench-edit 8fbec90ab1a411a9
+mm-judgebias aa37e2b12d6bb844
+mmrb2 437b96bd367c416a
+mmrb2-edit 5299246187e71b0f
+mmrb2-image 480031efc9bc6bc9
+mmrb2-interleaved 7e620536a9d3481d
+unified-reward-edit 7dfa160307745cc1
+unified-reward-edit-pair 18efff3d6e762a8b
+unified-reward-edit-quality ddb40baa511dbf2f
+unified-reward-flex deb0b2ec302e54e0
+unified-reward-image e0da583b3807aa6b
+unified-reward-image-pair 1e4cd95de7283145
+unified-reward-think-image 91eeb2d9e2193418
+unified-reward-think-qwen3vl-image 38f58646a1d723f5
+viescore-cig e5cad306f49f6cf1
+viescore-mie aa9b94540f7605af
+viescore-msdig 6c272bbc7c895d5b
+viescore-pq 2473ff2c7406e065
+viescore-sdie a3bbed12db2b33e7
+viescore-sdig f8a17a1a1a7170d6
+viescore-t2i 984aec52d430e140
+viescore-tie bb7d9b0fd9741509
+"""
+
+
+@pytest.mark.parametrize("row", PICTURED.split("\n")[1:-1])
+def test_wordings_that_show_pictures_to_the_letter(row):
+    name, digest = row.split()
+    template = TEMPLATES[name]
+    fields = set(re.findall(r"(?<!{){(\w+)}", template.body))
+    text = template.body.format(**{field: "" if "images" in field else "<>" for field in fields})
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest
+    assert re.search("@[0-9a-f]{7} ", template.source)
+
+
+def test_each_wording_that_shows_pictures_is_tested():
+    named = {row.split()[0] for row in PICTURED.split("\n")[1:-1]}
+    shown = {name for name, template in TEMPLATES.items() if "images}" in template.body}
+    assert named == {name for name in shown if not name.startswith("chat")}
 
 
 def test_the_original_codes_prompt_byte_for_byte():

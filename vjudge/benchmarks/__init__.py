@@ -4,6 +4,7 @@ result = vj.run_benchmark(judge, "vl-rewardbench", out="outputs/vl")
 result.official, result.deviations, result.table
 
 pairs.py       pairs of responses to one question, of graded single ones
+pictures.py    rows of benchmarks of pictures, and VIEScore's grading by two wordings
 numbers.py     what each benchmark reports, and that number from a run: `benchmark`
 protocols.py   how each is run: one `Protocol` a benchmark, and its own reader of answers
 run.py         `run_benchmark`, its rows, and `audit` of a published number from its parts
@@ -16,6 +17,7 @@ from vjudge.benchmarks.numbers import (
     Deviation,
     benchmark,
 )
+from vjudge.benchmarks.pictures import viescore
 from vjudge.benchmarks.protocols import PROTOCOLS, Protocol
 from vjudge.benchmarks.run import audit, protocol_table, reread, run_benchmark
 
@@ -31,6 +33,7 @@ __all__ = [
     "protocol_table",
     "reread",
     "run_benchmark",
+    "viescore",
 ]
 
 __dir__ = __all__.copy

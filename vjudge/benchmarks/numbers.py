@@ -23,6 +23,7 @@ from matplotlib.figure import Figure
 from rapidfuzz.distance import Levenshtein
 
 from vjudge import data, metrics
+from vjudge.benchmarks.pictures import BIASES
 from vjudge.benchmarks.protocols import PROTOCOLS
 from vjudge.data import CollectionError
 from vjudge.judging.columns import closed_in, groups_of
@@ -85,7 +86,8 @@ class Benchmark:
     parts: tuple[str, ...] = ("overall", "category")  # also "macro", the plain mean over categories
     by: str = "category"  # the column that names the parts
     categories: tuple[str, ...] = ()  # all of them, where a lack of some changes the macro average
-    as_published: bool = False  # whether pairs count in their published order alone
+    # Which verdicts on a pair count: "both" orders joined, the "published" one alone, or "each".
+    orders: Literal["both", "published", "each"] = "both"
 
 
 _MLLM = Benchmark(
@@ -94,7 +96,7 @@ _MLLM = Benchmark(
     "no published code says what an unread answer counts as, or how data sets are averaged: both"
     " are given both ways",
     statistics=("accuracy with ties", "accuracy without ties"),
-    as_published=True,
+    orders="published",
 )
 _WILD = Benchmark(
     "LLaVA-Bench (in the wild)",
@@ -132,14 +134,14 @@ BENCHMARKS = {
         "upstream draws the guess with seed 123; here it counts as the half that it is on average."
         " Upstream's `all` is over rows. Safety holds the pairs on bias alone, as released",
         unread="random",
-        as_published=True,
+        orders="published",
     ),
     "mllm-judge-score": replace(
         _MLLM,
         title="MLLM-as-a-Judge (score)",
         measure="correlation",
         statistics=("pearson",),
-        as_published=False,
+        orders="both",
     ),
     "mllm-judge-pair": _MLLM,
     "mllm-judge-batch": replace(
@@ -175,10 +177,42 @@ BENCHMARKS = {
         "GenAI-Bench",
         "TIGER-AI-Lab/GenAI-Bench@f0b0334 inference.py (parse_response)",
         "people voted left, right, both good or both bad; a judge's bare tie is right for either"
-        " tie, as upstream",
+        " tie, as upstream. Upstream reports each task, and their mean with a third one of videos",
         measure="votes",
         statistics=("accuracy with ties",),
         unread="wrong",
+        parts=("category",),
+        categories=("image_edition", "image_generation"),
+    ),
+    "mmrb2": Benchmark(
+        "Multimodal RewardBench 2",
+        "facebookresearch/MMRB2@1a09882 evaluate/compute_scores/compute_accuracy.py",
+        "each order of a pair counts by itself, and one that could not be read does not",
+        parts=("overall", "category"),
+        categories=("edit", "image", "interleaved", "reasoning"),
+        orders="each",
+    ),
+    "viescore": Benchmark(
+        "VIEScore",
+        "TIGER-AI-Lab/VIEScore@2cbea4e paper_implementation/analyze_json.ipynb",
+        "as published, Spearman's correlations of the systems are averaged by tanh of their mean,"
+        " and those of the tasks by tanh of theirs: lower than a mean. Beside it stands the mean of"
+        " the same correlations on Fisher's z scale, with its interval",
+        measure="viescore",
+        statistics=("overall as published", "semantics as published", "quality as published"),
+        parts=("overall", "category"),
+        categories=("cig", "mie", "msdig", "sdie", "sdig", "t2i", "tie"),
+    ),
+    "mm-judgebias": Benchmark(
+        "MM-JudgeBias",
+        "naver-ai/MM-JudgeBias@c8597b2 mm_judgebias/metrics.py, evaluate.py",
+        "reliability is bias deviation where scores must fall (integrality, congruity) and bias"
+        " conformity where they must stay (robustness); macro is the mean over kinds of bias. Of"
+        " one's own items, `probes.battery` gives both for its perturbations",
+        measure="bias",
+        statistics=("reliability",),
+        parts=("macro", "category"),
+        categories=tuple(bias for biases in BIASES.values() for bias in biases),
     ),
     "mt-bench": Benchmark(
         "MT-Bench human judgments",
@@ -433,15 +467,17 @@ def _parts(frame: pd.DataFrame, spec: Benchmark) -> dict[str, np.ndarray]:
 # -- measures: (run, benchmark, rows of each category, options) -> table
 
 
-def _shares(frame: pd.DataFrame, cases: Iterable[Any], parts: Parts, unit: str) -> pd.DataFrame:
-    """Each share over all rows, in each part, and the plain mean of the parts.
+def _shares(
+    frame: pd.DataFrame, cases: Iterable[Any], parts: Parts, unit: str, means: Parts | None = None
+) -> pd.DataFrame:
+    """Each share over all rows, in each part, and the plain mean of the parts and of `means`.
 
     A case is a statistic, what unread counts as, and the gain and the weight of each row.
     """
     places = dict(parts)
     if len(parts) > 1:
         macro = np.stack(list(parts.values())[1:])
-        places = {"overall": parts["overall"], "macro": macro, **parts}
+        places = {"overall": parts["overall"], "macro": macro, **(means or {}), **parts}
     lines = []
     sizes = []
     for statistic, unread, gain, weight in cases:
@@ -460,33 +496,69 @@ def _accuracy(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Optio
     "without ties" leaves out people's, and a judge's tie is wrong; "accuracy" leaves out both. A
     win over the baseline, which stands first, is a b.
     """
-    column = "verdict"
-    if spec.as_published and "verdict_ba" in frame:
-        column = "verdict_ab"
+    # 1) what people say, and which verdicts on a pair count
+    columns = ["verdict"]
+    if "verdict_ba" in frame and spec.orders != "both":
+        columns = ["verdict_ab", "verdict_ba"][: 1 + (spec.orders == "each")]
     answers = pd.Series("b", frame.index)
-    if spec.measure != "wins":
+    meanings = SPELLINGS
+    if spec.measure == "votes":
+        meanings = FOUR
+        answers = frame.get("vote", frame["preference"])
+    elif spec.measure != "wins":
         answers = frame["preference"]
-    meanings = FOUR if spec.measure == "votes" else SPELLINGS
     people, known, _ = read_verdicts(answers, meanings=meanings, people=True)
-    judge, read, account = read_verdicts(frame[column], meanings=meanings)
-    either = (judge == "tie") | (people == "tie")  # a tie that does not say of which kind
-    right = (judge == people) | (either & np.isin(judge, TIES) & np.isin(people, TIES))
-    cases = []
-    for statistic in spec.statistics:
-        counted = known
-        chosen = read
-        chance = 1 / 3
-        if statistic != "accuracy with ties":
-            counted = known & (people != "tie")
-            chance = 1 / 2
-        if statistic == "accuracy":
-            chosen = read & (judge != "tie")
-        cases.append((statistic, "left out", right, counted & chosen))
-        cases.append((statistic, "wrong", right, counted))
-        cases.append((statistic, "random", np.where(chosen, right, chance), counted))
+
+    # 2) what each row gains and weighs, by statistic and what an unread answer counts as
+    totals: dict[tuple[str, str], np.ndarray] = {}
+    malformed = 0
+    for column in columns:
+        judge, read, account = read_verdicts(frame[column], meanings=meanings)
+        malformed += account["malformed"]
+        either = (judge == "tie") | (people == "tie")  # a tie that does not say of which kind
+        right = (judge == people) | (either & np.isin(judge, TIES) & np.isin(people, TIES))
+        for statistic in spec.statistics:
+            counted = known
+            chosen = read
+            chance = 1 / 3
+            if statistic != "accuracy with ties":
+                counted = known & (people != "tie")
+                chance = 1 / 2
+            if statistic == "accuracy" and spec.orders != "each":
+                chosen = read & (judge != "tie")
+            for unread, gain, weight in (
+                ("left out", right, counted & chosen),
+                ("wrong", right, counted),
+                ("random", np.where(chosen, right, chance), counted),
+            ):
+                case = np.array([gain * weight, weight], dtype=float)  # (2, rows)
+                totals[statistic, unread] = totals.get((statistic, unread), 0) + case
+    cases = [(*name, gain, weight) for name, (gain, weight) in totals.items()]
     table = _shares(frame, cases, parts, "pairs")
-    add_caveats(table, _of_malformed(account["malformed"]))
+    add_caveats(table, _of_malformed(malformed))
     return table
+
+
+def _bias(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
+    """Bias deviation, (y - y') / (y - lowest) where the score falls, or of robustness conformity,
+    1 - |y - y'| / max(y - lowest, highest - y): y of the unbiased variant, y' of the biased one."""
+    unbiased = frame["variant"] == "unbiased"
+    biased = frame[frame["variant"] == "biased"].set_index("group")["score"]
+    before = frame[unbiased].reset_index(drop=True)
+    below = before["score"] - before["lowest"]
+    change = before["group"].map(biased) - before["score"]
+    falls = -change.clip(upper=0) / below.where(below > 0)
+    stays = 1 - change.abs() / np.maximum(below, before["highest"] - before["score"])
+    gain = np.where(before["kind"] == "robustness", stays, falls)
+    parts = {part: rows[unbiased] for part, rows in parts.items()}
+    means = {}
+    for kind, biases in BIASES.items():
+        present = [parts[bias] for bias in biases if bias in parts]
+        if present:
+            means[kind] = np.stack(present)
+    read = ~np.isnan(gain)
+    cases = [("reliability", "left out", np.where(read, gain, 0), read)]
+    return _shares(before, cases, parts, "pairs of variants", means)
 
 
 def _of_malformed(count: int) -> list[str]:
@@ -506,6 +578,43 @@ def _correlation(
     table = pd.concat({"left out": pd.concat(tables)}).reorder_levels([1, 2, 0]).rename_axis(INDEX)
     table.attrs = tables["overall"].attrs
     return table
+
+
+def _viescore(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
+    """Spearman's correlation with people within each system of a task, averaged in two ways."""
+    both = frame["semantics"].notna() & frame["quality"].notna()
+    frame = frame.assign(
+        semantics=frame["semantics"].where(both), quality=frame["quality"].where(both)
+    )
+    systems = frame["category"] + " " + frame["system"]
+    columns = {
+        "overall": ("score", "true score"),
+        "semantics": ("semantics", "people_semantics"),
+        "quality": ("quality", "people_quality"),
+    }
+    lines = {}
+    caveats = []
+    for name, (score, truth) in columns.items():
+        tasks = {}
+        for task, cells in frame.groupby("category"):
+            each = [
+                cell[score].corr(cell[truth], "spearman") for _, cell in cells.groupby("system")
+            ]
+            tasks[task] = np.tanh(np.mean(each))
+        published = {"overall": np.tanh(np.mean(list(tasks.values()))), **tasks}
+        for part, rows in parts.items():
+            cells = frame[rows]
+            table = metrics.correlate(
+                cells[score], cells[truth], groups=cells["group"], strata=systems[rows], **options
+            )
+            mean = table.loc["spearman"]
+            bare = {"estimate": published[part], "low": NAN, "high": NAN}
+            lines[part, f"{name} as published", "left out"] = mean.to_dict() | bare
+            lines[part, name, "left out"] = mean
+            caveats.append(table)
+    table = pd.DataFrame(lines).T.rename_axis(INDEX)
+    table.attrs = caveats[0].attrs | {"caveats": gathered_caveats(caveats)}
+    return table.astype({"n": int, "missing": int})
 
 
 def _relative(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
@@ -587,6 +696,11 @@ MEASURES = {
     "votes": (("verdict", "preference"), _accuracy),
     "wins": (_BATTLE, _accuracy),
     "correlation": (("score", "true score"), _correlation),
+    "bias": (("score", "variant", "kind", "group", "lowest", "highest"), _bias),
+    "viescore": (
+        ("semantics", "quality", "people_semantics", "people_quality", "true score", "system"),
+        _viescore,
+    ),
     "relative score": (("scores",), _relative),
     "order": (("candidate", "rank", "true_rank"), _order),
     "battles": (_BATTLE, _battles),

@@ -6,6 +6,7 @@ what keeps every run from being official, in `unofficial`.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,8 +24,11 @@ class Protocol:
     source: str  # where it was read
     call: str = "compare"  # the method of `Judge`: "grade", "compare" or "rank"
     template: str | None = None  # the wording; None for the judge's own
+    wordings: Mapping[str, str] = field(default_factory=dict)  # by category, in template's place
+    quality: str = ""  # the wording of `viescore` that grades a picture by itself
     options: Mapping[str, Any] = field(default_factory=dict)  # of the call
     reader: Reader | None = None  # the benchmark's own; None for the wording's format
+    score_reader: Callable[[str], float] | None = None  # the same of scores
     collection: str = ""  # what `load_collection` loads
     n_items: int = 0  # of the whole benchmark
     open: str = ""  # what the published code leaves open
@@ -101,6 +105,35 @@ def read_arena(text: str, preferred: str | None) -> str:
         if sign in text:
             return verdict
     return "tie"
+
+
+def read_four(text: str, preferred: str | None) -> str | None:
+    """GenAI-Bench's reader, to the letter: all from the first to the last brackets of a line.
+
+    >>> read_four("Both fail: [[A=B=Bad]]", None), read_four("[[A>B]] or [[B>A]]", None)
+    ('both bad', None)
+
+    Source: TIGER-AI-Lab/GenAI-Bench@f0b0334 inference.py (parse_response).
+    """
+    signs = {"A>B": "a", "A>>B": "a", "B>A": "b", "B>>A": "b", "A=B": "tie"}
+    signs |= {"A=B=Good": "both good", "A=B=Bad": "both bad"}
+    match = re.search(r"\[\[(.*)\]\]", text)
+    return signs.get(match[1]) if match else None
+
+
+def read_marked_score(text: str) -> float:
+    """MM-JudgeBias's reader, to the letter: the first number behind the last marker, else the last.
+
+    >>> read_marked_score("### Feedback: 2 of 3. ### Score: 7/10"), read_marked_score("So 4, or 5")
+    (7.0, 5.0)
+
+    Source: naver-ai/MM-JudgeBias@c8597b2 mm_judgebias/scoring.py.
+    """
+    number = r"[0-9]+(?:\.[0-9]+)?"
+    _, marker, tail = text.rpartition("### Score:")
+    numbers = re.findall(number, tail)[:1] if marker else []
+    numbers = numbers or re.findall(number, text)[-1:]
+    return float(numbers[0]) if numbers else math.nan
 
 
 def _other(preferred: str | None) -> str | None:
@@ -225,10 +258,44 @@ PROTOCOLS = {
     ),
     "genai-bench": Protocol(
         "TIGER-AI-Lab/GenAI-Bench@f0b0334 inference.py",
+        wordings={"image_generation": "genai-bench", "image_edition": "genai-bench-edit"},
         options={"orders": "one"},
-        open="the decoding",
-        unofficial=f"{_NO_WORDING}; there each picture stands at its place in the text, here they"
-        " come first, and a tie is not said to be good or bad",
+        reader=read_four,
+        n_items=1735 + 919,
+        open="the decoding; the votes on videos, a third part, are not judged here",
+    ),
+    "mmrb2": Protocol(
+        "facebookresearch/MMRB2@d0d87ed evaluate/generate_judgements/evaluate.py",
+        wordings={
+            "image": "mmrb2-image",
+            "edit": "mmrb2-edit",
+            "interleaved": "mmrb2-interleaved",
+            "reasoning": "mmrb2",
+        },
+        options={"orders": "both", "max_new_tokens": 2000},
+        n_items=4000,
+        open="the decoding, which is left to a server (a local judge draws at temperature 1); JSON"
+        " that is not sound is repaired there, and is no verdict here",
+    ),
+    "viescore": Protocol(
+        "TIGER-AI-Lab/VIEScore@2cbea4e viescore/__init__.py, paper_implementation/run.py",
+        call="grade",
+        wordings={task: f"viescore-{task}" for task in "t2i tie mie cig sdig msdig sdie".split()},
+        quality="viescore-pq",
+        options={"max_new_tokens": 1400},
+        n_items=4801,
+        open="the decoding; answers are asked for up to three times and, where none can be read, a"
+        " score is drawn there, and is missing here",
+    ),
+    "mm-judgebias": Protocol(
+        "naver-ai/MM-JudgeBias@c8597b2 mm_judgebias/judge.py",
+        call="grade",
+        template="mm-judgebias",
+        options={"max_new_tokens": 16384},
+        score_reader=read_marked_score,
+        n_items=2 * 1804,
+        open="the decoding, which is left to the server; scores off the scale count there, and are"
+        " missing here",
     ),
     "mt-bench": Protocol(
         "lm-sys/FastChat@0283a0b fastchat/llm_judge/",

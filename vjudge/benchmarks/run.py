@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from vjudge.benchmarks.numbers import (
+    TIES,
     BenchmarkResult,
     Deviation,
     Kind,
@@ -20,17 +21,20 @@ from vjudge.benchmarks.numbers import (
     subset_of,
 )
 from vjudge.benchmarks.pairs import pairs_of_items
+from vjudge.benchmarks.pictures import FROM_FILES, FROM_ROW, viescore
 from vjudge.benchmarks.protocols import PROTOCOLS, Protocol, Reader
 from vjudge.data import CollectionError, canonical, load_collection, rows_of
+from vjudge.data.files import rows_of_file
+from vjudge.data.schema import PICTURE_COLUMNS
 from vjudge.judging.asking import Options
-from vjudge.judging.comparing import SWAPPED, parts_of, sign
+from vjudge.judging.comparing import LEFT_OUT, SWAPPED, sign
 from vjudge.judging.judge import Judge, JudgeLike
 from vjudge.judging.panel import Panel
 from vjudge.prompts import Template, families
-from vjudge.records import Rubric, from_csv, is_missing
+from vjudge.records import RESPONSE_IMAGES, Rubric, from_csv, is_missing
 from vjudge.results import analysis
 
-WITHOUT_IMAGES = ("mt-bench", "feedback-bench", "preference-bench")
+MAY_LACK_IMAGES = ("mt-bench", "feedback-bench", "preference-bench", "mmrb2")
 IMMATERIAL = ("batch_size", "seed")  # options that no protocol decides
 DRAWING = ("samples", "temperature", "top_p", "repetition_penalty")
 Row = Mapping[str, Any]
@@ -119,11 +123,10 @@ def _run(
     data: Any,
     out: str | Path | None,
     protocol: str | None,
-    progress: bool,
-    **deviations: Any,
+    **options: Any,
 ) -> tuple[str, pd.DataFrame, int, list[Deviation]]:
     """The protocol's name, a judge's run by it, its number of rows, and what was done otherwise."""
-    # 1) how the benchmark is run, and in which wording
+    # 1) how the benchmark is run
     if not isinstance(judge, Judge):
         remedy = "give one whose wording can be chosen: a Judge, or a panel of them"
         raise TypeError(f"judge is a {type(judge).__name__}: {remedy}")
@@ -133,46 +136,99 @@ def _run(
     if key not in PROTOCOLS:
         raise ValueError(f"there is no protocol {key!r}: use one of {', '.join(PROTOCOLS)}")
     rule = PROTOCOLS[key]
-    asked, wording, changes = _asked_by(judge, rule, deviations.pop("template", None))
+
+    # 2) the run, of each category by itself where it has a wording of its own
+    changes: list[Deviation] = []
+    rows = published_rows(name, rule.collection, data)
+    if rule.call == "compare" and len(rows) and "response_a" not in rows[0]:
+        n_single = len(rows)
+        rows = pairs_of_items(rows, limit=n_single)
+        text = f"{len(rows)} pairs are made of {n_single} single responses"
+        changes.append(Deviation("rows", text))
+    runs = []
+    for category, its_rows in _by_category(rule, rows).items():
+        home = Path(out) / category if category and out is not None else out
+        its_rule = replace(rule, template=rule.wordings.get(category, rule.template))
+        run, wording, its = _asked(judge, its_rule, its_rows, name, out=home, **options)
+        runs.append(run)
+        changes += [change for change in its if change not in changes]
+    run = pd.concat(runs, ignore_index=True) if len(runs) > 1 else runs[0]
+
+    # 3) what is not as published: the protocol, and verdicts of it
     of_set, _, of_judge = key.partition(" by ")
     if of_set != name:
         changes.append(Deviation("protocol", f"the protocol is that of {of_set!r}"))
     if of_judge not in ("", _family(judge)):
         changes.append(Deviation("protocol", f"the protocol is that of the judge {of_judge!r}"))
-    singly = rule.call != "grade" and not wording.compares  # two responses by their scores
-    options = _options(judge, rule, deviations, changes, singly=singly)
-
-    # 2) the run; the benchmark's own reader reads answers to its own wording
-    published = published_rows(name, rule.collection, data)
-    if rule.call == "compare" and len(published) and "response_a" not in published[0]:
-        n_single = len(published)
-        published = pairs_of_items(published, limit=n_single)
-        text = f"{len(published)} pairs are made of {n_single} single responses"
-        changes.append(Deviation("rows", text))
-    rows, n_filled = with_rubric(published, wording)
-    if n_filled:
-        text = f"{n_filled} of {len(rows)} rows have no criteria: they get general ones"
-        changes.append(Deviation("rows", text))
-    options |= {"out": out, "progress": progress}
-    if singly and rule.call == "compare" and not judge.gives_values:
-        run = _by_scores(asked, rows, **options)
-    else:
-        run = getattr(asked, rule.call)(rows, **options)
-    if rule.reader and wording.name == rule.template and options.get("mode") != "score":
-        run = reread(run, rule.reader)
-
-    # 3) what of its verdicts is not as published
-    meant = name in WITHOUT_IMAGES or not wording.sees_images  # the text alone is judged
     closed = "answers without a verdict were closed, which is not published"
     empty = "answers are empty, or a server failed: they have no verdict"
-    n_blind = 0 if meant else int((~run["sees_image"]).sum())
     counts: list[tuple[Kind, str, int]] = [
         ("closed", closed, _total(run, "closed")),
-        ("images", "answers were judged without an image", n_blind),
+        ("images", "answers were judged without an image", _n_blind(name, run, wording)),
         ("unanswered", empty, _total(run, "empty_draws")),
     ]
     changes += [Deviation(kind, f"{count} {text}") for kind, text, count in counts if count]
     return key, run, len(rows), changes
+
+
+def _by_category(rule: Protocol, rows: Sequence[Row]) -> dict[str, Sequence[Row]]:
+    """The rows of each category that has a wording of its own, or all of them."""
+    if not rule.wordings:
+        return {"": rows}
+    parts: dict[str, list[Row]] = {}
+    for row in rows:
+        parts.setdefault(str(row.get("category")), []).append(row)
+    unknown = [category for category in parts if category not in rule.wordings]
+    if unknown:
+        listed = ", ".join(rule.wordings)
+        raise CollectionError(f"rows of category {', '.join(unknown)}: use one of {listed}")
+    return dict(parts)
+
+
+def _asked(
+    judge: Judge, rule: Protocol, rows: Sequence[Row], name: str, **deviations: Any
+) -> tuple[pd.DataFrame, Template, list[Deviation]]:
+    """A judge's run on rows of one wording, that wording, and what was done otherwise."""
+    # 1) the wording, and whether it shows what is judged
+    out = deviations.pop("out")
+    progress = deviations.pop("progress")
+    asked, wording, changes = _asked_by(judge, rule, deviations.pop("template", None))
+    pictured = any(row.get(column) for row in rows for column in RESPONSE_IMAGES.values())
+    if pictured and not (judge.template.sees_images and wording.sees_images):
+        refusal = f"responses of {name} are pictures, and template {wording.name!r} of"
+        raise ValueError(f"{refusal} judge {judge.name!r} shows none: give one that sees pictures")
+    singly = rule.call != "grade" and not wording.compares  # two responses by their scores
+    options = _options(judge, rule, deviations, changes, singly=singly)
+    rows, n_filled = with_rubric(rows, wording)
+    if n_filled:
+        text = f"{n_filled} of {len(rows)} rows have no criteria: they get general ones"
+        changes.append(Deviation("rows", text))
+
+    # 2) the run; the benchmark's own reader reads answers to its own wording
+    options |= {"out": out, "progress": progress}
+    if singly and rule.call == "compare" and not judge.gives_values:
+        run = _by_scores(asked, rows, **options)
+    elif rule.quality and wording.name == rule.template:
+        run = viescore(asked, rows, quality=rule.quality, **options)
+    else:
+        run = getattr(asked, rule.call)(rows, **options)
+    if wording.name == rule.template and options.get("mode") != "score":
+        if rule.reader:
+            run = reread(run, rule.reader)
+        if rule.score_reader:
+            scores = run["raw"].map(rule.score_reader)
+            run["score"] = scores.where(scores.between(run["lowest"], run["highest"]))
+    return run, wording, changes
+
+
+def _n_blind(name: str, run: pd.DataFrame, wording: Template) -> int:
+    """How many rows were judged without an image that is meant to be judged with one."""
+    if name in MAY_LACK_IMAGES or not wording.sees_images:  # the text alone is judged
+        return 0
+    seen = run["sees_image"]
+    if name == "mm-judgebias":  # a bias may be the lack of it
+        seen = seen.groupby(run["group"]).any()
+    return int((~seen).sum())
 
 
 def _total(run: pd.DataFrame, column: str) -> int:
@@ -286,7 +342,7 @@ def reread(run: pd.DataFrame, reader: Reader) -> pd.DataFrame:
             votes.append(names.get(choice, choice))
         unread.append(votes.count(None))
         empty.append(n_empty)
-        leading = max(("a", "b", "tie"), key=votes.count)
+        leading = max(("a", "b", *TIES), key=votes.count)
         verdicts.append(leading if votes.count(leading) > len(votes) / 2 else None)
     table = run.assign(unread_draws=unread, empty_draws=empty)
     return table.assign(verdict=pd.Series(verdicts, index=run.index, dtype=object))
@@ -297,11 +353,17 @@ def _by_scores(judge: Any, pairs: Sequence[Row], **options: Any) -> pd.DataFrame
 
     Source: Prometheus (arXiv 2310.08491), section on ranking evaluation.
     """
-    rows = [{**pair, "responses": [pair["response_a"], pair["response_b"]]} for pair in pairs]
-    graded = judge.grade(list(parts_of(rows, "scores")), **options)
-    scores = graded["score"].to_numpy(float).reshape(len(rows), 2, -1).mean(axis=2)
+    rows = []
+    for pair in pairs:
+        shared = {name: cell for name, cell in pair.items() if name not in LEFT_OUT}
+        for side in "ab":
+            alone = {"id": f"{pair['id']}/{side}", "response": pair[f"response_{side}"]}
+            alone["response_images"] = pair.get(f"response_{side}_images")
+            rows.append(shared | alone)
+    graded = judge.grade(rows, **options)
+    scores = graded["score"].to_numpy(float).reshape(len(pairs), 2, -1).mean(axis=2)
     lead = pd.Series(scores @ [1, -1])
-    run = pd.DataFrame(rows).drop(columns=["images", "responses"])
+    run = pd.DataFrame([*pairs]).drop(columns=[*PICTURE_COLUMNS], errors="ignore")
     run["verdict"] = lead.map(sign, na_action="ignore").astype(object)
     both = graded.groupby(np.repeat(run.index, len(graded) // len(run)))
     run["failure"] = both["failure"].first()
@@ -328,42 +390,24 @@ GENERAL = Rubric(
 def published_rows(name: str, collection: str, given: Any) -> Sequence[Row]:
     """A benchmark's rows: those that are given, canonical or as published, else the hub's."""
     source = collection if given is None else given
+    rows = source
     if isinstance(source, (str, Path)):
         if not source:
-            what = f"{name} is not on the hub in one piece, or not in columns known here"
-            raise ValueError(f"{what}: give its rows as data=")
-        return rows_of(load_collection(source))
-    read = AS_PUBLISHED.get(name)
-    rows = given.to_dict("records") if isinstance(given, pd.DataFrame) else given
-    if read is not None and len(rows) and "response_a" not in rows[0]:
-        rows = [read(row, index) for index, row in enumerate(rows)]
+            reason = f"{name} is not on the hub in one piece, or not in columns known here"
+            raise ValueError(f"{reason}: give its rows as data=")
+        if name in FROM_FILES:
+            rows = FROM_FILES[name](Path(source))
+        elif name in FROM_ROW:
+            rows = rows_of_file(Path(source))
+        else:
+            return rows_of(load_collection(source))
+    elif isinstance(source, pd.DataFrame):
+        rows = source.to_dict("records")
+    read = FROM_ROW.get(name)
+    if read is not None and len(rows) and "instruction" not in rows[0]:
+        made = [read(row, index) for index, row in enumerate(rows)]
+        rows = list(np.concatenate(made)) if isinstance(made[0], list) else made
     return rows_of(canonical(rows))
-
-
-GENAI_BENCH_VOTES = {"leftvote": "a", "rightvote": "b", "tievote": "tie", "bothbad_vote": "tie"}
-
-
-def genai_bench_row(row: Row, index: int) -> dict[str, Any]:
-    """A vote of TIGER-Lab/GenAI-Bench on two pictures as a pair; the last two images are judged."""
-    vote = row["vote_type"]
-    if vote not in GENAI_BENCH_VOTES:
-        votes = ", ".join(GENAI_BENCH_VOTES)
-        raise CollectionError(f"row {index}: vote_type is {vote!r}: use one of {votes}")
-    images = "source_image left_image right_image left_output_image right_output_image".split()
-    task = "image_edition" if "source_image" in row else "image_generation"
-    return {
-        "id": f"{task}:{index}",
-        "images": [row[name] for name in images if name in row],
-        "instruction": row["prompt"] if "prompt" in row else row["instruct_prompt"],
-        "response_a": "The last image but one.",
-        "response_b": "The last image.",
-        "preference": GENAI_BENCH_VOTES[vote],
-        "category": task,
-    }
-
-
-AS_PUBLISHED = {"genai-bench": genai_bench_row}
-"""Sets whose published rows are read here; those of the others `load_collection` knows."""
 
 
 def with_rubric(rows: Sequence[Row], wording: Template) -> tuple[Sequence[Row], int]:
@@ -427,7 +471,7 @@ def protocol_table() -> pd.DataFrame:
     rows = {}
     for name, rule in PROTOCOLS.items():
         rows[name] = {
-            "wording": rule.template or "the judge's own",
+            "wording": rule.template or ", ".join(rule.wordings.values()) or "the judge's own",
             "draws": rule.options.get("samples", 1),
             "orders": rule.options.get("orders", ""),
             "temperature": rule.options.get("temperature", 0.0),

@@ -30,6 +30,7 @@ _KEYS = {
     "(?:score|rating|grade|verdict)|overall|result",
     "choice": "(?:(?:overall|final)_)?(?:choice|winner|better_response|verdict|preference|better"
     "|answer)",
+    "lowest": "score",
 }
 _INSIDE = (  # keys of objects in which a verdict may stand
     "(?:(?:overall|final|my|judge)_)?(?:evaluation|result|verdict|output|judge?ment|assessment|review"
@@ -71,7 +72,10 @@ def _key(name: str) -> str:
 
 
 def read_json(text: str, gives: str, scale: Sequence, weights: Mapping) -> list:
-    """What each JSON object with a verdict in it says."""
+    """What each JSON object with a verdict in it says.
+
+    It `gives` a "score", a "choice", or of a list of scores the "lowest".
+    """
     readings = []
     for start, end, cells in json_objects(text, tuple):
         said = _by_name(cells, scale, weights) if weights else _by_key(cells, gives, scale)
@@ -140,7 +144,9 @@ def _together(cells: Sequence, gives: str, scale: Sequence) -> Said | str | None
     for cell in cells:
         if isinstance(cell, tuple):  # {"accuracy": {"score": 4, "feedback": "..."}}
             cell = dict(cell).get("score", dict(cell).get("value"))
-        if isinstance(cell, bool | list):
+        if gives == "lowest":
+            found.add(_lowest(cell, scale))
+        elif isinstance(cell, bool | list):
             found.add(MORE)
         elif isinstance(cell, str | int | float):
             line = plain_text(str(cell)[: values.LONGEST + 1])
@@ -148,6 +154,19 @@ def _together(cells: Sequence, gives: str, scale: Sequence) -> Said | str | None
         else:
             found.add(NO_VALUE)
     return _only(found)
+
+
+def _lowest(cell: object, scale: Sequence) -> Said | str:
+    """The lowest of a list of scores, which are all kept; or why one of them is none."""
+    scores = []
+    for number in cell if isinstance(cell, list) else [cell]:
+        level: Said | str = MORE
+        if isinstance(number, str | int | float):
+            level = values.score(plain_text(str(number)[: values.LONGEST]), scale, halves=True)
+        if isinstance(level, str):
+            return level
+        scores.append(level.score)
+    return Said(min(scores), scores=tuple(scores)) if scores else NO_VALUE
 
 
 def _by_name(cells: Sequence, scale: Sequence, weights: Mapping) -> Said | str | None:

@@ -53,7 +53,8 @@ class Format(NamedTuple):
     marks: tuple[Mark, ...]  # what they read must agree; none for JSON alone
     scale: tuple[int, int] | None  # its own; None for the rubric's
     opens: bool  # the verdict may open the answer, and an explanation follow
-    json: bool  # a JSON object may hold it
+    # What a JSON object may hold: "score", "choice", "lowest" of a list of scores; "" for nothing.
+    json: str
 
 
 def parse(
@@ -114,7 +115,7 @@ def _read(text: str, rule: Format, scale: tuple, weights: tuple) -> Verdict:
     # 2) find the places of verdicts and read what stands there
     plain = phrases.without_confidence(plain_text(visible)).rstrip()
     readings = _read_marks(plain, rule, scale)
-    for reading in read_json(visible, rule.gives, scale, dict(weights)) if rule.json else ():
+    for reading in read_json(visible, rule.json, scale, dict(weights)) if rule.json else ():
         if _is_anothers(plain, reading.start, reading.start, "json"):
             reading = reading._replace(said=MORE)
         readings.append(reading)
@@ -332,6 +333,7 @@ _READERS: dict[str, Callable] = {
     "letter": partial(values.choice, signs="ab"),
     "degree": partial(values.sign, table=values.DEGREES),
     "sign": partial(values.sign, table=values.LETTERS),
+    "four sign": partial(values.sign, table=values.FOUR_SIGNS),
     "any sign": partial(values.sign, table=values.DEGREES | values.LETTERS),
 }
 _DRESS = r"[\s*_`\"':=|]*"
@@ -352,12 +354,13 @@ def _mark(written: str) -> Mark:
 def _format(row: Mapping[str, str]) -> Format:
     lowest, _, highest = row["scale"].partition("-")
     marks = row["marks"].split(", ")
+    in_json = {"json": row["gives"], "json list": "lowest"}
     return Format(
         row["gives"],
-        tuple(_mark(written) for written in marks if written != "json"),
+        tuple(_mark(written) for written in marks if written not in in_json),
         (int(lowest), int(highest)) if highest else None,
         opens=bool(row["opens"]),
-        json="json" in marks,
+        json=in_json.get(marks[-1], ""),
     )
 
 

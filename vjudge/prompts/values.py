@@ -50,7 +50,8 @@ LABEL = (
     "|(?:최종 )?(?:점수|평점)|スコア|評価|点数)"
 )
 NOUN = (
-    "(?:judge?ment|verdict|result|choice|answer|response|assistant|model|option|candidate|antwort"
+    "(?:judge?ment|verdict|result|choice|answer|response|assistant|model|option|candidate"
+    "|(?:edited )?image|antwort"
     "|r\xe9ponse|respuesta|回答|答案|답변|응답)"
 )
 _IDLE = re.compile(  # words that change no verdict; a noun at the end of a line may
@@ -253,6 +254,7 @@ def choice(line: str, scale: Sequence = (), *, signs: str = "ab12") -> Said | st
 
 
 DEGREES = {"A>>B": "a", "A>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
+FOUR_SIGNS = DEGREES | {"A=B=GOOD": "tie", "A=B=BAD": "tie"}
 LETTERS = {"A": "a", "B": "b", "C": "tie", "TIE": "tie"}
 
 
