@@ -172,6 +172,7 @@ class Answer:
     served: str | None = None  # the model that answered, by its server's own name
     remarks: tuple[str, ...] = ()  # what of a reply was unsound, or of its pictures was changed
     value: float | None = None  # what a value head gave
+    tokens: Sequence[int] = ()  # of the text and what ended it, from an engine that shows them
 
 
 Answers = Iterator[list[Answer]]  # batches as they are finished

@@ -136,6 +136,7 @@ class Row(Tokenized):
             answer.score_logprobs = None
             answer.closed = None
         answer.n_prompt_tokens = self.n_prompt_tokens
+        answer.tokens = self.tokens
         answer.n_new_tokens = len(self.tokens)
         answer.seconds = seconds
         return answer

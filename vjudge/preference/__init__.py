@@ -15,6 +15,8 @@ _NAMES = {
     "candidates": "DRAWS draw prompt_of respond",
     "dpo": "PUBLISHED train",
     "rewards": "best_of_n make_pairs reward",
+    "functions": "Reward reward_function verdict_reward",
+    "reinforcement": "DEFAULTS grpo",
     "learning": "Round answers_of better_or_liked choosing order_effect overpaid repeats rounds",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

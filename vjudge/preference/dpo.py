@@ -1,39 +1,23 @@
-"""Direct preference optimisation by TRL's trainer: one round.
-
-The reference is the policy that a round starts from. Weights that train, and those that a round
-leaves, are float32 whatever is computed in: at the published rate of 5e-7 a step lies far below
-bfloat16's grid, and would round away.
-"""
+"""Direct preference optimisation by TRL's trainer: one round."""
 
 from __future__ import annotations
 
-import copy
-import json
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pandas as pd
-import torch
-import transformers
 
-from vjudge import data, models
+from vjudge import data
 from vjudge.engines.vision import left_padded
 from vjudge.judging.comparing import check_rows
-from vjudge.judging.loading import load_judge
-from vjudge.judging.record import replace_file
-from vjudge.models import placement
+from vjudge.judging.judge import Judge
+from vjudge.preference.policies import optimise, trl
 from vjudge.preference.rewards import checked
 from vjudge.training import weights
-from vjudge.training.collate import CPU, Coder, encode_pictures
-from vjudge.training.recipes import PARTS
-
-try:
-    import trl
-except ImportError as error:
-    raise ImportError(f"{error}: preference learning needs pip install 'vjudge[train]'") from error
+from vjudge.training.collate import CPU, Coder
 
 PUBLISHED: dict = {
     "beta": 0.1,  # how strongly the policy is held to the reference
@@ -53,16 +37,6 @@ PUBLISHED: dict = {
 Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning; LLaVA-VL/LLaVA-NeXT
 scripts/train/dpo_ov7b.sh.
 """
-ALWAYS: dict = {
-    "logging_steps": 1,
-    "save_total_limit": 1,
-    "report_to": [],
-    "disable_tqdm": True,
-    "dataloader_pin_memory": False,
-    "remove_unused_columns": False,
-    "max_length": None,  # a longer pair is refused, none is cut
-}
-RECORD = "dpo.json"
 
 
 def train(
@@ -101,50 +75,26 @@ def train(
         CollectionError: every pair without a text, or longer than `max_length`; there is none.
         ValueError: the folder can't be trained; another round stands in `out`.
     """
-    # 1) the pairs, and what the folder holds already
-    if quantization and lora is None:
-        raise ValueError("quantised weights can't train: give lora= too")
-    if not set(freeze) <= set(PARTS):
-        raise ValueError(f"freeze={freeze!r}: use {', '.join(PARTS)}")
-    lora = {} if lora is True else lora
     rows = checked(pairs)
-    out = Path(out).expanduser()
-    policy = weights.whole_base(policy, out)
-    options = PUBLISHED | options
-    settings: dict = {"start": models.fingerprint(models.locate(policy)), "pairs": _digest(rows)}
-    settings |= {"freeze": list(freeze), "lora": lora, "quantization": quantization}
-    settings |= {"dtype": dtype, "max_length": max_length, **options}
-    record = weights.claim(out / RECORD, settings, begin=False)
-    if "log" in record:
-        return record
 
-    # 2) the policy; weights that train in full are read in float32
-    device = placement.choose_device()
-    precision = placement.choose_dtype(dtype, device)
-    held = "float32" if lora is None else str(precision).removeprefix("torch.")
-    loaded: Any = load_judge(policy, dtype=held, quantization=quantization)
-    coder = Coder(loaded.engine.model, loaded.template.conversation)
-    _check_lengths(coder, rows, max_length)
-    reference, adapters = _prepared(loaded.engine.model, freeze, lora)
+    def build(loaded: Judge) -> Callable:
+        coder = Coder.of(loaded)
+        _check_lengths(coder, rows, max_length)
+        return partial(_trainer, coder, rows)
 
-    # 3) train
-    arguments = _arguments(out, device, precision, options)
-    fresh = not (out / RECORD).exists()
-    weights.claim(out / RECORD, settings)
-    try:
-        trainer = _trainer(loaded.engine.model, reference, adapters, arguments, coder, rows)
-        trainer.train(resume_from_checkpoint=weights.last_checkpoint(out / "checkpoints"))
-    except Exception:  # a refused option must not stand in the way of the next call
-        if fresh and weights.last_checkpoint(out / "checkpoints") is None:
-            shutil.rmtree(out)
-        raise
-
-    # 4) store
-    network = trainer.model
-    if adapters is not None:
-        network = weights.merged(network, policy, out / "adapters", dtype=torch.float32)
-    weights.write_checkpoint(network, loaded.engine.model.folder, out)
-    return _finish(record, trainer.state, out)
+    return optimise(
+        policy,
+        out,
+        "dpo.json",
+        partial(trl.DPOConfig, max_length=None),  # a longer pair is refused, none is cut
+        build,
+        {"pairs": _digest(rows), "max_length": max_length},
+        PUBLISHED | options,
+        freeze=freeze,
+        lora=lora,
+        quantization=quantization,
+        dtype=dtype,
+    )
 
 
 def _digest(rows: Sequence) -> str:
@@ -153,51 +103,18 @@ def _digest(rows: Sequence) -> str:
     return data.fingerprint(pd.DataFrame(rows).rename(columns=sides))
 
 
-def _prepared(model: Any, freeze: Sequence, lora: Any) -> tuple:
-    """The reference, which is computed in the same way, or the settings of adapters."""
-    encode_pictures(model)
-    model.model.train()
-    if lora is not None:
-        return None, weights.adapters_of(model.model, freeze, lora)
-    weights.prepare(model, freeze=freeze, lora=None)
-    return copy.deepcopy(model.model).eval(), None
-
-
-def _arguments(out: Path, device: Any, precision: Any, options: Any) -> trl.DPOConfig:
-    return trl.DPOConfig(
-        str(out / "checkpoints"),
-        use_cpu=device.type == "cpu",
-        bf16=precision == torch.bfloat16,
-        fp16=precision == torch.float16 and device.type == "cuda",
-        **ALWAYS,
-        **options,
-    )
-
-
 def _trainer(
-    model: Any, reference: Any, adapters: Any, arguments: Any, coder: Coder, rows: Sequence
+    coder: Coder, rows: Sequence, reference: Any, adapters: Any, arguments: trl.DPOConfig
 ) -> Trainer:
-    trainer = Trainer(
-        model=model.model,
+    return Trainer(
+        model=coder.model.model,
         ref_model=reference,
         args=arguments,
         train_dataset=datasets.Dataset.from_dict({"row": range(len(rows))}),
         data_collator=lambda entries: batch_of(coder, [rows[entry["row"]] for entry in entries]),
-        processing_class=model.tokenizer,
+        processing_class=coder.model.tokenizer,
         peft_config=adapters,
     )
-    trainer.remove_callback(transformers.PrinterCallback)
-    weights.train_in_float32(trainer.model)  # TRL makes adapters on quantised weights bfloat16
-    return trainer
-
-
-def _finish(record: dict, state: Any, out: Path) -> dict:
-    """Write down what came of a round; it takes no checkpoints any more."""
-    record["steps"] = state.global_step
-    record["log"] = [entry for entry in state.log_history if "loss" in entry]
-    replace_file(out / RECORD, json.dumps(record, indent=1) + "\n")
-    shutil.rmtree(out / "checkpoints", ignore_errors=True)
-    return record
 
 
 class Trainer(weights.OwnCheckpoints, trl.DPOTrainer):

@@ -250,15 +250,16 @@ def check_texts(rows: Any, name: str, remedy: str) -> None:
     check_rows(rows, name, sound, "is missing or blank", remedy)
 
 
-def checked(pairs: Any) -> list:
-    """Pairs as rows; CollectionError where there are none, a text is missing, no picture opens."""
-    rows = rows_of(pairs)
+def checked(items: Any, texts: Sequence[str] = ("instruction", "chosen", "rejected")) -> list:
+    """Rows to train on; CollectionError where there are none, or lack a text or a picture."""
+    rows = rows_of(items)
     if not len(rows):
-        what = "there are no pairs to train on: see attrs['left_out'] of make_pairs"
-        raise CollectionError(what)
+        raise CollectionError(
+            "there are no rows to train on: of pairs see attrs['left_out'] of make_pairs"
+        )
     check_pictures(rows)
-    for name in ("instruction", "chosen", "rejected"):
-        check_texts(rows, name, "fill it in or leave the pair out")
+    for name in texts:
+        check_texts(rows, name, "fill it in or leave the row out")
     pictures = Pictures()
     problems = []
     for index, row in enumerate(rows):

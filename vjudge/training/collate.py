@@ -182,6 +182,11 @@ class Coder:
         forward = inspect.signature(model.model.forward).parameters
         self.places = model.kind != "chat" and "position_ids" in forward
 
+    @classmethod
+    def of(cls, judge: Any) -> Coder:
+        """The coder of a judge whose model is here."""
+        return cls(judge.engine.model, judge.template.conversation)
+
     def encode(
         self, prompt: Prompt, images: Sequence, answers: Sequence[str]
     ) -> tuple[list[int], list]:
