@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from vjudge.engines.client import Unsound, without_key
 from vjudge.engines.engine import Answer, Texts
 from vjudge.prompts import parse
+from vjudge.records import brief
 
 ENDED = parse.ENDINGS | {"null", ""}
 """How servers say, in any case, that an answer ended by itself."""
@@ -79,6 +80,31 @@ def read_reply(
         remarks=tuple(remarks),
     )
     return answer, _tokens(_at(choice, "logprobs", "content"))
+
+
+def read_value(reply: Mapping[str, Any], row: int, model: str, key: str) -> Answer:
+    """The number in a reply of vLLM's `/classify` or `/pooling`, which may give one a token.
+
+    Unsound: it is no such number, or not by `model`.
+    """
+    remarks: list[str] = []
+    served = _served(reply.get("model"), model, key, remarks)
+    numbers = _at(reply, "data", 0, "probs")
+    if numbers is None:
+        numbers = _at(reply, "data", 0, "data")
+    last = _at(numbers, -1)
+    if isinstance(last, list) and len(last) == 1:  # the value behind each token: the last's counts
+        numbers = last
+    if not isinstance(numbers, list) or len(numbers) != 1 or type(numbers[0]) not in (int, float):
+        raise Unsound(f"the server gives {_clean(brief(numbers), key)} and not one number")
+    return Answer(
+        row,
+        n_prompt_tokens=_count(reply.get("usage"), "prompt_tokens", remarks),
+        finish="stop",
+        served=served,
+        remarks=tuple(remarks),
+        value=float(numbers[0]),
+    )
 
 
 # --- the fields

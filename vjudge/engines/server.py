@@ -3,7 +3,9 @@
 vLLM tells the tokens of a conversation (`/tokenize`). Before a call's first prompt they are
 compared, token for token, with the judge's own wording, also up to the place where score mode
 reads, and another prompt is refused. Of a server that shows no tokens a line says that nothing was
-compared; it has no score mode.
+compared; it has no score mode. A value head is read by `/classify`, else `/pooling`, of a vLLM that
+serves what `vjudge.models.classifier` writes; `/score` would put question and response together in
+words of its own.
 
 Not as on this machine: the server's tokenizer may read "</s>" inside a response as a control token;
 where a server can't be asked for the scores' tokens, a score outside the most probable ones counts
@@ -11,7 +13,8 @@ as probability 0; a scale whose levels are several tokens has a distribution onl
 continues an answer, which takes a request for each beginning of several levels; and no run records
 a prompt without an answer: the same call asks again.
 
-Source: platform.openai.com/docs/api-reference/chat; docs.vllm.ai, "OpenAI-Compatible Server".
+Source: platform.openai.com/docs/api-reference/chat; docs.vllm.ai, "OpenAI-Compatible Server"; of
+values vllm-project/vllm#8967, #12791, #30312, vllm/entrypoints/pooling.
 """
 
 from __future__ import annotations
@@ -62,9 +65,11 @@ from vjudge.engines.replies import (
     Token,
     at_verdict,
     read_reply,
+    read_value,
 )
 from vjudge.images import picture
 from vjudge.prompts import IMAGE, Conversation, Prompt
+from vjudge.prompts.conversation import REPLY
 from vjudge.prompts.objects import read_verdicts
 from vjudge.prompts.template import json_object
 from vjudge.records import brief, is_int_at_least
@@ -72,6 +77,7 @@ from vjudge.records import brief, is_int_at_least
 ADDRESS = "OPENAI_BASE_URL"  # the variable that names another server than OpenAI's
 AT_ONCE = 8  # requests under batch_size="auto"
 GIVE_UP = 8  # prompts in a row without an answer
+VALUES = ("/classify", "/pooling")  # of vLLM: what gives the number of a value head
 CLOSE = "Give your verdict on the answer above as JSON and nothing else."
 
 
@@ -153,8 +159,6 @@ class ServerEngine(Engine):
         ServerError: the server lacks what the options need, or writes another prompt than the
         judge's own.
         """
-        if ask.mode == "value":
-            raise ServerError(f"{self!r} gives texts and no values: load the reward model here")
         jobs = []
         for row, prompt in enumerate(prompts):
             if ask.scores:  # which end in the marker
@@ -231,6 +235,9 @@ class ServerCall:
         """Find out what the server can do; ServerError where it does not answer."""
         engine = self.engine
         try:
+            if self.ask.mode == "value":
+                self.portal.call(self._find_values, jobs[0])
+                return
             self.server = Handshake(self._look, engine, self.ask, jobs)
             self.keeps = self.server.continues and jobs[0][1].n_images > 0
             self.sent = self._fields()
@@ -240,6 +247,28 @@ class ServerCall:
                 f"{engine!r} did not answer a short test request: {error}; correct base_url where"
                 " nothing listens; fields= changes, or by None leaves out, what is sent"
             ) from None
+
+    async def _find_values(self, job: Job) -> None:
+        """Settle which endpoint gives values, by a short conversation."""
+        row, prompt, _ = job
+        parts = (*[IMAGE] * prompt.n_images, "Is it so?", REPLY, "Yes.")
+        for self.values_at in VALUES:
+            try:
+                await self._value(row, Prompt(parts), [BLANK] * prompt.n_images)
+                return
+            except (Rejected, Refused) as error:
+                refusal = error
+        raise refusal
+
+    async def _value(self, row: int, prompt: Prompt, pictures: Sequence[Part]) -> Answer:
+        """The number that the served value head gives of a conversation, without an activation."""
+        engine = self.engine
+        body = messages(prompt, pictures) | {"model": engine.model, "use_activation": False}
+        fields = {**body, **engine.fields}
+        sent = {name: value for name, value in fields.items() if value is not None}
+        url = engine.base_url.removesuffix("/v1") + self.values_at
+        reply = await self.client.post(url, sent, client.RETRIES)
+        return read_value(reply, row, engine.served_model or engine.model, self.client.key)
 
     def _look(self, request: dict[str, Any]) -> dict[str, Any]:
         """The reply of `/tokenize`."""
@@ -321,6 +350,8 @@ class ServerCall:
     async def _asked(self, row: int, prompt: Prompt, pictures: Sequence[Part]) -> Answer:
         """Ask, and read or close what was answered."""
         ask = self.ask
+        if ask.mode == "value":
+            return await self._value(row, prompt, pictures)
         served = self.server.scale(ask.marker, ask.scale(row))
         # 1) a score pass reads the distribution behind the beginning of an answer
         if ask.scores and served is not None:

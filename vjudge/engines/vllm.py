@@ -18,10 +18,13 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
 import transformers
 
 from vjudge import models
@@ -40,6 +43,7 @@ from vjudge.engines.rows import Row, Tokenized
 from vjudge.engines.tokens import Encoder, ends_of
 from vjudge.engines.vision import CallImages
 from vjudge.models.load import base_of
+from vjudge.models.value_head import classifier, load_value_head
 from vjudge.prompts import Prompt
 
 LOGPROBS = 128  # tokens whose log-probabilities vLLM gives at most for one place
@@ -92,9 +96,11 @@ class VllmEngine(Engine):
             self.model.tokenizer, image_token_id=self.model.image_token_id, tokens_per_image=1
         )
         self.ends = sorted(ends_of(self.model))
-        self.llm = vllm.LLM(
-            model=str(self.model.folder), trust_remote_code=False, **self._settings()
-        )
+        folder = self.model.folder
+        if self.model.value_head is not None:
+            self.written = TemporaryDirectory()  # of links, for as long as this engine lives
+            folder = classifier(folder, Path(self.written.name) / "classifier")
+        self.llm = vllm.LLM(model=str(folder), trust_remote_code=False, **self._settings())
         self.settled = self.llm.llm_engine.model_config
         self.context_length = int(self.settled.max_model_len)
         self.noise = NOISE.get(str(self.settled.dtype).removeprefix("torch."), self.noise)
@@ -108,16 +114,18 @@ class VllmEngine(Engine):
                 ' engine="hf"'
             )
         model = models.outline(judge, revision=revision)
+        width = model.model.config.get_text_config().hidden_size
+        head = load_value_head(model.folder, width, torch.device("cpu"))
         if model.tiled and self.max_images > 1:
             raise ValueError(
                 f"max_images={self.max_images}: vLLM cuts several images of a prompt into tiles,"
                 ' and LLaVA-OneVision\'s own code pads them; grade such items with engine="hf"'
             )
-        return replace(model, checkpoint=model.fingerprint())
+        return replace(model, checkpoint=model.fingerprint(), value_head=head)
 
     def _settings(self) -> dict[str, Any]:
         """The options of vLLM's `LLM`: ours, and the caller's over them."""
-        settings = {
+        settings: dict[str, Any] = {
             "enable_prefix_caching": True,
             "generation_config": "vllm",
             "seed": 0,
@@ -126,6 +134,8 @@ class VllmEngine(Engine):
             # With blanks allowed between its tokens, an object need never end.
             "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
         }
+        if self.model.value_head is not None:  # it writes nothing
+            settings = {"runner": "pooling", "convert": "classify", "enable_prefix_caching": True}
         if self.model.sees_images:
             limits = {"image": self.max_images}
             if hasattr(self.model.model.config, "video_token_id"):
@@ -144,8 +154,9 @@ class VllmEngine(Engine):
 
         `batch_size` is how many prompts vLLM is given at once.
         """
-        if ask.mode == "value":
-            raise ValueError('vLLM gives no number of a value head here; use engine="hf"')
+        if (ask.mode == "value") != (self.model.value_head is not None):
+            head = "no" if ask.mode == "value" else "a"
+            raise ValueError(f"judge {self.model.name!r} has {head} value head")
         if ask.repetition_penalty != 1 and self.model.kind == "llava":
             raise ValueError(
                 f"repetition_penalty={ask.repetition_penalty!r}: vLLM counts the prompt's tokens"
@@ -184,8 +195,10 @@ class VllmEngine(Engine):
         started = time.perf_counter()
         # 1) open each image once
         alive = self.source.fetch(rows)
-        # 2) write the answers, and find where their verdicts are read
-        if not ask.scores:
+        # 2) read values; or write the answers, and find where their verdicts are read
+        if ask.mode == "value":
+            self._read_values(alive)
+        elif not ask.scores:
             self._write(alive, ask)
         # 3) read at the verdicts' places and behind answers that are closed
         alive = [row for row in alive if row.failure is None and row.readings]
@@ -234,6 +247,14 @@ class VllmEngine(Engine):
             if not row.tokens:  # a score pass
                 row.n_prompt_tokens = row.readings[0].n_prompt_tokens
 
+    def _read_values(self, rows: Sequence[Row]) -> None:
+        """Read the value head behind each prompt's last token."""
+        plain = self.vllm.PoolingParams(use_activation=False)
+        for row, output in self._generate(rows, [plain] * len(rows)):
+            row.answer.value = output.outputs.data.item()
+            if not math.isfinite(row.answer.value):
+                row.failure = DAMAGED
+
     def _writing(self, row: Row, ask: Ask) -> Any:
         """How an answer is written: ids, no text; the scale's log-probabilities at each step."""
         fields: dict[str, Any] = {
@@ -273,8 +294,11 @@ class VllmEngine(Engine):
                 request["multi_modal_uuids"] = {"image": list(row.keys)}
             requests.append(request)
         answered = []
+        run = self.llm.generate
+        if self.model.value_head is not None:
+            run = partial(self.llm.encode, pooling_task="classify")
         try:
-            outputs = self.llm.generate(requests, params, use_tqdm=False)
+            outputs = run(requests, params, use_tqdm=False)
         except (ValueError, self.vllm.exceptions.VLLMClientError) as error:
             if len(rows) == 1:
                 rows[0].failure = f"vLLM: {error}"

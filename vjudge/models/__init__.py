@@ -6,9 +6,11 @@ Original LLaVA checkpoints (original.py) are converted once (llava.py).
 from vjudge.models.find import fingerprint, locate
 from vjudge.models.llava import convert
 from vjudge.models.load import VisionLanguageModel, load, outline
+from vjudge.models.value_head import classifier
 
 __all__ = [
     "VisionLanguageModel",
+    "classifier",
     "convert",
     "fingerprint",
     "load",

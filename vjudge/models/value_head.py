@@ -7,10 +7,14 @@ value at the last token.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from vjudge.models.find import locate, read_json
 
 VALUE_HEAD = "value_head.safetensors"
 PREFIX = "v_head.summary."  # of its weight, shape (1, hidden size), and its bias, (1,)
@@ -33,3 +37,41 @@ def load_value_head(folder: Path, hidden_size: int, device: torch.device) -> tor
     tensors = load_file(file)
     head.load_state_dict({name.removeprefix(PREFIX): tensors[name] for name in tensors})
     return head.requires_grad_(False)
+
+
+def classifier(judge: str | Path, out: str | Path) -> Path:
+    """Write a judge with a value head as vLLM serves it; the weights are links.
+
+        vllm serve OUT --runner pooling --convert classify
+
+    Args:
+        judge: a folder or a hub id with `value_head.safetensors`.
+        out: a new folder.
+
+    Returns:
+        The folder.
+
+    FileExistsError: `out` exists.
+    """
+    source = locate(judge)
+    out = Path(out).expanduser()
+    out.mkdir(parents=True)
+    # 1) the head under vLLM's names
+    head = load_file(source / VALUE_HEAD)
+    scores = {name.replace(PREFIX, "score."): tensor for name, tensor in head.items()}
+    save_file(scores, out / "score.safetensors", {"format": "pt"})
+    # 2) the files, and which of them holds which tensor
+    places = dict.fromkeys(scores, "score.safetensors")
+    for file in source.iterdir():
+        if file.name in (VALUE_HEAD, "config.json") or file.name.endswith(".index.json"):
+            continue
+        (out / file.name).symlink_to(file.resolve())
+        if file.suffix == ".safetensors":
+            with safe_open(file, framework="pt") as tensors:
+                places |= dict.fromkeys(tensors.keys(), file.name)
+    index = {"metadata": {}, "weight_map": places}
+    (out / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    # 3) one number, and not the usual two classes
+    config = read_json(source / "config.json") | {"num_labels": 1}
+    (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    return out

@@ -198,6 +198,12 @@ class GroupTrainer(weights.OwnCheckpoints, trl.GRPOTrainer):
         self.eos_token_ids = sorted(learner.engine.ends)
         self.aux_loss_enabled = False
 
+    def _get_train_sampler(self, dataset: Any = None) -> Any:
+        """TRL's, with an order of each epoch by its number alone, so that a training resumes."""
+        sampler = super()._get_train_sampler(dataset)
+        sampler.set_epoch = lambda epoch: sampler.generator.manual_seed(self.args.seed + epoch)
+        return sampler
+
     def _generate_and_score_completions(self, inputs: Sequence[Mapping]) -> dict:
         self.numbers = [entry["number"] for entry in inputs]
         output = super()._generate_and_score_completions(inputs)
@@ -255,8 +261,8 @@ class GroupTrainer(weights.OwnCheckpoints, trl.GRPOTrainer):
         sequences = []
         for ids, mask in zip(input_ids, attention_mask, strict=True):
             sequences.append(ids[mask.bool()].tolist())
-        logprobs = []
-        entropies = []
+        logprobs: list[torch.Tensor] = []
+        entropies: list[torch.Tensor] = []
         for start in range(0, len(sequences), size):
             block = slice(start, start + size)
             batch = self.learner.batch(self.numbers[block], sequences[block], n_new[block])

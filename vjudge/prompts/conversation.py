@@ -20,6 +20,7 @@ class _Mark(Enum):
 
     IMAGE = "<image>"
     TEXT = "vjudge-stands-in-for-text"
+    REPLY = "\n"
 
     def __str__(self) -> str:
         return str(self.value)
@@ -27,6 +28,10 @@ class _Mark(Enum):
 
 IMAGE = _Mark.IMAGE
 """Stands for one image inside a `Prompt`; the n-th one is the item's n-th image."""
+
+
+REPLY = _Mark.REPLY
+"""Stands where the assistant's turn begins, in messages of a judge that reads conversations."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ class Prompt:
         return Prompt(_merge(parts), self.system)
 
     def messages(self) -> list:
-        """The prompt as chat messages (system, user).
+        """The prompt as chat messages (system, user, and assistant behind a `REPLY`).
 
         ValueError: the prompt is a whole conversation already.
         """
@@ -83,7 +88,10 @@ class Prompt:
             raise ValueError(
                 "the prompt is a whole conversation already: render it with Template.as_messages()"
             )
-        messages = [_message("user", self.parts)]
+        n_asked = self.parts.index(REPLY) if REPLY in self.parts else len(self.parts)
+        messages = [_message("user", self.parts[:n_asked])]
+        if n_asked < len(self.parts):
+            messages.append(_message("assistant", self.parts[n_asked + 1 :]))
         if self.system:
             messages.insert(0, _message("system", [self.system]))
         return messages
@@ -157,12 +165,11 @@ class Conversation:
             parts: literal text, and `IMAGE` where an image stands.
             answer: what the assistant replied, for a judge that reads whole conversations.
 
-        ValueError: a chat template can't write this, or an answer where the engine writes turns.
+        ValueError: a chat template can't write this.
         """
         if not self.written:
-            if answer is not None:
-                raise ValueError("a judge with a value head needs its checkpoint: engine 'hf'")
-            return Prompt(_merge(parts), self.system)
+            turns = [*parts] if answer is None else [*parts, REPLY, answer]
+            return Prompt(_merge(turns), self.system)
         words = [*split(self.opening, self.controls), *parts, *split(self.closing, self.controls)]
         if answer is not None:
             words += [self.reply, answer]
