@@ -15,7 +15,7 @@ import json
 import re
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -37,6 +37,7 @@ from vjudge.engines import Answer, Ask
 from vjudge.images import ImageError, Pictures, open_image
 from vjudge.judging.asking import Question
 from vjudge.judging.grading import collect
+from vjudge.judging.judge import Judge
 from vjudge.metrics import length_test
 from vjudge.records import Rubric
 from vjudge.results import NotComputed, Result, analysis
@@ -297,7 +298,7 @@ def _draw_diversity(like: pd.DataFrame, **options: Any) -> Figure:
 
 def build(
     images: Mapping,
-    generator: Any,
+    generator: Judge,
     *,
     out: str | Path,
     seeds: str | Path = "general",
@@ -359,7 +360,7 @@ def build(
     return Build(generator.name, images, options, rows, len(made), n_cases, n_incomplete, log)
 
 
-def _check(images: Mapping, generator: Any, options: Row) -> None:
+def _check(images: Mapping, generator: Judge, options: Row) -> None:
     """Refuse options and images that can't be used, before anything is asked."""
     if min(options["rubrics"], options["instructions"], options["tries"]) < 1:
         raise ValueError("rubrics, instructions, tries: use whole numbers from 1")
@@ -525,7 +526,7 @@ class _Stages:
 
     # -- asking
 
-    def ask(self, stage: str, tasks: Sequence, read: Any) -> list:
+    def ask(self, stage: str, tasks: Sequence, read: Callable) -> list:
         """Ask, try by try: each row with what `read` makes of its answer, if one is kept.
 
         `read` takes the row, what was given and the answer.

@@ -10,15 +10,17 @@ without a response yet.
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import datasets
+import pandas as pd
 
-from vjudge.records import IMAGE_COLUMNS, RESPONSE_IMAGES, is_missing
+from vjudge.records import IMAGE_COLUMNS, RESPONSE_IMAGES, Item, Pair, is_missing
 
 _TEXT = datasets.Value("string")
 _FLOAT = datasets.Value("float64")
@@ -50,6 +52,10 @@ CANONICAL |= {"lowest", "anchors", "named_criteria"}
 
 SHOWN = 10  # problems in an error's message
 Row = Mapping
+# Whatever `rows_of` reads: a table, rows, or the name or path of a collection.
+Items: TypeAlias = (
+    datasets.Dataset | pd.DataFrame | Iterable[Mapping | Item | Pair] | str | os.PathLike
+)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pandas as pd
 
 from vjudge import probes
 from vjudge.data import canonical
+from vjudge.data.schema import Items
 from vjudge.judging.judge import JudgeLike
 from vjudge.probes.perturbations import NotApplicableError
 from vjudge.records import row_levels, unit_of
@@ -17,7 +18,7 @@ from vjudge.review.votes import ANSWERS
 
 
 def contrast(
-    judge: JudgeLike, items: Any, *, out: str | Path | None = None, **grading: Any
+    judge: JudgeLike, items: Items, *, out: str | Path | None = None, **grading: Any
 ) -> dict[str, pd.DataFrame]:
     """Grade a collection by a judge, and by the same judge with less to go by, to compare both.
 
@@ -79,7 +80,9 @@ def verdict_table(runs: pd.DataFrame | Mapping[str, pd.DataFrame]) -> pd.DataFra
     return table
 
 
-def item_table(rows: Any, verdicts: pd.DataFrame, scale: tuple[int, int] | None) -> pd.DataFrame:
+def item_table(
+    rows: Iterable[Mapping], verdicts: pd.DataFrame, scale: tuple[int, int] | None
+) -> pd.DataFrame:
     """Criteria, scale (lowest, highest) and unit of resampling of each item, by its id.
 
     ValueError: rows share an id; a verdict is of an item that is not there.

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from vjudge import data
+from vjudge.data.schema import Items
 from vjudge.metrics.levels import nearest_level, score_levels
 from vjudge.records import Item
 from vjudge.review.hiding import hide_scores
@@ -49,7 +50,7 @@ class Session:
 
     def __init__(
         self,
-        items: Any,
+        items: Items,
         runs: pd.DataFrame | Mapping[str, pd.DataFrame],
         *,
         out: str | Path,
@@ -391,7 +392,7 @@ class Session:
             raise ReviewError(f"item {id!r} is not under review: nothing was voted")
         return id
 
-    def _vote(self, id: str, field: str, value: Any) -> None:
+    def _vote(self, id: str, field: str, value: object) -> None:
         """Write a vote, unless it stands already."""
         if value == self._log.get(self.annotator, id, field):
             return
@@ -475,7 +476,7 @@ def assignment(
     return plan
 
 
-def _check(what: str, value: Any, options: Collection[Any]) -> None:
+def _check(what: str, value: object, options: Collection[Any]) -> None:
     if value not in options:
         names = ", ".join(map(str, options))
         raise ValueError(f"{what} {value!r} is unknown; use one of {names}")

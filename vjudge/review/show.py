@@ -32,7 +32,7 @@ _CONTROL = re.compile(
 )
 
 
-def plain(value: Any) -> str:
+def plain(value: object) -> str:
     """Text with control, format, surrogate and private characters by their code; joiners stay."""
     if isinstance(value, Markup):
         return value
@@ -40,7 +40,7 @@ def plain(value: Any) -> str:
     return _CONTROL.sub(lambda mark: f"<U+{ord(mark[0]):04X}>", text)
 
 
-def escape(text: Any) -> str:
+def escape(text: object) -> str:
     """Text as HTML that shows it as it is."""
     return html.escape(plain(text))
 

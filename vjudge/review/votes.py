@@ -156,7 +156,7 @@ class VoteLog:
         if vote["value"] is not None:
             self._current[key] = vote
 
-    def _check(self, vote: Any, where: str) -> None:
+    def _check(self, vote: object, where: str) -> None:
         """Raise ReviewError for a line that is no vote of this review."""
         if not isinstance(vote, dict) or not vote.keys() >= REQUIRED:
             raise ReviewError(f"{where}: no vote; move the file, or use another folder")

@@ -55,7 +55,7 @@ class _Tool:
     text: str
     page: str
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         view = {
             "version_major": 2,
             "version_minor": 0,
@@ -263,7 +263,7 @@ class Reviewer(_Tool):
         """Go on from the item that showed."""
         self.review.step(by, id=id)
 
-    def _cast(self, field: str, value: Any, id: str | None, pressed: bool | None) -> None:
+    def _cast(self, field: str, value: object, id: str | None, pressed: bool | None) -> None:
         """Cast a vote, or withdraw it where its button showed as pressed; go on if asked to."""
         review = self.review
         if id is None:
@@ -398,7 +398,7 @@ class Matrix(_Tool):
         self.reviewer.filter(judge=self.judge, truth=row, score=column)
 
 
-def _named(name: str, widget: Any) -> Any:
+def _named(name: str, widget: ipw.DOMWidget) -> Any:
     """A widget with a class for style sheets and tests."""
     widget.add_class(name)
     return widget

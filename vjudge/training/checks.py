@@ -6,13 +6,14 @@ Whole rows, no cue but the content, no test item.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
 from vjudge import data
 from vjudge.data import CollectionError, Problem
+from vjudge.data.schema import Items
 from vjudge.data.summary import ratings
 from vjudge.images import ImageError, Pictures, fingerprint
 from vjudge.metrics import length_test
@@ -23,7 +24,7 @@ LENGTH_LIMIT = 0.10  # how far from 0.5 the AUC of length for score may lie
 SCORE_LIMIT = 3.0  # how many times as frequent as the rarest score the most frequent may be
 
 
-def survey(items: Any, examples: Examples) -> tuple[list[int], int]:
+def survey(items: Items, examples: Examples) -> tuple[list[int], int]:
     """Encode each row once: the tokens of every row, and of the longest answer.
 
     CollectionError: every row that can't be trained on, or whose image can't be decoded.
@@ -58,7 +59,7 @@ def survey(items: Any, examples: Examples) -> tuple[list[int], int]:
     return lengths, longest_answer
 
 
-def with_truth(items: Any, validation: Any, truth: str) -> tuple[Any, Any, dict]:
+def with_truth(items: Items, validation: Items | None, truth: str) -> tuple[Any, Any, dict]:
     """Items and validation rows with the truth that is asked for in `gold`, and its account.
 
     Of people's means the targets are rounded to whole scores, halves up, and counted.
@@ -80,7 +81,7 @@ def with_truth(items: Any, validation: Any, truth: str) -> tuple[Any, Any, dict]
     return targets, validation, {"truth": "the mean of people, rounded", "rounded": n_rounded}
 
 
-def _people_means(items: Any) -> list:
+def _people_means(items: Items) -> list:
     """The rows with the mean of people's scores in `gold`."""
     rows = list(data.rows_of(items))
     means = ratings(row.get("human_scores") for row in rows).mean(axis=1)
@@ -94,7 +95,7 @@ def _people_means(items: Any) -> list:
     return [{**row, "gold": mean} for row, mean in zip(rows, means, strict=True)]
 
 
-def _unsound(items: Any, examples: Examples) -> list:
+def _unsound(items: Items, examples: Examples) -> list:
     """What is wrong with rows by themselves; one with its own texts needs no others."""
     problems = []
     try:
@@ -109,7 +110,7 @@ def _unsound(items: Any, examples: Examples) -> list:
     return problems
 
 
-def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float]:
+def check_balance(items: Items, *, allow: Collection[str] = ()) -> dict[str, float]:
     """Refuse a collection where length or one frequent score tells the score.
 
     Args:
@@ -147,7 +148,7 @@ def check_balance(items: Any, *, allow: Collection[str] = ()) -> dict[str, float
     return {"auc": auc, "ratio": ratio}
 
 
-def _sides(pairs: Any) -> list:
+def _sides(pairs: Iterable[Mapping]) -> list:
     """Both responses of each pair with a preference, as items of score 1 and 0."""
     sides = []
     for row in pairs:
@@ -158,7 +159,7 @@ def _sides(pairs: Any) -> list:
     return sides
 
 
-def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
+def check_leakage(train: Items, test: Items, *, allow: Collection[str] = ()) -> int:
     """Refuse training rows that share pixels or texts with the test rows, all of them.
 
     Returns:
@@ -190,7 +191,7 @@ def check_leakage(train: Any, test: Any, *, allow: Collection[str] = ()) -> int:
     return len(problems)
 
 
-def _contents_of(items: Any, pictures: Pictures, digests: dict) -> list:
+def _contents_of(items: Items, pictures: Pictures, digests: dict) -> list:
     """Each row's id and contents; CollectionError names rows with a picture that does not open."""
     rows = []
     problems = []

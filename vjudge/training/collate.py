@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vjudge import prompts
 from vjudge.data import rows_of
@@ -54,7 +55,7 @@ PLACES = {"a": ("1", "first"), "b": ("2", "second")}
 
 
 def prompt_and_target(
-    row: Any, template: Template, *, shape: str = "feedback"
+    row: Mapping, template: Template, *, shape: str = "feedback"
 ) -> tuple[Prompt, str]:
     """A row's prompt, and the answer to train on, without what separates the two and ends it.
 
@@ -113,7 +114,7 @@ def has_own_texts(row: Mapping) -> bool:
     return text_of(row, "prompt") is not None and text_of(row, "target") is not None
 
 
-def _verdict(item: Any) -> Any:
+def _verdict(item: Item | Pair) -> Any:
     """The score of an item, or which response of a pair is better."""
     if isinstance(item, Pair):
         if item.preference not in PLACES:
@@ -234,7 +235,7 @@ class Coder:
         return [self.source.keys(list(map(picture, row))) for row in images]
 
 
-def end_of(tokenizer: Any, conversation: Conversation) -> int:
+def end_of(tokenizer: PreTrainedTokenizerBase, conversation: Conversation) -> int:
     """The token that ends an answer: what ends a turn, else the vocabulary's own end."""
     markers = [mark for mark in conversation.controls if conversation.closing.startswith(mark)]
     if not conversation.written:
@@ -258,7 +259,7 @@ def encode_pictures(model: VisionLanguageModel) -> Any:
     Other models take batches as they are.
     """
 
-    def hook(network: Any, _: Any, options: dict) -> Any:
+    def hook(network: PreTrainedModel, _: object, options: dict) -> Any:
         pictures = options.pop("pictures", None)
         if pictures is None:
             return None
@@ -300,7 +301,7 @@ class Examples:
         if max_length is not None:
             self.limit = min(self.limit, max_length)
 
-    def encode(self, row: Any) -> Example:
+    def encode(self, row: Mapping) -> Example:
         """Encode one row; ValueError: nothing to train on, or too long: an example is not cut."""
         prompt, target = prompt_and_target(row, self.template, shape=self.shape)
         images = pictures_of(row, self.template) if self.sees else ()

@@ -15,12 +15,15 @@ from typing import Any, Literal
 
 import torch
 import transformers
-from transformers import AutoConfig, TrainingArguments
+from transformers import AutoConfig, PreTrainedModel, TrainingArguments
 
 from vjudge import data
+from vjudge.data.rows import Rows
+from vjudge.data.schema import Items
+from vjudge.judging.judge import Judge
 from vjudge.judging.loading import load_judge
 from vjudge.judging.record import replace_file
-from vjudge.models import locate
+from vjudge.models import VisionLanguageModel, locate
 from vjudge.models.find import find
 from vjudge.models.placement import choose_device, choose_dtype
 from vjudge.prompts import Template, families
@@ -60,12 +63,12 @@ Source of its recipe: {plan.recipe.source}. What came of the training stands und
 
 def fine_tune(
     base: str | Path,
-    items: Any,
+    items: Items,
     *,
     out: str | Path,
     recipe: str | Recipe | None = None,
     template: str | Template | None = None,
-    validation: Any = None,
+    validation: Items | None = None,
     truth: Literal["gold", "people"] = "gold",
     lora: bool | Mapping | None = None,
     quantization: str | None = None,
@@ -159,11 +162,11 @@ def fine_tune(
 
 
 def _settle(
-    base: Any,
-    recipe: Any,
-    changes: Any,
-    lora: Any,
-    quantization: Any,
+    base: str | Path,
+    recipe: str | Recipe | None,
+    changes: Mapping,
+    lora: bool | Mapping | None,
+    quantization: str | None,
     device: str,
     precision: str,
     seed: int,
@@ -181,7 +184,7 @@ def _settle(
     if not adapted:
         return plan
     options = {"r": recipe.rank, "lora_alpha": recipe.alpha, "lora_dropout": recipe.dropout}
-    if lora is not True:
+    if isinstance(lora, Mapping):
         options |= lora
     merge = bool(options.pop("merge", quantization is None))
     return replace(plan, lora=options, merge=merge)
@@ -211,7 +214,7 @@ def _place(device: str, precision: str) -> tuple:
     return str(chosen), dtype
 
 
-def _load(plan: Plan, template: str | Template | None, validation: Any) -> Any:
+def _load(plan: Plan, template: str | Template | None, validation: Items | None) -> Any:
     """The base as a judge, in float32 where its own weights train."""
     spread = "ACCELERATE_USE_FSDP" in os.environ
     if spread and (validation is not None or plan.lora is not None):
@@ -231,7 +234,7 @@ def _load(plan: Plan, template: str | Template | None, validation: Any) -> Any:
 # -- the rows
 
 
-def _examples(judge: Any, rows: Any, validation: Any, recipe: Recipe) -> Examples:
+def _examples(judge: Any, rows: Rows, validation: Items | None, recipe: Recipe) -> Examples:
     """The rows in the judge's wording; a warning where its architecture was not compared."""
     model = judge.engine.model
     kind = model.model.config.model_type
@@ -252,7 +255,7 @@ def _examples(judge: Any, rows: Any, validation: Any, recipe: Recipe) -> Example
 
 
 def _settings(
-    plan: Plan, judge: Any, examples: Examples, items: Any, arguments: TrainingArguments
+    plan: Plan, judge: Judge, examples: Examples, items: Items, arguments: TrainingArguments
 ) -> dict:
     """All that the weights follow from, by which another training is told."""
     settings = asdict(plan)
@@ -317,7 +320,9 @@ def _batches(recipe: Recipe) -> tuple:
     return at_once, passes
 
 
-def _grading(judge: Any, validation: Any, recipe: Recipe, longest_answer: int) -> Callable:
+def _grading(
+    judge: Judge, validation: Items | None, recipe: Recipe, longest_answer: int
+) -> Callable:
     """What grades the validation rows with the weights as they are."""
     return partial(
         judge.grade,
@@ -331,7 +336,9 @@ def _grading(judge: Any, validation: Any, recipe: Recipe, longest_answer: int) -
 # -- the judge
 
 
-def _store(trainer: JudgeTrainer, model: Any, record: Any, account: dict, out: Path) -> None:
+def _store(
+    trainer: JudgeTrainer, model: VisionLanguageModel, record: dict, account: dict, out: Path
+) -> None:
     """Write a trained judge for `load_judge`, and what came of its training."""
     state = trainer.whole_state()  # of all processes
     if trainer.is_world_process_zero():
@@ -347,7 +354,13 @@ def _store(trainer: JudgeTrainer, model: Any, record: Any, account: dict, out: P
     trainer.accelerator.wait_for_everyone()
 
 
-def _write(network: Any, model: Any, folder: Path, state: Any, plan: Plan) -> None:
+def _write(
+    network: PreTrainedModel,
+    model: VisionLanguageModel,
+    folder: Path,
+    state: dict[str, torch.Tensor] | None,
+    plan: Plan,
+) -> None:
     """Whole weights, or adapters alone."""
     shutil.rmtree(folder, ignore_errors=True)
     if plan.merge is False:

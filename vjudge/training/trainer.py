@@ -12,10 +12,17 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import Trainer, TrainingArguments
+from transformers import (
+    PreTrainedModel,
+    Trainer,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
 from vjudge.judging.record import replace_file
 from vjudge.metrics import correlate
+from vjudge.models import VisionLanguageModel
 from vjudge.training import weights
 from vjudge.training.collate import Examples, answer_loss, encode_pictures, training_order
 from vjudge.training.recipes import Plan
@@ -29,7 +36,9 @@ FALL = 0.98  # a loss that ends above this share of the one at the start did not
 class LastStep(transformers.TrainerCallback):
     """Log the last step, whatever `log_every` is: a log ends where its training ends."""
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
         control.should_log = control.should_log or state.global_step >= state.max_steps
 
 
@@ -61,7 +70,7 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
 
     def __init__(
         self,
-        network: Any,
+        network: PreTrainedModel,
         arguments: TrainingArguments,
         examples: Examples,
         lengths: list,
@@ -90,7 +99,7 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
         self.on_log = on_log
         self.began = time.monotonic()
 
-    def go_on(self, model: Any) -> None:
+    def go_on(self, model: VisionLanguageModel) -> None:
         """Train from the last checkpoint, else from the start, and take the best weights."""
         checkpoint = weights.last_checkpoint(Path(str(self.args.output_dir)))
         self.args.distributed_state.wait_for_everyone()  # all look before one writes a checkpoint
@@ -131,7 +140,7 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
         enabled = self.dtype != torch.float32
         return torch.autocast(self.args.device.type, self.dtype, enabled=enabled)
 
-    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+    def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
         """transformers' AdamW, with the projector's own rate."""
         is_new = self.optimizer is None
         optimizer = super().create_optimizer(model)

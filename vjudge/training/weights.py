@@ -8,11 +8,12 @@ import shutil
 from collections.abc import Collection, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
+from transformers import PreTrainedModel
 
 from vjudge import models
 from vjudge.judging.record import replace_file
@@ -20,6 +21,9 @@ from vjudge.models import VisionLanguageModel
 from vjudge.models.find import folder_of
 from vjudge.models.load import base_of, without_bars
 from vjudge.prompts import families
+
+if TYPE_CHECKING:
+    from peft import PeftModel
 
 MARKS = {  # words of a weight's name -> the part of the model; all else is the decoder's
     "projector": (
@@ -83,7 +87,7 @@ def _projectors(network: nn.Module) -> list:
     return names
 
 
-def adapters_of(network: Any, freeze: Collection[str], lora: Mapping) -> Any:
+def adapters_of(network: PreTrainedModel, freeze: Collection[str], lora: Mapping) -> Any:
     """peft's settings of adapters on the decoder; ValueError where the decoder is frozen."""
     import peft
 
@@ -113,12 +117,14 @@ class OwnCheckpoints:
     of them when it resumes. Weights that are spread over processes have a file of their own.
     """
 
-    def _save(self: Any, output_dir: Any = None, state_dict: Any = None) -> None:
+    def _save(self: Any, output_dir: Any, state_dict: object = None) -> None:
         if self.args.should_save and state_dict is None:
             Path(output_dir).mkdir(parents=True, exist_ok=True)
             save_weights(self.model, Path(output_dir) / "model.safetensors")
 
-    def _load_from_checkpoint(self: Any, resume_from_checkpoint: str, model: Any = None) -> None:
+    def _load_from_checkpoint(
+        self: Any, resume_from_checkpoint: str, model: nn.Module | None = None
+    ) -> None:
         if model is not None:  # FSDP's own shards, and DeepSpeed's
             super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
         else:
@@ -173,7 +179,7 @@ def claim(file: Path, settings: Mapping, *, begin: bool = True) -> dict:
     return record
 
 
-def merged(adapters: Any, base: str | Path, aside: Path, *, dtype: torch.dtype) -> Any:
+def merged(adapters: PeftModel, base: str | Path, aside: Path, *, dtype: torch.dtype) -> Any:
     """The base's whole weights, not those rounded or quantised to compute with, with adapters."""
     adapters.save_pretrained(aside)
     network = _joined(models.load(base, device="cpu", dtype=dtype).model, aside)
@@ -181,7 +187,7 @@ def merged(adapters: Any, base: str | Path, aside: Path, *, dtype: torch.dtype) 
     return network
 
 
-def _joined(network: Any, adapters: Path) -> Any:
+def _joined(network: PreTrainedModel, adapters: Path) -> Any:
     """A network with the adapters of a folder in its weights."""
     import peft
 
@@ -217,7 +223,7 @@ def whole_base(base: str | Path, out: str | Path) -> str | Path:
     return folder
 
 
-def save_adapters(adapters: Any, base: str | Path, folder: Path) -> None:
+def save_adapters(adapters: PeftModel, base: str | Path, folder: Path) -> None:
     """Write adapters alone, which name their base for `load_judge`."""
     local = Path(base).expanduser()
     if local.is_dir():
@@ -234,7 +240,12 @@ def tower_names(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def write_checkpoint(
-    network: Any, source: Path, folder: Path, *, state: Any = None, dtype: Any = None
+    network: PreTrainedModel,
+    source: Path,
+    folder: Path,
+    *,
+    state: dict[str, torch.Tensor] | None = None,
+    dtype: torch.dtype | None = None,
 ) -> None:
     """Write a network's weights, and beside them all of its base's files that are no weights.
 
