@@ -117,7 +117,7 @@ class OwnCheckpoints:
     of them when it resumes. Weights that are spread over processes have a file of their own.
     """
 
-    def _save(self: Any, output_dir: Any, state_dict: object = None) -> None:
+    def _save(self: Any, output_dir: Any = None, state_dict: Any = None) -> None:
         if self.args.should_save and state_dict is None:
             Path(output_dir).mkdir(parents=True, exist_ok=True)
             save_weights(self.model, Path(output_dir) / "model.safetensors")
