@@ -116,3 +116,32 @@ def test_a_changed_or_absent_photograph_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(photos.util, "find_spec", lambda name: None)
     with raises(data.CollectionError, match="astronaut.png is not there: pip install scikit"):
         vj.load_collection("photos")
+
+
+ASKED = re.compile(r"an? (\w+) (\w+) at the ([\w-]+)")
+NOTE = re.compile(r"\(\d\) an? (\w+) (\w+) at the ([\w-]+): (as asked|wrong \w+|not drawn)\.")
+
+
+def test_a_drawing_has_the_faults_that_its_feedback_names():
+    """By the pixels at the places of what is asked: the thing's colour, another, or the ground."""
+    items = vj.load_collection("drawings", limit=50)
+    data.validate(items, sees_images=True)
+    assert items.column_names[-1] == "response_images" and set(items["response"]) == {None}
+    seen = set()
+    for row in items:
+        notes = NOTE.findall(row["feedback"])
+        asked = ASKED.findall(row["instruction"])
+        assert [note[:3] for note in notes] == asked and len(set(asked)) == 4
+        assert row["gold"] == 1 + sum(note[3] == "as asked" for note in notes)
+        pixels = np.asarray(row["response_images"][0], dtype=int)
+        for colour, _, place, fault in notes:
+            top, left = (64 * n for n in divmod(scenes.PLACES.index(place), 3))
+            cell = pixels[top : top + 64, left : left + 64]
+            filled = (cell.min(axis=2) < 225).mean()
+            ink = np.abs(cell - ImageColor.getrgb(scenes.COLOURS[colour])).max(axis=2) <= 10
+            assert (filled > 0.02) == (fault not in ("wrong place", "not drawn"))
+            assert (ink.mean() > 0.01) == (fault in ("as asked", "wrong shape"))
+            seen.add(fault)
+    assert len(seen) == 5
+    for start in range(0, 50, 5):
+        assert sorted(items["gold"][start : start + 5]) == [1, 2, 3, 4, 5]

@@ -93,7 +93,7 @@ def test_every_entrance_of_a_collection_gives_the_same_rows(picture, tmp_path):
     [
         (DataFrame([[1, 2]], columns=["gold", "gold"]), "the frame has several columns gold"),
         (7, "a collection cannot be a int; give a Dataset"),
-        (row(), "a collection cannot be a dict"),
+        ({"id": [1], "instruction": ["Say."]}, "a collection cannot be a dict"),
         (datasets.DatasetDict(), "a collection cannot be a DatasetDict"),
         ([row(image="a.png", image_path="b.png")], "`image` and `image_path` name different pict"),
         ([row(image=png(), image_path=png("blue"))], "`image` and `image_path` name different"),

@@ -83,7 +83,7 @@ def test_a_picture_is_read_in_every_way_of_giving_it(tmp_path, way, name):
     assert items[0]["response"] is None
     (read,) = rows_of([{"id": "a", **TASK, name: cell}])
     assert [colour_of(source) for source in Item.from_row(read).response_images] == ["red"]
-    run = judge().grade([{"id": "a", **TASK, name: cell}], progress=False)
+    run = judge().grade({**TASK, name: cell}, progress=False)  # one call
     assert run["score"].tolist() == [3.0] and run["sees_image"].tolist() == [True]
     assert run.attrs["without_images"] == 0
 

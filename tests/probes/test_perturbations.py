@@ -36,6 +36,33 @@ def test_pictures_are_blanked_swapped_or_stored_anew(items):
         probes.blanked(items.remove_columns("images").add_column("images", [[]] * len(items)))
 
 
+def test_responses_that_are_pictures_are_blanked_and_swapped():
+    drawings = vj.load_collection("drawings", limit=20)  # four instructions
+    drawings = vj.load_collection([row | {"images": row["response_images"]} for row in drawings])
+    grey = probes.perturb(drawings, "response_image_blanked")
+    moved = probes.perturb(drawings, "response_image_swapped", seed=3)
+    old, blank, new = (
+        [row["response_images"][0].convert("RGB").tobytes() for row in rows]
+        for rows in (drawings, grey, moved)
+    )
+    assert set(blank) == {bytes(GREY) * 192 * 192} and blank != old
+    assert sorted(new) == sorted(old)  # each response once
+    groups = dict(zip(old, drawings["group"], strict=True))
+    swaps = {(groups[one], group) for one, group in zip(new, drawings["group"], strict=True)}
+    assert len(swaps) == 4 and all(one != group for one, group in swaps)
+    for changed in (grey, moved):  # the question's pictures are left alone
+        assert (_pictures(changed) == _pictures(drawings)).all()
+    pairs = vj.load_collection(probes.pairs_of_items(drawings, limit=6))
+    blank = probes.blanked(pairs, responses=True)[0]
+    assert [blank[f"response_{side}_images"][0].getpixel((9, 9)) for side in "ab"] == [GREY, GREY]
+    # what is done to texts applies to no row without one
+    for name in ("response_padded", "response_bold", "injected_order"):
+        with pytest.raises(ValueError, match="applies to none of the 20 items"):
+            probes.perturb(drawings, name)
+    with pytest.raises(ValueError, match="response_images: no row has an image"):
+        probes.blanked(vj.load_collection("scenes", limit=5), responses=True)
+
+
 CHANGES = {
     "shown": {"instruction"},
     "answered": {"instruction"},
@@ -47,7 +74,9 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", probes.PERTURBATIONS)
+@pytest.mark.parametrize(
+    "name", [name for name, kind in probes.PERTURBATIONS.items() if not kind.responses]
+)
 def test_a_perturbation_changes_its_part_and_repeats_itself(items, name):
     changed = probes.perturb(items, name, seed=1)
     again = probes.perturb(items, name, seed=1)

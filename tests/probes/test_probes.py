@@ -26,8 +26,10 @@ def collected():
 def runs_of(collected):
     """Planted biases and a seed -> all runs of a judge."""
     truth = Truth(collected)
-    views = {name: truth.view(probes.perturb(collected, name)) for name in probes.PERTURBATIONS}
-    views["original"] = truth.view(collected)
+    views = {"original": truth.view(collected)}
+    for name, kind in probes.PERTURBATIONS.items():
+        if not kind.responses:
+            views[name] = truth.view(probes.perturb(collected, name))
 
     def runs(planted, seed=1):
         judge = SimulatedJudge(truth, planted, seed=seed)

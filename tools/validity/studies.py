@@ -373,7 +373,10 @@ def batteries(
 
 def _battery(sample: Sample, judge: SimulatedJudge, gold: str, probe: str) -> dict[str, float]:
     """One battery, on all runs that it reads with the gold scores that are known."""
-    runs = {name: judge.run(sample.view(name)) for name in probes.PERTURBATIONS}
+    runs = {}
+    for name, kind in probes.PERTURBATIONS.items():
+        if not kind.responses:
+            runs[name] = judge.run(sample.view(name))
     runs = {"original": sample.original(judge, gold), **runs}
     known = runs["original"].set_index("id")["gold"]
     runs = {name: run.assign(gold=run["id"].map(known)) for name, run in runs.items()}

@@ -28,6 +28,7 @@ def available(kind: str | None = None) -> DataFrame:
     ['genai-bench', 'mllm-judge', 'tifa160', 'viescore', 'wildvision']
     """
     rows = [("judge", "tiny", "the embedded judge"), ("collection", "scenes", "generated drawings")]
+    rows.append(("collection", "drawings", "instructions, whose responses are generated drawings"))
     rows.append(("collection", "photos", "photographs with hand-written answers"))
     for name, family in families.FAMILIES.items():
         rows.append(("judge", name, ", ".join(family.ids)))

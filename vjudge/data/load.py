@@ -30,7 +30,7 @@ from vjudge.data.schema import (
     id_of,
     problems_of,
 )
-from vjudge.records import NAN, is_int_at_least, text_of
+from vjudge.records import NAN, Item, Pair, is_int_at_least, text_of
 
 _EMPTY = {"human_scores": [], "ranks": [], "gold": NAN}  # in place of None
 # Where a published set's pictures may stand, seen from its file's folder; the first one that is
@@ -42,8 +42,8 @@ def rows_of(items: Any, *, columns: Mapping | None = None, people: Sequence | No
     """Bring whatever a person gives into canonical rows: every entrance of the package reads here.
 
     Args:
-        items: a `datasets.Dataset`, a DataFrame, a list of rows, `Item`s or `Pair`s, or a name or a
-            path that `load_collection` takes. Pictures may stand in any of
+        items: a `datasets.Dataset`, a DataFrame, a list of rows, `Item`s or `Pair`s, one of these
+            alone, or a name or a path that `load_collection` takes. Pictures may stand in any of
             `vjudge.records.IMAGE_COLUMNS`: each a path, bytes, an array, a PIL image, the {"bytes",
             "path"} dict of the datasets library or a data URI, one or a list.
         columns, people: as for `load_collection`.
@@ -68,6 +68,8 @@ def rows_of(items: Any, *, columns: Mapping | None = None, people: Sequence | No
         items = items.with_format("arrow")[:].to_pylist()
     if isinstance(items, DataFrame):
         items = frame_rows(items)
+    if isinstance(items, (Item, Pair)) or _is_row(items):
+        items = [items]
     if not isinstance(items, Iterable) or isinstance(items, (bytes, Mapping)):
         raise CollectionError(
             f"a collection cannot be a {type(items).__name__}; give a Dataset (one split of a"
@@ -78,6 +80,11 @@ def rows_of(items: Any, *, columns: Mapping | None = None, people: Sequence | No
     if len(items) and is_export(items[0]):
         items = plain_rows(items)
     return Rows(items, columns, people)
+
+
+def _is_row(items: Any) -> bool:
+    """Whether a mapping is one row, which holds a text, and no table by its columns."""
+    return isinstance(items, Mapping) and any(isinstance(cell, str) for cell in items.values())
 
 
 def check_pictures(items: Any) -> None:
@@ -114,11 +121,11 @@ def load_collection(
     """Load a collection by name, from local files, or from rows that are here already.
 
     Args:
-        source: "scenes" or "photos"; the hub id of a published data set (`ADAPTERS`); a .jsonl,
-            .json, .csv, .tsv or .parquet file, exports of Label Studio (JSON) and Argilla among
-            them; a folder with one, with one a split (test.jsonl), with the files of a published
-            set, of pictures with metadata.csv, or from `datasets.save_to_disk`; a frame, a data set
-            or a list of rows. Columns are the canonical ones or those of any published set.
+        source: "scenes", "drawings" or "photos"; the hub id of a published data set (`ADAPTERS`); a
+            .jsonl, .json, .csv, .tsv or .parquet file, exports of Label Studio (JSON) and Argilla
+            among them; a folder with one, with one a split (test.jsonl), with the files of a
+            published set, of pictures with metadata.csv, or from `datasets.save_to_disk`; a frame,
+            a data set, a list of rows or one row. Columns are the canonical ones or those of any published set.
         columns: what other columns are: {"question": "instruction"}, theirs first.
         people: the columns of people's scores, one a rater, in the raters' order. None reads
             rater1, ann_2, human_3, annotator_a and the like where they hold numbers on the scale,
@@ -163,8 +170,9 @@ def load_collection(
         return _collect(source, None, schema=schema, **ways)
     name = str(source)
     path = Path(name).expanduser()
-    if name == "scenes":
-        return _collect(scenes.rows(split, limit, seed), None, **ways)
+    if name in ("scenes", "drawings"):
+        rows = scenes.rows(split, limit, seed, drawn=name == "drawings")
+        return _collect(rows, None, **ways)
     if name == "photos":
         return _collect(photos.rows(split, limit), None, **ways)
     if path.exists():
@@ -176,7 +184,7 @@ def load_collection(
             return _fetch(name, adapter, split, revision, ways)
     raise CollectionError(
         f"unknown collection {name!r}: no such name, and no such file or folder seen from"
-        f" {str(Path.cwd())!r}. Names: scenes, photos, {', '.join(names)}. Files:"
+        f" {str(Path.cwd())!r}. Names: scenes, drawings, photos, {', '.join(names)}. Files:"
         f" {', '.join(SUFFIXES)}, or from datasets.save_to_disk. Of another hub data set, pass what"
         " datasets.load_dataset returns"
     )

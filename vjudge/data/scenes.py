@@ -7,6 +7,12 @@ Its five responses share wording, order and the places of their claims and diffe
 there, so that length does not predict the score. Wrong values follow the distribution of right
 ones, so that the text alone predicts next to nothing. Half of the cases give a reference answer: a
 perfect response that mostly speaks of other places or things than the response to evaluate.
+
+The collection "drawings" turns it round: the instruction asks for four things, and the five
+responses are drawings of them, the right one and four with one to four faults. The embedded judge
+was never taught this: its scores of the first 200 test drawings have a Kendall's tau of .06 with
+gold (95 % interval -.06 to .18; wording "chat-picture", score mode), and of two drawings
+("chat-picture-relative") it chooses the first shown, always.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ import io
 import json
 import math
 from collections import namedtuple
+from collections.abc import Iterator
 from importlib import resources
 from itertools import chain
 from types import SimpleNamespace
@@ -261,6 +268,72 @@ def falsify(scene: Scene, aspect: str, claim: Claim, rng: Rng) -> Claim:
     return claim._replace(said=str(rng.choice(wrong)))
 
 
+# -- drawings of what an instruction asks for
+
+_VALUES = {"shape": SHAPES, "colour": tuple(COLOURS)}
+
+
+def drawing_rows(split: str, index: int, seed: int = 0) -> list:
+    """The five rows of one instruction, scores 1-5 in random order: the response is a picture."""
+    scene = sample(split, seed, index)
+    rng = np.random.default_rng([seed, index, SPLITS.index(split), 2])
+    # 1) what is asked for
+    things = [scene.things[i] for i in rng.choice(len(scene.things), N_CLAIMS, replace=False)]
+    empty = np.setdiff1d(PLACES, [thing.place for thing in things])
+    asked = ", ".join(map(_phrase, things))
+    # 2) the drawings, each with so many faults
+    group = f"drawings-{split}-{index:05d}"
+    rows = []
+    for number, count in enumerate(rng.permutation(N_CLAIMS + 1)):
+        spoiled = rng.choice(N_CLAIMS, size=count, replace=False)
+        free = iter(rng.permutation(empty).tolist())
+        drawn = []
+        notes = []
+        for i, thing in enumerate(things):
+            note = "as asked"
+            if i in spoiled:
+                thing, note = _faulty(thing, free, rng)
+            drawn.append(thing)
+            notes.append(f"({i + 1}) {_phrase(things[i])}: {note}.")
+        drawing = Scene(tuple(filter(None, drawn)), (), (*scene.seed, number))
+        rows.append(
+            {
+                "id": f"{group}-{number}",
+                "instruction": f"Draw these four things and nothing else: {asked}.",
+                "response_images": [_png(drawing)],
+                **_ASSET["drawing"],
+                "gold": 5.0 - count,
+                "feedback": " ".join([*notes, f"{WRONG_COUNTS[count]} wrong."]),
+                "images": [],
+                "group": group,
+            }
+        )
+    return rows
+
+
+def _phrase(thing: Thing) -> str:
+    article = "an" if thing.colour == "orange" else "a"
+    return f"{article} {thing.colour} {thing.shape} at the {thing.place}"
+
+
+def _faulty(thing: Thing, free: Iterator[str], rng: Rng) -> tuple[Thing | None, str]:
+    """A thing with a fault, None where it is left out, and the fault; `free`: places to move to."""
+    fault = str(rng.choice([*_VALUES, "place", "drawn"]))
+    if fault == "drawn":
+        return None, "not drawn"
+    value = next(free) if fault == "place" else getattr(thing, fault)
+    while value == getattr(thing, fault):
+        value = str(rng.choice(_VALUES[fault]))
+    return thing._replace(**{fault: value}), f"wrong {fault}"
+
+
+def _png(scene: Scene) -> dict:
+    """A scene's picture as a file."""
+    file = io.BytesIO()
+    draw(scene).save(file, format="PNG")
+    return {"bytes": file.getvalue(), "path": None}
+
+
 # -- rows
 
 
@@ -317,11 +390,14 @@ def rows_of(split: str, index: int, seed: int = 0) -> tuple:
     return scene, rows
 
 
-def rows(split: str | None = None, limit: int | None = None, seed: int = 0) -> list:
-    """Make the collection's rows, 10 a picture.
+def rows(
+    split: str | None = None, limit: int | None = None, seed: int = 0, *, drawn: bool = False
+) -> list:
+    """Make the collection's rows, 10 a picture; of drawings, 5 an instruction.
 
     Args:
-        split: "train" (10,000 rows), "validation" (1,000) or "test" (1,200); None for test.
+        split: "train" (10,000 rows), "validation" (1,000) or "test" (1,200), of drawings half of
+            these; None for test.
         limit: so many rows, the first ones; more than the split's size makes more pictures.
         seed: published numbers are on seed 0.
 
@@ -335,14 +411,15 @@ def rows(split: str | None = None, limit: int | None = None, seed: int = 0) -> l
     split = split or "test"
     if split not in N_IMAGES:
         raise ValueError(f"scenes has no split {split!r}; take one of {', '.join(SPLITS)}")
-    per_image = CASES_PER_IMAGE * (N_CLAIMS + 1)
+    per_image = (1 if drawn else CASES_PER_IMAGE) * (N_CLAIMS + 1)
     n_rows = N_IMAGES[split] * per_image if limit is None else limit
     made = []
     for index in range(math.ceil(n_rows / per_image)):
+        if drawn:
+            made += drawing_rows(split, index, seed)
+            continue
         scene, new = rows_of(split, index, seed)
-        file = io.BytesIO()
-        draw(scene).save(file, format="PNG")
-        picture = {"bytes": file.getvalue(), "path": None}
+        picture = _png(scene)
         for row in new:
             made.append({**row, "images": [picture]})
     return made[:n_rows]

@@ -50,6 +50,7 @@ def blindness(judge: Any, items: Any = None, **options: Any) -> Result:
     At least a quarter of the agreement with gold must be lost. Exchanged images decide: a judge
     that gives grey images the lowest score loses all agreement on blanked ones without having seen
     any, so that blanked ones count only beside these. Stored anew as JPEG, the score must stay.
+    Where responses are pictures, these are blanked and exchanged likewise.
 
     Source: MM-JudgeBias (arXiv 2604.18164); sizes are ours.
 
@@ -251,6 +252,8 @@ def _changes(probe: str, runs: ProbeRuns) -> list[Row]:
     names = [name for name, kind in PERTURBATIONS.items() if kind.probe == probe]
     if runs.judge is None:
         names = [name for name in names if name in runs.runs] or names[:1]
+    elif "response_images" not in runs.items.column_names:
+        names = [name for name in names if not PERTURBATIONS[name].responses]
     rows = []
     reasons = []
     for name in names:
@@ -360,6 +363,8 @@ def length(judge: Any, items: Any = None, **options: Any) -> Result:
         cells = runs.scores.copy()
         cells["response"] = runs.column("response").reindex(cells.index)
         words = cells["response"].map(n_words, na_action="ignore").astype(float)
+        if words.isna().all():
+            raise MissingInputError("needs responses of words: these are pictures")
         cells["x"] = np.log2(words.where(words > 0))
         row = at_equal_gold(runs, cells, "slope at equal gold", DOUBLING, "doubling the length")
         if not np.isnan(row["effect"]):

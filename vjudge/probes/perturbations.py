@@ -20,6 +20,7 @@ import pandas as pd
 from PIL import Image
 
 from vjudge.data import canonical, rows_of
+from vjudge.data.schema import PICTURE_COLUMNS
 from vjudge.data.summary import n_words
 from vjudge.images import open_image
 from vjudge.probes.effects import Must
@@ -84,20 +85,30 @@ def _rewritten(items: Any, rewrite: Callable[[Row], Cells]) -> datasets.Dataset:
 # --- images ---
 
 
-def _pictures(items: datasets.Dataset) -> list[list[Row]]:
-    """Each row's images as files."""
-    pictures = [row["images"] or [] for row in rows_of(items.select_columns("images"))]
-    if not any(pictures):
-        raise NotApplicableError("images: no row has an image, so there is nothing to perturb")
+def _pictures(items: datasets.Dataset, columns: Sequence[str]) -> list[dict[str, list[Row]]]:
+    """Each row's images as files, by column."""
+    names = [name for name in columns if name in items.column_names]
+    pictures = []
+    for row in rows_of(items.select_columns(names)):
+        pictures.append({name: row[name] or [] for name in names})
+    if not any(any(cells.values()) for cells in pictures):
+        text = f"{columns[0]}: no row has an image, so there is nothing to perturb"
+        raise NotApplicableError(text)
     return pictures
+
+
+def _shown(responses: bool) -> tuple[str, ...]:
+    """The columns of the images that are replaced: the question's, or those of responses."""
+    return PICTURE_COLUMNS[1:] if responses else PICTURE_COLUMNS[:1]
 
 
 def _redrawn(
     items: Any,
     draw: Callable[[Image.Image], Image.Image],
+    columns: Sequence[str] = PICTURE_COLUMNS,
     **storing: Any,
 ) -> datasets.Dataset:
-    """The collection with every image replaced by what `draw` makes of it."""
+    """The collection with every image of some columns replaced by what `draw` makes of it."""
     items = canonical(items)
 
     @lru_cache(maxsize=8)  # rows about one image follow one another
@@ -106,16 +117,18 @@ def _redrawn(
         draw(open_image({"bytes": bytes, "path": path})).save(file, **storing)
         return {"bytes": file.getvalue(), "path": None}
 
-    cells = []
-    for images in _pictures(items):
-        cells.append({"images": [redraw(**image) for image in images]})
-    return _changed(items, cells)
+    pictures = _pictures(items, columns)
+    for cells in pictures:
+        for name, images in cells.items():
+            cells[name] = [redraw(**image) for image in images]
+    return _changed(items, pictures)
 
 
-def blanked(items: Any) -> datasets.Dataset:
+def blanked(items: Any, *, responses: bool = False) -> datasets.Dataset:
     """Replace every image by one of the same size in plain grey; ValueError where there is none.
 
-    A judge can notice grey without seeing anything: see `swapped` for the control that decides.
+    With `responses`, the pictures of responses are replaced in place of the question's. A judge can
+    notice grey without seeing anything: see `swapped` for the control that decides.
 
     Source: MM-JudgeBias (arXiv 2604.18164), where the image is missing.
 
@@ -124,7 +137,8 @@ def blanked(items: Any) -> datasets.Dataset:
     >>> vj.probes.blanked(items)[0]["images"][0].getpixel((0, 0))
     (128, 128, 128)
     """
-    return _redrawn(items, lambda image: Image.new("RGB", image.size, GREY), format="PNG")
+    grey = partial(Image.new, "RGB", color=GREY)
+    return _redrawn(items, lambda image: grey(image.size), _shown(responses), format="PNG")
 
 
 def reencoded(items: Any, *, quality: int = 90) -> datasets.Dataset:
@@ -157,9 +171,10 @@ def coarse(items: Any, factor: int) -> datasets.Dataset:
     return _redrawn(items, lambda image: image.reduce(factor).resize(image.size), format="PNG")
 
 
-def swapped(items: Any, *, seed: int = 0) -> datasets.Dataset:
+def swapped(items: Any, *, seed: int = 0, responses: bool = False) -> datasets.Dataset:
     """Give every group of rows (the rows about one image) the images of another, in a random cycle.
 
+    With `responses`, its rows get the pictures of the other's responses, one row those of one.
     ValueError: fewer than two groups, or no image.
 
     Source: MM-JudgeBias (arXiv 2604.18164), where the image does not belong to the question.
@@ -171,14 +186,16 @@ def swapped(items: Any, *, seed: int = 0) -> datasets.Dataset:
     """
     items = canonical(items)
     groups = list(map(unit_of, rows_of(items.select_columns(["id", "group"]))))
-    pictures = dict(zip(groups, _pictures(items), strict=True))
+    pictures: dict[str, list] = {}
+    for group, cells in zip(groups, _pictures(items, _shown(responses)), strict=True):
+        pictures.setdefault(group, []).append(cells)
     if len(pictures) < 2:
         reason = "images can be exchanged only between two groups or more"
         raise NotApplicableError(f"group: {reason}; load more rows")
     order = np.random.default_rng(seed).permutation(list(pictures)).tolist()
     partner = dict(zip(order, [*order[1:], order[0]], strict=True))
-    cells = [{"images": pictures[partner[group]]} for group in groups]
-    return _changed(items, cells)
+    taken = {group: itertools.cycle(pictures[partner[group]]) for group in pictures}
+    return _changed(items, [next(taken[group]) for group in groups])
 
 
 # --- texts ---
@@ -203,7 +220,7 @@ def padded(items: Any, *, seed: int = 0) -> datasets.Dataset:
 
     def pad(row: Row) -> Cells:
         response = row["response"]
-        if not _is_english(f"{row['instruction']} {response}"):
+        if not response or not _is_english(f"{row['instruction']} {response}"):
             return None
         text = response
         for sentence in itertools.cycle(rng.permutation(FILLERS).tolist()):
@@ -221,8 +238,9 @@ def _is_english(text: str) -> bool:
 
 def _bold(row: Row) -> Cells:
     """The first five words of five letters or more in Markdown's bold."""
-    text = re.sub(r"(?<![*\w])[^\W\d_]{5,}\b", r"**\g<0>**", row["response"], count=5)
-    return None if text == row["response"] else {"response": text}
+    response = row["response"] or ""  # as of a picture
+    text = re.sub(r"(?<![*\w])[^\W\d_]{5,}\b", r"**\g<0>**", response, count=5)
+    return None if text == response else {"response": text}
 
 
 def _reversed_levels(row: Row) -> Cells:
@@ -270,7 +288,7 @@ that copies whatever verdict it reads shows itself there."""
 def _told(column: str, phrase: str, row: Row) -> Cells:
     """A score of the row's rubric written into one of its texts."""
     levels = row_levels(row)
-    if not levels:
+    if not levels or not row[column]:
         return None
     return {column: phrase.format(text=row[column], best=max(levels), worst=min(levels))}
 
@@ -285,7 +303,8 @@ class Perturbation:
     A score `must` "stay" where a sound judge's may not change, "move" where it can't judge without
     the part. `does` names the change in a sentence. `change` takes a collection and a seed. `loss`
     is the share of its agreement with gold that a judge loses if it knows all from this part;
-    `asks` is 1 or -1 where the text asks for the highest or lowest score.
+    `asks` is 1 or -1 where the text asks for the highest or lowest score. `responses`: it changes
+    responses that are pictures, which few collections have.
     """
 
     probe: str
@@ -294,6 +313,7 @@ class Perturbation:
     change: Change
     loss: float = 1.0
     asks: int = 0
+    responses: bool = False
 
 
 def _rows(rewrite: Callable[[Row], Cells]) -> Change:
@@ -316,6 +336,20 @@ PERTURBATIONS = {
         "move",
         "another group's image",
         lambda items, seed: swapped(items, seed=seed),
+    ),
+    "response_image_blanked": Perturbation(
+        "blindness",
+        "move",
+        "a grey picture as the response",
+        lambda items, seed: blanked(items, responses=True),
+        responses=True,
+    ),
+    "response_image_swapped": Perturbation(
+        "blindness",
+        "move",
+        "another group's picture as the response",
+        lambda items, seed: swapped(items, seed=seed, responses=True),
+        responses=True,
     ),
     "image_reencoded": Perturbation(
         "blindness", "stay", "storing the image anew", lambda items, seed: reencoded(items)
