@@ -125,7 +125,8 @@ def load_collection(
             .jsonl, .json, .csv, .tsv or .parquet file, exports of Label Studio (JSON) and Argilla
             among them; a folder with one, with one a split (test.jsonl), with the files of a
             published set, of pictures with metadata.csv, or from `datasets.save_to_disk`; a frame,
-            a data set, a list of rows or one row. Columns are the canonical ones or those of any published set.
+            a data set, a list of rows or one row. Columns are the canonical ones or those of any
+            published set.
         columns: what other columns are: {"question": "instruction"}, theirs first.
         people: the columns of people's scores, one a rater, in the raters' order. None reads
             rater1, ann_2, human_3, annotator_a and the like where they hold numbers on the scale,

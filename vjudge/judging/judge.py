@@ -75,8 +75,8 @@ class Judge:
         """Grade every response of a collection.
 
         Args:
-            items: a `datasets.Dataset`, a list of rows or of `Item`s, one of these, a DataFrame or a file, in
-                canonical columns.
+            items: a `datasets.Dataset`, a list of rows or of `Item`s, one of these, a DataFrame or
+                a file, in canonical columns.
             mode ("feedback"): "feedback" lets the judge write its feedback, then the verdict;
                 "score" forces the verdict at once and reads the distribution over the scores in
                 one forward pass.
