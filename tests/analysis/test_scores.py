@@ -348,3 +348,17 @@ def test_a_paper_has_a_file_for_each_analysis_and_a_venue(tmp_path):
     assert paper["length"].absent and "length.csv" not in names
     with pytest.raises(ValueError, match="unknown venue"):
         table().paper(tmp_path, "vldb")
+
+
+def test_a_limit_of_any_judge_stands_beside_the_numbers():
+    """Of the second judge too: two levels and few items, and few labels unlike the commonest."""
+    frame = wide(24).assign(binary=lambda f: (f["good"] > 3) * 4 + 1)
+    few = vj.scores(frame, judges=["good", "binary"], people=PEOPLE, scale=(1, 5))
+    assert "a score of two levels and 24 items" in " ".join(few.correlate(**QUICK).caveats)
+    frame = wide().assign(r0=1.0, r1=1.0, r2=lambda f: np.where(f.index % 40 == 0, 5.0, 1.0))
+    scales = dict.fromkeys(["noise", "good"], (1, 5))
+    rare = vj.scores(frame, judges=list(scales), people=PEOPLE, scale=(1, 5), scales=scales)
+    assert "good, mean score: only" in " ".join(rare.corrected(60).caveats)
+    uneven = frame.assign(image=np.where(frame.index < 150, 0, frame.index))
+    tested = vj.scores(uneven, ["good"], PEOPLE, scale=(1, 5), group="image")
+    assert "groups of very unequal size" in " ".join(tested.alt_test().caveats)

@@ -263,3 +263,9 @@ def test_scores_without_levels_are_said():
         agreement(heads, n_resamples=0)
     with pytest.raises(ValueError, match="outside of the scale"):
         agreement(heads, scale=(1, 2, 3, 4, 5), n_resamples=0)
+
+
+def test_ratings_without_a_scale_are_refused_before_memory_runs_out():
+    ratings = np.random.default_rng(0).normal(size=(6_000, 2))
+    with pytest.raises(ValueError, match="6,000 different rows of ratings have 12,000 levels"):
+        agreement(ratings)

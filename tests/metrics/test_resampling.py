@@ -67,11 +67,30 @@ def test_a_jackknife_of_a_mean_is_its_textbook_variance():
     image, system = np.indices(x.shape).reshape(2, -1)
     rows = Design(np.arange(24))
     variance, freedom = jackknife(lambda w: x.reshape(1, -1) @ w / w.sum(axis=0), rows)
-    assert variance[0] == pytest.approx(x.var(ddof=1) / 24) and freedom == 23
+    assert variance[0] == pytest.approx(x.var(ddof=1) / 24)
+    assert freedom == pytest.approx(23)
     crossed = Design(np.arange(24), image, 0, system)
     both, freedom = jackknife(lambda w: x.reshape(1, -1) @ w / w.sum(axis=0), crossed)
     by_image, by_system = (x.mean(axis=axis).var(ddof=1) / x.shape[1 - axis] for axis in (1, 0))
     total = by_image + by_system - variance[0]
-    assert both[0] == pytest.approx(max(total, by_image, by_system)) and freedom == 3
+    assert both[0] == pytest.approx(max(total, by_image, by_system)) and freedom == pytest.approx(3)
     blocks, freedom = jackknife(lambda w: x.reshape(1, -1) @ w / w.sum(axis=0), rows, most=12)
-    assert freedom == 11 and blocks[0] == pytest.approx(variance[0], rel=0.8)
+    assert freedom == pytest.approx(11) and blocks[0] == pytest.approx(variance[0], rel=0.8)
+
+
+def test_what_pairs_add_is_counted_once():
+    """To a mean they add nothing; to the mean of x_i x_j over 190 pairs, var(x)^2 / 190 once more."""
+
+    def mean_and_pairs(w):
+        total, squares = x @ w, x**2 @ w
+        n = w.sum(axis=0)
+        return np.stack([total / n, total / n + (total**2 - squares) / n / (n - 1)])
+
+    excess = []
+    for seed in range(300):
+        x = np.random.default_rng(seed).normal(size=20)
+        plain, corrected = (
+            jackknife(mean_and_pairs, Design(np.arange(20)), pairs=pairs)[0] for pairs in (0, 190)
+        )
+        excess.append(plain - corrected)
+    assert np.mean(excess, axis=0) * 190 == pytest.approx([0, 1.1], abs=0.15)

@@ -22,10 +22,12 @@ from vjudge.analysis.tables import RatingTable, fields_of, names_of, stacked, tr
 from vjudge.metrics.columns import scores as numbers
 from vjudge.metrics.columns import warn
 from vjudge.metrics.levels import nearest_level, score_levels
+from vjudge.metrics.tables import gathered_caveats
 from vjudge.plots.style import short
 from vjudge.results import NotComputed, Result, Results, analysis, current, options
 
 Statistic = Literal["pearson", "spearman", "kendall"]
+Corrected = tuple[dict[str, Any], list[str]]  # a row, and its caveats
 OVERALL = "overall"
 ROUGE = "ROUGE-L with the reference"
 LENGTH = "length of the response"
@@ -346,6 +348,7 @@ class Scores(RatingTable):
         """
         self._need_people(3)
         rows = []
+        tests = []
         columns, caveats = self._on_scale_of(self.frame[self.people].mean(axis=1))
         for name, scores in columns.items():
             test = metrics.alt_test(
@@ -364,6 +367,7 @@ class Scores(RatingTable):
                 test["missing"].iloc[0],
             )
             rows.append(row)
+            tests.append(test)
         table = DataFrame(rows, columns=ALT_TEST)
         lines = table.rename(columns={"advantage": "estimate"}).dropna(subset="estimate")
         return self._result(
@@ -374,7 +378,7 @@ class Scores(RatingTable):
                 "Alternative annotator test: the share of items on which a judge is at least as"
                 f" close to the other people as the person left out; epsilon {epsilon:g}"
             ),
-            caveats=caveats,
+            caveats=[*caveats, *gathered_caveats(tests)],
             plot=partial(
                 plots.forest,
                 lines,
@@ -665,11 +669,15 @@ class Scores(RatingTable):
         rows = []
         for judge in run["judge"].unique():
             column = self._on_peoples_scale(judge)
-            rows.append(_corrected_mean(judge, column, labelled, truth, self.groups))
+            estimates = [_corrected_mean(judge, column, labelled, truth, self.groups)]
             try:
-                rows.append(_corrected_share(judge, column, labelled, truth, line, self.groups))
+                share = _corrected_share(judge, column, labelled, truth, line, self.groups)
+                estimates.append(share)
             except ValueError as error:
                 caveats.append(f"{judge}: no corrected share of {line:g} or more: {error}")
+            for row, limits in estimates:
+                rows.append(row)
+                caveats += [f"{judge}, {row['quantity']}: {text}" for text in limits]
         table = DataFrame(rows)
         table["holds_people"] = table["people"].between(table["low"], table["high"])
         means = table[table["quantity"] == "mean score"].head(3)
@@ -760,10 +768,10 @@ def _lengths(column: Series) -> Series:
 
 def _corrected_mean(
     judge: str, column: Series, labels: Series, truth: Series, groups: Series | None
-) -> dict[str, Any]:
+) -> Corrected:
     """The mean score of all items, by a judge and a few labels."""
     table = metrics.prediction_powered_mean(column, labels, groups=groups)
-    return {
+    row = {
         "quantity": "mean score",
         "judge": judge,
         "judge_alone": column.mean(),
@@ -771,6 +779,7 @@ def _corrected_mean(
         "labels_alone": table.loc["labels_alone", "estimate"],
         "people": truth.mean(),
     }
+    return row, table.attrs["caveats"]
 
 
 def _corrected_share(
@@ -780,13 +789,13 @@ def _corrected_share(
     truth: Series,
     line: float,
     groups: Series | None,
-) -> dict[str, Any]:
+) -> Corrected:
     """The share of answers with a score of `line` or more; ValueError where labels are too few."""
     good, right, people = (
         values.ge(line).astype(float).where(values.notna()) for values in (column, labels, truth)
     )
     rate = metrics.corrected_rate_from_labels(good, right, groups=groups)
-    return {
+    row = {
         "quantity": f"share of {line:g} or more",
         "judge": judge,
         "judge_alone": good.mean(),
@@ -794,3 +803,4 @@ def _corrected_share(
         **rate[INTERVAL].rename({"estimate": "corrected"}),
         "people": people.mean(),
     }
+    return row, rate.attrs["caveats"]

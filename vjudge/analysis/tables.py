@@ -21,6 +21,7 @@ from vjudge.data.summary import gold_else_people
 from vjudge.judging.asking import VERDICT_COLUMNS
 from vjudge.judging.columns import closed_in, groups_of
 from vjudge.metrics.columns import scores
+from vjudge.metrics.tables import gathered_caveats
 from vjudge.plots.save import sentences
 from vjudge.records import from_csv, is_missing, row_levels
 from vjudge.results import NotComputed, Result, Results, current, settings
@@ -480,9 +481,9 @@ def truth_of(table: RatingTable) -> tuple[Series, str]:
 
 
 def stacked(tables: Sequence[DataFrame]) -> DataFrame:
-    """Tables below one another, with the method and the caveats of the first."""
+    """Tables below one another, with the method of the first and the caveats of all."""
     joined = pd.concat(tables, ignore_index=True)
-    joined.attrs = tables[0].attrs
+    joined.attrs = {**tables[0].attrs, "caveats": gathered_caveats(tables)}
     return joined
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ from vjudge.metrics.tables import add_caveats, gathered_caveats, shares, tabulat
 from vjudge.records import from_csv, is_missing
 
 FEWER_RESAMPLES = 1_000  # of scores with many levels
+MOST_CELLS = 50_000_000  # of a table of rows by levels
 LOPSIDED = 0.75  # share of ratings in one category, from which alpha and kappa say little
 NOMINAL = ("alpha_nominal", "cohen_kappa", "gwet_ac1")
 
@@ -88,7 +90,8 @@ def agreement(
     >>> table["estimate"][["exact", "within_one"]].tolist()
     [0.5, 1.0]
 
-    ValueError: ratings outside of their scale, or without one, as a value head's scores are.
+    ValueError: ratings outside of their scale, or without one, as a value head's scores are; or
+    of so many levels that they share no scale.
     """
     if level not in ("scores", "nominal"):
         raise ValueError(f'level must be "scores" or "nominal", not {level!r}')
@@ -234,6 +237,11 @@ class Tally:
         levels, code = np.unique(ratings[present], return_inverse=True)
         levels = np.concatenate([levels, np.setdiff1d(np.asarray(scale, dtype=float), levels)])
         shape = (len(ratings), len(levels))
+        if math.prod(shape) > MOST_CELLS:
+            raise ValueError(
+                f"{len(ratings):,} different rows of ratings have {len(levels):,} levels, too many"
+                " for a table of both: round them to a scale, or compare raters by correlate"
+            )
         counts = summing(np.nonzero(present)[0], code, shape).toarray()
         return cls(ratings, levels, counts, counts.sum(axis=1))
 

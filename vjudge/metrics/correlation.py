@@ -36,14 +36,12 @@ from vjudge.metrics.resampling import (
     student,
 )
 from vjudge.metrics.strata import Strata, grouped_by_id, of_balanced_groups
-from vjudge.metrics.tables import INTERVAL, add_caveats, gathered_caveats, tabulate, warn_of
+from vjudge.metrics.tables import INTERVAL, add_caveats, gathered_caveats, tabulate
 
 LEVELS = ("item", "system", "within")
 RESAMPLES = 10_000
 FEWER_RESAMPLES = 2_000  # of scores with many levels
 OVERALL = "overall"
-LARGE = 20_000  # rows
-BLOCKS = 100
 FEW_SYSTEMS = 10
 CEILING = 0.75  # share of both scores at one end of the scale
 LEVELS_OF_A_SCALE = 10
@@ -76,9 +74,9 @@ def correlate(
             which benchmarks of different scales make a correlation of their own.
         confidence: coverage of the intervals, in (0, 1).
         n_resamples: None takes 10,000, and 2,000 of scores with more than 100 levels; 0 leaves the
-            intervals NaN. From 20,000 rows on in groups, or with more than 100 levels, intervals
-            come from 100 random blocks of units instead; with crossed groups or strata from the
-            jackknife over units, or at most 400 random blocks of them.
+            intervals NaN. With crossed groups or strata intervals come from the jackknife over
+            units, or at most 400 random blocks of them; from 20,000 rows on in groups, or with more
+            than 100 levels, over 50 such blocks.
         seed: of the resampling.
 
     Returns:
@@ -134,12 +132,6 @@ def _over_items(
     cells, cell = distinct(np.column_stack([a, b]))
     x, y = cells.T
     design = design_of(cell, groups, used)
-    large = len(a) >= LARGE and not why and (is_fine(a, b) or groups is not None)
-    if large and design.second is None:
-        table = _by_blocks(a, b, group_codes(groups, used), **options)
-        kind = "items" if groups is None else "groups"
-        table.attrs["method"] += f" {kind}, seed {options['seed']}"
-        return table.assign(missing=design.missing)
     # An item drawn twice ties with itself, which widens rank statistics of scores without ties: at
     # n = 50 the ratio of bootstrap to true variances on Fisher's z scale was 0.98-1.00 for Pearson,
     # 1.02-1.09 for Spearman and 1.04-1.14 for Kendall. Of a binary, half of whose pairs tie
@@ -220,39 +212,6 @@ def undefined_because(**columns: Floats) -> str:
         return f"{n} complete items, at least 3 are needed"
     constant = [name for name, column in columns.items() if np.ptp(column) == 0]
     return f"{' and '.join(constant)} constant" if constant else ""
-
-
-def _by_blocks(
-    x: Floats, y: Floats, codes: Integers, *, confidence: float, n_resamples: int, seed: int
-) -> pd.DataFrame:
-    """Correlations of many rows, with intervals from random blocks of units.
-
-    The standard error on Fisher's z scale is that of the values of B blocks of equally many units,
-    over the root of B, with Student's t of B - 1 degrees of freedom.
-
-    Source: Wolter, Introduction to Variance Estimation (2007), chapter 2, random groups.
-    """
-    units = int(codes.max()) + 1
-    blocks = min(BLOCKS, units // 10) if n_resamples else 0
-    reach = np.full(3, np.nan)
-    if blocks >= 2:
-        block = (np.random.default_rng(seed).permutation(units) % blocks)[codes]
-        frame = pd.DataFrame({"x": x, "y": y})
-        z = np.arctanh(np.clip(_by_group(frame, block), -PERFECT, PERFECT))
-        reach = student(confidence, blocks - 1) * z.std(axis=0, ddof=1) / np.sqrt(blocks)
-        if np.isnan(reach).any():
-            warn("intervals are undefined: a score is constant in a random block of the items")
-    elif n_resamples:
-        warn(f"intervals are undefined: {units} groups are too few for random blocks")
-    table = _table(on_fisher_scale(_by_scipy(x, y), reach), n=len(x))
-    perfect = table["estimate"].abs() >= PERFECT
-    table.loc[perfect, ["low", "high"]] = np.nan
-    warn_of(table.index[perfect], "a perfect correlation has no interval from random blocks")
-    table.attrs["method"] = (
-        f"{confidence:.0%} intervals (Student's on Fisher's z scale) from {blocks} random blocks of"
-        f" {units:,}"
-    )
-    return table
 
 
 def _table(bounds: Floats, n: int) -> pd.DataFrame:

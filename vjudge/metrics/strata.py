@@ -68,8 +68,15 @@ class Strata:
             f" {LEAST_STRATUM} items, or a constant score)"
         ]
 
-    def z(self, x: Floats, y: Floats, stratum: Floats, weights: Weights) -> Floats:
-        """Fisher's z of each stratum's correlations, for cells; shape (strata, 3, replicates).
+    def z(
+        self,
+        x: Floats,
+        y: Floats,
+        stratum: Floats,
+        weights: Weights,
+        statistics: Sequence[str] = STATISTICS,
+    ) -> Floats:
+        """Fisher's z of correlations within strata, (strata, statistics, replicates), for cells.
 
         A perfect correlation of n items counts as half a swap of two items below 1.
         """
@@ -77,7 +84,7 @@ class Strata:
         rows = []
         for code, n in enumerate(sizes):
             inside = stratum == code
-            r = correlations(x[inside], y[inside], weights[inside])
+            r = correlations(x[inside], y[inside], weights[inside], statistics=statistics)
             limit = 1 - 2 / (n * (n - 1))
             r = np.where(np.abs(r) >= PERFECT, np.sign(r) * limit, r)
             rows.append(np.arctanh(r))
@@ -107,7 +114,7 @@ class Strata:
         x, y, stratum = cells.T
 
         def pearson(weights: Weights) -> Floats:
-            return self.z(x, y, stratum, weights)[:, STATISTICS.index("pearson")]
+            return self.z(x, y, stratum, weights, ["pearson"])[:, 0]
 
         variance, _ = jackknife(pearson, design, seed=seed)
         with np.errstate(invalid="ignore", divide="ignore"):

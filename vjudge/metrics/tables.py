@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 
 from vjudge.metrics.columns import Column, check_options, group_codes, warn
 from vjudge.metrics.resampling import (
+    BLOCKS,
     JACKKNIFED,
+    LARGE,
+    MANY_LEVELS,
     PERFECT,
     Design,
     Floats,
@@ -73,6 +76,7 @@ def tabulate(
     n_resamples: int = 10_000,
     seed: int = 0,
     by: Literal["bootstrap", "jackknife"] = "bootstrap",
+    pairs: int = 0,
 ) -> pd.DataFrame:
     """Estimate several statistics of one sample, a row each: estimate, low, high, n, missing.
 
@@ -81,7 +85,9 @@ def tabulate(
         design: the sample. n, missing: counts of each row; None takes the design's.
         method, inflation: see `resampling.interval`; an inflation of each row, or one.
         unit, why: words for a row of the sample, and for what a NaN means.
-        by: where the standard error comes from; always the jackknife in a crossed design.
+        by: where the standard error comes from; always the jackknife in a crossed design, and over
+            50 random blocks from 20,000 rows on in groups, or of more than 100 distinct rows.
+        pairs: of units, see `resampling.jackknife`.
     """
     check_options(confidence=confidence, n_resamples=n_resamples)
     # 1) estimates and counts
@@ -95,9 +101,12 @@ def tabulate(
     warn_of(table.index[undefined], f"undefined ({why})")
     # 2) intervals
     kind = f"bootstrap intervals ({METHODS[method]}), {n_resamples:,} resamples"
-    jackknifed = by == "jackknife" or design.second is not None
+    costly = design.groups is not None or len(design.counts) > MANY_LEVELS
+    is_large = len(design.cell) >= LARGE and costly
+    jackknifed = by == "jackknife" or design.second is not None or is_large
     if jackknifed:
-        kind = f"jackknife intervals ({METHODS[method]}), without one in turn"
+        block = f"one of {BLOCKS} random blocks" if is_large else "one"
+        kind = f"jackknife intervals ({METHODS[method]}), without {block} in turn"
     groupings = [codes for codes in (design.groups, design.second) if codes is not None]
     sizes = [np.bincount(codes) for codes in groupings]
     if not undefined.all() and design.n_units < 2:
@@ -105,7 +114,9 @@ def tabulate(
     elif not undefined.all() and n_resamples:
         options: dict[str, Any] = {"method": method, "confidence": confidence, "seed": seed}
         if jackknifed:
-            bounds = _jackknifed(statistic, estimates, design, n_resamples, **options)
+            most = min(n_resamples, BLOCKS if is_large else JACKKNIFED)
+            options |= {"most": most, "pairs": 0 if is_large else pairs}
+            bounds = _jackknifed(statistic, estimates, design, **options)
         else:
             options |= {"inflation": inflation, "why": why}
             bounds = _bootstrapped(statistic, estimates, design, n_resamples, **options)
@@ -153,11 +164,10 @@ def _jackknifed(
     statistic: Statistic,
     estimates: pd.Series,
     design: Design,
-    n_resamples: int,
     *,
     method: str,
     confidence: float,
-    seed: int,
+    **options: int,
 ) -> pd.DataFrame:
     """Low, high, standard error (on the scale of the method) and degrees of freedom, by row."""
 
@@ -165,7 +175,7 @@ def _jackknifed(
         value = statistic(weights)
         return np.arctanh(np.clip(value, -PERFECT, PERFECT)) if method == "fisher" else value
 
-    variance, freedom = jackknife(scaled, design, most=min(n_resamples, JACKKNIFED), seed=seed)
+    variance, freedom = jackknife(scaled, design, **options)
     error = np.sqrt(variance)
     reach = student(confidence, freedom) * error
     low, high = estimates - reach, estimates + reach
