@@ -360,5 +360,5 @@ def test_a_limit_of_any_judge_stands_beside_the_numbers():
     rare = vj.scores(frame, judges=list(scales), people=PEOPLE, scale=(1, 5), scales=scales)
     assert "good, mean score: only" in " ".join(rare.corrected(60).caveats)
     uneven = frame.assign(image=np.where(frame.index < 150, 0, frame.index))
-    tested = vj.scores(uneven, ["good"], PEOPLE, scale=(1, 5), group="image")
+    tested = vj.scores(uneven, list(scales), PEOPLE, scale=(1, 5), scales=scales, group="image")
     assert "groups of very unequal size" in " ".join(tested.alt_test().caveats)
