@@ -26,8 +26,8 @@ from transformers import (
 from chatmodels import make_tokenizer
 from vjudge import models
 from vjudge.engines import Ask
-from vjudge.engines.batches import Call
-from vjudge.engines.vision import images_of
+from vjudge.engines.batches import Batcher
+from vjudge.engines.vision import call_images
 from vjudge.prompts import IMAGE, TEMPLATES
 from vjudge.records import Item, Pair, Rubric
 
@@ -121,8 +121,8 @@ def answers(engine, *call):
 
 def forward(engine, prompt, images):
     """One pass over a prompt: its ids, places of images among them, and its logits."""
-    source = images_of(engine.model, engine.image_mode)
-    call = Call(engine, source, [prompt], [images], Ask())
+    source = call_images(engine.model, engine.image_mode)
+    call = Batcher(engine, source, [prompt], [images], Ask())
     row = call.row(0)
     assert call.source.fetch([row]), row.failure
     with torch.no_grad():

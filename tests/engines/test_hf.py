@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -12,11 +13,12 @@ from conftest import make_rows
 from originals import FIVE, TEN, answers, ask, noise, render
 from vjudge import load_collection, models
 from vjudge.engines import HFEngine
-from vjudge.engines.batches import Row, share
+from vjudge.engines.batches import Request, share
 from vjudge.engines.decoding import draw_tokens
 from vjudge.engines.engine import Closing
 from vjudge.images import Pictures
 from vjudge.prompts import IMAGE, Prompt
+from vjudge.prompts.parse import is_unread
 
 HUNDRED = {n: f" {n}" for n in range(101)}
 PATHS = pytest.mark.parametrize("shares", [True, False])
@@ -139,7 +141,9 @@ def test_a_scale_is_read_behind_prompts_and_behind_answers_that_are_closed(
     how = ask(mode, scale=texts_of)
     if mode == "feedback":
         call = mixed
-        how = replace(how, max_new_tokens=8, closing=Closing("prometheus"))
+        how = replace(
+            how, max_new_tokens=8, closing=Closing(partial(is_unread, format="prometheus"))
+        )
     marker, scale = engine.encoder.closing("\n[RESULT]", texts_of)
     for answer, prompt, shown in zip(answers(engine, *call, how), *mixed, strict=True):
         ids = written(engine, prompt, shown, 8) if mode == "feedback" else []
@@ -164,7 +168,7 @@ def test_rows_share_the_prefixes_that_save_most(every, pairs, prefixes):
     rows = []
     for n in range(4):
         ids = [0] * every + [10 + n // 2] * (pairs - every) + [20 + n] * (25 - pairs)
-        rows.append(Row(n, ids=ids))
+        rows.append(Request(n, ids=ids))
     assert [len(prefix.ids) for prefix in share(rows, None)] == prefixes
     assert len(share(rows, rows[1].ids[-1])) >= 2  # no prefix ends before the last image
 
@@ -202,7 +206,7 @@ def test_an_answer_stops_at_the_context_and_is_not_closed(random_judge):
     prompts = [Prompt(("x" * 900,)), Prompt(("y",))]
     context = len(engine.encoder.ids(prompts[0])) + 5
     engine.context_length = context
-    how = ask(max_new_tokens=9, closing=Closing("prometheus"))
+    how = ask(max_new_tokens=9, closing=Closing(partial(is_unread, format="prometheus")))
     long, short = answers(engine, prompts, [[], []], how)
     assert long.n_new_tokens <= 5 and long.finish == "length"
     assert long.closed is None and f"context of {context}" in long.unclosed

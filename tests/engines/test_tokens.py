@@ -9,7 +9,7 @@ from transformers import LlamaTokenizer
 from chatmodels import chatml_tokenizer
 from conftest import make_tokenizer
 from originals import subject, write_sentencepiece
-from vjudge.engines.tokens import Encoder, Scale
+from vjudge.engines.tokens import Encoder, ScoreTokens
 from vjudge.prompts import TEMPLATES
 from vjudge.records import Rubric
 
@@ -67,7 +67,7 @@ def test_no_text_of_a_row_becomes_a_control_token_or_an_image(name, sentencepiec
 
 def test_a_score_keeps_what_longer_ones_leave_of_it():
     """By hand: of the .6 that begin with 1, .3 go on to 10 and a third of those to 100."""
-    scale = Scale("", {1: (1,), 10: (1, 0), 100: (1, 0, 0)})
+    scale = ScoreTokens("", {1: (1,), 10: (1, 0), 100: (1, 0, 0)})
     after = {(): {1: math.log(0.6)}, (1,): {0: math.log(0.5)}, (1, 0): {0: math.log(1 / 3)}}
     logprobs = scale.logprobs(after)
     assert list(map(math.exp, logprobs.values())) == pytest.approx([0.3, 0.2, 0.1])

@@ -12,6 +12,7 @@ import os
 import sys
 import types
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from vjudge.engines.engine import Ask, Closing
 from vjudge.engines.vllm import VllmEngine
 from vjudge.images import Pictures
 from vjudge.judging.loading import load_judge
+from vjudge.prompts.parse import is_unread
 
 TINY = Path(models.locate("tiny"))
 
@@ -157,7 +159,13 @@ def test_answers_are_closed_and_long_scores_read_as_by_the_transformers_engine(
 ):
     """A 10 is written as 1 and 0; answers of 3 tokens are cut off, and closed behind their text."""
     scales = [FIVE, TEN, {}, TEN]
-    how = Ask("feedback", "[RESULT]", scales, max_new_tokens=limit, closing=Closing("prometheus"))
+    how = Ask(
+        "feedback",
+        "[RESULT]",
+        scales,
+        max_new_tokens=limit,
+        closing=Closing(partial(is_unread, format="prometheus")),
+    )
     judge, _ = judge_of(TINY)
     here = answers(load_judge("tiny", device="cpu").engine, *render(scenes), how)
     there = answers(judge.engine, *render(scenes), how)

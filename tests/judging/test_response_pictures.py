@@ -294,7 +294,7 @@ def test_the_llava_judges_features_stand_in_the_order_of_the_prompt(random_judge
     """The embeddings at the places of the three images are the features of their colours."""
     local = vj.load_judge(random_judge, device="cpu", template="chat-picture-relative")
     model = local.engine.model
-    encoder = vision.images_of(model)
+    encoder = vision.call_images(model)
     features = {}
     for colour in ("green", "red", "blue"):
         (key,) = encoder.keys([vj.images.Picture(plain(colour))])

@@ -18,7 +18,7 @@ from conftest import make_rows
 from originals import SIDE, answers, forward, question, refused, write_llava15, write_onevision
 from vjudge import models
 from vjudge.engines import Ask, HFEngine
-from vjudge.engines.vision import images_of
+from vjudge.engines.vision import call_images
 from vjudge.images import Picture
 from vjudge.judging.loading import load_judge
 from vjudge.models import llava
@@ -40,7 +40,7 @@ original_judge = functools.cache(functools.partial(load_judge, device="cpu", dty
 
 def prepared(engine, images, mode=None):
     """The pixels of images, tiles one after another, and their features."""
-    source = images_of(engine.model, mode)
+    source = call_images(engine.model, mode)
     keys = source.keys([Picture(image) for image in images])
     pixels = torch.cat([source.prepare(key)[0] for key in keys])
     return pixels.numpy(), torch.cat([source.fetched(key) for key in keys]).numpy()
@@ -198,7 +198,7 @@ def test_an_original_is_converted_once_and_named_in_the_fingerprint(llava15, tmp
     assert folders == [target]
     first = models.load(llava15, device="cpu")
     tower = llava15.parent / "tower-clip"
-    assert (first.path, first.folder, first.others) == (llava15, target, (tower,))
+    assert (first.path, first.folder, first.sources) == (llava15, target, (tower,))
     identity = load_judge(llava15, device="cpu").engine.identity()
     assert identity["checkpoint"] == models.fingerprint(llava15, tower)
     precisions = {tensor.dtype for tensor in load_file(target / "model.safetensors").values()}

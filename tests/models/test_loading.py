@@ -84,7 +84,7 @@ def test_what_does_not_fit_is_refused_with_its_remedies(tmp_path, monkeypatch, w
     monkeypatch.setattr(placement.psutil, "virtual_memory", lambda: memory)
     options = {"dtype": "float32", "device": "cpu"} | way
     with pytest.raises(ValueError, match=message) if message else contextlib.nullcontext():
-        placement.check_fit(tmp_path, finding.find(tmp_path), placement.place(**options))
+        placement.check_fit(finding.find_checkpoint(tmp_path), placement.place(**options))
 
 
 @pytest.mark.parametrize("field", ["vocab_size", "intermediate_size", "hidden_size"])

@@ -1,20 +1,30 @@
-"""The prompts of a call as rows of tokens: in which order, how many, behind which prefixes."""
+"""The prompts of a call in batches: in which order, how many at once, behind which prefixes."""
 
 from __future__ import annotations
 
 import os.path
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Protocol
 
 from vjudge.engines.engine import Ask, Sources, Wanted, check_images
-from vjudge.engines.rows import Prefix, Row, Tokenized
+from vjudge.engines.rows import Prefix, Request, Tokenized
+from vjudge.engines.tokens import Encoder
+from vjudge.engines.vision import CallImages
 from vjudge.images import Pictures
 from vjudge.prompts import Prompt
 
 MIN_PREFIX = 8  # tokens; computing a shorter one apart saves nothing
 
 
-class Call:
+class LocalEngine(Protocol):
+    """What batches need of an engine on this machine."""
+
+    auto: int  # prompts at once, where nobody says
+    context_length: int  # tokens of a prompt and its answer together
+    encoder: Encoder
+
+
+class Batcher:
     """The prompts of one call, cut into batches of rows.
 
     A prompt that can't be answered is a row with a `failure`.
@@ -22,8 +32,8 @@ class Call:
 
     def __init__(
         self,
-        engine: Any,
-        source: Any,
+        engine: LocalEngine,
+        source: CallImages,
         prompts: Sequence[Prompt],
         images: Sources,
         ask: Ask,
@@ -31,11 +41,11 @@ class Call:
         wanted: Wanted = None,
     ) -> None:
         self.engine = engine
-        self.source = source  # of its images, see vision.py
+        self.source = source
         self.prompts = prompts
         self.ask = ask
         self.size = engine.auto if ask.batch_size == "auto" else int(ask.batch_size)  # of a batch
-        self.wanted: Any = range(len(prompts)) if wanted is None else wanted
+        self.wanted = range(len(prompts)) if wanted is None else wanted
         self.keys: dict[int, tuple[str, ...]] = {}
         self.failures: dict[int, str] = {}  # of prompts whose images can't be had
         pictures = Pictures()
@@ -46,13 +56,13 @@ class Call:
             except (ValueError, OSError) as error:
                 self.failures[index] = str(error)
 
-    def batches(self, *, whole: bool) -> Iterator[list[Row]]:
+    def batches(self, *, unbroken: bool) -> Iterator[list[Request]]:
         """The batches that hold any of the wanted prompts, fewer at once where memory ran out.
 
-        `whole`: with the other prompts that an unbroken run computes beside them.
+        `unbroken`: with the other prompts that an unbroken run computes beside them.
         """
         order = [*self.failures, *self._order()]
-        if not whole:
+        if not unbroken:
             order = [index for index in order if index in self.wanted]
         while order:
             block = order[: self.size]
@@ -60,13 +70,13 @@ class Call:
             if any(index in self.wanted for index in block):
                 yield list(map(self.row, block))
 
-    def row(self, index: int) -> Row:
+    def row(self, index: int) -> Request:
         """One prompt as tokens."""
         ask = self.ask
         context = self.engine.context_length
         if index in self.failures:
-            return Row(index, failure=self.failures[index])
-        row = Row(index, keys=self.keys[index])
+            return Request(index, failure=self.failures[index])
+        row = Request(index, keys=self.keys[index])
         try:
             prompt, places = self.source.place(self.prompts[index], row.keys)
             encoder = self.engine.encoder
@@ -84,7 +94,7 @@ class Call:
                     f" context holds {context}; shorten the item's texts"
                 )
         except (ValueError, OSError) as error:
-            return Row(index, failure=str(error))
+            return Request(index, failure=str(error))
         row.limit = min(ask.max_new_tokens, context - len(row.ids))
         return row
 
@@ -94,7 +104,7 @@ class Call:
         Nothing is tokenized for it.
         """
         texts = {index: self.prompts[index].text for index in self.keys}
-        groups: dict[Any, int] = {}
+        groups: dict[tuple[str, ...], int] = {}
         for index in sorted(texts, key=lambda index: -len(texts[index])):
             groups.setdefault(self.keys[index], len(groups))
         return sorted(texts, key=lambda index: (groups[self.keys[index]], texts[index]))

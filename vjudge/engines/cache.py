@@ -12,8 +12,8 @@ from torch.nn.functional import pad
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from vjudge.engines.rows import Prefix, Row, Tokenized
-from vjudge.engines.vision import left_padded
+from vjudge.engines.rows import Prefix, Request, Tokenized
+from vjudge.engines.vision import CallImages, left_padded
 from vjudge.models import VisionLanguageModel
 
 SHARING_CHATS = "qwen2_vl qwen2_5_vl qwen3_vl internvl llava_next llava idefics3".split()
@@ -27,7 +27,9 @@ class RoomyLayer(DynamicLayer):
     transformers' own layer copies all columns for each token that is written.
     """
 
-    def update(self, key_states: Any, value_states: Any, *args: Any, **options: Any) -> Any:
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **options: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Put in the states of new columns; returns those of all columns."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
@@ -38,7 +40,7 @@ class RoomyLayer(DynamicLayer):
         self.values = self._appended(1, self.values, value_states)
         return self.keys, self.values
 
-    def _appended(self, number: int, filled: Any, new: Any) -> Any:
+    def _appended(self, number: int, filled: Any, new: torch.Tensor) -> torch.Tensor:
         """The filled columns with new ones behind them, both in one buffer."""
         n_filled = filled.shape[2]
         n_columns = n_filled + new.shape[2]
@@ -62,7 +64,7 @@ class Shared:
     deltas: torch.Tensor  # (rows, 1), what multimodal positions add to a token's number
 
 
-def prefill(model: VisionLanguageModel, source: Any, prefixes: Sequence[Prefix]) -> Shared:
+def prefill(model: VisionLanguageModel, source: CallImages, prefixes: Sequence[Prefix]) -> Shared:
     """Compute the cache of prefixes, one a row."""
     ids = [prefix.ids for prefix in prefixes]
     keys = [prefix.keys for prefix in prefixes]
@@ -110,7 +112,7 @@ def behind_prefixes(
     }
 
 
-def keep_for_readings(rows: Sequence[Row], shared: Shared) -> None:
+def keep_for_readings(rows: Sequence[Request], shared: Shared) -> None:
     """Reuse each row's cache for its readings, which begin with tokens that it holds.
 
     column    0 1 2 3 4 5 6 7     a reading of P P P R W: n_valid = 5 of the row's tokens
@@ -145,7 +147,7 @@ def expanded(model: VisionLanguageModel, positions: torch.Tensor) -> torch.Tenso
     return positions
 
 
-def shares(model: VisionLanguageModel) -> bool:
+def can_share(model: VisionLanguageModel) -> bool:
     """Whether rows may share prefixes: a plain cache, positions by number, a model that was tried.
 
     Models with sliding windows, states or positions of their own are batched by `generate` alone.

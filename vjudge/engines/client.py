@@ -217,5 +217,4 @@ class Client:
 
     def shown(self, text: str) -> str:
         """A server's words made fit to print: short, on one line, without the key."""
-        single = " ".join(without_key(text[: 8 * EXCERPT], self.key).split())
-        return single[:EXCERPT]
+        return " ".join(without_key(text[: 8 * EXCERPT], self.key).split())[:EXCERPT]

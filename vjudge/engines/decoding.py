@@ -10,7 +10,7 @@ import torch
 from transformers import LogitsProcessor, RepetitionPenaltyLogitsProcessor, TopPLogitsWarper
 
 from vjudge.engines.engine import Ask
-from vjudge.engines.rows import Row
+from vjudge.engines.rows import Request
 from vjudge.models import VisionLanguageModel
 
 
@@ -24,19 +24,19 @@ class Writer(LogitsProcessor):
     def __init__(
         self,
         model: VisionLanguageModel,
-        ends: Collection[int],
-        rows: Sequence[Row],
+        end_ids: Collection[int],
+        rows: Sequence[Request],
         ask: Ask,
     ) -> None:
         self.model = model
-        self.ends = ends
+        self.end_ids = end_ids
         self.rows = rows
         self.ask = ask
         self.random = [np.random.default_rng(ask.seed(row.index)) for row in rows]
         self.penalty = RepetitionPenaltyLogitsProcessor(float(ask.repetition_penalty))
         self.top_p = TopPLogitsWarper(ask.top_p)
 
-    def __call__(self, input_ids: Any, scores: Any) -> Any:
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> Any:
         """The scores (rows, vocabulary) that leave each row one token."""
         # 1) choose a token a row
         logits = scores.float()  # (rows, vocabulary)
@@ -61,11 +61,11 @@ class Writer(LogitsProcessor):
                 if token in score_tokens:
                     row.logprobs[len(row.tokens)] = logprobs_of(score_tokens, logits[position])
                 row.tokens.append(token)
-                if token in self.ends:
+                if token in self.end_ids:
                     row.answer.finish = "stop"
-                row.done = token in self.ends or len(row.tokens) == row.limit
+                row.done = token in self.end_ids or len(row.tokens) == row.limit
             if row.done:
-                tokens[position] = min(self.ends)
+                tokens[position] = min(self.end_ids)
         return torch.full_like(scores, -torch.inf).scatter_(1, tokens[:, None], 0.0)
 
     def _penalised(self, logits: torch.Tensor) -> torch.Tensor:

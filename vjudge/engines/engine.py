@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -13,7 +13,6 @@ from typing import Any, ClassVar, NamedTuple
 from tqdm.auto import tqdm
 
 from vjudge.prompts import Prompt
-from vjudge.prompts.parse import is_unread
 from vjudge.records import is_int_at_least
 
 Sources = Sequence[Sequence[Any]]  # a prompt's images, as `vjudge.images.picture` takes them
@@ -39,7 +38,7 @@ class Closing:
     is read at that place. The most probable score is the verdict.
     """
 
-    format: str  # of `vjudge.prompts.parse.FORMATS`: how the answer is read first
+    is_unread: Callable[..., bool]  # whether a text holds no verdict of `scores` and `weights`
     marker: str = "\n[RESULT]"
 
 
@@ -111,10 +110,9 @@ class Ask:
         """Whether an answer holds no verdict and is to be closed; a refusal never is."""
         if self.closing is None or not self.closings(row):
             return False
-        return is_unread(
+        return self.closing.is_unread(
             text,
             scores=tuple(self.scales[row]),
-            format=self.closing.format,
             finish=finish,
             weights=self.weights(row),
         )

@@ -12,7 +12,7 @@ from PIL import Image
 
 from vjudge.engines.client import Unanswered
 from vjudge.engines.engine import Ask, Texts, check_images, say
-from vjudge.engines.tokens import Scale, Stem
+from vjudge.engines.tokens import ScoreTokens, Stem
 from vjudge.images import data_uri
 from vjudge.prompts import IMAGE, Prompt
 from vjudge.records import is_int_at_least
@@ -32,7 +32,7 @@ class ServerError(RuntimeError):
 class ServedScale(NamedTuple):
     """A scale in a server's own tokens, and the text that each of its stems is read behind."""
 
-    scale: Scale
+    scale: ScoreTokens
     behind: dict[Stem, str]  # begins with the marker
 
 
@@ -128,7 +128,7 @@ class Handshake:
 
     def _served(self, marker: str, texts: Texts) -> ServedScale | None:
         """A scale in the server's tokens; None where no text leads to one of its stems."""
-        scale = Scale.read(marker, texts, self.encode)
+        scale = ScoreTokens.read(marker, texts, self.encode)
         if len(scale.steps[()]) > LISTED:
             return None
         beginnings = {}
@@ -188,13 +188,13 @@ def messages(prompt: Prompt, pictures: Sequence[Part], begun: str = "") -> dict[
     turns = prompt.messages()
     remaining = iter(pictures)
     for message in turns:
-        first, *others = message["content"]
-        if not others and "text" in first:
-            message["content"] = first["text"]  # a plain string, which every server takes
+        content = message["content"]
+        if len(content) == 1 and "text" in content[0]:
+            message["content"] = content[0]["text"]  # a plain string, which every server takes
             continue
-        for part in message["content"]:
-            if part["type"] == "image":
-                part |= {"type": "image_url", **next(remaining)}
+        for entry in content:
+            if entry["type"] == "image":
+                entry |= {"type": "image_url", **next(remaining)}
     if not begun:
         return {"messages": turns}
     turns.append({"role": "assistant", "content": begun})

@@ -16,13 +16,13 @@ import torch
 import transformers
 from transformers import GenerationConfig, LogitsProcessorList
 
-from vjudge.engines.batches import Call, share
-from vjudge.engines.cache import Shared, behind_prefixes, keep_for_readings, prefill, shares
+from vjudge.engines.batches import Batcher, share
+from vjudge.engines.cache import Shared, behind_prefixes, can_share, keep_for_readings, prefill
 from vjudge.engines.decoding import Writer, logprobs_of, not_finite, zero_not_finite
 from vjudge.engines.engine import NOISE, Answer, Answers, Ask, Engine, Sources, Wanted, Work
-from vjudge.engines.rows import Reading, Row, Tokenized
+from vjudge.engines.rows import Reading, Request, Tokenized
 from vjudge.engines.tokens import Encoder, ends_of
-from vjudge.engines.vision import images_of
+from vjudge.engines.vision import call_images
 from vjudge.models import VisionLanguageModel
 from vjudge.prompts import Prompt
 
@@ -49,7 +49,7 @@ class HFEngine(Engine):
     name = "hf"
 
     def __init__(self, model: VisionLanguageModel, *, image_mode: str | None = None) -> None:
-        images_of(model, image_mode)  # refuses an unknown mode now
+        call_images(model, image_mode)  # refuses an unknown mode now
         self.model = model
         self.image_mode = image_mode
         self.encoder = Encoder(
@@ -59,7 +59,7 @@ class HFEngine(Engine):
         )
         self.context_length = model.context_length
         self.ends = ends_of(model)
-        self.shares = shares(model)
+        self.shares = can_share(model)
         self.small = model.model.num_parameters() < SMALL
         self.auto = 128 if self.small else 64  # rows of a batch, until memory runs out
         self.noise = NOISE.get(str(model.dtype).removeprefix("torch."), self.noise)
@@ -76,10 +76,10 @@ class HFEngine(Engine):
         if ask.mode == "value" and self.model.value_head is None:
             raise ValueError(f"judge {self.model.name!r} has no value head")
         self.work = Work()
-        source = images_of(self.model, self.image_mode)
-        call = Call(self, source, prompts, images, ask, wanted=wanted)
+        source = call_images(self.model, self.image_mode)
+        call = Batcher(self, source, prompts, images, ask, wanted=wanted)
         threads = torch.get_num_threads()
-        for batch in call.batches(whole=True):
+        for batch in call.batches(unbroken=True):
             torch.set_num_threads(1 if self.small else threads)  # many stall beside other work
             try:
                 answers = self._answered(call, batch)
@@ -101,7 +101,7 @@ class HFEngine(Engine):
             "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
         }
 
-    def _answered(self, call: Call, rows: Sequence[Row]) -> list[Answer]:
+    def _answered(self, call: Batcher, rows: Sequence[Request]) -> list[Answer]:
         """Answer a batch; when memory is short its halves, and at last a failure that says so."""
         started = time.perf_counter()
         shortage = None
@@ -124,7 +124,7 @@ class HFEngine(Engine):
         return [row.finished(seconds / len(rows)) for row in rows]
 
     @torch.inference_mode()
-    def _compute(self, call: Call, rows: Sequence[Row]) -> None:
+    def _compute(self, call: Batcher, rows: Sequence[Request]) -> None:
         """Compute a batch whole."""
         # 1) encode each image once
         rows = call.source.fetch(rows)
@@ -142,7 +142,7 @@ class HFEngine(Engine):
             row.settle()
         self.work.images = call.source.encoded
 
-    def _write(self, call: Call, rows: Sequence[Row]) -> Shared | None:
+    def _write(self, call: Batcher, rows: Sequence[Request]) -> Shared | None:
         """Write answers; returns their cache, which the readings begin with."""
         writer = Writer(self.model, self.ends, rows, call.ask)
         longest = max(row.limit for row in rows)
@@ -154,7 +154,7 @@ class HFEngine(Engine):
             keep_for_readings(rows, shared)
         return shared
 
-    def _read(self, call: Call, readings: Sequence[Reading], shared: Shared | None) -> None:
+    def _read(self, call: Batcher, readings: Sequence[Reading], shared: Shared | None) -> None:
         """Read the distribution over a scale's next tokens behind each reading."""
         output, _ = self._generate(call, readings, shared, max_new_tokens=1, output_logits=True)
         logits = output.logits[0]  # (readings, vocabulary)
@@ -164,7 +164,7 @@ class HFEngine(Engine):
         for reading, row_logits in zip(readings, logits, strict=True):
             reading.logprobs = logprobs_of(reading.scale.steps[reading.stem], row_logits)
 
-    def _read_values(self, call: Call, rows: Sequence[Row]) -> None:
+    def _read_values(self, call: Batcher, rows: Sequence[Request]) -> None:
         """Read the number that the value head gives behind each prompt."""
         head: Any = self.model.value_head
         output, _ = self._generate(call, rows, None, max_new_tokens=1, output_hidden_states=True)
@@ -177,7 +177,7 @@ class HFEngine(Engine):
 
     def _generate(
         self,
-        call: Call,
+        call: Batcher,
         rows: Sequence[Tokenized],
         shared: Shared | None,
         *processors: Any,

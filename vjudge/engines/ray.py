@@ -19,8 +19,8 @@ from typing import Any
 from vjudge.engines.engine import NOISE, Answer, Answers, Ask, Engine, Sources, Wanted, say
 from vjudge.prompts import Prompt
 
-ROWS = 64  # of a block
-RETRIES = 2  # times a block is computed again, if its worker dies each time
+BLOCK_ROWS = 64  # prompts of a block
+RESTARTS = 2  # times a block is computed again, if its worker dies each time
 STARTS = 4  # times that Ray may try to start
 PAUSE = 5.0  # seconds between them
 
@@ -71,7 +71,7 @@ class RayEngine(Engine):
         # 3) start them; a folder's path holds in their processes too
         path = str(Path(judge).absolute()) if Path(judge).is_dir() else str(judge)
         actor = self.ray.remote(
-            num_cpus=1, num_gpus=share, max_restarts=-1, max_task_retries=RETRIES
+            num_cpus=1, num_gpus=share, max_restarts=-1, max_task_retries=RESTARTS
         )(Worker)
         loaded = partial(load, path, engine=worker_engine, **options)
         self.workers = [actor.remote(loaded) for _ in range(count)]
@@ -92,8 +92,8 @@ class RayEngine(Engine):
         rows = range(len(prompts))
         chosen: Any = rows if wanted is None else wanted
         blocks = []
-        for start in rows[::ROWS]:
-            block = rows[start : start + ROWS]
+        for start in rows[::BLOCK_ROWS]:
+            block = rows[start : start + BLOCK_ROWS]
             if any(row in chosen for row in block):
                 blocks.append(block)
 

@@ -1,6 +1,6 @@
-"""The rows of a batch on this machine: a prompt's tokens, its answer, and what is read behind it.
+"""The requests of a call on this machine: a prompt's tokens, its answer, what is read behind it.
 
-hf.py and vllm.py compute them.
+hf.py and vllm.py compute them; in a batch each is a row.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from vjudge.engines.engine import Answer, Ask
-from vjudge.engines.tokens import Encoder, Scale, Stem
+from vjudge.engines.tokens import Encoder, ScoreTokens, Stem
 
 
 @dataclass(eq=False)
@@ -45,39 +45,42 @@ class Reading(Tokenized):
     10, () and the token of "1".
     """
 
-    scale: Scale
+    scale: ScoreTokens
     stem: Stem
     logprobs: dict[int, float] = field(default_factory=dict)  # token -> log-probability
 
 
 @dataclass(eq=False)
-class Row(Tokenized):
-    """A prompt of the call, its answer while it is written, and its readings."""
+class Request(Tokenized):
+    """A prompt of the call: its answer is written, then its scale is read."""
 
     index: int  # of the prompt
-    scale: Scale | None = None
+    scale: ScoreTokens | None = None
+    # writing
     limit: int = 0  # tokens of its answer at most
     tokens: list[int] = field(default_factory=list)  # of its answer, the one that ended it included
     done: bool = False
     logprobs: dict[int, dict[int, float]] = field(default_factory=dict)  # step -> token -> value
+    # reading
     readings: list[Reading] = field(default_factory=list)
     closes: bool = False  # whether the readings close the answer
+    # what comes of both
     answer: Answer = field(init=False)
 
     def __post_init__(self) -> None:
         self.answer = Answer(self.index)
 
-    def read_behind(self, ids: Sequence[int], scale: Scale) -> None:
+    def read_behind(self, ids: Sequence[int], scale: ScoreTokens) -> None:
         """Have a scale read behind `ids`, once behind each stem."""
         self.readings = []
         for stem in scale.steps:
             reading = Reading(ids=[*ids, *stem], keys=self.keys, scale=scale, stem=stem)
             self.readings.append(reading)
 
-    def end(self, encoder: Encoder, ask: Ask, ends: Collection[int], context: int) -> None:
+    def end(self, encoder: Encoder, ask: Ask, end_ids: Collection[int], context: int) -> None:
         """Decode the finished answer, and decide what is read behind it."""
         written = self.tokens
-        if written and written[-1] in ends:
+        if written and written[-1] in end_ids:
             written = written[:-1]
         self.answer.text = encoder.text(written)
         if self.failure is not None:

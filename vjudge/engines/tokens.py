@@ -5,18 +5,21 @@ from __future__ import annotations
 import functools
 import math
 import os.path
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vjudge.engines.engine import Ask, Texts
 from vjudge.prompts import Control, Prompt
+
+if TYPE_CHECKING:
+    from vjudge.models import VisionLanguageModel
 
 Stem = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Scale:
+class ScoreTokens:
     """How a tokenizer writes the scores after a marker.
 
     `paths` maps each score to its tokens, without those that all scores begin with. The path of
@@ -28,7 +31,7 @@ class Scale:
     before: Stem = ()  # the tokens that all scores begin with, behind ".", a new line, the marker
 
     @classmethod
-    def read(cls, marker: str, texts: Texts, encode: Callable[[str], list[int]]) -> Scale:
+    def read(cls, marker: str, texts: Texts, encode: Callable[[str], list[int]]) -> ScoreTokens:
         """Tokenize a scale; ValueError where two scores are the same tokens."""
         written = {score: tuple(encode(f".\n{marker}{text}")) for score, text in texts.items()}
         if len(set(written.values())) < len(written):
@@ -53,8 +56,8 @@ class Scale:
         steps: dict[Stem, list[int]] = {}
         for path in self.paths.values():
             read = path[:1] if self.single else path
-            for end, token in enumerate(read):
-                after = steps.setdefault(path[:end], [])
+            for n_before, token in enumerate(read):
+                after = steps.setdefault(path[:n_before], [])
                 if token not in after:
                     after.append(token)
         return steps
@@ -107,9 +110,9 @@ class Encoder:
     ) -> None:
         self.tokenizer = tokenizer
         self.image_ids = [] if image_token_id is None else [image_token_id] * tokens_per_image
-        first = tokenizer("").input_ids[:1]
-        self.start = first if first == [tokenizer.bos_token_id] else []
-        self._scales: dict[Any, Scale] = {}
+        start = tokenizer("").input_ids[:1]
+        self.start = start if start == [tokenizer.bos_token_id] else []
+        self._scales: dict[tuple[Hashable, ...], ScoreTokens] = {}
         self._added: dict[str, int] = tokenizer.get_added_vocab()
         # The unknown token is no control: it is how some vocabularies spell a character.
         controls = {image_token_id, *tokenizer.all_special_ids} - {tokenizer.unk_token_id, None}
@@ -140,28 +143,28 @@ class Encoder:
         """
         ids = list(self.start)
         places = iter(image_tokens or ())
-        for part in prompt.append(suffix).parts:
-            if isinstance(part, str):
-                ids += self.text_ids(part)
-            elif isinstance(part, Control):
-                if part.text not in self._added:
+        for piece in prompt.append(suffix).parts:
+            if isinstance(piece, str):
+                ids += self.text_ids(piece)
+            elif isinstance(piece, Control):
+                if piece.text not in self._added:
                     raise ValueError(
-                        f"the conversation is written with {part.text!r}, which is no control token"
-                        " of this judge's vocabulary; use a template with the judge's own"
+                        f"the conversation is written with {piece.text!r}, which is no control"
+                        " token of this judge's vocabulary; use a template with the judge's own"
                         " conversation"
                     )
-                ids += [self._added[part.text]] * part.times
+                ids += [self._added[piece.text]] * piece.times
             elif image_tokens is None:
                 ids += self.image_ids
             else:
                 ids += self.image_ids[:1] * next(places)
         return ids
 
-    def scale(self, marker: str, texts: Texts) -> Scale:
-        """The tokens by which each score is read after the marker (`Scale.read`)."""
+    def scale(self, marker: str, texts: Texts) -> ScoreTokens:
+        """The tokens by which each score is read after the marker (`ScoreTokens.read`)."""
         key = (marker, *texts.items())
         if key not in self._scales:
-            self._scales[key] = Scale.read(marker, texts, self.text_ids)
+            self._scales[key] = ScoreTokens.read(marker, texts, self.text_ids)
         return self._scales[key]
 
     def asked(
@@ -171,7 +174,7 @@ class Encoder:
         index: int,
         *,
         image_tokens: Sequence[int] | None = None,
-    ) -> tuple[list[int], Scale | None]:
+    ) -> tuple[list[int], ScoreTokens | None]:
         """The ids of a call's prompt, and the scale of its verdict.
 
         The ids of a score pass end before the scores' own tokens.
@@ -180,24 +183,22 @@ class Encoder:
         scale: Any = self.scale(ask.marker, texts) if texts else None
         if not ask.scores:
             return self.ids(prompt, image_tokens=image_tokens), scale
-        score = min(texts)
-        ids = self.ids(prompt, suffix=texts[score], image_tokens=image_tokens)
-        return _up_to(ids, scale.paths[score]), scale
+        ids = self.ids(prompt, suffix=texts[min(texts)], image_tokens=image_tokens)
+        return _up_to(ids, scale), scale
 
-    def closing(self, marker: str, texts: Texts) -> tuple[list[int], Scale]:
+    def closing(self, marker: str, texts: Texts) -> tuple[list[int], ScoreTokens]:
         """What is put behind an answer to close it, up to the scores' own tokens; the scale."""
         scale = self.scale(marker, texts)
-        score = min(texts)
         # Behind a letter: a chunk of its own would begin with a blank in some vocabularies.
         start = len(self.text_ids("x"))
-        ids = self.text_ids(f"x{marker}{texts[score]}")
-        return _up_to(ids, scale.paths[score])[start:], scale
+        ids = self.text_ids(f"x{marker}{texts[min(texts)]}")
+        return _up_to(ids, scale)[start:], scale
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of generated ids, special tokens spelled out: what was written is shown."""
         return str(self.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
 
-    def verdict_step(self, ids: Sequence[int], scale: Scale) -> int | None:
+    def verdict_step(self, ids: Sequence[int], scale: ScoreTokens) -> int | None:
         """The step at which an answer's verdict was written; None where it holds none."""
         steps = []
         for step, token in enumerate(ids):
@@ -206,8 +207,9 @@ class Encoder:
         return verdict_step(self.text(ids), scale.marker, steps)
 
 
-def _up_to(ids: list[int], path: Stem) -> list[int]:
-    """Ids without the score's own tokens at their end."""
+def _up_to(ids: list[int], scale: ScoreTokens) -> list[int]:
+    """Ids that end in the lowest score, without its tokens."""
+    path = scale.paths[min(scale.paths)]
     if tuple(ids[-len(path) :]) != path:
         raise ValueError(
             "the end of the prompt merges with the score into tokens that are not the scale's"
@@ -221,20 +223,17 @@ def verdict_step(text: str, marker: str, steps: Iterable[tuple[int, str]]) -> in
     `steps` are those that wrote a score, each with the text before it.
     """
     marker = marker.casefold()  # as the parser reads it
-    markers = text.casefold().count(marker)
-    if markers == 0:
-        return None
+    n_markers = text.casefold().count(marker)
     for step, before in steps:
-        before = before.casefold()
-        between = before.rpartition(marker)[2]
-        if before.count(marker) == markers and not any(map(str.isalnum, between)):
+        *earlier, between = before.casefold().split(marker)
+        if len(earlier) == n_markers > 0 and not any(map(str.isalnum, between)):
             return step
     return None
 
 
-def ends_of(model: Any) -> frozenset[int]:
+def ends_of(model: VisionLanguageModel) -> frozenset[int]:
     """The tokens that end an answer of a loaded model."""
-    ends = model.model.generation_config.eos_token_id
-    if ends is None:
-        ends = model.tokenizer.eos_token_id
-    return frozenset(ends if isinstance(ends, list) else [ends])
+    ids = model.model.generation_config.eos_token_id
+    if ids is None:
+        ids = model.tokenizer.eos_token_id
+    return frozenset(ids if isinstance(ids, list) else [ids])

@@ -28,8 +28,8 @@ Prepared = tuple[torch.Tensor, Size, str]  # tiles (tiles, 3, side, side), size 
 Keys = Sequence[str]
 Ids = Sequence[Sequence[int]]
 Inputs = dict[str, Any]
-MODES = {"llava": ("crop", "pad"), "llava_onevision": ("anyres", "pad")}
-NARROW = 200  # times as long as wide: no model sees anything in such an image
+IMAGE_MODES = {"llava": ("crop", "pad"), "llava_onevision": ("anyres", "pad")}
+MAX_ASPECT_RATIO = 200  # times as long as wide: no model sees anything in such an image
 KINDS_OF_TOKEN = ("mm_token_type_ids", "token_type_ids")  # which tokens are an image's
 TEXT_INPUTS = ("input_ids", "attention_mask", "text_replacement_offsets")
 
@@ -44,7 +44,7 @@ class CallImages:
     def __init__(self, model: VisionLanguageModel, mode: str | None = None) -> None:
         modes = ("", "")
         if model.kind == "llava":
-            modes = MODES[model.model.config.model_type]
+            modes = IMAGE_MODES[model.model.config.model_type]
         if mode is not None and mode not in modes:
             raise ValueError(f"image_mode={mode!r}: use None, or for this judge one of {modes}")
         self.modes = modes if mode is None else (mode, mode)
@@ -74,6 +74,10 @@ class CallImages:
     def fetched(self, key: str) -> Any:
         """An image as `inputs` takes it: here opened."""
         return self.pictures[key][0].open()
+
+    def inputs(self, ids: Ids, keys: Sequence[Keys]) -> Inputs:
+        """What the model takes for rows whose images were fetched, padded on the left."""
+        raise NotImplementedError
 
     def fetch(self, rows: Sequence[Any]) -> list[Any]:
         """Load the images of a batch; returns the rows whose images could be loaded, others fail.
@@ -116,7 +120,7 @@ class ImageFeatures(CallImages):
             picture, mode = self.pictures[key]
             size = picture.size
             n_tokens = self.model.tokens_per_image
-            narrow = max(size) > NARROW * min(size)
+            narrow = max(size) > MAX_ASPECT_RATIO * min(size)
             if mode == "anyres":
                 _, _, (height, width) = self._layout(size)
                 n_tokens = self.across**2 + height * (width + 1)
@@ -130,7 +134,7 @@ class ImageFeatures(CallImages):
         return prompt, places
 
     def inputs(self, ids: Ids, keys: Sequence[Keys]) -> Inputs:
-        """What the model takes for rows, padded on the left, whose images were fetched."""
+        """See `CallImages.inputs`."""
         padded, mask = left_padded(ids, 0, self.model.device)
         features = [self.features[key] for row in keys for key in row]
         return {"inputs_embeds": embedded(self.model, padded, features), "attention_mask": mask}
@@ -275,7 +279,7 @@ class ProcessedImages(CallImages):
         return self.processor(images=list(images), text=text, return_tensors="pt", **options)
 
 
-def images_of(model: VisionLanguageModel, mode: str | None = None) -> CallImages:
+def call_images(model: VisionLanguageModel, mode: str | None = None) -> CallImages:
     """The images of a call, by what kind of model reads them; ValueError for an unknown mode."""
     kind: Any = ImageFeatures if model.kind == "llava" else ProcessedImages
     return kind(model, mode)

@@ -28,7 +28,7 @@ import torch
 import transformers
 
 from vjudge import models
-from vjudge.engines.batches import Call
+from vjudge.engines.batches import Batcher
 from vjudge.engines.engine import (
     NOISE,
     Answer,
@@ -39,7 +39,7 @@ from vjudge.engines.engine import (
     Wanted,
     Work,
 )
-from vjudge.engines.rows import Row, Tokenized
+from vjudge.engines.rows import Request, Tokenized
 from vjudge.engines.tokens import Encoder, ends_of
 from vjudge.engines.vision import CallImages
 from vjudge.models.load import base_of
@@ -170,8 +170,8 @@ class VllmEngine(Engine):
             )
         self.work = Work()
         self.source = CallImages(self.model)
-        call = Call(self, self.source, prompts, images, ask, wanted=wanted)
-        for rows in call.batches(whole=False):
+        call = Batcher(self, self.source, prompts, images, ask, wanted=wanted)
+        for rows in call.batches(unbroken=False):
             yield self._block(rows, ask)
 
     def identity(self) -> dict[str, Any]:
@@ -190,7 +190,7 @@ class VllmEngine(Engine):
 
     # --- a call ---------------------------------------------------------------------------------
 
-    def _block(self, rows: Sequence[Row], ask: Ask) -> list[Answer]:
+    def _block(self, rows: Sequence[Request], ask: Ask) -> list[Answer]:
         """Answer a block of prompts."""
         started = time.perf_counter()
         # 1) open each image once
@@ -215,7 +215,7 @@ class VllmEngine(Engine):
             self.work.new_tokens += len(row.tokens)
         return [row.finished(seconds / len(rows)) for row in rows]
 
-    def _write(self, rows: Sequence[Row], ask: Ask) -> None:
+    def _write(self, rows: Sequence[Request], ask: Ask) -> None:
         for row, output in self._generate(rows, [self._writing(row, ask) for row in rows]):
             written = output.outputs[0]
             row.tokens = list(written.token_ids)
@@ -226,7 +226,7 @@ class VllmEngine(Engine):
                 row.logprobs[step] = finite_logprobs(row, entries)
             row.end(self.encoder, ask, self.ends, self.context_length)
 
-    def _read(self, rows: Sequence[Row]) -> None:
+    def _read(self, rows: Sequence[Request]) -> None:
         """Read the distributions over scales behind rows, a request a stem."""
         readings = list(chain.from_iterable(row.readings for row in rows))
         params = []
@@ -247,7 +247,7 @@ class VllmEngine(Engine):
             if not row.tokens:  # a score pass
                 row.n_prompt_tokens = row.readings[0].n_prompt_tokens
 
-    def _read_values(self, rows: Sequence[Row]) -> None:
+    def _read_values(self, rows: Sequence[Request]) -> None:
         """Read the value head behind each prompt's last token."""
         plain = self.vllm.PoolingParams(use_activation=False)
         for row, output in self._generate(rows, [plain] * len(rows)):
@@ -255,7 +255,7 @@ class VllmEngine(Engine):
             if not math.isfinite(row.answer.value):
                 row.failure = DAMAGED
 
-    def _writing(self, row: Row, ask: Ask) -> Any:
+    def _writing(self, row: Request, ask: Ask) -> Any:
         """How an answer is written: ids, no text; the scale's log-probabilities at each step."""
         fields: dict[str, Any] = {
             "max_tokens": ask.max_new_tokens,

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import date, time
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from vjudge.images import Pictures
 from vjudge.judging.record import plain
 from vjudge.judging.runs import MANIFEST, Run
 from vjudge.prompts import Prompt, Template
+from vjudge.prompts.parse import is_unread
 from vjudge.records import NAN, Item, Pair, Rubric, is_int_at_least
 
 ORDERS = ("ab", "ba")
@@ -78,7 +79,7 @@ class Options:
         unread = self.unread or template.unread
         closing = None
         if unread == "close" and template.closing is not None:
-            closing = Closing(template.format, template.closing)
+            closing = Closing(partial(is_unread, format=template.format), template.closing)
         ask = Ask(
             mode="value" if (template.gives, self.mode) == ("value", "feedback") else self.mode,
             marker=template.marker,

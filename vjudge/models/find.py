@@ -57,13 +57,13 @@ DECODER_SETTINGS = {
     },
 }
 
-ADAPTERS = "adapter_config.json"  # of a folder that holds adapters on a base
-NUMBERS = ("config.json", "preprocessor_config.json", "processor_config.json")
-SETTINGS = (
-    *NUMBERS,
+ADAPTER_FILE = "adapter_config.json"  # of a folder that holds adapters on a base
+CHECKED_FILES = ("config.json", "preprocessor_config.json", "processor_config.json")
+SETTINGS_FILES = (
+    *CHECKED_FILES,
     *"generation_config.json chat_template.json chat_template.jinja tokenizer.json".split(),
     *"tokenizer_config.json special_tokens_map.json added_tokens.json tokenizer.model".split(),
-    *("vocab.json", "merges.txt", ADAPTERS),
+    *("vocab.json", "merges.txt", ADAPTER_FILE),
 )
 # The first kind that is there is read.
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin")
@@ -77,15 +77,17 @@ LIMITS = {
 }
 
 
-class Found(NamedTuple):
+class Checkpoint(NamedTuple):
     """A checkpoint whose settings were read and checked; no weight was fetched from a hub."""
 
+    name: str  # a short name, a path or a hub id
+    revision: str | None  # of a hub id
     folder: Path
     kind: str  # see `kind_of`
     settings: dict[str, Any]  # of its config.json
 
 
-def find(name_or_path: str | Path, *, revision: str | None = None) -> Found:
+def find_checkpoint(name_or_path: str | Path, *, revision: str | None = None) -> Checkpoint:
     """Find a judge by short name, path or hub id, and check its settings; errors as `locate`."""
     name = str(name_or_path)
     folder = folder_of(name_or_path)
@@ -96,12 +98,12 @@ def find(name_or_path: str | Path, *, revision: str | None = None) -> Found:
                 f" such as 'owner/name'; give the path of a folder that holds {SUPPORTED}, or for"
                 f" a model behind a server 'openai:{name}'"
             )
-        folder = fetch(name, [*SETTINGS, RECORD], revision=revision)
-    for file in NUMBERS:
+        folder = fetch(name, [*SETTINGS_FILES, RECORD], revision=revision)
+    for file in CHECKED_FILES:
         if (folder / file).is_file():
-            read_json(folder / file)  # refuses bad numbers now
-    settings = read_json(folder / "config.json")
-    return Found(folder, kind_of(settings, name), settings)
+            read_settings(folder / file)  # refuses bad numbers now
+    settings = read_settings(folder / "config.json")
+    return Checkpoint(name, revision, folder, kind_of(settings, name), settings)
 
 
 def locate(name_or_path: str | Path, *, revision: str | None = None) -> Path:
@@ -110,9 +112,9 @@ def locate(name_or_path: str | Path, *, revision: str | None = None) -> Path:
     Raises:
         ValueError: nothing of that name exists, or what exists is not supported or damaged.
     """
-    found = find(name_or_path, revision=revision)
+    checkpoint = find_checkpoint(name_or_path, revision=revision)
     if folder_of(name_or_path).is_dir():
-        return found.folder
+        return checkpoint.folder
     return fetch_weights(str(name_or_path), revision=revision)
 
 
@@ -122,7 +124,7 @@ def folder_of(name_or_path: str | Path) -> Path:
         return ASSETS / str(name_or_path)
     folder = Path(name_or_path).expanduser()
     for candidate in (folder, folder / "judge"):
-        if (candidate / "config.json").is_file() or (candidate / ADAPTERS).is_file():
+        if (candidate / "config.json").is_file() or (candidate / ADAPTER_FILE).is_file():
             return candidate
     return folder
 
@@ -203,7 +205,7 @@ def fetch(name: str, patterns: Sequence[str], *, revision: str | None = None) ->
 def fetch_weights(name: str, *, revision: str | None = None) -> Path:
     """Download settings and weights; pickled weights only where there are no others."""
     for pattern in WEIGHTS:
-        files = [*SETTINGS, RECORD, pattern, f"{pattern}.index.json"]
+        files = [*SETTINGS_FILES, RECORD, pattern, f"{pattern}.index.json"]
         folder = fetch(name, files, revision=revision)
         if weight_files(folder):
             break
@@ -218,7 +220,7 @@ def weight_files(folder: Path) -> list[Path]:
     for pattern in WEIGHTS:
         files = set(folder.glob(pattern))
         for index in folder.glob(f"{pattern}.index.json"):
-            named = read_json(index).get("weight_map")
+            named = read_settings(index).get("weight_map")
             if isinstance(named, dict):
                 files |= {folder / str(name) for name in named.values()}
         files = {file for file in files if file.is_file()}
@@ -227,13 +229,12 @@ def weight_files(folder: Path) -> list[Path]:
     return []
 
 
-def weight_bytes(name_or_path: str | Path, *, revision: str | None = None) -> int:
-    """The size of a checkpoint's weight files, in bytes; of one on the hub, as the hub says."""
-    folder = folder_of(name_or_path)
-    if folder.is_dir():
-        return sum(file.stat().st_size for file in weight_files(folder))
+def weight_bytes(checkpoint: Checkpoint) -> int:
+    """The size of a checkpoint's weight files, in bytes; of a hub id, as the hub says."""
+    if folder_of(checkpoint.name).is_dir():
+        return sum(file.stat().st_size for file in weight_files(checkpoint.folder))
     listed: Any = huggingface_hub.HfApi().model_info(
-        str(name_or_path), revision=revision, files_metadata=True
+        checkpoint.name, revision=checkpoint.revision, files_metadata=True
     )
     for pattern in WEIGHTS:
         sizes = [file.size for file in listed.siblings if fnmatch(file.rfilename, pattern)]
@@ -246,7 +247,7 @@ def fingerprint(*folders: Path) -> str:
     """The SHA-256 over what decides checkpoints' outputs; each file is read once a process."""
     digest_of_all = hashlib.sha256()
     for folder in folders:
-        settings = [folder / name for name in SETTINGS if (folder / name).is_file()]
+        settings = [folder / name for name in SETTINGS_FILES if (folder / name).is_file()]
         for file in [*weight_files(folder), *settings]:
             state = file.stat()
             times = (state.st_mtime_ns, state.st_ctime_ns)  # the second can't be set back
@@ -264,7 +265,7 @@ def _digest(file: Path, times: tuple[int, int], size: int) -> str:
     return digest.hexdigest()
 
 
-def read_json(file: Path) -> dict[str, Any]:
+def read_settings(file: Path) -> dict[str, Any]:
     """The content of a JSON file that holds an object.
 
     ValueError: it is damaged, or holds a number (named with its field) that no model or

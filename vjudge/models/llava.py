@@ -18,12 +18,7 @@ from filelock import FileLock
 from huggingface_hub import split_torch_state_dict_into_shards
 from safetensors.torch import save_file
 
-from vjudge.models.find import (
-    find,
-    fingerprint,
-    locate,
-    read_json,
-)
+from vjudge.models.find import find_checkpoint, fingerprint, locate, read_settings
 from vjudge.models.original import Original
 
 WRITTEN = 4  # raise it whenever another folder would be written, and caches are renewed
@@ -53,7 +48,7 @@ def convert(source: str | Path, target: str | Path) -> Path:
     target = Path(target).expanduser()
     if target.exists() and any(target.iterdir()):
         raise FileExistsError(f"{target} is not empty; give another folder")
-    if find(source).kind != "original":
+    if find_checkpoint(source).kind != "original":
         raise ValueError(
             f"{source} is not in the original LLaVA layout; there is nothing to convert"
         )
@@ -87,8 +82,8 @@ def _write(original: Original, target: Path) -> Path:
     # 1) settings and tokenizer
     config = original.config
     config.dtype = getattr(torch, str(original.settings.get("torch_dtype", "float32")))
-    for part in (config, original.tokenizer, original.image_processor):
-        part.save_pretrained(partial)
+    for saved in (config, original.tokenizer, original.image_processor):
+        saved.save_pretrained(partial)
     _write_json(partial / "generation_config.json", _generation_settings(original))
     _write_json(partial / "processor_config.json", _processor_settings(original))
     # 2) weights
@@ -112,7 +107,7 @@ def _write_tensors(tensors: dict[str, torch.Tensor], folder: Path) -> None:
 def _generation_settings(original: Original) -> dict[str, Any]:
     """What ends an answer, and what is no word."""
     file = original.folder / "generation_config.json"
-    stored = original.settings | (read_json(file) if file.is_file() else {})
+    stored = original.settings | (read_settings(file) if file.is_file() else {})
     config = original.config
     spare = range(config.image_token_index, config.text_config.vocab_size)
     generation: dict[str, Any] = {"suppress_tokens": list(spare)}

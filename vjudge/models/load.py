@@ -19,12 +19,12 @@ from tokenizers import AddedToken
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
 from vjudge.models.find import (
-    ADAPTERS,
-    find,
+    ADAPTER_FILE,
+    find_checkpoint,
     fingerprint,
     folder_of,
     locate,
-    read_json,
+    read_settings,
     reason_of,
 )
 from vjudge.models.llava import converted
@@ -34,7 +34,7 @@ from vjudge.models.value_head import load_value_head
 
 BUFFERS = ("position_ids", "inv_freq")  # older checkpoints store these; newer classes compute them
 UNBOUNDED = 1 << 20  # tokens, for a model without a stated context
-LOCAL = {"local_files_only": True, "trust_remote_code": False}
+NO_HUB = {"local_files_only": True, "trust_remote_code": False}
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class VisionLanguageModel:
     device: torch.device = torch.device("meta")
     dtype: torch.dtype = torch.float32
     quantization: str | None = None  # "8bit" or "4bit"
-    others: tuple[Path, ...] = ()  # further folders that its weights and settings came from
+    sources: tuple[Path, ...] = ()  # further folders that its weights and settings came from
     value_head: torch.nn.Linear | None = None  # hidden size -> 1, float32: it writes no answers
     checkpoint: str = ""  # the fingerprint of the files whose weights are loaded
 
@@ -108,7 +108,7 @@ class VisionLanguageModel:
 
     def fingerprint(self) -> str:
         """The fingerprint of its files as they are now; `checkpoint` is that of what was loaded."""
-        return fingerprint(self.path, *self.others)
+        return fingerprint(self.path, *self.sources)
 
     def mask_non_text(self, logits: torch.Tensor) -> None:
         """Set to -inf, in place, what is no word in logits of shape (rows, vocabulary)."""
@@ -141,7 +141,7 @@ def load(
     # 1) where it goes, and whether it fits there, before any weight is fetched
     placed = place(**placing)
     if check_memory:
-        check_fit(target, find(target, revision=revision), placed, revision=revision)
+        check_fit(find_checkpoint(target, revision=revision), placed)
 
     # 2) settings, tokenizer and processors, then the weights
     shape = outline(target, revision=revision)
@@ -167,7 +167,7 @@ def load(
         return loaded
     path = folder_of(name_or_path)
     adapted = replace(
-        loaded, name=str(name_or_path), path=path, others=(loaded.path, *loaded.others)
+        loaded, name=str(name_or_path), path=path, sources=(loaded.path, *loaded.sources)
     )
     adapted = _with_adapters(replace(adapted, checkpoint=adapted.fingerprint()))
     _check_unchanged(adapted)
@@ -186,27 +186,27 @@ def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionL
     """A judge whose `model` has settings alone, for an engine that runs it by itself."""
     name = str(name_or_path)
     folder = path = locate(name_or_path, revision=revision)
-    kind = find(path).kind
-    others: tuple[Path, ...] = ()
+    kind = find_checkpoint(path).kind
+    sources: tuple[Path, ...] = ()
     processor = image_processor = None
     with _reading(name, path):
         if kind == "original":
             original = Original(path)
-            folder, others = converted(original), original.origins[1:]
+            folder, sources = converted(original), original.origins[1:]
             kind = "llava"
-        config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
+        config = transformers.AutoConfig.from_pretrained(folder, **NO_HUB)
         if kind == "chat":
             processor = load_processor(folder, config)
             tokenizer, image_processor = processor.tokenizer, processor.image_processor
         else:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **NO_HUB)
         if kind == "llava":
             image_processor = transformers.AutoImageProcessor.from_pretrained(
-                folder, backend="pil", **LOCAL
+                folder, backend="pil", **NO_HUB
             )
         # what ends an answer and what is no word; how to draw is the engine's to say
         file = folder / "generation_config.json"
-        stored = read_json(file) if file.is_file() else {}
+        stored = read_settings(file) if file.is_file() else {}
         names = ("bos_token_id", "eos_token_id", "pad_token_id", "suppress_tokens")
         generation = transformers.GenerationConfig(**{name: stored.get(name) for name in names})
     shape = VisionLanguageModel(
@@ -218,7 +218,7 @@ def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionL
         tokenizer=tokenizer,
         image_processor=image_processor,
         processor=processor,
-        others=others,
+        sources=sources,
     )
     _make_special(shape)
     return shape
@@ -246,7 +246,7 @@ def _network(shape: VisionLanguageModel, placed: Placement) -> Any:
         config=shape.model.config,
         dtype=placed.dtype,
         output_loading_info=True,
-        **LOCAL,
+        **NO_HUB,
         **placed.options,
     )
     wrong = set(report["missing_keys"])
@@ -302,7 +302,7 @@ def load_processor(folder: Path, config: Any) -> Any:
             return [name for name in kind.get_attributes() if name != "video_processor"]
 
     Processor.__name__ = kind.__name__
-    options: dict[str, Any] = dict(LOCAL)
+    options: dict[str, Any] = dict(NO_HUB)
     if "video_processor" in inspect.signature(kind.__init__).parameters:  # SmolVLM's needs one
         options["video_processor"] = None
     return Processor.from_pretrained(folder, backend="pil", **options)
@@ -310,10 +310,10 @@ def load_processor(folder: Path, config: Any) -> Any:
 
 def base_of(name_or_path: str | Path) -> str | None:
     """The base of a folder of adapters; None for anything else."""
-    file = folder_of(name_or_path) / ADAPTERS
+    file = folder_of(name_or_path) / ADAPTER_FILE
     if not file.is_file():
         return None
-    return str(read_json(file)["base_model_name_or_path"])
+    return str(read_settings(file)["base_model_name_or_path"])
 
 
 def _with_adapters(base: VisionLanguageModel) -> VisionLanguageModel:
@@ -330,7 +330,7 @@ def _with_adapters(base: VisionLanguageModel) -> VisionLanguageModel:
         if unused:
             raise ValueError(
                 f"judge {str(folder)!r}: {len(unused)} of {len(stored)} adapter weights have no"
-                f" module in the base by its {ADAPTERS}, such as {min(unused)}; correct its"
+                f" module in the base by its {ADAPTER_FILE}, such as {min(unused)}; correct its"
                 " target_modules"
             )
     wrapped.requires_grad_(False)

@@ -34,7 +34,7 @@ from vjudge.models.find import (
     decoder_of,
     fetch,
     fetch_weights,
-    read_json,
+    read_settings,
     read_tensors,
     weight_files,
 )
@@ -53,7 +53,7 @@ class Original:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.settings = read_json(folder / "config.json")
+        self.settings = read_settings(folder / "config.json")
         # Images are cut into tiles by LLaVA-NeXT and OneVision.
         self.tiled = decoder_of(self.settings) == "qwen2"
         self.tied = bool(self.settings.get("tie_word_embeddings", False))
@@ -69,7 +69,7 @@ class Original:
         else:
             self.tower_folder = fetch(self.tower, ["config.json", "preprocessor_config.json"])
         self.origins = (folder, self.tower_folder)  # of its weights and settings
-        read_json(self.tower_folder / "config.json")  # refuses bad numbers
+        read_settings(self.tower_folder / "config.json")  # refuses bad numbers
         classes: Any = SiglipVisionConfig if self.tiled else CLIPVisionConfig
         self.tower_config = classes.from_pretrained(self.tower_folder, local_files_only=True)
         if self.tiled:  # the original deletes the last layer and the pooling head
@@ -228,11 +228,8 @@ class Original:
 
 def _inside(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
     """The tensors whose names begin so, by the rest of their names."""
-    inner = {}
-    for key, tensor in tensors.items():
-        if key.startswith(prefix):
-            inner[key.removeprefix(prefix)] = tensor
-    return inner
+    keys = [key for key in tensors if key.startswith(prefix)]
+    return {key.removeprefix(prefix): tensors[key] for key in keys}
 
 
 def _new_name(key: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
@@ -10,7 +9,7 @@ import torch
 import transformers
 from transformers import BitsAndBytesConfig
 
-from vjudge.models.find import Found, decoder_of, weight_bytes
+from vjudge.models.find import Checkpoint, decoder_of, weight_bytes
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 QUANTIZED_BYTES = {"8bit": 1.0, "4bit": 0.5}  # of a weight, its constants aside
@@ -92,14 +91,11 @@ def choose_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
     return DTYPES[name]
 
 
-def check_fit(
-    name_or_path: str | Path, found: Found, placed: Placement, *, revision: str | None = None
-) -> None:
-    """Refuse weights that are larger than the memory free where they are to go.
+def check_fit(checkpoint: Checkpoint, placed: Placement) -> None:
+    """Refuse weights that need more than the memory free where they are to go.
 
-    The larger one counts of what the weight files hold and what the configuration makes room for:
-    a file of 8 MB may come with a vocabulary of a thousand million words. Keys, values and
-    activations come on top. accelerate sees to it by itself where a `device_map` spreads them.
+    Keys, values and activations come on top. accelerate sees to it by itself where a `device_map`
+    spreads the weights.
 
     Raises:
         ValueError: says how much is needed, how much is free, and what to pass instead.
@@ -107,37 +103,44 @@ def check_fit(
     device = placed.device
     if placed.options.get("device_map", {"": device}) != {"": device}:
         return
-    needed: float = weight_bytes(name_or_path, revision=revision)
-    stored = found.settings.get("dtype", found.settings.get("torch_dtype"))
-    n_bytes = QUANTIZED_BYTES.get(str(placed.quantization), placed.dtype.itemsize)
-    if "quantization_config" in found.settings:  # stored quantised, and loaded so
-        n_bytes = QUANTIZED_BYTES["4bit"]
-    else:
-        needed *= n_bytes / DTYPES.get(str(stored), torch.float32).itemsize
-    needed = max(needed, n_bytes * configured_weights(found))
+    needed = needed_bytes(checkpoint, placed)
     free = psutil.virtual_memory().available
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
     if needed > free:
         raise ValueError(
-            f"judge {str(name_or_path)!r} does not fit: its weights take {needed / GIB:.1f} GiB,"
+            f"judge {checkpoint.name!r} does not fit: its weights take {needed / GIB:.1f} GiB,"
             f" and {free / GIB:.1f} GiB are free on {device}. Less take dtype='bfloat16',"
             " quantization='8bit' or '4bit'; more have many GPUs, device_map='auto', or a server,"
             " load_judge('openai:MODEL', base_url=...). check_memory=False loads it all the same"
         )
 
 
-def configured_weights(found: Found) -> int:
+def needed_bytes(checkpoint: Checkpoint, placed: Placement) -> float:
+    """The memory that weights take: the larger of what files hold and the configuration asks for.
+
+    A file of 8 MB may come with a vocabulary of a thousand million words.
+    """
+    stored = checkpoint.settings.get("dtype", checkpoint.settings.get("torch_dtype"))
+    stored_bytes: float = DTYPES.get(str(stored), torch.float32).itemsize
+    n_bytes = QUANTIZED_BYTES.get(str(placed.quantization), placed.dtype.itemsize)
+    if "quantization_config" in checkpoint.settings:  # stored quantised, and loaded so
+        n_bytes = stored_bytes = QUANTIZED_BYTES["4bit"]
+    in_files = weight_bytes(checkpoint) * n_bytes / stored_bytes
+    return max(in_files, n_bytes * configured_weights(checkpoint))
+
+
+def configured_weights(checkpoint: Checkpoint) -> int:
     """How many weights a configuration makes room for, counted without memory.
 
     Of an original checkpoint those of its decoder: its vision tower has settings of its own. 0
     where transformers can't build the network, which loading then says.
     """
-    settings = dict(found.settings)
+    settings = dict(checkpoint.settings)
     auto: Any = transformers.AutoModelForImageTextToText
-    if found.kind in ("original", "text"):
+    if checkpoint.kind in ("original", "text"):
         auto = transformers.AutoModelForCausalLM
-    if found.kind == "original":
+    if checkpoint.kind == "original":
         settings["model_type"] = decoder_of(settings)
     try:
         config = transformers.CONFIG_MAPPING[settings["model_type"]].from_dict(settings)

@@ -14,7 +14,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from vjudge.models.find import locate, read_json
+from vjudge.models.find import locate, read_settings
 
 VALUE_HEAD = "value_head.safetensors"
 PREFIX = "v_head.summary."  # of its weight, shape (1, hidden size), and its bias, (1,)
@@ -72,6 +72,6 @@ def classifier(judge: str | Path, out: str | Path) -> Path:
     index = {"metadata": {}, "weight_map": places}
     (out / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
     # 3) one number, and not the usual two classes
-    config = read_json(source / "config.json") | {"num_labels": 1}
+    config = read_settings(source / "config.json") | {"num_labels": 1}
     (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     return out

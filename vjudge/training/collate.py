@@ -22,7 +22,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from vjudge import prompts
 from vjudge.data import rows_of
 from vjudge.engines.tokens import Encoder
-from vjudge.engines.vision import embedded, images_of, left_padded
+from vjudge.engines.vision import call_images, embedded, left_padded
 from vjudge.images import picture
 from vjudge.models import VisionLanguageModel
 from vjudge.prompts import Conversation, Prompt, Template
@@ -171,7 +171,7 @@ class Coder:
     def __init__(self, model: VisionLanguageModel, conversation: Conversation) -> None:
         self.model = replace(model, device=CPU)  # batches are made here, and moved by the trainer
         self.conversation = conversation
-        self.source: Any = images_of(self.model)
+        self.source: Any = call_images(self.model)
         tokenizer = model.tokenizer
         self.encoder = Encoder(
             tokenizer,
@@ -269,7 +269,7 @@ def encode_pictures(model: VisionLanguageModel) -> Any:
             get_input_embeddings=network.get_input_embeddings,
         )
         judge = replace(model, model=inner)
-        source: Any = images_of(judge)
+        source: Any = call_images(judge)
         features = {}
         for key, (tiles, size, mode) in pictures.items():
             features[key] = source.encode(tiles, tuple(size), mode)

@@ -24,7 +24,7 @@ from vjudge.judging.judge import Judge
 from vjudge.judging.loading import load_judge
 from vjudge.judging.record import replace_file
 from vjudge.models import VisionLanguageModel, locate
-from vjudge.models.find import find
+from vjudge.models.find import find_checkpoint
 from vjudge.models.placement import choose_device, choose_dtype
 from vjudge.prompts import Template, families
 from vjudge.training import weights
@@ -177,7 +177,7 @@ def _settle(
         raise ValueError(f"lora={lora!r}: use True, or options of peft.LoraConfig")
     if quantization is not None and not adapted:
         raise ValueError(f"quantization={quantization!r} keeps the base's weights: add lora=True")
-    chat = find(locate(base)).kind == "chat"
+    chat = find_checkpoint(locate(base)).kind == "chat"
     recipe = recipe_of(recipe, changes, chat=chat, adapters=adapted)
     device, dtype = _place(device, precision)
     plan = Plan(str(base), recipe, None, None, quantization, device, dtype, seed)
