@@ -56,7 +56,7 @@ export REPORTS
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check strangers notebooks repository docs latex figures report validity ablations bench lab tiny base policy lock strip clean
+.PHONY: help setup demo test lint types check strangers notebooks repository docs latex figures report validity ablations bench gpu lab tiny base policy lock strip clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -134,6 +134,9 @@ ablations: setup  ## train a judge for each ablation and seed: figures/ablations
 
 bench: setup  ## speed and memory in one table of ratios, an hour of processor time (VJUDGE_BENCH=0.2: on a fifth of the items)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tools/bench -o python_files='bench_*.py' -s
+
+gpu: setup  ## on a GPU, eight minutes: precision, rates, memory, 4 and 8 bits, vLLM, training; outputs/gpu/gpu.md
+	@PYTHONPATH=tools:tests $(BIN)/python -m gpu --out outputs/gpu
 
 latex: setup  ## compile FOLDER (figures) in articles of one and two columns: outputs/latex; needs pdflatex
 	@PYTHONPATH=tools OMP_NUM_THREADS=1 $(BIN)/python -m latex "$(or $(FOLDER),figures)"
