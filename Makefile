@@ -103,7 +103,9 @@ lint: setup  ## ruff, its formatter, and notebooks free of volatile metadata
 types: setup  ## mypy on the package
 	@$(BIN)/mypy
 
-check: lint types test  ## lint, types and tests
+# One core checks the types while both test.
+check: lint  ## lint, types and tests
+	@$(MAKE) --no-print-directory --jobs 2 types test
 
 notebooks: setup  ## run every notebook in place with the figures that are shipped, and drop volatile metadata
 	@for path in $(NOTEBOOKS); do echo "Running $$path"; $(PAPERMILL) -p figures ../figures $$path $$path || exit 1; done

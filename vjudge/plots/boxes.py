@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
-from matplotlib.textpath import TextPath
+from matplotlib.textpath import text_to_path
 
 from vjudge.data import rows_of
 from vjudge.images import open_image, thumbnail
@@ -128,8 +128,9 @@ def _lines(texts: Mapping, inches: float) -> list[tuple[str, str]]:
 
 def _inches(text: str) -> float:
     """How wide a text is on one line of a box."""
-    path = TextPath((0, 0), text.replace("$", r"\$"), size=MIN_TEXT, prop=FontProperties())
-    return float(path.get_extents().width) / 72 if text.strip() else 0.0
+    prop = FontProperties(size=MIN_TEXT)
+    points, *_ = text_to_path.get_text_width_height_descent(text, prop, ismath=False)
+    return float(points) / 72
 
 
 def qualitative_latex(
