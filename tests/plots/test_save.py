@@ -130,10 +130,13 @@ def test_a_rows_first_cell_is_no_option_and_other_scripts_are_said_to_be_transli
 def test_long_tables_are_parts_with_labels_of_their_own_and_long_texts_are_folded():
     frame = pd.DataFrame({"note": ["word " * 30] * 81, "x": [-0.5] * 81})
     latex = save.table_latex(frame, "t", caption="All")
-    assert latex.count(r"\caption{All}") == 1 and latex.count("(Continued.)") == 2
-    assert all(rf"\label{{tab:t{part}}}" in latex for part in ("", "-2", "-3"))
-    assert latex.count(r"\begin{tabular}{p{.5\linewidth}r}") == 3
+    assert latex.count(r"\caption{All}") == 1 and latex.count("(Continued.)") == 8
+    assert all(rf"\label{{tab:t{part}}}" in latex for part in ("", "-2", "-9"))
+    # a text of 150 characters takes four lines, of which a page holds forty
+    assert latex.count(r"\begin{tabular}{p{.5\linewidth}r}") == 9
     assert latex.count("word word") >= 81
+    short = save.table_latex(frame.assign(note="word"), "t", caption="All")
+    assert short.count("(Continued.)") == 2 and short.count("$-$0.5") == 81
 
 
 def test_columns_of_one_head_stay_two_and_the_best_are_bold():

@@ -39,6 +39,8 @@ def test_hostile_tables_and_figures_compile_in_one_and_two_columns(tmp_path):
     caption = "5% of [all] & more. " * 20
     plots.save_table(wide, "wide", caption=caption, folder=folder)
     plots.save_table(frame.astype(str), "texts", caption="[a] 5%", folder=folder)
+    folded = pd.DataFrame({"criterion": ["Is each thing named as it is? " * 5] * 25, "n": 3})
+    plots.save_table(folded, "folded", caption="Items", folder=folder)
     rows = [[name, "[set] 5%", "pearson", 0.5, 0.4, 0.6, 9] for name in NAMES]
     columns = ["judge", "benchmark", "statistic", "estimate", "low", "high", "n"]
     table = pd.DataFrame(rows, columns=columns)

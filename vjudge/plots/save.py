@@ -22,7 +22,7 @@ from vjudge.records import is_missing
 FORMULA = re.compile(r"\s*[=+@＝＋－＠-]|[\t\r\n]")  # a spreadsheet runs a text that begins so
 TWO_COLUMNS = ("acl", "icml", "cvpr", "aaai")  # venues where `table*` spans the page
 NARROW = 50  # characters of a row that one of two columns holds
-MOST_ROWS = 40  # of a table on one page
+MOST_LINES = 40  # of text, of a table on one page
 WIDE = 4.0  # inches; a wider figure spans two columns
 HEADS = {"p_holm": "p (Holm)", "a": "judge A", "b": "judge B"}
 HEADS |= {"pearson": "Pearson", "spearman": "Spearman", "kendall": "Kendall"}
@@ -30,6 +30,7 @@ PREAMBLE = "% in the preamble: \\usepackage{booktabs,adjustbox}, \\usepackage[T1
 NOTHING = "\N{EN DASH}"  # what stands for a missing value
 NUMBER = "(?:\N{EN DASH}|(?:< )?[-\N{MINUS SIGN}]?\\.?\\d[^a-zA-Z]*)$"  # with its interval
 FOLDED = 60  # characters of a text that stands on several lines
+FOLD = 40  # characters on each of them
 LONG_WORD = 25  # characters of a word that such lines cannot hold
 LETTERS = set(filter(str.isalpha, map(chr, range(0xA1, 0x180)))) - set("ĦħĸĿŀŉŦŧſ")  # of T1 fonts
 PRINTED = {*map(chr, range(32, 127)), *"\n\N{MINUS SIGN}\N{EN DASH}\u2265\u2264", *LETTERS}
@@ -100,7 +101,7 @@ def save_table(
     """Write a table as CSV (full precision) and as LaTeX with booktabs rules, every text escaped.
 
     The preamble needs the packages booktabs and adjustbox: a table that is wider than its column is
-    scaled to it, and one of more than 40 rows is split into several.
+    scaled to it, and one of more than 40 lines is split into several.
 
     Args:
         frame: its index is written unless it is a plain count; a missing value shows as "--", and a
@@ -139,7 +140,7 @@ def table_latex(
     venue: str = "acl",
     bold: DataFrame | None = None,
 ) -> str:
-    """A table as LaTeX, in parts of at most 40 rows; arguments as of `save_table`.
+    """A table as LaTeX, in parts of at most 40 lines of text; arguments as of `save_table`.
 
     Characters that pdflatex does not know are transliterated, which the caption says.
     """
@@ -155,31 +156,34 @@ def table_latex(
     lengths = [max([len(head), *map(len, column)]) + 2 for head, column in texts.items()]
     wide = venue in TWO_COLUMNS and sum(lengths) > NARROW
     environment = "table*" if wide else "table"
-    alignment = "".join(_alignment(column) for _, column in texts.items())
-    parts = []
-    for start in range(0, max(len(cells), 1), MOST_ROWS):
-        rows = [cells.columns.map(latex), *cells[start : start + MOST_ROWS].to_numpy()]
+    alignments = [_alignment(column) for _, column in texts.items()]
+    folded = texts.loc[:, [kind.startswith("p") for kind in alignments]]
+    heights = 1 + (folded.map(len) - 1).clip(lower=0).max(axis=1).fillna(0) // FOLD  # in lines
+    pages = (heights.cumsum() - 1) // MOST_LINES
+    tables = []
+    for number in range(int(pages.max()) + 1 if len(pages) else 1):
+        rows = [cells.columns.map(latex), *cells[pages == number].to_numpy()]
         head, *body = [" & ".join(row) + r" \\" for row in rows]
         title = latex(caption)
         label = name
-        if start:
+        if number:
             # a part has the number of its table
             title = "(Continued.)"
-            label = f"{name}-{start // MOST_ROWS + 1}"
+            label = f"{name}-{number + 1}"
         lines = [
             rf"\begin{{{environment}}}[t]",
-            r"\addtocounter{table}{-1}\centering" if start else r"\centering",
+            r"\addtocounter{table}{-1}\centering" if number else r"\centering",
             rf"\caption{{{title}}}\smallskip",
             rf"\label{{tab:{label}}}",
             r"\begin{adjustbox}{max width=\linewidth}",
-            rf"\begin{{tabular}}{{{alignment}}}",
+            rf"\begin{{tabular}}{{{''.join(alignments)}}}",
             *[r"\toprule", head, r"\midrule", *body, r"\bottomrule"],
             r"\end{tabular}",
             r"\end{adjustbox}",
             rf"\end{{{environment}}}",
         ]
-        parts.append("\n".join(lines) + "\n")
-    return "\n".join(parts)
+        tables.append("\n".join(lines) + "\n")
+    return "\n".join(tables)
 
 
 def _alignment(texts: pd.Series) -> str:
