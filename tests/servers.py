@@ -134,7 +134,7 @@ class ChatServer(ThreadingHTTPServer):
 def completion(text, *, alternatives=None, logprobs=True, finish="stop", **message):
     """A chat completion of 100 and 10 tokens, words with the blank before them; `alternatives` to
     the last digit, `message` further fields of the message."""
-    words = re.findall(r" ?\w+| ?[^\w\s]|\s", text)
+    words = re.findall(r" ?\w+| ?[^\w\s]|\s", text) if logprobs else []
     digits = [place for place, word in enumerate(words) if word.strip().isdigit()]
     content = []
     for place, word in enumerate(words):
