@@ -124,7 +124,7 @@ def test_labels_without_an_order():
     assert table["missing"].eq(5).all() and (table["low"] < table["estimate"]).all()
 
 
-BLANKS = ["", " ", None, np.nan, pd.NA, "n/a", "NA", "nan", "None"]
+BLANKS = ["", " ", None, np.nan, pd.NA, "n/a", "NA", "nan", "None", "NULL", "#N/A"]
 
 
 @pytest.mark.parametrize("blank", BLANKS)

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+import vjudge as vj
 from validity import numbers
 from vjudge import metrics
 from vjudge.metrics import inference
@@ -179,3 +180,39 @@ def test_panels_are_resampled_by_group():
     width = (grouped["high"] - grouped["low"]) / (alone["high"] - alone["low"])
     assert (width > 1.3).all() and grouped["n"].eq(100).all()
     assert grouped["estimate"].tolist() == pytest.approx(alone["estimate"].tolist())
+
+
+def test_rows_of_one_id_are_one_unit_wherever_items_are():
+    """Five equal votes an item: tests and intervals are those of the items, and a caveat says so."""
+    rng = np.random.default_rng(0)
+    votes = np.repeat(np.arange(40), 5)
+    ids = [f"item {n}" for n in votes]
+    people = pd.DataFrame(rng.integers(1, 6, (40, 3)).astype(float)).loc[votes].set_axis(ids)
+    judge = people.mean(axis=1) + pd.Series(rng.normal(size=40)).loc[votes].to_numpy()
+    for call in (
+        lambda **groups: metrics.alt_test(people, judge, measure="rmse", **groups),
+        lambda **groups: metrics.effective_judges(people, **groups),
+        lambda **groups: metrics.labels_needed(judge, people, above=0.1, **groups),
+    ):
+        with pytest.warns(UserWarning, match="200 rows have 40 ids"):
+            table = call()
+        pd.testing.assert_frame_equal(table, call(groups=ids))
+    frame = people.set_axis(["x", "y", "z"], axis=1).assign(judge=judge)
+    for rows in (frame, frame.rename_axis("id").reset_index()):
+        table = vj.scores(rows, ["judge"], ["x", "y", "z"])
+        own = table.correlate(n_resamples=200)
+        by_id = metrics.correlate(judge, people.mean(axis=1), groups=ids, n_resamples=200)
+        assert own.table["low"].tolist() == pytest.approx(by_id["low"].tolist())
+        assert "200 rows have 40 ids" in " ".join(own.caveats)
+
+
+def test_coverage_of_conformal_intervals_counts_groups():
+    rng = np.random.default_rng(0)
+    image = np.arange(200) // 10
+    truth = pd.Series(rng.normal(3, 1, 200))
+    judge = truth + rng.normal(size=20)[image]
+    alone, grouped = (
+        metrics.conformal_coverage(judge, truth, groups=groups).loc["all"]
+        for groups in (None, image)
+    )
+    assert grouped["share"] == alone["share"] and grouped["low"] < alone["low"] - 0.05

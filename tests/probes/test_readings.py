@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import vjudge as vj
 from validity.simulated import Planted, SimulatedJudge, collection
@@ -155,6 +156,11 @@ def test_self_preference_is_tested_against_the_spread_of_other_systems():
         table.iloc[-1]["verdict"] == "moves" and "though it must stay" in table.iloc[-1]["reading"]
     )
     assert (table["note"] == "a placebo").sum() == 7
+    # The test with the spread of seven others is of a t with 6 degrees of freedom
+    row = table.iloc[-1]
+    error = (row["high"] - row["low"]) / 2 / stats.t.ppf(0.975, 6)
+    size = error * (stats.t.ppf(0.975, 6) + stats.t.ppf(0.8, 6))
+    assert f"a liking of {size:.2f} points with a power of .8" in row["note"]
     few = probes.self_preference(likes(0, own=2.5, systems=3), **options).table.iloc[-1]
     assert few["verdict"] == "described" and "2 other systems" in few["note"]
 

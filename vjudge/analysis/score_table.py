@@ -198,6 +198,10 @@ class Scores(RatingTable):
             view=view,
         )
 
+    def _pooled(self) -> list[str]:
+        """The caveat of items of several benchmarks, whose scores one number takes together."""
+        return [] if self.benchmarks is None else [POOLED]
+
     def _units(self, new_systems: bool) -> Series | list[Series] | None:
         """The units of resampling: groups, crossed with systems where these are a sample, too."""
         if not new_systems:
@@ -313,7 +317,7 @@ class Scores(RatingTable):
             name="raters",
             reading=readings.raters(lines),
             caption=(f"{symbol} of people and judges, each with the mean of the same other people"),
-            caveats=[] if self.benchmarks is None else [POOLED],
+            caveats=self._pooled(),
             plot=partial(plots.forest, lines, by="kind", label=f"{symbol} with the others"),
             view=rows[["who", "kind", *INTERVAL, "n", "missing"]],
         )
@@ -333,6 +337,7 @@ class Scores(RatingTable):
             name="agreement",
             reading=readings.rater_agreement(table, len(self.people)),
             caption=f"Agreement of {len(self.people)} people, {self.about}",
+            caveats=self._pooled(),
         )
 
     @analysis
@@ -604,6 +609,7 @@ class Scores(RatingTable):
             name="levels",
             reading=" ".join(texts[:3]),
             caption=f"Pearson's r with {name} at three levels, by {system}",
+            caveats=self._pooled(),
             plot=partial(plots.forest, lines, rows="name", by="level"),
             view=rows[["judge", "level", *INTERVAL, "n", "missing"]],
         )
@@ -628,7 +634,7 @@ class Scores(RatingTable):
             name="effective_judges",
             reading=readings.error_correlation(table, errors.shape[1]),
             caption=f"Independent judges that {errors.shape[1]} amount to; errors against {name}",
-            caveats=caveats,
+            caveats=[*caveats, *self._pooled()],
         )
 
     def panel(self, name: str = "mean of the judges") -> Scores:

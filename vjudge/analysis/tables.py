@@ -21,6 +21,7 @@ from vjudge.data.summary import gold_else_people
 from vjudge.judging.asking import VERDICT_COLUMNS
 from vjudge.judging.columns import closed_in, groups_of
 from vjudge.metrics.columns import scores
+from vjudge.metrics.strata import grouped_by_id
 from vjudge.metrics.tables import gathered_caveats
 from vjudge.plots.save import sentences
 from vjudge.records import from_csv, is_missing, row_levels
@@ -227,7 +228,8 @@ def fields_of(
         return {**fields, **roles, "caveats": [*fields["caveats"], *caveats]}
     if not isinstance(data, DataFrame):
         raise TypeError(f"judges= names columns of a DataFrame, not of a {type(data).__name__}")
-    return {**from_frame(data, judges, people, roles), "caveats": caveats}
+    fields = from_frame(data, judges, people, roles)
+    return {**fields, "caveats": [*fields["caveats"], *caveats]}
 
 
 # --- From a wide frame
@@ -252,12 +254,18 @@ def from_frame(
         raise ValueError(f"{twice} are named twice: name each once, and no judge as a person")
     if not judges:
         raise ValueError("name at least one judge: judges=[...]")
+    # Several rows of one id, such as votes, are one unit of resampling
+    ids = frame["id"] if "id" in frame and not frame["id"].map(is_missing).any() else None
+    units, caveats = grouped_by_id(frame, roles.get("group"), ids)
     frame, columns = spread_people(frame.reset_index(drop=True), columns)
+    if caveats:
+        frame = frame.assign(**{GROUP: units})
+        roles = {**roles, "group": GROUP}
     for name in (roles.get("group"), roles.get("benchmark")):
         if name is not None and frame[name].map(is_missing).any():
             row = int(frame[name].map(is_missing).argmax())
             raise ValueError(f"row {row}: {name!r} is missing; fill it, or leave the row out")
-    return {"frame": frame, "judges": judges, "people": columns, **roles}
+    return {"frame": frame, "judges": judges, "people": columns, "caveats": caveats, **roles}
 
 
 def _listed(names: Any) -> list[str]:

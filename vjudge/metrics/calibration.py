@@ -478,17 +478,19 @@ def conformal_coverage(
     *,
     spread: pd.Series | None = None,
     by: pd.Series | None = None,
+    groups: Groups = None,
     confidence: float = 0.9,
 ) -> pd.DataFrame:
-    """Count how often an interval of `conformal_intervals` holds the true score, by group.
+    """Count how often an interval of `conformal_intervals` holds the true score, by kind.
 
     Args:
         expected, truth, spread, confidence: as for `conformal_intervals`.
-        by: a group of each item, such as its category.
+        by: a kind of each item, such as its category.
+        groups: the unit of sampling of each item, such as its image; None: each item is its own.
 
     Returns:
-        A row "all" and one a group: `share` of known items inside an interval made of the other
-        known items, Wilson's `low` and `high`, and `n`. A group whose interval lies below
+        A row "all" and one a kind: `share` of known items inside an interval made of the other
+        known items, Wilson's `low` and `high`, and `n`. A kind whose interval lies below
         `confidence` is not served by one width for all.
 
     Source: as `conformal_intervals`.
@@ -509,7 +511,11 @@ def conformal_coverage(
         labels = by[inside.index]
         for name in sorted(labels.dropna().unique()):
             rows.append((name, inside & (labels == name), labels == name))
-    coverage = shares(rows, groups=None, unit="items").rename(columns={"estimate": "share"})
+    units = None
+    if groups is not None:
+        known = expected.index.isin(inside.index)
+        units = units_of(groups, expected.index, known)
+    coverage = shares(rows, groups=units, unit="items").rename(columns={"estimate": "share"})
     return coverage.drop(columns="missing")
 
 

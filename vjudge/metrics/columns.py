@@ -101,7 +101,7 @@ def judges_by_name(judges: Mapping[str, Any] | pd.DataFrame, *, least: int = 2) 
     return {f"judge {name}": judges[name] for name in judges}
 
 
-NO_VALUE = ("", "na", "n/a", "nan", "<na>")  # of a cell of text, in any capitals
+NO_VALUE = ("", "na", "n/a", "nan", "<na>", "null", "#n/a")  # of a cell of text, in any capitals
 
 
 def is_blank(cell: Any) -> bool:

@@ -33,7 +33,7 @@ from vjudge.metrics.resampling import (
     effective_number,
     summing,
 )
-from vjudge.metrics.strata import of_balanced_groups
+from vjudge.metrics.strata import grouped_by_id, of_balanced_groups
 from vjudge.metrics.tables import INTERVAL, add_caveats, shares, tabulate
 from vjudge.records import from_csv
 
@@ -131,6 +131,7 @@ def alt_test(
         raise ValueError(
             f"people has {people.shape[1]} columns: the test takes three people or more"
         )
+    groups, caveats = grouped_by_id(people, groups)
     check_columns(people=people, groups=groups)
     (judge,) = matched(people, judge=judge)
     people = people.reset_index(drop=True)
@@ -164,7 +165,7 @@ def alt_test(
     adjusted = stats.false_discovery_control(table.loc[tested, "p"], method="by")
     table["rejected"] = False
     table.loc[tested, "rejected"] = adjusted <= FALSE_DISCOVERIES
-    add_caveats(table, of_balanced_groups(groups, every))
+    add_caveats(table, [*caveats, *of_balanced_groups(groups, every)])
     table = table.rename(columns={"estimate": "advantage"})
     table = table[["n", "advantage", "low", "high", "p", "rejected"]]
     # 3) over persons, who share the items
@@ -298,6 +299,7 @@ def effective_judges(
 
     Source: Kish's effective sample size k / (1 + (k - 1) r), as for judges in arXiv 2605.29800.
     """
+    groups, caveats = grouped_by_id(errors, groups)
     check_columns(errors=errors, groups=groups)
     used = errors.notna().all(axis=1).to_numpy()
     complete = errors[used].astype(float)
@@ -325,7 +327,7 @@ def effective_judges(
         n_resamples=n_resamples,
         **options,
     )
-    add_caveats(table, of_balanced_groups(groups, used))
+    add_caveats(table, [*caveats, *of_balanced_groups(groups, used)])
     r = table.loc["error_correlation", INTERVAL]
     # The more correlated, the fewer; judges whose errors cancel are no more than there are
     turned = r.rename(dict(low="high", high="low")).clip(lower=0)

@@ -11,10 +11,13 @@ from scipy import stats
 from vjudge.metrics.columns import Groups, check_columns, design_of, warn
 from vjudge.metrics.inference import matched, people_table
 from vjudge.metrics.resampling import Floats, Weights, correlations, jackknife
+from vjudge.metrics.strata import grouped_by_id
 from vjudge.metrics.strictness import levelled
+from vjudge.metrics.tables import add_caveats
 
 CAUTION = 0.9  # share of pilots whose lead lies above the one that is planned with
 LEAST_PILOT = 10  # items
+UNSURE = 3  # standard errors of a lead
 
 
 def labels_needed(
@@ -33,7 +36,9 @@ def labels_needed(
     That is, show Pearson's r to be above a value, or above a rival's; planned from a pilot. A
     pilot's lead is its own luck, too: planned with as it is, a pilot of 60 items promises .8 and
     gives .5. So the plan takes the lead that the true one exceeds with a probability of .9, and
-    says what the power is if the lead is another.
+    says what the power is if the lead is another. Nine of ten pilots then lead to a plan of the
+    power asked for, or to none; of plans alone fewer where the true lead is small (.03 in
+    correlation: 66, 75, 88 % from pilots of 60, 150, 400 items).
 
     Args:
         judge: the judge's scores of the pilot's items.
@@ -71,6 +76,7 @@ def labels_needed(
     """
     _check_plan(above, rival, power, alpha)
     people = people_table(people)
+    groups, caveats = grouped_by_id(people, groups)
     check_columns(people=people, groups=groups)
     columns = {"judge": judge} if rival is None else {"judge": judge, "rival": rival}
     scores = np.array([pd.to_numeric(column) for column in matched(people, **columns)], dtype=float)
@@ -121,7 +127,14 @@ def labels_needed(
     half = stats.norm.ppf(0.975) * error
     result["low"] = stats.norm.cdf((lead - half - critical) / step)
     result["high"] = stats.norm.cdf((lead + half - critical) / step)
-    return result.assign(pilot=n, reliability=reliability)
+    result = result.assign(pilot=n, reliability=reliability)
+    if (lead < UNSURE * error).any():
+        caveats.append(
+            f"the pilot's lead is less than {UNSURE} of its standard errors: a pilot that shows"
+            " little more than luck plans too few items in one of three to eight; see low"
+        )
+    add_caveats(result, caveats)
+    return result
 
 
 def _design_effect(

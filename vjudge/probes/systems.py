@@ -12,12 +12,14 @@ import pandas as pd
 from scipy import special
 
 from vjudge.plots.figures import forest
+from vjudge.plots.style import short
 from vjudge.probes.effects import TAIL, Effect, Must, coefficient, slope
 from vjudge.probes.finish import Drawing, gold_cells, gold_columns, probed
 from vjudge.probes.runs import GOLD, POINTS, MissingInputError, ProbeRuns, Row
 from vjudge.results import Result, analysis
 
 LIKING = "own responses at equal gold"
+POWER = 0.8  # of the smallest liking that is named
 FEWEST = 3  # other systems, of which a spread is estimated
 
 
@@ -35,8 +37,8 @@ def self_preference(
     Liking is the mean score at equal gold less that of the other systems. A judge likes each system
     differently, for style or subject, so every other system is a placebo, and its own is tested
     against their spread: as one new system of the same kind. It must stay 0 where gold is exact or
-    rated. With fewer than three other systems nothing is tested. The plain differences of score and
-    gold are descriptions.
+    rated. With fewer than three other systems nothing is tested, and few others show only a strong
+    liking, whose size `note` names. The plain differences of score and gold are descriptions.
 
     Args:
         judge, items, options: see `ProbeRuns`.
@@ -93,7 +95,11 @@ def _likings(runs: ProbeRuns, used: pd.DataFrame, missing: int) -> list[Row]:
     note = f"{GOLD[runs.gold]}; {len(others)} other systems, and {FEWEST} or more are needed"
     if placebos:
         effect = _against(effect, list(placebos.values()))
-        note = f"{GOLD[runs.gold]}; against the spread of {len(others)} other systems"
+        size = short(_detectable(effect, len(others) - 1))
+        note = (
+            f"{GOLD[runs.gold]}; against the spread of {len(others)} other systems, which shows a"
+            f" liking of {size} points with a power of .8"
+        )
         must = None if runs.gold == "observed" else "stay"
     does = "being the judge's own {raises} scores at equal gold by {size}"
     rows = []
@@ -140,6 +146,12 @@ def _against(own: Effect, placebos: Sequence[Effect]) -> Effect:
     reach = deviation * special.stdtrit(k - 1, TAIL)
     p = 2 * special.stdtr(k - 1, -t)
     return own._replace(low=own.effect - reach, high=own.effect + reach, p=float(p))
+
+
+def _detectable(effect: Effect, freedom: int) -> float:
+    """The effect that a test at .05 with this error finds in 8 of 10 cases."""
+    error = (effect.high - effect.low) / 2 / special.stdtrit(freedom, TAIL)
+    return float(error * (special.stdtrit(freedom, TAIL) + special.stdtrit(freedom, POWER)))
 
 
 def _variance(effect: Effect) -> float:
