@@ -174,19 +174,25 @@ def panels(rng: np.random.Generator) -> Rows:
 
 def plans(rng: np.random.Generator) -> Rows:
     """True power of plans from a pilot, for judges of .824 and .797 with the mean of two people."""
-    for n in (150, 400):
-        own, other, people = two_judges(n, rng)
-        pilot = (pd.Series(own), pd.DataFrame(people))
+    for n in (60, 150, 400):
+        judge, rival, people = two_judges(n, rng)
+        setting = f"a pilot of {n}, a rival lower by .03"
+        items = np.nan
         try:
-            plan = metrics.labels_needed(*pilot, rival=pd.Series(other)).loc[2]
+            plan = metrics.labels_needed(
+                pd.Series(judge), pd.DataFrame(people), rival=pd.Series(rival)
+            ).loc[2]
+            items = plan["items"]
         except ValueError:  # the rival is ahead in the pilot
-            continue
-        if plan["items"] > 0:
-            true = stats.norm.cdf(0.0774 * np.sqrt((plan["items"] - 3) / 1.032) - 1.96)
-            setting = f"a pilot of {n}, a rival lower by .03"
-            yield "labels_needed", setting, "true power is .8 or more", bool(true >= 0.8)
-            inside = bool(plan["low"] <= true <= plan["high"])
-            yield "labels_needed", setting, "interval of the power holds it", inside
+            pass
+        power = stats.norm.cdf(0.0774 * np.sqrt((items - 3) / 1.032) - 1.96)
+        no_plan = bool(np.isnan(items))
+        claim = "no plan, or one of a true power of .8 or more"
+        yield "labels_needed", setting, claim, no_plan or bool(power >= 0.8)
+        if not no_plan:
+            yield "labels_needed", setting, "true power is .8 or more", bool(power >= 0.8)
+            is_inside = bool(plan["low"] <= power <= plan["high"])
+            yield "labels_needed", setting, "interval of the power holds it", is_inside
 
 
 def lengths(rng: np.random.Generator) -> Rows:

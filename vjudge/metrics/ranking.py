@@ -19,14 +19,13 @@ from vjudge.metrics.columns import (
     judges_by_name,
     warn,
 )
-from vjudge.metrics.resampling import Floats, Integers, codes, mean_interval, student
+from vjudge.metrics.resampling import BLOCKS, Floats, Integers, codes, mean_interval, student
 from vjudge.metrics.tables import INTERVAL, add_caveats
 
 Measure = Callable[[Floats, Floats, np.ndarray], float]  # of people, a judge and some items
 SIGNIFICANT = 0.05
 ROUNDING = 1e-9
 SWAPS = 200  # permutations of two judges
-BLOCKS = 50  # of items, left out in turn
 FEW_SYSTEMS = 8
 FEW_QUESTIONS = 20
 

@@ -30,8 +30,8 @@ BLOCK_BYTES = 2**20  # of one array of weights, so that it stays in a processor'
 LEAST_BLOCK = 50  # replicates at once
 JACKKNIFED = 400  # units that are left out one by one; beyond, in so many random blocks
 LARGE = 20_000  # rows, from which on units are left out in fewer blocks
-BLOCKS = 50
-LEAST_PAIRED = 5  # units, so that three are left without two
+BLOCKS = 50  # of units, left out in turn
+LEAST_PAIRED = 30  # units of equal weight, from which on pairs of them are left out
 PERFECT = 1 - 1e-9  # a correlation beyond this has no Fisher z to speak of
 MANY_LEVELS = 100  # of a score, beyond which resampling takes long
 
@@ -185,7 +185,7 @@ def jackknife(
     What a pair of units adds to a statistic beyond the sum of both, as it does to ranks, the
     jackknife counts twice. With t_gh the statistic without both, that addition is
     G t - (G - 1) (t_g + t_h) + (G - 2) t_gh; half the variance of these is taken off, as at most
-    `pairs` random pairs show it.
+    `pairs` random pairs show it, from 30 units of equal weight on.
 
     Of crossed units (images by systems) the variance is that over images, plus that over systems,
     less that over single rows, which both hold; and no less than the larger. Degrees of freedom are
@@ -237,16 +237,14 @@ def _left_out(
     left = without(np.arange(n))
     deviation = left - left.mean(axis=-1, keepdims=True)
     variance = (n - 1) / n * (deviation**2).sum(axis=-1)
-    if pairs and n >= LEAST_PAIRED:
-        first, second = np.triu_indices(n, 1)
-        chosen = rng.permutation(len(first))[:pairs]
-        first, second = first[chosen], second[chosen]
-        whole = values(statistic, counts[:, None].astype(float))
-        added = n * whole + (n - 2) * without(first, second)
-        added = added - (n - 1) * (left[..., first] + left[..., second])
+    freedom = freedom_of(np.bincount(unit))
+    if pairs and freedom + 1 >= LEAST_PAIRED:
+        g, h = rng.permutation(np.stack(np.triu_indices(n, 1)), axis=1)[:, :pairs]
+        estimate = values(statistic, counts[:, None].astype(float))
+        added = n * estimate - (n - 1) * (left[..., g] + left[..., h]) + (n - 2) * without(g, h)
         # Never more than all of it, if pairs were all that varies
         variance = np.fmax(variance - added.var(axis=-1) / 2, variance / 2)
-    return variance, freedom_of(np.bincount(unit))
+    return variance, freedom
 
 
 def values(statistic: Statistic, weights: Weights) -> Floats:
