@@ -276,6 +276,36 @@ def test_viescore_is_the_root_of_the_lowest_of_both(imagenhub, whole, tmp_path):
     assert math.isnan(result.table.loc[("overall", "quality as published", "left out"), "estimate"])
 
 
+def test_a_wording_of_the_picture_alone_refuses_its_source():
+    row = {"id": 1, "instruction": "Red.", "images": [png()], "response_images": [png("red")]}
+    with pytest.raises(
+        CollectionError, match="'viescore-pq' shows a response's pictures, not the q"
+    ):
+        picture_judge("", template="viescore-pq").grade([row], progress=False)
+
+
+def test_panels_are_run_on_benchmarks_of_pictures(mmrb2, imagenhub):
+    def of(level):
+        def answer(text):
+            if "Model A" in text:
+                return "[[A=B=Bad]]"
+            return f'{{"score": [{level}, 9]}}' if "artist" in text else '{"better_response": "A"}'
+
+        return picture_judge(answer)
+
+    judges = [of(2), of(4)]
+    for judge, name in zip(judges, "xy", strict=True):
+        judge.name = name
+    panel = vj.panel(judges)
+    result = vj.run_benchmark(panel, "viescore", data=imagenhub, progress=False)
+    assert set(result.table.index.get_level_values(1)) == {"overall", "overall as published"}
+    result = vj.run_benchmark(panel, "mmrb2", data=mmrb2, progress=False)
+    assert result.table["estimate"].iloc[0] == 0.5
+    votes = [{**GENERATED, "vote_type": vote} for vote in ("bothbad_vote", "tievote")]
+    result = vj.run_benchmark(panel, "genai-bench", data=votes, progress=False)
+    assert result.table["estimate"].iloc[0] == 1  # a bare tie is right for either
+
+
 def test_both_scores_of_a_picture_stand_beside_their_root():
     row = {"id": 1, "instruction": "Red.", "images": [png()], "response_images": [png("red")]}
     answers = iter(['{"score": [16, 25]}', '{"score": [4, 12]}', '{"score": [16, 25]}', "I can't."])

@@ -151,8 +151,8 @@ def test_a_value_heads_response_is_the_assistants_turn():
     prompt = replace(template, conversation=prompts.QWEN_1_5).render(ITEM)
     turn = f"<image>\n{ITEM.instruction}<|im_end|>\n<|im_start|>assistant\n{ITEM.response}"
     assert prompt.text.endswith(turn)
-    with pytest.raises(ValueError, match="needs its checkpoint"):
-        template.render(ITEM)
+    *_, reply = template.render(ITEM).messages()  # for a server
+    assert reply == {"role": "assistant", "content": [{"type": "text", "text": ITEM.response}]}
 
 
 SCORES = {"accuracy": 3, "clarity": 3}

@@ -322,7 +322,8 @@ def numbers(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         table = make(frame, spec, parts, options)
-    bare = int(table["low"].isna().sum())
+    published = table.index.get_level_values("statistic").str.endswith("as published")
+    bare = int(table["low"].isna()[~published].sum())
     if options["n_resamples"] and bare:
         reason = "too few rows or groups there, or in a category that is averaged"
         warnings.warn(f"{bare} of {len(table)} rows have no interval: {reason}", stacklevel=4)
@@ -582,16 +583,17 @@ def _correlation(
 
 def _viescore(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
     """Spearman's correlation with people within each system of a task, averaged in two ways."""
-    both = frame["semantics"].notna() & frame["quality"].notna()
-    frame = frame.assign(
-        semantics=frame["semantics"].where(both), quality=frame["quality"].where(both)
-    )
     systems = frame["category"] + " " + frame["system"]
     columns = {
         "overall": ("score", "true score"),
         "semantics": ("semantics", "people_semantics"),
         "quality": ("quality", "people_quality"),
     }
+    if {"semantics", "quality"} <= set(frame):  # upstream counts what has both
+        for name in ("semantics", "quality"):
+            frame = frame.assign(**{name: frame[name].where(frame["score"].notna())})
+    else:  # a panel's run has the scores of its members together alone
+        columns = {"overall": columns["overall"]}
     lines = {}
     caveats = []
     for name, (score, truth) in columns.items():
@@ -697,10 +699,7 @@ MEASURES = {
     "wins": (_BATTLE, _accuracy),
     "correlation": (("score", "true score"), _correlation),
     "bias": (("score", "variant", "kind", "group", "lowest", "highest"), _bias),
-    "viescore": (
-        ("semantics", "quality", "people_semantics", "people_quality", "true score", "system"),
-        _viescore,
-    ),
+    "viescore": (("score", "true score", "system", "category"), _viescore),
     "relative score": (("scores",), _relative),
     "order": (("candidate", "rank", "true_rank"), _order),
     "battles": (_BATTLE, _battles),

@@ -95,7 +95,11 @@ def run_benchmark(
         )
         runs = {}
         for member, home in judge.folders(out):
-            key, runs[member.name], n_rows, its = _run(member, name, out=home, **options)
+            key, run, n_rows, its = _run(member, name, out=home, **options)
+            run = run.drop(columns=["semantics", "quality"], errors="ignore")
+            if "verdict" in run:  # a panel has one kind of tie
+                run["verdict"] = run["verdict"].replace(dict.fromkeys(TIES, "tie"))
+            runs[member.name] = run
             changes += [Deviation(kind, f"{member.name}: {text}") for kind, text in its]
         run = judge.combined(runs)
     else:

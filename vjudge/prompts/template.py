@@ -217,8 +217,11 @@ class Template:
         return [*leading, *(piece.source for piece in pieces if isinstance(piece, Shown))]
 
     def faults(self, item: Item | Pair) -> list[tuple[str, str, str]]:
-        """What of a response has no place here: the column, the reason and the remedy of each."""
+        """What of an item has no place here: the column, the reason and the remedy of each."""
         faults = []
+        if item.images and self.sees_images and self._shows_responses_alone:
+            reason = f"template {self.name!r} shows a response's pictures, not the question's"
+            faults.append(("images", reason, "leave them out, or use one with {images}"))
         for name in ("instruction", *self.responses):
             column = RESPONSE_IMAGES.get(name, "images")
             pictures = getattr(item, column)
@@ -242,6 +245,14 @@ class Template:
                 reason = f"template {self.name!r} shows a response's pictures without its text"
                 faults.append((name, reason, f"leave the text out, or use one with {{{name}}}"))
         return faults
+
+    @property
+    def _shows_responses_alone(self) -> bool:
+        """Whether its pictures are those of responses: it begins with them, or asks no question."""
+        fields = [field for _, field, *_ in Formatter().parse(self.body)]
+        pictured = [field for field in fields if field in RESPONSE_IMAGES.values()]
+        opens = self.body.startswith(tuple(f"{{{field}}}" for field in pictured))
+        return bool(pictured) and "images" not in fields and (opens or "instruction" not in fields)
 
     def _turn(self, item: Item | Pair) -> tuple[Sequence, list]:
         """The pictures before the text, and the turn behind them: texts and `Shown`s in order."""
