@@ -5,7 +5,7 @@
 
 Harnesses of one benchmark differ in what an unread answer counts as: left out, wrong, or a random
 guess. Each number stands under its statistic and that treatment; the official one is marked. To add
-a benchmark, add to `BENCHMARKS`.
+a benchmark, add its fields to `../assets/benchmarks.json`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -24,7 +24,7 @@ from rapidfuzz.distance import Levenshtein
 
 from vjudge import data, metrics
 from vjudge.benchmarks.pictures import BIASES
-from vjudge.benchmarks.protocols import PROTOCOLS
+from vjudge.benchmarks.protocols import PROTOCOLS, table_of
 from vjudge.data import CollectionError
 from vjudge.judging.columns import closed_in, groups_of
 from vjudge.metrics.columns import SPELLINGS, design_of, read_verdicts
@@ -90,154 +90,7 @@ class Benchmark:
     orders: Literal["both", "published", "each"] = "both"
 
 
-_MLLM = Benchmark(
-    "MLLM-as-a-Judge (pair)",
-    "Chen et al., MLLM-as-a-Judge, arXiv 2402.04788",
-    "no published code says what an unread answer counts as, or how data sets are averaged: both"
-    " are given both ways",
-    statistics=("accuracy with ties", "accuracy without ties"),
-    orders="published",
-)
-_WILD = Benchmark(
-    "LLaVA-Bench (in the wild)",
-    "haotian-liu/LLaVA@181a2f8 llava/eval/eval_gpt_review_bench.py (parse_score),"
-    " llava/eval/summarize_gpt_review.py",
-    "100 x mean(candidate) / mean(reference); upstream's judge is gpt-4-0314 at temperature 0.2",
-    measure="relative score",
-    statistics=("relative score",),
-    unread="(-1, -1)",
-    categories=("complex", "conv", "detail"),
-)
-_CORRELATED = Benchmark(
-    "Perception-Bench",
-    "Lee et al., Prometheus-Vision, arXiv 2401.06591, section 5",
-    "upstream asks again until an answer parses, which is not done here: unread answers are left"
-    " out",
-    measure="correlation",
-    statistics=("pearson", "kendall", "spearman"),
-    parts=("overall",),
-)
-
-BENCHMARKS = {
-    "vl-rewardbench": Benchmark(
-        "VL-RewardBench",
-        "vl-rewardbench/VL_RewardBench@6f64385 cal.py (distribution_dataset)",
-        "upstream takes the majority of k answers at random order; where both orders are asked and"
-        " differ there is none. VLMEvalKit@e8e78f0 vl_rewardbench.py counts an unread answer as"
-        " wrong, lmms-eval@75571cf utils.py guesses at random",
-        parts=("overall", "macro", "category"),
-        categories=("general", "hallucination", "reasoning"),
-    ),
-    "multimodal-rewardbench": Benchmark(
-        "Multimodal RewardBench",
-        "facebookresearch/multimodal_rewardbench@b4b92cd scripts/2_get_accuracy.py",
-        "upstream draws the guess with seed 123; here it counts as the half that it is on average."
-        " Upstream's `all` is over rows. Safety holds the pairs on bias alone, as released",
-        unread="random",
-        orders="published",
-    ),
-    "mllm-judge-score": replace(
-        _MLLM,
-        title="MLLM-as-a-Judge (score)",
-        measure="correlation",
-        statistics=("pearson",),
-        orders="both",
-    ),
-    "mllm-judge-pair": _MLLM,
-    "mllm-judge-batch": replace(
-        _MLLM,
-        title="MLLM-as-a-Judge (batch)",
-        note=f"normalized distance, lower is better; {_MLLM.note}",
-        measure="order",
-        statistics=("levenshtein",),
-    ),
-    "llava-bench-wild": _WILD,
-    "llava-bench-coco": replace(_WILD, title="LLaVA-Bench (COCO)"),
-    "wildvision": Benchmark(
-        "WildVision-Bench",
-        "EvolvingLMMs-Lab/lmms-eval@01d6045 wild_vision_bench/utils.py (win_rates)",
-        "the share of questions on which a model (policy_b) beats the baseline, which always"
-        " stands first: a judge's liking for a place is in the number",
-        measure="wins",
-        statistics=("win rate",),
-        unread="wrong",
-        parts=("category",),
-        by="policy_b",
-    ),
-    "visit-bench": Benchmark(
-        "VisIT-Bench",
-        "mlfoundations/VisIT-Bench@45b9bf8 README.md (leaderboard)",
-        "upstream's Elo runs through the battles in their order; here it is the maximum-likelihood"
-        " (Bradley-Terry) one on the same scale, centred at 1,000",
-        measure="battles",
-        statistics=("elo",),
-        parts=("category",),
-    ),
-    "genai-bench": Benchmark(
-        "GenAI-Bench",
-        "TIGER-AI-Lab/GenAI-Bench@f0b0334 inference.py (parse_response)",
-        "people voted left, right, both good or both bad; a judge's bare tie is right for either"
-        " tie, as upstream. Upstream reports each task, and their mean with a third one of videos",
-        measure="votes",
-        statistics=("accuracy with ties",),
-        unread="wrong",
-        parts=("category",),
-        categories=("image_edition", "image_generation"),
-    ),
-    "mmrb2": Benchmark(
-        "Multimodal RewardBench 2",
-        "facebookresearch/MMRB2@1a09882 evaluate/compute_scores/compute_accuracy.py",
-        "each order of a pair counts by itself, and one that could not be read does not",
-        parts=("overall", "category"),
-        categories=("edit", "image", "interleaved", "reasoning"),
-        orders="each",
-    ),
-    "viescore": Benchmark(
-        "VIEScore",
-        "TIGER-AI-Lab/VIEScore@2cbea4e paper_implementation/analyze_json.ipynb",
-        "as published, Spearman's correlations of the systems are averaged by tanh of their mean,"
-        " and those of the tasks by tanh of theirs: lower than a mean. Beside it stands the mean of"
-        " the same correlations on Fisher's z scale, with its interval",
-        measure="viescore",
-        statistics=("overall as published", "semantics as published", "quality as published"),
-        parts=("overall", "category"),
-        categories=("cig", "mie", "msdig", "sdie", "sdig", "t2i", "tie"),
-    ),
-    "mm-judgebias": Benchmark(
-        "MM-JudgeBias",
-        "naver-ai/MM-JudgeBias@c8597b2 mm_judgebias/metrics.py, evaluate.py",
-        "reliability is bias deviation where scores must fall (integrality, congruity) and bias"
-        " conformity where they must stay (robustness); macro is the mean over kinds of bias. Of"
-        " one's own items, `probes.battery` gives both for its perturbations",
-        measure="bias",
-        statistics=("reliability",),
-        parts=("macro", "category"),
-        categories=tuple(bias for biases in BIASES.values() for bias in biases),
-    ),
-    "mt-bench": Benchmark(
-        "MT-Bench human judgments",
-        "lm-sys/FastChat@0283a0b fastchat/llm_judge/compute_agreement.py",
-        'each person\'s vote counts; "accuracy" leaves out the ties of people and of the judge,'
-        " as upstream's agreement without ties",
-        statistics=("accuracy with ties", "accuracy"),
-        parts=("category",),
-        categories=("turn 1", "turn 2"),
-    ),
-    "perception-bench": _CORRELATED,
-    "feedback-bench": replace(
-        _CORRELATED,
-        title="Feedback-Bench",
-        source="Kim et al., Prometheus, arXiv 2310.08491, section 5",
-    ),
-    "preference-bench": Benchmark(
-        "Preference-Bench",
-        "Kim et al., Prometheus 2, arXiv 2405.01535, section 5",
-        "a judge's tie counts as unread; what the paper counts them as was not found in code:"
-        " beside wrong stand left out and random",
-        unread="wrong",
-        parts=("overall",),
-    ),
-}
+BENCHMARKS = table_of("benchmarks", Benchmark)
 """What each benchmark reports, by name."""
 
 

@@ -1,7 +1,7 @@
 """How each benchmark is run: its wording, draws, order and decoding, and its own reader of answers.
 
-To add one, add a `Protocol` to `PROTOCOLS`. What a benchmark's code leaves open stands in `open`;
-what keeps every run from being official, in `unofficial`.
+To add one, add its fields to `../assets/protocols.json`. What a benchmark's code leaves open stands
+in `open`; what keeps every run from being official, in `unofficial`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
+
+from vjudge.prompts.wordings import read_asset
+
+T = TypeVar("T")
 
 # What an answer says of the two responses as shown, given which of them people prefer ("a" is the
 # first; None where they have none): "a", "b", "tie", or None where it says nothing.
@@ -140,194 +144,27 @@ def _other(preferred: str | None) -> str | None:
     return {"a": "b", "b": "a"}.get(str(preferred))
 
 
-_NO_WORDING = "the benchmark's own wording is not part of vjudge"
-_GPT_4 = "the judge of the published numbers, gpt-4-0314, is no longer served"
-
-_VL = Protocol(
-    "vl-rewardbench/VL_RewardBench@9b10abd prompt.py, inference_hf.py, cal.py",
-    template="vl-rewardbench",
-    options={
-        "samples": 10,
-        "orders": "random",
-        "temperature": 0.2,
-        "top_p": 0.2,
-        "max_new_tokens": 2048,
-    },
-    reader=read_overall_judgment,
-    collection="MMInstruction/VL-RewardBench",
-    n_items=1250,
-    open="the seeds of the orders and of the decoding; its script writes the image behind the text,"
-    " and here it stands first",
-)
-_UNIFIED = replace(
-    _VL,
-    source="CodeGoat24/UnifiedReward test_llava_vlrewardbench.py",
-    template="unified-reward-answers",
-    options={"orders": "random", "max_new_tokens": 4096},
-    reader=read_right_phrase,
-    open="which orders `random.seed(0)` drew there",
-)
-_CHECKPOINTS = f"{_UNIFIED.open}; the temperature, which is left to the checkpoint: here it is 0"
-_DECODING = {"temperature": 0.2, "top_p": 0.4}
-_MLLM = Protocol(
-    "Dongping-Chen/MLLM-Judge@b55c3c2 scripts/api_benchmark.py; Chen et al., arXiv 2402.04788",
-    options={"orders": "one", **_DECODING},
-    open="the most tokens of an answer",
-    unofficial=_NO_WORDING,
-)
-_LLAVA = Protocol(
-    "haotian-liu/LLaVA@181a2f8 llava/eval/eval_gpt_review_bench.py",
-    call="grade",
-    template="llava-bench-wild",
-    options={"temperature": 0.2, "max_new_tokens": 1024},
-    n_items=60,
-    open=_GPT_4,
+READERS = (
+    read_overall_judgment,
+    read_right_phrase,
+    read_answer_tag,
+    read_arena,
+    read_four,
+    read_marked_score,
 )
 
-PROTOCOLS = {
-    "vl-rewardbench": _VL,
-    "vl-rewardbench by unified-reward": _UNIFIED,
-    "vl-rewardbench by unified-reward-qwen": replace(
-        _UNIFIED, source="CodeGoat24/UnifiedReward test_qwen_vlrewardbench.py", open=_CHECKPOINTS
-    ),
-    "vl-rewardbench by unified-reward-think": replace(
-        _UNIFIED,
-        source="CodeGoat24/UnifiedReward UnifiedReward-Think test_llava_cot_vl_rewardbench.py",
-        template="unified-reward-think",
-    ),
-    "vl-rewardbench by unified-reward-think-qwen": replace(
-        _UNIFIED,
-        source="CodeGoat24/UnifiedReward UnifiedReward-Think test_qwen25_cot_vl_rewardbench.py",
-        template="unified-reward-think",
-        open=_CHECKPOINTS,
-    ),
-    "vl-rewardbench by unified-reward-think-qwen3vl": replace(
-        _UNIFIED,
-        source="CodeGoat24/UnifiedReward test_qwen3vl_vlreward_bench.py",
-        template="unified-reward-think-qwen3vl",
-        open=_CHECKPOINTS,
-    ),
-    "vl-rewardbench by r1-reward": replace(
-        _UNIFIED,
-        source="yfzhang114/r1_reward@3693413 inference/VL-Reward-Bench/r1_reward.py",
-        template="r1-reward",
-        reader=read_answer_tag,
-        open="the temperature, which is left to the checkpoint: here it is 0",
-        unofficial="the order is drawn at random; the published script always shows the better"
-        " response first, so that its number measures the place as well",
-    ),
-    "multimodal-rewardbench": Protocol(
-        "facebookresearch/multimodal_rewardbench@b4b92cd scripts/",
-        options={"orders": "one", "max_new_tokens": 1024},
-        open="the temperature, which is left to the server",
-        unofficial=_NO_WORDING,
-    ),
-    "mllm-judge-score": replace(
-        _MLLM,
-        call="grade",
-        options=_DECODING,
-    ),
-    "mllm-judge-pair": _MLLM,
-    "mllm-judge-batch": replace(
-        _MLLM,
-        call="rank",
-        options=_DECODING,
-        unofficial=f"{_NO_WORDING}; here two answers are compared at a time",
-    ),
-    "llava-bench-wild": _LLAVA,
-    "llava-bench-coco": replace(
-        _LLAVA,
-        source="haotian-liu/LLaVA@181a2f8 llava/eval/eval_gpt_review_visual.py",
-        template="llava-bench-coco",
-        n_items=90,
-    ),
-    "wildvision": Protocol(
-        "EvolvingLMMs-Lab/lmms-eval@01d6045 lmms_eval/tasks/wild_vision_bench/utils.py",
-        template="wildvision",
-        options={"orders": "one", "max_new_tokens": 1024},
-        reader=read_arena,
-        n_items=500,
-        open="the judge is a part of the published numbers: gpt-4o",
-    ),
-    "visit-bench": Protocol(
-        "mlfoundations/VisIT-Bench@45b9bf8 README.md",
-        options={"orders": "both"},
-        n_items=574,
-        open="the decoding",
-        unofficial=_NO_WORDING,
-    ),
-    "genai-bench": Protocol(
-        "TIGER-AI-Lab/GenAI-Bench@f0b0334 inference.py",
-        wordings={"image_generation": "genai-bench", "image_edition": "genai-bench-edit"},
-        options={"orders": "one"},
-        reader=read_four,
-        n_items=1735 + 919,
-        open="the decoding; the votes on videos, a third part, are not judged here",
-    ),
-    "mmrb2": Protocol(
-        "facebookresearch/MMRB2@d0d87ed evaluate/generate_judgements/evaluate.py",
-        wordings={
-            "image": "mmrb2-image",
-            "edit": "mmrb2-edit",
-            "interleaved": "mmrb2-interleaved",
-            "reasoning": "mmrb2",
-        },
-        options={"orders": "both", "max_new_tokens": 2000},
-        n_items=4000,
-        open="the decoding, which is left to a server (a local judge draws at temperature 1); JSON"
-        " that is not sound is repaired there, and is no verdict here",
-    ),
-    "viescore": Protocol(
-        "TIGER-AI-Lab/VIEScore@2cbea4e viescore/__init__.py, paper_implementation/run.py",
-        call="grade",
-        wordings={task: f"viescore-{task}" for task in "t2i tie mie cig sdig msdig sdie".split()},
-        quality="viescore-pq",
-        options={"max_new_tokens": 1400},
-        n_items=4801,
-        open="the decoding; answers are asked for up to three times and, where none can be read, a"
-        " score is drawn there, and is missing here",
-    ),
-    "mm-judgebias": Protocol(
-        "naver-ai/MM-JudgeBias@c8597b2 mm_judgebias/judge.py",
-        call="grade",
-        template="mm-judgebias",
-        options={"max_new_tokens": 16384},
-        score_reader=read_marked_score,
-        n_items=2 * 1804,
-        open="the decoding, which is left to the server; scores off the scale count there, and are"
-        " missing here",
-    ),
-    "mt-bench": Protocol(
-        "lm-sys/FastChat@0283a0b fastchat/llm_judge/",
-        options={"orders": "both"},
-        open="how persons' votes on one pair are joined: each counts",
-        unofficial=f"{_NO_WORDING}; there a choice that only one order gives is a tie",
-    ),
-    "perception-bench": Protocol(
-        "kaistAI/prometheus-vision llava/eval/model_vqa.py",
-        call="grade",
-        template="prometheus-vision",
-        options={"temperature": 1.0, "top_p": 0.9, "max_new_tokens": 1024},
-        collection="kaist-ai/Perception-Bench",
-        n_items=500,
-        open="the set has no responses: those of the model under evaluation are joined first",
-    ),
-    "feedback-bench": Protocol(
-        "prometheus-eval/prometheus evaluation/benchmark/run_absolute_scoring.py;"
-        " prometheus-eval/prometheus-eval prometheus_eval/utils.py",
-        call="grade",
-        collection="prometheus-eval/Feedback-Bench",
-        n_items=1000,
-        unofficial="each Prometheus has a wording and a decoding of its own, and there are none for"
-        " other judges",
-        own=("prometheus", "prometheus-2"),
-    ),
-    "preference-bench": Protocol(
-        "prometheus-eval/prometheus-eval libs/prometheus-eval/prometheus_eval/prompts.py",
-        template="prometheus-2-relative",
-        options={"orders": "one", "temperature": 1.0, "top_p": 0.9, "repetition_penalty": 1.03},
-        collection="prometheus-eval/Preference-Bench",
-        open="how ties count",
-    ),
-}
+
+def table_of(file: str, kind: Callable[..., T]) -> dict[str, T]:
+    """The rows of a table of the assets by name, each like another one but for what it states."""
+    rules: dict[str, Any] = {}
+    readers = {reader.__name__: reader for reader in READERS}
+    for name, row in read_asset(file).items():
+        like = row.pop("like", None)
+        for column in row.keys() & {"reader", "score_reader"}:
+            row[column] = readers[row[column]]
+        rules[name] = replace(rules[like], **row) if like else kind(**row)
+    return rules
+
+
+PROTOCOLS = table_of("protocols", Protocol)
 """By name; "BENCHMARK by FAMILY" is how the authors of a judge ran it on a benchmark."""

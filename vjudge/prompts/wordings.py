@@ -16,21 +16,20 @@ from vjudge.prompts.template import Template
 ASSETS = Path(__file__).parents[1] / "assets"
 
 
-def _read(name: str) -> dict[str, dict]:
-    """A table of the assets without what it says to readers alone."""
+def read_asset(name: str) -> dict[str, dict]:
+    """A table of the assets by name; its lists are tuples."""
     table: dict = json.loads((ASSETS / f"{name}.json").read_text(encoding="utf-8"))
     for row in table.values():
         for key, value in row.items():
             if isinstance(value, list):
                 row[key] = tuple(value)
-        row.pop("note", None)
     return table
 
 
 # --- conversations
 
 _CONVERSATIONS = {"messages": MESSAGES}
-for _name, _row in _read("conversations").items():
+for _name, _row in read_asset("conversations").items():
     _row.pop("source")
     _CONVERSATIONS[_name] = Conversation(_name, **_row)
 
@@ -49,6 +48,7 @@ def _text(name: str) -> str:
 def _wording(name: str, fields: dict) -> Template:
     """One wording, whose text is the file of its name, and whose system message may be one, too."""
     conversation = _CONVERSATIONS[fields.pop("conversation")]
+    fields.pop("note", None)  # for readers alone
     if "system" in fields:
         system = _text(fields.pop("system"))
         opening = conversation.opening
@@ -58,5 +58,5 @@ def _wording(name: str, fields: dict) -> Template:
     return Template(name, conversation=conversation, body=_text(name), **{"marker": ""} | fields)
 
 
-TEMPLATES = {name: _wording(name, fields) for name, fields in _read("wordings").items()}
+TEMPLATES = {name: _wording(name, fields) for name, fields in read_asset("wordings").items()}
 """The wordings by name."""
