@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
+from vjudge import metrics
 from vjudge.metrics import (
     compare_judges,
     correlate,
@@ -125,6 +126,23 @@ def test_many_rows_take_the_time_of_scipy(grouped):
     tau = stats.kendalltau(x, y).statistic
     assert table.loc["kendall", "estimate"] == pytest.approx(tau, abs=1e-12)
     assert "one of 50 random blocks" in table.attrs["method"] and hold(table)
+
+
+def test_many_grouped_rows_take_seconds_everywhere():
+    rng = np.random.default_rng(0)
+    groups = np.arange(100_000) // 5
+    gold = rng.integers(1, 6, 100_000)
+    scores = np.clip(gold[:, None] + rng.integers(-1, 2, (100_000, 2)), 1, 5)
+    verdicts = np.where(scores > 3, "a", "b").T
+    for call in (
+        lambda: compare_judges(gold, dict(enumerate(scores.T)), groups=groups),
+        lambda: metrics.agreement(scores, groups=groups),  # it was 10
+        lambda: metrics.calibration_errors(scores[:, 0], gold, groups=groups),
+        lambda: metrics.pairwise_accuracy(*verdicts, groups=groups),
+    ):
+        began = time.process_time()
+        call()
+        assert time.process_time() - began < 3
 
 
 # Levels

@@ -13,6 +13,7 @@ import pytest
 
 from validity import numbers
 from vjudge import metrics
+from vjudge.metrics.labels import check_random
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared/data/alt_test"
 # Printed in the notebook of github.com/nitaytech/AltTest: data set, epsilon, measure, judge, its
@@ -259,6 +260,17 @@ def test_labels_chosen_by_verdict_have_their_own_formula(chosen):
     assert held > 0.9 * 150
 
 
+def test_few_groups_are_no_evidence_against_a_random_sample():
+    """The z of independent items would refuse labels of two images of ten in .5 of samples."""
+    refused = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        image = np.arange(500) // 50
+        verdict = rng.normal(size=10)[image] + rng.normal(size=500)
+        refused += bool(check_random(verdict, image < 2, image))
+    assert refused <= 4
+
+
 def test_by_verdict_by_hand():
     verdicts = pd.Series([1.0] * 60 + [0.0] * 40)
     labels = pd.Series([1, 1, 1, 0] * 3 + [None] * 48 + [0, 0, 0, 1, 1] + [None] * 35)
@@ -269,8 +281,18 @@ def test_by_verdict_by_hand():
 
 def test_labels_that_are_no_random_sample_are_refused():
     rng = np.random.default_rng(0)
-    with pytest.raises(ValueError, match='calls 80% of the labelled items right .* "?by verdict'):
-        metrics.corrected_rate_from_labels(*labelled(0.3, (200, 50), rng))
+    chosen = labelled(0.3, (200, 50), rng)
+    for call in (metrics.corrected_rate_from_labels, metrics.prediction_powered_mean):
+        with pytest.raises(ValueError, match="mean verdict is 0.8 on the labelled items and 0.3"):
+            call(*chosen)
+    judge = pd.Series(rng.normal(size=200))
+    for call in (metrics.conformal_intervals, metrics.conformal_coverage):
+        with pytest.raises(ValueError, match="as a random sample seldom has it: label a random"):
+            call(judge, judge.where(judge > 0.5))
+    for chosen, is_said in (((60, 60), True), ((100,), False)):
+        table = metrics.corrected_rate_from_labels(*labelled(0.6, chosen, rng))
+        caveats = " ".join(table.attrs["caveats"])
+        assert ('if they were chosen by verdict give labelled="by verdict"' in caveats) == is_said
     verdicts, labels = labelled(0.3, (50, 1), rng)
     with pytest.raises(ValueError, match="1 items of verdict 0 are labelled: label two or more"):
         metrics.corrected_rate_from_labels(verdicts, labels, labelled="by verdict")

@@ -24,6 +24,7 @@ from vjudge.metrics.columns import (
     warn,
     zeros_and_ones,
 )
+from vjudge.metrics.labels import check_random
 from vjudge.metrics.resampling import (
     LEAST_BLOCK,
     Floats,
@@ -452,7 +453,8 @@ def conformal_intervals(
     Returns:
         One row an item: `estimate`, `low`, `high` (NaN without a score).
 
-    ValueError: too few known items for the confidence (19 are the fewest for 95 %).
+    ValueError: too few known items for the confidence (19 are the fewest for 95 %), or known ones
+    whose scores are evidently not those of a random sample.
 
     >>> rng = np.random.default_rng(0)
     >>> truth = pd.Series(rng.normal(3, 1, size=1000))
@@ -464,11 +466,12 @@ def conformal_intervals(
     Source: split conformal prediction, Vovk et al. (2005); locally weighted, Lei et al. (JASA
     2018).
     """
-    scale, distance, rank = _distances(expected, truth, spread, confidence)
+    scale, distance, rank, caveats = _distances(expected, truth, spread, confidence)
     estimate = expected.astype(float)
     half = scale * np.sort(distance)[rank - 1]
     table = pd.DataFrame({"estimate": estimate, "low": estimate - half, "high": estimate + half})
     table.attrs["method"] = f"{confidence:.0%} conformal intervals by {len(distance)} true scores"
+    add_caveats(table, caveats)
     return table
 
 
@@ -499,7 +502,7 @@ def conformal_coverage(
     >>> conformal_coverage(truth + truth % 2, truth, by=truth % 2)["share"].round(2).tolist()
     [1.0, 1.0, 1.0]
     """
-    _, distance, _ = _distances(expected, truth, spread, confidence)
+    _, distance, _, caveats = _distances(expected, truth, spread, confidence)
     n = len(distance)
     ordered = np.sort(distance)
     # Without an item the interval is made of the n - 1 others: its rank among all is one more where
@@ -516,13 +519,14 @@ def conformal_coverage(
         known = expected.index.isin(inside.index)
         units = units_of(groups, expected.index, known)
     coverage = shares(rows, groups=units, unit="items").rename(columns={"estimate": "share"})
+    add_caveats(coverage, caveats)
     return coverage.drop(columns="missing")
 
 
 def _distances(
     expected: pd.Series, truth: pd.Series, spread: pd.Series | None, confidence: float
-) -> tuple[pd.Series, pd.Series, int]:
-    """Each item's scale, each known item's distance over it, and the rank of the half width."""
+) -> tuple[pd.Series, pd.Series, int, list[str]]:
+    """Scales of items, distances over them of known ones, the half width's rank, and caveats."""
     check_options(confidence=confidence)
     check_items(expected=expected, truth=truth)
     expected, truth = expected.astype(float).align(truth.astype(float), join="left")
@@ -534,10 +538,14 @@ def _distances(
         scale += scale.mean() / 10  # a judge that is certain and wrong has a width, too
     distance = ((truth - expected).abs() / scale).dropna()
     n = len(distance)
+    scored = expected.dropna()
+    caveats = check_random(
+        scored.to_numpy(), scored.index.isin(distance.index), np.arange(len(scored))
+    )
     rank = math.ceil(round((n + 1) * confidence, 9))  # of the half width, from 1
     if rank > n:
         needed = math.ceil(round(confidence / (1 - confidence), 9))
         raise ValueError(
             f"{n} items have a score and a truth: {confidence:.0%} takes {needed} or more"
         )
-    return scale, distance, rank
+    return scale, distance, rank, caveats

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import stats
 
 from vjudge.metrics.columns import (
     Groups,
@@ -26,7 +27,8 @@ from vjudge.metrics.tables import INTERVAL, Share, add_caveats, mean_of_shares, 
 RARE = 10  # labels of a kind, below which the errors of means are not known well
 FEW_LEVELS = 11  # of a scale that labels and verdicts share
 FEW_OTHERS = 15  # labels unlike the commonest one, below which a variance is put too low
-NOT_BY_CHANCE = 4.5  # standard errors: a random sample in 150,000 lies further off
+DOUBTFUL = 0.01  # p of labels being a random sample, below which it is said
+NOT_BY_CHANCE = 1e-5  # and below which they are refused
 
 # --- A rate after the judge's own errors
 
@@ -149,13 +151,15 @@ def corrected_rate_from_labels(
     items = Labelled.of(verdicts, labels, groups, read=zeros_and_ones)
     everything = np.ones(len(items.verdict), dtype=bool)
     rate = items.share(items.verdict, everything)
+    limits = items.caveats
     if labelled == "random":
-        _check_random(items, rate)
+        remedy = 'if they were chosen by verdict give labelled="by verdict"'
+        limits = limits + check_random(items.verdict, items.has_label, items.units, remedy)
         result = _by_random_labels(items, rate, confidence)
     else:
         result = _by_verdict(items, rate, confidence)
     n_labels = int(items.has_label.sum())
-    limits = [*items.caveats, *result.attrs.get("caveats", [])]
+    limits = limits + result.attrs.get("caveats", [])
     if labelled == "random":
         low, high = items.share(items.label, items.has_label).bounds(confidence)
         if high - low < result["high"] - result["low"]:
@@ -214,23 +218,42 @@ class Labelled:
         return Share.of(gain, among.astype(float), self.units, grouped=self.grouped)
 
 
-def _check_random(items: Labelled, rate: Share) -> None:
-    """Refuse labels called random whose verdicts differ from those of the other items."""
-    v = items.verdict
-    counts = np.array([items.has_label.sum(), (~items.has_label).sum()])
-    if not counts.all():
-        return
-    of_labelled = v[items.has_label].mean()
-    of_others = v[~items.has_label].mean()
-    # the error if both were samples of one population, n / number times a binomial's in groups
-    spread = rate.estimate * (1 - rate.estimate) * len(v) / rate.number
-    error = math.sqrt(spread * (1 / counts).sum())
-    if error > 0 and abs(of_labelled - of_others) > NOT_BY_CHANCE * error:
-        raise ValueError(
-            f"the judge calls {of_labelled:.0%} of the labelled items right and"
-            f" {of_others:.0%} of the others, which a random sample does not: if they were"
-            ' chosen by verdict give labelled="by verdict", else label a random sample'
-        )
+def check_random(
+    verdict: Floats,
+    has_label: NDArray[np.bool_],
+    units: Integers,
+    remedy: str = "label a random sample",
+) -> list[str]:
+    """Compare the verdicts on labelled items with those on the others, which chance alone may part.
+
+    Args:
+        verdict: of n items. has_label: which people labelled. units: of sampling, 0 to G - 1.
+
+    Returns:
+        A caveat where a random sample would differ as much in one of 100 cases.
+
+    ValueError: it would in one of 100,000.
+    """
+    counts = np.array([has_label.sum(), (~has_label).sum()])
+    if counts.min() == 0:
+        return []
+    contrast = np.where(has_label, 1 / counts[0], -1 / counts[1])
+    gap = float(contrast @ verdict)
+    of_unit: Any = np.bincount(units, contrast * (verdict - verdict.mean()))
+    n_units = len(of_unit)
+    error = math.sqrt(of_unit @ of_unit * n_units / max(n_units - 1, 1))
+    freedom = freedom_of(np.bincount(units, contrast**2))
+    p = 2 * stats.t.sf(abs(gap) / max(error, 1e-300), freedom) if gap else 1.0
+    if p > DOUBTFUL:
+        return []
+    text = (
+        f"the judge's mean verdict is {verdict[has_label].mean():.3g} on the labelled items and"
+        f" {verdict[~has_label].mean():.3g} on the others, as a random sample seldom has it:"
+        f" {remedy}"
+    )
+    if p < NOT_BY_CHANCE:
+        raise ValueError(text)
+    return [text]
 
 
 def _by_random_labels(items: Labelled, rate: Share, confidence: float) -> pd.Series:
@@ -329,7 +352,8 @@ def prediction_powered_mean(
         (further labels that the same precision would take without the judge), `missing` (items
         without a verdict, labelled or not, which are left out).
 
-    ValueError: fewer than two labelled items, or no item without a label.
+    ValueError: fewer than two labelled items, no item without a label, or verdicts on labelled
+    items that are evidently not those of a random sample.
 
     >>> rng = np.random.default_rng(1)
     >>> truth = pd.Series(rng.integers(1, 6, size=2000).astype(float))
@@ -349,6 +373,7 @@ def prediction_powered_mean(
     n = int(has_label.sum())
     if n < 2 or n == len(f):
         raise ValueError(f"{n} labelled and {len(f) - n} unlabelled items: use at least 2 and 1")
+    caveats = items.caveats + check_random(f, has_label, items.units)
     # 1) trust verdicts as far as it takes most off the variance
     covariance = float(np.cov(f[has_label], y[has_label])[0, 1])
     trust = covariance / max(float(f.var(ddof=1)), 1e-300)
@@ -384,7 +409,7 @@ def prediction_powered_mean(
     table["weight"] = [float(trust * (1 - n / len(f))), 0.0]
     table["labels_saved"] = [round(n * (ratio**2 - 1)), 0]
     table["missing"] = items.missing
-    add_caveats(table, items.caveats)
+    add_caveats(table, caveats)
     add_caveats(table, _of_few_labels(min(unlike), table["low"].notna().all()))
     if items.grouped:
         add_caveats(table, of_group_sizes(sizes[sizes > 0]))
