@@ -16,7 +16,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -38,7 +38,7 @@ class ImageError(ValueError):
     """An image cannot be opened; the message says why and what to do."""
 
 
-def open_image(source: Any) -> Image.Image:
+def open_image(source: object) -> Image.Image:
     """Open and fully decode an image, as a new one in RGB; of a PIL image its present frame.
 
     Args:
@@ -76,7 +76,7 @@ class Picture:
         ImageError: the image cannot be opened.
     """
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: object) -> None:
         content, name = _content(source)
         self.source = source
         if isinstance(content, bytes):
@@ -148,7 +148,7 @@ class Pictures:
     def __init__(self) -> None:
         self._pictures: dict = {}
 
-    def __call__(self, source: Any) -> Picture:
+    def __call__(self, source: object) -> Picture:
         if not isinstance(source, str | os.PathLike):
             return picture(source)
         path = os.fspath(source)
@@ -157,7 +157,7 @@ class Pictures:
         return self._pictures[path]
 
 
-def picture(source: Any) -> Picture:
+def picture(source: object) -> Picture:
     """The `Picture` of any source that `open_image` opens; a picture is itself."""
     return source if isinstance(source, Picture) else Picture(source)
 
@@ -209,7 +209,7 @@ def image_bytes(uri: str) -> bytes:
 # What stands behind a source
 
 
-def _content(source: Any) -> tuple[bytes | Image.Image, str]:
+def _content(source: object) -> tuple[bytes | Image.Image, str]:
     """The bytes of the file behind a source, or the image that it is; and its name."""
     if isinstance(source, Mapping):
         data = source.get("bytes")

@@ -48,7 +48,7 @@ class Adapter:
     files: tuple = ()
     benchmark: str = ""
 
-    def read(self, row: Any) -> Reading:
+    def read(self, row: object) -> Reading:
         """A row in canonical form, its other columns kept, and what is wrong with it."""
         if not isinstance(row, Mapping):
             return canonical_row(row)
@@ -244,7 +244,7 @@ def _orig(name: str, *columns: str, **options: Any) -> Adapter:
 _MLLM = {"images": "image_path", "instruction": "instruction", "category": "original_dataset"}
 
 
-def _mllm(kind: str, columns: Sequence, more: Any, **names: str) -> Adapter:
+def _mllm(kind: str, columns: Sequence, more: Callable | None, **names: str) -> Adapter:
     """A part of MLLM-as-a-Judge (Dongping-Chen/MLLM-Judge, Dataset/)."""
     return Adapter(
         f"MLLM-as-a-Judge ({kind})",

@@ -23,7 +23,7 @@ _ABSENT = ("", "none", "nan", "na", "n/a", "null", "<na>")  # how a missing scor
 _LONE_COMMA = re.compile(r"[-+]?\d+,\d+")  # "3,5": two raters, or a decimal comma
 
 
-def number(cell: Any, decimal: str | None = None) -> float:
+def number(cell: object, decimal: str | None = None) -> float:
     """A score; NaN where it is missing, however that is written.
 
     >>> number("3,5", ","), number("NA")
@@ -51,7 +51,7 @@ def number(cell: Any, decimal: str | None = None) -> float:
     return as_score(text)
 
 
-def ratings(cell: Any, decimal: str | None = None) -> list:
+def ratings(cell: object, decimal: str | None = None) -> list:
     """One score a rater, from a list, a number or a text; NaN where a rater gave none.
 
     >>> ratings("3;4;2"), ratings("[3, 4, 2]"), ratings("4,,2")
@@ -101,11 +101,11 @@ def _rating_texts(text: str, decimal: str | None) -> list:
     return inner.split()
 
 
-def _name(cell: Any) -> str | None:
+def _name(cell: object) -> str | None:
     return None if is_missing(cell) else str(cell)
 
 
-def _text(cell: Any) -> str | None:
+def _text(cell: object) -> str | None:
     if is_missing(cell):
         return None
     if not isinstance(cell, str):
@@ -113,14 +113,14 @@ def _text(cell: Any) -> str | None:
     return cell if cell.strip() else None
 
 
-def _texts(cell: Any, fault: str = "is not a list") -> Any:
+def _texts(cell: object, fault: str = "is not a list") -> Any:
     cell = plain(_unwrapped(cell))
     if cell is not None and not isinstance(cell, list):
         raise ValueError(fault)
     return cell
 
 
-def _levels(cell: Any) -> Any:
+def _levels(cell: object) -> Any:
     """Descriptions as a list of texts, or as anchors: score -> text."""
     cell = _unwrapped(cell)
     if isinstance(cell, Mapping):
@@ -132,11 +132,11 @@ def _levels(cell: Any) -> Any:
     )
 
 
-def _lowest(cell: Any) -> int | None:
+def _lowest(cell: object) -> int | None:
     return None if is_missing(number(cell)) else lowest_of({"lowest": cell})
 
 
-def _criteria(cell: Any) -> Any:
+def _criteria(cell: object) -> Any:
     """A text, or several criteria as `criteria_of` reads them."""
     written = _unwrapped(cell)
     if isinstance(written, list) and all(isinstance(entry, Mapping) for entry in written):
@@ -147,7 +147,7 @@ def _criteria(cell: Any) -> Any:
     return _text(cell)
 
 
-def _choice(cell: Any) -> str | None:
+def _choice(cell: object) -> str | None:
     """Which response of a pair is preferred: "a", "b" or "tie"."""
     choice = (_text(cell) or "").strip().lower() or None
     if choice not in ("a", "b", "tie", None):
@@ -155,7 +155,7 @@ def _choice(cell: Any) -> str | None:
     return choice
 
 
-def _unwrapped(cell: Any) -> Any:
+def _unwrapped(cell: object) -> Any:
     """The list or mapping in a text, as JSON or as Python writes it; anything else as it is."""
     if not isinstance(cell, str) or cell.lstrip()[:1] not in ("[", "{"):
         return cell
@@ -168,7 +168,7 @@ def _unwrapped(cell: Any) -> Any:
     return cell
 
 
-def _pictures(cell: Any) -> list | None:
+def _pictures(cell: object) -> list | None:
     """A cell's pictures, each as `open_image` takes it; [] for none on purpose, None if unsaid."""
     if isinstance(cell, (str, os.PathLike)):
         cell = _picture_text(os.fspath(cell).strip())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
 
 from vjudge.data.load import check_pictures, rows_of
 from vjudge.data.rows import Rows, off_scale
 from vjudge.data.schema import (
     PICTURE_COLUMNS,
     CollectionError,
+    Items,
     Problem,
     Row,
     id_of,
@@ -38,7 +38,7 @@ _CORRECT = "correct it, or give None if unknown"
 
 
 def validate(
-    items: Any,
+    items: Items,
     *,
     needs: Collection[str] | None = None,
     sees_images: bool = False,

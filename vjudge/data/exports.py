@@ -22,7 +22,7 @@ _NO_COLUMNS = ("responses", "suggestions", "vectors")
 _BESIDE = re.compile(r".+(\.responses|[.-]suggestion)([.-].*)?")
 
 
-def is_export(row: Any) -> bool:
+def is_export(row: object) -> bool:
     """Whether a row is a task of Label Studio's or a record of Argilla's."""
     if not isinstance(row, Mapping):
         return False
@@ -120,6 +120,6 @@ def _by_question(record: Mapping) -> dict:
     return answers
 
 
-def _only(answers: Any) -> Any:
+def _only(answers: object) -> Any:
     """The answer of a list that holds one."""
     return answers[0] if isinstance(answers, list) and len(answers) == 1 else answers

@@ -53,7 +53,7 @@ class Layout:
         """The names of the arranged rows' columns."""
         return tuple(map(str, self.arranged(dict.fromkeys(self.names))))
 
-    def arranged(self, row: Any) -> Any:
+    def arranged(self, row: object) -> Any:
         """A row with its columns under our names; what is no row stays as it is."""
         if not isinstance(row, Mapping):
             return row
@@ -234,7 +234,7 @@ def _check_named(columns: Mapping, people: Sequence, names: Sequence) -> None:
             raise CollectionError(f"{ours!r} is no column of ours: {_close(ours, CANONICAL)}")
 
 
-def _close(name: Any, names: Iterable, cutoff: float = 0.4) -> str:
+def _close(name: object, names: Iterable, cutoff: float = 0.4) -> str:
     """The name that is most like another, as a question."""
     close = difflib.get_close_matches(str(name), map(str, names), 1, cutoff)
     return f"did you mean {close[0]!r}? " if close else ""

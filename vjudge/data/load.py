@@ -26,6 +26,7 @@ from vjudge.data.rows import Rows, canonical_row, cells_of, frame_rows
 from vjudge.data.schema import (
     PICTURE_COLUMNS,
     CollectionError,
+    Items,
     features_of,
     id_of,
     problems_of,
@@ -38,7 +39,9 @@ _EMPTY = {"human_scores": [], "ranks": [], "gold": NAN}  # in place of None
 _FOLDERS = ". images image val2014 data .. ../image".split()
 
 
-def rows_of(items: Any, *, columns: Mapping | None = None, people: Sequence | None = None) -> Rows:
+def rows_of(
+    items: Items, *, columns: Mapping | None = None, people: Sequence | None = None
+) -> Rows:
     """Bring whatever a person gives into canonical rows: every entrance of the package reads here.
 
     Args:
@@ -82,12 +85,12 @@ def rows_of(items: Any, *, columns: Mapping | None = None, people: Sequence | No
     return Rows(items, columns, people)
 
 
-def _is_row(items: Any) -> bool:
+def _is_row(items: object) -> bool:
     """Whether a mapping is one row, which holds a text, and no table by its columns."""
     return isinstance(items, Mapping) and any(isinstance(cell, str) for cell in items.values())
 
 
-def check_pictures(items: Any) -> None:
+def check_pictures(items: Items) -> None:
     """Refuse rows among which no column names a picture, for a model that looks at pictures.
 
     A response's pictures are some.
@@ -107,7 +110,7 @@ def check_pictures(items: Any) -> None:
 
 
 def load_collection(
-    source: Any,
+    source: object,
     *,
     columns: Mapping[str, str] | None = None,
     people: Sequence[str] | None = None,
@@ -191,7 +194,7 @@ def load_collection(
     )
 
 
-def canonical(rows: Any, *, schema: str | None = None) -> Dataset:
+def canonical(rows: Items, *, schema: str | None = None) -> Dataset:
     """Bring rows into a data set of the canonical columns.
 
     Args:
@@ -208,7 +211,7 @@ def canonical(rows: Any, *, schema: str | None = None) -> Dataset:
     return _collect(rows, None, schema=schema)
 
 
-def origin(items: Any) -> dict:
+def origin(items: Items) -> dict:
     """Where a collection comes from, as `load_collection` wrote it down.
 
     Returns:
@@ -273,7 +276,7 @@ def _fetch(
 
 
 def _collect(
-    rows: Any,
+    rows: Items,
     folder: Path | None,
     *,
     columns: Mapping | None = None,
@@ -374,7 +377,7 @@ def _paths(cells: Mapping) -> Iterator:
                 yield column, position, path
 
 
-def _path_of(picture: Any) -> Any:
+def _path_of(picture: object) -> Any:
     """The path that a picture is given by; anything else as it is."""
     if isinstance(picture, Mapping) and picture.get("bytes") is None:
         return picture["path"]

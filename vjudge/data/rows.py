@@ -27,7 +27,7 @@ Reading = tuple  # a canonical row, and its faults: field, what is wrong, remedy
 # -- a row
 
 
-def canonical_row(row: Any, decimal: str | None = None) -> Reading:
+def canonical_row(row: object, decimal: str | None = None) -> Reading:
     """A row in canonical form, and what is wrong with it; bad cells stay as they are.
 
     A missing group is named after the images, by their paths or a digest of their bytes. `decimal`
@@ -105,7 +105,7 @@ def _alike(some: list, others: list) -> bool:
     return True
 
 
-def _key(picture: Any) -> str:
+def _key(picture: object) -> str:
     """What rows of one image share: its path as written, else a digest of file or pixels."""
     data = getattr(picture, "filename", None) or picture  # of an image that Pillow opened
     if isinstance(data, Mapping):
@@ -161,7 +161,7 @@ class Rows(Sequence):
             self._read_raters(raters_of(self.layout))
         self.columns = self.layout.columns
 
-    def _column(self, name: Any) -> list:
+    def _column(self, name: object) -> list:
         """The cells of a column as they were given."""
         if isinstance(self._source, Dataset):
             return self._source.select_columns([name])[:].column(0).to_pylist()
@@ -226,7 +226,7 @@ class Rows(Sequence):
             yield row
 
 
-def cells_of(row: Any) -> Any:
+def cells_of(row: object) -> Any:
     """An `Item` or a `Pair` as a row; anything else as it is."""
     if not isinstance(row, (Item, Pair)):
         return row

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from importlib import resources
 from itertools import chain
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw
@@ -180,7 +180,7 @@ def draw(scene: Scene) -> Image.Image:
 Claim = namedtuple("Claim", "key said seen")
 
 
-def rubric(aspect: SimpleNamespace, variant: Any) -> tuple:
+def rubric(aspect: SimpleNamespace, variant: int | np.integer) -> tuple:
     """Criteria and the five level descriptions, lowest first, of one of the aspect's rubrics."""
     place = variant + list(ASPECTS).index(aspect.name)
     levels = _LEVELS[place % len(_LEVELS)]
@@ -188,7 +188,7 @@ def rubric(aspect: SimpleNamespace, variant: Any) -> tuple:
     return aspect.criteria[variant], described
 
 
-def statement(aspect: SimpleNamespace, claims: list, wording: Any) -> str:
+def statement(aspect: SimpleNamespace, claims: list, wording: int | np.integer) -> str:
     """Claims as a numbered answer in one of the aspect's wordings.
 
     In a wording {thing} is the key with an article; what is denied stands behind a bar.

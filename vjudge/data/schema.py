@@ -99,7 +99,7 @@ def problems_of(index: int, id: str | None, faults: Iterable) -> list:
     return [Problem(index, id, *fault) for fault in faults]
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """A cell as plain Python: NumPy arrays and tuples as lists, missing as None."""
     if hasattr(value, "tolist"):
         value = value.tolist()
@@ -108,7 +108,7 @@ def plain(value: Any) -> Any:
     return None if is_missing(value) else value
 
 
-def spelled(name: Any) -> str:
+def spelled(name: object) -> str:
     """A name in lower case, with underscores between its words.
 
     >>> spelled("Human scores"), spelled("response A image")
@@ -143,7 +143,7 @@ def columns_of(names: tuple) -> dict:
     return columns
 
 
-def id_of(row: Any) -> str | None:
+def id_of(row: object) -> str | None:
     """A row's id as text, None where it has none."""
     id = row.get("id") if isinstance(row, Mapping) else None
     return None if is_missing(id) else str(id)

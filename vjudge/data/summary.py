@@ -7,12 +7,11 @@ import json
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
 
 from pandas import DataFrame, Series
 
 from vjudge.data.load import rows_of
-from vjudge.data.schema import PICTURE_COLUMNS, CollectionError, features_of, id_of, plain
+from vjudge.data.schema import PICTURE_COLUMNS, CollectionError, Items, features_of, id_of, plain
 from vjudge.images import ImageError, Pictures
 from vjudge.records import as_score, lowest_of, row_levels, text_of, unit_of
 
@@ -23,7 +22,7 @@ _CHARACTER = re.compile(  # a sign of a script without spaces between words
 )
 
 
-def fingerprint(items: Any) -> str:
+def fingerprint(items: Items) -> str:
     """SHA-256 (hex) over all that a judge or an analysis reads: canonical columns and images.
 
     >>> row = {"id": 1, "instruction": "What is it?", "response": "A cat.", "images": []}
@@ -48,13 +47,13 @@ def fingerprint(items: Any) -> str:
     return digest.hexdigest()
 
 
-def _picture_key(source: Any, pictures: Pictures) -> str:
+def _picture_key(source: object, pictures: Pictures) -> str:
     with suppress(ImageError):
         return pictures(source).key
     return "unreadable"
 
 
-def truth(items: Any) -> Series:
+def truth(items: Items) -> Series:
     """What a judge's score is compared with: gold where there is one, else the mean of people's.
 
     >>> rows = [{"id": "a", "gold": 4}, {"id": "b", "human_scores": "2;3"}, {"id": "c"}]
@@ -107,7 +106,7 @@ def n_words(text: str) -> int:
     return len(_CHARACTER.sub(r" \g<0> ", text).split())
 
 
-def cases(items: Any) -> DataFrame:
+def cases(items: Items) -> DataFrame:
     """Find the responses to one question: same group, instruction, reference answer and rubric.
 
     Returns:
@@ -131,7 +130,7 @@ def cases(items: Any) -> DataFrame:
     return grouped.assign(reference=grouped["reference"].notna())
 
 
-def levels(items: Any) -> list:
+def levels(items: Items) -> list:
     """The scores that the rubrics of a collection have, ascending; empty where it has no rubric.
 
     >>> rubric = {"criteria": "Is it right?", "descriptions": ["no", "nearly", "yes"], "lowest": 0}
@@ -144,7 +143,7 @@ def levels(items: Any) -> list:
     return list(range(min(scores), max(scores) + 1)) if scores else []
 
 
-def lengths(items: Any) -> DataFrame:
+def lengths(items: Items) -> DataFrame:
     """The length of each response, in words (see `n_words`) and characters; NaN where missing.
 
     Returns:
