@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from pandas import DataFrame, Series
 from rapidfuzz.distance import LCSseq
 
 from vjudge import data, metrics, plots
+from vjudge.data.schema import PICTURE_COLUMNS, pictures_in
 from vjudge.data.summary import ratings
 from vjudge.images import Pictures, open_image, thumbnail
 from vjudge.plots.style import FROM_ZERO, PALETTE, draw_cells, short
@@ -60,7 +61,7 @@ class Inspection:
         texts = []
         for row in self.rows:
             cells = dict.fromkeys(_COLUMNS) | row | {"group": unit_of(row)}
-            texts.append({name: cell for name, cell in cells.items() if name != "images"})
+            texts.append({name: cells[name] for name in cells if name not in PICTURE_COLUMNS})
         self.texts = DataFrame(texts)  # the rows without their pictures
 
     def __repr__(self) -> str:
@@ -94,7 +95,7 @@ class Inspection:
         rows = self.texts.sample(min(n, len(self.texts)), random_state=current().seed).sort_index()
         pictures = {}
         for position, id in rows["id"].items():
-            for source in (self.rows[position].get("images") or ())[:1]:
+            for _, source in islice(pictures_in(self.rows[position]), 1):
                 pictures[id] = source
         return Result(
             rows.filter(_SAMPLED).dropna(axis=1, how="all"),
@@ -121,16 +122,19 @@ class Inspection:
         judged = self.rows[places[0]]
         lines = [(name.replace("_", " "), judged.get(name)) for name in _SHARED]
         lines += [(f"score {score}", text) for score, text in row_levels(judged).items()]
-        for row in rows.to_dict("records"):
+        pictures: dict = dict(enumerate(judged.get("images") or (), start=1))
+        for position, row in rows.iterrows():
             for name in _OF_RESPONSES:
                 if row.get(name):
                     lines.append((f"{row['id']}: {name.replace('_', ' ')}", row[name]))
-        pictures = judged.get("images") or ()
+            for column, source in pictures_in(self.rows[position]):
+                if column != "images":
+                    pictures[f"{row['id']}: {column.removesuffix('_images')}"] = source
         return Result(
             DataFrame(lines, columns=["what", "text"]).dropna(),
             name="inspect_question",
             caption=f"One of {len(cases):,} questions; its {len(rows)} of {len(self.texts):,} rows",
-            plot=partial(_sheet, dict(enumerate(pictures, 1))) if pictures else None,
+            plot=partial(_sheet, pictures) if pictures else None,
         )
 
     @analysis
@@ -292,7 +296,7 @@ class Inspection:
         """Count pictures and their sizes, and show some."""
         pictures: dict = {}  # by content: size, items
         for row in self.rows:
-            for source in row.get("images") or ():
+            for _, source in pictures_in(row):
                 picture = self._pictures(source)
                 pictures.setdefault(picture.key, [source, *picture.size, 0])[3] += 1
         if not pictures:

@@ -13,7 +13,7 @@ import functools
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -92,6 +92,13 @@ class CollectionError(ValueError):
         """The error of bad rows among so many, with their number."""
         n_bad = len({problem.index for problem in problems})
         return cls(f"{n_bad} of {n_rows} rows cannot be used:", problems)
+
+
+def pictures_in(row: Mapping) -> Iterator[tuple[str, Any]]:
+    """The pictures of a canonical row, of its question and its responses, each with its column."""
+    for column in PICTURE_COLUMNS:
+        for source in row.get(column) or ():
+            yield column, source
 
 
 def problems_of(index: int, id: str | None, faults: Iterable) -> list:

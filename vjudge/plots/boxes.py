@@ -10,8 +10,10 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
+from PIL import Image
 
 from vjudge.data import rows_of
+from vjudge.data.schema import pictures_in
 from vjudge.images import open_image, thumbnail
 from vjudge.plots.save import check_name, latex
 from vjudge.plots.style import MIN_TEXT, PageFull, clean, drawable, page
@@ -35,22 +37,38 @@ HEADINGS = {
 
 
 def _cases(items: Any, runs: Mapping, ids: Sequence) -> list:
-    """The image of each item or None, and its texts by heading."""
+    """The pictures of each item as one, or None, and its texts by heading."""
     rows = {str(row["id"]): row for row in rows_of(items)}
     absent = [id for id in map(str, ids) if id not in rows]
     if absent:
         raise ValueError(f"the collection has no item {absent}: give the ids of some of its rows")
     cases = []
     for id in map(str, ids):
-        image = None
-        if rows[id]["images"]:
-            image = thumbnail(open_image(rows[id]["images"][0]), size=640)
+        pictures = [thumbnail(open_image(source), size=640) for _, source in pictures_in(rows[id])]
+        image = _stacked(pictures) if pictures else None
         texts = _texts(rows[id])
         for name, run in runs.items():
             for verdict in run[run["id"].map(str) == id].to_dict("records"):
                 texts[f"{name}: {_heading(verdict)}"] = verdict.get("feedback") or ""
         cases.append((image, texts))
     return cases
+
+
+def _stacked(pictures: Sequence[Image.Image]) -> Image.Image:
+    """Pictures of a question and its responses one below another, on white, each as wide."""
+    width = max(picture.width for picture in pictures)
+    scaled = [
+        picture.resize((width, round(picture.height * width / picture.width)))
+        for picture in pictures
+    ]
+    gap = width // 32
+    height = sum(picture.height + gap for picture in scaled) - gap
+    sheet = Image.new("RGB", (width, height), "white")
+    top = 0
+    for picture in scaled:
+        sheet.paste(picture, (0, top))
+        top += picture.height + gap
+    return sheet
 
 
 def _heading(verdict: Mapping) -> str:
@@ -80,7 +98,7 @@ def _texts(row: Mapping) -> dict:
 
 
 def qualitative(items: Any, runs: Mapping, ids: Sequence, **options: Any) -> Figure:
-    """Boxes of image, instruction, response, rubric, people's scores and each judge's feedback.
+    """Boxes of pictures, instruction, response, rubric, people's scores and each judge's feedback.
 
     Args:
         items: a collection, as `data.rows_of` takes it.

@@ -20,6 +20,7 @@ from pandas import DataFrame, Series
 from vjudge import analysis, plots
 from vjudge.analysis.readings import bounds
 from vjudge.analysis.tables import names_of
+from vjudge.data.schema import PICTURE_COLUMNS
 from vjudge.judging.record import replace_file
 from vjudge.metrics import feedback_preference
 from vjudge.metrics.tables import shares
@@ -138,7 +139,7 @@ class Review(Session):
         taken = [*self.judges, *self.items.column_names]
         votes = votes.rename(columns=lambda name: f"{name} (votes)" if name in taken else name)
         item_columns = DataFrame(list(self._rows), index=list(self._ids))
-        item_columns = item_columns.drop(columns=["images", *self.judges], errors="ignore")
+        item_columns = item_columns.drop(columns=[*PICTURE_COLUMNS, *self.judges], errors="ignore")
         return analysis.scores(
             pd.concat([item_columns, self.judge_scores, votes], axis=1),
             judges=list(self.judges),

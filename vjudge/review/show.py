@@ -75,7 +75,7 @@ def show(item: Mapping[str, Any], *, image_size: int = 320) -> HTML:
     True
     """
     item_shown = Item.from_row(rows_of([item])[0])
-    return HTML(framed(TEMPLATES.item(item_shown, pictures(item_shown.images, image_size))))
+    return HTML(framed(TEMPLATES.item(item_shown, *_pictures_of(item_shown, image_size))))
 
 
 def show_case(items: Sequence[Mapping[str, Any]], *, image_size: int = 320) -> HTML:
@@ -94,7 +94,8 @@ def show_case(items: Sequence[Mapping[str, Any]], *, image_size: int = 320) -> H
     if unlike:
         remedy = "pass the rows of one case, see vjudge.data.cases"
         raise ValueError(f"the items differ in {', '.join(unlike)}: {remedy}")
-    return HTML(framed(TEMPLATES.responses(case, pictures(case[0].images, image_size))))
+    drawn = [pictures(item.response_images, image_size) for item in case]
+    return HTML(framed(TEMPLATES.responses(case, pictures(case[0].images, image_size), drawn)))
 
 
 def case_html(case: ReviewCase, image_size: int) -> Markup:
@@ -105,7 +106,12 @@ def case_html(case: ReviewCase, image_size: int) -> Markup:
     for side, verdict in case.sides.items():
         marks.append((verdict.get("score"), verdict.get("judge", side), ""))
     marks.append((case.votes.get("score"), "you", "vj-own"))
-    return TEMPLATES.case(case, pictures(case.item.images, image_size), marks)
+    return TEMPLATES.case(case, *_pictures_of(case.item, image_size), marks)
+
+
+def _pictures_of(item: Item, image_size: int) -> tuple[list, list]:
+    """The pictures of an item's question, and of its response."""
+    return pictures(item.images, image_size), pictures(item.response_images, image_size)
 
 
 def pictures(sources: Sequence[Any], image_size: int) -> list[tuple[str, str, int, int]]:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from vjudge import data
 from vjudge.data import CollectionError, Problem
-from vjudge.data.schema import Items
+from vjudge.data.schema import Items, pictures_in
 from vjudge.data.summary import ratings
 from vjudge.images import ImageError, Pictures, fingerprint
 from vjudge.metrics import length_test
@@ -208,10 +208,11 @@ def _contents_of(items: Items, pictures: Pictures, digests: dict) -> list:
 
 def _contents(row: Mapping, pictures: Pictures, digests: dict) -> Iterator:
     """The pixels of each image of a row, then its texts, blanks made one."""
-    for image in map(pictures, row.get("images") or ()):
+    for column, source in pictures_in(row):
+        image = pictures(source)
         if image.key not in digests:  # each file's pixels are decoded once
             digests[image.key] = fingerprint(image.open())
-        yield "images", digests[image.key]
+        yield column, digests[image.key]
     names = ("response", "response_a", "response_b")
     answers = [row[name] for name in names if not is_missing(row.get(name))]
     if answers:
