@@ -11,7 +11,7 @@ a benchmark, add its fields to `../assets/benchmarks.json`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -69,7 +69,7 @@ class BenchmarkResult(Result):
 
 
 Parts = Mapping[str, np.ndarray]  # the rows of each category
-Options = Mapping[str, Any]
+_Options = Mapping[str, Any]
 Draw = Callable[..., Figure]
 
 
@@ -147,7 +147,7 @@ def benchmark(
 
 
 def numbers(
-    run: pd.DataFrame, name: str | None, options: Options
+    run: pd.DataFrame, name: str | None, options: _Options
 ) -> tuple[Benchmark, pd.DataFrame, list[Deviation]]:
     """Which benchmark a run is of, its table, and what of the benchmark it lacks."""
     # 1) which benchmark it is, and whether the run has its columns
@@ -344,7 +344,9 @@ def _shares(
     return table
 
 
-def _accuracy(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
+def _accuracy(
+    frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: _Options
+) -> pd.DataFrame:
     """Accuracy on pairs, or against votes of four: either response, both good, both bad.
 
     "without ties" leaves out people's, and a judge's tie is wrong; "accuracy" leaves out both. A
@@ -361,7 +363,7 @@ def _accuracy(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Optio
         answers = frame.get("vote", frame["preference"])
     elif spec.measure != "wins":
         answers = frame["preference"]
-    people, known, _ = read_verdicts(answers, meanings=meanings, people=True)
+    people, voted, _ = read_verdicts(answers, meanings=meanings, people=True)
 
     # 2) what each row gains and weighs, by statistic and what an unread answer counts as
     totals: dict[tuple[str, str], np.ndarray] = {}
@@ -369,31 +371,37 @@ def _accuracy(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Optio
     for column in columns:
         judge, read, account = read_verdicts(frame[column], meanings=meanings)
         malformed += account["malformed"]
-        either = (judge == "tie") | (people == "tie")  # a tie that does not say of which kind
-        right = (judge == people) | (either & np.isin(judge, TIES) & np.isin(people, TIES))
-        for statistic in spec.statistics:
-            counted = known
-            chosen = read
-            chance = 1 / 3
-            if statistic != "accuracy with ties":
-                counted = known & (people != "tie")
-                chance = 1 / 2
-            if statistic == "accuracy" and spec.orders != "each":
-                chosen = read & (judge != "tie")
-            for unread, gain, weight in (
-                ("left out", right, counted & chosen),
-                ("wrong", right, counted),
-                ("random", np.where(chosen, right, chance), counted),
-            ):
-                case = np.array([gain * weight, weight], dtype=float)  # (2, rows)
-                totals[statistic, unread] = totals.get((statistic, unread), 0) + case
+        for statistic, unread, gain, weight in _gains(spec, people, voted, judge, read):
+            case = np.array([gain * weight, weight], dtype=float)  # (2, rows)
+            totals[statistic, unread] = totals.get((statistic, unread), 0) + case
     cases = [(*name, gain, weight) for name, (gain, weight) in totals.items()]
     table = _shares(frame, cases, parts, "pairs")
     add_caveats(table, _of_malformed(malformed))
     return table
 
 
-def _bias(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
+def _gains(
+    spec: Benchmark, people: np.ndarray, voted: np.ndarray, judge: np.ndarray, read: np.ndarray
+) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
+    """By statistic and what an unread verdict counts as: what each row gains, and whether it
+    counts. `voted` and `read` say where `people` and `judge` hold a choice."""
+    either = (judge == "tie") | (people == "tie")  # a tie that does not say of which kind
+    right = (judge == people) | (either & np.isin(judge, TIES) & np.isin(people, TIES))
+    for statistic in spec.statistics:
+        counted = voted
+        chosen = read
+        chance = 1 / 3
+        if statistic != "accuracy with ties":
+            counted = voted & (people != "tie")
+            chance = 1 / 2
+        if statistic == "accuracy" and spec.orders != "each":
+            chosen = read & (judge != "tie")
+        yield statistic, "left out", right, counted & chosen
+        yield statistic, "wrong", right, counted
+        yield statistic, "random", np.where(chosen, right, chance), counted
+
+
+def _bias(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: _Options) -> pd.DataFrame:
     """Bias deviation, (y - y') / (y - lowest) where the score falls, or of robustness conformity,
     1 - |y - y'| / max(y - lowest, highest - y): y of the unbiased variant, y' of the biased one."""
     unbiased = frame["variant"] == "unbiased"
@@ -421,7 +429,7 @@ def _of_malformed(count: int) -> list[str]:
 
 
 def _correlation(
-    frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options
+    frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: _Options
 ) -> pd.DataFrame:
     """Correlation with the true scores, of all rows and of each category."""
     tables = {}
@@ -434,7 +442,9 @@ def _correlation(
     return table
 
 
-def _viescore(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
+def _viescore(
+    frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: _Options
+) -> pd.DataFrame:
     """Spearman's correlation with people within each system of a task, averaged in two ways."""
     systems = frame["category"] + " " + frame["system"]
     columns = {
@@ -452,10 +462,10 @@ def _viescore(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Optio
     for name, (score, truth) in columns.items():
         tasks = {}
         for task, cells in frame.groupby("category"):
-            each = [
+            rhos = [
                 cell[score].corr(cell[truth], "spearman") for _, cell in cells.groupby("system")
             ]
-            tasks[task] = np.tanh(np.mean(each))
+            tasks[task] = np.tanh(np.mean(rhos))
         published = {"overall": np.tanh(np.mean(list(tasks.values()))), **tasks}
         for part, rows in parts.items():
             cells = frame[rows]
@@ -472,7 +482,9 @@ def _viescore(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Optio
     return table.astype({"n": int, "missing": int})
 
 
-def _relative(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
+def _relative(
+    frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: _Options
+) -> pd.DataFrame:
     """100 x mean of the candidate's scores / mean of the reference's, the first of `scores`."""
     given = frame["scores"].map(from_csv)
     readable = np.array([np.size(pair) == 2 for pair in given])
@@ -503,7 +515,7 @@ def _relative(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Optio
     return table
 
 
-def _order(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
+def _order(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: _Options) -> pd.DataFrame:
     """Levenshtein distance of the judge's order from people's, over its length.
 
     Where ranks are tied, it is the mean over the tied candidates in their order and in reverse.
@@ -531,7 +543,7 @@ def _order(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options)
     return _shares(frame.loc[firsts], cases, parts, "rankings")
 
 
-def _battles(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: Options) -> pd.DataFrame:
+def _battles(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: _Options) -> pd.DataFrame:
     """Elo of the policies; of both orders of a battle more wins win, else it is a tie."""
     columns = (frame[name] for name in ("policy_a", "policy_b", "verdict"))
     table = metrics.bradley_terry(*columns, groups=frame["group"])

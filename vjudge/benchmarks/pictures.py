@@ -16,13 +16,13 @@ import numpy as np
 import pandas as pd
 
 from vjudge.data import CollectionError, rows_of
+from vjudge.data.schema import Row
+from vjudge.judging.grading import WORK
 from vjudge.judging.judge import Judge
 from vjudge.prompts import IMAGE, Template
 from vjudge.records import RESPONSE_IMAGES, is_missing
 
-Row = Mapping[str, Any]
-Cells = dict[str, Any]
-WORK = ["n_prompt_tokens", "n_new_tokens", "seconds"]
+_Cells = dict[str, Any]
 
 
 def viescore(
@@ -63,7 +63,8 @@ def viescore(
     run["score"] = np.sqrt(run["semantics"] * run["quality"])
     run["failure"] = asked["failure"].fillna(seen["failure"])
     run["closed"] = asked["closed"] | seen["closed"]
-    run[WORK] = asked[WORK] + seen[WORK]
+    work = [*WORK]
+    run[work] = asked[work] + seen[work]
     return run
 
 
@@ -81,12 +82,12 @@ def _one_of(row: Row, index: int, column: str, meanings: Mapping[str, str]) -> s
 VOTES = {"leftvote": "a", "rightvote": "b", "tievote": "both good", "bothbad_vote": "both bad"}
 
 
-def genai_bench_row(row: Row, index: int) -> Cells:
+def genai_bench_row(row: Row, index: int) -> _Cells:
     """A vote of TIGER-Lab/GenAI-Bench on two pictures as a pair; `vote` is one of four."""
     vote = _one_of(row, index, "vote_type", VOTES)
     if "left_video" in row:
         raise CollectionError(f"row {index} is of videos: use the votes on images")
-    cells: Cells = {"vote": vote, "preference": vote if vote in ("a", "b") else "tie"}
+    cells: _Cells = {"vote": vote, "preference": vote if vote in ("a", "b") else "tie"}
     sides = ("left_image", "right_image")
     if "source_image" in row:
         sides = ("left_output_image", "right_output_image")
@@ -116,7 +117,7 @@ _SOURCES = {  # of the prompts of each task
 MMRB2_TASKS = {source: task for task, sources in _SOURCES.items() for source in sources.split()}
 
 
-def mmrb2_file(path: Path) -> list[Cells]:
+def mmrb2_file(path: Path) -> list[_Cells]:
     """The pairs of MMRB2's four files in a folder, or of one of them; pictures by their paths."""
     files = [path] if path.is_file() else [path / name for name in MMRB2_FILES]
     rows = []
@@ -128,14 +129,14 @@ def mmrb2_file(path: Path) -> list[Cells]:
     return rows
 
 
-def mmrb2_row(row: Row, index: int) -> Cells:
+def mmrb2_row(row: Row, index: int) -> _Cells:
     """A pair of facebookresearch/MMRB2's files, or of rl-research/multimodal-rewardbench-2."""
     source = row.get("prompt_source")
     metadata = row.get("prompt_metadata") or {}
     if isinstance(metadata, str):
         metadata = json.loads(metadata)
     id = row.get("id", row.get("pair_id"))
-    cells: Cells = {
+    cells: _Cells = {
         "id": id,
         "group": f"{source}:{metadata.get('id', id)}",
         "category": _one_of(row, index, "prompt_source", MMRB2_TASKS),
@@ -190,7 +191,7 @@ VIESCORE_TASKS = {  # a task's folder -> its category, and the column that its w
 }
 
 
-def viescore_file(path: Path) -> list[Cells]:
+def viescore_file(path: Path) -> list[_Cells]:
     """ImagenHub's pictures in a folder, one row a picture that VIEScore's people rated.
 
     It holds a folder a task, such as "ImagenHub_Text-Guided_IG", with dataset_lookup.json and a
@@ -215,7 +216,7 @@ def viescore_file(path: Path) -> list[Cells]:
     return rows
 
 
-def _rated(task: str, picture: Path, entry: Row, ratings: np.ndarray) -> Cells:
+def _rated(task: str, picture: Path, entry: Row, ratings: np.ndarray) -> _Cells:
     """A picture as a row; `ratings` (raters, 2) are of semantics and quality, in [0, 1]."""
     category, column = VIESCORE_TASKS[task]
     instruction = entry[column].replace("<token> ", "")
@@ -258,7 +259,7 @@ BIASES = {
 _KIND = {bias: kind for kind, biases in BIASES.items() for bias in biases}
 
 
-def mm_judgebias_rows(row: Row, index: int) -> list[Cells]:
+def mm_judgebias_rows(row: Row, index: int) -> list[_Cells]:
     """Both variants of a row of naver-ai/MM-JudgeBias, unbiased first, as items of one group."""
     kind = _one_of(row, index, "bias_type", _KIND)
     rows = []
@@ -281,7 +282,7 @@ def mm_judgebias_rows(row: Row, index: int) -> list[Cells]:
 
 # --- all of them
 
-FROM_FILES: Mapping[str, Callable[[Path], list[Cells]]] = {
+FROM_FILES: Mapping[str, Callable[[Path], list[_Cells]]] = {
     "mmrb2": mmrb2_file,
     "viescore": viescore_file,
 }

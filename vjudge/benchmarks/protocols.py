@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from vjudge.prompts.wordings import read_asset
 
-T = TypeVar("T")
+_Kind = TypeVar("_Kind")
 
 # What an answer says of the two responses as shown, given which of them people prefer ("a" is the
 # first; None where they have none): "a", "b", "tie", or None where it says nothing.
@@ -57,8 +57,8 @@ def read_overall_judgment(text: str, preferred: str | None) -> str | None:
     if match is None:
         return None
     rejected = _other(preferred)
-    said = {1: "a", 2: "b"}.get(int(match[1]))
-    return rejected if said == rejected else preferred
+    choice = {1: "a", 2: "b"}.get(int(match[1]))
+    return rejected if choice == rejected else preferred
 
 
 def read_right_phrase(text: str, preferred: str | None) -> str | None:
@@ -101,9 +101,9 @@ def read_arena(text: str, preferred: str | None) -> str:
 
     Source: EvolvingLMMs-Lab/lmms-eval@01d6045 wild_vision_bench/utils.py.
     """
-    said = set(re.findall(r"\[\[([AB<>=]+)\]\]", text))
-    if len(said) == 1:
-        text = said.pop()
+    labels = set(re.findall(r"\[\[([AB<>=]+)\]\]", text))
+    if len(labels) == 1:
+        text = labels.pop()
     signs = {"A>B": "a", "A>>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
     for sign, verdict in signs.items():
         if sign in text:
@@ -154,7 +154,7 @@ READERS = (
 )
 
 
-def table_of(file: str, kind: Callable[..., T]) -> dict[str, T]:
+def table_of(file: str, kind: Callable[..., _Kind]) -> dict[str, _Kind]:
     """The rows of a table of the assets by name, each like another one but for what it states."""
     rules: dict[str, Any] = {}
     readers = {reader.__name__: reader for reader in READERS}

@@ -25,7 +25,7 @@ from vjudge.benchmarks.pictures import FROM_FILES, FROM_ROW, viescore
 from vjudge.benchmarks.protocols import PROTOCOLS, Protocol, Reader
 from vjudge.data import CollectionError, canonical, load_collection, rows_of
 from vjudge.data.files import rows_of_file
-from vjudge.data.schema import PICTURE_COLUMNS
+from vjudge.data.schema import PICTURE_COLUMNS, Row
 from vjudge.judging.asking import Options
 from vjudge.judging.comparing import LEFT_OUT, SWAPPED, sign
 from vjudge.judging.judge import Judge, JudgeLike
@@ -37,7 +37,6 @@ from vjudge.results import analysis
 MAY_LACK_IMAGES = ("mt-bench", "feedback-bench", "preference-bench", "mmrb2")
 IMMATERIAL = ("batch_size", "seed")  # options that no protocol decides
 DRAWING = ("samples", "temperature", "top_p", "repetition_penalty")
-Row = Mapping[str, Any]
 
 
 @analysis
@@ -88,20 +87,8 @@ def run_benchmark(
     # 1) the run by the protocol; of a panel each member's, combined
     name = key_of(name)
     options = {"data": data, "protocol": protocol, "progress": progress, **deviations}
-    changes: list[Deviation] = []
     if isinstance(judge, Panel):
-        changes.append(
-            Deviation("panel", f"the verdicts of {len(judge.judges)} judges are combined")
-        )
-        runs = {}
-        for member, home in judge.folders(out):
-            key, run, n_rows, its = _run(member, name, out=home, **options)
-            run = run.drop(columns=["semantics", "quality"], errors="ignore")
-            if "verdict" in run:  # a panel has one kind of tie
-                run["verdict"] = run["verdict"].replace(dict.fromkeys(TIES, "tie"))
-            runs[member.name] = run
-            changes += [Deviation(kind, f"{member.name}: {text}") for kind, text in its]
-        run = judge.combined(runs)
+        key, run, n_rows, changes = _run_of_panel(judge, name, out=out, **options)
     else:
         key, run, n_rows, changes = _run(judge, name, out=out, **options)
     rule = PROTOCOLS[key]
@@ -118,6 +105,22 @@ def run_benchmark(
     }
     changes += subset_of(name, n_rows)
     return benchmark_result(spec, {judge.name: table}, changes, facts)
+
+
+def _run_of_panel(
+    panel: Panel, name: str, *, out: str | Path | None, **options: Any
+) -> tuple[str, pd.DataFrame, int, list[Deviation]]:
+    """As `_run`, of the members' verdicts by the protocol, combined."""
+    changes = [Deviation("panel", f"the verdicts of {len(panel.judges)} judges are combined")]
+    runs = {}
+    for member, home in panel.folders(out):
+        key, run, n_rows, deviations = _run(member, name, out=home, **options)
+        run = run.drop(columns=["semantics", "quality"], errors="ignore")
+        if "verdict" in run:  # a panel has one kind of tie
+            run["verdict"] = run["verdict"].replace(dict.fromkeys(TIES, "tie"))
+        runs[member.name] = run
+        changes += [Deviation(kind, f"{member.name}: {text}") for kind, text in deviations]
+    return key, panel.combined(runs), n_rows, changes
 
 
 def _run(
@@ -158,12 +161,17 @@ def _run(
         changes += [change for change in its if change not in changes]
     run = pd.concat(runs, ignore_index=True) if len(runs) > 1 else runs[0]
 
-    # 3) what is not as published: the protocol, and verdicts of it
+    # 3) what is not as published
     of_set, _, of_judge = key.partition(" by ")
     if of_set != name:
         changes.append(Deviation("protocol", f"the protocol is that of {of_set!r}"))
     if of_judge not in ("", _family(judge)):
         changes.append(Deviation("protocol", f"the protocol is that of the judge {of_judge!r}"))
+    return key, run, len(rows), changes + _counted(name, run, wording)
+
+
+def _counted(name: str, run: pd.DataFrame, wording: Template) -> list[Deviation]:
+    """What of a run's verdicts is not as published, with their number."""
     closed = "answers without a verdict were closed, which is not published"
     empty = "answers are empty, or a server failed: they have no verdict"
     counts: list[tuple[Kind, str, int]] = [
@@ -171,8 +179,7 @@ def _run(
         ("images", "answers were judged without an image", _n_blind(name, run, wording)),
         ("unanswered", empty, _total(run, "empty_draws")),
     ]
-    changes += [Deviation(kind, f"{count} {text}") for kind, text, count in counts if count]
-    return key, run, len(rows), changes
+    return [Deviation(kind, f"{count} {text}") for kind, text, count in counts if count]
 
 
 def _by_category(rule: Protocol, rows: Sequence[Row]) -> dict[str, Sequence[Row]]:

@@ -84,25 +84,25 @@ def find(name_or_path: str | Path) -> Family | None:
     """
     name = Path(name_or_path).name.lower()
     longest = ""  # "llava-critic-r1" goes before "llava-critic"
-    found = None
+    match = None
     for family in FAMILIES.values():
         for id in family.ids:
             stem = id.lower().rpartition("/")[2]
             if stem in name and len(stem) > len(longest):
                 longest = stem
-                found = family
-    return found or FAMILIES.get(str(_read_record(Path(name_or_path)).get("family")))
+                match = family
+    return match or FAMILIES.get(str(_read_record(Path(name_or_path)).get("family")))
 
 
 def record(folder: Path, template: Template) -> None:
     """Write down the wording that a checkpoint was fine-tuned on, for `recorded`."""
     published = TEMPLATES.get(template.name)
-    kept: Any = template.name
+    stored: Any = template.name
     if published is None or (published.body, published.marker) != (template.body, template.marker):
         if not template.conversation.written:  # the checkpoint's own chat template
             template = template.as_messages()
-        kept = asdict(template)
-    text = json.dumps({"template": kept}, ensure_ascii=False)
+        stored = asdict(template)
+    text = json.dumps({"template": stored}, ensure_ascii=False)
     (folder / RECORD).write_text(text + "\n", encoding="utf-8")
 
 
@@ -111,13 +111,13 @@ def recorded(folder: Path) -> Template | None:
 
     None where nothing is said; ValueError where it can't be read or is unknown here.
     """
-    kept = _read_record(folder).get("template")
-    if not isinstance(kept, dict):
-        return wording(kept) if kept else None
-    words = kept["conversation"]
-    words["controls"] = tuple(words["controls"])
-    scale = tuple(kept["scale"]) if kept["scale"] else None
-    return Template(**kept | {"conversation": Conversation(**words), "scale": scale})
+    stored = _read_record(folder).get("template")
+    if not isinstance(stored, dict):
+        return wording(stored) if stored else None
+    conversation = stored["conversation"]
+    conversation["controls"] = tuple(conversation["controls"])
+    scale = tuple(stored["scale"]) if stored["scale"] else None
+    return Template(**stored | {"conversation": Conversation(**conversation), "scale": scale})
 
 
 def _read_record(folder: Path) -> dict:

@@ -55,11 +55,11 @@ def json_objects(text: str, pairs: Callable | None = None) -> Iterator[tuple[int
         if brace is None:
             return
         try:
-            found, start = decoder.raw_decode(text, brace.start())
+            value, start = decoder.raw_decode(text, brace.start())
         except (ValueError, RecursionError):  # no JSON: look behind this brace
             start = brace.end()
         else:
-            yield brace.start(), start, found
+            yield brace.start(), start, value
 
 
 def _under(cells: Sequence, keys: str) -> list:
@@ -77,10 +77,10 @@ def read_json(text: str, gives: str, scale: Sequence, weights: Mapping) -> list:
     It `gives` a "score", a "choice", or of a list of scores the "lowest".
     """
     readings = []
-    for start, end, cells in json_objects(text, tuple):
-        said = _by_name(cells, scale, weights) if weights else _by_key(cells, gives, scale)
-        if said is not None:
-            readings.append(Reading(start, end, said, _told(cells), value=end))
+    for start, stop, cells in json_objects(text, tuple):
+        verdict = _by_name(cells, scale, weights) if weights else _by_key(cells, gives, scale)
+        if verdict is not None:
+            readings.append(Reading(start, stop, verdict, _told(cells), value=stop))
     return readings
 
 
@@ -97,19 +97,19 @@ def read_verdicts(text: str, scales: Mapping) -> dict:
     labels = {text.strip(' "'): level for level, text in texts.items()}
     gives = "score" if all(label.lstrip("-").isdigit() for label in labels) else "choice"
     weights = {name: 1.0 for name in scales if name}
-    found: list = []
+    verdicts: list = []
     for reading in read_json(text, gives, tuple(texts), weights):
-        said = reading.said
-        if isinstance(said, str):
-            raise ValueError(said)
-        levels = said.scores or {"": labels.get(str(said.choice).upper(), said.score)}
-        if levels not in found:
-            found.append(levels)
-    if len(found) != 1:
-        raise ValueError("two verdicts" if found else "no verdict in it")
-    if not all(level in texts for level in found[0].values()):
+        verdict = reading.said
+        if isinstance(verdict, str):
+            raise ValueError(verdict)
+        levels = verdict.scores or {"": labels.get(str(verdict.choice).upper(), verdict.score)}
+        if levels not in verdicts:
+            verdicts.append(levels)
+    if len(verdicts) != 1:
+        raise ValueError("two verdicts" if verdicts else "no verdict in it")
+    if not all(level in texts for level in verdicts[0].values()):
         raise ValueError("not on the scale")
-    return {name: int(level) for name, level in found[0].items()}
+    return {name: int(level) for name, level in verdicts[0].items()}
 
 
 def _by_key(cells: Sequence, gives: str, scale: Sequence, depth: int = 0) -> Said | str | None:
@@ -119,41 +119,41 @@ def _by_key(cells: Sequence, gives: str, scale: Sequence, depth: int = 0) -> Sai
         numbers = re.findall(r"\d{1,9}", str(top)) if isinstance(top, str | int | float) else []
         if gives == "score" and numbers and numbers[-1] != str(scale[-1]):
             return f"{OFF_SCALE} of {scale[0]} to {scale[-1]} (the object names another)"
-    said = _together(_under(cells, _KEYS[gives]), gives, scale)
-    if said not in (None, NO_VALUE):
-        return said
+    verdict = _together(_under(cells, _KEYS[gives]), gives, scale)
+    if verdict not in (None, NO_VALUE):
+        return verdict
     # 2) those of the objects inside it
     inner = [cell for cell in _under(cells, _INSIDE) if isinstance(cell, tuple)]
-    found: set = {said}
+    verdicts: set = {verdict}
     for cell in inner if depth < _DEPTH else ():
-        found.add(_by_key(cell, gives, scale, depth + 1))
-    return _only(found)
+        verdicts.add(_by_key(cell, gives, scale, depth + 1))
+    return _only(verdicts)
 
 
-def _only(found: set) -> Said | str | None:
+def _only(verdicts: set) -> Said | str | None:
     """What several values say; those that say nothing don't count beside one that does."""
     for silent in (None, NO_VALUE):
-        if len(found) > 1:
-            found.discard(silent)
-    return found.pop() if len(found) == 1 else "two verdicts (in one object)"
+        if len(verdicts) > 1:
+            verdicts.discard(silent)
+    return verdicts.pop() if len(verdicts) == 1 else "two verdicts (in one object)"
 
 
 def _together(cells: Sequence, gives: str, scale: Sequence) -> Said | str | None:
     """What the values under a key say; None without any."""
-    found: set = {None}
+    verdicts: set = {None}
     for cell in cells:
         if isinstance(cell, tuple):  # {"accuracy": {"score": 4, "feedback": "..."}}
             cell = dict(cell).get("score", dict(cell).get("value"))
         if gives == "lowest":
-            found.add(_lowest(cell, scale))
+            verdicts.add(_lowest(cell, scale))
         elif isinstance(cell, bool | list):
-            found.add(MORE)
+            verdicts.add(MORE)
         elif isinstance(cell, str | int | float):
-            line = plain_text(str(cell)[: values.LONGEST + 1])
-            found.add(values.score(line, scale) if gives == "score" else values.choice(line))
+            text = plain_text(str(cell)[: values.LONGEST + 1])
+            verdicts.add(values.score(text, scale) if gives == "score" else values.choice(text))
         else:
-            found.add(NO_VALUE)
-    return _only(found)
+            verdicts.add(NO_VALUE)
+    return _only(verdicts)
 
 
 def _lowest(cell: object, scale: Sequence) -> Said | str:
@@ -175,11 +175,11 @@ def _by_name(cells: Sequence, scale: Sequence, weights: Mapping) -> Said | str |
         cells = inner if isinstance(inner, tuple) else cells
     scores = {}
     for name in weights:
-        said = _together(_under(cells, re.escape(_key(name))), "score", scale)
-        if isinstance(said, Said) and said.choice is None:
-            scores[name] = said.score
-        elif isinstance(said, str) and said != NO_VALUE:
-            return f"{said} (criterion {name})"
+        verdict = _together(_under(cells, re.escape(_key(name))), "score", scale)
+        if isinstance(verdict, Said) and verdict.choice is None:
+            scores[name] = verdict.score
+        elif isinstance(verdict, str) and verdict != NO_VALUE:
+            return f"{verdict} (criterion {name})"
     absent = [name for name in weights if name not in scores]
     if absent:
         return f"no verdict marker (no score for {', '.join(absent)})" if scores else None
@@ -188,10 +188,10 @@ def _by_name(cells: Sequence, scale: Sequence, weights: Mapping) -> Said | str |
 
 def _told(cells: Sequence) -> str | None:
     """The feedback that an object holds."""
-    told = _under(cells, "feedback|reasoning|explanation|rationale|reason|analysis")
-    if not told:
+    texts = _under(cells, "feedback|reasoning|explanation|rationale|reason|analysis")
+    if not texts:
         return None
     lines = (
-        [f"{name}: {text}" for name, text in told[0]] if isinstance(told[0], tuple) else told[:1]
+        [f"{name}: {text}" for name, text in texts[0]] if isinstance(texts[0], tuple) else texts[:1]
     )
     return "\n".join(map(str, lines)).strip()

@@ -103,10 +103,10 @@ def parse(
 def _read(text: str, rule: Format, scale: tuple, weights: tuple) -> Verdict:
     """Read an answer that ended by itself."""
     # 1) thinking is not read
-    end = 0
+    hidden_end = 0
     for closing in re.finditer(_HIDDEN.format("/ ?"), text):
-        end = closing.end()
-    visible = " " * end + text[end:]
+        hidden_end = closing.end()
+    visible = " " * hidden_end + text[hidden_end:]
     if re.search(_HIDDEN.format(""), visible):
         return Verdict(NAN, _unwrap(text), text, "cut off before the thinking ended")
     if not text.strip():
@@ -122,12 +122,12 @@ def _read(text: str, rule: Format, scale: tuple, weights: tuple) -> Verdict:
     readings.sort(key=lambda reading: reading.start)
 
     # 3) the last one counts, unless something says otherwise
-    said = _settle(plain, rule, readings)
+    verdict = _settle(plain, rule, readings)
     feedback = _feedback(text, readings)
-    if isinstance(said, str):
-        failure = "refused" if phrases.REFUSAL.match(plain) else said
+    if isinstance(verdict, str):
+        failure = "refused" if phrases.REFUSAL.match(plain) else verdict
         return Verdict(NAN, feedback, text, failure)
-    return Verdict(said.score, feedback, text, None, said.choice, said.scores)
+    return Verdict(verdict.score, feedback, text, None, verdict.choice, verdict.scores)
 
 
 def is_unread(text: str, *, finish: str, **options: Any) -> bool:
@@ -162,7 +162,7 @@ def _read_mark(
     plain: str, mark: Mark, hit: re.Match, gives: str, scale: Sequence
 ) -> Reading | None:
     """What is said at one place; None where it is prose, or the label of something else."""
-    line = hit["value"]
+    value_text = hit["value"]
     start = hit.start()
 
     # 1) what stands before it: nothing beside a label, a whole sentence before a last line
@@ -171,24 +171,24 @@ def _read_mark(
         if re.search(r"\w", values.undress(sentence)) and not _BOLD.search(before):
             return None  # "Fluency score", "Max score"
     if mark.kind == "last":
-        whole = re.search(r"[.!)*_]\s*$", plain[max(0, start - 200) : start] or ".")
-        if not (whole and values.is_value(line)):
+        sentence_end = re.search(r"[.!)*_]\s*$", plain[max(0, start - 200) : start] or ".")
+        if not (sentence_end and values.is_value(value_text)):
             return None
 
     # 2) the value, and what stands behind it on its line
-    said = mark.read(line, scale) if len(line) <= values.LONGEST else MORE
-    clauses = re.sub("[,;]", ":", line)  # one of them may take it back
-    if not isinstance(said, str) and (
-        phrases.HEDGED.search(line)
+    verdict = mark.read(value_text, scale) if len(value_text) <= values.LONGEST else MORE
+    clauses = re.sub("[,;]", ":", value_text)  # one of them may take it back
+    if not isinstance(verdict, str) and (
+        phrases.HEDGED.search(value_text)
         or phrases.RETRACTED.search(clauses)
         or _is_anothers(plain, start, hit.end(), mark.kind)
     ):
-        said = MORE
-    if mark.kind in ("line", "last") and isinstance(said, str):
+        verdict = MORE
+    if mark.kind in ("line", "last") and isinstance(verdict, str):
         return None
-    first_words = " ".join(line[:200].split()[: 1 if gives == "score" else 3])
-    prose = said == MORE and not values.LOOKS_LIKE[gives].search(first_words)
-    return Reading(start, hit.end(), said, prose=prose, value=hit.start("value"))
+    first_words = " ".join(value_text[:200].split()[: 1 if gives == "score" else 3])
+    prose = verdict == MORE and not values.LOOKS_LIKE[gives].search(first_words)
+    return Reading(start, hit.end(), verdict, prose=prose, value=hit.start("value"))
 
 
 def _before(plain: str, start: int) -> tuple[str, str]:
@@ -197,11 +197,11 @@ def _before(plain: str, start: int) -> tuple[str, str]:
     return before, re.split(r"[.!?;]|, (?:so|thus|hence|therefore)\b", before[-100:])[-1]
 
 
-def _is_anothers(plain: str, start: int, end: int, kind: str) -> bool:
+def _is_anothers(plain: str, start: int, stop: int, kind: str) -> bool:
     """Whether the words around a verdict deny it, or make it an example or a quotation."""
     before, sentence = _before(plain, start)
-    first = start - len(before)  # where the line begins
-    above = plain[max(0, first - 200) : first].rstrip(" \n`").rpartition("\n")[2]
+    line_start = start - len(before)  # where the line begins
+    above = plain[max(0, line_start - 200) : line_start].rstrip(" \n`").rpartition("\n")[2]
     if not above.endswith(":"):  # it doesn't announce what stands here
         above = ""
     if kind in ("inside", "json") and phrases.DENIED.search(sentence):
@@ -215,7 +215,7 @@ def _is_anothers(plain: str, start: int, end: int, kind: str) -> bool:
         return True
     if re.search(r"\b(?:I|my)\b", sentence):  # "I would label this as "[[A>B]]"."
         return False
-    opened = before.count('"') % 2 or plain.count('"', first, end) % 2
+    opened = before.count('"') % 2 or plain.count('"', line_start, stop) % 2
     return bool(opened) or before.lstrip().startswith(">")
 
 
@@ -241,27 +241,27 @@ def _settle(plain: str, rule: Format, readings: Sequence) -> Said | str:
     """What the last place says, or why that does not stand."""
     if not readings:
         return "no verdict marker"
-    last = readings[-1].said
-    if isinstance(last, str):
-        return last
+    verdict = readings[-1].said
+    if isinstance(verdict, str):
+        return verdict
     for reading in readings:
         silent = reading.prose or reading.said == NO_VALUE
-        if not silent and reading.said != last:
+        if not silent and reading.said != verdict:
             return "two verdicts"
-    if last.choice == "abstain":
-        return last
+    if verdict.choice == "abstain":
+        return verdict
     tail = plain[readings[-1].end :]
     opens = rule.opens and not re.search(r"\w", plain[: readings[0].start])
     following = plain[readings[-1].value :]
     explains = opens or (rule.gives == "choice" and len(following.strip()) >= _SHORT)
-    other = _taken_back(following, tail, rule.gives, last, explains)
+    reason = _taken_back(following, tail, rule.gives, verdict, explains)
     for hit in _OVERALL.finditer(plain):
-        if last.choice is None and not rule.scale and float(hit[1]) != last.score:
-            other = "another overall score"
-    return f"two verdicts ({other})" if other else last
+        if verdict.choice is None and not rule.scale and float(hit[1]) != verdict.score:
+            reason = "another overall score"
+    return f"two verdicts ({reason})" if reason else verdict
 
 
-def _taken_back(following: str, tail: str, gives: str, said: Said, explains: bool) -> str | None:
+def _taken_back(following: str, tail: str, gives: str, verdict: Said, explains: bool) -> str | None:
     """What follows may explain a verdict that opens the answer, or a choice; never replace it."""
     if len(following) > _MOST_FOLLOWING:
         return "what follows is too long for an explanation"
@@ -272,22 +272,22 @@ def _taken_back(following: str, tail: str, gives: str, said: Said, explains: boo
     tail = tail.replace("_", " ")
     if not explains:
         for hit in values.LOOKS_LIKE[gives].finditer(tail):
-            if gives == "choice" or hit[0] != f"{said.score:g}":
+            if gives == "choice" or hit[0] != f"{verdict.score:g}":
                 return "more values follow"
         return None
-    return "what follows names another" if _names_another(tail, gives, said) else None
+    return "what follows names another" if _names_another(tail, gives, verdict) else None
 
 
-def _names_another(tail: str, gives: str, said: Said) -> bool:
+def _names_another(tail: str, gives: str, verdict: Said) -> bool:
     """Whether an explanation holds another verdict: on a line of its own, or in a sentence."""
-    for line in filter(values.is_value, set(tail.split("\n"))):
-        is_number = gives == "score" or (said.scores and not re.search("[A-Za-z]", line))
-        if is_number or getattr(values.choice(line), "choice", None) != said.choice:
+    for text in filter(values.is_value, set(tail.split("\n"))):
+        is_number = gives == "score" or (verdict.scores and not re.search("[A-Za-z]", text))
+        if is_number or getattr(values.choice(text), "choice", None) != verdict.choice:
             return True
     if gives == "score":
-        return any(float(hit[1]) != said.score for hit in _SCORED.finditer(tail))
+        return any(float(hit[1]) != verdict.score for hit in _SCORED.finditer(tail))
     for worse, *better in _RANKED.findall(tail):
-        if (values.side_of(worse or "".join(better)) == said.choice) == bool(worse):
+        if (values.side_of(worse or "".join(better)) == verdict.choice) == bool(worse):
             return True
     return False
 
@@ -307,12 +307,12 @@ _EXPLAINED = re.compile(  # on the verdict's line, or nothing
 def _feedback(text: str, readings: Sequence) -> str:
     if not readings:
         return _unwrap(text)
-    last = readings[-1]
-    if last.feedback is not None:
-        return last.feedback
-    before = _unwrap(text[: last.start].rstrip("*_`# \t\n"))
-    after = _unwrap(text[last.end :].lstrip(" \t\n.*_`)]}\"'"))
-    return before or after or _EXPLAINED.sub(r"\1", text[last.value : last.end]).strip(" )")
+    reading = readings[-1]
+    if reading.feedback is not None:
+        return reading.feedback
+    before = _unwrap(text[: reading.start].rstrip("*_`# \t\n"))
+    after = _unwrap(text[reading.end :].lstrip(" \t\n.*_`)]}\"'"))
+    return before or after or _EXPLAINED.sub(r"\1", text[reading.value : reading.end]).strip(" )")
 
 
 def _unwrap(text: str) -> str:

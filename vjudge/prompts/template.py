@@ -416,7 +416,7 @@ def _criteria(item: Item | Pair) -> str:
     """What is judged: named criteria one a line, else the pair's own text, else the rubric's."""
     rubric = item.rubric
     if rubric and rubric.named:
-        return "\n".join(f"{each.name}: {each.description}" for each in rubric.named)
+        return "\n".join(f"{criterion.name}: {criterion.description}" for criterion in rubric.named)
     if isinstance(item, Pair) and item.criteria:
         return item.criteria
     return rubric.criteria if rubric else ""

@@ -68,19 +68,19 @@ def plain_text(text: str) -> str:
     return re.sub(r"[^\D0-9]", lambda digit: str(int(digit[0])), text)
 
 
-def bare(line: str) -> str:
+def bare(text: str) -> str:
     """A line without emphasis, quotes, boxes and tags; an opening bracket stays as "("."""
-    line = re.sub(r"\$([^$]*)\$", r" \1 ", line)
-    return re.sub(r"[\[{]", "(", " ".join(_DRESS.sub(" ", line).split()))
+    text = re.sub(r"\$([^$]*)\$", r" \1 ", text)
+    return re.sub(r"[\[{]", "(", " ".join(_DRESS.sub(" ", text).split()))
 
 
-def undress(line: str) -> str:
+def undress(text: str) -> str:
     r"""The same without idle words.
 
     >>> undress(r"**The score is:** $\boxed{4}$/5")
     'is: (4 /5'
     """
-    return " ".join(_IDLE.sub(" ", bare(line)).split())
+    return " ".join(_IDLE.sub(" ", bare(text)).split())
 
 
 # --- patterns of undressed lines
@@ -145,19 +145,19 @@ _WEAKER = (  # of the side that was not chosen
 )
 
 
-def _adds_nothing(rest: str, gives: str, said: Said) -> bool:
+def _adds_nothing(tail: str, gives: str, verdict: Said) -> bool:
     """Whether what stands behind a value separates itself and holds no second value."""
-    if not _SEPARATED.match(rest):
+    if not _SEPARATED.match(tail):
         return False
     if gives == "score":
-        if _REASON.search(rest):
-            rest = _COUNTED.sub("", rest)
-        numbers = [_number(hit[0].lower()) for hit in LOOKS_LIKE["score"].finditer(rest)]
-        return all(number == said.score for number in numbers)
-    for hit in LOOKS_LIKE["choice"].finditer(rest):
-        same = side_of(hit[0]) == said.choice
-        weaker = bool(re.match(_WEAKER, rest[hit.end() :]))
-        if weaker == same or (said.choice == "tie" and not same):
+        if _REASON.search(tail):
+            tail = _COUNTED.sub("", tail)
+        numbers = [_number(hit[0].lower()) for hit in LOOKS_LIKE["score"].finditer(tail)]
+        return all(number == verdict.score for number in numbers)
+    for hit in LOOKS_LIKE["choice"].finditer(tail):
+        same = side_of(hit[0]) == verdict.choice
+        weaker = bool(re.match(_WEAKER, tail[hit.end() :]))
+        if weaker == same or (verdict.choice == "tie" and not same):
             return False
     return True
 
@@ -165,37 +165,37 @@ def _adds_nothing(rest: str, gives: str, said: Said) -> bool:
 # --- readers of a line
 
 
-def is_value(line: str) -> bool:
+def is_value(text: str) -> bool:
     """Whether a line is a value of any kind and scale, and nothing else."""
-    line = undress(line) if len(line) <= 200 else ""
+    text = undress(text) if len(text) <= 200 else ""
     for kind in (_SCORE, _CHOICE, _PAIR):
-        hit = kind.match(line)
-        if hit and not line[hit.end() :].strip(" .!,;:"):
+        hit = kind.match(text)
+        if hit and not text[hit.end() :].strip(" .!,;:"):
             return True
     return False
 
 
-def _no_value(line: str, gives: str) -> Said | str:
+def _no_value(text: str, gives: str) -> Said | str:
     """What a line says that is no value: an abstention, or why it says nothing."""
-    if _ABSTAINED.fullmatch(bare(line)):
+    if _ABSTAINED.fullmatch(bare(text)):
         return Said(choice="abstain")
-    return MORE if LOOKS_LIKE[gives].search(line) else NO_VALUE
+    return MORE if LOOKS_LIKE[gives].search(text) else NO_VALUE
 
 
 def _number(text: str) -> float:
     return float(WORDS.index(text)) if text in WORDS else float(text)
 
 
-def score(line: str, scale: Sequence, *, halves: bool = False) -> Said | str:
+def score(text: str, scale: Sequence, *, halves: bool = False) -> Said | str:
     """A line that says one number of the scale; `halves` allows the numbers between.
 
     >>> score("**4/5** (good)", (1, 2, 3, 4, 5)).score, score("4 or 5", (1, 2, 3, 4, 5))
     (4.0, 'more than a verdict on its line')
     """
-    undressed = undress(line)
+    undressed = undress(text)
     hit = _SCORE.match(undressed)
-    if hit is None or _NAMED.search(bare(line)):
-        return _no_value(line, "score")
+    if hit is None or _NAMED.search(bare(text)):
+        return _no_value(text, "score")
     value = _number(hit["value"].lower())
     if not _adds_nothing(undressed[hit.end() :], "score", Said(value)):
         return MORE
@@ -208,19 +208,19 @@ def score(line: str, scale: Sequence, *, halves: bool = False) -> Said | str:
     return Said(score=value) if fits else f"{OFF_SCALE} of {lowest} to {highest}"
 
 
-def two_scores(line: str, scale: Sequence, *, of_second: bool = False) -> Said | str:
+def two_scores(text: str, scale: Sequence, *, of_second: bool = False) -> Said | str:
     """A line of two numbers: a choice by them, or `of_second` the second one."""
-    hit = _PAIR.fullmatch(bare(line).lstrip("("))
+    hit = _PAIR.fullmatch(bare(text).lstrip("("))
     if hit is None:
         return NO_VALUE
-    first, second = scores = (float(hit[1]), float(hit[2]))
+    score_a, score_b = scores = (float(hit[1]), float(hit[2]))
     if min(scores) < scale[0] or max(scores) > scale[-1]:
         return OFF_SCALE
     if of_second:
-        return Said(score=second, scores=scores)
-    if first == second:
+        return Said(score=score_b, scores=scores)
+    if score_a == score_b:
         return Said(choice="tie", scores=scores)
-    return Said(choice="a" if first > second else "b", scores=scores)
+    return Said(choice="a" if score_a > score_b else "b", scores=scores)
 
 
 def side_of(who: str) -> str:
@@ -231,26 +231,26 @@ def side_of(who: str) -> str:
     return "b" if who in ("b", "2", "second") else "tie"
 
 
-def choice(line: str, scale: Sequence = (), *, signs: str = "ab12") -> Said | str:
+def choice(text: str, scale: Sequence = (), *, signs: str = "ab12") -> Said | str:
     """A line that says one choice; `signs` are the letters and digits that stand for one.
 
     >>> choice("Answer 2 is better.").choice, choice("A is weaker than B")
     ('b', 'more than a verdict on its line')
     """
-    undressed = undress(line)
+    undressed = undress(text)
     hit = _CHOICE.match(undressed)
     if hit is None:
-        return _no_value(line, "choice")
+        return _no_value(text, "choice")
     if hit["who"] and hit["who"] in "12" and "1" not in signs:
         return f"{OFF_SCALE} of {', '.join(signs).upper()}"
-    said = Said(choice=side_of(hit["who"] or "tie"))
+    verdict = Said(choice=side_of(hit["who"] or "tie"))
     beaten = side_of(hit["beaten"] or hit["than"] or "tie")
-    if beaten == said.choice != "tie":
+    if beaten == verdict.choice != "tie":
         return MORE
     if hit["sign"]:
-        sides = {">": said.choice, "b": said.choice, "<": beaten, "=": "tie"}
-        said = Said(choice=sides[hit["sign"][0]])
-    return said if _adds_nothing(undressed[hit.end() :], "choice", said) else MORE
+        sides = {">": verdict.choice, "b": verdict.choice, "<": beaten, "=": "tie"}
+        verdict = Said(choice=sides[hit["sign"][0]])
+    return verdict if _adds_nothing(undressed[hit.end() :], "choice", verdict) else MORE
 
 
 DEGREES = {"A>>B": "a", "A>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
@@ -258,13 +258,13 @@ FOUR_SIGNS = DEGREES | {"A=B=GOOD": "tie", "A=B=BAD": "tie"}
 LETTERS = {"A": "a", "B": "b", "C": "tie", "TIE": "tie"}
 
 
-def sign(line: str, scale: Sequence = (), *, table: Mapping) -> Said | str:
+def sign(text: str, scale: Sequence = (), *, table: Mapping) -> Said | str:
     """What double brackets hold: one of a table's signs."""
-    undressed = undress(line)
+    undressed = undress(text)
     hit = _SIGN.match(undressed)
     key = re.sub(r"\s", "", hit[1]).upper() if hit else ""
     if hit and key in table:
-        said = Said(choice=table[key])
-        return said if _adds_nothing(undressed[hit.end() :], "choice", said) else MORE
-    reason = _no_value(line, "choice")
+        verdict = Said(choice=table[key])
+        return verdict if _adds_nothing(undressed[hit.end() :], "choice", verdict) else MORE
+    reason = _no_value(text, "choice")
     return f"{OFF_SCALE} of {', '.join(table)}" if reason == MORE else reason
