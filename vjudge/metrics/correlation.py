@@ -7,6 +7,7 @@ knows nothing within any system (Simpson's paradox is the reverse): name the lev
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from vjudge.metrics.resampling import (
     mean_interval,
     on_fisher_scale,
     student,
+    values,
 )
 from vjudge.metrics.strata import Strata, grouped_by_id, of_balanced_groups
 from vjudge.metrics.tables import INTERVAL, add_caveats, gathered_caveats, tabulate
@@ -220,16 +222,14 @@ def _table(bounds: Floats, n: int) -> pd.DataFrame:
 
 def _by_group(scores: pd.DataFrame, code: Integers) -> Floats:
     """The correlations of columns x and y in each group, (groups, 3)."""
-    rows = [_by_scipy(group["x"], group["y"]) for _, group in scores.groupby(code)]
+    rows = [_of_sample(group) for _, group in scores.groupby(code)]
     return np.reshape(rows, (-1, 3))
 
 
-def _by_scipy(x: Floats, y: Floats) -> Floats:
-    """Pearson, Spearman and tau-b; NaN where a score is constant, and of fewer than three items."""
-    if undefined_because(x=x, y=y):
-        return np.full(3, np.nan)
-    functions = (stats.pearsonr, stats.spearmanr, stats.kendalltau)
-    return np.array([function(x, y).statistic for function in functions])
+def _of_sample(scores: pd.DataFrame) -> Floats:
+    """Pearson, Spearman and tau-b of columns x and y; NaN where undefined."""
+    of_pairs = partial(correlations, *scores[["x", "y"]].to_numpy().T)
+    return values(of_pairs, np.ones((len(scores), 1)))[:, 0]
 
 
 # --- Levels
@@ -309,7 +309,7 @@ def _of_means(scores: pd.DataFrame, code: Integers, confidence: float) -> pd.Dat
     """
     means = scores.groupby(code).mean().round(12)  # equal means summed in another order still tie
     n = len(means)
-    estimate = _by_scipy(means["x"], means["y"])
+    estimate = _of_sample(means)
     reach = np.full(3, np.nan)
     if n > 4:
         factors = np.array([1, 1 + estimate[1] ** 2 / 2, 0.437])

@@ -201,11 +201,12 @@ def jackknife(
     first = rows if design.groups is None else design.groups
     if design.second is None:
         return _left_out(statistic, design, first, most, pairs, rng)
-    variance, freedom = _left_out(statistic, design, first, most, 0, rng)
-    second, second_freedom = _left_out(statistic, design, design.second, most, 0, rng)
-    single, _ = _left_out(statistic, design, rows, most, 0, rng)
-    larger = np.maximum(variance, second)
-    return np.maximum(variance + second - single, larger), min(freedom, second_freedom)
+    crossed = [
+        _left_out(statistic, design, unit, most, 0, rng) for unit in (first, design.second, rows)
+    ]
+    (by_first, by_second, by_row), freedoms = zip(*crossed, strict=True)
+    larger = np.maximum(by_first, by_second)
+    return np.maximum(by_first + by_second - by_row, larger), min(freedoms)
 
 
 def _left_out(
