@@ -88,6 +88,11 @@ def test_runs_are_reopened_combined_split_and_put_on_paper(room, tmp_path):
     assert (tmp_path / "outputs/paper/correlation.pdf").is_file()
 
 
+def test_a_picture_is_a_response(room):
+    run = answer("judge pictures, such as an image generator's", room)["run"]
+    assert run["sees_image"].tolist() == [True] and run["highest"].tolist() == [3]
+
+
 def test_two_judges_on_pairs(room):
     verdicts = np.resize(["a", "b", "tie"], 30)
     frame = pd.DataFrame({"id": range(30), "verdict": verdicts, "preference": "a"})

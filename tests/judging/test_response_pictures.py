@@ -19,6 +19,7 @@ from vjudge.engines import vision
 from vjudge.images import open_image
 from vjudge.prompts import IMAGE, TEMPLATES, VICUNA_V1, Template
 from vjudge.records import Item
+from vjudge.training.collate import Examples
 
 RUBRIC = {"criteria": "True?", "descriptions": LEVELS}
 TASK = {"instruction": "Draw it.", **RUBRIC}
@@ -316,6 +317,19 @@ def test_the_llava_judges_features_stand_in_the_order_of_the_prompt(random_judge
     monkeypatch.setattr(vision, "embedded", spy)
     local.compare([PAIR], mode="score", progress=False)
     assert read == ORDERS
+
+
+def test_training_reads_the_pictures_in_the_prompts_order(random_judge):
+    local = vj.load_judge(random_judge, device="cpu", template="chat-picture-relative")
+    (row,) = rows_of([PAIR | {"preference": "b", "feedback": "It is warmer."}])
+    for name, first in (("response_a", "alpha"), ("response_b", "beta")):
+        swapped = {"response_a": "response_b", "response_b": "response_a"}
+        cells = dict(row)
+        if name == "response_b":
+            for side, away in swapped.items():
+                cells |= {side: row[away], f"{side}_images": row[f"{away}_images"]}
+        example = Examples([cells], local.engine.model, local.pairs).encode(cells)
+        assert [colour_of(source) for source in example.images] == ORDERS[first]
 
 
 def test_a_chat_template_that_moves_images_is_refused_and_the_llava_family_has_its_own(base_of):

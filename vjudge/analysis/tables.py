@@ -17,6 +17,7 @@ from pandas import DataFrame, Series
 from pandas.api.types import is_list_like
 
 from vjudge import data
+from vjudge.data.schema import PICTURE_COLUMNS
 from vjudge.data.summary import gold_else_people
 from vjudge.judging.asking import VERDICT_COLUMNS
 from vjudge.judging.columns import closed_in, groups_of
@@ -410,8 +411,7 @@ def _item_columns(run: DataFrame) -> DataFrame:
 
 def _with_items(rows: DataFrame, items: Any) -> DataFrame:
     """Add the collection's columns to the items of runs, by id."""
-    cells = [{name: row[name] for name in row if name != "images"} for row in data.rows_of(items)]
-    table = DataFrame(cells)
+    table = DataFrame(list(data.rows_of(items))).drop(columns=[*PICTURE_COLUMNS], errors="ignore")
     table = table.set_index(table["id"].map(str)).drop(columns="id")
     unknown = rows.index.difference(table.index)
     if len(unknown):
