@@ -10,7 +10,7 @@ import pytest
 
 import vjudge as vj
 from samples import judge_of, png
-from vjudge.benchmarks import PROTOCOLS, viescore
+from vjudge.benchmarks import PROTOCOLS, protocols, viescore
 from vjudge.benchmarks.run import published_rows
 from vjudge.data import CollectionError
 from vjudge.data.verdicts import load_set
@@ -372,6 +372,20 @@ def test_mm_judgebias_by_its_wording_its_reader_and_its_number(whole):
     missing = [{**row, "unbiased_image": None, "biased_image": None} for row in rows]
     result = vj.run_benchmark(judge, "mm-judgebias", data=missing, progress=False)
     assert result.deviations == [("images", "4 answers were judged without an image")]
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("### Score: 3 ### Feedback: x ### Score: (7.5)/10", 7.5),  # the last marker's
+        ("### Score: none, 2 of 3", 2),
+        ("2 of 3 ### Score:", 3),  # nothing behind it: the last of all
+        (" 1e1\n", 10),
+        ("Good.", math.nan),
+    ],
+)
+def test_mm_judgebiass_reader_to_the_letter(text, score):
+    assert protocols.read_marked_score(text) == pytest.approx(score, nan_ok=True)
 
 
 def test_mm_judgebiass_wording_goes_through_the_probes():

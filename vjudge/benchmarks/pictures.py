@@ -51,6 +51,12 @@ def viescore(
     Source: VIEScore (arXiv 2312.14867), TIGER-AI-Lab/VIEScore@2cbea4e viescore/__init__.py;
     VectorSpaceLab/EditScore@389008c editscore/__init__.py.
 
+    >>> import vjudge as vj
+    >>> judge = vj.load_judge("tiny", device="cpu").reworded("viescore-t2i")
+    >>> items = vj.load_collection("drawings", split="test", limit=1)
+    >>> run = viescore(judge, items, progress=False, max_new_tokens=8)
+    >>> run[["semantics", "quality", "score"]].shape
+    (1, 3)
     """
     rows = rows_of(items)
     folders: Sequence[Path | None] = [None, None]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -126,13 +127,16 @@ def read_four(text: str, preferred: str | None) -> str | None:
 
 
 def read_marked_score(text: str) -> float:
-    """MM-JudgeBias's reader, to the letter: the first number behind the last marker, else the last.
+    """MM-JudgeBias's reader, to the letter: the first number behind the last marker, else the last;
+    of a text that is a number this one.
 
     >>> read_marked_score("### Feedback: 2 of 3. ### Score: 7/10"), read_marked_score("So 4, or 5")
     (7.0, 5.0)
 
     Source: naver-ai/MM-JudgeBias@c8597b2 mm_judgebias/scoring.py.
     """
+    with suppress(ValueError):
+        return float(text)
     number = r"[0-9]+(?:\.[0-9]+)?"
     _, marker, tail = text.rpartition("### Score:")
     numbers = re.findall(number, tail)[:1] if marker else []
