@@ -16,7 +16,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -32,6 +32,10 @@ SENT = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "WEBP": "webp"}
 TRIES = ((95, 1), (85, 1), (75, 1), (60, 1), (85, 0.7), (85, 0.5), (85, 0.3), (85, 0.1))
 """Qualities of JPEG and WebP, and shares of the sides, in which a picture that is too large is
 re-encoded, one after the other."""
+
+
+ImageSource: TypeAlias = "str | os.PathLike | bytes | Mapping | np.ndarray | Image.Image | Picture"
+"""What `open_image` opens; anything else is an `ImageError`."""
 
 
 class ImageError(ValueError):

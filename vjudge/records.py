@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from numbers import Real
@@ -25,7 +25,7 @@ RESPONSE_IMAGES = {name: f"{name}_images" for name in ("response", "response_a",
 """The column of each response's text -> the column of its pictures."""
 
 
-def is_missing(value: Any) -> bool:
+def is_missing(value: object) -> bool:
     """Whether a table cell holds no value: None, a NaN of any numeric type, or pandas' NA."""
     if value is None or type(value).__name__ == "NAType":
         return True
@@ -52,12 +52,12 @@ def as_score(value: Any) -> float:
     return score
 
 
-def brief(value: Any) -> str:
+def brief(value: object) -> str:
     """The first characters of a value for an error message."""
     return f"{value!r:.60}"
 
 
-def from_csv(cell: Any) -> Any:
+def from_csv(cell: object) -> Any:
     """A list or mapping whose cell became a text in a CSV file; anything else as it is.
 
     >>> from_csv("[4.0, None, 2.0]"), from_csv("{'1': 0.5}"), from_csv("[RESULT] 4")
@@ -401,8 +401,8 @@ def _rubric_of(row: Mapping) -> Rubric | None:
     return None
 
 
-def _list(value: Any) -> tuple:
-    return () if is_missing(value) else tuple(value)
+def _list(value: Iterable | None) -> tuple:
+    return () if value is None or is_missing(value) else tuple(value)
 
 
 def text_of(row: Mapping, name: str) -> str | None:
@@ -411,6 +411,6 @@ def text_of(row: Mapping, name: str) -> str | None:
     return None if is_missing(value) or not str(value).strip() else str(value)
 
 
-def is_int_at_least(value: Any, least: int) -> bool:
+def is_int_at_least(value: object, least: int) -> bool:
     """Whether an option is a whole number, `least` or more."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least

@@ -214,6 +214,13 @@ def test_a_judge_without_eyes_is_told_of_them_and_counted():
     assert run.attrs["without_images"] == 1 and run["sees_image"].tolist() == [False]
 
 
+@pytest.mark.parametrize("by", ["pairs", "scores"])
+def test_pictures_are_not_ranked_as_candidates_in_silence(by):
+    cells = {"id": "a", **TASK, "responses": ["One.", "Two."], "response_images": [png(), png()]}
+    with pytest.raises(CollectionError, match="response_images: pictures are no candidates"):
+        judge().rank([cells], by=by)
+
+
 def test_another_picture_is_another_verdict_in_the_record(tmp_path, capsys):
     asked = judge()
     for colour, n_asked in (("red", 1), ("red", 1), ("blue", 2)):

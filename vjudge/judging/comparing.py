@@ -302,6 +302,9 @@ def candidate_rows(rows: Sequence, by: str) -> Sequence:
     sound = [len(row.get("responses") or ()) > 1 for row in rows]
     reason = "is not a list of two texts or more"
     check_rows(rows, "responses", sound, reason, "give the candidates")
+    textual = [not row.get("response_images") for row in rows]
+    remedy = "grade each response, or compare pairs of them"
+    check_rows(rows, "response_images", textual, "pictures are no candidates", remedy)
     return data.rows_of(list(parts_of(rows, by)))
 
 

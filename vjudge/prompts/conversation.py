@@ -273,7 +273,7 @@ def _written_by(chat: Chat, turn: tuple, answered: bool) -> tuple:
         written.extend(split(piece, chat.controls, chat.image_token))
     # 4) nothing of the turn may be left out or written twice, and no image among texts be moved
     expected = [*turn, _Mark.TEXT] if answered else [*turn]
-    marks = [part for part in written if isinstance(part, _Mark)]
+    marks = [piece for piece in written if isinstance(piece, _Mark)]
     if any(marks.count(mark) != expected.count(mark) for mark in _Mark):
         raise ValueError("the checkpoint's chat template leaves out or repeats a text or an image")
     if turn.count(_Mark.TEXT) > 1 and marks != expected:

@@ -11,6 +11,7 @@ from datetime import date
 from string import Formatter
 from typing import Any, NamedTuple
 
+from vjudge.images import ImageSource
 from vjudge.prompts.conversation import IMAGE, MESSAGES, Chat, Conversation, Prompt
 from vjudge.prompts.parse import FORMATS
 from vjudge.records import RESPONSE_IMAGES, Item, Pair, Rubric
@@ -34,7 +35,7 @@ _UNSEEN = "(an image that you cannot see)"
 class Shown(NamedTuple):
     """A picture at its place in a turn."""
 
-    source: Any  # for `vjudge.images.open_image`
+    source: ImageSource
 
 
 @dataclass(frozen=True)
@@ -205,10 +206,10 @@ class Template:
         for fault in self.faults(item):
             raise ValueError("{}: {}; {}".format(*fault))
         leading, pieces = self._turn(item)
-        parts = [IMAGE if isinstance(piece, Shown) else piece for piece in pieces]
+        turn = [IMAGE if isinstance(piece, Shown) else piece for piece in pieces]
         answer = self.reply.format(**self._texts(item)) if self.reply else None
         return self.conversation.ask(
-            [*self.conversation.leading(len(leading)), *parts], answer=answer
+            [*self.conversation.leading(len(leading)), *turn], answer=answer
         )
 
     def pictures(self, item: Item | Pair) -> list:
@@ -265,10 +266,10 @@ class Template:
             leading = ()
         for name in self.responses:
             column = RESPONSE_IMAGES[name]
-            shown: list = list(map(Shown, getattr(item, column)))
+            pictures: list = list(map(Shown, getattr(item, column)))
             if not self.sees_images:
-                shown = [_UNSEEN] * len(shown)
-            fields[name], fields[column] = _with_pictures(fields[name][0], shown)
+                pictures = [_UNSEEN] * len(pictures)
+            fields[name], fields[column] = _with_pictures(fields[name][0], pictures)
         # 2) the body, filled
         pieces: list = []
         for literal, field, style, _ in Formatter().parse(self.body):
@@ -362,14 +363,10 @@ class Template:
             start=start,
             day=date.today().isoformat() if "strftime_now" in source else "",
         )
-        if otherwise is not None and self._places_pictures and not chat.keeps_order:
+        places_pictures = self.sees_images and "images}" in self.body
+        if otherwise is not None and places_pictures and not chat.keeps_order:
             return replace(self, conversation=otherwise)
         return replace(self, conversation=replace(chat, reply=_blank_before_answer(chat)))
-
-    @property
-    def _places_pictures(self) -> bool:
-        """Whether pictures stand among the texts of its body."""
-        return self.sees_images and "images}" in self.body
 
     @property
     def day(self) -> str:
