@@ -271,6 +271,18 @@ def test_few_groups_are_no_evidence_against_a_random_sample():
     assert refused <= 4
 
 
+@pytest.mark.parametrize(("share", "n_labels"), [(0.84, 200), (0.97, 60), (0.5, 100)])
+def test_a_random_sample_of_verdicts_that_are_nearly_all_equal_is_taken(share, n_labels):
+    """A lucky sample of them hardly varies: by its own error it would be refused."""
+    rng = np.random.default_rng(5)
+    doubted = 0
+    for _ in range(300):
+        verdict = (rng.random(1000) < share).astype(float)
+        is_labelled = rng.permutation(1000) < n_labels
+        doubted += bool(check_random(verdict, is_labelled, np.arange(1000)))
+    assert doubted <= 9
+
+
 def test_by_verdict_by_hand():
     verdicts = pd.Series([1.0] * 60 + [0.0] * 40)
     labels = pd.Series([1, 1, 1, 0] * 3 + [None] * 48 + [0, 0, 0, 1, 1] + [None] * 35)

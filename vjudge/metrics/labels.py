@@ -239,11 +239,17 @@ def check_random(
         return []
     contrast = np.where(has_label, 1 / counts[0], -1 / counts[1])
     gap = float(contrast @ verdict)
-    of_unit: Any = np.bincount(units, contrast * (verdict - verdict.mean()))
-    n_units = len(of_unit)
-    error = math.sqrt(of_unit @ of_unit * n_units / max(n_units - 1, 1))
+    # Of a random sample both means have the error of one population. The errors of the two samples
+    # would be too small where most verdicts are equal: a lucky sample of those hardly varies.
+    deviation = verdict - verdict.mean()
+    of_items = (contrast * deviation) ** 2
+    of_units: Any = np.bincount(units, contrast * deviation) ** 2
+    design_effect = max(1.0, of_units.sum() / max(of_items.sum(), 1e-300))
+    error = math.sqrt(verdict.var(ddof=1) * (contrast @ contrast) * design_effect)
     freedom = freedom_of(np.bincount(units, contrast**2))
     p = 2 * stats.t.sf(abs(gap) / max(error, 1e-300), freedom) if gap else 1.0
+    if len(np.unique(units)) == len(units) and np.isin(verdict, [0, 1]).all():
+        p = stats.fisher_exact(pd.crosstab(has_label, verdict)).pvalue if gap else 1.0  # skewed
     if p > DOUBTFUL:
         return []
     text = (
