@@ -88,7 +88,7 @@ def _one_of(row: Row, index: int, column: str, meanings: Mapping[str, str]) -> s
 VOTES = {"leftvote": "a", "rightvote": "b", "tievote": "both good", "bothbad_vote": "both bad"}
 
 
-def genai_bench_row(row: Row, index: int) -> _Cells:
+def genai_bench_rows(row: Row, index: int) -> list[_Cells]:
     """A vote of TIGER-Lab/GenAI-Bench on two pictures as a pair; `vote` is one of four."""
     vote = _one_of(row, index, "vote_type", VOTES)
     if "left_video" in row:
@@ -108,7 +108,7 @@ def genai_bench_row(row: Row, index: int) -> _Cells:
         cells |= {"category": "image_generation", "instruction": row["prompt"]}
     for side, column in zip("ab", sides, strict=True):
         cells[f"response_{side}_images"] = [row[column]]
-    return cells | {"id": f"{cells['category']}:{index}"}
+    return [cells | {"id": f"{cells['category']}:{index}"}]
 
 
 # --- MMRB2
@@ -135,7 +135,7 @@ def mmrb2_file(path: Path) -> list[_Cells]:
     return rows
 
 
-def mmrb2_row(row: Row, index: int) -> _Cells:
+def mmrb2_rows(row: Row, index: int) -> list[_Cells]:
     """A pair of facebookresearch/MMRB2's files, or of rl-research/multimodal-rewardbench-2."""
     source = row.get("prompt_source")
     metadata = row.get("prompt_metadata") or {}
@@ -158,7 +158,7 @@ def mmrb2_row(row: Row, index: int) -> _Cells:
         column = name.replace("prompt", "instruction")
         pictures = RESPONSE_IMAGES.get(column, "images")
         cells[column], cells[pictures] = _interleaved(segments, row.get("folder", Path()))
-    return cells
+    return [cells]
 
 
 def _segments(text: str | None, pictures: Sequence | None) -> list[tuple[str, Any]]:
@@ -293,9 +293,9 @@ FROM_FILES: Mapping[str, Callable[[Path], list[_Cells]]] = {
     "viescore": viescore_file,
 }
 """Sets whose files and folders are read here; of the others `load_collection` reads them."""
-FROM_ROW: Mapping[str, Callable[[Row, int], Any]] = {
-    "genai-bench": genai_bench_row,
-    "mmrb2": mmrb2_row,
+FROM_ROW: Mapping[str, Callable[[Row, int], list[_Cells]]] = {
+    "genai-bench": genai_bench_rows,
+    "mmrb2": mmrb2_rows,
     "mm-judgebias": mm_judgebias_rows,
 }
-"""Sets whose published rows are read here; one may become several."""
+"""Sets whose published rows are read here, by row and number; one may become several."""

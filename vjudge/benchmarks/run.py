@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,7 @@ def _counted(name: str, run: pd.DataFrame, wording: Template) -> list[Deviation]
 
 def _by_category(rule: Protocol, rows: Sequence[Row]) -> dict[str, Sequence[Row]]:
     """The rows of each category that has a wording of its own, or all of them."""
-    if not rule.wordings:
+    if not (rule.wordings and len(rows)):
         return {"": rows}
     parts: dict[str, list[Row]] = {}
     for row in rows:
@@ -229,6 +230,7 @@ def _asked(
         if rule.score_reader:
             scores = run["raw"].map(rule.score_reader)
             run["score"] = scores.where(scores.between(run["lowest"], run["highest"]))
+            run["failure"] = run["failure"].where(run["score"].isna(), None)
     return run, wording, changes
 
 
@@ -416,8 +418,7 @@ def published_rows(name: str, collection: str, given: Any) -> Sequence[Row]:
         rows = source.to_dict("records")
     read = FROM_ROW.get(name)
     if read is not None and len(rows) and "instruction" not in rows[0]:
-        made = [read(row, index) for index, row in enumerate(rows)]
-        rows = list(np.concatenate(made)) if isinstance(made[0], list) else made
+        rows = list(chain.from_iterable(map(read, rows, count())))
     return rows_of(canonical(rows))
 
 
@@ -429,12 +430,12 @@ def with_rubric(rows: Sequence[Row], wording: Template) -> tuple[Sequence[Row], 
     if "criteria" not in wording.needs:
         return rows, 0
     filled = list(map(dict, rows))
-    count = 0
+    n_filled = 0
     for row in filled:
         if is_missing(row.get("criteria")) or row["criteria"] == "":
             row.update(GENERAL.as_row())
-            count += 1
-    return filled, count
+            n_filled += 1
+    return filled, n_filled
 
 
 # --- Published numbers
