@@ -24,8 +24,13 @@ def rows(n=6, **columns):
     return frame.assign(criteria="Is it right?", **columns)
 
 
+@pytest.fixture(scope="module")
+def tiny():
+    return vj.load_judge("tiny", device="cpu")
+
+
 @pytest.fixture
-def room(tmp_path, monkeypatch):
+def room(tiny, tmp_path, monkeypatch):
     """A folder with a picture, a collection, and the names that the answers use."""
     monkeypatch.chdir(tmp_path)
     Image.new("RGB", (40, 30), "teal").save("cat.png")
@@ -33,15 +38,14 @@ def room(tmp_path, monkeypatch):
     rows(**scores).to_csv("items.csv", index=False)
     renamed = {"instruction": "question", "response": "answer"}
     rows().rename(columns=renamed).to_csv("mine.csv", index=False)
-    judge = vj.load_judge("tiny", device="cpu")
     collection = rows(topic=["x", "y"] * 3, gold=[1, 2, 3, 4, 5, 3])
     items = vj.load_collection(collection)
-    run = judge.grade(items, mode="score", out="outputs/critic", progress=False)
+    run = tiny.grade(items, mode="score", out="outputs/critic", progress=False)
     other = run.assign(judge="other", score=run["score"].to_numpy()[::-1])
     return {
         "vj": vj,
         "dataclasses": dataclasses,
-        "judge": judge,
+        "judge": tiny,
         "items": items,
         "run": run,
         "other_run": other,

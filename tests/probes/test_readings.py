@@ -148,8 +148,8 @@ def likes(seed, own=0.0, systems=8, n=480):
 def test_self_preference_is_tested_against_the_spread_of_other_systems():
     """Liking each system differently is no self-preference: .14 to .45 were accused."""
     options = {"own": "s0", "gold": "exact"}
-    p = [probes.self_preference(likes(seed), **options).table.iloc[-1]["p"] for seed in range(60)]
-    assert np.mean(np.array(p) < 0.05) <= 0.12  # 3 expected of 60; 8 or more has p .009
+    p = [probes.self_preference(likes(seed), **options).table.iloc[-1]["p"] for seed in range(40)]
+    assert np.mean(np.array(p) < 0.05) <= 0.1  # 2 expected of 40; 5 or more has p .048
     result = probes.self_preference(likes(0, own=2.5), **options)
     table = result.table
     assert (

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import nbformat
+import pytest
 
 import lab
 
@@ -13,9 +14,20 @@ BLIND = 2  # of the tools in the notebook: after the one to browse with and the 
 LIGHT = "LIMIT = 15"
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A folder, and the address of the JupyterLab that serves it to both tests."""
+    lab.need_browser()
+    folder = tmp_path_factory.mktemp("lab")
+    with lab.jupyterlab(folder) as address:
+        yield folder, address
+
+
 def light_copy(path):
-    """Notebook 05 with small parameters and no stored outputs."""
+    """Notebook 05 up to its last tool, with small parameters and no stored outputs."""
     notebook = nbformat.read(SOURCE, as_version=4)
+    sources = [cell.source for cell in notebook.cells]
+    del notebook.cells[sources.index("votes = blind.simulate_votes()") :]
     assert notebook.cells[2].metadata.tags == ["parameters"]
     notebook.cells.insert(3, nbformat.v4.new_code_cell(LIGHT))
     notebook.cells.append(nbformat.v4.new_code_cell("pass"))  # the last one shows no prompt: folded
@@ -36,11 +48,11 @@ def saved(page, path, text):
     raise AssertionError("the notebook was not saved")
 
 
-def test_an_afternoon_with_notebook_05(tmp_path):
-    lab.need_browser()
-    path = tmp_path / "notebooks/05_review_feedback.ipynb"
+def test_an_afternoon_with_notebook_05(server):
+    folder, address = server
+    path = folder / "notebooks/05_review_feedback.ipynb"
     light_copy(path)
-    with lab.jupyterlab(tmp_path) as address, lab.chromium() as page:
+    with lab.chromium() as page:
         notebook = lab.Notebook(page, address, "notebooks/05_review_feedback.ipynb")
         notebook.run_all()
         assert not notebook.errors
@@ -48,8 +60,8 @@ def test_an_afternoon_with_notebook_05(tmp_path):
         case = tool.locator(".vj-case")
         press = lambda name: tool.locator(f".vj-do-{name}").click()  # noqa: E731
         events = lambda: [json.loads(line) for line in file.read_text().splitlines()]  # noqa: E731
-        (folder,) = (tmp_path / "outputs").glob("review-*")
-        file = folder / "votes/me.jsonl"
+        (reviewed,) = (folder / "outputs").glob("review-*")
+        file = reviewed / "votes/me.jsonl"
         assert not file.exists()  # looking leaves no file
 
         def wait(text, tool=tool):
@@ -152,17 +164,17 @@ def votes_of(path):
     return [json.loads(line) for line in lines]
 
 
-def test_a_review_by_keyboard_on_a_slow_link(tmp_path):
-    lab.need_browser()
+def test_a_review_by_keyboard_on_a_slow_link(server):
+    folder, address = server
     n = int(os.environ.get("VJUDGE_SITTING", 8))
-    lab.write_notebook(tmp_path / "many.ipynb", MANY.format(n=n), "pass")
-    with lab.jupyterlab(tmp_path) as address, lab.chromium() as page:
+    lab.write_notebook(folder / "many.ipynb", MANY.format(n=n), "pass")
+    with lab.chromium() as page:
         notebook = lab.Notebook(page, address, "many.ipynb")
         notebook.run_all()
         assert not notebook.errors
         tool = page.locator(".vj-reviewer")
         shows = lambda: tool.locator(".vj-id").inner_text().removeprefix("Item ")  # noqa: E731
-        file = tmp_path / "votes/me.jsonl"
+        file = folder / "votes/me.jsonl"
         assert tool.locator(".vj-do-left").get_attribute("aria-pressed") == "false"
         alt = tool.locator(".vj-case img").first.get_attribute("alt")
         assert alt.startswith(f"Picture 1 of item {shows()}, ")
