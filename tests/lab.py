@@ -133,5 +133,5 @@ class Notebook:
     @property
     def errors(self):
         return self.page.locator(
-            "[data-mime-type='application/vnd.jupyter.error']"
+            ".jp-OutputArea-output", has_text="Traceback (most recent call last)"
         ).all_inner_texts()
