@@ -103,3 +103,9 @@ def test_stored_tables_hold_what_is_claimed():
     assert (numbers.filter(like="95 % interval", axis=0)["high"] > 0.9).all()
     assert (numbers.filter(like="power .8", axis=0)["high"] > 0.8).all()
     assert numbers.loc["p below .05 of one person, who is ahead by epsilon", "low"] < 0.05
+    designs = pd.read_csv(FIGURES / "validity_crossed.csv").set_index("claim")
+    for claim in ("told apart at .05", "ahead by epsilon", "equivalent at .05", "says nothing"):
+        rows = designs[designs.index.str.endswith(claim)]
+        assert len(rows) and (rows["low"] <= 0.06).all(), rows
+    assert (designs.filter(like="95 % interval", axis=0)["high"] > 0.93).all()
+    assert (designs.filter(like="no plan, or", axis=0)["high"] > 0.88).all()

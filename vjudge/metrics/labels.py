@@ -27,7 +27,7 @@ from vjudge.metrics.tables import INTERVAL, Share, add_caveats, mean_of_shares, 
 RARE = 10  # labels of a kind, below which the errors of means are not known well
 FEW_LEVELS = 11  # of a scale that labels and verdicts share
 FEW_OTHERS = 15  # labels unlike the commonest one, below which a variance is put too low
-DOUBTFUL = 0.01  # p of labels being a random sample, below which it is said
+SELDOM = 0.01  # p of labels being a random sample, below which it is said
 NOT_BY_CHANCE = 1e-5  # and below which they are refused
 
 # --- A rate after the judge's own errors
@@ -250,7 +250,7 @@ def check_random(
     p = 2 * stats.t.sf(abs(gap) / max(error, 1e-300), freedom) if gap else 1.0
     if len(np.unique(units)) == len(units) and np.isin(verdict, [0, 1]).all():
         p = stats.fisher_exact(pd.crosstab(has_label, verdict)).pvalue if gap else 1.0  # skewed
-    if p > DOUBTFUL:
+    if p > SELDOM:
         return []
     text = (
         f"the judge's mean verdict is {verdict[has_label].mean():.3g} on the labelled items and"
