@@ -253,7 +253,7 @@ def reward_function(
     >>> answers = [row["response"], row["response"], ""]
     >>> [known is not None for known in reward([row["instruction"]] * 3, answers, **columns)]
     [True, True, False]
-    >>> reward.counts.loc["questions put to the judge", "n"]
+    >>> int(reward.counts.loc["questions put to the judge", "n"])
     1
     """
     return JudgeReward(judge, rows, missing, options)
