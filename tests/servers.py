@@ -64,8 +64,9 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/tokenize":
             self.answer(own.tokenizer.reply(body) if own.tokenizer else Reply({}, status=404))
             return
-        assert self.path == "/v1/chat/completions"
+        assert self.path in ("/v1/chat/completions", "/classify", "/pooling")
         request = Request(self.headers, body)
+        request.path = self.path
         own.requests.append(request)
         try:
             self.answer(own.reply(request))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +115,23 @@ def test_two_judges_on_pairs(room):
 def test_a_served_judge_is_one_parameter(room):
     judge = answer("use a judge behind a server in a notebook", room)["judge"]
     assert judge.name == "openai:my-model"
+
+
+def test_rewards_train_a_policy_and_a_value_head_is_served(room, tmp_path, monkeypatch):
+    from safetensors.torch import save_file
+    from torch import ones
+
+    calls = []
+    monkeypatch.setattr(vj.preference, "grpo", lambda *call, **options: calls.append(call))
+    answer(
+        "train a policy on a judge's rewards", room | {"preference": vj.preference, "questions": []}
+    )
+    assert calls == [("tiny-policy", [], room["judge"], "outputs/grpo")]
+    folder = tmp_path / "reward"
+    shutil.copytree(vj.models.locate("tiny"), folder)
+    save_file({"v_head.summary.weight": ones(1, 8)}, folder / "value_head.safetensors")
+    judge = answer("serve a reward model", room | {"reward_model": folder})["judge"]
+    assert judge.gives_values and (tmp_path / "outputs/served/score.safetensors").is_file()
 
 
 def test_what_there_is_and_what_it_costs(room):

@@ -1,14 +1,22 @@
 """A judge with a value head, from its folder to the table, on a small Qwen2.5-VL of random weights."""
 
+import importlib.machinery
+import json
+import sys
+import types
+from pathlib import Path
+
 import pytest
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from chatmodels import make
 from conftest import make_rows
 from originals import answers, refused
+from servers import ChatServer, Reply
 from vjudge.engines import Ask
+from vjudge.engines.handshake import ServerError
 from vjudge.judging.loading import load_judge
 from vjudge.models.load import load_processor
 
@@ -69,6 +77,106 @@ def test_pairs_and_candidates_are_ordered_by_their_values(folder):
     assert compared["verdict"][0] == ("a" if graded[0] > graded[1] else "b")
     ranked = judge.rank([row | {"responses": texts}])
     assert list(ranked["rank"]) == list(graded.rank(ascending=False))
+
+
+class LLM:
+    """vLLM's, as far as a value head needs it: the head of the folder, over transformers' states."""
+
+    def __init__(self, model, **options):
+        assert (options["runner"], options["convert"]) == ("pooling", "classify")
+        index = json.loads((Path(model) / "model.safetensors.index.json").read_text())["weight_map"]
+        assert index["language_model.score.weight"] == "score.safetensors" and len(index) > 20
+        assert json.loads((Path(model) / "config.json").read_text())["num_labels"] == 1
+        assert not (Path(model) / "value_head.safetensors").exists()
+        self.head = load_file(Path(model) / "score.safetensors")
+        self.network = transformers.Qwen2_5_VLForConditionalGeneration.from_pretrained(model).eval()
+        self.processor = load_processor(model, self.network.config)
+        config = types.SimpleNamespace(dtype=torch.float32, max_model_len=4096)
+        self.llm_engine = types.SimpleNamespace(model_config=config)
+
+    def encode(self, prompts, params, *, pooling_task, use_tqdm):
+        assert pooling_task == "classify" and not any(one.use_activation for one in params)
+        return list(map(self.value, prompts))
+
+    @torch.no_grad()
+    def value(self, prompt):
+        pictures = prompt["multi_modal_data"]["image"]
+        shown = self.processor.image_processor(pictures, return_tensors="pt")
+        ids = []
+        for token in prompt["prompt_token_ids"]:
+            image = token == self.network.config.image_token_id
+            ids += [token] * (int(shown["image_grid_thw"].prod()) // 4 if image else 1)
+        inputs = {"input_ids": torch.tensor([ids]), **shown}
+        inputs["mm_token_type_ids"] = (
+            inputs["input_ids"] == self.network.config.image_token_id
+        ).int()
+        state = self.network(**inputs, output_hidden_states=True).hidden_states[-1][0, -1]
+        weight, bias = (self.head[f"language_model.score.{name}"] for name in ("weight", "bias"))
+        data = types.SimpleNamespace(data=weight @ state + bias)
+        return types.SimpleNamespace(prompt_token_ids=ids, num_cached_tokens=0, outputs=data)
+
+
+def test_vllm_in_this_process_reads_the_same_values(folder, monkeypatch):
+    module = types.ModuleType("vllm")
+    module.__spec__ = importlib.machinery.ModuleSpec("vllm", None)
+    module.__version__ = "0.0-stand-in"
+    module.LLM, module.PoolingParams = LLM, types.SimpleNamespace
+    module.exceptions = types.SimpleNamespace(VLLMClientError=KeyError)
+    monkeypatch.setitem(sys.modules, "vllm", module)
+    judge = load_judge(folder, engine="vllm")
+    rows = make_rows(3)
+    frame = judge.grade(rows, progress=False)
+    local = load_judge(folder, device="cpu").grade(rows, progress=False)
+    assert judge.gives_values and frame["failure"].isna().all()
+    assert frame["score"].tolist() == pytest.approx(local["score"].tolist(), abs=1e-4)
+    assert frame["n_prompt_tokens"].tolist() == local["n_prompt_tokens"].tolist()
+    with pytest.raises(ValueError, match="has a value head"):
+        answers(judge.engine, [], [], Ask())
+
+
+SKYWORK = "openai:Skywork/Skywork-VL-Reward-7B"
+VALUES = {
+    "classify": {"probs": [-2.5]},
+    "pooling": {"data": [-2.5]},
+    "each token": {"data": [[0.0], [9.0], [-2.5]]},
+}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_a_served_value_head_is_read_behind_the_conversation(kind):
+    def reply(request):
+        if request.path == "/classify" and kind != "classify":
+            return Reply({"error": {"message": "no such task"}}, status=404)
+        return Reply({"data": [VALUES[kind]], "usage": {"prompt_tokens": 7}})
+
+    (row,) = make_rows(1)
+    with ChatServer(reply) as server:
+        judge = load_judge(SKYWORK, base_url=server.url, key_variable=None)
+        frame = judge.grade([row], progress=False)
+        last = server.requests[-1]
+    assert frame["score"].tolist() == [-2.5] and frame["n_prompt_tokens"].tolist() == [7]
+    asked, replied = last.body["messages"]
+    assert [part["type"] for part in asked["content"]] == ["image_url", "text"]
+    assert asked["content"][1]["text"] == row["instruction"]
+    assert replied == {"role": "assistant", "content": row["response"]}
+    assert last.path == ("/classify" if kind == "classify" else "/pooling")
+    assert last.body["use_activation"] is False and len(last.pictures) == 1
+
+
+@pytest.mark.parametrize("data", [{"probs": [0.4, 0.6]}, {"data": "AAAA"}, {"probs": [None]}, {}])
+def test_a_server_that_gives_no_single_number_is_refused_or_fails_the_row(data):
+    def reply(request):
+        good = "Is it so?" in request.text and grading
+        return Reply({"data": [{"probs": [1.0]} if good else data]})
+
+    with ChatServer(reply) as server:
+        judge = load_judge(SKYWORK, base_url=server.url, key_variable=None)
+        grading = False
+        with pytest.raises(ServerError, match="and not one number"):
+            judge.grade(make_rows(1), progress=False)
+        grading = True
+        frame = judge.grade(make_rows(1), progress=False)
+    assert frame["score"].isna().all() and "not one number" in frame["failure"][0]
 
 
 @pytest.mark.parametrize("head", [{"v_head.summary.weight": HEAD["v_head.summary.weight"]}, None])

@@ -294,8 +294,9 @@ class VllmEngine(Engine):
                 request["multi_modal_uuids"] = {"image": list(row.keys)}
             requests.append(request)
         answered = []
-        run = self.llm.generate
-        if self.model.value_head is not None:
+        if self.model.value_head is None:
+            run = self.llm.generate
+        else:
             run = partial(self.llm.encode, pooling_task="classify")
         try:
             outputs = run(requests, params, use_tqdm=False)

@@ -14,7 +14,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from vjudge.models.find import locate, read_settings
+from vjudge.models.find import find, locate, read_settings
 
 VALUE_HEAD = "value_head.safetensors"
 PREFIX = "v_head.summary."  # of its weight, shape (1, hidden size), and its bias, (1,)
@@ -56,9 +56,15 @@ def classifier(judge: str | Path, out: str | Path) -> Path:
     source = locate(judge)
     out = Path(out).expanduser()
     out.mkdir(parents=True)
-    # 1) the head under vLLM's names
-    head = load_file(source / VALUE_HEAD)
-    scores = {name.replace(PREFIX, "score."): tensor for name, tensor in head.items()}
+    # 1) the head under vLLM's names, one number and not the usual two classes
+    config = read_settings(source / "config.json") | {"num_labels": 1}
+    if "text_config" in config:  # whose number vLLM takes for some architectures
+        config["text_config"]["num_labels"] = 1
+    (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    scores = {}
+    prefix = "score." if find(source).kind == "text" else "language_model.score."
+    for name, tensor in load_file(source / VALUE_HEAD).items():
+        scores[name.replace(PREFIX, prefix)] = tensor
     save_file(scores, out / "score.safetensors", {"format": "pt"})
     # 2) the files, and which of them holds which tensor
     places = dict.fromkeys(scores, "score.safetensors")
@@ -71,7 +77,4 @@ def classifier(judge: str | Path, out: str | Path) -> Path:
                 places |= dict.fromkeys(tensors.keys(), file.name)
     index = {"metadata": {}, "weight_map": places}
     (out / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
-    # 3) one number, and not the usual two classes
-    config = read_settings(source / "config.json") | {"num_labels": 1}
-    (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     return out
