@@ -31,7 +31,7 @@ import pandas as pd
 
 from vjudge.data import rows_of, validate
 from vjudge.images import Pictures
-from vjudge.judging.comparing import check_rows
+from vjudge.judging.comparing import LEFT_OUT, check_rows
 from vjudge.judging.judge import Judge, JudgeLike
 from vjudge.prompts import Prompt, Template, families
 from vjudge.prompts.parse import parse
@@ -180,7 +180,7 @@ class JudgeReward(Reward):
 
     def check(self, rows: Sequence[Mapping]) -> None:
         """See `Reward.check`."""
-        self.judge.plan([{**row, "response": "A response."} for row in rows])
+        self.judge.plan([_item(row, "A response.") for row in rows])
 
     def values(self, rows: Sequence[Mapping], answers: Sequence[str]) -> list[float]:
         """See `Reward.values`."""
@@ -188,7 +188,7 @@ class JudgeReward(Reward):
         keys = []
         new = {}
         for row, answer in zip(rows, answers, strict=True):
-            item = {**row, "response": answer.strip()}
+            item = _item(row, answer.strip())
             key = self._key(item) if answer.strip() else ""
             keys.append(key)
             if key and math.isnan(self.graded.get(key, MISSING)[0]):  # failures may pass
@@ -215,6 +215,12 @@ class JudgeReward(Reward):
             item, id="", group="", images=pictures, gold=NAN, feedback=None, human_scores=()
         )
         return hashlib.sha256(repr(judged).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _item(row: Mapping, response: str) -> dict:
+    """A question with one response; other ones that its row may hold are left out."""
+    shared = {name: cell for name, cell in row.items() if name not in LEFT_OUT}
+    return shared | {"response": response}
 
 
 def _outcome(record: Mapping) -> tuple[float, list[str]]:
