@@ -14,6 +14,7 @@ import vjudge as vj
 
 PAGE = (Path(__file__).parents[1] / "notebooks/README.md").read_text(encoding="utf-8")
 ANSWERS = dict(re.findall(r"\*\*\.\.\. ([^*]+)\?\*\*.*?```python\n(.*?)```", PAGE, re.S))
+ADDRESS = "http://localhost:8000/v1"
 BODY = "Rate the answer to {instruction}: {response} {look}End with: The final score is N."
 
 
@@ -130,7 +131,9 @@ def test_rewards_train_a_policy_and_a_value_head_is_served(room, tmp_path, monke
     folder = tmp_path / "reward"
     shutil.copytree(vj.models.locate("tiny"), folder)
     save_file({"v_head.summary.weight": ones(1, 8)}, folder / "value_head.safetensors")
-    judge = answer("serve a reward model", room | {"reward_model": folder})["judge"]
+    judge = answer("serve a reward model", room | {"reward_model": folder, "ADDRESS": ADDRESS})[
+        "judge"
+    ]
     assert judge.gives_values and (tmp_path / "outputs/served/score.safetensors").is_file()
 
 

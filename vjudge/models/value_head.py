@@ -14,7 +14,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from vjudge.models.find import find, locate, read_settings
+from vjudge.models.find import find_checkpoint, locate, read_settings
 
 VALUE_HEAD = "value_head.safetensors"
 PREFIX = "v_head.summary."  # of its weight, shape (1, hidden size), and its bias, (1,)
@@ -62,7 +62,7 @@ def classifier(judge: str | Path, out: str | Path) -> Path:
         config["text_config"]["num_labels"] = 1
     (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     scores = {}
-    prefix = "score." if find(source).kind == "text" else "language_model.score."
+    prefix = "score." if find_checkpoint(source).kind == "text" else "language_model.score."
     for name, tensor in load_file(source / VALUE_HEAD).items():
         scores[name.replace(PREFIX, prefix)] = tensor
     save_file(scores, out / "score.safetensors", {"format": "pt"})
