@@ -67,7 +67,7 @@ JUDGED = {
 }
 CRITERIA = [
     {"name": "right", "criteria": "Is it right?", "weight": 3.0},
-    {"name": "rude", "criteria": "Is it rude?", "weight": -1.0},
+    {"name": "rude", "criteria": "Is it kind?", "weight": 1.0},
 ]
 RESPONSE = "  A {black} cat \u2014 asleep."
 ITEM = Item(response=RESPONSE, context="A cat on a mat.", **JUDGED)

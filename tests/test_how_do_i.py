@@ -84,6 +84,17 @@ def test_grading_without_a_rubric_and_with_a_wording_of_ones_own(room):
     assert "prompt tokens" in " ".join(map(str, judge.plan(room["items"]).index)).lower()
 
 
+def test_criteria_examples_and_candidates(room, tmp_path):
+    run = answer("grade by a checklist, or by several criteria", room)["run"]
+    assert set(run["scores"][0]) == {"sign", "depth"} and (run["lowest"] == 1).all()
+    graded = rows(1, gold=4, feedback="It is a cat.").assign(id="shown", response="A tom cat.")
+    room |= {"graded": graded, "items": rows(8, group=list("aabbccdd"), gold=[1, 2, 3, 4] * 2)}
+    run = answer("show my judge graded examples", room)["run"]
+    assert (run["n_prompt_tokens"] > room["judge"].grade(room["items"])["n_prompt_tokens"]).all()
+    answer("choose between wordings honestly", room)
+    assert (tmp_path / "figures/align.pdf").is_file()
+
+
 def test_runs_are_reopened_combined_split_and_put_on_paper(room, tmp_path):
     run = answer("reopen a run elsewhere, without its judge or GPU", room)["run"]
     pd.testing.assert_series_equal(run["score"], room["run"]["score"])

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vjudge.analysis import (
         Choices,
         Scores,
+        align,
         available,
         choices,
         from_scores,
@@ -43,15 +44,16 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 __all__ = [
-    "Choices", "Criterion", "Item", "Judge", "JudgeLike", "NotComputed", "Pair", "Result", "Rubric",
-    "Scores", "__version__", "agreement", "available", "benchmark", "bradley_terry", "choices",
-    "combine_samples", "compare_judges", "correlate", "from_scores", "inspect", "load_collection",
-    "load_judge", "load_run", "load_verdicts", "panel", "picture_controls", "plan", "report",
-    "run_benchmark", "run_folder", "scores", "settings", "truth", "win_rate",
+    "Choices", "Criterion", "Item", "Judge", "JudgeLike", "NotComputed", "Pair", "Result",
+    "Rubric", "Scores", "__version__", "agreement", "align", "available", "benchmark",
+    "bradley_terry", "choices", "combine_samples", "compare_judges", "correlate", "from_scores",
+    "inspect", "load_collection", "load_judge", "load_run", "load_verdicts", "panel",
+    "picture_controls", "plan", "report", "run_benchmark", "run_folder", "scores", "settings",
+    "truth", "win_rate",
 ]  # fmt: skip
 
 _NAMES = {
-    "analysis": "Choices Scores available choices from_scores inspect load_verdicts"
+    "analysis": "Choices Scores align available choices from_scores inspect load_verdicts"
     " picture_controls report scores",
     "benchmarks": "benchmark run_benchmark",
     "data": "load_collection truth",

@@ -23,6 +23,8 @@ IMAGE_COLUMNS = tuple(
 """The names under which a row may hold its pictures; `images` is the canonical one."""
 RESPONSE_IMAGES = {name: f"{name}_images" for name in ("response", "response_a", "response_b")}
 """The column of each response's text -> the column of its pictures."""
+CRITERION_CELLS = ("name", "criteria", "weight", "descriptions", "lowest", "anchors")
+"""The names that an entry of a row's `criteria` may have."""
 
 
 def is_missing(value: object) -> bool:
@@ -76,15 +78,45 @@ def from_csv(cell: object) -> Any:
 
 @dataclass(frozen=True)
 class Criterion:
-    """One of several criteria that are graded in one call; a negative weight counts against."""
+    """One of several criteria, each of which gets a score.
+
+    >>> sign = Criterion("sign", "Is the sign read?", 2, {0: "No.", 1: "Yes."})  # of a checklist
+    >>> sign.as_cells()["anchors"]
+    [0, 1]
+
+    Args:
+        name, description: what it is called, and what is graded.
+        weight: of its score in the mean of all, above 0.
+        descriptions: its levels, as of `Rubric`; none for those of the rubric.
+
+    ValueError: an unsound weight or level.
+    """
 
     name: str
     description: str
     weight: float = 1.0
+    descriptions: Sequence | Mapping = field(default=(), hash=False)
+
+    def __post_init__(self) -> None:
+        try:
+            if not self.weight > 0:
+                raise ValueError(
+                    f"its weight {self.weight:g} is not above 0: for what counts against a"
+                    " response, describe the worst level first"
+                )
+            if self.descriptions:
+                _check_levels(self.descriptions, 1)
+        except ValueError as error:
+            raise ValueError(f"criterion {self.name!r}: {error}") from error
+        object.__setattr__(self, "descriptions", _levels(self.descriptions))
 
     def as_cells(self) -> dict:
         """The entry of a row's `criteria`."""
-        return {"name": self.name, "criteria": self.description, "weight": self.weight}
+        cells = {"name": self.name, "criteria": self.description, "weight": self.weight}
+        if self.descriptions:
+            levels = _levels(self.descriptions)
+            cells |= {"anchors": list(levels), "descriptions": list(levels.values())}
+        return cells
 
 
 @dataclass(frozen=True)
@@ -97,9 +129,10 @@ class Rubric:
     Args:
         criteria: what is graded; for several criteria the text that describes them all.
         descriptions: one text for each score from `lowest` up; or a mapping of anchors, score ->
-            text, whose other whole numbers go undescribed.
+            text, whose other whole numbers go undescribed. Named criteria that all have levels of
+            their own need none.
         lowest: the first description's score; of anchors it is the smallest one.
-        named: several criteria, each of which gets a score of the same scale.
+        named: several criteria, each of which gets a score.
 
     Raises:
         ValueError: `rubric_faults` finds something.
@@ -115,13 +148,14 @@ class Rubric:
             self.criteria, self.descriptions, lowest=self.lowest, named=self.named
         )
         if faults:
-            raise ValueError("; ".join(f"{name}: {what}" for name, what in faults))
-        descriptions: Any = _levels(self.descriptions, self.lowest)
-        object.__setattr__(self, "lowest", min(descriptions))
-        if len(descriptions) == 1 + max(descriptions) - self.lowest:  # each score has one
-            descriptions = tuple(descriptions.values())
-        object.__setattr__(self, "descriptions", descriptions)
+            raise ValueError("; ".join(f"{name}: {fault}" for name, fault in faults))
+        levels: Any = _levels(self.descriptions, self.lowest)
+        if levels and len(levels) == 1 + max(levels) - min(levels):  # each score has one
+            object.__setattr__(self, "lowest", min(levels))
+            levels = tuple(levels.values())
+        object.__setattr__(self, "descriptions", levels)
         object.__setattr__(self, "named", tuple(self.named))
+        object.__setattr__(self, "lowest", self.bounds[0])
 
     @property
     def levels(self) -> list:
@@ -129,8 +163,16 @@ class Rubric:
         return list(_levels(self.descriptions, self.lowest).items())
 
     @property
+    def bounds(self) -> tuple[int, int]:
+        """The ends of its scale: of its levels; else of all named criteria's; else 0 and 1."""
+        if self.levels:
+            return self.levels[0][0], self.levels[-1][0]
+        scales = {rubric.bounds for rubric in self.by_name.values()}
+        return scales.pop() if len(scales) == 1 else (0, 1)
+
+    @property
     def highest(self) -> int:
-        return self.levels[-1][0]
+        return self.bounds[1]
 
     @property
     def scores(self) -> tuple:
@@ -138,44 +180,70 @@ class Rubric:
         return tuple(range(self.lowest, self.highest + 1))
 
     @property
-    def weights(self) -> dict:
-        """The weight of each named criterion."""
-        return {criterion.name: criterion.weight for criterion in self.named}
+    def by_name(self) -> dict[str, Rubric]:
+        """The rubric of each named criterion alone."""
+        rubrics = {}
+        for criterion in self.named:
+            levels = criterion.descriptions or dict(self.levels)
+            rubrics[criterion.name] = Rubric(criterion.description, levels)
+        return rubrics
 
     @property
-    def bounds(self) -> tuple[float, float]:
-        """The lowest and the highest weighted mean that named criteria can get."""
-        low = {}
-        high = {}
-        for name, weight in self.weights.items():
-            low[name] = self.lowest if weight > 0 else self.highest
-            high[name] = self.highest if weight > 0 else self.lowest
-        return weighted_mean(low, self.weights), weighted_mean(high, self.weights)
+    def mixed(self) -> bool:
+        """Whether some named criterion has levels of its own."""
+        return any(criterion.descriptions for criterion in self.named)
+
+    def combined(self, scores: Mapping[str, float]) -> float:
+        """The weighted mean of scores by name, each as its share of its scale, on this scale.
+
+        A 1 of 0 to 1 and a 2 of 1 to 5 are the shares 1 and .25. With weights 2 and 1 their mean
+        is .75, which on a scale from 1 to 5 is the score 4.
+        """
+        rubrics = self.by_name
+        terms = []
+        for criterion in self.named:
+            bounds = rubrics[criterion.name].bounds
+            terms.append((scores[criterion.name], criterion.weight, bounds))
+        return mean_of_shares(terms, self.bounds)
 
     def as_row(self) -> dict:
         """The cells of a row from which `Item.from_row` builds this rubric."""
         criteria: Any = self.criteria
         if self.named:
             criteria = [criterion.as_cells() for criterion in self.named]
-        return {"criteria": criteria, "descriptions": self.descriptions, "lowest": self.lowest}
+        descriptions = self.descriptions or None
+        return {"criteria": criteria, "descriptions": descriptions, "lowest": self.lowest}
 
 
-def weighted_mean(scores: Mapping, weights: Mapping) -> float:
-    """Mean of scores by name, sum(w * s) / sum(|w|); weights may be negative."""
-    total = sum(weight * scores[name] for name, weight in weights.items())
-    return total / sum(map(abs, weights.values()))
+def mean_of_shares(
+    terms: Sequence[tuple[float, float, Sequence[float]]], bounds: tuple[float, float]
+) -> float:
+    """The weighted mean of scores, their weights and their scales, on the scale of `bounds`.
+
+    >>> mean_of_shares([(1, 2, (0, 1)), (2, 1, (1, 5))], (1, 5))
+    4.0
+    """
+    lowest, highest = bounds
+    points = 0.0
+    for score, weight, (low, high) in terms:
+        points += weight * (score - low) * (highest - lowest) / (high - low)
+    return lowest + points / sum(weight for _, weight, _ in terms)
 
 
 def anchors_of(descriptions: Mapping) -> dict:
     """Descriptions by score, lowest first, from keys such as "50"; without those that are None.
 
     Raises:
-        ValueError: a key is no whole number.
+        ValueError: a key is no whole number, or two are the same one.
     """
-    anchors = {}
+    anchors: dict[int, Any] = {}
     for key, text in descriptions.items():
-        if text is not None:  # a column of mappings has every row's keys
-            anchors[_whole(key)] = text
+        if text is None:  # a column of mappings has every row's keys
+            continue
+        score = _whole(key)
+        if score in anchors:
+            raise ValueError(f"the level for score {score} stands twice")
+        anchors[score] = text
     return dict(sorted(anchors.items()))
 
 
@@ -187,9 +255,15 @@ def _whole(value: Any) -> int:
 
 
 def _levels(descriptions: Any, lowest: int = 1) -> dict:
-    """Descriptions by score, from a list or from anchors."""
+    """Descriptions by score, from a list or from anchors; empty for None."""
     if isinstance(descriptions, Mapping):
         return anchors_of(descriptions)
+    if descriptions is None:
+        return {}
+    if isinstance(descriptions, str) or not isinstance(descriptions, Sequence):
+        raise ValueError(
+            "is not a list of texts, one for each score, nor a mapping of scores to texts"
+        )
     return dict(enumerate(descriptions, start=lowest))
 
 
@@ -197,11 +271,12 @@ def criteria_of(value: Any) -> tuple[str, tuple]:
     """A row's criteria as a text and, where there are several, by name.
 
     Args:
-        value: a text; or a list of {"name", "criteria", "weight"}.
+        value: a text; or a list of {"name", "criteria", "weight", "descriptions", "lowest"}, whose
+            last three may be absent.
 
     Raises:
-        ValueError: an entry has no name or no text, a weight that is no number, or anything else,
-            such as descriptions of its own, which would not be used.
+        ValueError: an entry has no name or no text, an unsound weight or level, or anything else,
+            which would not be used.
     """
     if is_missing(value) or isinstance(value, str):
         return value or "", ()
@@ -209,22 +284,30 @@ def criteria_of(value: Any) -> tuple[str, tuple]:
     for cells in value:
         if not isinstance(cells, Mapping):
             raise ValueError(f"{brief(cells)} is not an object with a name and criteria")
-        name = text_of(cells, "name")
-        text = text_of(cells, "criteria")
-        if name is None or text is None:
-            raise ValueError(f"{brief(cells)} has no name, or no text as its criteria")
-        weight = cells.get("weight")
-        criterion = Criterion(name, text, 1.0 if weight is None else as_score(weight))
-        unused = [
-            key for key in cells if key not in criterion.as_cells() and cells[key] is not None
-        ]
-        if unused:
-            raise ValueError(
-                f"criterion {name!r}: its {', '.join(map(str, unused))} would not be used: all"
-                " criteria share the row's descriptions, so write there what earns each score"
-            )
-        named.append(criterion)
-    return "\n".join(f"{one.name}: {one.description}" for one in named), tuple(named)
+        named.append(_criterion(cells))
+    return "\n".join(f"{each.name}: {each.description}" for each in named), tuple(named)
+
+
+def _criterion(cells: Mapping) -> Criterion:
+    """A named criterion of its entry in a row's `criteria`."""
+    name = text_of(cells, "name")
+    text = text_of(cells, "criteria")
+    if name is None or text is None:
+        raise ValueError(f"{brief(cells)} has no name, or no text as its criteria")
+    unused = [key for key in cells if key not in CRITERION_CELLS and cells[key] is not None]
+    if unused:
+        raise ValueError(
+            f"criterion {name!r}: its {', '.join(map(str, unused))} would not be used: write"
+            f" {', '.join(CRITERION_CELLS)}"
+        )
+    weight = 1.0 if is_missing(cells.get("weight")) else as_score(cells["weight"])
+    try:
+        levels = row_levels(cells)
+        if not is_missing(cells.get("lowest")) and [lowest_of(cells)] != list(levels)[:1]:
+            raise ValueError(f"lowest={cells['lowest']} is not its first level")
+    except ValueError as error:
+        raise ValueError(f"criterion {name!r}: {error}") from error
+    return Criterion(name, text, weight, levels)
 
 
 def rubric_faults(
@@ -236,8 +319,8 @@ def rubric_faults(
         faults.append(("criteria", "is missing or blank"))
     if len({criterion.name.casefold() for criterion in named}) < len(named):
         faults.append(("criteria", "a name stands twice"))
-    if named and not any(criterion.weight for criterion in named):
-        faults.append(("criteria", "all weights are 0"))
+    if not descriptions and named and all(criterion.descriptions for criterion in named):
+        return faults
     try:
         _check_levels(descriptions, lowest)
     except ValueError as error:
@@ -246,10 +329,6 @@ def rubric_faults(
 
 
 def _check_levels(descriptions: Any, lowest: int) -> None:
-    if isinstance(descriptions, str) or not isinstance(descriptions, Sequence | Mapping):
-        raise ValueError(
-            "is not a list of texts, one for each score, nor a mapping of scores to texts"
-        )
     texts = []
     for score, text in _levels(descriptions, lowest).items():
         if not isinstance(text, str) or not text.strip():
@@ -394,7 +473,7 @@ def _rubric_of(row: Mapping) -> Rubric | None:
     """A row's rubric; None where the row describes no level."""
     criteria, named = criteria_of(row.get("named_criteria") or row.get("criteria"))
     levels = row_levels(row)
-    if levels:
+    if levels or (named and all(criterion.descriptions for criterion in named)):
         return Rubric(criteria, levels, named=named)
     if named:
         raise ValueError("descriptions: named criteria need a scale: describe its ends")

@@ -317,8 +317,8 @@ def test_levels_anchors_and_scales_below_0_in_a_csv(cells, levels, tmp_path):
         ),
         ({"lowest": "low"}, "lowest: 'low' is not a number"),
         (
-            {"criteria": [{"name": "Truth", "criteria": "True?", "descriptions": ["no", "yes"]}]},
-            "criteria: criterion 'Truth': its descriptions would not be used",
+            {"criteria": [{"name": "Truth", "criteria": "True?", "levels": ["no", "yes"]}]},
+            "criteria: criterion 'Truth': its levels would not be used",
         ),
         ({"gold": "4,5"}, r"gold: '4,5' has a decimal comma.*pandas.read_csv\(..., decimal="),
     ],

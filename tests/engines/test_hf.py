@@ -17,8 +17,9 @@ from vjudge.engines.batches import Request, share
 from vjudge.engines.decoding import draw_tokens
 from vjudge.engines.engine import Closing
 from vjudge.images import Pictures
-from vjudge.prompts import IMAGE, Prompt
-from vjudge.prompts.parse import is_unread
+from vjudge.prompts import IMAGE, TEMPLATES, Prompt
+from vjudge.prompts.parse import parse_to_close
+from vjudge.records import Criterion, Rubric
 
 HUNDRED = {n: f" {n}" for n in range(101)}
 PATHS = pytest.mark.parametrize("shares", [True, False])
@@ -142,7 +143,7 @@ def test_a_scale_is_read_behind_prompts_and_behind_answers_that_are_closed(
     if mode == "feedback":
         call = mixed
         how = replace(
-            how, max_new_tokens=8, closing=Closing(partial(is_unread, format="prometheus"))
+            how, max_new_tokens=8, closing=Closing(partial(parse_to_close, format="prometheus"))
         )
     marker, scale = engine.encoder.closing("\n[RESULT]", texts_of)
     for answer, prompt, shown in zip(answers(engine, *call, how), *mixed, strict=True):
@@ -152,6 +153,30 @@ def test_a_scale_is_read_behind_prompts_and_behind_answers_that_are_closed(
         expected = distribution(engine, prompt, shown, ids + marker, scale)
         assert answer.score_logprobs == pytest.approx(expected, abs=1e-4)
         assert mode == "score" or answer.closed == max(expected, key=expected.get)
+
+
+@PATHS
+def test_each_criterion_is_closed_behind_the_answer_by_itself(engine, mixed, shares):
+    """Scales of their own, one of several tokens; each equals a fresh pass over its own marker."""
+    depth = Criterion('how\n"deep"', "Deep?", 1, {0: "Flat.", 10: "Deep."})
+    rubric = Rubric("Both", (), named=(Criterion("sign", "Read?", 1, {0: "No.", 1: "Yes."}), depth))
+    closing = Closing(
+        partial(parse_to_close, format="json"), criterion=TEMPLATES["chat-json"].closing_criterion
+    )
+    prompts, images = mixed[0][:5], mixed[1][:5]
+    how = ask(scale={}, max_new_tokens=6, closing=closing)
+    how = replace(how, criteria=[rubric] * 5)
+    markers = {"sign": '\n{"scores": {"sign":', depth.name: '\n{"scores": {"how\\n\\"deep\\"":'}
+    scales = {"sign": {0: " 0", 1: " 1"}, depth.name: {n: f" {n}" for n in range(11)}}
+    for answer, prompt, shown in zip(answers(engine, prompts, images, how), *mixed, strict=False):
+        ids = written(engine, prompt, shown, 6)
+        ids = ids[:-1] if answer.finish == "stop" else ids
+        levels = {}
+        for name, texts_of in scales.items():
+            marker, scale = engine.encoder.closing(markers[name], texts_of)
+            expected = distribution(engine, prompt, shown, ids + marker, scale)
+            levels[name] = max(expected, key=expected.get)
+        assert (answer.closed_scores, answer.closed, answer.score_logprobs) == (levels, None, None)
 
 
 # --- sharing --------------------------------------------------------------------------------------
@@ -206,7 +231,7 @@ def test_an_answer_stops_at_the_context_and_is_not_closed(random_judge):
     prompts = [Prompt(("x" * 900,)), Prompt(("y",))]
     context = len(engine.encoder.ids(prompts[0])) + 5
     engine.context_length = context
-    how = ask(max_new_tokens=9, closing=Closing(partial(is_unread, format="prometheus")))
+    how = ask(max_new_tokens=9, closing=Closing(partial(parse_to_close, format="prometheus")))
     long, short = answers(engine, prompts, [[], []], how)
     assert long.n_new_tokens <= 5 and long.finish == "length"
     assert long.closed is None and f"context of {context}" in long.unclosed

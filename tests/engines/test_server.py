@@ -740,16 +740,16 @@ def test_several_criteria_are_closed_by_one_schema(rows, tokenizer):
     row = {**rows[0], "criteria": CRITERIA, "gold": None}
     frame, _ = graded(by_schema, [row], tokenizer=tokenizer, load=JSON, unread="close")
     assert frame["scores"][0] == {"right": 2, "rude": 2} and frame["closed"][0]
-    assert frame["score"][0] == (3 * 2 - 2) / 4
+    assert frame["score"][0] == 2
 
 
-@pytest.mark.parametrize(("overall", "closed"), [(2.5, False), (3, True)])
+@pytest.mark.parametrize(("overall", "closed"), [(3.5, False), (3, True)])
 def test_an_answer_with_criteria_is_closed_where_its_weighted_mean_does_not_stand(
     rows, overall, closed
 ):
     """The engine took all weights as 1, so that it closed what the run could read, and the reverse.
 
-    Right 4 with weight 3 and rude 2 with weight -1 are 2.5 by their weights and 3 without.
+    Right 4 with weight 3 and rude 2 with weight 1 are 3.5 by their weights and 3 without.
     """
     row = {**rows[0], "criteria": CRITERIA, "gold": None}
     text = f'The overall score is {overall}. {{"scores": {{"right": 4, "rude": 2}}}}'
@@ -761,7 +761,7 @@ def test_an_answer_with_criteria_is_closed_where_its_weighted_mean_does_not_stan
 
     frame, asked = graded(reply, [row], load=JSON, unread="close")
     assert frame["closed"][0] == closed and len(asked) == 1 + closed
-    assert frame["score"][0] == (1 if closed else 2.5)
+    assert frame["score"][0] == (2 if closed else 3.5)
 
 
 # --- a server that misbehaves ---------------------------------------------------------------------

@@ -28,7 +28,7 @@ from vjudge.engines.engine import Ask, Closing
 from vjudge.engines.vllm import VllmEngine
 from vjudge.images import Pictures
 from vjudge.judging.loading import load_judge
-from vjudge.prompts.parse import is_unread
+from vjudge.prompts.parse import parse_to_close
 
 TINY = Path(models.locate("tiny"))
 
@@ -164,7 +164,7 @@ def test_answers_are_closed_and_long_scores_read_as_by_the_transformers_engine(
         "[RESULT]",
         scales,
         max_new_tokens=limit,
-        closing=Closing(partial(is_unread, format="prometheus")),
+        closing=Closing(partial(parse_to_close, format="prometheus")),
     )
     judge, _ = judge_of(TINY)
     here = answers(load_judge("tiny", device="cpu").engine, *render(scenes), how)

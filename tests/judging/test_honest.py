@@ -44,7 +44,7 @@ def unread(prompt, ask, place):
     if place == 1:
         return answer | {"unclosed": "no room"}
     if ask.criteria[place]:
-        return answer | {"closed_scores": dict.fromkeys(ask.criteria[place], 2)}
+        return answer | {"closed_scores": dict.fromkeys(ask.criteria[place].by_name, 2)}
     *others, last = ask.scale(place)
     logprobs = dict.fromkeys(others, math.log(0.05)) | {last: math.log(0.8)}
     return answer | {"closed": last, "score_logprobs": logprobs}
@@ -86,10 +86,10 @@ def test_several_criteria_in_one_call(rows, tmp_path, capsys):
         judge.grade(items)
     judge.template = TEMPLATES["chat-json"].as_messages()
     run = judge.grade(items, out=tmp_path)
-    assert run["score"].tolist() == pytest.approx([3.5, math.nan, -0.5, 1.0], nan_ok=True)
+    assert run["score"].tolist() == pytest.approx([4, math.nan, 2, 2], nan_ok=True)
     assert run["scores"][0] == scores[0] and run["scores"][3] == {"right": 2, "rude": 2}
     assert run["closed"].tolist() == [False, False, False, True]
-    assert run[["lowest", "highest"]].drop_duplicates().values.tolist() == [[-0.5, 3.5]]
+    assert run[["lowest", "highest"]].drop_duplicates().values.tolist() == [[1, 5]]
     assert "1 of 4 verdicts were closed" in capsys.readouterr().err
     pd.testing.assert_frame_equal(judge.grade(items, out=tmp_path), run)
     assert judge.engine.asked == 4

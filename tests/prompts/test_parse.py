@@ -3,6 +3,7 @@
 import math
 import re
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vjudge.prompts.parse as parsing
+from vjudge.engines.engine import Answer, Ask, Closing
 from vjudge.prompts import TEMPLATES, phrases, target
 from vjudge.prompts.objects import json_objects
 from vjudge.prompts.parse import ENDINGS, FORMATS, REASONS, parse
+from vjudge.records import Criterion, Rubric
 
 SCALE = (1, 2, 3, 4, 5)
+SEVERAL = Rubric(
+    "Both",
+    tuple("abcde"),
+    named=(Criterion("Accuracy", "Is it right?", 3), Criterion("Errors", "Is it whole?", 1)),
+)
 
 # How people dress a 4; each is read after every marker of a score on 1 to 5.
 DRESSED = r"""4 ¦ **4** ¦ *4* ¦ `4` ¦ (4) ¦ [4] ¦ [[4]] ¦ "4" ¦ \u201c4\u201d ¦ \boxed{4} ¦ $\boxed{4}$ ¦ $4$ ¦ \(4\) ¦ 4/5 ¦ 4 / 5 ¦ **4**/5 ¦ (4/5) ¦
@@ -443,19 +451,27 @@ def test_an_answer_that_ended_by_itself_is_read(finish):
 
 
 @pytest.mark.parametrize(
-    ("format", "text", "weights", "score"),
+    ("format", "text", "finish", "unread", "score"),
     [
-        ("prometheus", "It is read once. [RESULT] 4", {}, 4),
-        ("json", '{"scores": {"right": 4, "rude": 2}}', {"right": 3.0, "rude": -1.0}, 2.5),
+        ("prometheus", "It is read once. [RESULT] 4", "eos", False, 4),
+        ("prometheus", "It is read once. [RESULT] 4", "length", True, None),
+        ("prometheus", "It is read once.", "eos", True, None),
+        ("json", '{"scores": {"Accuracy": 4, "Errors": 2}}', "eos", False, 3.5),
+        ("json", '{"scores": {"Accuracy": 4}}', "eos", True, None),
     ],
 )
-def test_an_answer_is_read_once(monkeypatch, format, text, weights, score):
+def test_an_answer_is_read_once(monkeypatch, format, text, finish, unread, score):
+    """A call that closes answers reads them before; the verdict of that reading counts."""
     read = []
     settle = parsing._settle
     monkeypatch.setattr(parsing, "_settle", lambda *parts: read.append(parts) or settle(*parts))
-    how = {"scores": SCALE, "format": format, "weights": weights}
-    assert not parsing.is_unread(text, finish="stop", **how)
-    assert parse(text, finish="eos", **how).score == score and len(read) == 1
+    rubric = SEVERAL if format == "json" else None
+    closing = Closing(partial(parsing.parse_to_close, format=format))
+    ask = Ask(scales=[{1: " 1", 4: " 4"}], closing=closing, criteria=[rubric])
+    answer = Answer(0, text=text, finish=finish)
+    assert ask.closes(0, answer) == unread and len(read) == 1
+    assert (None if answer.verdict.failure else answer.verdict.score) == score
+    assert answer.verdict == parse(text, scores=(1, 4), format=format, finish=finish, rubric=rubric)
 
 
 @pytest.mark.parametrize("unit", ["[", "{", '{"a":', '{"a":[', '{"score":', '[{"score": [', '{"a'])
@@ -494,20 +510,37 @@ def test_scores_keep_their_own_scale_and_say_it():
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ('{"scores": {"Accuracy": 5, "errors": 2}}', 0.75),
-        ('{"accuracy": {"score": 5, "feedback": "x"}, "errors": "2/5"}', 0.75),
+        ('{"scores": {"Accuracy": 5, "errors": 2}}', 4.25),
+        ('{"accuracy": {"score": 5, "feedback": "x"}, "errors": "2/5"}', 4.25),
         ('{"accuracy": 5}', "no verdict marker (no score for Errors)"),
         ('{"accuracy": 7, "errors": 2}', "not on the scale of 1 to 5 (criterion Accuracy)"),
     ],
 )
 def test_several_criteria_are_read_by_name(answer, expected):
-    weights = {"Accuracy": 3.0, "Errors": -1.0}
-    verdict = parse(answer, scores=SCALE, format="json", weights=weights)
+    verdict = parse(answer, format="json", rubric=SEVERAL)
     if isinstance(expected, str):
         assert verdict.failure == expected
     else:
-        assert verdict.score == (3 * 5 - 2) / 4
+        assert verdict.score == expected
         assert verdict.scores == {"Accuracy": 5.0, "Errors": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ('{"scores": {"Sign": 1, "Depth": 30}}', (1 + 0.3) / 2),
+        ('{"Sign": {"score": 0}, "Depth": "100/100"}', 0.5),
+        ('{"Sign": 2, "Depth": 30}', "not on the scale of 0 to 1 (criterion Sign)"),
+        ('{"Sign": "1/5", "Depth": 30}', "not on the scale of 0 to 1 (criterion Sign)"),
+        ('{"Sign": 1, "Depth": 101}', "not on the scale of 0 to 100 (criterion Depth)"),
+        ('{"Sign": true, "Depth": 1}', "more than a verdict on its line (criterion Sign)"),
+    ],
+)
+def test_each_criterion_is_read_on_its_own_scale(answer, expected):
+    sign = Criterion("Sign", "Is it read?", 1, {0: "No.", 1: "Yes."})
+    depth = Criterion("Depth", "How deep?", 1, {0: "Flat.", 100: "Deep."})
+    verdict = parse(answer, format="json", rubric=Rubric("Both", (), named=(sign, depth)))
+    assert (verdict.failure or verdict.score) == expected
 
 
 prose = st.text(max_size=200).filter(

@@ -5,14 +5,16 @@ import math
 import numpy as np
 import pytest
 
-from vjudge.records import Criterion, Item, Rubric, as_score, is_missing, weighted_mean
+from vjudge.records import Criterion, Item, Rubric, as_score, is_missing
 
 LEVELS = ("bad", "poor", "fair", "good", "best")
 ANCHORS = {"0": "None is true.", "50": "Half is true.", "100": "All is true."}
 NAMED = [
     {"name": "Accuracy", "criteria": "Are the facts right?", "weight": 3},
-    {"name": "Errors", "criteria": "How much is invented?", "weight": -1},
+    {"name": "Errors", "criteria": "How much is invented?", "weight": 1},
 ]
+POINT = {"name": "Sign", "criteria": "Is the sign read?", "descriptions": {"0": "No.", "1": "Yes."}}
+DEPTH = {"name": "Depth", "criteria": "How deep?", "descriptions": ["a", "b", "c"], "lowest": 0}
 
 
 def row(**changes):
@@ -34,7 +36,17 @@ def row(**changes):
         ({"criteria": [{"name": "Accuracy"}]}, "has no name, or no text"),
         ({"criteria": ["Accuracy"]}, "is not an object with a name"),
         ({"criteria": [NAMED[0], NAMED[0]]}, "a name stands twice"),
-        ({"criteria": [NAMED[0] | {"weight": 0}]}, "all weights are 0"),
+        ({"criteria": [NAMED[0] | {"weight": 0}]}, "'Accuracy': its weight 0 is not above 0"),
+        ({"criteria": [NAMED[0] | {"weight": -1}]}, "describe the worst level first"),
+        ({"criteria": [NAMED[0] | {"weight": "much"}]}, "'much' is not a number"),
+        ({"criteria": [POINT | {"descriptions": {0: "No."}}]}, "'Sign': has 1 level"),
+        ({"criteria": [POINT | {"descriptions": {0: "No.", 1: "No."}}]}, "the same text"),
+        ({"criteria": [POINT | {"descriptions": {1: "No.", "1": "Yes."}}]}, "score 1 stands twice"),
+        ({"criteria": [POINT | {"descriptions": "no/yes"}]}, "'Sign': is not a list of texts"),
+        ({"criteria": [DEPTH | {"lowest": 0.5}]}, "'Depth': 0.5 is not a whole number"),
+        ({"criteria": [POINT | {"lowest": 1}]}, "lowest=1 is not its first level"),
+        ({"criteria": [POINT | {"points": 3}]}, "'Sign': its points would not be used"),
+        ({"criteria": [POINT, NAMED[0]], "descriptions": None}, "named criteria need a scale"),
         ({"criteria": NAMED, "descriptions": None}, "named criteria need a scale"),
     ],
 )
@@ -55,13 +67,30 @@ def test_a_rubric_of_anchors_spans_their_whole_scale():
 
 def test_named_criteria_are_combined_by_their_weights():
     rubric = Item.from_row(row(criteria=NAMED)).rubric
-    assert rubric.weights == {"Accuracy": 3.0, "Errors": -1.0}
-    assert weighted_mean({"Accuracy": 5, "Errors": 2}, rubric.weights) == (3 * 5 - 2) / 4
-    assert rubric.bounds == ((3 * 1 - 5) / 4, (3 * 5 - 1) / 4)
+    assert rubric.combined({"Accuracy": 5, "Errors": 2}) == (3 * 5 + 2) / 4
+    assert (rubric.bounds, rubric.mixed) == ((1, 5), False)
     assert "Accuracy: Are the facts right?\nErrors:" in rubric.criteria
     assert rubric == Item.from_row(row(**rubric.as_row())).rubric
     unweighted = Item.from_row(row(criteria=[{"name": "Clear", "criteria": "Is it?"}])).rubric
     assert unweighted.named == (Criterion("Clear", "Is it?"),)
+
+
+@pytest.mark.parametrize(
+    ("descriptions", "named", "bounds", "mean"),
+    [  # Sign 1 of 0 to 1 is all of its width, Depth 0 of 0 to 2 none, Accuracy 4 of 1 to 5 3/4
+        (list(LEVELS), [POINT | {"weight": 3}, DEPTH], (1, 5), 1 + 4 * 3 / 4),
+        (ANCHORS, [POINT, DEPTH], (0, 100), 50),
+        (list(LEVELS), [POINT, NAMED[0]], (1, 5), 1 + 4 * (1 + 3 * 3 / 4) / 4),
+        (None, [POINT, DEPTH], (0, 1), 1 / 2),  # of unequal scales the share
+        (None, [DEPTH, DEPTH | {"name": "Sign"}], (0, 2), 1 / 2),  # of equal ones theirs
+    ],
+)
+def test_each_criterion_has_its_own_scale(descriptions, named, bounds, mean):
+    scores = {"Sign": 1, "Depth": 0, "Accuracy": 4}
+    item = Item.from_row(row(criteria=named, descriptions=descriptions))
+    assert (item.rubric.bounds, item.rubric.combined(scores)) == (bounds, mean)
+    assert item.rubric == Item.from_row(row(**item.rubric.as_row())).rubric and hash(item.rubric)
+    assert item.rubric.by_name[named[-1]["name"]].criteria == named[-1]["criteria"]
 
 
 def test_a_full_row_comes_through_unchanged():

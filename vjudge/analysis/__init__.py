@@ -7,10 +7,12 @@ readings.py      sentences made of numbers
 public.py        public verdicts of real judges as such a table
 controls.py      one judge with right, grey and swapped pictures
 inspection.py    `inspect`: what a collection holds, and what tells its scores without the picture
+aligning.py      `align`: which candidate agrees best with people, by two halves
 card.py          `report`, a judge's card: agreement, biases, failures, calibration on a page
 names.py         what can be named
 """
 
+from vjudge.analysis.aligning import align
 from vjudge.analysis.card import Report, report
 from vjudge.analysis.choice_table import Choices, choices
 from vjudge.analysis.controls import picture_controls
@@ -24,6 +26,7 @@ __all__ = [
     "Inspection",
     "Report",
     "Scores",
+    "align",
     "available",
     "choices",
     "from_scores",

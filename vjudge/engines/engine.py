@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from abc import ABC, abstractmethod
@@ -13,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 from tqdm.auto import tqdm
 
 from vjudge.prompts import Prompt
-from vjudge.records import is_int_at_least
+from vjudge.records import Rubric, Verdict, is_int_at_least
 
 Sources = Sequence[Sequence[Any]]  # a prompt's images, as `vjudge.images.picture` takes them
 Wanted = Container[int] | None  # rows, None for all
@@ -35,11 +36,19 @@ class Closing:
     """How an answer that holds no verdict is closed (`unread="close"`).
 
     The answer stays as it is, `marker` is put behind it, and the distribution over the row's scale
-    is read at that place. The most probable score is the verdict.
+    is read at that place. The most probable score is the verdict. Of several criteria each is read
+    so behind the answer, by itself.
     """
 
-    is_unread: Callable[..., bool]  # whether a text holds no verdict of `scores` and `weights`
+    read: Callable[..., tuple[Verdict, bool]]  # a text -> its verdict, and whether it has none
     marker: str = "\n[RESULT]"
+    criterion: str = ""  # the marker of a named criterion, with {name} for its name in JSON
+
+    def before(self, name: str) -> str:
+        """What is put behind an answer to read a named criterion, or by "" its one verdict."""
+        if not name:
+            return self.marker
+        return self.criterion.format(name=json.dumps(name, ensure_ascii=False))
 
 
 @dataclass(frozen=True)
@@ -56,9 +65,8 @@ class Ask:
         schemas: one a prompt, the JSON schema that its answer has to follow; () for free text.
             Engines that can enforce a schema do; for the others the wording has to suffice.
         closing: how answers without a verdict are closed; None leaves them as they are.
-        criteria: one a prompt, the weight of each named criterion that its answer scores, all on
-            the prompt's scale; empty for an answer with one verdict. An answer with criteria has no
-            distribution and is closed by a schema alone.
+        criteria: one a prompt, the rubric whose named criteria its answer scores; None for an
+            answer with one verdict. An answer with criteria has no distribution.
         max_new_tokens: the most tokens of an answer, at least 1; the context bounds it too.
         temperature: 0 for greedy, otherwise the divisor of the logits, above 0.
         top_p: the smallest set of tokens with at least this probability is drawn from; in (0, 1].
@@ -74,7 +82,7 @@ class Ask:
     seeds: Sequence[int] = ()
     schemas: Sequence[Mapping[str, Any]] = ()
     closing: Closing | None = None
-    criteria: Sequence[Mapping[str, float]] = ()
+    criteria: Sequence[Rubric | None] = ()
     max_new_tokens: int = 1024
     temperature: float = 0.0
     top_p: float = 1.0
@@ -88,10 +96,7 @@ class Ask:
 
     def scale(self, row: int) -> Texts:
         """The scale of which a distribution is read; empty for none."""
-        return {} if self.weights(row) or not self.scales else self.scales[row]
-
-    def weights(self, row: int) -> Mapping[str, float]:
-        return self.criteria[row] if self.criteria else {}
+        return self.scales[row] if self.scales else {}
 
     def seed(self, row: int) -> int:
         return self.seeds[row] if self.seeds else row
@@ -101,21 +106,28 @@ class Ask:
 
     def closings(self, row: int) -> Mapping[str, Texts]:
         """The verdicts that close an answer: criterion, or "" for one verdict -> its scale."""
-        if self.closing is None or self.mode != "feedback" or not self.scales:
+        if self.closing is None or self.mode != "feedback":
             return {}
-        texts = self.scales[row]
-        return dict.fromkeys(self.weights(row) or [""], texts) if texts else {}
+        rubric = self.criteria[row] if self.criteria else None
+        if rubric is None:
+            return {"": self.scale(row)} if self.scale(row) else {}
+        scales = {name: each.scores for name, each in rubric.by_name.items()}
+        return {name: {score: f" {score}" for score in scale} for name, scale in scales.items()}
 
-    def closes(self, row: int, text: str, finish: str) -> bool:
-        """Whether an answer holds no verdict and is to be closed; a refusal never is."""
+    def closes(self, row: int, answer: Answer) -> bool:
+        """Whether an answer holds no verdict and is to be closed; a refusal never is.
+
+        It is read for that, and keeps its verdict.
+        """
         if self.closing is None or not self.closings(row):
             return False
-        return self.closing.is_unread(
-            text,
-            scores=tuple(self.scales[row]),
-            finish=finish,
-            weights=self.weights(row),
+        answer.verdict, unread = self.closing.read(
+            answer.text,
+            finish=answer.finish,
+            scores=tuple(self.scale(row)),
+            rubric=self.criteria[row] if self.criteria else None,
         )
+        return unread
 
     def check(self) -> list[str]:
         """What is unsound about these options, each with its remedy; empty for sound ones."""
@@ -171,6 +183,7 @@ class Answer:
     remarks: tuple[str, ...] = ()  # what of a reply was unsound, or of its pictures was changed
     value: float | None = None  # what a value head gave
     tokens: Sequence[int] = ()  # of the text and what ended it, from an engine that shows them
+    verdict: Verdict | None = None  # of the text, where the engine had to read it
 
 
 Answers = Iterator[list[Answer]]  # batches as they are finished

@@ -15,6 +15,7 @@ from vjudge.engines.engine import Ask, Texts, check_images, say
 from vjudge.engines.tokens import ScoreTokens, Stem
 from vjudge.images import data_uri
 from vjudge.prompts import IMAGE, Prompt
+from vjudge.prompts.conversation import Reply
 from vjudge.records import is_int_at_least
 
 Part = Mapping[str, Any]  # of a message, that holds a picture
@@ -149,9 +150,15 @@ class Handshake:
         if self.conversation is None:  # what the server writes itself is right
             return served == [*self._tokens(messages(prompt, blanks)), *self.encode(begun)]
         # 1) the judge's own tokens, -1 for an image
-        parts = [*itertools.dropwhile(lambda part: part is IMAGE, prompt.parts)]
-        n_leading = len(prompt.parts) - len(parts)
-        written = self.conversation.ask([*self.conversation.leading(n_leading), *parts])
+        parts: list = []
+        leads = True  # whether an image stands before the text of its turn
+        for part in prompt.parts:
+            if part is IMAGE and leads:
+                parts += self.conversation.leading(1)
+            else:
+                parts.append(part)
+                leads = isinstance(part, Reply)
+        written = self.conversation.ask(parts)
         if begun:
             written = written.append(self.conversation.reply + begun)
         expected = self._tokens({"prompt": "", "add_special_tokens": True})

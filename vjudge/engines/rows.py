@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from vjudge.engines.engine import Answer, Ask
 from vjudge.engines.tokens import Encoder, ScoreTokens, Stem
@@ -47,6 +48,7 @@ class Reading(Tokenized):
 
     scale: ScoreTokens
     stem: Stem
+    name: str = ""  # of the criterion, where there are several
     logprobs: dict[int, float] = field(default_factory=dict)  # token -> log-probability
 
 
@@ -70,11 +72,10 @@ class Request(Tokenized):
     def __post_init__(self) -> None:
         self.answer = Answer(self.index)
 
-    def read_behind(self, ids: Sequence[int], scale: ScoreTokens) -> None:
+    def read_behind(self, ids: Sequence[int], scale: ScoreTokens, name: str = "") -> None:
         """Have a scale read behind `ids`, once behind each stem."""
-        self.readings = []
         for stem in scale.steps:
-            reading = Reading(ids=[*ids, *stem], keys=self.keys, scale=scale, stem=stem)
+            reading = Reading(ids=[*ids, *stem], keys=self.keys, scale=scale, stem=stem, name=name)
             self.readings.append(reading)
 
     def end(self, encoder: Encoder, ask: Ask, end_ids: Collection[int], context: int) -> None:
@@ -86,7 +87,7 @@ class Request(Tokenized):
         if self.failure is not None:
             return
         # 1) an answer without a verdict is closed
-        if ask.closes(self.index, self.answer.text, self.answer.finish):
+        if ask.closes(self.index, self.answer):
             self._close(ask, [*self.ids, *written], encoder, context)
             return
         # 2) the distribution at the place where the verdict was written
@@ -99,37 +100,46 @@ class Request(Tokenized):
             self.read_behind([*self.ids, *written[:step]], self.scale)
 
     def _close(self, ask: Ask, ids: list[int], encoder: Encoder, context: int) -> None:
-        """Have the scale read behind an answer and the marker that closes it."""
-        texts = ask.closings(self.index).get("")
-        if texts is None or ask.closing is None:
-            self.answer.unclosed = "only one verdict can be closed here, not named criteria"
-            return
+        """Have each scale read behind an answer and the marker that closes it."""
+        closing: Any = ask.closing
         try:
-            marker, scale = encoder.closing(ask.closing.marker, texts)
+            for name, texts in ask.closings(self.index).items():
+                marker, scale = encoder.closing(closing.before(name), texts)
+                self.read_behind([*ids, *marker], scale, name)
         except ValueError as error:
+            self.readings = []
             self.answer.unclosed = str(error)
             return
-        self.read_behind([*ids, *marker], scale)
         self.closes = True
         # `ids` may hold one token for an image that takes many places.
         n_image_places = self.n_prompt_tokens - len(self.ids)
-        if n_image_places + len(self.readings[-1].ids) >= context:
+        longest = max(len(reading.ids) for reading in self.readings)
+        if n_image_places + longest >= context:
             self.readings = []
             self.answer.unclosed = (
                 f"the model's context of {context} tokens leaves no room for a verdict"
             )
 
     def settle(self) -> None:
-        """Make the distribution over the scale of the readings; it closes an answer."""
+        """Make the distribution over each scale of the readings; it closes an answer."""
         for reading in self.readings:
             self.failure = self.failure or reading.failure
         if self.failure is not None or not self.readings:
             return
-        after = {reading.stem: reading.logprobs for reading in self.readings}
-        logprobs = self.readings[0].scale.logprobs(after)
+        after: dict[str, dict[Stem, dict[int, float]]] = {}
+        for reading in self.readings:
+            after.setdefault(reading.name, {})[reading.stem] = reading.logprobs
+        levels = {}
+        for name, of_stems in after.items():
+            scale = next(reading.scale for reading in self.readings if reading.name == name)
+            logprobs = scale.logprobs(of_stems)
+            levels[name] = max(sorted(logprobs), key=logprobs.__getitem__)  # lowest of equals
+        if "" not in levels:
+            self.answer.closed_scores = levels
+            return
         self.answer.score_logprobs = logprobs
         if self.closes:
-            self.answer.closed = max(sorted(logprobs), key=logprobs.__getitem__)  # lowest of equals
+            self.answer.closed = levels[""]
 
     def finished(self, seconds: float) -> Answer:
         """The answer; a failure has no verdict."""
@@ -137,7 +147,7 @@ class Request(Tokenized):
         answer.failure = self.failure
         if self.failure is not None:
             answer.score_logprobs = None
-            answer.closed = None
+            answer.closed = answer.closed_scores = None
         answer.n_prompt_tokens = self.n_prompt_tokens
         answer.tokens = self.tokens
         answer.n_new_tokens = len(self.tokens)

@@ -69,7 +69,7 @@ from vjudge.engines.replies import (
 )
 from vjudge.images import picture
 from vjudge.prompts import IMAGE, Conversation, Prompt
-from vjudge.prompts.conversation import REPLY
+from vjudge.prompts.conversation import Reply
 from vjudge.prompts.objects import read_verdicts
 from vjudge.prompts.template import json_object
 from vjudge.records import brief, is_int_at_least
@@ -251,7 +251,7 @@ class ServerCall:
     async def _find_values(self, job: Job) -> None:
         """Settle which endpoint gives values, by a short conversation."""
         row, prompt, _ = job
-        parts = (*[IMAGE] * prompt.n_images, "Is it so?", REPLY, "Yes.")
+        parts = (*[IMAGE] * prompt.n_images, "Is it so?", Reply("Yes."))
         for self.values_at in VALUES:
             try:
                 await self._value(row, Prompt(parts), [BLANK] * prompt.n_images)
@@ -368,7 +368,7 @@ class ServerCall:
         if answer.failure is not None:
             return answer
         # 3) close it, where it holds no verdict
-        if ask.closes(row, answer.text, answer.finish):
+        if ask.closes(row, answer):
             return await self._closed(answer, prompt, pictures)
         # 4) read the distribution of a scale of several tokens at the verdict's place
         if served is None or served.scale.single or not self.server.continues:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import date, time
 from functools import lru_cache, partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from vjudge.images import Pictures
 from vjudge.judging.record import plain
 from vjudge.judging.runs import MANIFEST, Run
 from vjudge.prompts import Prompt, Template
-from vjudge.prompts.parse import is_unread
+from vjudge.prompts.parse import parse_to_close
 from vjudge.records import NAN, Item, Pair, Rubric, is_int_at_least
 
 ORDERS = ("ab", "ba")
@@ -64,6 +64,7 @@ class Options:
     batch_size: int | str = "auto"
     max_new_tokens: int | None = None
     unread: str | None = None
+    criteria: str = "together"
     out: str | Path | None = None
     progress: bool = True
 
@@ -79,7 +80,8 @@ class Options:
         unread = self.unread or template.unread
         closing = None
         if unread == "close" and template.closing is not None:
-            closing = Closing(partial(is_unread, format=template.format), template.closing)
+            read = partial(parse_to_close, format=template.format)
+            closing = Closing(read, template.closing, template.closing_criterion)
         ask = Ask(
             mode="value" if (template.gives, self.mode) == ("value", "feedback") else self.mode,
             marker=template.marker,
@@ -87,35 +89,44 @@ class Options:
             batch_size=self.batch_size,
             **decoding,
         )
-        faults = ask.check()
-        if not is_int_at_least(self.samples, 1):
-            faults.append(f"samples={self.samples!r}: use a whole number from 1")
-        elif self.samples > 1 and self.temperature == 0:
-            faults.append(
-                f"samples={self.samples!r} of greedy decoding are all the same: set a temperature"
-            )
-        if not is_int_at_least(self.seed, 0):
-            faults.append(f"seed={self.seed!r}: use a whole number from 0")
-        if ask.scores and not template.marker:
-            faults.append(
-                f'mode="score": answers to template {template.name!r} have no place for a verdict:'
-                ' use mode="feedback", or for LLaVA-Critic template="llava-critic-rubric"'
-            )
-        if self.orders not in ("both", "one", "random"):
-            faults.append(f'orders={self.orders!r}: use "both", "one" or "random"')
-        if unread != "missing" and closing is None:
-            faults.append(
-                f'unread={unread!r}: use "missing", or "close" where the wording has a place'
-                " for a verdict"
-            )
+        faults = [*ask.check(), *self._faults(template, ask, unread)]
         if faults:
             raise ValueError("; ".join(faults))
         return ask
 
+    def _faults(self, template: Template, ask: Ask, unread: str) -> Iterator[str]:
+        """What is unsound about the options that the engine has not, each with its remedy."""
+        if not is_int_at_least(self.samples, 1):
+            yield f"samples={self.samples!r}: use a whole number from 1"
+        elif self.samples > 1 and self.temperature == 0:
+            yield f"samples={self.samples!r} of greedy decoding are all the same: set a temperature"
+        if not is_int_at_least(self.seed, 0):
+            yield f"seed={self.seed!r}: use a whole number from 0"
+        if ask.scores and not template.marker:
+            yield (
+                f'mode="score": answers to template {template.name!r} have no place for a verdict:'
+                ' use mode="feedback", or for LLaVA-Critic template="llava-critic-rubric"'
+            )
+        values = {"orders": ("both", "one", "random"), "criteria": ("together", "apart")}
+        for name, allowed in values.items():
+            value = getattr(self, name)
+            if value not in allowed:
+                yield f"{name}={value!r}: use one of {', '.join(allowed)}"
+        if self.criteria == "apart" and not template.takes_criterion:
+            yield (
+                f'criteria="apart": template {template.name!r} asks for no score of a criterion on'
+                ' its scale: use template="chat" or "chat-json"'
+            )
+        if unread != "missing" and ask.closing is None:
+            yield (
+                f'unread={unread!r}: use "missing", or "close" where the wording has a place'
+                " for a verdict"
+            )
+
 
 def options_of(options: Mapping, *unused: str) -> Options:
     """Options by name; TypeError says which a call has, all but those that it has no use for."""
-    names = [field.name for field in fields(Options) if field.name not in unused]
+    names = [each.name for each in fields(Options) if each.name not in unused]
     for name in options:
         if name not in names:
             raise TypeError(f"there is no option {name!r}; use one of {', '.join(names)}")
@@ -133,15 +144,17 @@ class Question:
     order: str = ""  # of a pair "ab" or "ba", of values its side
     scores: tuple = ()  # the scale; (0, 1) for the first and the second of two responses
     rubric: Rubric | None = None
+    criterion: Record | None = field(default=None, repr=False)  # asked apart: see `_rubrics`
 
     @property
-    def weights(self) -> Mapping:
-        """The weight of each named criterion; empty for a rubric of one criterion."""
-        return self.rubric.weights if self.rubric else {}
+    def criteria(self) -> Rubric | None:
+        """Its rubric, where that has several criteria."""
+        return self.rubric if self.rubric and self.rubric.named else None
 
     def seed(self, seed: int) -> int:
         """What decides its draws, whatever else the call asks."""
-        return seed_of(seed, self.id, f"{self.order}{self.sample}")
+        name = f" {self.criterion['name']}" if self.criterion else ""
+        return seed_of(seed, self.id, f"{self.order}{self.sample}{name}")
 
 
 def day_of(out: str | Path | None) -> str:
@@ -190,6 +203,7 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
     data.validate(rows, needs=template.needs, sees_images=sees, pictures=pictures, pairs=pairs)
     subjects: list = list(map((Pair if pairs else Item).from_row, rows))
     forms = _checked_forms(template, rows, subjects)
+    examples = _examples(judge, template, subjects, pictures)
 
     # 3) the prompts of each row, each as often as it is asked
     questions: list = []
@@ -200,37 +214,83 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
     added = AddedColumns()
     forced = template.forced if options.mode == "score" else ""
     for index, (row, subject) in enumerate(zip(rows, subjects, strict=True)):
-        prompts = {}
-        shown = {}
-        for order, form in forms[index].items():
-            prompts[order] = template.render(form).append(forced)
-            shown[order] = list(map(pictures, template.pictures(form)))
-        scale = (template.scores(subject.rubric), subject.rubric)
-        if template.compares:
-            scale = ((0, 1), None)  # the first and the second response
-        for sample in range(options.samples):
-            for order in _orders(template, options, subject.id, sample, list(prompts)):
-                question = Question(index, subject.id, prompts[order], sample, order, *scale)
-                questions.append(question)
-                images.append(shown[order])
-                blind += sees != has_pictures(subject)
+        for criterion, rubric in _rubrics(options, subject.rubric):
+            prompts = {}
+            shown = {}
+            for order, form in forms[index].items():
+                prompt = template.render(replace(form, rubric=rubric), examples)
+                prompts[order] = prompt.append(forced)
+                shown[order] = list(map(pictures, template.pictures(form, examples)))
+            scale = (template.scores(rubric), rubric)
+            if template.compares:
+                scale = ((0, 1), None)  # the first and the second response
+            for sample in range(options.samples):
+                for order in _orders(template, options, subject.id, sample, list(prompts)):
+                    key = (index, subject.id, prompts[order], sample, order)
+                    questions.append(Question(*key, *scale, criterion))
+                    images.append(shown[order])
+                    blind += sees != has_pictures(subject)
         facts.append(plain(_facts(template, row, subject, origin)) | added.of(row))
 
     # 4) for each question its scale, its seed, and the form of its answer
     score_texts = lru_cache(template.score_texts)
     scales = [score_texts(question.scores) for question in questions]
-    criteria = [question.weights for question in questions]
+    criteria = [question.criteria for question in questions]
     schemas = []
     if template.is_json and ask.mode == "feedback":
         schemas = [template.schema(question.rubric) for question in questions]
     if ask.scores and any(criteria):
-        raise ValueError('mode="score" reads one score, and criteria have names: use "feedback"')
+        raise ValueError(
+            'mode="score" reads one score, and criteria have names: use "feedback", or'
+            ' criteria="apart"'
+        )
     seeds = [question.seed(options.seed) for question in questions]
     ask = replace(ask, scales=scales, criteria=criteria, seeds=seeds, schemas=schemas)
     added.settle(facts)
     return Call(
         judge, template, options, ask, questions, images, facts, blind, origin, added.remarks()
     )
+
+
+def _rubrics(
+    options: Options, rubric: Rubric | None
+) -> Iterator[tuple[Record | None, Rubric | None]]:
+    """A row's rubric, or apart that of each named criterion with the cells that join its score."""
+    if options.criteria == "together" or rubric is None or not rubric.named:
+        yield None, rubric
+        return
+    for criterion in rubric.named:
+        alone = rubric.by_name[criterion.name]
+        cells = {"name": criterion.name, "weight": criterion.weight, "bounds": alone.bounds}
+        yield plain(cells), alone
+
+
+def _examples(
+    judge: Any, template: Template, subjects: Sequence, pictures: Callable
+) -> Sequence[Item]:
+    """The examples of a judge's prompts; CollectionError names rows that are among them."""
+    if not judge.examples:
+        return ()
+    if template.gives != "score":
+        raise ValueError(
+            "examples show scores, and a comparison asks for a choice: compare by the judge that"
+            " with_examples was called of"
+        )
+
+    def content(item: Item) -> tuple:
+        shown = [pictures(source).key for source in (*item.images, *item.response_images)]
+        return item.instruction, item.response, *shown
+
+    ids = {example.id for example in judge.examples} - {""}
+    contents = set(map(content, judge.examples))
+    problems = []
+    for index, item in enumerate(subjects):
+        if item.id in ids or content(item) in contents:
+            fault = ("id", "is an example in the judge's prompts", "leave it out here or there")
+            problems += problems_of(index, item.id, [fault])
+    if problems:
+        raise CollectionError.of_rows(problems, len(subjects))
+    return judge.examples
 
 
 def _checked_forms(template: Template, rows: Sequence, subjects: Sequence) -> list[dict]:

@@ -12,7 +12,7 @@ import pandas as pd
 from vjudge import data
 from vjudge.data.schema import CollectionError, Problem, id_of
 from vjudge.judging.asking import ORDERS, Call, Options, Record, prepare
-from vjudge.judging.grading import WORK, announced, answered, by_row, table
+from vjudge.judging.grading import announced, answered, by_row, table, work_of
 from vjudge.records import NAN, unit_of
 
 SWAPPED = {"a": "b", "b": "a"}
@@ -66,16 +66,6 @@ def valued(records: Sequence) -> Record:
     verdict = None if failure else sign(score_a - score_b)
     row = {"verdict": verdict, "score_a": score_a, "score_b": score_b, "failure": failure}
     return row | {"closed": False} | work_of(records)
-
-
-def work_of(records: Sequence) -> Record:
-    """What the answers of a pair took, who gave them, and what was remarked of them."""
-    row = {name: sum(record[name] for record in records) for name in WORK}
-    for name in ("served_model", "remarks"):
-        texts = dict.fromkeys(record[name] for record in records if record[name])
-        if texts:
-            row[name] = "; ".join(texts)
-    return row
 
 
 def turned(record: Record) -> Record:

@@ -26,7 +26,7 @@ from vjudge.judging.asking import DECODING, Call, Options, Question, Record, pre
 from vjudge.judging.record import plain
 from vjudge.judging.runs import Run
 from vjudge.prompts.parse import parse
-from vjudge.records import NAN, Verdict, weighted_mean
+from vjudge.records import NAN, Verdict, is_missing, mean_of_shares
 
 COUNTS = {  # what `attrs` count -> how it is said
     "failures": "verdicts failed",
@@ -37,6 +37,7 @@ COUNTS = {  # what `attrs` count -> how it is said
     "remarks": "replies had a remark",
 }
 SHOWN = 5  # reasons on a line
+OF_CRITERIA = ("failure", "feedback", "raw", "reasoning", "unclosed")  # of each criterion
 WORK = ("n_prompt_tokens", "n_new_tokens", "seconds")
 FLOATS = (
     "score expected_score probability_mass probability_a seconds gold score_a score_b"
@@ -67,12 +68,46 @@ def graded(answers: Sequence, facts: Sequence, *, judge: str, samples: int) -> p
     """A table of each row's records and its further cells, without what no row has."""
     rows = []
     for records, cells in zip(answers, facts, strict=True):
-        rows += [record | cells for record in records]
+        rows += [record | cells for record in joined(records, cells)]
     frame = table(rows, judge)
     absent = ["asked", "order", "unclosed"] + ["sample"] * (samples == 1)
     rare = frame[["choice", "scores", "reasoning", "served_model", "remarks"]]
     absent += rare.columns[rare.isna().all()].tolist()
     return frame.drop(columns=absent, errors="ignore")
+
+
+def joined(records: Sequence[Record], cells: Record) -> list[Record]:
+    """One record a sample: of criteria that were asked apart their scores by name, and the mean."""
+    if "criterion" not in records[0]:
+        return list(records)
+    samples: dict[int, list[Record]] = {}
+    for record in records:
+        samples.setdefault(record["sample"], []).append(record)
+    return [of_criteria(sample, (cells["lowest"], cells["highest"])) for sample in samples.values()]
+
+
+def of_criteria(records: Sequence[Record], bounds: tuple[float, float]) -> Record:
+    """The records of one sample's criteria as one; without each score there is no mean."""
+    row: Record = {name: records[0][name] for name in ("id", "sample", "order")}
+    scores = {record["criterion"]["name"]: record["score"] for record in records}
+    for name in ("score", "expected_score"):
+        row[name] = NAN
+        terms = []
+        for record in records:
+            criterion = record["criterion"]
+            terms.append((record[name], criterion["weight"], criterion["bounds"]))
+        if not any(is_missing(score) for score, *_ in terms):
+            row[name] = mean_of_shares(terms, bounds)
+    for name in OF_CRITERIA:
+        texts = [
+            f"{record['criterion']['name']}: {record[name]}" for record in records if record[name]
+        ]
+        row[name] = "\n".join(texts) or records[0][name]
+    abstained = any(record["choice"] == "abstain" for record in records)
+    row |= {"choice": "abstain" if abstained else None, "scores": scores}
+    row |= {"probabilities": None, "probability_mass": NAN}
+    row["closed"] = any(record["closed"] for record in records)
+    return row | {"served_model": None, "remarks": None} | work_of(records)
 
 
 # -- questions -> answers -> records
@@ -100,6 +135,8 @@ def answered(call: Call, kind: str) -> list:
             "origin": call.origin,
         },
     }
+    if call.judge.examples:
+        call_manifest["examples"] = [example.id for example in call.judge.examples]
     if template.day:  # that the prompts name; a continued run keeps it
         call_manifest["day"] = template.day
     return collect(
@@ -150,7 +187,10 @@ def collect(
                 lasting = []
                 for answer in answers:
                     question = questions[answer.index]
-                    names = {"id": question.id, "sample": question.sample, "order": question.order}
+                    names: Record = {"id": question.id, "sample": question.sample}
+                    names["order"] = question.order
+                    if question.criterion:
+                        names["criterion"] = question.criterion
                     record = plain(names | reader(answer, question))
                     done[answer.index] = record
                     if run and not answer.transient:  # the next call asks those again
@@ -189,8 +229,20 @@ def _rows(questions: Sequence, keys: Sequence, facts: Sequence) -> list[Record]:
 
 def _asked(question: Question, images: Sequence[Picture]) -> str:
     """A digest of all that one verdict depends on and the manifest does not say."""
-    depends_on = (replace(question, row=0), [image.key for image in images])
+    depends_on: tuple = (replace(question, row=0), [image.key for image in images])
+    if question.criterion:
+        depends_on += (question.criterion,)
     return hashlib.sha256(repr(depends_on).encode()).hexdigest()
+
+
+def work_of(records: Sequence) -> Record:
+    """What several answers took, who gave them, and what was remarked of them."""
+    row = {name: sum(record[name] for record in records) for name in WORK}
+    for name in ("served_model", "remarks"):
+        texts = dict.fromkeys(record[name] for record in records if record[name])
+        if texts:
+            row[name] = "; ".join(texts)
+    return row
 
 
 # -- reading an answer
@@ -231,12 +283,12 @@ def verdict_of(answer: Answer, question: Question, *, mode: str, format: str) ->
     """What an answer says, or why it says nothing."""
     failure = answer.failure
     if failure is None and mode == "feedback":
-        return parse(
+        return answer.verdict or parse(
             answer.text,
             scores=question.scores,
             format=format,
             finish=answer.finish,
-            weights=question.weights,
+            rubric=question.rubric,
         )
     if failure is None and mode == "value":
         if answer.value is not None and math.isfinite(answer.value):
@@ -256,8 +308,8 @@ def of_closing(verdict: Verdict, answer: Answer, question: Question, shares: Map
     """What an answer without a verdict was closed with, if it was."""
     if answer.closed_scores:
         scores = answer.closed_scores
-        mean = weighted_mean(scores, question.weights)
-        return replace(verdict, failure=None, score=mean, scores=scores)
+        rubric: Any = question.rubric
+        return replace(verdict, failure=None, score=rubric.combined(scores), scores=scores)
     if answer.closed is None:
         return verdict
     return _settled(verdict, question, answer.closed, shares)

@@ -5,13 +5,15 @@ An answer without a verdict stays without a score, or is closed: either is count
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import pandas as pd
 
+from vjudge import data
+from vjudge.data.schema import problems_of
 from vjudge.engines.engine import Engine
 from vjudge.judging import comparing, grading
 from vjudge.judging.asking import Options, PairsNotSupportedError, options_of
@@ -55,11 +57,13 @@ class Judge:
     engine: Engine
     pairs: Template | None = None  # how two are; None where it was never taught to
     family: Family | None = None  # what is published of its kind: `judge.family.published`
+    examples: Sequence[Item] = ()  # graded items in each prompt: `with_examples`
 
     def __repr__(self) -> str:
         pairs = None if self.pairs is None else self.pairs.name
         wordings = f"template={self.template.name!r}, pairs={pairs!r}"
-        return f"Judge({self.name!r}, {wordings}, engine={self.engine.name!r})"
+        shown = f", {len(self.examples)} examples" if self.examples else ""
+        return f"Judge({self.name!r}, {wordings}, engine={self.engine.name!r}{shown})"
 
     @property
     def sees_images(self) -> bool:
@@ -88,7 +92,11 @@ class Judge:
             max_new_tokens (None): of an answer, within the context; None takes the published limit.
             unread (None): what becomes of an answer without a verdict: "missing" leaves the score
                 out, "close" puts the marker behind the answer and reads the distribution over the
-                scale there; None is the wording's own, "close" for zero-shot chat wordings.
+                scale there; None is the wording's own, "close" for zero-shot chat wordings. Of
+                several criteria each is closed by itself.
+            criteria ("together"): of rows with several named criteria, "together" asks for all
+                scores in one call (template="chat-json"), "apart" for each in a call of its own, in
+                any wording that shows a rubric.
             out (None): a folder that records every verdict as soon as it exists. The same call
                 continues there after an interruption, and one with other rows computes what is new;
                 another judge, wording or decoding is refused.
@@ -101,11 +109,13 @@ class Judge:
             as text -> probability at the verdict, before temperature, top_p and penalty),
             probability_mass (what those scores had of the whole vocabulary), closed,
             n_prompt_tokens (image tokens included), n_new_tokens, seconds (its share of its batch);
-            where some row has one choice ("abstain"), scores (by criterion, or the reference
-            answer's, then its own) and reasoning; lowest and highest (the ends of the row's scale,
-            NaN for a value head's unbounded number), sees_image; gold, human_scores, group,
-            criteria, category and all columns that the collection adds. `attrs` count failures and
-            unclosed by reason, closed and without_images, and have the engine's work.
+            where some row has one choice ("abstain"), scores (by criterion, each on its own scale,
+            score then being the weighted mean of their shares of it, on the row's scale from lowest
+            to highest; or the reference answer's, then its own) and reasoning; lowest and highest
+            (the ends of the row's scale, NaN for a value head's unbounded number), sees_image;
+            gold, human_scores, group, criteria, category and all columns that the collection adds.
+            `attrs` count failures and unclosed by reason, closed and without_images, and have the
+            engine's work.
 
         Raises:
             CollectionError: bad rows, all named before any work.
@@ -153,7 +163,7 @@ class Judge:
         >>> run[["verdict_ab", "verdict_ba", "verdict"]].values.tolist()
         [['a', 'b', 'tie']]
         """
-        return comparing.compare(self, pairs, options_of(options))
+        return comparing.compare(self, pairs, options_of(options, "criteria"))
 
     def rank(self, candidates: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
         """Rank the responses to each instruction, best of n.
@@ -229,6 +239,39 @@ class Judge:
         single, pairs = wordings_of(self.template, self.pairs, wording)
         return replace(self, template=single, pairs=pairs)
 
+    def with_examples(self, rows: Any) -> Judge:
+        """The same judge, shown graded items in every prompt before the one that it grades.
+
+        Each is an earlier turn: the item as the wording puts it, its pictures, and the answer that
+        the wording asks for. Its tokens count in `plan` and in `n_prompt_tokens` of every verdict.
+
+        Args:
+            rows: items with gold, a whole score, and feedback, as of `grade`; none of a collection
+                that is graded, where the same id, or the same texts and pictures, are refused.
+
+        Raises:
+            CollectionError: bad rows. ValueError: the wording's conversation has one turn.
+
+        >>> import vjudge as vj
+        >>> items = vj.load_collection("scenes", limit=3)
+        >>> judge = vj.load_judge("tiny", device="cpu").with_examples(items.select([0]))
+        >>> judge.render(items[1]).count("###The instruction to evaluate:")
+        2
+        """
+        rows = data.rows_of(rows)
+        template = self.template
+        data.validate(rows, needs=template.needs, sees_images=template.sees_images, pairs=False)
+        examples = list(map(Item.from_row, rows))
+        problems: list = []
+        for index, example in enumerate(examples):
+            problems += problems_of(index, example.id, _example_faults(template, example))
+            if "id" not in rows.columns:
+                examples[index] = replace(example, id="")  # it was numbered by its position
+        if problems:
+            raise data.CollectionError.of_rows(problems, len(rows))
+        template.render(examples[0], examples)  # a ValueError where turns have no place
+        return replace(self, examples=tuple(examples))
+
     def wording_of_pairs(self) -> Template:
         """How two responses are put to it; PairsNotSupportedError where it has no wording."""
         if self.pairs is None:
@@ -238,6 +281,18 @@ class Judge:
             remedy = "give load_judge a template= that compares, such as 'chat-relative'"
             raise PairsNotSupportedError(f"{refusal}: rank by scores, or {remedy}")
         return self.pairs
+
+
+def _example_faults(template: Template, example: Item) -> list[tuple[str, str, str]]:
+    """What keeps an item from being an example: the column, the reason and the remedy of each."""
+    faults = template.faults(example)
+    if not example.feedback:
+        faults.append(("feedback", "is missing", "write why it earns its score"))
+    if example.rubric and example.rubric.named:
+        faults.append(("criteria", "are several, and an example has one score", "keep one"))
+    elif example.gold not in template.scores(example.rubric):
+        faults.append(("gold", "is no score of the scale", "fill it in or leave the row out"))
+    return faults
 
 
 def plan(judge: JudgeLike, items: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:

@@ -22,7 +22,7 @@ __all__ = ["Panel", "combine_samples", "panel"]
 __dir__ = __all__.copy
 
 WAYS = ("mean", "median", "majority")
-GRADED = ("score", "expected_score", "failure", "feedback", "closed")  # of each member
+GRADED = ("score", "scores", "expected_score", "failure", "feedback", "closed")  # of each member
 NOBODY = "no member gave a verdict"
 COMPARED = ("verdict", "consistent", "probability_a", "failure", "closed")
 
@@ -128,9 +128,10 @@ class Panel:
         Returns:
             One row a verdict: id, judge, sample (where there are several), score (the members'
             combined), failure (where no member gave a score), n and missing (how many members
-            gave one and did not), closed (whether a member's was); score_NAME,
-            expected_score_NAME, failure_NAME, feedback_NAME and closed_NAME of each; lowest and
-            highest, sees_image (whether every member was shown the image), and what was given.
+            gave one and did not), closed (whether a member's was); score_NAME, scores_NAME (by
+            criterion, where there are several), expected_score_NAME, failure_NAME, feedback_NAME
+            and closed_NAME of each; lowest and highest, sees_image (whether every member was shown
+            the image), and what was given.
             `attrs["members"]` has each run's counts.
 
         Raises:
@@ -202,6 +203,10 @@ class Panel:
     def reworded(self, template: Template | str) -> Panel:
         """The same panel, each member asked in another wording."""
         return replace(self, judges=[judge.reworded(template) for judge in self.members])
+
+    def with_examples(self, rows: Any) -> Panel:
+        """The same panel, each member shown graded items in every prompt."""
+        return replace(self, judges=[judge.with_examples(rows) for judge in self.members])
 
     def _runs(self, call: str, rows: Any, options: dict) -> dict:
         """Each member's run by its name."""

@@ -309,7 +309,7 @@ class VerdictReward(Reward):
                 scores=scale,
                 format=self.template.format,
                 finish=row.get("finish") or "stop",
-                weights=rubric.weights if rubric else {},
+                rubric=rubric,
             )
             # 2) how right it is, from 0 to 1
             truth = self._truth(subject)
@@ -321,9 +321,9 @@ class VerdictReward(Reward):
             if isinstance(truth, str):
                 closeness = float(verdict.choice == truth)
             elif verdict.failure is None:
-                lowest, highest = scale[0], scale[-1]
-                if rubric and rubric.named:
-                    lowest, highest = rubric.bounds
+                lowest, highest = (
+                    rubric.bounds if rubric and rubric.named else (scale[0], scale[-1])
+                )
                 closeness = 1 - abs(verdict.score - truth) / (highest - lowest)
             # 3) both parts
             formed = verdict.failure is None

@@ -1,13 +1,14 @@
 """What a judge is asked and how its answer is read.
 
 `conversation.py` is a prompt and the words around a turn, `template.py` the form of a wording,
-`wordings.py` the wordings (texts in `assets/prompts`),
+`wordings.py` the wordings (texts in `assets/prompts`), `answers.py` the answers they ask for,
 `parse.py` answer -> verdict with `values.py` for one line, `phrases.py` for what takes it back,
 `families.py` the judges by name.
 """
 
 from vjudge.prompts import families as families
 from vjudge.prompts import parse as parse
+from vjudge.prompts.answers import target
 from vjudge.prompts.conversation import (
     IMAGE,
     MESSAGES,
@@ -16,7 +17,7 @@ from vjudge.prompts.conversation import (
     Prompt,
     split,
 )
-from vjudge.prompts.template import Template, target
+from vjudge.prompts.template import Template
 from vjudge.prompts.wordings import CONVERSATIONS, QWEN_1_5, TEMPLATES, VICUNA_V1
 
 __all__ = [

@@ -20,7 +20,7 @@ class _Mark(Enum):
 
     IMAGE = "<image>"
     TEXT = "vjudge-stands-in-for-text"
-    REPLY = "\n"
+    REPLY = "of an earlier turn"
 
     def __str__(self) -> str:
         return str(self.value)
@@ -28,10 +28,6 @@ class _Mark(Enum):
 
 IMAGE = _Mark.IMAGE
 """Stands for one image inside a `Prompt`; the n-th one is the item's n-th image."""
-
-
-REPLY = _Mark.REPLY
-"""Stands where the assistant's turn begins, in messages of a judge that reads conversations."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +42,20 @@ class Control:
 
 
 @dataclass(frozen=True)
+class Reply:
+    """The judge's answer to what stands before it, in a prompt of several turns."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return f"\n{self.text}\n"
+
+
+@dataclass(frozen=True)
 class Prompt:
     """What goes to an engine: literal text, `IMAGE`s and `Control` tokens, in reading order.
+
+    Where the engine writes the conversation, a `Reply` ends each earlier turn.
 
     `system` is a system message, where the engine and not the template writes the conversation.
     """
@@ -80,7 +88,7 @@ class Prompt:
         return Prompt(_merge(parts), self.system)
 
     def messages(self) -> list:
-        """The prompt as chat messages (system, user, and assistant behind a `REPLY`).
+        """The prompt as chat messages (system, then user and assistant by turns).
 
         ValueError: the prompt is a whole conversation already.
         """
@@ -88,13 +96,15 @@ class Prompt:
             raise ValueError(
                 "the prompt is a whole conversation already: render it with Template.as_messages()"
             )
-        n_asked = self.parts.index(REPLY) if REPLY in self.parts else len(self.parts)
-        messages = [_message("user", self.parts[:n_asked])]
-        if n_asked < len(self.parts):
-            messages.append(_message("assistant", self.parts[n_asked + 1 :]))
-        if self.system:
-            messages.insert(0, _message("system", [self.system]))
-        return messages
+        messages = [_message("system", [self.system])] if self.system else []
+        turn: list = []
+        for part in self.parts:
+            if isinstance(part, Reply):
+                messages += [_message("user", turn), _message("assistant", [part.text])]
+                turn = []
+            else:
+                turn.append(part)
+        return [*messages, _message("user", turn)] if turn else messages
 
 
 def _message(role: str, parts: Iterable) -> dict:
@@ -159,18 +169,27 @@ class Conversation:
         return bool(self.opening or self.closing)
 
     def ask(self, parts: Iterable, *, answer: str | None = None) -> Prompt:
-        """The prompt of one user turn.
+        """The prompt of a user turn, behind earlier ones that each end in a `Reply`.
 
         Args:
             parts: literal text, and `IMAGE` where an image stands.
             answer: what the assistant replied, for a judge that reads whole conversations.
 
-        ValueError: a chat template can't write this.
+        ValueError: a chat template can't write this, or these words have one turn alone.
         """
         if not self.written:
-            turns = [*parts] if answer is None else [*parts, REPLY, answer]
+            turns = [*parts] if answer is None else [*parts, Reply(answer)]
             return Prompt(_merge(turns), self.system)
-        words = [*split(self.opening, self.controls), *parts, *split(self.closing, self.controls)]
+        closing = split(self.closing, self.controls)
+        words = list(split(self.opening, self.controls))
+        for part in parts:
+            if not isinstance(part, Reply):
+                words.append(part)
+            elif self.name in NEXT_TURN:
+                words += [*closing, self.reply, part.text, *NEXT_TURN[self.name]]
+            else:
+                raise ValueError(f"conversation {self.name!r} has one turn, no place for examples")
+        words += closing
         if answer is not None:
             words += [self.reply, answer]
         return Prompt(_merge(words))
@@ -186,6 +205,15 @@ class Conversation:
         """The parts of images that stand before a turn's text."""
         return [IMAGE, "\n" if self.written else ""] * n_images
 
+
+NEXT_TURN: dict[str, tuple] = {
+    "vicuna_v1": (Control("</s>"), "USER: "),
+    "qwen_1_5": (Control("<|im_end|>"), "\n", Control("<|im_start|>"), "user\n"),
+}
+"""What stands between an answer and the next turn, by the conversation's name.
+
+Source: LLaVA-VL/LLaVA-NeXT llava/conversation.py (Conversation.get_prompt, styles TWO and CHATML).
+"""
 
 MESSAGES = Conversation("messages", reply="")
 """The engine writes the conversation: a server, or a checkpoint's chat template once bound."""
@@ -206,15 +234,20 @@ class Chat(Conversation):
     day: str = ""  # what the template is told is today, as "2026-11-28"; "" where it asks for none
 
     def ask(self, parts: Iterable, *, answer: str | None = None) -> Prompt:
-        turn = _merge(parts)
-        texts = [part for part in turn if part is not IMAGE]
+        turns = _merge(parts)
+        texts: list = [part for part in turns if part is not IMAGE]
         if answer is not None:
             texts.append(answer)
-        shape = tuple(IMAGE if part is IMAGE else _Mark.TEXT for part in turn)
+        marks = {str: _Mark.TEXT, Reply: _Mark.REPLY, _Mark: IMAGE}
         remaining = iter(texts)
         filled = []
-        for part in _written_by(self, shape, answer is not None):
-            filled.append(next(remaining) if part is _Mark.TEXT else part)
+        for part in _written_by(
+            self, tuple(marks[type(part)] for part in turns), answer is not None
+        ):
+            if part is _Mark.TEXT:
+                text = next(remaining)
+                part = text.text if isinstance(text, Reply) else text
+            filled.append(part)
         return Prompt(_merge(filled))
 
     @property
@@ -244,13 +277,15 @@ def _written_by(chat: Chat, turn: tuple, answered: bool) -> tuple:
 
     # 1) the conversation as messages, each text a stand-in
     stand_in = _Mark.TEXT.value
-    parts = [IMAGE if mark is IMAGE else stand_in for mark in turn]
+    stands_in = {IMAGE: IMAGE, _Mark.TEXT: stand_in, _Mark.REPLY: Reply(stand_in)}
+    parts = [stands_in[mark] for mark in turn]
     messages = Prompt(tuple(parts), chat.system).messages()
     if answered:
         messages.append(_message("assistant", [stand_in]))
     if not chat.image_token:  # a text judge's template takes a string
         for message in messages:
             message["content"] = message["content"][0]["text"]
+    turn = tuple(_Mark.TEXT if mark is _Mark.REPLY else mark for mark in turn)
     # 2) fill the template, in Jinja's sandbox
     variables: dict = dict(chat.variables)
     try:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from vjudge.prompts import values
 from vjudge.prompts.values import MORE, NO_VALUE, OFF_SCALE, Said, plain_text
-from vjudge.records import weighted_mean
+from vjudge.records import Rubric
 
 
 class Reading(NamedTuple):
@@ -71,14 +71,18 @@ def _key(name: str) -> str:
     return re.sub(r"[\s-]", "_", name.strip().casefold())
 
 
-def read_json(text: str, gives: str, scale: Sequence, weights: Mapping) -> list:
+def read_json(text: str, gives: str, scale: Sequence, rubric: Rubric | None = None) -> list:
     """What each JSON object with a verdict in it says.
 
-    It `gives` a "score", a "choice", or of a list of scores the "lowest".
+    It `gives` a "score", a "choice", or of a list of scores the "lowest"; or each named criterion
+    of a rubric a score.
     """
+    scales = {name: each.scores for name, each in rubric.by_name.items()} if rubric else {}
     readings = []
     for start, stop, cells in json_objects(text, tuple):
-        verdict = _by_name(cells, scale, weights) if weights else _by_key(cells, gives, scale)
+        verdict = _by_name(cells, scales) if scales else _by_key(cells, gives, scale)
+        if rubric and isinstance(verdict, Said) and isinstance(verdict.scores, Mapping):
+            verdict = verdict._replace(score=rubric.combined(verdict.scores))
         if verdict is not None:
             readings.append(Reading(start, stop, verdict, _told(cells), value=stop))
     return readings
@@ -93,23 +97,23 @@ def read_verdicts(text: str, scales: Mapping) -> dict:
     >>> read_verdicts('Here it is: {"verdict": "4"}', {"": {4: " 4", 5: " 5"}})
     {'': 4}
     """
-    (texts, *_) = scales.values()
+    texts = scales.get("", {})
     labels = {text.strip(' "'): level for level, text in texts.items()}
     gives = "score" if all(label.lstrip("-").isdigit() for label in labels) else "choice"
-    weights = {name: 1.0 for name in scales if name}
-    verdicts: list = []
-    for reading in read_json(text, gives, tuple(texts), weights):
-        verdict = reading.said
+    readings: list = []
+    for *_, cells in json_objects(text, tuple):
+        verdict = _by_key(cells, gives, tuple(texts)) if texts else _by_name(cells, scales)
         if isinstance(verdict, str):
             raise ValueError(verdict)
-        levels = verdict.scores or {"": labels.get(str(verdict.choice).upper(), verdict.score)}
-        if levels not in verdicts:
-            verdicts.append(levels)
-    if len(verdicts) != 1:
-        raise ValueError("two verdicts" if verdicts else "no verdict in it")
-    if not all(level in texts for level in verdicts[0].values()):
+        if verdict is not None:
+            readings.append(
+                verdict.scores or {"": labels.get(str(verdict.choice).upper(), verdict.score)}
+            )
+    if not readings or any(levels != readings[0] for levels in readings):
+        raise ValueError("two verdicts" if readings else "no verdict in it")
+    if not all(level in scales[name] for name, level in readings[0].items()):
         raise ValueError("not on the scale")
-    return {name: int(level) for name, level in verdicts[0].items()}
+    return {name: int(level) for name, level in readings[0].items()}
 
 
 def _by_key(cells: Sequence, gives: str, scale: Sequence, depth: int = 0) -> Said | str | None:
@@ -169,21 +173,21 @@ def _lowest(cell: object, scale: Sequence) -> Said | str:
     return Said(min(scores), scores=tuple(scores)) if scores else NO_VALUE
 
 
-def _by_name(cells: Sequence, scale: Sequence, weights: Mapping) -> Said | str | None:
+def _by_name(cells: Sequence, scales: Mapping[str, Iterable[int]]) -> Said | str | None:
     """The score of each criterion, under "scores" or beside each other, as numbers or objects."""
     for inner in _under(cells, "scores"):
         cells = inner if isinstance(inner, tuple) else cells
     scores = {}
-    for name in weights:
-        verdict = _together(_under(cells, re.escape(_key(name))), "score", scale)
+    for name, scale in scales.items():
+        verdict = _together(_under(cells, re.escape(_key(name))), "score", tuple(scale))
         if isinstance(verdict, Said) and verdict.choice is None:
             scores[name] = verdict.score
         elif isinstance(verdict, str) and verdict != NO_VALUE:
             return f"{verdict} (criterion {name})"
-    absent = [name for name in weights if name not in scores]
+    absent = [name for name in scales if name not in scores]
     if absent:
         return f"no verdict marker (no score for {', '.join(absent)})" if scores else None
-    return Said(weighted_mean(scores, weights), scores=scores)
+    return Said(scores=scores)
 
 
 def _told(cells: Sequence) -> str | None:

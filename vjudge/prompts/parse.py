@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
 from vjudge.prompts import phrases, values
 from vjudge.prompts.objects import Reading, read_json
 from vjudge.prompts.values import MORE, NO_VALUE, Said, plain_text
-from vjudge.records import NAN, Verdict
+from vjudge.records import NAN, Rubric, Verdict
 
 # How every failure begins; details may follow.
 REASONS = tuple(
@@ -63,7 +63,7 @@ def parse(
     scores: Sequence = (),
     format: str = "prometheus",
     finish: str | None = "stop",
-    weights: Mapping | None = None,
+    rubric: Rubric | None = None,
 ) -> Verdict:
     """Read the verdict of one answer.
 
@@ -77,8 +77,8 @@ def parse(
         scores: the scale, lowest first, for a format that has none of its own.
         format: one of `FORMATS`.
         finish: how the answer ended; only after one of `ENDINGS` can it hold a verdict.
-        weights: weight of each named criterion, for format "json": `Verdict.scores` then holds the
-            score of each by name, and `Verdict.score` their weighted mean.
+        rubric: with named criteria, for format "json": `Verdict.scores` then holds the score of
+            each by name, and `Verdict.score` their weighted mean (`Rubric.combined`).
 
     Returns:
         A score, a choice, or a failure that begins with one of `REASONS`.
@@ -90,17 +90,18 @@ def parse(
         raise ValueError(f"unknown verdict format {format!r}; one of: {', '.join(sorted(FORMATS))}")
     rule = FORMATS[format]
     scale = range(rule.scale[0], rule.scale[1] + 1) if rule.scale else scores
-    if rule.gives == "score" and not len(scale):
+    if rubric and not (rubric.named and rule.gives == "score"):
+        rubric = None
+    if rule.gives == "score" and not len(scale) and not rubric:
         raise ValueError("scores is empty: give the rubric's scale, for example (1, 2, 3, 4, 5)")
 
     if str(finish).lower() not in ENDINGS:
         failure = "cut off at the token limit" if finish == "length" else f"ended by {finish}"
         return Verdict(NAN, _unwrap(text), text, failure)
-    return _read(text, rule, tuple(scale), tuple((weights or {}).items()))
+    return _read(text, rule, scale, rubric)
 
 
-@lru_cache(maxsize=512)  # a call that closes answers reads them before, to know which
-def _read(text: str, rule: Format, scale: tuple, weights: tuple) -> Verdict:
+def _read(text: str, rule: Format, scale: Sequence, rubric: Rubric | None) -> Verdict:
     """Read an answer that ended by itself."""
     # 1) thinking is not read
     hidden_end = 0
@@ -115,7 +116,7 @@ def _read(text: str, rule: Format, scale: tuple, weights: tuple) -> Verdict:
     # 2) find the places of verdicts and read what stands there
     plain = phrases.without_confidence(plain_text(visible)).rstrip()
     readings = _read_marks(plain, rule, scale)
-    for reading in read_json(visible, rule.json, scale, dict(weights)) if rule.json else ():
+    for reading in read_json(visible, rule.json, scale, rubric) if rule.json else ():
         if _is_anothers(plain, reading.start, reading.start, "json"):
             reading = reading._replace(said=MORE)
         readings.append(reading)
@@ -130,12 +131,16 @@ def _read(text: str, rule: Format, scale: tuple, weights: tuple) -> Verdict:
     return Verdict(verdict.score, feedback, text, None, verdict.choice, verdict.scores)
 
 
-def is_unread(text: str, *, finish: str, **options: Any) -> bool:
-    """Whether an answer holds no verdict that counts, and is no refusal; options as of `parse`."""
-    failure = parse(text, **options).failure
-    if failure is None:
-        return str(finish).lower() not in ENDINGS
-    return not failure.startswith("refused")
+def parse_to_close(text: str, *, finish: str, **options: Any) -> tuple[Verdict, bool]:
+    """An answer's verdict, and whether it is to be closed: it has none that counts, nor refuses.
+
+    Options are those of `parse`.
+    """
+    verdict = parse(text, **options)  # as of an answer that ended by itself
+    refused = verdict.failure is not None and verdict.failure.startswith("refused")
+    if str(finish).lower() not in ENDINGS:
+        verdict = parse(text, finish=finish, **options)  # says so at once
+    return verdict, verdict.failure is not None and not refused
 
 
 # --- what stands at a mark

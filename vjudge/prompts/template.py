@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from string import Formatter
 from typing import Any, NamedTuple
 
 from vjudge.images import ImageSource
-from vjudge.prompts.conversation import IMAGE, MESSAGES, Chat, Conversation, Prompt
+from vjudge.prompts.answers import answer_text
+from vjudge.prompts.conversation import IMAGE, MESSAGES, Chat, Conversation, Prompt, Reply
 from vjudge.prompts.parse import FORMATS
 from vjudge.records import RESPONSE_IMAGES, Item, Pair, Rubric
 
@@ -121,6 +121,11 @@ class Template:
         return "{form}" in self.body
 
     @property
+    def takes_criterion(self) -> bool:
+        """Whether it asks for a score of the rubric's criterion, on the rubric's scale."""
+        return self.gives == "score" and self.scale is None and "{criteria}" in self.body
+
+    @property
     def forced(self) -> str:
         """What score mode appends to a prompt, so that one of `score_texts` comes next."""
         return f"{self.conversation.reply}{self._before_verdict}"
@@ -137,9 +142,17 @@ class Template:
     def _before_verdict(self) -> str:
         return f"{{{self.marker}" if self.is_json else self.marker
 
+    @property
+    def closing_criterion(self) -> str:
+        """The same for one of several criteria; {name} is its name as JSON writes it."""
+        return '\n{{"scores": {{{name}:'
+
     def scores(self, rubric: Rubric | None = None) -> tuple:
-        """The whole numbers of the scale: the template's own, else the rubric's; () for others."""
-        if self.gives != "score":
+        """The whole numbers of the scale: the template's own, else the rubric's.
+
+        () for what has none: a choice, a value, several criteria.
+        """
+        if self.gives != "score" or (rubric and rubric.named):
             return ()
         if self.scale is not None:
             lowest, highest = self.scale
@@ -162,29 +175,33 @@ class Template:
         """The JSON schema of an answer, for a server to enforce; None for other wordings."""
         if not self.is_json:
             return None
-        if self.compares:
-            verdict: dict = {"type": "string", "enum": ["A", "B", "tie"]}
-        else:
-            verdict = {"type": "integer", "enum": list(self.scores(rubric))}
-        properties = self._form(rubric, verdict)
+
+        def enumerated(scores: Sequence[int]) -> dict:
+            if self.compares:
+                return {"type": "string", "enum": ["A", "B", "tie"]}
+            return {"type": "integer", "enum": list(scores)}
+
+        properties = self._form(rubric, enumerated)
         properties["feedback"] = {"type": "string"}
         if "scores" in properties:
             properties["scores"] = json_object(properties["scores"])
         return json_object(properties)
 
-    def _form(self, rubric: Rubric | None, verdict: Any) -> dict:
-        """The JSON object that is asked for, with `verdict` in the verdict's places."""
+    def _form(self, rubric: Rubric | None, verdict: Callable[[Sequence[int]], Any]) -> dict:
+        """The JSON object that is asked for, with `verdict(scale)` in the verdict's places."""
         form: dict = {"feedback": "One or two sentences on what is right and wrong."}
         if self.compares:
-            form["choice"] = verdict
+            form["choice"] = verdict(())
         elif rubric and rubric.named:
-            form["scores"] = {criterion.name: verdict for criterion in rubric.named}
+            form["scores"] = {name: verdict(each.scores) for name, each in rubric.by_name.items()}
         else:
-            form["score"] = verdict
+            form["score"] = verdict(self.scores(rubric))
         return form
 
-    def render(self, item: Item | Pair) -> Prompt:
+    def render(self, item: Item | Pair, examples: Sequence[Item] = ()) -> Prompt:
         """Fill the template for one item or pair; texts go in as they are, not escaped or scanned.
+
+        Graded examples stand before it, each a turn with the answer that the wording asks for.
 
         Without a reference answer its section and its mention are left out, as in Prometheus 2's
         own templates. That Prometheus-Vision's does so, that "Score 5" follows the rubric's scale,
@@ -198,24 +215,36 @@ class Template:
         if isinstance(item, Pair) != self.compares:
             kind = type(item).__name__
             raise ValueError(f"template {self.name!r} does not judge a {kind} such as {item.id!r}")
-        if item.rubric and item.rubric.named and self.gives == "score" and not self.is_json:
+        named = item.rubric and item.rubric.named
+        if named and self.gives == "score" and (not self.is_json or self.scale):
             raise ValueError(
                 f"template {self.name!r} asks for one score, and {item.id!r} has several criteria:"
-                " use template='chat-json'"
+                " use template='chat-json', or criteria='apart'"
             )
         for fault in self.faults(item):
             raise ValueError("{}: {}; {}".format(*fault))
+        parts: list = []
+        for example in examples:
+            answer = answer_text(self, example.feedback or "", int(example.gold))
+            parts += [*self._parts(example), Reply(answer)]
+        parts += self._parts(item)
+        answered = self.reply.format(**self._texts(item)) if self.reply else None
+        return self.conversation.ask(parts, answer=answered)
+
+    def _parts(self, item: Item | Pair) -> list:
+        """The turn of an item or a pair: texts, and `IMAGE`s in the places of its pictures."""
         leading, pieces = self._turn(item)
         turn = [IMAGE if isinstance(piece, Shown) else piece for piece in pieces]
-        answer = self.reply.format(**self._texts(item)) if self.reply else None
-        return self.conversation.ask(
-            [*self.conversation.leading(len(leading)), *turn], answer=answer
-        )
+        return [*self.conversation.leading(len(leading)), *turn]
 
-    def pictures(self, item: Item | Pair) -> list:
+    def pictures(self, item: Item | Pair, examples: Sequence[Item] = ()) -> list:
         """The pictures of a prompt's `IMAGE`s, in their order."""
-        leading, pieces = self._turn(item)
-        return [*leading, *(piece.source for piece in pieces if isinstance(piece, Shown))]
+        sources: list = []
+        for shown in (*examples, item):
+            leading, pieces = self._turn(shown)
+            sources += leading
+            sources += [piece.source for piece in pieces if isinstance(piece, Shown)]
+        return sources
 
     def faults(self, item: Item | Pair) -> list[tuple[str, str, str]]:
         """What of an item has no place here: the column, the reason and the remedy of each."""
@@ -281,12 +310,9 @@ class Template:
     def _texts(self, item: Item | Pair) -> dict:
         """What stands in the body's fields."""
         rubric = item.rubric
-        levels = rubric.levels if rubric else []
         lowest, highest = self.scale or (1, 5)
         if rubric:
-            lowest = rubric.lowest
-            highest = rubric.highest
-        example = "B" if self.compares else (lowest + highest) // 2
+            lowest, highest = rubric.bounds
         quarter = round((highest - lowest) / 4)
         texts: dict = dict.fromkeys(FIELDS, "")
         texts |= {
@@ -294,21 +320,33 @@ class Template:
             "lowest": lowest,
             "highest": highest,
             "criteria": _criteria(item),
-            "levels": "\n".join(f"Score {score}: {text}" for score, text in levels),
-            "example": example,
+            "levels": _levels(rubric) if rubric else "",
+            "example": self._example((lowest, highest)),
             "low": lowest + quarter,
             "high": highest - quarter,
-            "form": json.dumps(self._form(rubric, example), ensure_ascii=False),
         }
+        if self.is_json:
+            texts["form"] = json.dumps(self._form(rubric, self._example), ensure_ascii=False)
+        sections = {"clause": self.reference_clause, "section": self.reference_section}
+        if rubric and rubric.mixed and not self.compares:
+            # each criterion's levels stand below it, and no number is the lowest or highest of all
+            texts |= {"lowest": "its lowest", "highest": "its highest score", "levels": ""}
+            for name, text in sections.items():
+                sections[name] = text.replace("score {highest}", "the highest scores")
         if self.sees_images and item.images:
             texts["look"] = " Check what is said about an image against the image."
         if item.reference_answer and item.reference_answer.strip():
             texts["reference_answer"] = item.reference_answer
-            texts["reference_clause"] = self.reference_clause.format(**texts)
-            texts["reference_section"] = self.reference_section.format(**texts)
+            for name, text in sections.items():
+                texts[f"reference_{name}"] = text.format(**texts)
         for name in ("response", "response_a", "response_b", "context"):
             texts[name] = getattr(item, name, None) or ""
         return texts
+
+    def _example(self, scores: Sequence[int]) -> Any:
+        """A verdict for the example of a form: the middle of a scale."""
+        lowest, *_, highest = scores or (1, 5)
+        return "B" if self.compares else (lowest + highest) // 2
 
     def _unseen(self, n_images: int) -> str:
         """A line about images that the judge can't see, where nothing else tells it of them."""
@@ -412,11 +450,21 @@ def _blank_before_answer(chat: Chat) -> str:
 def _criteria(item: Item | Pair) -> str:
     """What is judged: named criteria one a line, else the pair's own text, else the rubric's."""
     rubric = item.rubric
+    if rubric and rubric.mixed and isinstance(item, Item):
+        blocks = []
+        for name, each in rubric.by_name.items():
+            blocks.append(f"{name}: {each.criteria}\n{_levels(each)}")
+        return "\n".join(blocks)
     if rubric and rubric.named:
         return "\n".join(f"{criterion.name}: {criterion.description}" for criterion in rubric.named)
     if isinstance(item, Pair) and item.criteria:
         return item.criteria
     return rubric.criteria if rubric else ""
+
+
+def _levels(rubric: Rubric) -> str:
+    """The levels of a rubric, one a line."""
+    return "\n".join(f"Score {score}: {text}" for score, text in rubric.levels)
 
 
 def json_object(properties: dict) -> dict:
@@ -427,27 +475,3 @@ def json_object(properties: dict) -> dict:
         "required": list(properties),
         "additionalProperties": False,
     }
-
-
-def target(feedback: str, score: int) -> str:
-    """The answer a judge is trained to give: feedback, its closing sentence, and the verdict.
-
-    The sentence is added unless the feedback ends so. ValueError: the feedback closes with another
-    score, or holds the verdict marker already.
-
-    >>> target("The caption names every box.", 5)
-    'The caption names every box. So the overall score is 5.\\n[RESULT] 5'
-
-    Source: kaistAI/prometheus-vision sample_train_data.json.
-    """
-    feedback = feedback.strip()
-    if "[RESULT]" in feedback.upper():
-        raise ValueError("the feedback already holds a [RESULT] marker: pass the text before it")
-    closing = f"So the overall score is {score}."
-    if not feedback.endswith(closing):
-        if re.search(r"So the overall score is [^.]*\.$", feedback):
-            raise ValueError(
-                f"the feedback closes with another score than {score}: {feedback[-40:]!r}"
-            )
-        feedback = f"{feedback} {closing}".lstrip()
-    return f"{feedback}\n[RESULT] {score}"

@@ -7,7 +7,6 @@ prompt, the model's own processor its images, and what comes after the prompt ca
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,39 +18,18 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vjudge import prompts
 from vjudge.data import rows_of
 from vjudge.engines.tokens import Encoder
 from vjudge.engines.vision import call_images, embedded, left_padded
 from vjudge.images import picture
 from vjudge.models import VisionLanguageModel
 from vjudge.prompts import Conversation, Prompt, Template
+from vjudge.prompts.answers import PLACES, answer_text
 from vjudge.records import Item, Pair, text_of
 
 IGNORED = -100  # the label of a token without loss
 POOL = 50  # batches within which rows are sorted by length, so that an order is still mostly drawn
 CPU = torch.device("cpu")
-
-TARGETS = {
-    "prometheus": ("{feedback}\n", "[RESULT] {verdict}"),
-    "prometheus-relative": ("{feedback} ", "[RESULT] {verdict}"),
-    "final-score": ("{feedback}\n", "Final Score: {verdict}"),
-    "score": ("{feedback}\n", "The final score is {verdict}."),
-    "better-response": ("{feedback}\n", "The better answer is {verdict}."),
-    "llava-critic": ("{feedback}", "Score: {verdict}\n"),
-    "llava-critic-pair": ("{feedback}", "The {ordinal} response is better.\n"),
-    "boxed": ("<think>{feedback}</think>", "\\boxed{{{number}}}"),
-    "boxed-score": ("<think>{feedback}</think>", "\\boxed{{{verdict}}}"),
-    "unified-reward": ("{feedback}\n", "Answer {number} is better."),
-    "think-answer": (
-        "<think>\n{feedback}\n</think>\n",
-        "<answer>Answer {number} is better</answer>",
-    ),
-}
-"""Format of a wording -> what is written before the verdict, and the verdict."""
-OWN = {"r1-reward": ("<think>{feedback}</think>", "<answer>{number}</answer>")}  # by name
-OPENING = ("llava-critic", "llava-critic-pair")  # formats whose answers open with the verdict
-PLACES = {"a": ("1", "first"), "b": ("2", "second")}
 
 
 def prompt_and_target(
@@ -95,7 +73,7 @@ def prompt_and_target(
             "feedback: is missing; fill it in, leave the row out, or train the verdict alone"
             " (shape='score')"
         )
-    return template.render(item), _target(template, feedback, verdict, shape)
+    return template.render(item), answer_text(template, feedback, verdict, shape)
 
 
 def _subject(row: Mapping) -> Item | Pair:
@@ -125,36 +103,6 @@ def _verdict(item: Item | Pair) -> Any:
     if not float(item.gold).is_integer():  # NaN is none
         raise ValueError("gold: a target needs a whole score; fill it in or leave the row out")
     return int(item.gold)
-
-
-def _target(template: Template, feedback: str, verdict: Any, shape: str) -> str:
-    """The text of an answer in a wording's own form."""
-    if template.is_json:
-        cell = {"choice": verdict.upper()} if template.compares else {"score": verdict}
-        text = {"feedback": feedback}
-        shapes = {"feedback": text | cell, "score": cell, "score-first": cell | text}
-        return json.dumps(shapes[shape], ensure_ascii=False)
-    target_form = OWN.get(template.name, TARGETS.get(template.format))
-    if target_form is None:
-        raise ValueError(
-            f"template: the answers of {template.name!r} have no known form; give rows with prompt"
-            " and target"
-        )
-    if template.format == "prometheus" and shape == "feedback":
-        return prompts.target(feedback, verdict)
-    fields = {"verdict": verdict}
-    if template.compares:
-        number, ordinal = PLACES[verdict]
-        fields = {"verdict": verdict.upper(), "number": number, "ordinal": ordinal}
-    before = target_form[0].format(feedback=feedback)
-    sentence = target_form[1].format(**fields)
-    if shape == "score":
-        return sentence.strip()
-    if template.format in OPENING:
-        return sentence + before
-    if shape == "score-first":
-        return f"{sentence}\n{before.strip()}"
-    return before + sentence
 
 
 class Example(NamedTuple):
