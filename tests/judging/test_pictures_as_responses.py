@@ -13,9 +13,10 @@ from PIL import Image
 
 import vjudge as vj
 from samples import LEVELS, png, scripted
-from servers import ChatServer, Reply, completion, parts_of
+from servers import ChatServer, Reply, Tokenizer, completion, parts_of, vicuna
 from vjudge.data import CollectionError, fingerprint, load_collection, rows_of
 from vjudge.engines import vision
+from vjudge.engines.server import ServerError
 from vjudge.images import open_image
 from vjudge.prompts import IMAGE, TEMPLATES, VICUNA_V1, Template
 from vjudge.records import Item
@@ -271,6 +272,34 @@ def test_a_servers_requests_hold_each_sides_picture_behind_its_text():
         )
         orders.append(first)
     assert sorted(orders) == ["alpha", "beta"]
+
+
+class Inline(Tokenizer):
+    """A server whose chat template writes each part of a turn where it stands."""
+
+    def text(self, body):
+        if "prompt" in body:
+            return super().text(body)
+        turns = []
+        for message in body["messages"]:
+            read = [part.get("text", "<image>") for part in parts_of(message)]
+            turns.append((message["role"], "".join(read)))
+        return vicuna(turns, open=self.continues and "continue_final_message" in body)
+
+
+@pytest.mark.parametrize("tokenizer", [Inline, Tokenizer])
+def test_a_servers_tokens_are_compared_with_pictures_among_the_texts(tokenizer):
+    """A server that breaks the line before and behind a picture writes another prompt."""
+    item = {"id": "a", **TASK, "response": "alpha", "response_images": [png()]}
+    reply = Reply(completion("The final score is 3."))
+    with ChatServer(lambda request: reply, tokenizer=tokenizer(vicuna)) as server:
+        options = {"base_url": server.url, "key_variable": None, "conversation": VICUNA_V1}
+        served = vj.load_judge("openai:m", template="chat-picture", **options)
+        if tokenizer is Inline:
+            assert served.grade(item, progress=False)["score"].tolist() == [3.0]
+            return
+        with pytest.raises(ServerError, match="does not write the judge's own prompt"):
+            served.grade(item, progress=False)
 
 
 @pytest.mark.parametrize("kind", ["llava", "qwen2_vl", "gemma3"])
