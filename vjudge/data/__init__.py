@@ -5,7 +5,8 @@ Items have the columns `id`, `images` (list), `instruction`, `response`, `refere
 `human_scores` (list), `group` (the unit of resampling). Pairs have `response_a`, `response_b` and
 `preference` ("a", "b" or "tie") in place of the response and the scores; candidates have
 `responses` and `ranks`. Responses that are pictures stand in `response_images`, of pairs in
-`response_a_images` and `response_b_images`, where some row has one. What a source does not know is None, or NaN for `gold`.
+`response_a_images` and `response_b_images`, where some row has one. What a source does not know is
+None, or NaN for `gold`.
 
 How somebody's table becomes such rows:
 
