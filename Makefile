@@ -138,7 +138,7 @@ bench: setup  ## speed and memory in one table of ratios, an hour of processor t
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tools/bench -o python_files='bench_*.py' -s
 
 gpu: setup  ## on a GPU, eight minutes: precision, rates, memory, 4 and 8 bits, vLLM, training; outputs/gpu/gpu.md
-	@PYTHONPATH=tools:tests $(BIN)/python -m gpu --out outputs/gpu
+	@PYTHONPATH=tools:tests timeout 540 $(BIN)/python -m gpu --out outputs/gpu
 
 latex: setup  ## compile FOLDER (figures) in articles of one and two columns: outputs/latex; needs pdflatex
 	@PYTHONPATH=tools OMP_NUM_THREADS=1 $(BIN)/python -m latex "$(or $(FOLDER),figures)"

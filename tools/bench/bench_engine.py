@@ -108,11 +108,12 @@ class Ways:
         padded = torch.tensor([[0] * (width - len(row)) + row for row in ids])
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in ids])
         pictures = [image.convert("RGB") for place in places for image in self.work[place][1]]
+        pixels = model.image_processor(pictures, return_tensors="pt")
         with torch.inference_mode():
             written = model.model.generate(
-                input_ids=padded,
-                attention_mask=mask,
-                pixel_values=model.image_processor(pictures, return_tensors="pt")["pixel_values"],
+                input_ids=padded.to(model.device),
+                attention_mask=mask.to(model.device),
+                pixel_values=pixels["pixel_values"].to(model.device, model.dtype),
                 do_sample=False,
                 max_new_tokens=self.new,
                 eos_token_id=sorted(self.engine.ends),

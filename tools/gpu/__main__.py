@@ -1,97 +1,80 @@
 """Run all parts and write `gpu.csv` and `gpu.md`: `PYTHONPATH=tools:tests python -m gpu --out outputs/gpu`.
 
-The parts run in a process of their own, which is stopped, and begun anew behind it, where one takes too long or
-brings it down. `--small` runs them here, on a CPU, in seconds, on small weights. No hub is read.
+Each part has its time and all have eight minutes; a part that fails or takes too long is a line of the table, which is
+written after each. `--small` runs them on a CPU in seconds, on small weights. No hub is read.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
+import signal
 import warnings
-from collections.abc import Callable, Mapping
-from multiprocessing.connection import Connection
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import pandas as pd
+
 BUDGET = 480.0  # seconds in all
-Line = tuple[str, str, Any]  # part, what, how much
 
 
-def measure(names: list[str], folder: Path, send: Callable[[Line], None], *, small: bool) -> None:
-    """Run parts one after another; each ends with a line whose `what` is "seconds"."""
-    from gpu.parts import PARTS, Bench
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """TimeoutError in the block after so many seconds."""
 
-    bench = Bench(folder, small)
-    warnings.filterwarnings("ignore", module="vjudge")
-    for name in names:
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"stopped after {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run(
+    parts: Mapping[str, Any], bench: Any, *, budget: float = BUDGET, patience: float = 1.0
+) -> Iterator[tuple]:
+    """The lines (part, what, how much) of all parts, each within its time, so many times."""
+    end = monotonic() + budget
+    for name, part in parts.items():
+        missing = [package for package in part.needs if find_spec(package) is None]
+        if missing:
+            yield name, "not run", f"{', '.join(missing)} not installed"
+            continue
         start = monotonic()
-        for what, value in PARTS[name].measure(bench):
-            send((name, what, value))
-        send((name, "seconds", monotonic() - start))
+        if start >= end:
+            yield name, "not run", f"{budget:g} s were over"
+            continue
+        try:
+            with at_most(min(part.seconds * patience, end - start)):
+                for what, measured in part.run(bench):
+                    yield name, what, measured
+        except Exception as error:  # of any kind: the parts after it are measured
+            yield name, "failed", f"{type(error).__name__}: {str(error)[:300]}"
+        yield name, "seconds", monotonic() - start
 
 
-def in_child(names: list[str], folder: Path, pipe: Connection) -> None:
-    measure(names, folder, pipe.send, small=False)
-
-
-def watch(
-    child: Callable[[list[str], Path, Connection], None],
-    budgets: Mapping[str, float],
-    folder: Path,
-    *,
-    total: float = BUDGET,
-) -> list[Line]:
-    """Run parts in a child, each within its seconds, and all within `total`."""
-    lines: list[Line] = []
-    waiting = list(budgets)
-    context = multiprocessing.get_context("spawn")
-    end = monotonic() + total
-    while waiting and monotonic() < end:
-        here, there = context.Pipe(duplex=False)
-        process = context.Process(target=child, args=(waiting, folder, there))
-        process.start()
-        there.close()  # so that the end of the child is the end of the pipe
-        while waiting:
-            name = waiting[0]
-            stop = min(end, monotonic() + budgets[name])
-            try:
-                line = ("", "", None)
-                while line[:2] != (name, "seconds"):
-                    if not here.poll(max(0.0, stop - monotonic())):
-                        raise TimeoutError(f"stopped after {budgets[name]:g} s, or at the end")
-                    line = here.recv()
-                    lines.append(line)
-            except (TimeoutError, EOFError) as error:
-                lines.append((name, "failed", str(error) or "the process ended"))
-                process.kill()
-                waiting.pop(0)
-                break
-            waiting.pop(0)
-        process.join()
-    return lines + [(name, "not run", f"{total:.0f} s were over") for name in waiting]
-
-
-def write(lines: list[Line], folder: Path) -> str:
+def write(lines: list[tuple], folder: Path) -> str:
     """The table as CSV and as Markdown, which is returned."""
-    import pandas as pd
     import torch
     import transformers
 
-    table = pd.DataFrame(lines, columns=["part", "what", "measured"])
-    table.to_csv(folder / "gpu.csv", index=False)
+    pd.DataFrame(lines, columns=["part", "what", "measured"]).to_csv(folder / "gpu.csv")
     card = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU, small weights"
-    page = [f"{card}; torch {torch.__version__}, transformers {transformers.__version__};"]
-    page[0] += f" {pd.Timestamp.now():%Y-%m-%d}"
-    page += ["", "| Part | What | Measured |", "|---|---|---:|"]
-    for part, what, value in lines:
-        shown = f"{value:.3g}" if isinstance(value, float) else str(value).replace("|", "/")
-        page.append(f"| {part} | {what} | {' '.join(shown.split())} |")
-    text = "\n".join(page) + "\n"
-    (folder / "gpu.md").write_text(text, encoding="utf-8")
-    return text
+    versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    page = f"{card}; {versions}; {pd.Timestamp.now():%Y-%m-%d}\n\n| Part | What | Measured |\n|---|---|---:|\n"
+    for name, what, measured in lines:
+        shown = f"{measured:.3g}" if isinstance(measured, float) else str(measured)
+        page += f"| {name} | {what} | {' '.join(shown.replace('|', '/').split())} |\n"
+    (folder / "gpu.md").write_text(page, encoding="utf-8")
+    return page
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -100,17 +83,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--small", action="store_true")
     chosen = parser.parse_args(arguments)
     chosen.out.mkdir(parents=True, exist_ok=True)
-    if not chosen.small:  # for the child, in which vLLM is to stay
+    if not chosen.small:
         os.environ |= {"HF_HUB_OFFLINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
-    from gpu.parts import PARTS
+    from gpu.parts import PARTS, Bench
 
-    if chosen.small:
-        lines: list[Line] = []
-        measure(list(PARTS), chosen.out, lines.append, small=True)
-    else:
-        budgets = {name: part.seconds for name, part in PARTS.items()}
-        lines = watch(in_child, budgets, chosen.out)
-    print(write(lines, chosen.out))
+    warnings.filterwarnings("ignore", module="vjudge")
+    lines: list[tuple] = []
+    patience = 30 if chosen.small else 1  # a CPU may be busy
+    bench = Bench(chosen.out, chosen.small)
+    for line in run(PARTS, bench, budget=BUDGET * patience, patience=patience):
+        lines.append(line)
+        page = write(lines, chosen.out)
+    print(page)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch.nn.functional import interpolate
+from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchFeature
 from transformers.image_processing_utils import select_best_resolution
 
@@ -287,13 +289,10 @@ def call_images(model: VisionLanguageModel, mode: str | None = None) -> CallImag
 
 def left_padded(ids: Ids, pad: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows of tokens as one tensor (rows, longest), padded on the left, and the mask."""
-    longest = max(map(len, ids))
-    padded = torch.full((len(ids), longest), pad)
-    mask = torch.zeros_like(padded)
-    for index, row in enumerate(ids):
-        start = longest - len(row)
-        padded[index, start:] = torch.tensor(row)
-        mask[index, start:] = 1
+    rows = list(map(torch.tensor, ids))
+    left = partial(pad_sequence, batch_first=True, padding_side="left")
+    padded = left(rows, padding_value=pad)
+    mask = left(list(map(torch.ones_like, rows)))
     return padded.to(device), mask.to(device)
 
 

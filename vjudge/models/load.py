@@ -16,6 +16,9 @@ from typing import Any
 import torch
 import transformers
 from tokenizers import AddedToken
+
+# Without torchvision, transformers 5.17 has no such class under its short name.
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
 from vjudge.models.find import (
@@ -201,9 +204,7 @@ def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionL
         else:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **NO_HUB)
         if kind == "llava":
-            image_processor = transformers.AutoImageProcessor.from_pretrained(
-                folder, backend="pil", **NO_HUB
-            )
+            image_processor = AutoImageProcessor.from_pretrained(folder, backend="pil", **NO_HUB)
         # what ends an answer and what is no word; how to draw is the engine's to say
         file = folder / "generation_config.json"
         stored = read_settings(file) if file.is_file() else {}
