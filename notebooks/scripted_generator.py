@@ -15,7 +15,7 @@ import numpy as np
 from vjudge.data import n_words, scenes
 from vjudge.data.scenes import ASPECT_OF, ASPECTS
 from vjudge.engines import Answer, Ask, Engine
-from vjudge.images import fingerprint, open_image
+from vjudge.images import open_image, pixel_digest
 from vjudge.judging.loading import load_judge
 from vjudge.prompts import TEMPLATES, Prompt
 
@@ -62,9 +62,9 @@ class ScriptedGenerator(Engine):
         self.scenes = {}
         for index in range(n_images):
             scene = scenes.sample("train", 0, index)
-            picture = scenes.draw(scene)
+            picture = scenes.paint(scene)
             self.images[f"scene-{index:03d}"] = picture
-            self.scenes[fingerprint(picture)] = scene
+            self.scenes[pixel_digest(picture)] = scene
 
     def identity(self) -> dict[str, Any]:
         return {"engine": self.name, "versions": {}, "planted": self.planted}
@@ -85,7 +85,7 @@ class ScriptedGenerator(Engine):
     def reply(self, task: str, image: Any) -> str:
         """Answer one task of the builder; the task and the picture alone decide."""
         stage, given, again = given_of(task)
-        key = fingerprint(open_image(image))
+        key = pixel_digest(open_image(image))
         rng = np.random.default_rng(list(hashlib.sha256(f"{key}{task}".encode()).digest()))
         answer = sound_answer(stage, given, self.scenes[key], rng)
         fault = ""
@@ -121,7 +121,7 @@ def sound_answer(
     criteria = given["draft"] if stage == "refine" else given["criteria"]
     aspect = ASPECTS[ASPECT_OF.get(criteria, "shape")]
     if stage == "refine":
-        return {"criteria": criteria, "descriptions": scenes.rubric(aspect, 0)[1]}
+        return {"criteria": criteria, "descriptions": scenes.write_rubric(aspect, 0)[1]}
     if stage == "align":
         reason = "It can be seen." if criteria in ASPECT_OF else "No picture shows it."
         return {"judgeable": criteria in ASPECT_OF, "reason": reason}

@@ -24,7 +24,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 MAX_PIXELS = 2**26  # of a picture that is decoded: 67 million, 0.27 GB
 MAX_BYTES = 2**28  # of a file that is read, 268 MB: an uncompressed picture of so many has 201
 
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
+FILE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 ORIENTATION = 0x0112  # EXIF's tag
 MAX_SAMPLE_VALUE = 281  # TIFF's tag: 4095 of 12 bits in 16
 SENT = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "WEBP": "webp"}
@@ -89,7 +89,7 @@ class Picture:
         else:
             image = _decode(content, name)
             self.size = image.size
-            self.key = f"pixels:{fingerprint(image)}"
+            self.key = f"pixels:{pixel_digest(image)}"
 
     def open(self) -> Image.Image:
         """The image as `open_image` gives it; ImageError where its file has changed since."""
@@ -193,7 +193,7 @@ def _file(image: Image.Image, format: str, quality: int = 85) -> bytes:
     return buffer.getvalue()
 
 
-def fingerprint(image: Image.Image) -> str:
+def pixel_digest(image: Image.Image) -> str:
     """SHA-256 (hex) over mode, size and decoded pixels: equal for equal pictures of any file."""
     header = f"{image.mode} {image.width}x{image.height} ".encode()
     return hashlib.sha256(header + image.tobytes()).hexdigest()
@@ -281,7 +281,7 @@ def _open(content: bytes | Image.Image, name: str) -> Image.Image:
     """A file's image by its header alone; ImageError for too many pixels."""
     image = content
     if isinstance(image, bytes):
-        image = Image.open(io.BytesIO(image), formats=FORMATS)
+        image = Image.open(io.BytesIO(image), formats=FILE_FORMATS)
     width, height = image.size
     if not 0 < width * height <= MAX_PIXELS:
         raise ImageError(

@@ -33,7 +33,7 @@ __all__ = ["NotComputed", "Result", "settings"]
 __dir__ = __all__.copy
 
 PNG_DPI = 120  # of figures in a notebook
-MOST_ROWS = 16  # of a table that a cell shows
+VIEW_ROWS = 16  # of a table that a cell shows
 
 
 class NotComputed(ValueError):
@@ -233,15 +233,15 @@ class Result:
         """The figure as cells and files show it, drawn once a venue and column; None for none."""
         if self.absent or self._plot is None:
             return None
-        look = (current().venue, current().column)
-        if look not in self._figures:
+        key = (current().venue, current().column)
+        if key not in self._figures:
             try:
-                self._figures = {look: self.plot()}
+                self._figures = {key: self.plot()}
             except PageFull as error:
                 self.add_caveats([f"no figure: {error}"])
                 self._plot = None
                 return None
-        return self._figures[look]
+        return self._figures[key]
 
     def latex(self) -> str:
         """The table as LaTeX (booktabs, every text escaped), split where it is longer than a page.
@@ -292,8 +292,8 @@ class Result:
     def _bundles(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """The outputs of a cell: MIME type -> content, with their metadata."""
         if self.absent:
-            line = f"Not computed: {self.absent.rstrip('.')}."
-            return [({"text/plain": line, "text/markdown": escape_markdown(line)}, {})]
+            sentence = f"Not computed: {self.absent.rstrip('.')}."
+            return [({"text/plain": sentence, "text/markdown": escape_markdown(sentence)}, {})]
         bundles = []
         figure = self.drawn()
         if figure is not None:
@@ -309,7 +309,7 @@ class Result:
 
     def _table_bundle(self) -> dict[str, Any]:
         """The first rows of the table as HTML, every text escaped."""
-        texts = table_texts(self.shown.head(MOST_ROWS))
+        texts = table_texts(self.shown.head(VIEW_ROWS))
         hidden = len(self.shown) - len(texts)
         page_text = texts.to_html(index=False, escape=True, border=0)
         plain = texts.to_string(index=False)
@@ -397,15 +397,15 @@ def once(texts: Iterable[str]) -> list[str]:
     >>> once(["5 groups of 9", "6 groups of 9", "few items."])
     ['5 groups of 9 (and 1 alike).', 'few items.']
     """
-    alike: dict[str, list[str]] = {}
+    similar: dict[str, list[str]] = {}
     for text in texts:
         sentence = " ".join(text.split()).rstrip(".")
         if sentence:
-            same = alike.setdefault(re.sub(r"([<=] )?\.?\d+", "0", sentence), [])
+            same = similar.setdefault(re.sub(r"([<=] )?\.?\d+", "0", sentence), [])
             if sentence not in same:
                 same.append(sentence)
     lines = []
-    for same in alike.values():
+    for same in similar.values():
         count = f" (and {len(same) - 1} alike)" if len(same) > 1 else ""
         lines.append(f"{same[0]}{count}.")
     return lines

@@ -1,6 +1,7 @@
 """What an answer of a generator must hold: its form, and that no text judges itself, on genuine phrases."""
 
 import json
+import re
 
 from pytest import mark, raises
 
@@ -186,3 +187,11 @@ def test_a_text_that_repeats_the_forms_words_is_none():
 def test_an_answer_that_is_none_says_why(kind, answer):
     with raises(Fault, match=kind):
         read(*answer)
+
+
+@mark.parametrize(
+    "row", [*faults.MARKUP, *faults.JUDGEMENTS], ids=lambda row: row[0].replace(" ", "-")
+)
+def test_each_pattern_finds_its_example(row):
+    _, example, pattern = row
+    assert re.search(pattern, example, re.IGNORECASE | re.MULTILINE)

@@ -34,7 +34,7 @@ def truth_of(scene, aspect, key):
 def test_every_statement_of_feedback_is_read_off_the_drawn_scene():
     checked = set()
     for index in range(60):
-        scene, made = scenes.rows_of("test", index)
+        scene, made = scenes.scene_rows("test", index)
         for row in made:
             aspect = scenes.ASPECT_OF[row["criteria"]]
             verdicts = CHECK.findall(row["feedback"])
@@ -54,7 +54,7 @@ def test_every_statement_of_feedback_is_read_off_the_drawn_scene():
 )
 def test_its_texts_stay_those_that_the_embedded_judge_was_trained_on(split, n, digest):
     """That neither length nor text gives the score of these away: tools/validity/scenes_blind.py."""
-    rows = [row for index in range(n) for row in scenes.rows_of(split, index)[1]]
+    rows = [row for index in range(n) for row in scenes.scene_rows(split, index)[1]]
     for row in rows:
         assert row.pop("category") == scenes.ASPECT_OF[row["criteria"]]
     assert sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()[:12] == digest
@@ -73,7 +73,7 @@ def test_a_picture_shows_its_things():
     """Each thing's own colour fills part of its cell; empty cells hold the ground alone."""
     for index in range(20):
         scene = scenes.sample("test", 3, index)
-        pixels = np.asarray(scenes.draw(scene), dtype=int)
+        pixels = np.asarray(scenes.paint(scene), dtype=int)
         for i, place in enumerate(scenes.PLACES):
             row, column = (64 * n for n in divmod(i, 3))
             cell = pixels[row + 1 : row + 63, column + 1 : column + 63]

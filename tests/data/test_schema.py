@@ -12,7 +12,7 @@ from pytest import fail, fixture, mark, raises
 
 from samples import LEVELS, plain, png, row
 from vjudge.data import CollectionError, canonical, fingerprint, load_collection, rows_of, validate
-from vjudge.data.cells import ratings
+from vjudge.data.cells import rater_scores
 from vjudge.images import open_image
 from vjudge.records import Item, Pair
 
@@ -160,8 +160,10 @@ def test_rows_without_ids_are_numbered_whatever_they_stand_in(form):
 )
 def test_ratings_are_as_many_as_were_given(cells, expected):
     for cell in cells:
-        assert ratings(cell) == expected == rows_of([row(human_scores=cell)])[0]["human_scores"]
-    assert list(map(math.isnan, ratings("3;;nan;4"))) == [False, True, True, False]
+        assert (
+            rater_scores(cell) == expected == rows_of([row(human_scores=cell)])[0]["human_scores"]
+        )
+    assert list(map(math.isnan, rater_scores("3;;nan;4"))) == [False, True, True, False]
 
 
 @mark.parametrize(

@@ -18,7 +18,7 @@ from pytest import fixture, mark, raises
 
 from assets import verdicts as script
 from vjudge.data import CollectionError, load_verdicts, verdicts
-from vjudge.data.verdicts import CHOICES, FOLDER, available, load_set
+from vjudge.data.verdicts import CHOICE_OF_GRADE, FOLDER, load_set, verdict_sets
 from vjudge.metrics import win_rate
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -44,7 +44,7 @@ def test_a_set_says_what_its_columns_are(name):
         assert pd.api.types.is_numeric_dtype(frame[column]), f"{column} holds no numbers"
     if data.kind == "pairs":
         for column in voices:
-            assert set(data.published[column]) <= {*CHOICES, "malformed"}
+            assert set(data.published[column]) <= {*CHOICE_OF_GRADE, "malformed"}
             assert frame[column].isna().equals(data.published[column] == "malformed")
     else:
         scales = dict(data.judge_scales) | dict.fromkeys(data.people, data.people_scale)
@@ -158,7 +158,7 @@ def test_wildvision_knows_both_models_their_lengths_and_people_s_elo():
 
 
 def test_every_set_is_listed_and_an_unknown_one_is_refused():
-    lines = available()
+    lines = verdict_sets()
     assert list(lines.index) == sorted([*IN_PACKAGE, "mllm-judge"])
     for line in lines:
         assert line.endswith(")") and len(line) < 200

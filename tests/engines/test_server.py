@@ -37,7 +37,7 @@ from vjudge.engines import client
 from vjudge.engines.client import address
 from vjudge.engines.replies import at_verdict, read_reply
 from vjudge.engines.server import ServerError
-from vjudge.images import fingerprint, open_image
+from vjudge.images import open_image, pixel_digest
 from vjudge.judging.loading import load_judge
 from vjudge.judging.runs import Run
 from vjudge.prompts import TEMPLATES
@@ -204,7 +204,7 @@ def test_a_picture_goes_as_the_bytes_it_came_in(rows, tmp_path):
     assert [sent(request) for request in asked[:3]] == list(files.items())
     for request, file in zip(asked[3:], other, strict=True):
         name, data = sent(request)
-        assert name == "png" and fingerprint(open_image(data)) == fingerprint(open_image(file))
+        assert name == "png" and pixel_digest(open_image(data)) == pixel_digest(open_image(file))
     assert "remarks" not in frame
 
     # re-encoded where an option says so, and counted

@@ -17,10 +17,10 @@ from vjudge.images import (
     ImageError,
     Picture,
     Pictures,
-    fingerprint,
     open_image,
     pad_to_square,
     picture,
+    pixel_digest,
 )
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
@@ -69,7 +69,7 @@ def kinds():
 
 def test_every_kind_is_seen_as_the_same_picture_in_rgb():
     for kind, (source, plain) in kinds().items():
-        assert fingerprint(open_image(source)) == fingerprint(plain), kind
+        assert pixel_digest(open_image(source)) == pixel_digest(plain), kind
         assert Picture(source).size == SIZE, kind
 
 
@@ -118,7 +118,7 @@ def test_a_picture_is_its_content_whatever_its_source(tmp_path):
     keys = [each.key for each in files + arrays]
     assert keys == [keys[0]] * len(files) + [keys[-1]] * len(arrays) and keys[0] != keys[-1]
     for each in files + arrays:
-        assert fingerprint(each.open()) == fingerprint(image)
+        assert pixel_digest(each.open()) == pixel_digest(image)
     assert picture(files[0]) is files[0] and pictures(path) is pictures(str(path))
 
 

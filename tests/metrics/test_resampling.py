@@ -74,7 +74,7 @@ def test_a_jackknife_of_a_mean_is_its_textbook_variance():
     by_image, by_system = (x.mean(axis=axis).var(ddof=1) / x.shape[1 - axis] for axis in (1, 0))
     total = by_image + by_system - variance[0]
     assert both[0] == pytest.approx(max(total, by_image, by_system)) and freedom == pytest.approx(3)
-    blocks, freedom = jackknife(lambda w: x.reshape(1, -1) @ w / w.sum(axis=0), rows, most=12)
+    blocks, freedom = jackknife(lambda w: x.reshape(1, -1) @ w / w.sum(axis=0), rows, max_units=12)
     assert freedom == pytest.approx(11) and blocks[0] == pytest.approx(variance[0], rel=0.8)
 
 

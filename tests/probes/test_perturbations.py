@@ -7,7 +7,7 @@ import vjudge as vj
 from validity.simulated import collection
 from vjudge import probes
 from vjudge.data.summary import n_words
-from vjudge.probes.perturbations import FILLERS, GREY
+from vjudge.probes.perturbations import FILLERS, MID_GREY
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def test_pictures_are_blanked_swapped_or_stored_anew(items):
     old = _pictures(items)
     again = _pictures(probes.reencoded(items)).astype(float)
     blank = _pictures(probes.blanked(items))
-    assert blank.shape == old.shape and (blank == GREY).all()
+    assert blank.shape == old.shape and (blank == MID_GREY).all()
     assert ((again != old).mean(axis=(1, 2, 3)) > 0).all() and np.abs(again - old).mean() < 4
     new = _pictures(probes.swapped(items, seed=3))
     swaps = {(a.tobytes(), b.tobytes()) for a, b in zip(old, new, strict=True)}
@@ -45,7 +45,7 @@ def test_responses_that_are_pictures_are_blanked_and_swapped():
         [row["response_images"][0].convert("RGB").tobytes() for row in rows]
         for rows in (drawings, grey, moved)
     )
-    assert set(blank) == {bytes(GREY) * 192 * 192} and blank != old
+    assert set(blank) == {bytes(MID_GREY) * 192 * 192} and blank != old
     assert sorted(new) == sorted(old)  # each response once
     groups = dict(zip(old, drawings["group"], strict=True))
     swaps = {(groups[one], group) for one, group in zip(new, drawings["group"], strict=True)}
@@ -54,7 +54,10 @@ def test_responses_that_are_pictures_are_blanked_and_swapped():
         assert (_pictures(changed) == _pictures(drawings)).all()
     pairs = vj.load_collection(probes.pairs_of_items(drawings, limit=6))
     blank = probes.blanked(pairs, responses=True)[0]
-    assert [blank[f"response_{side}_images"][0].getpixel((9, 9)) for side in "ab"] == [GREY, GREY]
+    assert [blank[f"response_{side}_images"][0].getpixel((9, 9)) for side in "ab"] == [
+        MID_GREY,
+        MID_GREY,
+    ]
     # what is done to texts applies to no row without one
     for name in ("response_padded", "response_bold", "injected_order"):
         with pytest.raises(ValueError, match="applies to none of the 20 items"):

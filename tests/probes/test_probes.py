@@ -12,7 +12,7 @@ import pytest
 import vjudge as vj
 from validity.simulated import Planted, SimulatedJudge, Truth, collection
 from vjudge import probes
-from vjudge.probes.runs import COLUMNS
+from vjudge.probes.runs import PROBE_COLUMNS
 
 EXACT = Planted(item=0, group=0, noise=0, whole=False)
 
@@ -110,7 +110,7 @@ def test_a_battery_finds_what_is_planted_and_says_how(collected):
     alone = probes.self_preference(judge, collected, gold="exact", own="own")
     assert alone.table.iloc[-1]["verdict"] == "moves"  # seven placebos are few for Holm's share
     assert frame["p"].notna().sum() > 20 and not (frame["verdict"] == "not run").any()
-    assert list(frame.columns) == COLUMNS and frame[["reading", "finding"]].all(axis=None)
+    assert list(frame.columns) == PROBE_COLUMNS and frame[["reading", "finding"]].all(axis=None)
     perturbed = frame["perturbation"].isin(["image_blanked", "image_swapped", "response_padded"])
     assert frame.loc[perturbed, ["deviation", "conformity_low"]].notna().all(axis=None)
     padded = frame.set_index("case").loc["response padded: change"]

@@ -7,7 +7,7 @@ import pytest
 
 from vjudge import prompts
 from vjudge.prompts import TEMPLATES, families
-from vjudge.prompts.families import find, recorded, register
+from vjudge.prompts.families import family_of, recorded, register
 
 
 @pytest.fixture(autouse=True)
@@ -48,12 +48,12 @@ llava-hf/llava-onevision-qwen2-7b-ov-hf => None"""
 @pytest.mark.parametrize("row", NAMES.split("\n")[1:])
 def test_found_by_name(row):
     name, _, expected = row.partition(" => ")
-    assert find(name) is families.FAMILIES.get(expected)
+    assert family_of(name) is families.FAMILIES.get(expected)
 
 
 def test_a_folder_may_name_its_family_itself(tmp_path):
     (tmp_path / "judge.json").write_text('{"family": "llava-critic"}')
-    assert find(tmp_path) is families.FAMILIES["llava-critic"] and recorded(tmp_path) is None
+    assert family_of(tmp_path) is families.FAMILIES["llava-critic"] and recorded(tmp_path) is None
 
 
 def test_the_rooms_readme_adds_a_judge_in_ten_lines():

@@ -409,7 +409,7 @@ OTHERS = {  # whose example shows a value of another reader
 FORMAT_OF = {"[": "prometheus", "S": "score", "\\": "boxed-score", '"': "json"}
 
 
-@pytest.mark.parametrize("phrase", phrases.PHRASES, ids=lambda phrase: phrase["name"])
+@pytest.mark.parametrize("phrase", phrases.PHRASE_ROWS, ids=lambda phrase: phrase["name"])
 def test_a_phrase_is_found_in_its_example_and_decides(phrase):
     example = phrase["example"]
     assert re.search(phrase["pattern"], example, re.IGNORECASE | re.MULTILINE)

@@ -103,7 +103,7 @@ def test_reading_is_trained_on_what_the_response_says(data, tokenizer):
 
 def test_pixels_equal_the_image_processors(data):
     """What is trained on is what grading will feed: the same resizing and normalisation."""
-    picture = scenes.draw(data.scene(3))
+    picture = scenes.paint(data.scene(3))
     expected = lessons.make_image_processor()(picture, return_tensors="pt")["pixel_values"]
     assert torch.allclose(data.pixels([data._cached(3)]), expected, atol=1e-6)
 

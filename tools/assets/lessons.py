@@ -108,7 +108,7 @@ class Lessons:
         )  # seed 0 is the collection that users load
 
     def _draw(self, index: int) -> np.ndarray:
-        return _small(scenes.draw(self.scene(index)))
+        return _small(scenes.paint(self.scene(index)))
 
     def pixels(self, images: Sequence[np.ndarray]) -> torch.Tensor:
         """Normalise pictures as the image processor does: (batch, 3, 96, 96), float32."""
@@ -134,7 +134,7 @@ class Lessons:
                 for thing in scene.things:
                     colour = "#{:02x}{:02x}{:02x}".format(*palette[thing.place])
                     things.append(thing._replace(colour=colour))
-                images.append(_small(scenes.draw(scene._replace(things=tuple(things)))))
+                images.append(_small(scenes.paint(scene._replace(things=tuple(things)))))
             else:
                 images.append(self._cached(index))
             things = [scene.at(place) for place in scenes.PLACES]

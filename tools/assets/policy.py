@@ -90,7 +90,7 @@ def picture(scene: scenes.Scene) -> np.ndarray:
 
     from assets.lessons import IMAGE_SIZE
 
-    drawn = scenes.draw(scene)
+    drawn = scenes.paint(scene)
     return np.asarray(drawn.resize((IMAGE_SIZE, IMAGE_SIZE), Image.Resampling.BICUBIC))
 
 

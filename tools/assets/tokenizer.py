@@ -54,7 +54,7 @@ def make_tokenizer(n_cases: int = 3_000) -> PreTrainedTokenizerFast:
 
     def corpus() -> Iterator[str]:
         for index in range(n_cases):
-            for row in scenes.rows_of("train", index)[1]:
+            for row in scenes.scene_rows("train", index)[1]:
                 yield " ".join([row["instruction"], row["criteria"], *row["descriptions"]])
                 yield "\n".join([row["criteria"], *row["descriptions"], row["instruction"]])
                 target = prompts.target(row["feedback"], int(row["gold"]))

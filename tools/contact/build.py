@@ -24,7 +24,7 @@ from vjudge import builder
 from vjudge.builder.build import SYSTEM
 from vjudge.data import scenes
 from vjudge.engines import Answer, Engine
-from vjudge.images import fingerprint, open_image
+from vjudge.images import open_image, pixel_digest
 from vjudge.prompts import TEMPLATES
 
 
@@ -52,9 +52,9 @@ class Told(Engine):
         self.words: dict[str, str] = {}
         for index in range(n_images):
             scene = scenes.sample("train", 0, index)
-            picture = scenes.draw(scene)
+            picture = scenes.paint(scene)
             self.images[f"scene-{index:03d}"] = picture
-            self.words[fingerprint(picture)] = described(scene)
+            self.words[pixel_digest(picture)] = described(scene)
 
     def identity(self) -> dict[str, Any]:
         return self.judge.engine.identity()
@@ -63,7 +63,7 @@ class Told(Engine):
         talk = replace(self.judge.template.conversation, system=SYSTEM)
         told = []
         for prompt, pictures in zip(prompts, images, strict=True):
-            words = self.words[fingerprint(open_image(pictures[0]))]
+            words = self.words[pixel_digest(open_image(pictures[0]))]
             told.append(talk.wrap(words + prompt.text.removeprefix("<image>").strip(), 0))
         for row in sorted(wanted):
             if time.monotonic() > self.end:

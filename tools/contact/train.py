@@ -109,7 +109,7 @@ def fit_words(base: Path, out: Path, *, steps: int, seed: int, precision: str) -
                 said = zip(scenes.PLACES, cells(scene), strict=True)
                 rows.append(torch.stack([embedded(f"{what} {place}") for place, what in said]))
             truth = torch.stack(rows)[:, cell_of]
-            pixels = images([scenes.draw(scene) for scene in drawn], return_tensors="pt")
+            pixels = images([scenes.paint(scene) for scene in drawn], return_tensors="pt")
             with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
                 seen = tower(pixels["pixel_values"], output_hidden_states=True).hidden_states[-1]
                 made = projector(seen[:, 1:])
@@ -134,7 +134,7 @@ def described(n: int) -> list[dict[str, Any]]:
     rows = []
     for number in range(n):
         scene = scenes.sample("train", 9, number)
-        row = {"id": f"describe-{number}", "images": [scenes.draw(scene)]}
+        row = {"id": f"describe-{number}", "images": [scenes.paint(scene)]}
         row |= {"prompt": "What stands where in the picture?", "target": description(scene)}
         rows.append(row)
     return rows

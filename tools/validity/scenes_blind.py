@@ -22,7 +22,7 @@ from vjudge.data.scenes import ASPECTS
 def texts_of() -> dict[str, list[dict]]:
     """Rows without pictures: what the text alone says."""
     return {
-        split: [row for index in range(n) for row in scenes.rows_of(split, index)[1]]
+        split: [row for index in range(n) for row in scenes.scene_rows(split, index)[1]]
         for split, n in {"train": 300, "test": 120}.items()
     }
 

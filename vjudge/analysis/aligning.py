@@ -14,7 +14,7 @@ from pandas import DataFrame, Series
 
 from vjudge import data, plots
 from vjudge.analysis import readings
-from vjudge.analysis.score_table import Scores, Statistic, scores
+from vjudge.analysis.score_table import Scores, StatisticName, scores
 from vjudge.analysis.tables import names_of, truth_of
 from vjudge.judging.grading import WORK
 from vjudge.judging.judge import JudgeLike
@@ -32,7 +32,7 @@ def align(
     items: Any,
     *,
     people: Sequence[str] | None = None,
-    statistic: Statistic = "pearson",
+    statistic: StatisticName = "pearson",
     out: str | Path | None = None,
     seed: int | None = None,
     n_resamples: int | None = None,
@@ -146,7 +146,7 @@ def _of_halves(
     table: Scores,
     common: Series,
     chooses: Series,
-    statistic: Statistic,
+    statistic: StatisticName,
     resampling: Mapping[str, Any],
 ) -> tuple[DataFrame, list[str]]:
     """Each candidate's agreement on each half, and the known limits of these numbers."""
@@ -175,7 +175,7 @@ def choice_of(cells: DataFrame) -> str:
     return str(estimates.idxmax())
 
 
-def _reading(cells: DataFrame, truth: str, statistic: Statistic) -> str:
+def _reading(cells: DataFrame, truth: str, statistic: StatisticName) -> str:
     """Who was chosen, how well it agrees on the other half, and what that took."""
     chosen = cells[cells["chosen"]].set_index("half")
     others = cells[cells["half"] == REPORTS].set_index("judge")["estimate"]

@@ -9,10 +9,10 @@ import base64
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
+import datasets
 import numpy as np
 import pandas as pd
 from jinja2 import Environment
@@ -23,6 +23,7 @@ from vjudge import data, probes
 from vjudge.analysis import readings
 from vjudge.analysis.choice_table import Choices, choices
 from vjudge.analysis.score_table import Scores, scores
+from vjudge.data.schema import Items
 from vjudge.judging.columns import groups_of
 from vjudge.judging.judge import JudgeLike
 from vjudge.judging.record import file_names
@@ -31,10 +32,11 @@ from vjudge.metrics.columns import CHOICES
 from vjudge.metrics.tables import shares
 from vjudge.plots.save import write_csv
 from vjudge.plots.style import clean, short
-from vjudge.probes.runs import COMPARED, ORIGINAL, ProbeRuns
+from vjudge.probes.runs import IN_PAIRS, ORIGINAL, Judged, ProbeRuns
+from vjudge.prompts.wordings import ASSETS
 from vjudge.results import NotComputed, Result, Results, png
 
-Verdict = Literal["holds", "fails", "undecided", "measured"]
+Conclusion = Literal["holds", "fails", "undecided", "measured"]
 CLAIMS = {
     "agreement": "Scores agree with the truth",
     "image": "Scores depend on the image",
@@ -107,7 +109,7 @@ class Report:
             if figure is not None:
                 picture = base64.b64encode(png(figure)).decode()
                 figures.append((result.caption, result.reading, picture))
-        text = (files("vjudge") / "assets/report.html").read_text(encoding="utf-8")
+        text = (ASSETS / "report.html").read_text(encoding="utf-8")
         template = Environment(autoescape=True).from_string(text)
         absent = self.absent.assign(claim=self.absent["claim"].map(CLAIMS))
         lines = absent.groupby("reason", sort=False).agg(lambda column: list(dict.fromkeys(column)))
@@ -123,13 +125,13 @@ class Report:
     def _repr_html_(self) -> str:
         # A frame of its own: a notebook's styles and the card's leave one another alone.
         text = html.escape(self.html(), quote=True)
-        look = 'sandbox="" style="width:100%;height:900px;border:1px solid #ddd"'
-        return f'<iframe srcdoc="{text}" {look}></iframe>'
+        attributes = 'sandbox="" style="width:100%;height:900px;border:1px solid #ddd"'
+        return f'<iframe srcdoc="{text}" {attributes}></iframe>'
 
 
 def report(
-    judge: Any,
-    items: Any = None,
+    judge: Judged,
+    items: Items | None = None,
     *,
     out: str | Path | None = None,
     controls: int = 200,
@@ -179,7 +181,7 @@ def report(
         if isinstance(source, JudgeLike):
             run, controls_of = _graded(source, items, home, controls, options, grading)
         else:
-            run = source.get(ORIGINAL, source.get(COMPARED))
+            run = source.get(ORIGINAL, source.get(IN_PAIRS))
             controls_of = ProbeRuns(source, items, **options)
         name = name or controls_of.name
         graded[name] = run
@@ -195,10 +197,10 @@ def report(
     return card.write(folder) if folder else card
 
 
-def _by_name(judge: Any, items: Any) -> dict[str, Any]:
+def _by_name(judge: Judged, items: Items) -> dict[str, Any]:
     """Judges, or runs by perturbation, under the names by which they stand side by side."""
     sides = {"": judge}
-    if isinstance(judge, Mapping) and not {ORIGINAL, COMPARED} & set(judge):
+    if isinstance(judge, Mapping) and not {ORIGINAL, IN_PAIRS} & set(judge):
         sides = dict(judge)
     for name, side in sides.items():
         who = repr(name) if name else "the judge"
@@ -210,7 +212,7 @@ def _by_name(judge: Any, items: Any) -> dict[str, Any]:
                 )
             if side.empty:
                 raise ValueError(f"{who}: the run has no rows; give a run with verdicts")
-            sides[name] = {ORIGINAL if "score" in side else COMPARED: side}
+            sides[name] = {ORIGINAL if "score" in side else IN_PAIRS: side}
         elif not isinstance(side, Mapping) and (items is None or not isinstance(side, JudgeLike)):
             raise ValueError(f"{who}: give a run with verdicts, or a judge with items to grade")
     return sides
@@ -218,7 +220,7 @@ def _by_name(judge: Any, items: Any) -> dict[str, Any]:
 
 def _graded(
     judge: JudgeLike,
-    items: Any,
+    items: datasets.Dataset,
     home: Path | None,
     controls: int,
     options: Mapping[str, Any],
@@ -231,7 +233,7 @@ def _graded(
     call = judge.compare if pairs else judge.grade
     run = call(items, out=home and home / "all", **grading)
     probing = ProbeRuns(judge, few, out=home, **options, **{**grading, "progress": False})
-    name = COMPARED if pairs else ORIGINAL
+    name = IN_PAIRS if pairs else ORIGINAL
     probing.runs[name] = run[run["id"].isin(few["id"])].reset_index(drop=True)
     return run, probing
 
@@ -296,7 +298,7 @@ def make_report(
 
 def _claim(
     claim: str, judge: str, table: Scores | Choices, results: Results
-) -> tuple[Verdict, str]:
+) -> tuple[Conclusion, str]:
     """The verdict on one claim about one judge, and its sentence."""
     if claim in PROBED:
         return _probed(results.get("controls"), judge, PROBED[claim])
@@ -331,7 +333,7 @@ def _rows_of(result: Result, judge: str) -> DataFrame:
     return rows
 
 
-def _probed(battery: Result | None, judge: str, names: list[str]) -> tuple[Verdict, str]:
+def _probed(battery: Result | None, judge: str, names: list[str]) -> tuple[Conclusion, str]:
     """What some probes found: the verdict, and the largest of the effects that decide it."""
     if battery is None:
         raise NotComputed("no control was run: give the judge and the items, or a battery")
@@ -364,7 +366,7 @@ def _largest(rows: DataFrame) -> str:
     return text
 
 
-def _failures(table: Scores | Choices, judge: str) -> tuple[Verdict, str]:
+def _failures(table: Scores | Choices, judge: str) -> tuple[Conclusion, str]:
     """Verdicts that could not be read, by reason, and those that were closed."""
     runs = table.verdicts
     if runs is None:

@@ -11,11 +11,13 @@ from pandas import DataFrame, Series
 
 from vjudge import metrics, plots, probes
 from vjudge.analysis import readings
-from vjudge.analysis.score_table import COMPARISON, INTERVAL
+from vjudge.analysis.score_table import PAIR_COLUMNS
 from vjudge.analysis.tables import RatingTable, fields_of, stacked
+from vjudge.data.schema import Items
+from vjudge.metrics.tables import INTERVAL
 from vjudge.results import NotComputed, Result, Results, analysis, current
 
-SIDES = {"win": "A is better", "tie": "no difference", "loss": "B is better"}
+OUTCOME_LABELS = {"win": "A is better", "tie": "no difference", "loss": "B is better"}
 COUNTED = {
     "with_ties": "same choice, ties included",
     "both_decided": "both decide",
@@ -28,7 +30,7 @@ def choices(
     judges: Sequence[str] | None = None,
     people: str | None = None,
     *,
-    items: Any = None,
+    items: Items | None = None,
     **columns: Any,
 ) -> Choices:
     """Put judges' and people's verdicts on the same pairs into one table.
@@ -101,7 +103,7 @@ class Choices(RatingTable):
             name="win_rates",
             reading=f"Share of response A, ties counted half: {'; '.join(texts)}.",
             caption=f"Verdicts on {self.about}",
-            plot=partial(plots.preference_bars, tables, labels=SIDES),
+            plot=partial(plots.preference_bars, tables, labels=OUTCOME_LABELS),
             view=table[table["statistic"].isin(["win", "tie", "loss"])].drop(columns="missing"),
         )
 
@@ -134,7 +136,7 @@ class Choices(RatingTable):
             return self._result(
                 table.drop(columns="part"),
                 name="accuracy",
-                reading=readings.choices(decided, "Where both decide, "),
+                reading=readings.shared_choices(decided, "Where both decide, "),
                 caption=f"Share of pairs on which a judge chooses as people, {self.about}",
                 plot=partial(
                     plots.forest, view, by="counted", label="share of pairs", reference=0.5
@@ -146,7 +148,7 @@ class Choices(RatingTable):
         return self._result(
             table,
             name=f"accuracy_by_{by}",
-            reading=readings.choices(rows, f"Within a {by}, "),
+            reading=readings.shared_choices(rows, f"Within a {by}, "),
             caption=f"Share of pairs on which a judge chooses as people, by {by}",
             plot=partial(plots.heatmap, rows, columns=by, label="share of pairs, ties included"),
         )
@@ -164,7 +166,7 @@ class Choices(RatingTable):
             reading=readings.comparisons(rows, "chooses as people do more often"),
             caption="Differences of shares: decided pairs on which a judge chooses as people do",
             plot=partial(plots.who_beats_whom, table, statistic="without_ties"),
-            view=rows[COMPARISON],
+            view=rows[PAIR_COLUMNS],
         )
 
     @analysis

@@ -12,6 +12,7 @@ from pandas import DataFrame
 from vjudge import data, probes
 from vjudge.analysis.choice_table import Choices, choices
 from vjudge.analysis.score_table import Scores, scores
+from vjudge.data.schema import Items
 from vjudge.judging.asking import PairsNotSupportedError
 from vjudge.judging.judge import JudgeLike
 from vjudge.judging.record import file_name
@@ -27,7 +28,7 @@ CHANGES: dict[str, Callable[..., Any]] = {
 
 def picture_controls(
     judge: JudgeLike,
-    items: Any,
+    items: Items,
     *,
     out: str | Path | None = None,
     about: str | None = None,

@@ -16,7 +16,7 @@ from pandas import DataFrame, Series
 from rapidfuzz.distance import LCSseq
 
 from vjudge import data, metrics, plots
-from vjudge.data.schema import PICTURE_COLUMNS, pictures_in
+from vjudge.data.schema import PICTURE_COLUMNS, Items, pictures_in
 from vjudge.data.summary import ratings
 from vjudge.images import Pictures, open_image, thumbnail
 from vjudge.plots.style import FROM_ZERO, PALETTE, draw_cells, short
@@ -32,7 +32,7 @@ _OF_RESPONSES = "response response_a response_b preference gold human_scores fee
 _SAMPLED = "id group instruction response response_a response_b preference gold criteria".split()
 
 
-def inspect(items: Any) -> Inspection:
+def inspect(items: Items) -> Inspection:
     """Check a collection, and look into it.
 
     Args:
@@ -54,7 +54,7 @@ def inspect(items: Any) -> Inspection:
 class Inspection:
     """A collection that was checked; a method that does not apply to it says why."""
 
-    def __init__(self, items: Any) -> None:
+    def __init__(self, items: Items) -> None:
         self.rows = data.rows_of(items)
         self._pictures = Pictures()
         data.validate(self.rows, needs=(), pictures=self._pictures)
@@ -271,8 +271,8 @@ class Inspection:
         drawn = Series(criteria, dtype=object)
         drawn = drawn.sample(min(MOST_RUBRICS, len(drawn)), random_state=current().seed)
         lines = []
-        for rubric, other in combinations(sorted(drawn.items()), 2):
-            lines.append(list(map(rouge_l, rubric, other)))
+        for rubric_a, rubric_b in combinations(sorted(drawn.items()), 2):
+            lines.append(list(map(rouge_l, rubric_a, rubric_b)))
         if not lines:
             raise NotComputed("fewer than two rubrics: there is nothing to compare")
         table = DataFrame(lines, columns=["with levels", "criteria alone"]).iloc[:, ::-1]

@@ -38,7 +38,9 @@ def available(kind: str | None = None) -> DataFrame:
         rows.append(("benchmark", name, protocol.source))
     for adapter in ADAPTERS:
         rows.append(("collection", adapter.name, ", ".join(adapter.ids or adapter.files)))
-    rows += [("verdicts", name, about) for name, about in verdicts.available().items()]
+    rows += [
+        ("verdicts", name, description) for name, description in verdicts.verdict_sets().items()
+    ]
     for name, probe in probes.PROBES.items():
         rows.append(("probe", name, str(probe.__doc__).partition("\n")[0]))
     for name, venue in plots.VENUES.items():

@@ -19,7 +19,7 @@ def load_verdicts(
     those of "mllm-judge" are fetched into the user's cache.
 
     Args:
-        name: one of `vjudge.data.verdicts.available()`.
+        name: one of `vjudge.data.verdicts.verdict_sets()`.
         baselines: whether metrics that are no judge, such as CLIPScore or chance, stand among the
             judges.
         folder: a clone of the public files of "mllm-judge", read instead of fetching them.
@@ -52,5 +52,7 @@ def load_verdicts(
     if public_set.kind == "pairs":
         systems: Any = (public_set.opponent, public_set.system)
         return Choices(**fields, systems=systems if all(systems) else None)
-    scales = {judge: (ends[0], ends[1]) for judge, ends in public_set.judge_scales.items() if ends}
+    scales = {
+        judge: (scale[0], scale[1]) for judge, scale in public_set.judge_scales.items() if scale
+    }
     return Scores(**fields, system=public_set.system, scale=public_set.people_scale, scales=scales)

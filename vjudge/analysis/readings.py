@@ -14,11 +14,11 @@ from pandas import DataFrame, Series
 
 from vjudge.analysis.tables import RatingTable, names_of, truth_of
 from vjudge.metrics.formatting import format_p
+from vjudge.metrics.tables import ALPHA
 from vjudge.plots.style import short
 
 SYMBOLS = {"pearson": "Pearson's r", "spearman": "Spearman's rho", "kendall": "Kendall's tau"}
-LEVEL = 0.05
-LEVELS = {
+SCOPES = {
     "item": "over all items",
     "system": "between the systems' means",
     "within": "within a system",
@@ -41,7 +41,7 @@ def truth_name(table: RatingTable) -> str:
     return truth_of(table)[1]
 
 
-def correlations(rows: DataFrame, truth: str, statistic: str) -> str:
+def truth_correlations(rows: DataFrame, truth: str, statistic: str) -> str:
     """Who agrees with the truth; rows of one statistic: judge, estimate, low, high."""
     symbol = SYMBOLS[statistic]
     defined = rows.dropna(subset="estimate").sort_values("estimate", ascending=False)
@@ -73,24 +73,24 @@ def _sign(row: Series) -> str:
     return ", which can't be told from no agreement"
 
 
-def by_part(cells: DataFrame, truth: str, part: str, overall: str) -> str:
-    """How the agreement of the best judge varies over parts; rows: judge, part, estimate, ..."""
-    parts = cells[cells[part] != overall].dropna(subset="estimate")
-    if parts.empty:
-        return f"No judge has a correlation with {truth} within any {part}: {UNDEFINED}."
-    order = parts.groupby("judge", sort=False)["estimate"].mean().sort_values(ascending=False)
-    of_best = parts[parts["judge"] == order.index[0]].sort_values("estimate")
+def by_subset(cells: DataFrame, truth: str, column: str, overall: str) -> str:
+    """How the agreement of the best judge varies over subsets; rows: judge, subset, estimate ..."""
+    subsets = cells[cells[column] != overall].dropna(subset="estimate")
+    if subsets.empty:
+        return f"No judge has a correlation with {truth} within any {column}: {UNDEFINED}."
+    order = subsets.groupby("judge", sort=False)["estimate"].mean().sort_values(ascending=False)
+    of_best = subsets[subsets["judge"] == order.index[0]].sort_values("estimate")
     high = of_best.iloc[-1]
     low = of_best.iloc[0]
-    winners = parts.loc[parts.groupby(part, sort=False)["estimate"].idxmax(), "judge"]
-    n_parts = parts[part].nunique()
-    text = f"{order.index[0]} has the highest mean over {n_parts} {_plural(part, n_parts)}"
-    if n_parts > 1:
-        text += f", from {bounds(low)} ({low[part]}) to {bounds(high)} ({high[part]})"
+    winners = subsets.loc[subsets.groupby(column, sort=False)["estimate"].idxmax(), "judge"]
+    n_subsets = subsets[column].nunique()
+    text = f"{order.index[0]} has the highest mean over {n_subsets} {_plural(column, n_subsets)}"
+    if n_subsets > 1:
+        text += f", from {bounds(low)} ({low[column]}) to {bounds(high)} ({high[column]})"
     text += "."
-    if parts["judge"].nunique() > 1:
+    if subsets["judge"].nunique() > 1:
         n_first = int((winners == order.index[0]).sum())
-        text += f" It is the highest in {n_first} of {n_parts}."
+        text += f" It is the highest in {n_first} of {n_subsets}."
     return text
 
 
@@ -118,8 +118,8 @@ def comparisons(pairs: DataFrame, noun: str = "agrees better") -> str:
     )
     best = estimates.groupby("judge")["estimate"].mean().idxmax()
     rows = _seen_from(defined, best)
-    sure = rows[(rows["p_holm"] < LEVEL) & (rows["difference"] > 0)]
-    unsure = rows[rows["p_holm"] >= LEVEL]
+    sure = rows[(rows["p_holm"] < ALPHA) & (rows["difference"] > 0)]
+    unsure = rows[rows["p_holm"] >= ALPHA]
     sentences = []
     if len(sure):
         nearest = sure.loc[sure["difference"].idxmin()]
@@ -145,7 +145,7 @@ def _seen_from(pairs: DataFrame, judge: str) -> DataFrame:
     return pd.concat([ahead, turned])
 
 
-def raters(table: DataFrame) -> str:
+def judge_beside_people(table: DataFrame) -> str:
     """May a judge stand where a person stands; rows: who, kind, estimate, low, high."""
     people = table[table["kind"] == "person"].dropna(subset="estimate")
     judges = table[table["kind"] == "judge"].dropna(subset="estimate")
@@ -236,10 +236,10 @@ def rater_agreement(table: DataFrame, n_raters: int) -> str:
     )
 
 
-def levels(table: DataFrame, judge: str) -> str:
+def at_levels(table: DataFrame, judge: str) -> str:
     """What one number mixes; rows item, system, within of one judge."""
     texts = []
-    for level, scope in LEVELS.items():
+    for level, scope in SCOPES.items():
         if level in table.index:
             texts.append(f"{bounds(table.loc[level])} {scope}")
     return f"{judge}: {'; '.join(texts)}."
@@ -259,7 +259,7 @@ def slopes(table: DataFrame, truth: str) -> str:
     return f"At equal {truth.removeprefix('the ')}, per doubling of length, {'; '.join(sentences)}."
 
 
-def choices(table: DataFrame, where: str) -> str:
+def shared_choices(table: DataFrame, where: str) -> str:
     """How often judges choose as people do; rows: judge, estimate, low, high."""
     defined = table.dropna(subset="estimate")
     if defined.empty:
@@ -272,10 +272,10 @@ def choices(table: DataFrame, where: str) -> str:
     return f"{text}."
 
 
-def ranking(names: Sequence[str], table: DataFrame, what: str) -> str:
+def ranking(names: Sequence[str], table: DataFrame, quantity: str) -> str:
     """Who is strongest; the rows of a table by strength: estimate, low, high."""
     if table["estimate"].isna().all() or len(names) < 2:
-        return f"No {what} is determined by these data."
+        return f"No {quantity} is determined by these data."
     top = table.iloc[0]
     second = table.iloc[1]
     decided = top["low"] > second["high"]

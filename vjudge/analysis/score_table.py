@@ -19,16 +19,16 @@ from vjudge import metrics, plots, probes
 from vjudge.analysis import readings
 from vjudge.analysis.inspection import rouge_l
 from vjudge.analysis.tables import RatingTable, fields_of, names_of, stacked, truth_of
-from vjudge.metrics.columns import scores as numbers
-from vjudge.metrics.columns import warn
+from vjudge.data.schema import Items
+from vjudge.metrics.columns import as_floats, warn
+from vjudge.metrics.correlation import OVERALL
 from vjudge.metrics.levels import nearest_level, score_levels
-from vjudge.metrics.tables import gathered_caveats
+from vjudge.metrics.tables import INTERVAL, gathered_caveats
 from vjudge.plots.style import short
 from vjudge.results import NotComputed, Result, Results, analysis, current, options
 
-Statistic = Literal["pearson", "spearman", "kendall"]
+StatisticName = Literal["pearson", "spearman", "kendall"]
 Corrected = tuple[dict[str, Any], list[str]]  # a row, and its caveats
-OVERALL = "overall"
 ROUGE = "ROUGE-L with the reference"
 LENGTH = "length of the response"
 POOLED = (
@@ -37,8 +37,7 @@ POOLED = (
 )
 MAX_PARTS = 60  # of a correlation by a column
 MAX_LEVELS = 11  # of scores that are calibrated one by one, not in bins
-INTERVAL = ["estimate", "low", "high"]
-COMPARISON = ["a", "b", "difference", "low", "high", "p", "p_holm", "n"]
+PAIR_COLUMNS = ["a", "b", "difference", "low", "high", "p", "p_holm", "n"]
 OVER_PEOPLE = (
     "winning_rate advantage_probability advantage_probability_low advantage_probability_high"
 ).split()
@@ -50,7 +49,7 @@ def scores(
     judges: Sequence[str] | None = None,
     people: str | Sequence[str] | None = None,
     *,
-    items: Any = None,
+    items: Items | None = None,
     score: str = "score",
     **columns: Any,
 ) -> Scores:
@@ -88,7 +87,7 @@ def scores(
         raise ValueError("these are verdicts on pairs: use vj.choices")
     frame = table.frame.copy()
     for name in filter(None, [*table.judges, *table.people, table.gold]):
-        frame[name] = numbers(frame[name], name=name)  # a TypeError names the cells
+        frame[name] = as_floats(frame[name], name=name)  # a TypeError names the cells
     return replace(table, frame=frame)
 
 
@@ -155,7 +154,7 @@ class Scores(RatingTable):
         self,
         by: str | None = None,
         *,
-        statistic: Statistic = "pearson",
+        statistic: StatisticName = "pearson",
         new_systems: bool = False,
         **resampling: Any,
     ) -> Result:
@@ -183,7 +182,7 @@ class Scores(RatingTable):
             return self._result(
                 table,
                 name="correlation",
-                reading=readings.correlations(rows, name, statistic),
+                reading=readings.truth_correlations(rows, name, statistic),
                 caption=f"Agreement of judges with {name}, {self.about}",
                 plot=partial(plots.forest, best_first.reset_index(drop=True), label=label),
                 view=view,
@@ -192,7 +191,7 @@ class Scores(RatingTable):
         return self._result(
             table,
             name=f"correlation_by_{slug}",
-            reading=readings.by_part(rows, name, by, OVERALL),
+            reading=readings.by_subset(rows, name, by, OVERALL),
             caption=f"Agreement of judges with {name} by {by}, {self.about}",
             plot=partial(plots.heatmap, rows, columns=by, label=label),
             view=view,
@@ -217,7 +216,7 @@ class Scores(RatingTable):
         new_systems: bool = False,
     ) -> DataFrame:
         """Correlations in long form: judge, `by` (else benchmark), statistic, estimate, ..."""
-        parts = {OVERALL: np.ones(len(self.frame), dtype=bool)}
+        subsets = {OVERALL: np.ones(len(self.frame), dtype=bool)}
         if by is not None:
             column = self.named(by)
             if column.nunique() > MAX_PARTS:
@@ -225,24 +224,24 @@ class Scores(RatingTable):
                     f"{by!r} has {column.nunique()} values, and a table holds {MAX_PARTS}: group"
                     " them, or look within it by levels()"
                 )
-            parts |= {str(value): (column == value).to_numpy() for value in column.unique()}
+            subsets |= {str(value): (column == value).to_numpy() for value in column.unique()}
         key = by or "benchmark"
         tables = []
-        for part, rows in parts.items():
+        for value_name, rows in subsets.items():
             within = replace(self, frame=self.frame[rows])
             for judge in self.judges:
                 table = metrics.correlate(
                     within.frame[judge],
                     truth[rows],
                     groups=within._units(new_systems),
-                    strata=self.benchmarks if part == OVERALL else None,
+                    strata=self.benchmarks if value_name == OVERALL else None,
                     **resampling,
                 )
-                tables.append(table.reset_index().assign(**{"judge": judge, key: part}))
+                tables.append(table.reset_index().assign(**{"judge": judge, key: value_name}))
         return stacked(tables)[["judge", key, "statistic", *INTERVAL, "n", "missing"]]
 
     @analysis
-    def ranks(self, by: str = "benchmark", *, statistic: Statistic = "pearson") -> Result:
+    def ranks(self, by: str = "benchmark", *, statistic: StatisticName = "pearson") -> Result:
         """Rank the judges within each value of a column by their correlation with the truth."""
         truth, name = truth_of(self)
         table = self._correlations(truth, by, {"n_resamples": 0})
@@ -267,7 +266,7 @@ class Scores(RatingTable):
 
     @analysis
     def compare(
-        self, *, statistic: Statistic = "pearson", new_systems: bool = False, **resampling: Any
+        self, *, statistic: StatisticName = "pearson", new_systems: bool = False, **resampling: Any
     ) -> Result:
         """Test which judge agrees better with the truth than which, on the items both scored.
 
@@ -290,11 +289,11 @@ class Scores(RatingTable):
             reading=readings.comparisons(pairs),
             caption=f"Differences of {readings.SYMBOLS[statistic]} with {name}, row less column",
             plot=partial(plots.who_beats_whom, table, statistic=statistic),
-            view=pairs[COMPARISON],
+            view=pairs[PAIR_COLUMNS],
         )
 
     @analysis
-    def raters(self, *, statistic: Statistic = "pearson", **resampling: Any) -> Result:
+    def raters(self, *, statistic: StatisticName = "pearson", **resampling: Any) -> Result:
         """Hold people and judges against the same others: may a judge stand where a person stands?
 
         Each person is left out in turn and correlated with the mean of the others; a judge is
@@ -315,7 +314,7 @@ class Scores(RatingTable):
         return self._result(
             table,
             name="raters",
-            reading=readings.raters(lines),
+            reading=readings.judge_beside_people(lines),
             caption=(f"{symbol} of people and judges, each with the mean of the same other people"),
             caveats=self._pooled(),
             plot=partial(plots.forest, lines, by="kind", label=f"{symbol} with the others"),
@@ -523,8 +522,10 @@ class Scores(RatingTable):
         _, name, run, caveats = self._comparable()
         means = run.assign(truth=run["gold"].round()).groupby(["judge", "truth"], sort=False)
         table = means["score"].agg(["mean", "std", "count"]).reset_index()
-        ends = table.dropna(subset="mean").groupby("judge", sort=False)["mean"]
-        texts = [f"{judge} {short(part.iloc[0])} to {short(part.iloc[-1])}" for judge, part in ends]
+        means_of = table.dropna(subset="mean").groupby("judge", sort=False)["mean"]
+        texts = []
+        for judge, values in means_of:
+            texts.append(f"{judge} {short(values.iloc[0])} to {short(values.iloc[-1])}")
         return self._result(
             table,
             name="scatter",
@@ -591,16 +592,16 @@ class Scores(RatingTable):
         tables = []
         texts = []
         for judge_name in self.judges if judge is None else [judge]:
-            part = metrics.correlate_levels(
+            at_levels = metrics.correlate_levels(
                 self.frame[judge_name],
                 truth,
                 systems=systems,
                 groups=self.groups,
                 **options(**resampling),
             )
-            tables.append(part.reset_index().assign(judge=judge_name))
-            pearson = part.xs("pearson", level="statistic")
-            texts.append(readings.levels(pearson, judge_name))
+            tables.append(at_levels.reset_index().assign(judge=judge_name))
+            pearson = at_levels.xs("pearson", level="statistic")
+            texts.append(readings.at_levels(pearson, judge_name))
         table = stacked(tables)
         rows = table[table["statistic"] == "pearson"]
         lines = rows.rename(columns={"judge": "name"})
@@ -668,7 +669,7 @@ class Scores(RatingTable):
             raise NotComputed(f"{n_true} items have a truth: draw fewer than that, labels=")
         *_, run, caveats = self._comparable()
         lowest, highest = self.scale or (truth.min(), truth.max())
-        line = lowest + 0.75 * (highest - lowest) if threshold is None else threshold
+        cutoff = lowest + 0.75 * (highest - lowest) if threshold is None else threshold
         rng = np.random.default_rng(current().seed if seed is None else seed)
         drawn = rng.choice(np.flatnonzero(truth.notna()), size=labels, replace=False)
         labelled = truth.where(np.isin(np.arange(len(truth)), drawn))
@@ -677,10 +678,10 @@ class Scores(RatingTable):
             column = self._on_peoples_scale(judge)
             estimates = [_corrected_mean(judge, column, labelled, truth, self.groups)]
             try:
-                share = _corrected_share(judge, column, labelled, truth, line, self.groups)
+                share = _corrected_share(judge, column, labelled, truth, cutoff, self.groups)
                 estimates.append(share)
             except ValueError as error:
-                caveats.append(f"{judge}: no corrected share of {line:g} or more: {error}")
+                caveats.append(f"{judge}: no corrected share of {cutoff:g} or more: {error}")
             for row, limits in estimates:
                 rows.append(row)
                 caveats += [f"{judge}, {row['quantity']}: {text}" for text in limits]
@@ -698,8 +699,8 @@ class Scores(RatingTable):
                 f"Mean score: {'; '.join(texts)}; people say {short(truth.mean())} on all items."
             ),
             caption=(
-                f"Corrected by {labels} random labels of {n_true:,} (a good answer has {line:g} or"
-                " more)"
+                f"Corrected by {labels} random labels of {n_true:,} (a good answer has {cutoff:g}"
+                " or more)"
             ),
             caveats=caveats,
         )
@@ -713,8 +714,8 @@ class Scores(RatingTable):
         table["missing"] = len(self) - table["scored"]
         runs = self.verdicts
         if runs is not None and "failure" in runs:
-            ends = runs["failure"].astype("string").str.split(":").str[0].dropna()
-            reasons = pd.crosstab(runs["judge"].reindex(ends.index), ends)
+            causes = runs["failure"].astype("string").str.split(":").str[0].dropna()
+            reasons = pd.crosstab(runs["judge"].reindex(causes.index), causes)
             closed = runs["closed"].eq(True).groupby(runs["judge"]).sum().rename("closed")
             counts = reasons.join(closed, how="outer").fillna(0).astype(int)
             table = table.join(counts.astype("Int64"), on="who")
@@ -793,16 +794,16 @@ def _corrected_share(
     column: Series,
     labels: Series,
     truth: Series,
-    line: float,
+    cutoff: float,
     groups: Series | None,
 ) -> Corrected:
-    """The share of answers with a score of `line` or more; ValueError where labels are too few."""
+    """The share of answers with a score of `cutoff` or more; ValueError: too few labels."""
     good, right, people = (
-        values.ge(line).astype(float).where(values.notna()) for values in (column, labels, truth)
+        values.ge(cutoff).astype(float).where(values.notna()) for values in (column, labels, truth)
     )
     rate = metrics.corrected_rate_from_labels(good, right, groups=groups)
     row = {
-        "quantity": f"share of {line:g} or more",
+        "quantity": f"share of {cutoff:g} or more",
         "judge": judge,
         "judge_alone": good.mean(),
         "labels_alone": right.mean(),

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -17,11 +17,12 @@ from pandas import DataFrame, Series
 from pandas.api.types import is_list_like
 
 from vjudge import data
-from vjudge.data.schema import PICTURE_COLUMNS
+from vjudge.data.schema import PICTURE_COLUMNS, Items
 from vjudge.data.summary import gold_else_people
+from vjudge.data.verdicts import Bounds
 from vjudge.judging.asking import VERDICT_COLUMNS
 from vjudge.judging.columns import closed_in, groups_of
-from vjudge.metrics.columns import scores
+from vjudge.metrics.columns import as_floats
 from vjudge.metrics.strata import grouped_by_id
 from vjudge.metrics.tables import gathered_caveats
 from vjudge.plots.save import sentences
@@ -31,12 +32,9 @@ from vjudge.results import NotComputed, Result, Results, current, settings
 if TYPE_CHECKING:
     from vjudge.analysis.card import Report
 
-Scale = tuple[float, float]  # the lowest and the highest score that can be given
 OF_VERDICTS = VERDICT_COLUMNS | {"feedback", "lowest"}  # columns of a run, not of its items
 GROUP = "group"  # the column that holds the unit of resampling of a run's items
-TEXTS = ("response", "reference_answer", "instruction", "criteria", "human_scores", "gold")
-
-Table = TypeVar("Table", bound="RatingTable")
+ITEM_TEXTS = ("response", "reference_answer", "instruction", "criteria", "human_scores", "gold")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +64,8 @@ class RatingTable:
     benchmark: str | None = None
     system: str | None = None
     response: str | None = None
-    scale: Scale | None = None
-    scales: Mapping[str, Scale] = field(default_factory=dict)
+    scale: Bounds | None = None
+    scales: Mapping[str, Bounds] = field(default_factory=dict)
     about: str = "the items"
     source: str = ""
     licence: str = ""
@@ -117,18 +115,18 @@ class RatingTable:
             )
         return self.frame[name]
 
-    def _result(self, table: DataFrame, *, caption: str, **parts: Any) -> Result:
+    def _result(self, table: DataFrame, *, caption: str, **fields: Any) -> Result:
         """A result with the caveats of these data; its caption says whose numbers they are."""
         citation = f"Data: {self.citation}" if self.citation else ""
         closed = closed_in(self.verdicts) if self.verdicts is not None else ""
         caption = sentences(caption, citation, closed)
-        return Result(table, caption=caption, data_caveats=self.caveats, **parts)
+        return Result(table, caption=caption, data_caveats=self.caveats, **fields)
 
-    def _need_people(self, least: int) -> None:
+    def _need_people(self, needed: int) -> None:
         """NotComputed where fewer people scored the items."""
-        if len(self.people) < least:
+        if len(self.people) < needed:
             raise NotComputed(
-                f"{len(self.people)} people scored these items, and it takes {least}: add the"
+                f"{len(self.people)} people scored these items, and it takes {needed}: add the"
                 " scores of each (human_scores, people=[...])"
             )
 
@@ -174,7 +172,7 @@ class RatingTable:
         card = make_report(table, battery)
         return card if out is None else card.write(out)
 
-    def only(self: Table, judges: Sequence[str]) -> Table:
+    def only(self, judges: Sequence[str]) -> Self:
         """The same items with some of the judges, in this order.
 
         ValueError: there is no such judge.
@@ -184,7 +182,7 @@ class RatingTable:
             raise ValueError(f"no judge is called {absent[0]!r}: {', '.join(self.judges)}")
         return replace(self, judges=list(judges))
 
-    def where(self: Table, **values: Any) -> Table:
+    def where(self, **values: Any) -> Self:
         """The items whose columns have these values, as in `where(criterion="fluency")`.
 
         ValueError: there is no such column or value.
@@ -195,8 +193,8 @@ class RatingTable:
                 has = names_of(frame[column].unique()) if column in frame else "no such column"
                 raise ValueError(f"no item has {column}={value!r}: {has}")
             frame = frame[frame[column] == value]
-        about = f"{self.about}, {', '.join(map(str, values.values()))}"
-        return replace(self, frame=frame.reset_index(drop=True), about=about)
+        subject = f"{self.about}, {', '.join(map(str, values.values()))}"
+        return replace(self, frame=frame.reset_index(drop=True), about=subject)
 
 
 def _of_the_other_kind(name: str, kind: str, *_: Any, **__: Any) -> Result:
@@ -213,7 +211,7 @@ def fields_of(
     data: DataFrame | Mapping[str, DataFrame],
     judges: Sequence[str] | None,
     people: str | Sequence[str] | None,
-    items: Any,
+    items: Items,
     verdict: str,
     columns: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -295,7 +293,7 @@ def spread_people(frame: DataFrame, people: Sequence[str]) -> tuple[DataFrame, l
 
 def from_runs(
     runs: Mapping[str, DataFrame],
-    items: Any,
+    items: Items,
     score: str,
 ) -> dict[str, Any]:
     """The fields of a table out of runs by judge; see `vjudge.scores`."""
@@ -324,9 +322,9 @@ def from_runs(
     frame[GROUP] = groups_of(frame.rename_axis(None).assign(id=frame.index))
     scales = {}
     for name, run in by_judge.items():
-        ends = _scale_of(run)
-        if ends is not None:
-            scales[name] = ends
+        scale_of_run = _scale_of(run)
+        if scale_of_run is not None:
+            scales[name] = scale_of_run
     scale = _scale_of_rubrics(items)
     if scale is None:
         truth = frame[[*people, *({"gold"} & set(frame))]].apply(pd.to_numeric)
@@ -360,15 +358,15 @@ def _by_judge(runs: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
                 f"{name or 'the run'}: give a run with verdicts, as Judge.grade or Judge.compare"
                 " returns it, with ids; a wide table of scores needs judges=[...]"
             )
-        parts = {str(name or "judge"): run}
+        runs_by_name = {str(name or "judge"): run}
         if "judge" in run and run["judge"].nunique() > 1:
-            parts = {str(judge): part for judge, part in run.groupby("judge", sort=False)}
+            runs_by_name = {str(judge): rows for judge, rows in run.groupby("judge", sort=False)}
         elif "judge" in run and not name:
-            parts = {str(run["judge"].iloc[0]): run}
-        for judge, part in parts.items():
+            runs_by_name = {str(run["judge"].iloc[0]): run}
+        for judge, rows in runs_by_name.items():
             if judge in split:
                 raise ValueError(f"two runs are of a judge {judge!r}: give each a name of its own")
-            split[judge] = part
+            split[judge] = rows
     return split
 
 
@@ -379,7 +377,7 @@ def _by_id(name: str, run: DataFrame, column: str) -> Series:
     """
     ids = run["id"].map(str)
     if column != "verdict":
-        values = Series(scores(run[column], name=f"{name}.{column}"), run.index)
+        values = Series(as_floats(run[column], name=f"{name}.{column}"), run.index)
         return values.groupby(ids, sort=False).mean()
     twice = ids[ids.duplicated()]
     if len(twice):
@@ -409,7 +407,7 @@ def _item_columns(run: DataFrame) -> DataFrame:
     return rows[~rows.index.duplicated()]
 
 
-def _with_items(rows: DataFrame, items: Any) -> DataFrame:
+def _with_items(rows: DataFrame, items: Items) -> DataFrame:
     """Add the collection's columns to the items of runs, by id."""
     table = DataFrame(list(data.rows_of(items))).drop(columns=[*PICTURE_COLUMNS], errors="ignore")
     table = table.set_index(table["id"].map(str)).drop(columns="id")
@@ -419,7 +417,7 @@ def _with_items(rows: DataFrame, items: Any) -> DataFrame:
             f"{len(unknown)} items of the runs are not in items=, such as {unknown[0]!r}: give the"
             " collection that was graded"
         )
-    fresh = [name for name in table if name not in rows or name in TEXTS]
+    fresh = [name for name in table if name not in rows or name in ITEM_TEXTS]
     return rows.drop(columns=fresh, errors="ignore").join(table[fresh])
 
 
@@ -432,18 +430,18 @@ def _people_of(frame: DataFrame) -> tuple[DataFrame, list[str]]:
     return spread_people(frame, ["human_scores"])
 
 
-def _scale_of(run: DataFrame) -> Scale | None:
+def _scale_of(run: DataFrame) -> Bounds | None:
     """The scale of a run, where all its rows have one."""
     if not {"lowest", "highest"} <= set(run):
         return None
-    ends = run[["lowest", "highest"]].drop_duplicates()
-    if len(ends) != 1 or ends.isna().any(axis=None):
+    bounds = run[["lowest", "highest"]].drop_duplicates()
+    if len(bounds) != 1 or bounds.isna().any(axis=None):
         return None
-    lowest, highest = ends.iloc[0]
+    lowest, highest = bounds.iloc[0]
     return float(lowest), float(highest)
 
 
-def _scale_of_rubrics(items: Any) -> Scale | None:
+def _scale_of_rubrics(items: Items) -> Bounds | None:
     """The scale of a collection's rubrics, where all have one."""
     if items is None:
         return None
@@ -454,9 +452,9 @@ def _scale_of_rubrics(items: Any) -> Scale | None:
     return float(min(scores_of_all)), float(max(scores_of_all))
 
 
-def _narrowest(scales: set[Scale], lowest: float, highest: float) -> Scale | None:
+def _narrowest(scales: set[Bounds], lowest: float, highest: float) -> Bounds | None:
     """The narrowest scale that holds the lowest and the highest score; None where none does."""
-    for scale in sorted(scales, key=lambda ends: ends[1] - ends[0]):
+    for scale in sorted(scales, key=lambda bounds: bounds[1] - bounds[0]):
         if not (lowest < scale[0] or highest > scale[1]):
             return scale
     return None

@@ -31,7 +31,7 @@ from rapidfuzz import fuzz, process
 
 from vjudge import plots
 from vjudge.builder import faults
-from vjudge.builder.faults import ASSETS, STAGES, Fault, check_length, check_text
+from vjudge.builder.faults import STAGES, Fault, check_length, check_text
 from vjudge.data import CollectionError, Problem, n_words, validate
 from vjudge.engines import Answer, Ask
 from vjudge.images import ImageError, Pictures, open_image
@@ -39,6 +39,7 @@ from vjudge.judging.asking import Question
 from vjudge.judging.grading import collect
 from vjudge.judging.judge import Judge
 from vjudge.metrics import length_test
+from vjudge.prompts.wordings import ASSETS
 from vjudge.records import Rubric
 from vjudge.results import NotComputed, Result, analysis
 
@@ -55,8 +56,10 @@ SYSTEM = (
 VERSION = hashlib.sha256(json.dumps([SYSTEM, STAGES]).encode()).hexdigest()[:8]  # of the prompts
 _NAME = re.compile(r"\w[\w.-]*")  # becomes a file's name in the exported folder
 
-Row = dict
-Task = tuple[Row, Row]  # a row, and what the generator is given about it, as plain JSON values
+JsonObject = dict
+Task = tuple[
+    JsonObject, JsonObject
+]  # a row, and what the generator is given about it, as plain JSON values
 
 
 class BuildError(RuntimeError):
@@ -360,7 +363,7 @@ def build(
     return Build(generator.name, images, options, rows, len(made), n_cases, n_incomplete, log)
 
 
-def _check(images: Mapping, generator: Judge, options: Row) -> None:
+def _check(images: Mapping, generator: Judge, options: JsonObject) -> None:
     """Refuse options and images that can't be used, before anything is asked."""
     if min(options["rubrics"], options["instructions"], options["tries"]) < 1:
         raise ValueError("rubrics, instructions, tries: use whole numbers from 1")
@@ -398,7 +401,7 @@ class _Stages:
     generator: Any
     images: Mapping
     seeds: Sequence
-    options: Row
+    options: JsonObject
     out: Path
     progress: bool
 
@@ -434,17 +437,17 @@ class _Stages:
             rubrics += list(of_image)[: self.options["rubrics"]]
         return rubrics
 
-    def read_ideas(self, row: Row, given: Row, answer: Row) -> Row:
+    def read_ideas(self, row: JsonObject, given: JsonObject, answer: JsonObject) -> JsonObject:
         """The refinements to ask for."""
         tasks: list = []
         for number, idea in enumerate(answer["criteria"][: given["number"]]):
-            bounds: Row = {"lowest": 1, "highest": self.n_levels}
+            bounds: JsonObject = {"lowest": 1, "highest": self.n_levels}
             bounds["draft"] = check_text("criteria", idea["criteria"])
             bounds["grounds"] = check_text("grounds", idea["grounds"])
             tasks.append(({"id": f"{row['id']}-r{number}", "group": row["group"]}, bounds))
         return {"tasks": tasks}
 
-    def read_rubric(self, row: Row, given: Row, answer: Row) -> Row:
+    def read_rubric(self, row: JsonObject, given: JsonObject, answer: JsonObject) -> JsonObject:
         text = check_text("criteria", answer["criteria"])
         levels = [check_text("descriptions", level) for level in answer["descriptions"]]
         if len(levels) != self.n_levels or len(set(levels)) != self.n_levels:
@@ -458,7 +461,7 @@ class _Stages:
         self.criteria[row["id"]] = faults.normal(text)
         return {"criteria": text, "descriptions": levels}
 
-    def read_fit(self, row: Row, given: Row, answer: Row) -> Row:
+    def read_fit(self, row: JsonObject, given: JsonObject, answer: JsonObject) -> JsonObject:
         reason = check_text("reason", answer["reason"])
         if not answer["judgeable"]:
             raise Fault("not judgeable", f"{row['criteria'][:60]!r}: {reason[:120]}")
@@ -477,7 +480,7 @@ class _Stages:
             cases += self.ask("instruction", tasks, self.read_case)
         return cases
 
-    def read_case(self, row: Row, given: Row, answer: Row) -> Row:
+    def read_case(self, row: JsonObject, given: JsonObject, answer: JsonObject) -> JsonObject:
         scores = range(1, self.n_levels + 1)
         instruction = check_text("instruction", answer["instruction"], scores)
         reference = check_text("reference_answer", answer["reference_answer"], scores[-1:])
@@ -513,7 +516,7 @@ class _Stages:
         n_kept = Counter(map(_case_of, accepted))
         return [row for row in accepted if n_kept[_case_of(row)] == self.n_levels]
 
-    def read_response(self, row: Row, given: Row, answer: Row) -> Row:
+    def read_response(self, row: JsonObject, given: JsonObject, answer: JsonObject) -> JsonObject:
         response = check_text("response", answer["response"], (given["score"],))
         check_length("response", response, given)
         feedback = faults.check_feedback(answer["feedback"], given["score"])
@@ -550,7 +553,7 @@ class _Stages:
                 self.log.append(entry)
         return [results[row["id"]] for row, _ in tasks if row["id"] in results]
 
-    def _answers(self, stage: str, wave: Sequence, number: int, notes: Row) -> list:
+    def _answers(self, stage: str, wave: Sequence, number: int, notes: JsonObject) -> list:
         """The answers to a wave of calls, each from its record where it was asked before."""
         conversation = replace(self.generator.template.conversation, system=SYSTEM)
         questions = []
@@ -587,7 +590,7 @@ class _Stages:
         return records
 
 
-def _record(answer: Answer, _: Question) -> Row:
+def _record(answer: Answer, _: Question) -> JsonObject:
     """What is kept of an answer."""
     return {
         "text": answer.text,
@@ -608,12 +611,12 @@ def task_text(stage: str, given: Mapping, *, note: str = "") -> str:
     return text
 
 
-def _case_of(row: Row) -> str:
+def _case_of(row: JsonObject) -> str:
     """The id of a response's case."""
     return str(row["id"].rpartition("-")[0])
 
 
-def _rubric(row: Row) -> Row:
+def _rubric(row: JsonObject) -> JsonObject:
     """A row's rubric as the generator is given it."""
     levels = {str(score): text for score, text in enumerate(row["descriptions"], start=1)}
     return {"criteria": row["criteria"], "descriptions": levels}

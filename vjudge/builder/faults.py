@@ -7,7 +7,6 @@ import re
 import unicodedata
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from textwrap import shorten
 
 import jsonschema
@@ -18,6 +17,7 @@ from vjudge.prompts.objects import json_objects
 from vjudge.prompts.parse import parse
 from vjudge.prompts.phrases import REFUSAL
 from vjudge.prompts.values import plain_text
+from vjudge.prompts.wordings import ASSETS
 
 NEAR = 80.0
 """From where on two criteria are near duplicates: rapidfuzz's ratio in percent.
@@ -25,7 +25,6 @@ NEAR = 80.0
 Of 2,016 pairs of different criteria the closest has 63 (Chinese 69, German 71); rewordings of one
 criterion have 83 to 97.
 """
-ASSETS = resources.files("vjudge") / "assets"
 STAGES: dict = json.loads((ASSETS / "stages.json").read_text("utf-8"))
 """What is asked, in order: task, schema and sample of the answer."""
 KINDS = {
@@ -61,17 +60,24 @@ _FORM = frozenset(  # the words of the forms that are shown
     text for stage in STAGES.values() for text in re.findall(r'"([^"]+)"', stage["sample"])
 )
 _THINKING = "(?:think(?:ing)?|thought|reasoning)"
-_MARKUP = re.compile(
-    # control tokens
-    r"(?im)\[/?(?:RESULT|INST|SYS)\]|\[\[[AB]\]\]|<\|[^|<>]{0,40}\|>"
-    r"|</?(?:image|s|pad|unk|think|answer|score|feedback)>"
-    # headings of the judge's prompt
-    r"|^\s*###\s*(?:Task Description|The instruction|Response|Reference Answer|Score Rubrics?"
-    r"|Feedback)"
-    # invisible characters
-    "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff"
-    "\ud800-\udfff]"
+MARKUP = (  # name, example, pattern
+    ("bracketed token", "[RESULT] 3", r"\[/?(?:RESULT|INST|SYS)\]|\[\[[AB]\]\]"),
+    ("control token", "<|im_end|>", r"<\|[^|<>]{0,40}\|>"),
+    ("tag", "</think>", r"</?(?:image|s|pad|unk|think|answer|score|feedback)>"),
+    (
+        "heading of the judge's prompt",
+        "### Feedback",
+        r"^\s*###\s*(?:Task Description|The instruction|Response|Reference Answer|Score Rubrics?"
+        r"|Feedback)",
+    ),
+    ("control character", "\x07", "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]"),
+    (
+        "invisible character",
+        "\u200b",
+        "[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]",
+    ),
 )
+_MARKUP = re.compile("|".join(pattern for *_, pattern in MARKUP), re.IGNORECASE | re.MULTILINE)
 
 _NUMERALS = (
     "zero one two three four five six seven eight nine ten".split(),
@@ -100,40 +106,86 @@ _END = (
     rf"|{_AT_BEST}))"
 )
 _OF_RUBRIC = r"(?!['\u2019]s (?!standard|criteri|level|scale|term|wording))"
-_JUDGES_ITSELF = re.compile(  # what a text says of itself: of an image nobody speaks like this
-    "|".join(
-        [
-            # "merits a 3 at best", "this answer deserves a 3", "it deserves a score of 3"
-            rf"(?i)\b(?:merit|deserve|warrant)s?{_LINK} {_N} {_AT_BEST}",
-            rf"\b(?:{_SELF}{_LINK} {_EARNS}"
-            rf"|(?:this|it) (?:deserve|merit|warrant)s(?= [a-z ]*[0-9])){_LINK} {_N}{_END}",
-            rf"\b{_SELF}{_LINK} {_N}(?: von {_N})?(?: Punkte?)? {_EARNS}\b",
-            # "I would rate this response 2", "rated 3/5 by me"
-            r"\b(?:I|ich)\b[^.?!\n]{0,9}"
-            rf" (?:(?:rate|score|grade|mark|bewerte|benote|gebe) (?:{_SELF}|myself)[^.?!\n]{{0,25}}"
-            rf"|give (?:this|my|myself)(?: own)?(?: {_TEXT})?{_LINK}) {_N}{_END}",
-            rf"\b(?:rated|scored|graded)(?: at| as)? {_N}[^.?!\n]{{0,9}} by me\b",
-            # "a low-scoring answer", "a response of score 3"
-            rf"\b(?:{_GRADE}[- ](?:of )?{_N}|{_N}[- ]out[- ]of[- ]{_N}"
-            rf"|(?:low|high|top|middle)\w{{0,3}}[- ]scor(?:e|ing)) {_TEXT}\b",
-            rf"\b{_TEXT} (?:of|at|with|worth){_LINK} {_GRADE}{_LINK} {_N}",
-            # "by the rubric", but not "by the rubric's author"
-            r"\b(?:by|per|following|under|against|according to) (?:the|this)"
-            rf" (?:(?:scoring )?rubric{_OF_RUBRIC}|scoring criteri)",
-            r"\b(?:nach|laut|gemäß) (?:dem|diesem) Bewertungs(?:raster|schema)",
-            # planned errors
-            rf"\b(?:this|my) {_TEXT} (?:(?:(?!that\b)\w+ ){{0,4}}(?:deliberate|intentional)"
-            r"|(?:is|was) (?:meant|supposed|intended) to be)",
-            r"\bI (?:have |\w+ed )?(?:deliberate|intentional|purpose)ly\b",
-            r"(?:本|这个|这份|這個|该|該|此|我的)(?:回答|回复|回覆|答案|回应|答复)"
-            r"[^。！？\n]{0,6}"
-            rf"(?:得|获|評|评|打|给|給|值)[^。！？\n]{{0,4}}{_N}\s*分",
-            rf"得\s*{_N}\s*分的(?:回答|回复|回覆|答案)",
-            r"(?:根据|按照|依据|根據|依據)(?:本|此|该|這個|这个)?"
-            r"[评評]分(?:标准|標準|细则)",
-        ]
-    )
+JUDGEMENTS = (  # name, example, pattern: what a text says of itself, and nobody of an image
+    (
+        "earns at best",
+        "the cup merits a 3 at best",
+        rf"\b(?:merit|deserve|warrant)s?{_LINK} {_N} {_AT_BEST}",
+    ),
+    (
+        "earns",
+        "this answer deserves a score of 3",
+        rf"\b(?:{_SELF}{_LINK} {_EARNS}"
+        rf"|(?:this|it) (?:deserve|merit|warrant)s(?= [a-z ]*[0-9])){_LINK} {_N}{_END}",
+    ),
+    (
+        "number before the verb",
+        "eine Antwort, die 3 Punkte verdient",
+        rf"\b{_SELF}{_LINK} {_N}(?: von {_N})?(?: Punkte?)? {_EARNS}\b",
+    ),
+    (
+        "I rate",
+        "I would rate this response 2",
+        r"\b(?:I|ich)\b[^.?!\n]{0,9}"
+        rf" (?:(?:rate|score|grade|mark|bewerte|benote|gebe) (?:{_SELF}|myself)[^.?!\n]{{0,25}}"
+        rf"|give (?:this|my|myself)(?: own)?(?: {_TEXT})?{_LINK}) {_N}{_END}",
+    ),
+    (
+        "rated by me",
+        "rated 3/5 by me",
+        rf"\b(?:rated|scored|graded)(?: at| as)? {_N}[^.?!\n]{{0,9}} by me\b",
+    ),
+    (
+        "grade before the noun",
+        "a low-scoring answer",
+        rf"\b(?:{_GRADE}[- ](?:of )?{_N}|{_N}[- ]out[- ]of[- ]{_N}"
+        rf"|(?:low|high|top|middle)\w{{0,3}}[- ]scor(?:e|ing)) {_TEXT}\b",
+    ),
+    (
+        "grade behind the noun",
+        "a response of score 3",
+        rf"\b{_TEXT} (?:of|at|with|worth){_LINK} {_GRADE}{_LINK} {_N}",
+    ),
+    (
+        "rubric",  # not "by the rubric's author"
+        "by the rubric's standards",
+        r"\b(?:by|per|following|under|against|according to) (?:the|this)"
+        rf" (?:(?:scoring )?rubric{_OF_RUBRIC}|scoring criteri)",
+    ),
+    (
+        "rubric, German",
+        "laut dem Bewertungsraster",
+        r"\b(?:nach|laut|gemäß) (?:dem|diesem) Bewertungs(?:raster|schema)",
+    ),
+    (
+        "planned errors",
+        "this response is meant to be vague",
+        rf"\b(?:this|my) {_TEXT} (?:(?:(?!that\b)\w+ ){{0,4}}(?:deliberate|intentional)"
+        r"|(?:is|was) (?:meant|supposed|intended) to be)",
+    ),
+    (
+        "on purpose",
+        "I purposely left it out",
+        r"\bI (?:have |\w+ed )?(?:deliberate|intentional|purpose)ly\b",
+    ),
+    (
+        "earns, Chinese",
+        "这个回答应得3分",
+        r"(?:本|这个|这份|這個|该|該|此|我的)(?:回答|回复|回覆|答案|回应|答复)[^。！？\n]{0,6}"
+        rf"(?:得|获|評|评|打|给|給|值)[^。！？\n]{{0,4}}{_N}\s*分",
+    ),
+    (
+        "answer of so many points, Chinese",
+        "得3分的回答",
+        rf"得\s*{_N}\s*分的(?:回答|回复|回覆|答案)",
+    ),
+    (
+        "rubric, Chinese",
+        "根据评分标准",
+        r"(?:根据|按照|依据|根據|依據)(?:本|此|该|這個|这个)?[评評]分(?:标准|標準|细则)",
+    ),
 )
+_JUDGES_ITSELF = re.compile("|".join(pattern for *_, pattern in JUDGEMENTS), re.IGNORECASE)
 _VERDICT = re.compile(  # a sentence or a line that is nothing but a verdict
     r"(?i)[*_\s]*"
     r"(?P<so>(?:so|thus|therefore|hence|also|daher|somit|deshalb),? "

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vjudge.data.rows import Reading, canonical_row
-from vjudge.data.schema import CollectionError, Row, plain, spelled
+from vjudge.data.rows import CheckedRow, canonical_row
+from vjudge.data.schema import CollectionError, Row, as_python, spelled
 from vjudge.records import is_missing
 
 _LEVELS = tuple(map("orig_score{}_description".format, range(1, 6)))
@@ -48,7 +48,7 @@ class Adapter:
     files: tuple = ()
     benchmark: str = ""
 
-    def read(self, row: object) -> Reading:
+    def read(self, row: object) -> CheckedRow:
         """A row in canonical form, its other columns kept, and what is wrong with it."""
         if not isinstance(row, Mapping):
             return canonical_row(row)
@@ -59,15 +59,15 @@ class Adapter:
             for column in columns.split():
                 used.add(column)
                 if values[name] is None:
-                    values[name] = plain(row.get(column))
+                    values[name] = as_python(row.get(column))
         cells = {name: cell for name, cell in row.items() if name not in used} | values
         try:
             if self.more is not None:
                 cells |= self.more({**row, **values})
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            field, _, what = str(error).partition(": ")
+            field, _, reason = str(error).partition(": ")
             remedy = "correct it or leave the row out"
-            return cells, [(field, what or type(error).__name__, remedy)]
+            return cells, [(field, reason or type(error).__name__, remedy)]
         cells, faults = canonical_row(cells)
         return {**cells, "images": cells.get("images") or []}, faults  # where none is named
 
@@ -90,16 +90,18 @@ def adapter_of(columns: Iterable, names: Sequence, schema: str | None) -> Adapte
     fitting = [adapter for adapter in ADAPTERS if set(adapter.columns).issubset(columns)]
     if not fitting:
         return None
-    alike = [adapter for adapter in fitting if adapter.columns == fitting[0].columns]
+    same_columns = [adapter for adapter in fitting if adapter.columns == fitting[0].columns]
     for name in names:  # of a split, a file and its folder: the nearest decides
-        for adapter in alike:
+        for adapter in same_columns:
             if spelled(adapter.name) in spelled(name):
                 return adapter
-    if len(alike) > 1:
-        reason = f"the columns are those of {alike[0].name} and {alike[1].name}"
-        remedy = f"read as {alike[0].name}; pass schema={alike[1].name!r} for the other"
+    if len(same_columns) > 1:
+        taken = same_columns[0].name
+        rival = same_columns[1].name
+        reason = f"the columns are those of {taken} and {rival}"
+        remedy = f"read as {taken}; pass schema={rival!r} for the other"
         warnings.warn(f"{reason}, and no name says which: {remedy}", stacklevel=5)
-    return alike[0]
+    return same_columns[0]
 
 
 # -- Prometheus-Vision, Prometheus and Prometheus 2: the `orig_*` columns; conversations
@@ -138,8 +140,8 @@ def _vl(row: Row) -> dict:
     The id's prefix gives the category (vl-rewardbench/VL_RewardBench cal.py); `query_source` only
     looks like it.
     """
-    response_a, response_b = plain(row["response"])
-    ranks = plain(row["human_ranking"])
+    response_a, response_b = as_python(row["response"])
+    ranks = as_python(row["human_ranking"])
     if ranks not in ([0, 1], [1, 0]):
         raise ValueError(f"human_ranking: {ranks!r} is neither [0, 1] nor [1, 0]")
     prefix = re.split("[_-]", str(row.get("id")))[0].lower()
@@ -168,7 +170,7 @@ def _mllm_pair(row: Row) -> dict:
 
 def _mllm_batch(row: Row) -> dict:
     """MLLM-as-a-Judge: the answers' letters, best first."""
-    answers = plain(row["answers"])
+    answers = as_python(row["answers"])
     letters = "ABCDEFGHIJ"[: len(answers)]
     order = str(row["human"])
     if sorted(order) != sorted(letters):
@@ -190,8 +192,8 @@ def _mt_bench(row: Row) -> dict:
         texts = [f"User: {turn}" for turn in turns]
         texts[3::2] = [f"Assistant: {turn}" for turn in turns[3::2]]
         cells[f"response_{side}"] = "\n\n".join([turns[1], *texts[2 : 2 * row["turn"]]])
-    first = row["conversation_a"][0]["content"]
-    return cells | {"instruction": first, "images": [], "category": f"turn {row['turn']}"}
+    question = row["conversation_a"][0]["content"]
+    return cells | {"instruction": question, "images": [], "category": f"turn {row['turn']}"}
 
 
 _WINNERS = {"model_a": "a", "model_b": "b", "tie": "tie"}
@@ -208,16 +210,16 @@ def llava_bench_rows(tables: Iterable) -> list:
     reads in the picture's place: the captions, and of COCO the boxes too.
     """
     questions, answers, captions = tables
-    answer_of = {line["question_id"]: line["text"] for line in answers}
-    picture_of = {line["image"]: line for line in captions}
+    answer_of = {entry["question_id"]: entry["text"] for entry in answers}
+    picture_of = {entry["image"]: entry for entry in captions}
     rows = []
-    for line in questions:
-        picture = picture_of[line["image"]]
+    for entry in questions:
+        picture = picture_of[entry["image"]]
         context = picture.get("caption") or "\n".join(picture["captions"])
         if "instances" in picture:
             boxes = [f"{box['category']}: {box['bbox']}" for box in picture["instances"]]
             context = "\n".join([f"{context}\n", *boxes])
-        rows.append({**line, "answer": answer_of[line["question_id"]], "caption": context})
+        rows.append({**entry, "answer": answer_of[entry["question_id"]], "caption": context})
     return rows
 
 
@@ -237,8 +239,8 @@ _PAIRED = _NAMES | {"response_a": "orig_response_A", "response_b": "orig_respons
 def _orig(name: str, *columns: str, **options: Any) -> Adapter:
     """A set of `orig_*` columns, on the hub under its authors' accounts."""
     ids = (f"prometheus-eval/{name}", f"kaist-ai/{name}")
-    known: Any = {"names": _SCORED, "more": _rubric, "ids": ids}
-    return Adapter(name, ("orig_instruction", *columns), **known | options)
+    settings: Any = {"names": _SCORED, "more": _rubric, "ids": ids}
+    return Adapter(name, ("orig_instruction", *columns), **settings | options)
 
 
 _MLLM = {"images": "image_path", "instruction": "instruction", "category": "original_dataset"}

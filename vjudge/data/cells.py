@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vjudge.data.schema import PICTURE_COLUMNS, plain
+from vjudge.data.schema import PICTURE_COLUMNS, as_python
 from vjudge.images import image_bytes, open_image
 from vjudge.records import NAN, anchors_of, as_score, brief, criteria_of, is_missing, lowest_of
 
@@ -51,12 +51,12 @@ def number(cell: object, decimal: str | None = None) -> float:
     return as_score(text)
 
 
-def ratings(cell: object, decimal: str | None = None) -> list:
+def rater_scores(cell: object, decimal: str | None = None) -> list:
     """One score a rater, from a list, a number or a text; NaN where a rater gave none.
 
-    >>> ratings("3;4;2"), ratings("[3, 4, 2]"), ratings("4,,2")
+    >>> rater_scores("3;4;2"), rater_scores("[3, 4, 2]"), rater_scores("4,,2")
     ([3.0, 4.0, 2.0], [3.0, 4.0, 2.0], [4.0, nan, 2.0])
-    >>> ratings("3,5; 4")  # beside semicolons a comma is a decimal one
+    >>> rater_scores("3,5; 4")  # beside semicolons a comma is a decimal one
     [3.5, 4.0]
 
     Args:
@@ -66,7 +66,7 @@ def ratings(cell: object, decimal: str | None = None) -> list:
     Raises:
         ValueError: a rating is not a number, or nothing tells a decimal comma from two raters.
     """
-    cell = plain(cell)
+    cell = as_python(cell)
     if isinstance(cell, str):
         cell = _rating_texts(cell.strip(), decimal)
     if cell is None:
@@ -114,7 +114,7 @@ def _text(cell: object) -> str | None:
 
 
 def _texts(cell: object, fault: str = "is not a list") -> Any:
-    cell = plain(_unwrapped(cell))
+    cell = as_python(_unwrapped(cell))
     if cell is not None and not isinstance(cell, list):
         raise ValueError(fault)
     return cell
@@ -179,8 +179,8 @@ def _pictures(cell: object) -> list | None:
         cell = cell.tolist()
     if isinstance(cell, list | tuple):
         pictures = []
-        for part in cell:
-            pictures += _pictures(part) or [part]
+        for element in cell:
+            pictures += _pictures(element) or [element]
         return pictures
     if isinstance(cell, Mapping) and cell.get("bytes") is None and is_missing(cell.get("path")):
         return None
@@ -220,5 +220,5 @@ CELL_READERS: dict = {
     **dict.fromkeys(PICTURE_COLUMNS, _pictures),
 }
 """What reads the cells of a canonical column."""
-NUMBER_READERS: dict = {"gold": number, "human_scores": ratings, "ranks": ratings}
+NUMBER_READERS: dict = {"gold": number, "human_scores": rater_scores, "ranks": rater_scores}
 """The same of columns of numbers, with the decimal sign of the cell's file."""

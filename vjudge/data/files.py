@@ -24,7 +24,7 @@ METADATA = "metadata"  # what `datasets` calls the table in a folder of pictures
 _SPLITS = "train validation valid val dev test".split()
 
 
-def parts_of(path: Path) -> dict:
+def splits_of(path: Path) -> dict:
     """What a file or a folder holds, by split; "" is the name of what has none."""
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
         saved = datasets.load_from_disk(str(path))
@@ -91,11 +91,11 @@ def _json_rows(path: Path) -> list:
     if text.lstrip().startswith("["):
         return list(json.loads(text))
     rows = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
+    for number, row_text in enumerate(text.split("\n"), start=1):
+        if not row_text.strip():
             continue
         try:
-            rows.append(json.loads(line))
+            rows.append(json.loads(row_text))
         except ValueError as error:
             reason = f"line {number}: {error}"
             with suppress(ValueError):

@@ -107,8 +107,8 @@ class Layout:
         if name in self.columns:
             return f"fill it in (column `{name}`), or leave it out"
         columns: dict = {}
-        for wanted in absent or [name]:
-            columns.update(self.alike(wanted, columns))
+        for absent_name in absent or [name]:
+            columns.update(self.alike(absent_name, columns))
         likely = [f"`{column}`" for column, ours in columns.items() if ours.startswith(name)]
         if likely:
             return f"did you mean {' and '.join(likely)}? load_collection(..., columns={columns})"

@@ -20,7 +20,7 @@ from pandas import DataFrame
 from vjudge.data import photos, scenes
 from vjudge.data.adapters import ADAPTERS, Adapter, adapter_of
 from vjudge.data.exports import is_export, plain_rows
-from vjudge.data.files import METADATA, SUFFIXES, Table, chosen, parts_of, rows_of_file
+from vjudge.data.files import METADATA, SUFFIXES, Table, chosen, rows_of_file, splits_of
 from vjudge.data.layout import Layout
 from vjudge.data.rows import Rows, canonical_row, cells_of, frame_rows
 from vjudge.data.schema import (
@@ -234,7 +234,7 @@ def _record(items: Dataset, **facts: Any) -> Dataset:
 
 
 def _load_path(path: Path, split: str | None, schema: str | None, ways: Mapping) -> Dataset:
-    tables = parts_of(path)
+    tables = splits_of(path)
     name = chosen(path, split, tables)
     rows = tables[name]
     folder = path
@@ -255,11 +255,11 @@ def _fetch(
     """A published set from the hub, with the commit that it came from."""
     import huggingface_hub
 
-    part = chosen(name, split, adapter.parts or (adapter.split,))
+    chosen_split = chosen(name, split, adapter.parts or (adapter.split,))
     commit = None
     with suppress(Exception):  # of many kinds; where there is no copy here, the next call says why
         commit = huggingface_hub.HfApi().dataset_info(name, revision=revision).sha
-    config = part if adapter.parts else None
+    config = chosen_split if adapter.parts else None
     try:
         rows = datasets.load_dataset(name, config, split=adapter.split, revision=commit or revision)
     except Exception as error:
@@ -269,7 +269,7 @@ def _fetch(
             " (hf auth login, or HF_TOKEN)"
         ) from error
     items = _collect(rows, None, adapter=adapter, **ways)
-    return _record(items, source=name, split=part, revision=revision, commit=commit)
+    return _record(items, source=name, split=chosen_split, revision=revision, commit=commit)
 
 
 # -- rows into a data set
@@ -293,8 +293,8 @@ def _collect(
     """
     if isinstance(rows, Dataset):
         rows = rows.select(range(len(rows))[:limit])
-        known = features_of(rows.column_names).items() <= rows.features.items()
-        if known and not columns and not people:
+        canonical_types = features_of(rows.column_names).items() <= rows.features.items()
+        if canonical_types and not columns and not people:
             return rows
     if METADATA in names[1:2]:
         columns = {"file_name": "image"} | dict(columns or {})

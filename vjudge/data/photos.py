@@ -56,21 +56,21 @@ def rows(split: str | None = None, limit: int | None = None) -> list:
     for number, case in enumerate(lines("texts.jsonl")):
         photo = photos[case.pop("photo")]
         responses = case.pop("responses")
-        shown = case.pop("fault_shows_in")
+        faults = case.pop("fault_shows_in")
         group = f"photos-{photo['name']}"
         picture = {"bytes": None, "path": str(file_of(photo))}
         order = np.random.default_rng(number).permutation(5)
-        for place, level in enumerate(order.tolist()):
+        for position, level in enumerate(order.tolist()):
             row = {
                 **case,
-                "id": f"{group}-{number % 3}-{place}",
+                "id": f"{group}-{number % 3}-{position}",
                 "images": [picture],
                 "response": responses[level],
                 "feedback": case["feedback"][level],
                 "gold": level + 1.0,
                 "group": group,
                 "credit": photo["credit"],
-                "fault_shows_in": shown[level],
+                "fault_shows_in": faults[level],
             }
             made.append(row)
     return made[:limit]

@@ -21,13 +21,13 @@ from vjudge.records import RESPONSE_IMAGES, Item, Pair, criteria_of, row_levels
 RUBRIC_COLUMNS = ("descriptions", "anchors", "lowest")
 BLOCK = 32  # rows of a data set that stand in memory with their pictures
 
-Reading = tuple  # a canonical row, and its faults: field, what is wrong, remedy
+CheckedRow = tuple  # a canonical row, and its faults: field, what is wrong, remedy
 
 
 # -- a row
 
 
-def canonical_row(row: object, decimal: str | None = None) -> Reading:
+def canonical_row(row: object, decimal: str | None = None) -> CheckedRow:
     """A row in canonical form, and what is wrong with it; bad cells stay as they are.
 
     A missing group is named after the images, by their paths or a digest of their bytes. `decimal`
@@ -95,11 +95,11 @@ def _add_pictures(cells: dict, pictured: Mapping) -> list:
     return faults
 
 
-def _alike(some: list, others: list) -> bool:
+def _alike(sources: list, other_sources: list) -> bool:
     """Whether two columns may name the same pictures, as far as two paths or two files tell."""
-    if len(some) != len(others):
+    if len(sources) != len(other_sources):
         return False
-    for picture, same in zip(some, others, strict=True):
+    for picture, same in zip(sources, other_sources, strict=True):
         if isinstance(picture, str) == isinstance(same, str) and _key(picture) != _key(same):
             return False
     return True

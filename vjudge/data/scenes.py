@@ -73,9 +73,9 @@ class Scene(NamedTuple):
     counted: tuple  # each count is uniform on 1-4
     seed: tuple
 
-    def at(self, place: str) -> Thing | None:
+    def at(self, location: str) -> Thing | None:
         """The thing at `place`, or None where the cell is empty."""
-        return next((thing for thing in self.things if thing.place == place), None)
+        return next((thing for thing in self.things if thing.place == location), None)
 
     def shows(self, aspect: str, key: str) -> str:
         """What the picture shows at a claim's key, a place or a word for things."""
@@ -107,20 +107,20 @@ def sample(split: str, *seed: int) -> Scene:
         for _ in range(2):
             pairs.append(rng.choice(8, size=2, replace=False))
             counts.append(rng.integers(1, MOST_ALIKE + 1, size=2))
-        least = max(6, *map(sum, counts))
-        n = rng.integers(least, len(PLACES) + 1)
-        words = []
+        fewest = max(6, *map(sum, counts))
+        n = rng.integers(fewest, len(PLACES) + 1)
+        codes = []
         for pair, count in zip(pairs, counts, strict=True):
-            others = np.setdiff1d(range(8), pair)
-            more = rng.choice(others, size=n - count.sum())
-            words.append([*np.repeat(pair, count), *more])
-        combinations = _arrange(rng, words[1], words[0], index)
+            not_counted = np.setdiff1d(range(8), pair)
+            drawn = rng.choice(not_counted, size=n - count.sum())
+            codes.append([*np.repeat(pair, count), *drawn])
+        combinations = _arrange(rng, codes[1], codes[0], index)
     colours = list(COLOURS)
     sizes = list(SIZES)
     things = []
-    for shape, colour, place in combinations:
+    for shape, colour, cell in combinations:
         size = sizes[rng.integers(3)]
-        things.append(Thing(SHAPES[shape], colours[colour], size, PLACES[place]))
+        things.append(Thing(SHAPES[shape], colours[colour], size, PLACES[cell]))
     counted = np.take(colours, pairs[0]).tolist() + np.take(SHAPES, pairs[1]).tolist()
     return Scene(tuple(things), tuple(counted), (*seed, index))
 
@@ -136,13 +136,13 @@ def _arrange(rng: Rng, shapes: list, colours: list, split: int) -> list:
             options = np.argwhere(table == 0)
         if not len(options):
             return []
-        shape, colour, place = options[rng.integers(len(options))]
-        combinations.append((shapes.pop(shape), colours.pop(colour), places.pop(place)))
+        shape, colour, cell = options[rng.integers(len(options))]
+        combinations.append((shapes.pop(shape), colours.pop(colour), places.pop(cell)))
     n_of_split = sum(_SPLIT_OF[combination] == split for combination in combinations)
     return combinations if 2 * n_of_split >= len(combinations) else []
 
 
-def draw(scene: Scene) -> Image.Image:
+def paint(scene: Scene) -> Image.Image:
     """Draw the scene as an RGB picture of 192 x 192 pixels, the same one whenever it is drawn.
 
     Things are shifted, turned and shaded a little by its seed. A thing's colour may be "#rrggbb".
@@ -180,10 +180,10 @@ def draw(scene: Scene) -> Image.Image:
 Claim = namedtuple("Claim", "key said seen")
 
 
-def rubric(aspect: SimpleNamespace, variant: int | np.integer) -> tuple:
+def write_rubric(aspect: SimpleNamespace, variant: int | np.integer) -> tuple:
     """Criteria and the five level descriptions, lowest first, of one of the aspect's rubrics."""
-    place = variant + list(ASPECTS).index(aspect.name)
-    levels = _LEVELS[place % len(_LEVELS)]
+    number = variant + list(ASPECTS).index(aspect.name)
+    levels = _LEVELS[number % len(_LEVELS)]
     described = [level.format(n=aspect.noun, N=aspect.nouns) for level in levels]
     return aspect.criteria[variant], described
 
@@ -194,12 +194,12 @@ def statement(aspect: SimpleNamespace, claims: list, wording: int | np.integer) 
     In a wording {thing} is the key with an article; what is denied stands behind a bar.
     """
     forms = aspect.wordings[wording].split("|")
-    parts = []
+    sentences = []
     for i, claim in enumerate(claims, start=1):
         form = forms[-1] if claim.said == "absent" else forms[0]
         thing = f"something {claim.key}" if claim.key in COLOURS else f"a {claim.key}"
-        parts.append(f"({i}) {form.format(key=claim.key, said=claim.said, thing=thing)}.")
-    return " ".join(parts)
+        sentences.append(f"({i}) {form.format(key=claim.key, said=claim.said, thing=thing)}.")
+    return " ".join(sentences)
 
 
 def n_wrong(claims: list) -> int:
@@ -209,12 +209,12 @@ def n_wrong(claims: list) -> int:
 
 def feedback(claims: list) -> str:
     """Feedback on claims: each one against the picture, then how many are wrong."""
-    parts = []
+    sentences = []
     for i, claim in enumerate(claims, start=1):
         verdict = "wrong" if n_wrong([claim]) else "correct"  # not "right", which is also a place
-        parts.append(f"({i}) said {claim.said}, {claim.key} {claim.seen}, {verdict}.")
-    parts.append(f"{WRONG_COUNTS[n_wrong(claims)]} wrong.")
-    return " ".join(parts)
+        sentences.append(f"({i}) said {claim.said}, {claim.key} {claim.seen}, {verdict}.")
+    sentences.append(f"{WRONG_COUNTS[n_wrong(claims)]} wrong.")
+    return " ".join(sentences)
 
 
 def truths(scene: Scene, aspect: str, rng: Rng) -> tuple:
@@ -232,21 +232,21 @@ def truths(scene: Scene, aspect: str, rng: Rng) -> tuple:
 
 def _words(scene: Scene, aspect: str, rng: Rng) -> list:
     """Colours and shapes in the order in which claims speak of them."""
-    words = [*COLOURS, *SHAPES]
+    keys_in_order = [*COLOURS, *SHAPES]
     if aspect == "presence":
-        rng.shuffle(words)
-    shown = [word for word in words if scene.shows("presence", word) == "present"]
-    hidden = [word for word in words if word not in shown]
+        rng.shuffle(keys_in_order)
+    present = [word for word in keys_in_order if scene.shows("presence", word) == "present"]
+    absent = [word for word in keys_in_order if word not in present]
     keys = []
     if aspect == "count":  # the scene's counted words, then other words, the shown ones first
-        others = [word for word in shown if word not in scene.counted]
-        for part in (list(scene.counted), others, hidden):
-            rng.shuffle(part)
-            keys += part
+        remaining = [word for word in present if word not in scene.counted]
+        for keys_of_kind in (list(scene.counted), remaining, absent):
+            rng.shuffle(keys_of_kind)
+            keys += keys_of_kind
         return keys
     while len(keys) < 2 * N_CLAIMS:  # a fair coin decides whether a word is shown: no guessing
-        wants_shown = shown and (not hidden or rng.random() < 0.5)
-        keys.append(shown.pop() if wants_shown else hidden.pop())
+        wants_shown = present and (not absent or rng.random() < 0.5)
+        keys.append(present.pop() if wants_shown else absent.pop())
     return keys
 
 
@@ -255,7 +255,7 @@ def falsify(scene: Scene, aspect: str, claim: Claim, rng: Rng) -> Claim:
     if aspect == "presence":
         return claim._replace(said="absent" if claim.seen == "present" else "present")
     if aspect == "position" and rng.random() < 0.2:
-        empty = [place for place in PLACES if scene.at(place) is None]
+        empty = [cell for cell in PLACES if scene.at(cell) is None]
         if empty:  # the response puts the thing where nothing stands
             return Claim(str(rng.choice(empty)), claim.said, "empty")
     if aspect == "count":
@@ -330,7 +330,7 @@ def _faulty(thing: Thing, free: Iterator[str], rng: Rng) -> tuple[Thing | None, 
 def _png(scene: Scene) -> dict:
     """A scene's picture as a file."""
     file = io.BytesIO()
-    draw(scene).save(file, format="PNG")
+    paint(scene).save(file, format="PNG")
     return {"bytes": file.getvalue(), "path": None}
 
 
@@ -340,28 +340,28 @@ def _png(scene: Scene) -> dict:
 def case(scene: Scene, aspect_name: str, rng: Rng) -> list:
     """The five rows of one case, scores 1-5 in random order, without `id`, `images` and `group`."""
     aspect = ASPECTS[aspect_name]
-    mine, others = truths(scene, aspect_name, rng)
-    criteria, descriptions = rubric(aspect, rng.integers(len(aspect.criteria)))
+    mine, further = truths(scene, aspect_name, rng)
+    criteria, descriptions = write_rubric(aspect, rng.integers(len(aspect.criteria)))
     instruction = aspect.instructions[rng.integers(len(aspect.instructions))]
     wording = rng.integers(len(aspect.wordings))
     reference = None
     if rng.random() < REFERENCE_RATE:
         if rng.random() < OVERLAP_RATE:
-            others = [mine[rng.integers(len(mine))], *others][:N_CLAIMS]
-            rng.shuffle(others)
-        reference = statement(aspect, others, rng.integers(len(aspect.wordings)))
+            further = [mine[rng.integers(len(mine))], *further][:N_CLAIMS]
+            rng.shuffle(further)
+        reference = statement(aspect, further, rng.integers(len(aspect.wordings)))
     rows = []
     for count in rng.permutation(N_CLAIMS + 1):
         wrong = rng.choice(N_CLAIMS, size=count, replace=False)
         claims: list = []
         for i, claim in enumerate(mine):
-            said = claim
+            stated = claim
             if i in wrong:
-                said = falsify(scene, aspect_name, claim, rng)
-            if said.key in [earlier.key for earlier in claims]:
+                stated = falsify(scene, aspect_name, claim, rng)
+            if stated.key in [earlier.key for earlier in claims]:
                 # An empty place was taken twice: keep to the claim's own place.
-                said = falsify(scene, "shape", claim, rng)
-            claims.append(said)
+                stated = falsify(scene, "shape", claim, rng)
+            claims.append(stated)
         rows.append(
             {
                 "instruction": instruction,
@@ -377,7 +377,7 @@ def case(scene: Scene, aspect_name: str, rng: Rng) -> list:
     return rows
 
 
-def rows_of(split: str, index: int, seed: int = 0) -> tuple:
+def scene_rows(split: str, index: int, seed: int = 0) -> tuple:
     """Scene number `index` of a split and the rows of its cases, each about another aspect."""
     scene = sample(split, seed, index)
     rng = np.random.default_rng([seed, index, SPLITS.index(split), 1])
@@ -418,7 +418,7 @@ def rows(
         if drawn:
             made += drawing_rows(split, index, seed)
             continue
-        scene, new = rows_of(split, index, seed)
+        scene, new = scene_rows(split, index, seed)
         picture = _png(scene)
         for row in new:
             made.append({**row, "images": [picture]})

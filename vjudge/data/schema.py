@@ -35,9 +35,9 @@ _TYPES = {  # of a column that is no text
 }
 
 
-def _features(own: str) -> datasets.Features:
+def _features(columns: str) -> datasets.Features:
     """The columns of a kind of row with their types: those of every kind, then its own."""
-    names = f"id images instruction {own} group".split()
+    names = f"id images instruction {columns} group".split()
     return datasets.Features({name: _TYPES.get(name, _TEXT) for name in names})
 
 
@@ -50,8 +50,8 @@ CANDIDATE_FEATURES = _features(f"responses {_RUBRIC} ranks")
 CANONICAL = {*FEATURES, *PAIR_FEATURES, *CANDIDATE_FEATURES, *PICTURE_COLUMNS}
 CANONICAL |= {"lowest", "anchors", "named_criteria"}
 
-SHOWN = 10  # problems in an error's message
-Row = Mapping
+MAX_PROBLEMS = 10  # problems in an error's message
+Row = Mapping[str, Any]
 # Whatever `rows_of` reads: a table, rows, or the name or path of a collection.
 Items: TypeAlias = (
     datasets.Dataset | pd.DataFrame | Iterable[Mapping | Item | Pair] | str | os.PathLike
@@ -81,8 +81,8 @@ class CollectionError(ValueError):
 
     def __init__(self, message: str, problems: Iterable = ()) -> None:
         self.problems = tuple(problems)
-        lines = [message, *map(str, self.problems[:SHOWN])]
-        n_hidden = len(self.problems) - SHOWN
+        lines = [message, *map(str, self.problems[:MAX_PROBLEMS])]
+        n_hidden = len(self.problems) - MAX_PROBLEMS
         if n_hidden > 0:
             lines.append(f"and {n_hidden} more, all in the error's `problems`")
         super().__init__("\n  ".join(lines))
@@ -106,7 +106,7 @@ def problems_of(index: int, id: str | None, faults: Iterable) -> list:
     return [Problem(index, id, *fault) for fault in faults]
 
 
-def plain(value: object) -> Any:
+def as_python(value: object) -> Any:
     """A cell as plain Python: NumPy arrays and tuples as lists, missing as None."""
     if hasattr(value, "tolist"):
         value = value.tolist()

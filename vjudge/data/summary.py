@@ -11,7 +11,14 @@ from contextlib import suppress
 from pandas import DataFrame, Series
 
 from vjudge.data.load import rows_of
-from vjudge.data.schema import PICTURE_COLUMNS, CollectionError, Items, features_of, id_of, plain
+from vjudge.data.schema import (
+    PICTURE_COLUMNS,
+    CollectionError,
+    Items,
+    as_python,
+    features_of,
+    id_of,
+)
 from vjudge.images import ImageError, Pictures
 from vjudge.records import as_score, lowest_of, row_levels, text_of, unit_of
 
@@ -35,15 +42,15 @@ def fingerprint(items: Items) -> str:
     for row in rows_of(items):
         cells: dict = {"lowest": lowest_of(row)}
         for name in (*features_of(row), "anchors", "named_criteria"):
-            cell = plain(row.get(name))
+            cell = as_python(row.get(name))
             cells[name] = None if cell == [] else cell
         cells["group"] = unit_of(row)
         for column in PICTURE_COLUMNS:
             cells[column] = [_picture_key(source, pictures) for source in row.get(column) or ()]
             if not cells[column] and column != "images":
                 del cells[column]  # as in a collection without the column
-        line = json.dumps(cells, sort_keys=True, default=str)
-        digest.update(line.encode() + b"\n")
+        text = json.dumps(cells, sort_keys=True, default=str)
+        digest.update(text.encode() + b"\n")
     return digest.hexdigest()
 
 
@@ -117,9 +124,9 @@ def cases(items: Items) -> DataFrame:
     question = ["group", "instruction", "criteria", "reference", "levels"]
     lines = []
     for row in rows_of(items):
-        line = [unit_of(row), row.get("instruction"), row.get("criteria")]
-        line += [text_of(row, "reference_answer"), tuple(row.get("descriptions") or ())]
-        lines.append([*line, as_score(row.get("gold"))])
+        cells = [unit_of(row), row.get("instruction"), row.get("criteria")]
+        cells += [text_of(row, "reference_answer"), tuple(row.get("descriptions") or ())]
+        lines.append([*cells, as_score(row.get("gold"))])
     table = DataFrame(lines, columns=[*question, "gold"]).rename_axis("row").reset_index()
     grouped = table.groupby(question, sort=False, dropna=False).agg(
         n=("row", "size"),
@@ -152,8 +159,8 @@ def lengths(items: Items) -> DataFrame:
     lines = []
     for row in rows_of(items):
         text = text_of(row, "response")
-        line = {"id": str(row.get("id")), "group": unit_of(row), "gold": as_score(row.get("gold"))}
+        cells = {"id": str(row.get("id")), "group": unit_of(row), "gold": as_score(row.get("gold"))}
         if text is not None:
-            line |= {"words": n_words(text), "characters": len(text)}
-        lines.append(line)
+            cells |= {"words": n_words(text), "characters": len(text)}
+        lines.append(cells)
     return DataFrame(lines, columns=["id", "group", "gold", "words", "characters"])

@@ -24,8 +24,8 @@ from vjudge.data.schema import CollectionError
 
 MIRROR = "https://raw.githubusercontent.com"
 FOLDER = Path(__file__).parents[1] / "assets/verdicts"
-Scale = tuple[float, float]
-CHOICES = {
+Bounds = tuple[float, float]  # the lowest and the highest score that can be given
+CHOICE_OF_GRADE = {
     "left": "a",
     "right": "b",
     "both good": "tie",
@@ -73,8 +73,8 @@ class VerdictSet:
     system: str | None
     opponent: str | None
     response_length: tuple[str, ...]
-    people_scale: Scale | None
-    judge_scales: Mapping[str, Scale | None]
+    people_scale: Bounds | None
+    judge_scales: Mapping[str, Bounds | None]
     published: DataFrame = field(repr=False)
     systems: DataFrame | None = field(repr=False)
     licence: str
@@ -87,10 +87,10 @@ class VerdictSet:
     criterion: str = "criterion"
 
 
-def available() -> Series:
+def verdict_sets() -> Series:
     """List the sets of public verdicts by name, with one line about each.
 
-    >>> list(available().index)
+    >>> list(verdict_sets().index)
     ['genai-bench', 'mllm-judge', 'tifa160', 'viescore', 'wildvision']
     """
     lines = {}
@@ -104,7 +104,7 @@ def load_verdicts(name: str, *, folder: str | Path | None = None) -> DataFrame:
     """Load people's ratings beside real judges' verdicts on the same items.
 
     Args:
-        name: one of `available()`. All but "mllm-judge" need no network.
+        name: one of `verdict_sets()`. All but "mllm-judge" need no network.
         folder: a clone of the repository that "mllm-judge" comes from. None fetches its files into
             vjudge's folder in the user's cache (XDG_CACHE_HOME, or ~/.cache), where they may also
             be put by hand.
@@ -151,7 +151,7 @@ def load_set(name: str, *, folder: str | Path | None = None) -> VerdictSet:
     published = frame[columns].copy()
     if facts["kind"] == "pairs":
         for column in columns:
-            frame[column] = published[column].map(CHOICES)
+            frame[column] = published[column].map(CHOICE_OF_GRADE)
     else:
         for column in columns:
             # "7*" is a 7 that the published figures count, though the judge gave no score.

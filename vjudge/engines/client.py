@@ -20,12 +20,12 @@ import openai
 
 OPENAI = "https://api.openai.com/v1"
 KEY_NAME = "OPENAI_API_KEY"
-LOCAL = ("localhost", "127.0.0.1", "::1")  # hosts that are this machine
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")  # hosts that are this machine
 RETRIES = 6
 EXCERPT = 300  # characters of a server's own words in a message
 WINDOW = 8  # characters of a key in a row that are cut out
 HIDDEN = "\uffff"  # no character of any text
-MAX_BYTES = 2**26  # of a reply's body, unpacked: 67 MB
+MAX_REPLY = 2**26  # of a reply's body, unpacked: 67 MB
 PACKED = ("identity", "gzip", "deflate")  # how a body may come; others unpack to thousands of times
 HEADERS = {
     "Accept": "application/json",
@@ -71,7 +71,7 @@ def address(base_url: str, variable: str | None) -> tuple[str, str]:
             f"the environment variable {variable} holds a character that no key has, such as a"
             " blank or a letter with an accent; put the server's key there"
         )
-    if key and url.scheme == "http" and url.host not in LOCAL:
+    if key and url.scheme == "http" and url.host not in LOCAL_HOSTS:
         raise ValueError(
             f"the key in {variable} would go to {url.host} in the clear; use https, or"
             " key_variable=None"
@@ -111,7 +111,7 @@ def without_key(text: str, key: str) -> str:
 def proxy_of(base_url: str) -> str:
     """Host and port of the environment's proxy to an address; "" where there is none."""
     url = httpx.URL(base_url)
-    if url.host in LOCAL or proxy_bypass(url.host):
+    if url.host in LOCAL_HOSTS or proxy_bypass(url.host):
         return ""
     proxies = getproxies()
     proxy = proxies.get(url.scheme) or proxies.get("all") or ""
@@ -144,7 +144,7 @@ class BoundedClient(httpx.AsyncClient):
             raise httpx.ReadTimeout("no whole answer in time", request=request) from None
 
     async def _read(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        """The response with its whole body; TooLong where that has more than `MAX_BYTES`."""
+        """The response with its whole body; TooLong where that has more than `MAX_REPLY`."""
         response = await super().send(request, **{**options, "stream": True})
         body = bytearray()
         try:
@@ -153,8 +153,8 @@ class BoundedClient(httpx.AsyncClient):
                 raise TooLong(f"the reply is packed as {packed!r}, which was not asked for")
             async for chunk in response.aiter_bytes():
                 body += chunk
-                if len(body) > MAX_BYTES:
-                    raise TooLong(f"the reply has more than {MAX_BYTES:,} bytes")
+                if len(body) > MAX_REPLY:
+                    raise TooLong(f"the reply has more than {MAX_REPLY:,} bytes")
         finally:
             await response.aclose()
         headers = response.headers.copy()
@@ -177,7 +177,7 @@ class Client:
     def __init__(self, base_url: str, key: str, timeout: float) -> None:
         self.key = key
         # A proxy would be given the key of a server on this machine.
-        is_local = httpx.URL(base_url).host in LOCAL
+        is_local = httpx.URL(base_url).host in LOCAL_HOSTS
         self.api = PlainClient(
             base_url=base_url,
             api_key="not sent",  # the key goes through `BoundedClient` alone

@@ -19,7 +19,7 @@ from vjudge import data
 from vjudge.data.schema import PICTURE_COLUMNS, CollectionError, problems_of
 from vjudge.engines.engine import Ask, Closing
 from vjudge.images import Pictures
-from vjudge.judging.record import plain
+from vjudge.judging.record import json_value
 from vjudge.judging.runs import MANIFEST, Run
 from vjudge.prompts import Prompt, Template
 from vjudge.prompts.parse import parse_to_close
@@ -230,7 +230,7 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
                     questions.append(Question(*key, *scale, criterion))
                     images.append(shown[order])
                     blind += sees != has_pictures(subject)
-        facts.append(plain(_facts(template, row, subject, origin)) | added.of(row))
+        facts.append(json_value(_facts(template, row, subject, origin)) | added.of(row))
 
     # 4) for each question its scale, its seed, and the form of its answer
     score_texts = lru_cache(template.score_texts)
@@ -262,7 +262,7 @@ def _rubrics(
     for criterion in rubric.named:
         alone = rubric.by_name[criterion.name]
         cells = {"name": criterion.name, "weight": criterion.weight, "bounds": alone.bounds}
-        yield plain(cells), alone
+        yield json_value(cells), alone
 
 
 def _examples(
@@ -384,7 +384,7 @@ class AddedColumns:
             if name in CARRIED or name in NOT_CARRIED or name in self.left_out:
                 continue
             try:
-                text = json.dumps(plain(cell), allow_nan=False, default=_as_text)
+                text = json.dumps(json_value(cell), allow_nan=False, default=_as_text)
             except (TypeError, ValueError, RecursionError):
                 self.left_out[name] = None
                 continue

@@ -16,10 +16,10 @@ from vjudge.judging.grading import announced, answered, by_row, table, work_of
 from vjudge.records import NAN, unit_of
 
 SWAPPED = {"a": "b", "b": "a"}
-POINTS = {"a": 1, "b": -1, "tie": 0}
+SIGNED_POINTS = {"a": 1, "b": -1, "tie": 0}
 COLUMNS = {"scores": ["response"], "pairs": ["response_a", "response_b"]}  # of a question
 LEFT_OUT = ("responses", "preference", "gold", "human_scores")  # of a row with candidates
-TEXTS = ("scores", "feedback", "raw")  # of each order
+ANSWER_TEXTS = ("scores", "feedback", "raw")  # of each order
 KEPT = ("order", "verdict", "feedback", "raw", "closed", "failure")  # of each draw, if several
 
 
@@ -95,7 +95,7 @@ def said_together(records: Sequence, *, samples: int, orders: str) -> Record:
     if samples > 1 or orders == "random":
         row |= voted(draws)
     else:
-        for name in TEXTS:
+        for name in ANSWER_TEXTS:
             row |= {f"{name}_{draw['order']}": draw[name] for draw in draws}
     if orders == "random":
         row["consistent"] = None
@@ -128,7 +128,7 @@ def majority(choices: Sequence) -> str | None:
     >>> majority(["a", "a", "b"]), majority(["a", "b", None]), majority(["abstain"]), majority([])
     ('a', 'tie', 'abstain', None)
     """
-    leading = statistics.multimode(choice for choice in choices if choice in POINTS)
+    leading = statistics.multimode(choice for choice in choices if choice in SIGNED_POINTS)
     if not leading:
         return "abstain" if "abstain" in choices else None
     return leading[0] if len(leading) == 1 else "tie"
@@ -150,7 +150,7 @@ def combine(choices: Sequence) -> tuple[str | None, bool | None]:
     agree = len(set(choices)) == 1 if len(choices) > 1 else None
     if "abstain" in choices:
         return "abstain", agree
-    return sign(sum(map(POINTS.__getitem__, choices))), agree
+    return sign(sum(map(SIGNED_POINTS.__getitem__, choices))), agree
 
 
 def sign(points: float) -> str:
@@ -282,7 +282,7 @@ def points_by_order(run: pd.DataFrame) -> pd.DataFrame:
     verdicts = run.filter(["verdict_ab", "verdict_ba"])
     if verdicts.columns.empty:
         verdicts = run[["verdict", "verdict"]]
-    return verdicts.map(lambda verdict: float(POINTS.get(verdict, NAN)))
+    return verdicts.map(lambda verdict: float(SIGNED_POINTS.get(verdict, NAN)))
 
 
 def candidate_rows(rows: Sequence, by: str) -> Sequence:

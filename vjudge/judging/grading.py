@@ -23,7 +23,7 @@ import vjudge
 from vjudge.engines.engine import Answer, Ask, Engine, progress_bar, say
 from vjudge.images import Picture
 from vjudge.judging.asking import DECODING, Call, Options, Question, Record, prepare
-from vjudge.judging.record import plain
+from vjudge.judging.record import json_value
 from vjudge.judging.runs import Run
 from vjudge.prompts.parse import parse
 from vjudge.records import NAN, Verdict, is_missing, mean_of_shares
@@ -36,7 +36,7 @@ COUNTS = {  # what `attrs` count -> how it is said
     "without_images": "were judged without an image",
     "remarks": "replies had a remark",
 }
-SHOWN = 5  # reasons on a line
+MAX_REASONS = 5  # reasons on a line
 OF_CRITERIA = ("failure", "feedback", "raw", "reasoning", "unclosed")  # of each criterion
 WORK = ("n_prompt_tokens", "n_new_tokens", "seconds")
 FLOATS = (
@@ -44,8 +44,8 @@ FLOATS = (
     " lowest highest"
 ).split()
 INTEGERS = ("sample", "n_prompt_tokens", "n_new_tokens")
-KINDS = dict.fromkeys(FLOATS, "float64") | dict.fromkeys(INTEGERS, "int64")
-KINDS |= {"closed": "bool", "sees_image": "bool"}
+COLUMN_DTYPES = dict.fromkeys(FLOATS, "float64") | dict.fromkeys(INTEGERS, "int64")
+COLUMN_DTYPES |= {"closed": "bool", "sees_image": "bool"}
 
 
 def grade(judge: Any, items: Any, options: Options) -> pd.DataFrame:
@@ -191,7 +191,7 @@ def collect(
                     names["order"] = question.order
                     if question.criterion:
                         names["criterion"] = question.criterion
-                    record = plain(names | reader(answer, question))
+                    record = json_value(names | reader(answer, question))
                     done[answer.index] = record
                     if run and not answer.transient:  # the next call asks those again
                         lasting.append({**record, "asked": keys[answer.index]})
@@ -344,7 +344,7 @@ def table(rows: Sequence, judge: str) -> pd.DataFrame:
     """Rows as a frame, each column of its own kind."""
     frame = pd.DataFrame(rows, dtype=object)
     frame = frame.where(frame.notna(), None)
-    frame = frame.astype({name: kind for name, kind in KINDS.items() if name in frame})
+    frame = frame.astype({name: kind for name, kind in COLUMN_DTYPES.items() if name in frame})
     frame.insert(1, "judge", judge)
     return frame
 
@@ -357,7 +357,7 @@ def announced(call: Call, frame: pd.DataFrame, records: Sequence, *remarks: str)
         number = frame.attrs[name]
         if isinstance(number, dict):
             reasons = [f"{n} x {reason}" for reason, n in number.items()]
-            meaning = f"{meaning}: {', '.join(reasons[:SHOWN])}"
+            meaning = f"{meaning}: {', '.join(reasons[:MAX_REASONS])}"
             number = sum(number.values())
         if number:
             lines.append(f"{number} of {len(records)} {meaning}")

@@ -79,7 +79,7 @@ def load_judge(
 
 def _served(name: str, wording: Template | None, options: dict) -> Judge:
     """A judge behind a server, which writes the conversation."""
-    family = families.find(name)
+    family = families.family_of(name)
     asked = family or families.FAMILIES["chat"]
     single, pairs = wordings_of(asked.template, asked.pairs, wording)
     written = [one.conversation for one in (single, pairs) if one and one.conversation.written]
@@ -102,7 +102,7 @@ def _fitted(
     model = engine.model
     if wording is None:
         wording = families.recorded(model.path)
-    family = families.find(name_or_path) or families.find(model.path)
+    family = families.family_of(name_or_path) or families.family_of(model.path)
     if family is None and model.value_head is not None:
         family = families.FAMILIES["skywork-vl-reward"]  # the conversation itself is valued
     if family is None and wording is None:

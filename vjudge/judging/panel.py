@@ -12,7 +12,7 @@ import pandas as pd
 
 from vjudge.engines.engine import Engine
 from vjudge.judging import comparing
-from vjudge.judging.comparing import POINTS, majority, sign
+from vjudge.judging.comparing import SIGNED_POINTS, majority, sign
 from vjudge.judging.judge import Judge, JudgeLike
 from vjudge.judging.record import file_names
 from vjudge.prompts import Template
@@ -24,7 +24,7 @@ __dir__ = __all__.copy
 WAYS = ("mean", "median", "majority")
 GRADED = ("score", "scores", "expected_score", "failure", "feedback", "closed")  # of each member
 NOBODY = "no member gave a verdict"
-COMPARED = ("verdict", "consistent", "probability_a", "failure", "closed")
+COMBINED = ("verdict", "consistent", "probability_a", "failure", "closed")
 
 
 def check_way(combine: str) -> None:
@@ -178,9 +178,9 @@ class Panel:
             if name in names:
                 choices = of_members(runs, name).apply(self._choice, axis=1)
                 columns[name] = choices.astype(object)
-        for choice in POINTS:
+        for choice in SIGNED_POINTS:
             columns[f"votes_{choice}"] = (verdicts == choice).sum(axis=1)
-        return self._joined(runs, columns, verdicts, COMPARED)
+        return self._joined(runs, columns, verdicts, COMBINED)
 
     def rank(self, candidates: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
         """Rank the responses to each instruction by the panel's verdicts, see `Judge.rank`."""
@@ -223,7 +223,7 @@ class Panel:
 
     def _choice(self, choices: pd.Series) -> str | None:
         """What the members' choices say together; None where no member chose."""
-        points = choices.map(POINTS).dropna()
+        points = choices.map(SIGNED_POINTS).dropna()
         if self.combine == "majority" or points.empty:
             return majority(choices.tolist())
         return sign(points.agg(self.combine))

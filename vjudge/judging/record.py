@@ -74,7 +74,7 @@ class Log:
         """Write objects, NaN as null, and wait for the disk; OSError where it fails."""
         lines = []
         for entry in entries:
-            text = _bytes(json.dumps(plain(entry), ensure_ascii=False, allow_nan=False))
+            text = _bytes(json.dumps(json_value(entry), ensure_ascii=False, allow_nan=False))
             lines.append(text[:-1] + b', "crc": "' + self._checksum(text) + b"\n")
         if not lines:
             return
@@ -122,14 +122,14 @@ def file_names(names: Iterable[str]) -> dict[str, str]:
     return files
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """JSON values: NaN to None, NumPy's to Python's, keys to text; floats keep every bit."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {str(name): plain(item) for name, item in value.items()}
+        return {str(name): json_value(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return list(map(plain, value))
+        return list(map(json_value, value))
     return None if is_missing(value) else value
 
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from filelock import FileLock
 
-from vjudge.judging.record import Log, file_name, plain, replace_file
+from vjudge.judging.record import Log, file_name, json_value, replace_file
 
 MANIFEST = "manifest.json"
 VERDICTS = "verdicts.jsonl"
@@ -175,7 +175,7 @@ class Run:
 
     def append(self, verdicts: Iterable) -> None:
         """Write verdicts, NaN as null, and wait for the disk; RunError where it fails."""
-        fresh = [plain(verdict) for verdict in verdicts]
+        fresh = [json_value(verdict) for verdict in verdicts]
         self._write(self._verdicts, fresh)
         self.done |= {verdict["asked"]: verdict for verdict in fresh}
 
@@ -186,7 +186,7 @@ class Run:
             rows: of each its "id", "asked" (the keys of its verdicts) and "cells", in the
                 collection's order.
         """
-        call = {row["id"]: row for row in map(plain, rows)}
+        call = {row["id"]: row for row in map(json_value, rows)}
         written = [row for row in self.rows() if row["id"] in call]
         if written != list(call.values()):
             self._write(self._rows, call.values())

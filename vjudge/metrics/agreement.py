@@ -16,16 +16,18 @@ import pandas as pd
 from vjudge.metrics.columns import (
     Column,
     Groups,
+    Ratings,
+    as_floats,
     check_columns,
     check_scale,
     design_of,
     is_blank,
     judges_by_name,
-    scores,
 )
 from vjudge.metrics.resampling import (
     STATISTICS,
     Floats,
+    Integers,
     Weights,
     by_code,
     correlations,
@@ -37,14 +39,14 @@ from vjudge.metrics.strata import grouped_by_id
 from vjudge.metrics.tables import add_caveats, gathered_caveats, shares, tabulate
 from vjudge.records import from_csv, is_missing
 
-FEWER_RESAMPLES = 1_000  # of scores with many levels
+FINE_RESAMPLES = 1_000  # of scores with many levels
 MOST_CELLS = 50_000_000  # of a table of rows by levels
 LOPSIDED = 0.75  # share of ratings in one category, from which alpha and kappa say little
 NOMINAL = ("alpha_nominal", "cohen_kappa", "gwet_ac1")
 
 
 def agreement(
-    ratings: Any,
+    ratings: Ratings,
     *,
     level: Literal["scores", "nominal"] = "scores",
     scale: Sequence = (),
@@ -111,7 +113,7 @@ def agreement(
     paired = n_ratings >= 2
     cells, cell = distinct(table[paired])
     if is_fine(table):
-        options.setdefault("n_resamples", FEWER_RESAMPLES)
+        options.setdefault("n_resamples", FINE_RESAMPLES)
     names = list(NOMINAL if nominal else COEFFICIENTS)
     tally = Tally.of(cells, scale)
     coefficients = tabulate(
@@ -134,18 +136,18 @@ def agreement(
     rows = [("exact", equal, pairs)]
     if not nominal:
         rows.append(("within_one", close, pairs))
-    alike = shares(rows, groups=units, unit="items", confidence=confidence)
-    result = pd.concat([coefficients, alike])
+    pair_shares = shares(rows, groups=units, unit="items", confidence=confidence)
+    result = pd.concat([coefficients, pair_shares])
     result.attrs = {
-        "method": f"{coefficients.attrs['method']}; {alike.attrs['method']}",
-        "caveats": gathered_caveats([coefficients, alike]),
+        "method": f"{coefficients.attrs['method']}; {pair_shares.attrs['method']}",
+        "caveats": gathered_caveats([coefficients, pair_shares]),
     }
     counts = np.bincount(cell, minlength=len(cells))
     add_caveats(result, [*caveats, *_limits(tally, counts, level, scale)])
     return result
 
 
-def _limits(tally: Tally, counts: Any, level: str, scale: Sequence) -> list[str]:
+def _limits(tally: Tally, counts: Integers, level: str, scale: Sequence) -> list[str]:
     """The known limits of agreement that apply to these ratings, in words."""
     limits = []
     of_level = counts @ tally.counts
@@ -171,7 +173,7 @@ def _limits(tally: Tally, counts: Any, level: str, scale: Sequence) -> list[str]
     return limits
 
 
-def read_ratings(ratings: Any, *, nominal: bool = False) -> tuple[Floats, list[Any]]:
+def read_ratings(ratings: Ratings, *, nominal: bool = False) -> tuple[Floats, list[Any]]:
     """Ratings (labels as numbers if nominal) as floats (n, m), NaN where missing, and raters."""
     frame = ratings if isinstance(ratings, pd.DataFrame) else ratings_frame(ratings)
     if not frame.columns.is_unique:
@@ -184,11 +186,11 @@ def read_ratings(ratings: Any, *, nominal: bool = False) -> tuple[Floats, list[A
         table = np.where(codes < 0, np.nan, codes)
     else:
         for column, name in enumerate(frame):
-            table[:, column] = scores(frame[name], name=f"rater {name}")
+            table[:, column] = as_floats(frame[name], name=f"rater {name}")
     return table, list(frame)
 
 
-def ratings_frame(ratings: Any) -> pd.DataFrame:
+def ratings_frame(ratings: Ratings) -> pd.DataFrame:
     """Lists of ratings, one an item, as a frame, items by raters."""
     rows = []
     for position, cell in enumerate(ratings):
@@ -203,7 +205,7 @@ def ratings_frame(ratings: Any) -> pd.DataFrame:
     return pd.DataFrame(rows, dtype=object)
 
 
-def label_text(label: Any) -> str | None:
+def label_text(label: object) -> str | None:
     """A label as text, None where it is missing or blank; 1, 1.0 and NumPy's are one label.
 
     pandas turns whole numbers into floats where one is missing.
@@ -265,8 +267,8 @@ def krippendorff_alpha(
     of_item = weights * (size / np.maximum(size - 1, 1))[:, None]
     if level == "nominal":
         # The unequal pairs of an item over its size: a sum of squares of categories
-        alike = (tally.counts**2).sum(axis=1) / np.maximum(size, 1)
-        within = (size - alike) @ of_item
+        n_equal = (tally.counts**2).sum(axis=1) / np.maximum(size, 1)
+        within = (size - n_equal) @ of_item
         total = n - (of_level**2).sum(axis=0) / n
     elif level == "ordinal":
         # The value of a level is its midrank among all ratings of the replicate
@@ -320,7 +322,7 @@ def cohen_kappa(tally: Tally, weights: Weights, *, quadratic: bool) -> Floats:
     return mean_of_defined(kappas_of_pairs(tally, weights, quadratic=quadratic))
 
 
-def mean_of_defined(values: Any) -> Floats:
+def mean_of_defined(values: Column) -> Floats:
     """The mean along the first axis of those that are not NaN; NaN where none is."""
     defined = (~np.isnan(values)).sum(axis=0)
     return np.nansum(values, axis=0) / np.where(defined, defined, np.nan)
@@ -355,11 +357,11 @@ def gwet(tally: Tally, weights: Weights, *, quadratic: bool) -> Floats:
     size = tally.size
     share = weights / weights.sum(axis=0)
     prevalence = (tally.counts / size[:, None]).T @ share  # (levels, replicates)
-    alike = np.eye(q)  # how far two levels agree, 0 to 1
+    credit = np.eye(q)  # how far two levels agree, 0 to 1
     if quadratic:
-        alike = 1 - ((tally.levels[:, None] - tally.levels) / np.ptp(tally.levels)) ** 2
-    agreeing = (tally.counts * (tally.counts @ alike - 1)).sum(axis=1) / (size * (size - 1))
-    chance = alike.sum() * (prevalence * (1 - prevalence)).sum(axis=0) / (q * (q - 1))
+        credit = 1 - ((tally.levels[:, None] - tally.levels) / np.ptp(tally.levels)) ** 2
+    agreeing = (tally.counts * (tally.counts @ credit - 1)).sum(axis=1) / (size * (size - 1))
+    chance = credit.sum() * (prevalence * (1 - prevalence)).sum(axis=0) / (q * (q - 1))
     return (agreeing @ share - chance) / (1 - chance)
 
 
@@ -377,9 +379,9 @@ COEFFICIENTS: dict[str, Callable[[Tally, Weights], Floats]] = {
 }
 
 
-def _positive(whole: Floats) -> Floats:
+def _positive(denominator: Floats) -> Floats:
     """NaN where a denominator is nothing but rounding."""
-    return np.where(whole > 1e-12 * np.nanmax(whole, initial=0), whole, np.nan)
+    return np.where(denominator > 1e-12 * np.nanmax(denominator, initial=0), denominator, np.nan)
 
 
 def _alike(ratings: Floats) -> Floats:
@@ -428,12 +430,12 @@ class Comparison:
 
     who: str
     kind: Literal["person", "mean of k people", "judge"]
-    others: int
+    n_others: int
     pairs: list[Paired]  # whose mean correlation it is
 
 
 def raters(
-    people: Any,
+    people: Ratings,
     judges: Mapping[str, Column] | pd.DataFrame | None = None,
     *,
     groups: Groups = None,
@@ -468,11 +470,11 @@ def raters(
     {'ann': 0.99, 'one person': 0.88, 'tiny': 0.97}
     """
     by_name = {} if judges is None else dict(judges)
-    named = judges_by_name(by_name, least=0)
+    named = judges_by_name(by_name, minimum=0)
     groups, caveats = grouped_by_id(people, groups)
     check_columns(people=people, groups=groups, **named)
     table, names = read_ratings(people)
-    columns = [scores(column, name=name) for name, column in named.items()]
+    columns = [as_floats(column, name=name) for name, column in named.items()]
     used = (~np.isnan(table)).sum(axis=1) >= 2
     cells, cell = distinct(np.column_stack([table, *columns])[used])
     design = design_of(cell, groups, used)
@@ -489,9 +491,9 @@ def raters(
 
     def statistic(weights: Weights) -> Floats:
         """The mean correlations of all rows, each pair computed once: (rows * 3, replicates)."""
-        found = {id(pair): pair.correlations(weights) for pair in paired}
+        by_pair = {id(pair): pair.correlations(weights) for pair in paired}
         return np.concatenate(
-            [mean_of_defined([found[id(pair)] for pair in row.pairs]) for row in rows]
+            [mean_of_defined([by_pair[id(pair)] for pair in row.pairs]) for row in rows]
         )
 
     # How many items count in a row
@@ -501,7 +503,7 @@ def raters(
         counts += [int(design.counts[counted].sum())] * len(STATISTICS)
     result = tabulate(
         statistic,
-        [(row.who, row.kind, name, row.others) for row in rows for name in STATISTICS],
+        [(row.who, row.kind, name, row.n_others) for row in rows for name in STATISTICS],
         design,
         n=counts,
         missing=len(table) - np.array(counts),

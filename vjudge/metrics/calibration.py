@@ -14,12 +14,12 @@ from vjudge.metrics.columns import (
     Column,
     Groups,
     aligned,
+    as_floats,
     check_items,
     check_options,
     check_scale,
     design_of,
     group_codes,
-    scores,
     units_of,
     warn,
     zeros_and_ones,
@@ -239,7 +239,7 @@ def expected_calibration_error(
 
 def _with_truth(probability: pd.Series, right: pd.Series, bins: int) -> tuple[Floats, Floats, Any]:
     """Probabilities and truths of the items that have both, and which items these are."""
-    stated = scores(probability, name="probability")
+    stated = as_floats(probability, name="probability")
     truth = zeros_and_ones(right.reindex(probability.index), name="right")
     outside = stated[(stated < 0) | (stated > 1)]
     if outside.size:
@@ -405,10 +405,10 @@ def temperature_scaling(
     # 3) those temperatures that a likelihood ratio does not exclude
     limit = best.fun + student(confidence, freedom) ** 2 / 2 * max(excess, 1.0)
     bounds = []
-    for end in (-4.0, 4.0):
+    for edge in (-4.0, 4.0):
         bound = math.nan
-        if losses(end).sum() > limit:
-            bound = math.exp(optimize.brentq(lambda t: losses(t).sum() - limit, best.x, end))
+        if losses(edge).sum() > limit:
+            bound = math.exp(optimize.brentq(lambda t: losses(t).sum() - limit, best.x, edge))
         bounds.append(bound)
     result = pd.Series([math.exp(best.x), *bounds], index=INTERVAL)
     result["n"], result["missing"] = n, len(truth) - n

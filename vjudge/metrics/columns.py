@@ -17,6 +17,8 @@ from vjudge.metrics.resampling import Design, Floats, Integers
 from vjudge.records import is_int_at_least, is_missing
 
 Column: TypeAlias = Sequence[Any] | np.ndarray | pd.Series
+# People's ratings, items by raters: a frame, a 2-D array, or one list of ratings an item.
+Ratings: TypeAlias = pd.DataFrame | np.ndarray | Sequence | pd.Series
 # The group of each item (its image, its question), or two of a crossed design: [image, system].
 Groups: TypeAlias = Column | Sequence[Column] | pd.DataFrame | None
 FEW_RESAMPLES = 100
@@ -74,7 +76,7 @@ def factors(groups: Groups) -> list[Any]:
     if isinstance(groups, pd.DataFrame):
         columns = [groups[name] for name in groups]
     elif isinstance(groups, list | tuple) and len(groups) == 2:
-        if all(isinstance(part, list | tuple | np.ndarray | pd.Series) for part in groups):
+        if all(isinstance(factor, list | tuple | np.ndarray | pd.Series) for factor in groups):
             columns = list(groups)
     if len(columns) > 2:
         raise ValueError(f"groups has {len(columns)} columns: give one, or two that are crossed")
@@ -91,20 +93,28 @@ def check_items(**columns: Any) -> None:
             raise ValueError(f"{name}: item {twice} stands twice in the index; give it one row")
 
 
-def judges_by_name(judges: Mapping[str, Any] | pd.DataFrame, *, least: int = 2) -> dict[str, Any]:
+def judges_by_name(judges: Mapping[str, Any] | pd.DataFrame, *, minimum: int = 2) -> dict[str, Any]:
     """Judges' columns by "judge NAME". ValueError: fewer than `least`, or two of one name."""
     names = list(map(str, judges))
-    if len(set(names)) < max(len(names), least):
+    if len(set(names)) < max(len(names), minimum):
         listing = ", ".join(names) or "none"
-        number = ("any number", "one or more", "two or more")[least]
+        number = ("any number", "one or more", "two or more")[minimum]
         raise ValueError(f"judges must be {number}, each with a name of its own, not {listing}")
     return {f"judge {name}": judges[name] for name in judges}
 
 
-NO_VALUE = ("", "na", "n/a", "nan", "<na>", "null", "#n/a")  # of a cell of text, in any capitals
+MISSING_TEXTS = (
+    "",
+    "na",
+    "n/a",
+    "nan",
+    "<na>",
+    "null",
+    "#n/a",
+)  # in any capitals
 
 
-def is_blank(cell: Any) -> bool:
+def is_blank(cell: object) -> bool:
     """Whether a cell holds no rating: None, NaN, NA, or text that stands for them.
 
     "none" may be an answer, "None" is Python's word for a missing one.
@@ -113,14 +123,15 @@ def is_blank(cell: Any) -> bool:
     [True, True, True, True, True, True, False, False]
     """
     if isinstance(cell, str):
-        return cell.strip().casefold() in NO_VALUE or cell == "None"
+        return cell.strip().casefold() in MISSING_TEXTS or cell == "None"
     return is_missing(cell)
 
 
-def scores(values: Any, *, name: str) -> Floats:
+def as_floats(values: Column, *, name: str) -> Floats:
     """Numbers as float64, NaN where missing or blank."""
-    if getattr(values, "ndim", 1) != 1:
-        raise ValueError(f"{name} must have one dimension, not {values.ndim}")
+    dimensions = getattr(values, "ndim", 1)
+    if dimensions != 1:
+        raise ValueError(f"{name} must have one dimension, not {dimensions}")
     dtype = getattr(values, "dtype", None)
     if not isinstance(dtype, np.dtype) or dtype.kind not in "iuf":
         values = [math.nan if is_blank(cell) else cell for cell in values]
@@ -145,13 +156,13 @@ def zeros_and_ones(column: pd.Series, *, name: str) -> Floats:
     [1.0, 0.0, nan]
     """
     cells = [int(cell) if isinstance(cell, bool | np.bool_) else cell for cell in column]
-    values = scores(cells, name=name)
+    values = as_floats(cells, name=name)
     if not np.isin(values[~np.isnan(values)], [0, 1]).all():
         raise ValueError(f"{name} holds other values than 0 and 1")
     return values
 
 
-def _is_number(cell: Any) -> bool:
+def _is_number(cell: object) -> bool:
     return isinstance(cell, numbers.Real) and not isinstance(cell, bool)
 
 
@@ -185,12 +196,12 @@ def check_scale(measure: str, scale: Any, **columns: Any) -> None:
 def aligned(*, groups: Any = None, **columns: Any) -> list[Any]:
     """Columns of scores of the same items, and last which items have all of them."""
     check_columns(**columns, groups=groups)
-    arrays = [scores(values, name=name) for name, values in columns.items()]
+    arrays = [as_floats(values, name=name) for name, values in columns.items()]
     complete = ~np.isnan(arrays).any(axis=0)
     return [*arrays, complete]
 
 
-def listed(positions: Any, values: Any, *, limit: int = 20) -> str:
+def listed(positions: Any, values: Column, *, limit: int = 20) -> str:
     """Positions with their values, the first few of them, for an error message."""
     texts = []
     for position in positions[:limit]:
@@ -240,9 +251,9 @@ def design_of(cell: np.ndarray, groups: Groups, used: np.ndarray) -> Design:
     ValueError: a crossed design with fewer than five units of a kind.
     """
     kinds = [group_codes(column, used) for column in factors(groups)]
-    first, second = (*kinds, None, None)[:2]
-    design = Design(cell, first, int((~used).sum()), second)
-    if second is not None and 1 < design.n_units < LEAST_CROSSED:
+    primary, crossing = (*kinds, None, None)[:2]
+    design = Design(cell, primary, int((~used).sum()), crossing)
+    if crossing is not None and 1 < design.n_units < LEAST_CROSSED:
         raise ValueError(
             f"groups are crossed, and one of them has {design.n_units} units: new ones can be"
             f" spoken for from {LEAST_CROSSED} on; give the other alone, and say that results"
@@ -278,7 +289,7 @@ def read_verdicts(
             word = folded.get(verdict.casefold())
         read.append(word)
     counts = Counter(read)
-    malformed = [place for place, word in enumerate(read) if word is None]
+    malformed = [position for position, word in enumerate(read) if word is None]
     if malformed:
         bad = f"{len(malformed)} of {len(read)}"
         cells = list(verdicts)

@@ -25,7 +25,7 @@ from vjudge.metrics.strata import Strata, grouped_by_id, of_balanced_groups
 from vjudge.metrics.tables import add_caveats, gathered_caveats, holm, tabulate
 
 PAIRS = 500  # of units, left out together
-COMPARISON = "estimate_a estimate_b difference low high p p_holm n missing".split()
+COMPARED_COLUMNS = "estimate_a estimate_b difference low high p p_holm n missing".split()
 
 
 def compare_judges(
@@ -104,7 +104,11 @@ def compare_judges(
         "caveats": gathered_caveats(pairs.values()),
     }
     add_caveats(table, [*caveats, *of_balanced_groups(groups, used)])
-    order = COMPARISON if margin is None else [*COMPARISON[:7], "p_equivalence", *COMPARISON[7:]]
+    order = (
+        COMPARED_COLUMNS
+        if margin is None
+        else [*COMPARED_COLUMNS[:7], "p_equivalence", *COMPARED_COLUMNS[7:]]
+    )
     table = table[order]
     if strata is None or not each:
         return table
@@ -140,8 +144,8 @@ def _compare(
     method = ""
     caveats: list[str] = []
     if strata is not None:
-        kept = Strata.of(strata, used, list(columns))
-        used, code, caveats = kept.used, kept.code, kept.caveats
+        stratified = Strata.of(strata, used, list(columns))
+        used, code, caveats = stratified.used, stratified.code, stratified.caveats
         method = f"; means over {len(set(code))} strata"
     columns = columns[:, used]
     gold, x, y = columns
@@ -155,7 +159,10 @@ def _compare(
         if strata is None:
             pair = [correlations(of_gold, judge, weights) for judge in (of_a, of_b)]
         else:
-            pair = [kept.correlations(of_gold, judge, stratum, weights) for judge in (of_a, of_b)]
+            pair = [
+                stratified.correlations(of_gold, of_a, stratum, weights),
+                stratified.correlations(of_gold, of_b, stratum, weights),
+            ]
         return np.stack(pair)
 
     # 2) their difference

@@ -114,9 +114,9 @@ def correlate(
         "seed": seed,
     }
     if strata is not None:
-        kept = Strata.of(strata, used, [a, b])
-        table = _over_strata(a, b, kept, groups, **options)
-        used = kept.used
+        stratified = Strata.of(strata, used, [a, b])
+        table = _over_strata(a, b, stratified, groups, **options)
+        used = stratified.used
     else:
         table = _over_items(a, b, groups, used, **options)
     caveats += [*_of_scores(a[used], b[used]), *of_balanced_groups(groups, used)]
@@ -289,7 +289,7 @@ def correlate_levels(
         else:
             tables[level] = _within(scores, code, confidence)
     table = pd.concat(tables, names=["level", "statistic"])
-    methods = dict.fromkeys(part.attrs["method"] for part in tables.values())
+    methods = dict.fromkeys(level_table.attrs["method"] for level_table in tables.values())
     table.attrs = {"method": "; ".join(methods), "caveats": gathered_caveats(tables.values())}
     if {"item", "within"} <= set(levels):
         product = tables["item"]["estimate"] * tables["within"]["estimate"]

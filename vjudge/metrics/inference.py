@@ -16,6 +16,7 @@ from scipy.sparse.csgraph import connected_components
 from vjudge.metrics.agreement import label_text, mean_of_defined, ratings_frame
 from vjudge.metrics.columns import (
     Groups,
+    Ratings,
     check_columns,
     check_items,
     check_options,
@@ -39,7 +40,7 @@ from vjudge.records import from_csv
 
 LEAST_PEOPLE = 3
 LEAST_ITEMS = 30  # of a person
-RARE = 10  # items of a kind, below which the t test gives way to an exact one
+EXACT_BELOW = 10  # items of a kind, below which the t test gives way to an exact one
 SINGULAR = 1e-9  # of an eigenvalue beside the largest
 NUISANCE = 60  # values of the nuisance share
 EXACT = 300  # items, beyond which the score test is as good and the exact one slow
@@ -49,7 +50,7 @@ FALSE_DISCOVERIES = 0.05
 # --- May the judge replace people?
 
 
-def people_table(people: Any) -> pd.DataFrame:
+def people_table(people: Ratings) -> pd.DataFrame:
     """People's labels as a frame, items by persons, from a frame, a Series of lists or an array.
 
     >>> people_table(pd.Series([[4.0, None], [5.0]])).to_numpy().tolist()
@@ -146,11 +147,11 @@ def alt_test(
     n = []
     p = {}
     for person in people:
-        others = people.drop(columns=person)
-        shared = people[person].notna() & judge.notna() & others.notna().any(axis=1)
+        remaining = people.drop(columns=person)
+        shared = people[person].notna() & judge.notna() & remaining.notna().any(axis=1)
         n.append(shared.sum())
         shared &= shared.sum() >= LEAST_ITEMS
-        gap = _closeness(others, judge, measure) - _closeness(others, people[person], measure)
+        gap = _closeness(remaining, judge, measure) - _closeness(remaining, people[person], measure)
         rows.append((person, shared & (gap >= 0), shared))
         lead = -np.sign(gap[shared].to_numpy())
         p[person] = p_below(lead, codes(unit[shared.to_numpy()]), epsilon)
@@ -181,15 +182,15 @@ def alt_test(
 
 
 def _closeness(
-    others: pd.DataFrame,
+    people: pd.DataFrame,
     labels: pd.Series,
     measure: str,
 ) -> pd.Series:
     """How near labels are to those of the other people, the higher the nearer."""
     if measure == "accuracy":
-        alike = others.eq(labels, axis=0)
-        return alike.sum(axis=1) / others.notna().sum(axis=1)
-    distance = others.astype(float).sub(labels.astype(float), axis=0)
+        equal = people.eq(labels, axis=0)
+        return equal.sum(axis=1) / people.notna().sum(axis=1)
+    distance = people.astype(float).sub(labels.astype(float), axis=0)
     return -np.sqrt((distance**2).mean(axis=1))
 
 
@@ -210,7 +211,7 @@ def p_below(lead: Floats, unit: Integers, epsilon: float) -> float:
     size = np.bincount(unit)
     ahead = np.count_nonzero(lead > 0)
     behind = np.count_nonzero(lead < 0)
-    if min(ahead, behind) < RARE:
+    if min(ahead, behind) < EXACT_BELOW:
         share = len(size) / n  # 1 without groups
         return noninferiority(
             math.ceil(ahead * share), math.floor(behind * share), len(size), epsilon

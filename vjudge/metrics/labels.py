@@ -14,9 +14,9 @@ from scipy import stats
 
 from vjudge.metrics.columns import (
     Groups,
+    as_floats,
     check_items,
     check_options,
-    scores,
     units_of,
     warn,
     zeros_and_ones,
@@ -66,8 +66,8 @@ def corrected_rate(
     Source: Lee et al., How to Correctly Report LLM-as-a-Judge Evaluations, arXiv 2511.21140.
     """
     check_options(confidence=confidence)
-    given = {"rate": rate, "specificity": specificity, "sensitivity": sensitivity}
-    for name, share in given.items():
+    shares = {"rate": rate, "specificity": specificity, "sensitivity": sensitivity}
+    for name, share in shares.items():
         if not 0 <= share <= 1:
             raise ValueError(f"{name}={share!r}: use a share from 0 to 1")
     if min(n, n_specificity, n_sensitivity) < 1:
@@ -169,10 +169,10 @@ def corrected_rate_from_labels(
             )
     counts = {"rate": rate.estimate, "n": len(everything), "labels": n_labels}
     counts["missing"] = items.missing
-    whole = pd.concat([result, pd.Series(counts, dtype=float)])
-    whole.attrs = {}
-    add_caveats(whole, limits)
-    return whole
+    row = pd.concat([result, pd.Series(counts, dtype=float)])
+    row.attrs = {}
+    add_caveats(row, limits)
+    return row
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class Labelled:
         verdicts: pd.Series,
         labels: pd.Series,
         groups: Groups,
-        read: Callable[..., Floats] = scores,
+        read: Callable[..., Floats] = as_floats,
     ) -> Labelled:
         """From columns of which each may lack items of the other, by their index."""
         check_items(verdicts=verdicts, labels=labels)
@@ -304,7 +304,7 @@ def _by_random_labels(items: Labelled, rate: Share, confidence: float) -> pd.Ser
 
 def _by_verdict(items: Labelled, rate: Share, confidence: float) -> pd.Series:
     """The mean over both verdicts of how often an item is right, weighted by their shares."""
-    parts = []
+    shares = []
     weights = []
     for verdict, weight in ((1, rate.estimate), (0, 1 - rate.estimate)):
         among = items.has_label & (items.verdict == verdict)
@@ -314,11 +314,11 @@ def _by_verdict(items: Labelled, rate: Share, confidence: float) -> pd.Series:
                 " each verdict (better 50)"
             )
         if weight > 0:
-            parts.append(items.share(items.label, among))
+            shares.append(items.share(items.label, among))
             weights.append(weight)
-    estimate, low, high = mean_of_shares(parts, confidence, weights)
+    estimate, low, high = mean_of_shares(shares, confidence, weights)
     # How far the verdicts' own share may be off, put together with the errors of the labels
-    gap = parts[0].estimate - parts[-1].estimate
+    gap = shares[0].estimate - shares[-1].estimate
     around = gap * (np.array(rate.bounds(confidence)) - rate.estimate)
     low = estimate - np.hypot(estimate - low, around.min())
     high = estimate + np.hypot(high - estimate, around.max())
@@ -395,13 +395,13 @@ def prediction_powered_mean(
     rows = {}
     errors = []
     for name, weight in {"prediction_powered": trust, "labels_alone": 0.0}.items():
-        rest = np.where(has_label, y - weight * f, 0.0)
-        mean = rest.sum() / n
-        influence = has_label * (rest - mean) / n + weight * (f - f.mean()) / len(f)
+        rectifier = np.where(has_label, y - weight * f, 0.0)
+        mean = rectifier.sum() / n
+        influence = has_label * (rectifier - mean) / n + weight * (f - f.mean()) / len(f)
         by_unit: Any = np.bincount(items.units, influence)
         variance = float(by_unit @ by_unit) * n_units / max(n_units - 1, 1)
         # One more label, as far from the others as can be, where few tell how much they vary
-        few = min(unlike[0], _unlike_the_commonest(rest[has_label]))
+        few = min(unlike[0], _unlike_the_commonest(rectifier[has_label]))
         variance += (widest / n) ** 2 * max(1 - few / FEW_OTHERS, 0)
         unlike.append(few)
         half = student(confidence, freedom) * math.sqrt(variance)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from functools import partial
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from vjudge import data
-from vjudge.metrics.columns import check_columns, design_of
+from vjudge.data.schema import Items
+from vjudge.metrics.columns import Column, check_columns, design_of
 from vjudge.metrics.resampling import (
     Floats,
     Weights,
@@ -28,7 +28,7 @@ FEW_BLOCKS = 50  # up to which the test within blocks is exact
 SMALL_BLOCK = 6  # responses, of which there are 720 orders
 
 
-def lengths(texts: Any) -> pd.Series:
+def lengths(texts: Column) -> pd.Series:
     """Measure each text in words; NaN where it is missing.
 
     Args:
@@ -52,7 +52,7 @@ def lengths(texts: Any) -> pd.Series:
 
 
 def length_test(
-    items: Any,
+    items: Items,
     *,
     n_resamples: int = 10_000,
     seed: int = 0,

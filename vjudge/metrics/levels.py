@@ -19,16 +19,16 @@ def score_levels(*columns: pd.Series, scale: Sequence[float] | None = None) -> n
     from matplotlib.ticker import MaxNLocator  # only where a figure is drawn
 
     numbers = pd.concat(columns).dropna().astype(float)
-    ends = [*numbers, *(scale or (1, 5))]
+    values = [*numbers, *(scale or (1, 5))]
     if scale is None and numbers.between(0, 1).all():
-        ends = [0, 1]
-    whole = max(ends) > 1 or (numbers % 1 == 0).all()
-    ticks = MaxNLocator(10, steps=[1, 2, 5, 10], integer=whole)
-    return np.array(ticks.tick_values(min(ends), max(ends)))
+        values = [0, 1]
+    integers = max(values) > 1 or (numbers % 1 == 0).all()
+    ticks = MaxNLocator(10, steps=[1, 2, 5, 10], integer=integers)
+    return np.array(ticks.tick_values(min(values), max(values)))
 
 
 def nearest_level(values: pd.Series, levels: np.ndarray) -> pd.Series:
-    """The level that is nearest to each value, of two the upper one; NaN levels it is missing."""
+    """The level that is nearest to each value, of two the upper one; NaN where it is missing."""
     middles = (levels[1:] + levels[:-1]) / 2
-    ends = [-np.inf, *middles, np.inf]
-    return pd.cut(values, ends, right=False, labels=levels).astype(float)
+    edges = [-np.inf, *middles, np.inf]
+    return pd.cut(values, edges, right=False, labels=levels).astype(float)

@@ -23,13 +23,13 @@ from scipy.sparse.csgraph import connected_components
 from vjudge.metrics.columns import (
     Column,
     Groups,
+    as_floats,
     check_columns,
     check_options,
     group_codes,
     is_blank,
     judges_by_name,
     read_verdicts,
-    scores,
     warn,
 )
 from vjudge.metrics.resampling import (
@@ -51,7 +51,7 @@ from vjudge.metrics.tables import (
 )
 
 FEEDBACK_CHOICES = ("left", "right", "both good", "both bad")
-POINTS = {"a": 1.0, "b": 0.0, "tie": 0.5}
+WINS_OF_A = {"a": 1.0, "b": 0.0, "tie": 0.5}
 MANY_SIGNS = 20_000_000  # steps of an exact test
 MOST_STEPS = 100  # of Newton's method
 LONGEST_STEP = 3.0
@@ -245,17 +245,17 @@ def compare_choices(
         f" {len(rows) // 2} pairs of judges"
     )
     add_caveats(table, caveats)
-    return table[[*COMPARED, "p_holm", "n", "missing"]]
+    return table[[*COMPARISON_COLUMNS, "p_holm", "n", "missing"]]
 
 
-COMPARED = "estimate_a estimate_b difference low high only_a only_b p".split()
+COMPARISON_COLUMNS = "estimate_a estimate_b difference low high only_a only_b p".split()
 
 
 def _two_accuracies(right: Floats, units: Integers, confidence: float) -> dict[str, float]:
     """Two judges' shares of right verdicts, (2, n), with the difference and its test."""
     n = right.shape[1]
     if not n:
-        return dict.fromkeys(COMPARED, math.nan)
+        return dict.fromkeys(COMPARISON_COLUMNS, math.nan)
     gap = right[0] - right[1]
     only_a = int((gap > 0).sum())
     only_b = int((gap < 0).sum())
@@ -278,7 +278,7 @@ def _two_accuracies(right: Floats, units: Integers, confidence: float) -> dict[s
     low = max(centre - half, -1.0)
     high = min(centre + half, 1.0)
     row = [*right.mean(axis=1), gap.mean(), low, high, only_a, only_b, sign_flip_p(of_unit)]
-    return dict(zip(COMPARED, row, strict=True))
+    return dict(zip(COMPARISON_COLUMNS, row, strict=True))
 
 
 def sign_flip_p(differences: Floats) -> float:
@@ -470,13 +470,13 @@ def _strengths(
             " never lost to, the others"
         )
     # 3) the first player's strength is 0 in the fit; then all are set to a mean of 0
-    kept = inside[i]
+    both_inside = inside[i]
     code = np.cumsum(inside) - 1
     unit_vectors = np.eye(q)
-    design = unit_vectors[code[i[kept]]] - unit_vectors[code[j[kept]]]  # (n, q)
+    design = unit_vectors[code[i[both_inside]]] - unit_vectors[code[j[both_inside]]]  # (n, q)
     contrast = (unit_vectors - 1 / q)[:, 1:]
-    units = np.unique(units[kept], return_inverse=True)[1]
-    fit = Logistic.of(design[:, 1:], points[kept], units, penalise=n_parts > 1)
+    units = np.unique(units[both_inside], return_inverse=True)[1]
+    fit = Logistic.of(design[:, 1:], points[both_inside], units, penalise=n_parts > 1)
     estimate = contrast @ fit.coefficients
     reach = np.full(q, np.nan)
     if units.max() < 1 or len(design) < q:
@@ -535,7 +535,7 @@ def length_controlled_win_rate(
     groups, caveats = grouped_by_id(verdicts, groups)
     check_columns(verdicts=verdicts, groups=groups, **columns)
     points = _points(verdicts)
-    x = np.stack([scores(column, name=name) for name, column in columns.items()])
+    x = np.stack([as_floats(column, name=name) for name, column in columns.items()])
     has_features = ~np.isnan(x).any(axis=0)
     used = has_features & ~np.isnan(points)
     # 1) the design, and the same at equal lengths
@@ -574,8 +574,8 @@ def _points(verdicts: Column) -> Floats:
     cells = list(verdicts)
     if any(isinstance(cell, str) and not is_blank(cell) for cell in cells):
         choice, _, _ = read_verdicts(verdicts)
-        return np.array([POINTS.get(word, np.nan) for word in choice])
-    points = scores(verdicts, name="verdicts")
+        return np.array([WINS_OF_A.get(word, np.nan) for word in choice])
+    points = as_floats(verdicts, name="verdicts")
     outside = points[(points < 0) | (points > 1)]
     if outside.size:
         raise ValueError(

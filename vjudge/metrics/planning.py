@@ -184,16 +184,16 @@ def _reliability_of_one(people: pd.DataFrame) -> float:
     return float(between / (between + within))
 
 
-def _spearman_brown(reliability: float, raters: Any) -> Any:
+def _spearman_brown(reliability: float, raters: Floats | float) -> Any:
     return raters * reliability / (1 + (raters - 1) * reliability)
 
 
-def _variance_of_z_difference(own: Any, other: Any, between: float) -> Any:
+def _variance_of_z_difference(r_a: Floats | float, r_b: Floats | float, between: float) -> Any:
     """n times the variance of the difference of two judges' correlations on Fisher's z scale.
 
     `between` is the correlation of the two judges.
     """
-    mean = (own + other) / 2  # pooled, as under equality
-    rest = 1 - 2 * mean**2
-    psi = between * rest - mean**2 * (rest - between**2) / 2
+    mean = (r_a + r_b) / 2  # pooled, as under equality
+    remainder = 1 - 2 * mean**2
+    psi = between * remainder - mean**2 * (remainder - between**2) / 2
     return 2 - 2 * psi / (1 - mean**2) ** 2

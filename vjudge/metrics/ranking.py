@@ -26,7 +26,7 @@ Measure = Callable[[Floats, Floats, np.ndarray], float]  # of people, a judge an
 SIGNIFICANT = 0.05
 ROUNDING = 1e-9
 SWAPS = 200  # permutations of two judges
-FEW_SYSTEMS = 8
+MIN_SYSTEMS = 8
 FEW_QUESTIONS = 20
 
 
@@ -114,7 +114,7 @@ def ranking_accuracy(
         f" ranks by permutations of pairs of judges, seed {seed}"
     )
     texts = []
-    if n_systems < FEW_SYSTEMS:
+    if n_systems < MIN_SYSTEMS:
         texts.append(f"{n_systems} systems, and intervals and ranks are given these systems")
     if not complete.any():
         texts.append("soft_pairwise is left out: no item has scores of all systems")
@@ -129,7 +129,7 @@ def _tables(
     items: Column,
 ) -> tuple[list[Floats], np.ndarray]:
     """Scores of people and of each judge, systems by items, and which rows all of them scored."""
-    by_name = judges_by_name(judges, least=1)
+    by_name = judges_by_name(judges, minimum=1)
     check_columns(reference=reference, systems=systems)
     *columns, used = aligned(reference=reference, groups=items, **by_name)
     system = _sorted_codes(systems, used, "systems")
@@ -164,8 +164,11 @@ def _evaluate(
     # 1) leave out items in turn
     left = []
     for block in np.array_split(items, min(len(items), BLOCKS)):
-        kept = np.delete(items, block)
-        left.append([measure(people, table, kept) if len(kept) else np.nan for table in scores])
+        remaining = np.delete(items, block)
+        estimates = np.full(k, np.nan)
+        if len(remaining):
+            estimates[:] = [measure(people, table, remaining) for table in scores]
+        left.append(estimates)
     freedom = max(len(left) - 1, 1)
     error = np.sqrt(freedom * np.var(left, axis=0))
     # 2) swap the scores of pairs of judges
@@ -176,9 +179,9 @@ def _evaluate(
         drawn = []
         for _ in range(SWAPS):
             swap = rng.random(people.shape) < 0.5
-            first = measure(people, np.where(swap, standard[a], standard[b]), items)
-            second = measure(people, np.where(swap, standard[b], standard[a]), items)
-            drawn.append(first - second)
+            swapped_a = measure(people, np.where(swap, standard[a], standard[b]), items)
+            swapped_b = measure(people, np.where(swap, standard[b], standard[a]), items)
+            drawn.append(swapped_a - swapped_b)
         ahead = estimate[a] - estimate[b]
         p[a, b] = np.mean(np.array(drawn) >= ahead - ROUNDING)
         p[b, a] = np.mean(np.array(drawn) <= ahead + ROUNDING)
@@ -190,9 +193,9 @@ def calibrated(people: Floats, judge: Floats) -> tuple[float, float]:
 
     Scores of shape (systems, items). NaN where no item has two systems.
     """
-    first, second = np.triu_indices(len(people), 1)
-    gap = people[first] - people[second]  # (pairs of systems, items)
-    of_judge = judge[first] - judge[second]
+    i, j = np.triu_indices(len(people), 1)
+    gap = people[i] - people[j]  # (pairs of systems, items)
+    of_judge = judge[i] - judge[j]
     scored = ~np.isnan(gap + of_judge)
     pairs = scored.sum(axis=0)
     weight = scored / np.maximum(pairs, 1) / max(np.count_nonzero(pairs), 1)
@@ -221,9 +224,9 @@ def best_threshold(people: Floats, judge: Floats, weight: Floats) -> float:
     as_tie = (people == 0).astype(float)
     as_is = np.where(size == 0, as_tie, np.sign(judge) == np.sign(people))
     gained = np.cumsum(((as_tie - as_is) * weight)[order])
-    last = np.flatnonzero(np.diff(size[order], append=np.inf) > 0)  # of each threshold
-    gained = np.r_[0.0, gained[last]]
-    thresholds = np.r_[0.0, size[order][last]]
+    steps = np.flatnonzero(np.diff(size[order], append=np.inf) > 0)  # of each threshold
+    gained = np.r_[0.0, gained[steps]]
+    thresholds = np.r_[0.0, size[order][steps]]
     return float(thresholds[np.argmax(np.round(gained, 12))])
 
 
@@ -236,8 +239,8 @@ def p_better(scores: Floats, signs: NDArray[np.float32]) -> Floats:
     single = scores.astype(np.float32)
     sums = single.sum(axis=1)
     swapped = signs @ single.T  # (permutations, systems)
-    first, second = np.triu_indices(len(scores), 1)
-    return np.mean(swapped[:, first] - swapped[:, second] >= sums[first] - sums[second], axis=0)
+    i, j = np.triu_indices(len(scores), 1)
+    return np.mean(swapped[:, i] - swapped[:, j] >= sums[i] - sums[j], axis=0)
 
 
 def rank_groups(p: Floats, level: float = SIGNIFICANT) -> list[int]:

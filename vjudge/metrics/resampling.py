@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse, stats
+
+if TYPE_CHECKING:
+    from vjudge.metrics.columns import Column
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -53,12 +56,12 @@ def by_code(code: Integers, n: int | None = None) -> sparse.csr_array:
     return summing(code, np.arange(len(code)), (n, len(code)))
 
 
-def student(confidence: float, freedom: Any = np.inf) -> Any:
+def student(confidence: float, freedom: Floats | float = np.inf) -> Any:
     """Student's two-sided quantile; of infinite freedom the normal one."""
     return stats.t.ppf((1 + confidence) / 2, freedom)
 
 
-def on_fisher_scale(estimate: Any, reach: Floats) -> Floats:
+def on_fisher_scale(estimate: Floats | float, reach: Floats) -> Floats:
     """Estimates with bounds so far from them on Fisher's z scale, shape (n, 3)."""
     z = np.arctanh(np.clip(estimate, -PERFECT, PERFECT))
     return np.column_stack([estimate, np.tanh(z - reach), np.tanh(z + reach)])
@@ -73,7 +76,7 @@ def distinct(rows: Floats) -> tuple[Floats, Integers]:
     return rows[np.unique(cell, return_index=True)[1]], cell
 
 
-def codes(column: Any) -> Integers:
+def codes(column: Column) -> Integers:
     """The place of each value among the distinct ones, in ascending order; -1 of NaN."""
     return np.asarray(pd.factorize(column, sort=True)[0], dtype=np.int64)
 
@@ -114,7 +117,7 @@ class Design:
         return effective_number(np.bincount(self.groups))
 
 
-def effective_number(sizes: Any) -> float:
+def effective_number(sizes: Sequence[float] | NDArray) -> float:
     """How many parts of equal size weigh as much as parts of these sizes.
 
     Ten of one size are ten; one of half the whole beside fifty others is about four.
@@ -128,12 +131,12 @@ def effective_number(sizes: Any) -> float:
     return float(1 / (share @ share))
 
 
-def freedom_of(sizes: Any) -> float:
+def freedom_of(sizes: Sequence[float] | NDArray) -> float:
     """Degrees of freedom of a variance over units of these sizes; at least 1."""
     return max(effective_number(sizes) - 1, 1.0)
 
 
-def mean_interval(table: Any, confidence: float) -> Floats:
+def mean_interval(table: Column, confidence: float) -> Floats:
     """Means of the columns of n rows with Student's interval, (columns, 3); NaN of too few rows."""
     frame = pd.DataFrame(table, dtype=float)
     mean = frame.mean()
@@ -170,7 +173,7 @@ def jackknife(
     statistic: Statistic,
     design: Design,
     *,
-    most: int = JACKKNIFED,
+    max_units: int = JACKKNIFED,
     pairs: int = 0,
     seed: int = 0,
 ) -> tuple[Floats, float]:
@@ -178,9 +181,9 @@ def jackknife(
 
     With t_g the statistic without unit g of G, the variance is (G - 1) / G times the sum of squared
     deviations of t_g from their mean: of a mean, exactly the variance over G. No row is drawn
-    twice, so that ranks have no ties that the data lack. More than `most` units are left out in so
-    many random blocks. Units of very unequal size have the degrees of freedom of as many equal ones
-    as weigh as much.
+    twice, so that ranks have no ties that the data lack. More than `max_units` units are left
+    out in so many random blocks. Units of very unequal size have the degrees of freedom of as many
+    equal ones as weigh as much.
 
     What a pair of units adds to a statistic beyond the sum of both, as it does to ranks, the
     jackknife counts twice. With t_gh the statistic without both, that addition is
@@ -198,11 +201,12 @@ def jackknife(
     """
     rng = np.random.default_rng(seed)
     rows = np.arange(len(design.cell))
-    first = rows if design.groups is None else design.groups
+    units = rows if design.groups is None else design.groups
     if design.second is None:
-        return _left_out(statistic, design, first, most, pairs, rng)
+        return _left_out(statistic, design, units, max_units, pairs, rng)
     crossed = [
-        _left_out(statistic, design, unit, most, 0, rng) for unit in (first, design.second, rows)
+        _left_out(statistic, design, unit, max_units, 0, rng)
+        for unit in (units, design.second, rows)
     ]
     (by_first, by_second, by_row), freedoms = zip(*crossed, strict=True)
     larger = np.maximum(by_first, by_second)
@@ -213,27 +217,27 @@ def _left_out(
     statistic: Statistic,
     design: Design,
     unit: Integers,
-    most: int,
+    max_units: int,
     pairs: int,
     rng: np.random.Generator,
 ) -> tuple[Floats, float]:
     """The jackknife's variance over one kind of unit, and its degrees of freedom."""
     n = int(unit.max(initial=-1)) + 1
-    if n > most:
-        unit = (rng.permutation(n) % most)[unit]
-        n = most
+    if n > max_units:
+        unit = (rng.permutation(n) % max_units)[unit]
+        n = max_units
     counts = design.counts
     members = summing(design.cell, unit, (len(counts), n)).tocsc()  # (cells, units)
 
     def without(*units: Integers) -> Floats:
         """The statistic without these units, or without the pairs of two lists; (..., k)."""
-        parts = []
+        estimates = []
         for block in _blocks(len(units[0]), len(counts)):
             weights = np.repeat(counts[:, None].astype(float), len(block), axis=1)
             for column in units:
                 weights -= members[:, column[block.start : block.stop]].toarray()
-            parts.append(values(statistic, weights))
-        return np.concatenate(parts, axis=-1)
+            estimates.append(values(statistic, weights))
+        return np.concatenate(estimates, axis=-1)
 
     left = without(np.arange(n))
     deviation = left - left.mean(axis=-1, keepdims=True)
@@ -413,11 +417,11 @@ def net_concordance(
         np.cumsum(w[low], axis=0, out=below[1:])
         # 3) Of the lower half in the same block, add the rows of lower y: concordant.
         start = np.searchsorted(block[low], block[high])
-        end = np.searchsorted(key[low], key[high])
-        net = below[end] - below[start]
+        stop = np.searchsorted(key[low], key[high])
+        net = below[stop] - below[start]
         # 4) Subtract those of higher y: discordant.
         start = np.searchsorted(key[low], key[high], side="right")
-        end = np.searchsorted(block[low], block[high], side="right")
-        net -= below[end] - below[start]
+        stop = np.searchsorted(block[low], block[high], side="right")
+        net -= below[stop] - below[start]
         total += np.einsum("kr,kr->r", net, w[high])
     return total

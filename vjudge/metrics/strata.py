@@ -48,15 +48,15 @@ class Strata:
         names = np.array([str(label) for label in labels])
         everything = np.ones(len(used), dtype=bool)
         code = group_codes(labels, everything, name="strata")
-        kept = used.copy()
+        valid = used.copy()
         left_out = []
         for stratum in range(int(code.max(initial=-1)) + 1):
             rows = used & (code == stratum)
             constant = any(np.ptp(column[rows]) == 0 for column in columns if rows.any())
             if rows.sum() < LEAST_STRATUM or constant:
-                kept &= ~rows
+                valid &= ~rows
                 left_out.append(str(names[code == stratum][0]))
-        return cls(group_codes(code, kept), kept, left_out)
+        return cls(group_codes(code, valid), valid, left_out)
 
     @property
     def caveats(self) -> list[str]:

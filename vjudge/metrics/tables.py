@@ -36,6 +36,7 @@ from vjudge.metrics.resampling import (
 
 INTERVAL = ["estimate", "low", "high"]
 NO_WIDTH = 1e-12
+ALPHA = 0.05  # the level of a test, after Holm's correction where there are several
 UNEQUAL = 0.7  # effective number of groups over their number, below which it is said
 
 
@@ -65,8 +66,8 @@ def tabulate(
     names: Sequence[Any],
     design: Design,
     *,
-    n: Any = None,
-    missing: Any = None,
+    n: Column | int | None = None,
+    missing: Column | int | None = None,
     method: str = "t",
     inflation: Floats | float = 1.0,
     unit: str = "items",
@@ -114,8 +115,8 @@ def tabulate(
     elif not undefined.all() and n_resamples:
         options: dict[str, Any] = {"method": method, "confidence": confidence, "seed": seed}
         if jackknifed:
-            most = min(n_resamples, BLOCKS if is_large else JACKKNIFED)
-            options |= {"most": most, "pairs": 0 if is_large else pairs}
+            max_units = min(n_resamples, BLOCKS if is_large else JACKKNIFED)
+            options |= {"max_units": max_units, "pairs": 0 if is_large else pairs}
             bounds = _jackknifed(statistic, estimates, design, **options)
         else:
             options |= {"inflation": inflation, "why": why}
@@ -187,7 +188,7 @@ def _jackknifed(
     return pd.DataFrame(columns, estimates.index)
 
 
-def of_group_sizes(sizes: Any) -> list[str]:
+def of_group_sizes(sizes: Sequence[float] | NDArray) -> list[str]:
     """The caveat of groups of very unequal size, if they are.
 
     >>> of_group_sizes([2] * 50), of_group_sizes([50] + [1] * 50)
@@ -202,10 +203,10 @@ hold less than it says'])
     ]
 
 
-def warn_of(rows: pd.Index, what: str) -> None:
+def warn_of(rows: pd.Index, message: str) -> None:
     """Warn of rows of a table, if there are any."""
     if len(rows):
-        warn(f"{', '.join(map(str, rows))}: {what}")
+        warn(f"{', '.join(map(str, rows))}: {message}")
 
 
 def shares(
@@ -386,7 +387,7 @@ def _lowest_mean(
     return float(weight @ p)
 
 
-def holm(p: Any) -> Floats:
+def holm(p: Column) -> Floats:
     """p values corrected for their number by Holm's method; NaN isn't counted.
 
     Equal to statsmodels' `multipletests`, which collects Python's garbage at every call (.15 s).

@@ -26,9 +26,9 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from vjudge.prompts.families import RECORD
+from vjudge.prompts.wordings import ASSETS
 from vjudge.records import brief
 
-ASSETS = Path(__file__).parents[1] / "assets"
 EMBEDDED = sorted(file.parent.name for file in ASSETS.glob("*/config.json"))
 """The checkpoints in this package, each by the name of its folder."""
 SUPPORTED = (

@@ -13,7 +13,7 @@ from matplotlib.textpath import text_to_path
 from PIL import Image
 
 from vjudge.data import rows_of
-from vjudge.data.schema import pictures_in
+from vjudge.data.schema import Items, pictures_in
 from vjudge.images import open_image, thumbnail
 from vjudge.plots.save import check_name, latex
 from vjudge.plots.style import MIN_TEXT, PageFull, clean, drawable, page
@@ -21,7 +21,7 @@ from vjudge.records import is_missing, row_levels
 
 LINE = 0.125  # inches from line to line
 BOX_SHARE = 0.7  # of the page's width that a line of text takes
-LEAST = 11  # lines of a box, beside its image
+MIN_LINES = 11  # lines of a box, beside its image
 HEADINGS = {
     "instruction": "Instruction",
     "response": "Response",
@@ -111,7 +111,7 @@ def qualitative(items: Any, runs: Mapping, ids: Sequence, **options: Any) -> Fig
     cases = _cases(items, runs, ids)
     with page(**{"column": "full", **options}) as paper:
         boxes = [_lines(texts, BOX_SHARE * paper.inches) for _, texts in cases]
-        sizes = [max(len(lines), LEAST) for lines in boxes]
+        sizes = [max(len(lines), MIN_LINES) for lines in boxes]
         height = LINE * sum(sizes) + 0.2
         if height > paper.tall:
             raise PageFull(
@@ -127,9 +127,9 @@ def qualitative(items: Any, runs: Mapping, ids: Sequence, **options: Any) -> Fig
                 left.set_anchor("N")
             right.set(ylim=(size, -0.9), xticks=[], yticks=[])
             right.spines[:].set_visible(True)
-            for y, (line, weight) in enumerate(lines):
-                look: dict = {"weight": weight, "va": "top", "fontsize": MIN_TEXT}
-                right.text(0.01, y, line, in_layout=False, **look)
+            for y, (label, weight) in enumerate(lines):
+                style: dict = {"weight": weight, "va": "top", "fontsize": MIN_TEXT}
+                right.text(0.01, y, label, in_layout=False, **style)
         return paper.finish(fig, f"{len(cases)} items")
 
 
@@ -140,7 +140,7 @@ def _lines(texts: Mapping, inches: float) -> list[tuple[str, str]]:
         lines.append((drawable(clean(heading)), "bold"))
         for paragraph in drawable(clean(text)).splitlines():
             limit = int(inches * len(paragraph) / max(_inches(paragraph), 1e-6))
-            lines += [(line, "normal") for line in textwrap.wrap(paragraph, max(limit, 20))]
+            lines += [(wrapped, "normal") for wrapped in textwrap.wrap(paragraph, max(limit, 20))]
     return lines
 
 
@@ -152,7 +152,7 @@ def _inches(text: str) -> float:
 
 
 def qualitative_latex(
-    items: Any, runs: Mapping, ids: Sequence, name: str, *, folder: str | Path = "figures"
+    items: Items, runs: Mapping, ids: Sequence, name: str, *, folder: str | Path = "figures"
 ) -> Path:
     r"""Write the boxes as LaTeX, every text escaped.
 

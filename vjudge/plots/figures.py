@@ -35,8 +35,8 @@ FOUR_WAY = {
     "both_bad": "both bad",
     "right": "second better",
 }
-TIES = ["#F5F5F5", "#D9D9D9"]
-SIDES = ("#0072B2", "#E69F00")  # dark and light in grey, too
+TIE_COLOURS = ["#F5F5F5", "#D9D9D9"]
+SIDE_COLOURS = ("#0072B2", "#E69F00")  # dark and light in grey, too
 LOGGED = {"loss": "loss per token", "pearson": "Pearson r", "parsed": "readable verdicts"}
 
 
@@ -123,10 +123,10 @@ def _names(ax: Axes, rows: DataFrame, paper: Page, n_lines: int) -> None:
 
 def _lines(ax: Axes, rows: DataFrame, kinds: Mapping) -> None:
     """Draw estimates at their `y`, from top to bottom."""
-    for kind, look in kinds.items():
+    for kind, style in kinds.items():
         lines = rows[rows["kind"] == kind]
-        ends = reach(lines, "estimate")
-        ax.errorbar(lines["estimate"], lines["y"], xerr=ends, label=kind, ls="none", **look)
+        whiskers = reach(lines, "estimate")
+        ax.errorbar(lines["estimate"], lines["y"], xerr=whiskers, label=kind, ls="none", **style)
     if "margin" in rows:
         margin = rows["margin"].fillna(0)  # a line without a margin has no band
         ax.barh(rows["y"], 2 * margin, left=-margin, color=GREY, zorder=-2)
@@ -134,9 +134,9 @@ def _lines(ax: Axes, rows: DataFrame, kinds: Mapping) -> None:
 
 def _numbers(ax: Axes, rows: DataFrame) -> None:
     """Each estimate with its interval, at the right."""
-    look: dict = {"transform": ax.get_yaxis_transform(), "va": "center", "fontsize": MIN_TEXT}
+    style: dict = {"transform": ax.get_yaxis_transform(), "va": "center", "fontsize": MIN_TEXT}
     for y, bounds in zip(rows["y"], rows[BOUNDS].to_numpy(float), strict=True):
-        ax.text(1.02, y, short(*bounds), **look)
+        ax.text(1.02, y, short(*bounds), **style)
 
 
 OUTCOMES: dict[str, dict[str, Any]] = {
@@ -200,11 +200,11 @@ def battery_effects(table: DataFrame, **options: Any) -> Figure:
 def _outcomes(ax: Axes, rows: DataFrame, names: Sequence, kind: str) -> None:
     """A judge's effects in margins, of what must stay or of what must move."""
     height = {name: y for y, name in enumerate(names)}
-    for outcome, look in OUTCOMES.items():
+    for outcome, style in OUTCOMES.items():
         chosen = rows[rows["outcome"] == outcome]
         y = chosen["case"].map(height)
-        ends = reach(chosen, "effect")
-        ax.errorbar(chosen["effect"], y, xerr=ends, label=outcome, ls="none", **look)
+        whiskers = reach(chosen, "effect")
+        ax.errorbar(chosen["effect"], y, xerr=whiskers, label=outcome, ls="none", **style)
     if kind == "stay":
         ax.axvspan(-1, 1, color=GREY, lw=0, zorder=-2)
     else:
@@ -232,7 +232,7 @@ def preference_bars(tables: Mapping, *, labels: Mapping = FOUR_WAY, **options: A
         name = name if isinstance(name, str) else " v ".join(name)
         names.append(f"{name} ({missing:,.0f} missing)" if missing else name)
     shares = 100 * stacked["estimate"].unstack()[list(labels)]
-    colors = [SIDES[0], *TIES[: len(between)], SIDES[1]]
+    colors = [SIDE_COLOURS[0], *TIE_COLOURS[: len(between)], SIDE_COLOURS[1]]
     with page(**options) as paper:
         fig, ax = paper.subplots(0.42 * len(tables) + 0.5)
         shares.rename(columns=labels).plot.barh(
@@ -291,11 +291,11 @@ def curves(
             for level in lines:
                 ax.axhline(level, color=PALE, lw=0.5, ls=":", zorder=0)
             step = 0.0 if log else 0.01 * np.ptp(points[x])  # lest one bar hide another
-            for number, (name, look) in enumerate(kinds.items()):
+            for number, (name, style) in enumerate(kinds.items()):
                 rows = points[points[by] == name].sort_values(x)
                 across_bars = rows[x] + step * (number - (len(kinds) - 1) / 2)
-                ends = None if bare else reach(rows, y)
-                ax.errorbar(across_bars, rows[y], yerr=ends, label=name, **look)
+                whiskers = None if bare else reach(rows, y)
+                ax.errorbar(across_bars, rows[y], yerr=whiskers, label=name, **style)
             if (points[x] % 1 == 0).all():
                 ax.xaxis.get_major_locator().set_params(integer=True)
             if log:

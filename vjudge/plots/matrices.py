@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from vjudge.metrics.formatting import format_p
+from vjudge.metrics.tables import ALPHA
 from vjudge.plots.style import (
     AROUND_ZERO,
     CHARACTERS,
@@ -24,8 +25,6 @@ from vjudge.plots.style import (
     page,
     short,
 )
-
-LEVEL = 0.05  # of tests that are corrected by Holm's method
 
 
 def heatmap(
@@ -95,7 +94,7 @@ def who_beats_whom(comparisons: DataFrame, *, statistic: str = "pearson", **opti
     cells = pd.concat([pairs, back], ignore_index=True)
     tests = "\np " + cells["p_holm"].map(format_p)
     cells["text"] = cells["estimate"].map(short) + tests.replace("\np n/a", "")
-    cells["bold"] = cells["p_holm"] <= LEVEL
+    cells["bold"] = cells["p_holm"] <= ALPHA
     order = cells.groupby("a")["estimate"].mean().sort_values(ascending=False).index
     decided_or_absent = cells["bold"] | cells["estimate"].isna()
     cells["estimate"] = cells["estimate"].where(decided_or_absent, 0.0)  # the colour of the middle
@@ -130,12 +129,12 @@ def _matrix(paper: Page, grids: Sequence, label: str = "", **look: Any) -> Figur
     """
     value, texts, bold = grids
     columns = value.columns
-    most = (int(paper.tall / 0.16), int(5 * paper.inches))  # readable names
-    if value.empty or (np.array(value.shape) > most).any():
+    capacity = (int(paper.tall / 0.16), int(5 * paper.inches))  # readable names
+    if value.empty or (np.array(value.shape) > capacity).any():
         n_rows, n_columns = value.shape
         raise PageFull(
-            f"{n_rows} rows and {n_columns} columns can't be drawn: this page holds 1 to {most[0]}"
-            f" and 1 to {most[1]}; choose some, or group them"
+            f"{n_rows} rows and {n_columns} columns can't be drawn: this page holds 1 to"
+            f" {capacity[0]} and 1 to {capacity[1]}; choose some, or group them"
         )
     side = 0.62 * paper.inches / len(columns)
     texts = texts.fillna("")

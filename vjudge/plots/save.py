@@ -32,8 +32,10 @@ NUMBER = "(?:\N{EN DASH}|(?:< )?[-\N{MINUS SIGN}]?\\.?\\d[^a-zA-Z]*)$"  # with i
 FOLDED = 60  # characters of a text that stands on several lines
 FOLD = 40  # characters on each of them
 LONG_WORD = 25  # characters of a word that such lines cannot hold
-LETTERS = set(filter(str.isalpha, map(chr, range(0xA1, 0x180)))) - set("ĦħĸĿŀŉŦŧſ")  # of T1 fonts
-PRINTED = {*map(chr, range(32, 127)), *"\n\N{MINUS SIGN}\N{EN DASH}\u2265\u2264", *LETTERS}
+T1_LETTERS = set(filter(str.isalpha, map(chr, range(0xA1, 0x180)))) - set(
+    "ĦħĸĿŀŉŦŧſ"
+)  # of T1 fonts
+PRINTED = {*map(chr, range(32, 127)), *"\n\N{MINUS SIGN}\N{EN DASH}\u2265\u2264", *T1_LETTERS}
 
 
 def save_figure(
@@ -230,11 +232,11 @@ def _is_whole(values: pd.Series) -> bool:
     return len(numbers) > 0 and bool((numbers % 1 == 0).all())
 
 
-def _p_text(value: Any) -> str:
+def _p_text(value: float) -> str:
     return format_p(value).removeprefix("= ")
 
 
-def _cell_text(value: Any) -> str:
+def _cell_text(value: object) -> str:
     """A cell: numbers with three digits, whole ones plain."""
     if isinstance(value, float):
         return (
@@ -293,9 +295,9 @@ def caption(text: str, *tables: DataFrame) -> str:
     return sentences(text, *methods, *closed)
 
 
-def sentences(*parts: str) -> str:
+def sentences(*texts: str) -> str:
     """Parts of a caption, each with its full stop."""
-    return clean(". ".join(part.strip().rstrip(".") for part in parts if part) + ".")
+    return clean(". ".join(text.strip().rstrip(".") for text in texts if text) + ".")
 
 
 def check_name(name: str, caption: str = "none") -> None:
@@ -338,7 +340,7 @@ def write_csv(frame: DataFrame, path: Path) -> None:
     )
 
 
-def _harmless(value: Any) -> Any:
+def _harmless(value: object) -> Any:
     if isinstance(value, str) and FORMULA.match(value):
         return "'" + value
     return value
@@ -368,7 +370,7 @@ def printable(text: str) -> str:
     return "".join(c if c in PRINTED else anyascii(c) for c in text)
 
 
-def latex(value: Any) -> str:
+def latex(value: object) -> str:
     r"""A text as LaTeX prints it, every special character escaped.
 
     >>> latex("[50%] a_b"), latex("-0.5"), latex("p < 1")

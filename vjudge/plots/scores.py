@@ -105,9 +105,9 @@ def calibration_curve(tables: Mapping, *, label: str = "mean true score", **opti
     high = points["human"].max()
     with page(**options) as paper:
         fig, panels = paper.panels(tables, 0.85, across="judge's score", up=label, min_inches=1.25)
-        for (ax, table), look in zip(panels, looks(tables).values(), strict=True):
+        for (ax, table), style in zip(panels, looks(tables).values(), strict=True):
             ax.axline((low, low), slope=1, **DIAGONAL)
-            ax.errorbar(table["judge"], table["human"], yerr=reach(table, "human"), **look)
+            ax.errorbar(table["judge"], table["human"], yerr=reach(table, "human"), **style)
         # an interval of two items may be far longer than the scale
         margin = 0.1 * (high - low) + 0.1
         bottom = low - margin

@@ -137,7 +137,7 @@ class Page:
 
     def panels(
         self,
-        parts: Mapping,
+        rows_by_panel: Mapping,
         ratio: float,
         *,
         across: str,
@@ -146,10 +146,10 @@ class Page:
         min_height: float = 0.5,
         shared: bool = True,
     ) -> tuple[Figure, list]:
-        """A figure, and axes with the rows of each part, whose name is its title.
+        """A figure, and axes with the rows of each panel, whose name is its title.
 
         Args:
-            parts: name of a panel -> its rows; the panels fill lines.
+            rows_by_panel: name of a panel -> its rows; the panels fill lines.
             ratio: of a panel's height by its width.
             across, up: labels of the two axes.
             min_inches, min_height: of a panel's width and height, in inches.
@@ -157,28 +157,28 @@ class Page:
 
         PageFull: the panels would be lower than `min_height`.
         """
-        columns = max(1, min(len(parts), int(self.inches / min_inches)))
-        rows = math.ceil(len(parts) / columns)
-        columns = math.ceil(len(parts) / rows)  # no row is left half empty
-        each = self.inches / columns
-        height = rows * (ratio * min(each, 3.3) + 0.35) + 0.2
-        self.check(rows * (min_height + 0.35) + 0.2, f"{len(parts)} panels")
+        columns = max(1, min(len(rows_by_panel), int(self.inches / min_inches)))
+        rows = math.ceil(len(rows_by_panel) / columns)
+        columns = math.ceil(len(rows_by_panel) / rows)  # no row is left half empty
+        width = self.inches / columns
+        height = rows * (ratio * min(width, 3.3) + 0.35) + 0.2
+        self.check(rows * (min_height + 0.35) + 0.2, f"{len(rows_by_panel)} panels")
         fig, axes = self.subplots(
             height, rows, columns, squeeze=False, sharex=shared, sharey=shared
         )
-        filled = axes.flat[: len(parts)]
-        for ax in axes.flat[len(parts) :]:
+        filled = axes.flat[: len(rows_by_panel)]
+        for ax in axes.flat[len(rows_by_panel) :]:
             ax.remove()
         for ax in filled[-columns:]:  # no panel stands below these
             ax.tick_params(labelbottom=True)
-        if len(parts) > 1:
-            for ax, title in zip(filled, self.fold(parts, each - 0.3, 3), strict=True):
+        if len(rows_by_panel) > 1:
+            for ax, title in zip(filled, self.fold(rows_by_panel, width - 0.3, 3), strict=True):
                 ax.set_title(title)
             fig.supxlabel(across)
             fig.supylabel(up)
         else:
             filled[0].set(xlabel=across, ylabel=up)
-        return fig, list(zip(filled, parts.values(), strict=True))
+        return fig, list(zip(filled, rows_by_panel.values(), strict=True))
 
     def check(self, inches: float, figure: str) -> None:
         """Raise PageFull where a figure is higher than the page at its least height."""
@@ -210,8 +210,8 @@ class Page:
         if not names:
             return
         names = self.fold(names, self.inches - 0.45, 1)
-        each = max(map(len, names)) / CHARACTERS + 0.45
-        columns = max(1, int(self.inches / each))
+        width = max(map(len, names)) / CHARACTERS + 0.45
+        columns = max(1, int(self.inches / width))
         fig.legend(handles, names, loc="outside upper center", ncols=columns)
         lines = math.ceil(len(names) / columns)
         fig.set_figheight(min(self.tall, fig.get_figheight() + 0.15 * lines + 0.05))
@@ -257,7 +257,7 @@ def drawable(text: str) -> str:
     return anyascii(text)
 
 
-def clean(text: Any) -> str:
+def clean(text: object) -> str:
     """A text with a space for each character that is not printed or turns the direction."""
     return "".join(c if c.isprintable() or c == "\n" else " " for c in str(text))
 

@@ -25,7 +25,7 @@ DRAWS = {"samples": 5, "temperature": 0.7, "top_p": 0.9}
 
 Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning.
 """
-WORK = {"finished": bool, "n_prompt_tokens": int, "n_new_tokens": int, "seconds": float}
+WORK_TYPES = {"finished": bool, "n_prompt_tokens": int, "n_new_tokens": int, "seconds": float}
 EARLIER = "response gold feedback human_scores true_scores ranks".split()
 
 
@@ -120,9 +120,9 @@ def _asked(policy: Judge, rows: Any, samples: int) -> tuple:
 
 def _table(answers: Any, policy: str, groups: list) -> pd.DataFrame:
     """One row an answer; those that failed or were cut off are counted on stderr."""
-    columns = ["id", "policy", "sample", "response", "failure", *WORK]
+    columns = ["id", "policy", "sample", "response", "failure", *WORK_TYPES]
     frame = pd.DataFrame(answers, columns=columns, dtype=object)
-    frame = frame.astype({"sample": int, **WORK}).assign(policy=policy, group=groups)
+    frame = frame.astype({"sample": int, **WORK_TYPES}).assign(policy=policy, group=groups)
     remarks = Counter(frame["failure"].dropna())
     remarks["cut off by a limit"] = int((frame["failure"].isna() & ~frame["finished"]).sum())
     listed = ", ".join(f"{n} x {remark}" for remark, n in remarks.most_common() if n)

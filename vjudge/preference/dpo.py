@@ -143,7 +143,7 @@ def batch_of(coder: Coder, rows: Sequence) -> dict:
     images = []
     for row in rows:
         encoded.append(encode(coder, row))
-        images.append(images_of(coder, row))
+        images.append(policy_images(coder, row))
     ids = []
     completions = []
     for side in (0, 1):
@@ -155,13 +155,13 @@ def batch_of(coder: Coder, rows: Sequence) -> dict:
     return batch
 
 
-def images_of(coder: Coder, row: Mapping) -> list:
+def policy_images(coder: Coder, row: Mapping) -> list:
     """A row's images, none for a policy that reads none."""
     return row["images"] if coder.model.sees_images else []
 
 
 def encode(coder: Coder, row: Mapping) -> tuple[list[int], list]:
     """The ids of a row's prompt, and of its two responses after it."""
-    images = images_of(coder, row)
+    images = policy_images(coder, row)
     prompt = coder.conversation.wrap(row["instruction"], len(images))
     return coder.encode(prompt, images, [row["chosen"], row["rejected"]])

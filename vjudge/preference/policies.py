@@ -135,5 +135,5 @@ def _prepared(model: models.VisionLanguageModel, freeze: Sequence, lora: Any) ->
     model.model.train()
     if lora is not None:
         return None, weights.adapters_of(model.model, freeze, lora)
-    weights.prepare(model, freeze=freeze, lora=None)
+    weights.settle_weights(model, freeze=freeze, lora=None)
     return copy.deepcopy(model.model).eval(), None

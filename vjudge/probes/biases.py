@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from vjudge.data import rows_of
+from vjudge.data.schema import Items
 from vjudge.data.summary import n_words
 from vjudge.engines.engine import Ask
 from vjudge.judging.judge import Judge
@@ -28,12 +29,13 @@ from vjudge.probes.perturbations import PERTURBATIONS, beside
 from vjudge.probes.runs import (
     AGREEMENT,
     DOUBLING,
-    LEAST,
-    POINTS,
+    MIN_LOSS,
     PUBLISHED,
+    SCORE_POINTS,
+    Judged,
     MissingInputError,
+    ProbeRow,
     ProbeRuns,
-    Row,
 )
 from vjudge.probes.systems import self_preference
 from vjudge.records import NAN, unit_of
@@ -44,7 +46,7 @@ ANSWERED = "answered_first"
 
 
 @analysis
-def blindness(judge: Any, items: Any = None, **options: Any) -> Result:
+def blindness(judge: Judged, items: Items | None = None, **options: Any) -> Result:
     """Test whether the judge looks at the image: blanked, and exchanged between groups.
 
     At least a quarter of the agreement with gold must be lost. Exchanged images decide: a judge
@@ -66,7 +68,7 @@ def blindness(judge: Any, items: Any = None, **options: Any) -> Result:
 
 
 @analysis
-def rubric(judge: Any, items: Any = None, **options: Any) -> Result:
+def rubric(judge: Judged, items: Items | None = None, **options: Any) -> Result:
     """Test whether the judge reads the rubric: its levels reversed, which must mirror the scores.
 
     Of a judge that reads the rubric, reversed levels turn the slope on gold from 1 to -1. A judge
@@ -86,7 +88,7 @@ def rubric(judge: Any, items: Any = None, **options: Any) -> Result:
 
 
 @analysis
-def rewording(judge: Any, items: Any = None, **options: Any) -> Result:
+def rewording(judge: Judged, items: Items | None = None, **options: Any) -> Result:
     """Test whether other words for the same rubric move the score. It must stay.
 
     Criterion and levels stand in a sentence around them, a mild change; to test a paraphrase, grade
@@ -106,7 +108,7 @@ def rewording(judge: Any, items: Any = None, **options: Any) -> Result:
 
 
 @analysis
-def formatting(judge: Any, items: Any = None, **options: Any) -> Result:
+def formatting(judge: Judged, items: Items | None = None, **options: Any) -> Result:
     """Test whether Markdown's bold type in the response moves the score. It must stay.
 
     Source: Chen et al., Humans or LLMs as the Judge? (arXiv 2402.10669), on rich content; the test
@@ -124,7 +126,7 @@ def formatting(judge: Any, items: Any = None, **options: Any) -> Result:
 
 
 @analysis
-def injection(judge: Any, items: Any = None, **options: Any) -> Result:
+def injection(judge: Judged, items: Items | None = None, **options: Any) -> Result:
     """Test whether a verdict or an order in the response (`PHRASES`) moves the score. It must stay.
 
     The effect is the mean change towards the score that the text asks for, over items whose gold
@@ -145,7 +147,7 @@ def injection(judge: Any, items: Any = None, **options: Any) -> Result:
 
 
 @analysis
-def anchoring(judge: Any, items: Any = None, **options: Any) -> Result:
+def anchoring(judge: Judged, items: Items | None = None, **options: Any) -> Result:
     """Test whether another judge's score, shown beside the question, moves the score.
 
     The highest and the lowest score of the rubric are shown. The effect is the mean change towards
@@ -165,7 +167,7 @@ def anchoring(judge: Any, items: Any = None, **options: Any) -> Result:
 
 
 @analysis
-def commitment(judge: Any, items: Any = None, **options: Any) -> Result:
+def commitment(judge: Judged, items: Items | None = None, **options: Any) -> Result:
     """Test whether the score changes once the judge has answered the question itself.
 
     The judge answers each instruction before it sees a response, and is then shown its answer
@@ -186,7 +188,7 @@ def commitment(judge: Any, items: Any = None, **options: Any) -> Result:
     return probed("commitment", _committed, judge, items, **options)
 
 
-def _committed(runs: ProbeRuns) -> list[Row]:
+def _committed(runs: ProbeRuns) -> list[ProbeRow]:
     """The rows of `commitment`, after the judge has answered."""
     if runs.judge is not None and ANSWERED not in runs.runs:
         runs.run(ANSWERED, runs.changed(ANSWERED, _with_own_answers(runs)))
@@ -224,7 +226,7 @@ def _with_own_answers(runs: ProbeRuns) -> datasets.Dataset:
 
 
 @analysis
-def verbosity(judge: Any, items: Any = None, **options: Any) -> Result:
+def verbosity(judge: Judged, items: Items | None = None, **options: Any) -> Result:
     """Test whether sentences that say nothing move the score: responses of twice their length.
 
     Each item is its own control: this is the verdict on length. It must stay. One kind of verbosity
@@ -243,11 +245,11 @@ def verbosity(judge: Any, items: Any = None, **options: Any) -> Result:
     return _perturbed("verbosity", judge, items, **options)
 
 
-def _perturbed(probe: str, judge: Any, items: Any, **options: Any) -> Result:
+def _perturbed(probe: str, judge: Judged, items: Items, **options: Any) -> Result:
     return probed(probe, partial(_changes, probe), judge, items, **options)
 
 
-def _changes(probe: str, runs: ProbeRuns) -> list[Row]:
+def _changes(probe: str, runs: ProbeRuns) -> list[ProbeRow]:
     """The rows of a probe's perturbations; of given runs, of those that there are."""
     names = [name for name, kind in PERTURBATIONS.items() if kind.probe == probe]
     if runs.judge is None:
@@ -268,7 +270,7 @@ def _changes(probe: str, runs: ProbeRuns) -> list[Row]:
     return rows
 
 
-def _change(runs: ProbeRuns, name: str) -> list[Row]:
+def _change(runs: ProbeRuns, name: str) -> list[ProbeRow]:
     """The rows of one perturbation: the change of the scores, that of their agreement, or both.
 
     A mean change is tested where the score must stay; agreement, where there is gold, unless a
@@ -282,31 +284,31 @@ def _change(runs: ProbeRuns, name: str) -> list[Row]:
     if kind.asks and has_gold:  # where gold leaves room for the score that is asked for
         room = kind.asks * pair["gold"]
         pair = pair[room < room.max()]
-    cells: Row = {"perturbation": name, "missing": missing, **runs.published(pair)}
+    cells: ProbeRow = {"perturbation": name, "missing": missing, **runs.published(pair)}
     delta = pair["delta"]
     group = pair["group"]
     step = runs.ruler.step
     if kind.asks:
         effect = mean(kind.asks * delta, group, step=step)
         does = f"{kind.does} shifts scores {{towards}} it by {{size}}"
-        return [runs.row(f"{case}: change", effect, POINTS, "stay", does, **cells)]
+        return [runs.row(f"{case}: change", effect, SCORE_POINTS, "stay", does, **cells)]
     rows = []
     if kind.must == "stay":
         effect = mean(delta, group, step=step)
         does = f"{kind.does} {{raises}} scores by {{size}}"
-        rows.append(runs.row(f"{case}: change", effect, POINTS, "stay", does, **cells))
+        rows.append(runs.row(f"{case}: change", effect, SCORE_POINTS, "stay", does, **cells))
     elif not has_gold:  # nobody knows what must be lost
         effect = mean(delta.abs(), group, step=step)
         does = f"{kind.does} moves a score by {{size}} either way"
         note = "without gold nobody knows what must be lost"
         size = f"{case}: size of the change"
-        rows.append(runs.row(size, effect, POINTS, does=does, note=note, **cells))
+        rows.append(runs.row(size, effect, SCORE_POINTS, does=does, note=note, **cells))
     if has_gold:
         rows.append(_agreement(runs, name, rated, cells))
     return rows
 
 
-def _agreement(runs: ProbeRuns, name: str, rated: pd.DataFrame, cells: Row) -> Row:
+def _agreement(runs: ProbeRuns, name: str, rated: pd.DataFrame, cells: ProbeRow) -> ProbeRow:
     """The change in agreement with gold."""
     kind = PERTURBATIONS[name]
     gold = rated["gold"]
@@ -315,20 +317,20 @@ def _agreement(runs: ProbeRuns, name: str, rated: pd.DataFrame, cells: Row) -> R
     effect = slope(rated["delta"], gold, group, step=step)
     if kind.must == "move":
         # p is that of a loss of just the least share: of after - (1 - least) before having slope 0
-        least = LEAST * kind.loss
+        required_loss = MIN_LOSS * kind.loss
         before = slope(rated["before"], gold, group, step=step)
-        kept = rated["after"] - (1 - least) * rated["before"]
-        rest = slope(kept, gold, group, step=step)
-        effect = effect._replace(p=rest.p if before.low > 0 else NAN)
-        of = f"{least:.0%} of its slope on gold"
-        cells = {**cells, "margin": least * before.effect, "margin_of": of}
+        remaining = rated["after"] - (1 - required_loss) * rated["before"]
+        slope_left = slope(remaining, gold, group, step=step)
+        effect = effect._replace(p=slope_left.p if before.low > 0 else NAN)
+        of = f"{required_loss:.0%} of its slope on gold"
+        cells = {**cells, "margin": required_loss * before.effect, "margin_of": of}
     does = f"{kind.does} {{raises}} the slope of scores on gold by {{size}}"
     case = f"{name.replace('_', ' ')}: agreement"
     return runs.row(case, effect, AGREEMENT, kind.must, does, gold=gold, **cells)
 
 
 @analysis
-def length(judge: Any, items: Any = None, **options: Any) -> Result:
+def length(judge: Judged, items: Items | None = None, **options: Any) -> Result:
     """Estimate the slope of the score on the response's length at equal gold, per doubling.
 
     Exact gold is held equal by its levels, or ten classes and the score within them; of people's
@@ -359,13 +361,13 @@ def length(judge: Any, items: Any = None, **options: Any) -> Result:
         truth_name = " or ".join(sorted(truths))
         return partial(length_scatter, verdicts, lines, truth_name=truth_name), verdicts
 
-    def rows_of_length(runs: ProbeRuns) -> list[Row]:
+    def rows_of_length(runs: ProbeRuns) -> list[ProbeRow]:
         cells = runs.scores.copy()
         cells["response"] = runs.column("response").reindex(cells.index)
-        words = cells["response"].map(n_words, na_action="ignore").astype(float)
-        if words.isna().all():
+        n_words_of = cells["response"].map(n_words, na_action="ignore").astype(float)
+        if n_words_of.isna().all():
             raise MissingInputError("needs responses of words: these are pictures")
-        cells["x"] = np.log2(words.where(words > 0))
+        cells["x"] = np.log2(n_words_of.where(n_words_of > 0))
         row = at_equal_gold(runs, cells, "slope at equal gold", DOUBLING, "doubling the length")
         if not np.isnan(row["effect"]):
             truths.add(runs.truth_name)
@@ -394,8 +396,8 @@ PROBES: dict[str, Callable[..., Result]] = {probe.__name__: probe for probe in _
 
 @analysis
 def battery(
-    judge: Any,
-    items: Any = None,
+    judge: Judged,
+    items: Items | None = None,
     *,
     probes: Sequence[str] = (*PROBES,),
     own: str | Sequence[str] | None = None,
@@ -434,10 +436,10 @@ def battery(
     tables = []
     caveats = []
     for runs in ProbeRuns.several(judge, items, **options):
-        rows: list[Row] = []
+        rows: list[ProbeRow] = []
         for name in probes:
-            more = {"own": own} if name == "self_preference" else {}
-            result = PROBES[name](runs, **more)
+            further = {"own": own} if name == "self_preference" else {}
+            result = PROBES[name](runs, **further)
             if result.computed:
                 rows += result.table.to_dict("records")
             else:

@@ -16,15 +16,13 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from vjudge.metrics.columns import check_columns, group_codes, scores, warn
+from vjudge.metrics.columns import Column, as_floats, check_columns, group_codes, warn
 from vjudge.metrics.resampling import Floats, by_code
-from vjudge.metrics.tables import holm
+from vjudge.metrics.tables import ALPHA, holm
 from vjudge.records import NAN, is_missing
 
 Must = Literal["move", "stay"]
-Verdict = Literal["moves", "stays", "can't say", "described", "undefined", "not run"]
-LEVEL = 0.05
-TAIL = 1 - LEVEL / 2
+TAIL = 1 - ALPHA / 2
 NO_CHANGE = 1e-9  # what is smaller is rounding
 
 
@@ -43,9 +41,9 @@ class Effect(NamedTuple):
 
 
 def coefficient(
-    y: Any,
+    y: Column,
     design: Floats,
-    groups: Any,
+    groups: Column,
     *,
     error: Floats | None = None,
     step: float = 1.0,
@@ -81,11 +79,11 @@ def coefficient(
     if n_groups < 2:
         warn(f"undefined: {n} rows, and not two groups of them")
         return undefined
-    first = x[:, 0]
-    rest = x[:, 1:]
-    fit = np.linalg.lstsq(rest, first, rcond=None)[0]
-    alone = first - rest @ fit
-    variation = np.abs(alone)
+    regressor = x[:, 0]
+    controls = x[:, 1:]
+    fit = np.linalg.lstsq(controls, regressor, rcond=None)[0]
+    residual = regressor - controls @ fit
+    variation = np.abs(residual)
     if variation.max() < 1e-9:
         warn("undefined: what is measured does not vary once the rest is held equal")
         return undefined
@@ -99,15 +97,15 @@ def coefficient(
     square = sums @ squares.reshape(n, -1)
     square = square.reshape(n_groups, *squares.shape[1:])
     cross = sums @ products
-    whole = square.sum(axis=0)
-    total = cross.sum(axis=0)
-    if error is not None and np.linalg.eigvalsh(whole)[0] <= 0:
+    square_of_all = square.sum(axis=0)
+    cross_of_all = cross.sum(axis=0)
+    if error is not None and np.linalg.eigvalsh(square_of_all)[0] <= 0:
         warn("undefined: what is held equal is nothing but noise")
         return undefined
 
     # 2) the coefficient, with all groups and without each
-    effect = float(_first(whole, total))
-    left_out = _first(whole - square, total - cross)
+    effect = float(_first(square_of_all, cross_of_all))
+    left_out = _first(square_of_all - square, cross_of_all - cross)
 
     # 3) interval and p
     freedom = n_groups - 1
@@ -120,7 +118,7 @@ def coefficient(
         p = 2 * special.stdtr(freedom, -t)
     else:  # steps in the share of groups that none of these would show
         share = 1 - (1 - TAIL) ** (1 / n_groups)
-        reach = share * step * variation.mean() / (alone**2).mean()
+        reach = share * step * variation.mean() / (residual**2).mean()
         p = 1.0
         if moved > NO_CHANGE:
             p = 2.0**-freedom
@@ -136,13 +134,13 @@ def _first(square: Floats, cross: Floats) -> Floats:
     return np.asarray((row * cross).sum(axis=-1))
 
 
-def mean(values: Any, groups: Any, *, step: float = 1.0) -> Effect:
+def mean(values: Column, groups: Column, *, step: float = 1.0) -> Effect:
     """The mean, with interval and p as of `coefficient`."""
     design = np.ones((len(values), 1))
     return coefficient(values, design, groups, step=step)
 
 
-def slope(y: Any, x: Any, groups: Any, *, step: float = 1.0) -> Effect:
+def slope(y: Column, x: Column, groups: Column, *, step: float = 1.0) -> Effect:
     """The slope of y on x, with interval and p as of `coefficient`."""
     x = np.asarray(x, dtype=float)
     centred = x - x.mean()
@@ -168,12 +166,12 @@ def equal(values: Floats) -> Floats:
 
 
 def bias_scores(
-    before: Any,
-    after: Any,
+    before: Column,
+    after: Column,
     *,
-    lowest: Any = 1,
-    highest: Any = 5,
-    groups: Any = None,
+    lowest: Column | float = 1,
+    highest: Column | float = 5,
+    groups: Column | None = None,
 ) -> pd.DataFrame:
     """Bias deviation and bias conformity of scores before and after a change.
 
@@ -197,8 +195,8 @@ def bias_scores(
     {'bias_deviation': 0.25, 'bias_conformity': 0.75}
     """
     check_columns(before=before, after=after, groups=groups)
-    old = scores(before, name="before")
-    new = scores(after, name="after")
+    old = as_floats(before, name="before")
+    new = as_floats(after, name="after")
     below = old - lowest
     above = highest - old
     change = new - old
@@ -237,46 +235,53 @@ def judged(frame: pd.DataFrame) -> pd.DataFrame:
     Source: Holm, Scandinavian Journal of Statistics 6 (1979); two one-sided tests by an interval
     inside a margin: Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15 (1987).
     """
-    p = frame["p"].to_numpy(dtype=float)
-    frame = frame.assign(p_holm=holm(p))
-    margin = frame["margin"]
-    above = frame["low"] > -margin
-    below = frame["high"] < margin
-    inside = above & below
-    small = frame["effect"].abs() < margin
-    lost = frame["effect"] < -margin
-    stay = frame["must"] == "stay"
-    sure = frame["p_holm"] < LEVEL
-    significant = stay & sure & ~inside
-    tested = sure & ~stay
-
+    frame = frame.assign(p_holm=holm(frame["p"].to_numpy(dtype=float)))
     # 1) each row by itself
-    verdict = pd.Series("can't say", frame.index, dtype=object)
-    verdict[stay & inside] = "stays"
-    verdict[significant & ~small] = "moves"
-    verdict[tested] = "stays"
-    verdict[tested & lost] = "moves"
-    frame.loc[significant & small, "note"] = "significant, but perhaps too small to count"
-
-    # 2) a blanked image beside swapped ones
-    moved = frame["perturbation"].where(verdict == "moves")
-    alone = moved == "image_blanked"
+    verdicts = pd.Series(
+        [_verdict(row) for row in frame.to_dict("records")], frame.index, dtype=object
+    )
+    # 2) a failure that may be too small to count, and a blanked image without swapped ones
+    small = (frame["must"] == "stay") & (verdicts == "can't say") & (frame["p_holm"] < ALPHA)
+    frame.loc[small, "note"] = "significant, but perhaps too small to count"
+    moved = frame["perturbation"].where(verdicts == "moves")
     if not (moved == "image_swapped").any():
-        verdict[alone] = "can't say"
-        frame.loc[alone, "note"] = "only swapped images tell seeing from noticing an odd image"
-
-    # 3) rows without a test
-    verdict[frame["must"].isna()] = "described"
-    verdict[frame["effect"].isna()] = "undefined"
-    verdict[frame["unit"] == ""] = "not run"
-
-    # 4) against what must be, and in words
-    decided = verdict.isin(["moves", "stays"])
-    right = verdict == frame["must"].astype(str) + "s"
-    passes = right.astype("boolean").where(decided)
-    frame = frame.assign(verdict=verdict, passes=passes)
+        blanked = moved == "image_blanked"
+        verdicts[blanked] = "can't say"
+        frame.loc[blanked, "note"] = "only swapped images tell seeing from noticing an odd image"
+    # 3) against what must be, and in words
+    passes = (verdicts == frame["must"].astype(str) + "s").astype("boolean")
+    passes = passes.where(verdicts.isin(["moves", "stays"]))
+    frame = frame.assign(verdict=verdicts, passes=passes)
     reading = list(map(_reading, frame.to_dict("records")))
     return frame.assign(reading=pd.Series(reading, frame.index, dtype=object))
+
+
+def _verdict(row: Mapping[str, Any]) -> str:
+    """What one row decides by itself, its interval and corrected p against its margin m.
+
+    Where the score must move, the p is that of a loss of m at most. Where it must stay,
+
+        -m        0        m
+         |    [--+--]      |          stays: the whole interval is inside
+         |        |        | [--+--]  moves, if p_holm < .05
+         |        |     [--+--]       can't say: p_holm may be below .05, but the effect is not
+         |        |        |          sure to count
+    """
+    effect, margin = row["effect"], row["margin"]
+    if row["unit"] == "":
+        return "not run"
+    if np.isnan(effect):
+        return "undefined"
+    if is_missing(row["must"]):
+        return "described"
+    significant = row["p_holm"] < ALPHA
+    if row["must"] == "move":
+        if not significant:
+            return "can't say"
+        return "moves" if effect < -margin else "stays"
+    if row["low"] > -margin and row["high"] < margin:
+        return "stays"
+    return "moves" if significant and not abs(effect) < margin else "can't say"
 
 
 def _reading(row: Mapping[str, Any]) -> str:

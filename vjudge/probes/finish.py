@@ -10,15 +10,16 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from vjudge.data.cells import ratings
+from vjudge.data.cells import rater_scores
+from vjudge.data.schema import Items
 from vjudge.metrics.strictness import levelled
 from vjudge.plots.figures import battery_effects
 from vjudge.probes.effects import Must, coefficient, equal
 from vjudge.probes.readings import missing_text, reading
-from vjudge.probes.runs import GOLD, MissingInputError, ProbeRuns, Row
+from vjudge.probes.runs import GOLD, Judged, MissingInputError, ProbeRow, ProbeRuns
 from vjudge.results import NotComputed, Result
 
-SHOWN = "judge case must effect low high p_holm margin verdict passes n missing".split()
+VIEW_COLUMNS = "judge case must effect low high p_holm margin verdict passes n missing".split()
 EFFECTS = (
     "Effects of what was changed on the scores, as shares of the margin within which an effect"
     " counts as none"
@@ -29,15 +30,16 @@ CAPTIONS = {
     "position": "Which of two responses a judge chooses when each stands first once",
     "self_preference": "Liking of each system's responses at equal gold",
 }
-Draw = Callable[..., Figure]
-Drawing = tuple[Draw, pd.DataFrame]  # a figure's function, and what it is drawn from
+Drawing = tuple[
+    Callable[..., Figure], pd.DataFrame
+]  # a figure's function, and what it is drawn from
 
 
 def probed(
     name: str,
-    rows_of: Callable[[ProbeRuns], Sequence[Row]],
-    judge: Any,
-    items: Any = None,
+    rows_of: Callable[[ProbeRuns], Sequence[ProbeRow]],
+    judge: Judged,
+    items: Items | None = None,
     *,
     figure: Callable[[pd.DataFrame], Drawing | None] | None = None,
     **options: Any,
@@ -82,7 +84,7 @@ def finish(
         caveats=[*caveats, *missing_text(table)],
         plot=plot,
         data=data,
-        view=table[SHOWN if several else SHOWN[1:]],
+        view=table[VIEW_COLUMNS if several else VIEW_COLUMNS[1:]],
     )
 
 
@@ -99,7 +101,7 @@ def at_equal_gold(
     case: str,
     unit: str,
     does: str,
-) -> Row:
+) -> ProbeRow:
     """The row of the slope of the score on the column x at equal gold, read as `gold=` allows."""
     cells, used = gold_cells(runs, cells)
     effect = coefficient(
@@ -124,8 +126,8 @@ def gold_cells(runs: ProbeRuns, cells: pd.DataFrame) -> tuple[pd.DataFrame, pd.D
     lacks = "gold scores"
     if runs.gold == "rated":
         lacks = "human_scores of two people or more an item"
-        given = runs.column("human_scores").map(ratings, na_action="ignore").dropna()
-        people = pd.DataFrame(given.tolist(), given.index, dtype=float)
+        ratings_by_id = runs.column("human_scores").map(rater_scores, na_action="ignore").dropna()
+        people = pd.DataFrame(ratings_by_id.tolist(), ratings_by_id.index, dtype=float)
         fit = levelled(people)
         error = fit.error / people.count(axis=1)
         gold = fit.ratings.mean(axis=1).where(error.notna())

@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 
 from vjudge.benchmarks.pairs import pairs_of_items
+from vjudge.data.schema import Items
 from vjudge.judging.columns import groups_of
 from vjudge.metrics.tables import shares
 from vjudge.plots.figures import preference_bars
 from vjudge.probes.effects import mean
 from vjudge.probes.finish import Drawing, probed
-from vjudge.probes.runs import COMPARED, WINS, MissingInputError, ProbeRuns, Row
+from vjudge.probes.runs import IN_PAIRS, WINS, Judged, MissingInputError, ProbeRow, ProbeRuns
 from vjudge.results import Result, analysis
 
 CHOSEN = {
@@ -27,7 +28,7 @@ WON = {"a": 1.0, "tie": 0.5, "b": 0.0}
 
 
 @analysis
-def position(judge: Any, items: Any = None, **options: Any) -> Result:
+def position(judge: Judged, items: Items | None = None, **options: Any) -> Result:
     """Test whether the order of two responses decides: every pair is shown in both orders.
 
     `judge` has `compare`, or is the frame that this returned. The items are pairs, or single
@@ -55,7 +56,7 @@ def position(judge: Any, items: Any = None, **options: Any) -> Result:
             return None
         return partial(preference_bars, drawn, labels=CHOSEN), pd.concat(drawn)
 
-    def rows_of_position(runs: ProbeRuns) -> list[Row]:
+    def rows_of_position(runs: ProbeRuns) -> list[ProbeRow]:
         rows, both = _positions(runs)
         drawn[runs.name] = _chosen(both)
         return rows
@@ -63,16 +64,16 @@ def position(judge: Any, items: Any = None, **options: Any) -> Result:
     return probed("position", rows_of_position, judge, items, figure=figure, **options)
 
 
-def _positions(runs: ProbeRuns) -> tuple[list[Row], pd.DataFrame]:
+def _positions(runs: ProbeRuns) -> tuple[list[ProbeRow], pd.DataFrame]:
     """The rows of a judge, and its verdicts in both orders: 1 for a, 0 for b."""
     pairs = None
-    if runs.judge is not None and COMPARED not in runs.runs:
+    if runs.judge is not None and IN_PAIRS not in runs.runs:
         pairs = runs.items
         if "response_a" not in pairs.column_names:
             pairs = pairs_of_items(pairs, limit=len(pairs), seed=runs.seed)
         if not len(pairs):
             raise MissingInputError("needs pairs: no two items are responses to one question")
-    frame = runs.run(COMPARED, pairs)
+    frame = runs.run(IN_PAIRS, pairs)
     if not {"verdict_ab", "verdict_ba"} <= set(frame.columns):
         raise MissingInputError('needs both orders of every pair: compare with orders="both"')
     both = pd.DataFrame({"group": groups_of(frame)}, index=frame.index)
@@ -83,15 +84,15 @@ def _positions(runs: ProbeRuns) -> tuple[list[Row], pd.DataFrame]:
         reason = f"none of {len(frame)} pairs has them"
         raise MissingInputError(f"needs verdicts in both orders; {reason}")
 
-    first = mean((both["ab"] - both["ba"]) / 2, both["group"])
-    first = first._replace(low=max(-0.5, first.low), high=min(0.5, first.high))
+    share = mean((both["ab"] - both["ba"]) / 2, both["group"])
+    share = share._replace(low=max(-0.5, share.low), high=min(0.5, share.high))
     decides = mean(both["ab"] != both["ba"], both["group"])
     decides = decides._replace(low=max(0.0, decides.low), high=min(1.0, decides.high))
     missing = len(frame) - len(both)
     wins = "standing first {raises} the share of wins by {size}"
     order = "the order decides {size} of the pairs"
     rows = [
-        runs.row("first shown wins", first, WINS, "stay", wins, missing=missing),
+        runs.row("first shown wins", share, WINS, "stay", wins, missing=missing),
         runs.row("order decides", decides, "share of pairs", does=order, missing=missing),
     ]
     return rows, both
@@ -99,10 +100,10 @@ def _positions(runs: ProbeRuns) -> tuple[list[Row], pd.DataFrame]:
 
 def _chosen(both: pd.DataFrame) -> pd.DataFrame:
     """Shares of pairs by what was chosen in the two orders, with their intervals."""
-    first = (both["ab"] == 1) & (both["ba"] == 0)
-    second = (both["ab"] == 0) & (both["ba"] == 1)
+    always_first = (both["ab"] == 1) & (both["ba"] == 0)
+    always_second = (both["ab"] == 0) & (both["ba"] == 1)
     same = (both["ab"] == both["ba"]) & (both["ab"] != 0.5)
-    with_tie = ~(first | second | same)
-    cases = zip(CHOSEN, (first, same, with_tie, second), strict=True)
+    with_tie = ~(always_first | always_second | same)
+    cases = zip(CHOSEN, (always_first, same, with_tie, always_second), strict=True)
     rows = [(name, case.to_numpy(), np.ones(len(both))) for name, case in cases]
     return shares(rows, groups=both["group"], unit="pairs")

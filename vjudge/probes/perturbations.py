@@ -20,14 +20,14 @@ import pandas as pd
 from PIL import Image
 
 from vjudge.data import canonical, rows_of
-from vjudge.data.schema import PICTURE_COLUMNS
+from vjudge.data.schema import PICTURE_COLUMNS, Items, Row
 from vjudge.data.summary import n_words
 from vjudge.images import open_image
 from vjudge.probes.effects import Must
 from vjudge.records import row_levels, unit_of
 from vjudge.results import NotComputed, Result, analysis
 
-GREY = (128, 128, 128)
+MID_GREY = (128, 128, 128)
 FILLERS = (
     "This is the end of my answer to the question.",
     "That is what I have to say in reply to what was asked.",
@@ -35,7 +35,6 @@ FILLERS = (
     "Thank you for reading all of this, from the first word to the last.",
 )
 ENGLISH = frozenset("the what which is are this that there with how does and".split())
-Row = dict[str, Any]
 Cells = dict[str, Any] | None  # a row's new cells; None where a change does not apply to it
 Change = Callable[[datasets.Dataset, int], datasets.Dataset]  # of a collection, by a seed
 
@@ -75,7 +74,7 @@ def _changed(items: datasets.Dataset, cells: Sequence[Cells]) -> datasets.Datase
     return replaced(items.select(list(changed)), **columns)
 
 
-def _rewritten(items: Any, rewrite: Callable[[Row], Cells]) -> datasets.Dataset:
+def _rewritten(items: Items, rewrite: Callable[[Row], Cells]) -> datasets.Dataset:
     """The rows with the cells that `rewrite` gives for each, which it sees without its images."""
     items = canonical(items)
     rows = rows_of(items.remove_columns("images"))
@@ -103,7 +102,7 @@ def _shown(responses: bool) -> tuple[str, ...]:
 
 
 def _redrawn(
-    items: Any,
+    items: Items,
     draw: Callable[[Image.Image], Image.Image],
     columns: Sequence[str] = PICTURE_COLUMNS,
     **storing: Any,
@@ -124,7 +123,7 @@ def _redrawn(
     return _changed(items, pictures)
 
 
-def blanked(items: Any, *, responses: bool = False) -> datasets.Dataset:
+def blanked(items: Items, *, responses: bool = False) -> datasets.Dataset:
     """Replace every image by one of the same size in plain grey; ValueError where there is none.
 
     With `responses`, the pictures of responses are replaced in place of the question's. A judge can
@@ -137,11 +136,11 @@ def blanked(items: Any, *, responses: bool = False) -> datasets.Dataset:
     >>> vj.probes.blanked(items)[0]["images"][0].getpixel((0, 0))
     (128, 128, 128)
     """
-    grey = partial(Image.new, "RGB", color=GREY)
+    grey = partial(Image.new, "RGB", color=MID_GREY)
     return _redrawn(items, lambda image: grey(image.size), _shown(responses), format="PNG")
 
 
-def reencoded(items: Any, *, quality: int = 90) -> datasets.Dataset:
+def reencoded(items: Items, *, quality: int = 90) -> datasets.Dataset:
     """Store every image anew as JPEG of a quality of 1 to 95; at 90 no viewer would see it.
 
     Source: MM-JudgeBias (arXiv 2604.18164), on changes that matter to nobody; the quality is ours.
@@ -154,7 +153,7 @@ def reencoded(items: Any, *, quality: int = 90) -> datasets.Dataset:
     return _redrawn(items, lambda image: image, format="JPEG", quality=quality, subsampling=0)
 
 
-def coarse(items: Any, factor: int) -> datasets.Dataset:
+def coarse(items: Items, factor: int) -> datasets.Dataset:
     """Give every image a fraction of its resolution, at its old size: what a weaker judge sees.
 
     A factor of 1 changes nothing. ValueError: a factor below 1, or no image.
@@ -171,7 +170,7 @@ def coarse(items: Any, factor: int) -> datasets.Dataset:
     return _redrawn(items, lambda image: image.reduce(factor).resize(image.size), format="PNG")
 
 
-def swapped(items: Any, *, seed: int = 0, responses: bool = False) -> datasets.Dataset:
+def swapped(items: Items, *, seed: int = 0, responses: bool = False) -> datasets.Dataset:
     """Give every group of rows (the rows about one image) the images of another, in a random cycle.
 
     With `responses`, its rows get the pictures of the other's responses, one row those of one.
@@ -201,7 +200,7 @@ def swapped(items: Any, *, seed: int = 0, responses: bool = False) -> datasets.D
 # --- texts ---
 
 
-def padded(items: Any, *, seed: int = 0) -> datasets.Dataset:
+def padded(items: Items, *, seed: int = 0) -> datasets.Dataset:
     """Make every response twice as long by sentences that say nothing about picture or answer.
 
     Whole sentences of `FILLERS` are added behind it, in an order that the seed draws. They are
@@ -382,7 +381,7 @@ for _name, _phrase in PHRASES.items():
     )
 
 
-def perturb(items: Any, name: str, *, seed: int = 0) -> datasets.Dataset:
+def perturb(items: Items, name: str, *, seed: int = 0) -> datasets.Dataset:
     """Change one thing, a name in `PERTURBATIONS`, in every item; random choices follow the seed.
 
     Returns the canonical collection without rows that the change does not apply to; ValueError:
@@ -403,7 +402,7 @@ def perturb(items: Any, name: str, *, seed: int = 0) -> datasets.Dataset:
 
 
 @analysis
-def example(items: Any, name: str, *, seed: int = 0) -> Result:
+def example(items: Items, name: str, *, seed: int = 0) -> Result:
     """The texts of the first item that a perturbation changes, before and after.
 
     NotComputed: it applies to no item, or changes pictures alone.

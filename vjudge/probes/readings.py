@@ -25,13 +25,13 @@ def effect_sentence(does: str, effect: float, low: float, high: float) -> str:
     """
     if np.isnan(effect):
         return ""
-    words = {"raises": "raises", "towards": "towards", "above": "above"}
+    directions = {"raises": "raises", "towards": "towards", "above": "above"}
     if effect < 0:
-        words = {"raises": "lowers", "towards": "away from", "above": "below"}
+        directions = {"raises": "lowers", "towards": "away from", "above": "below"}
     size = short(abs(effect))
     if size in (".00", "0"):
-        words["raises"] = "changes"
-    sentence = does.format(**words, size=size)
+        directions["raises"] = "changes"
+    sentence = does.format(**directions, size=size)
     if np.isnan(low):
         return f"{sentence} (no interval)"
     return f"{sentence} (change {short(effect, low, high)})"
@@ -81,27 +81,27 @@ def row_sentence(row: Mapping[str, Any]) -> str:
 def reading(table: pd.DataFrame) -> str:
     """What a table says of each judge: row by row, or where there are many rows in sum."""
     sentences = []
-    told_rows = []
+    chosen_rows = []
     several = table["judge"].nunique() > 1
     for judge, rows in table.groupby("judge", sort=False):
         tests = rows[rows["must"].notna()]
-        told = rows if len(rows) <= MOST else tests
-        if 0 < len(told) <= MOST:
-            text = "; and ".join(map(row_sentence, told.to_dict("records")))
-            told_rows.append(told)
+        chosen = rows if len(rows) <= MOST else tests
+        if 0 < len(chosen) <= MOST:
+            text = "; and ".join(map(row_sentence, chosen.to_dict("records")))
+            chosen_rows.append(chosen)
         else:
             text = _in_sum(rows)
         text = text[:1].upper() + text[1:]
         sentences.append(f"{judge}: {text}." if several else f"{text}.")
-    return " ".join(sentences) + (margins(pd.concat(told_rows)) if told_rows else "")
+    return " ".join(sentences) + (margins(pd.concat(chosen_rows)) if chosen_rows else "")
 
 
 def _in_sum(rows: pd.DataFrame) -> str:
     """How many tests came out as they must, which did not, and what was not run."""
     tests = rows[rows["must"].notna()]
     if tests.empty:
-        told = rows[rows["verdict"] == "described"].to_dict("records")[:MOST]
-        return "nothing is tested" + "".join(f"; {row_sentence(row)}" for row in told)
+        described = rows[rows["verdict"] == "described"].to_dict("records")[:MOST]
+        return "nothing is tested" + "".join(f"; {row_sentence(row)}" for row in described)
     passes = tests["passes"]
     wrong = tests[passes.eq(False).fillna(False)]
     right = int(passes.eq(True).fillna(False).sum())

@@ -7,19 +7,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import datasets
 import numpy as np
 import pandas as pd
 
 from vjudge.data import CollectionError, canonical, rows_of, truth
-from vjudge.data.cells import ratings
+from vjudge.data.cells import rater_scores
+from vjudge.data.schema import Items
 from vjudge.judging.asking import PairsNotSupportedError
 from vjudge.judging.columns import closed_in, groups_of
 from vjudge.judging.judge import JudgeLike
 from vjudge.judging.record import file_names
-from vjudge.metrics.columns import scores
+from vjudge.metrics.columns import as_floats
 from vjudge.metrics.tables import of_group_sizes
 from vjudge.probes.effects import Effect, Must, bias_scores, judged
 from vjudge.probes.perturbations import NotApplicableError, coarse, perturb
@@ -28,7 +29,7 @@ from vjudge.records import NAN, is_missing, row_levels
 from vjudge.results import NotComputed
 
 ORIGINAL = "original"
-COMPARED = "compared"  # a comparison of pairs, as `Judge.compare` returns it
+IN_PAIRS = "compared"  # a comparison of pairs, as `Judge.compare` returns it
 Gold = Literal["observed", "exact", "rated"]
 GOLD: dict[Gold, str] = {
     "observed": "description: gold's noise is not held equal",
@@ -36,10 +37,10 @@ GOLD: dict[Gold, str] = {
     "rated": "people's mean held equal, less its noise",
 }
 AGREEMENT = "score per gold point"
-POINTS = "score points"
+SCORE_POINTS = "score points"
 DOUBLING = "score per doubling"
 WINS = "share less one half"
-LEAST = 0.25  # of its agreement with gold, what a judge must lose with the image or the rubric
+MIN_LOSS = 0.25  # of its agreement with gold, what a judge must lose with the image or the rubric
 OF_WIDTH = 0.05  # of the scale's width, the largest change of a score that counts as none
 OF_SPREAD = 0.2  # of the scores' standard deviation, where a scale has no width
 OF_SLOPE = 0.1  # of the slope that following gold one to one would have
@@ -48,9 +49,9 @@ FEW_GROUPS = 12
 PUBLISHED = (
     "deviation deviation_low deviation_high conformity conformity_low conformity_high"
 ).split()
-INTEGERS = ["n", "groups", "missing"]
-FLOATS = ["effect", "low", "high", "p", "p_holm", "margin", *PUBLISHED]
-COLUMNS = (
+INTEGER_COLUMNS = ["n", "groups", "missing"]
+FLOAT_COLUMNS = ["effect", "low", "high", "p", "p_holm", "margin", *PUBLISHED]
+PROBE_COLUMNS = (
     "judge probe case perturbation must effect low high unit p p_holm margin margin_of verdict"
     " passes n groups missing finding reading note"
 ).split() + PUBLISHED
@@ -70,7 +71,9 @@ COLUMNS = (
 - finding: the effect as a sentence with its direction, size and interval
 - deviation, conformity: of a perturbation, as of `bias_scores`; NaN where no scale is known
 """
-Row = dict[str, Any]
+ProbeRow = dict[str, Any]
+# A judge, its runs, or several judges by name.
+Judged: TypeAlias = "JudgeLike | pd.DataFrame | Mapping[str, Any] | ProbeRuns"
 
 
 class MissingInputError(NotComputed):
@@ -139,8 +142,8 @@ class ProbeRuns:
 
     def __init__(
         self,
-        judge: Any,
-        items: Any = None,
+        judge: Judged,
+        items: Items | None = None,
         *,
         out: str | Path | None = None,
         score: str = "score",
@@ -158,11 +161,11 @@ class ProbeRuns:
         if isinstance(judge, pd.DataFrame | Mapping):
             if out is not None or grading:
                 raise ValueError("out and grading options are for a judge; runs are graded already")
-            given = judge
+            runs_by_name = judge
             if isinstance(judge, pd.DataFrame):
                 compared = {"verdict", "verdict_ab"} & set(judge)
-                given = {COMPARED if compared else ORIGINAL: judge}
-            for run_name, run in given.items():
+                runs_by_name = {IN_PAIRS if compared else ORIGINAL: judge}
+            for run_name, run in runs_by_name.items():
                 self.runs[run_name] = _checked(run, run_name)
                 if len(run) and "judge" in run:
                     self.name = str(run["judge"].iloc[0])
@@ -183,7 +186,7 @@ class ProbeRuns:
         self.limits: list[str] = []  # what single probes add to the caveats
 
     @classmethod
-    def several(cls, judge: Any, items: Any = None, **options: Any) -> list[ProbeRuns]:
+    def several(cls, judge: Judged, items: Items | None = None, **options: Any) -> list[ProbeRuns]:
         """The runs of one judge, or of each in a mapping by name or in a run of several judges."""
         if isinstance(judge, ProbeRuns):
             if options or items is not None:
@@ -195,21 +198,21 @@ class ProbeRuns:
             return [cls(judge, items, **options)]
         out = options.pop("out", None)
         files = {} if out is None else file_names(named)
-        found = []
-        for name, one in named.items():
-            if isinstance(one, ProbeRuns):
-                found.append(one.renamed(name))
+        all_runs = []
+        for name, source in named.items():
+            if isinstance(source, ProbeRuns):
+                all_runs.append(source.renamed(name))
                 continue
             folder = None if out is None else Path(out) / files[name]
-            found.append(cls(one, items, out=folder, name=name, **options))
-        return found
+            all_runs.append(cls(source, items, out=folder, name=name, **options))
+        return all_runs
 
     def renamed(self, name: str) -> ProbeRuns:
         """The same runs, shared, under another judge's name."""
-        other = copy.copy(self)
-        other.name = name
-        other.limits = []
-        return other
+        copied = copy.copy(self)
+        copied.name = name
+        copied.limits = []
+        return copied
 
     @cached_property
     def items(self) -> datasets.Dataset:
@@ -233,8 +236,8 @@ class ProbeRuns:
         """
         run = self.run()
         if {"lowest", "highest"} <= set(run):
-            ends = run[["lowest", "highest"]].astype(float).set_axis(text_ids(run))
-            return ends[~ends.index.duplicated()]
+            bounds = run[["lowest", "highest"]].astype(float).set_axis(text_ids(run))
+            return bounds[~bounds.index.duplicated()]
         rows = []
         if self._source is not None and "descriptions" in self.items.column_names:
             for row in rows_of(self.items.remove_columns("images")):
@@ -303,25 +306,25 @@ class ProbeRuns:
     @property
     def caveats(self) -> list[str]:
         """What limits the numbers of these runs."""
-        found = list(self.limits)
+        texts = list(self.limits)
         if ORIGINAL not in self.runs:
-            return found
+            return texts
         if not self.ruler.bounded:
-            found.append(
+            texts.append(
                 f"{self.name}: no scale is known, or it has no ends (columns lowest and highest, or"
                 " items with rubrics); margins are shares of the scores' standard deviation"
             )
         elif (self.scales["highest"] - self.scales["lowest"]).nunique() > 1:
-            found.append(f"{self.name}: items have scales of several widths; margins are of one of"
+            texts.append(f"{self.name}: items have scales of several widths; margins are of one of"
                          f" {self.ruler.width:g}, the narrowest")  # fmt: skip
         sizes = self.scores["group"].value_counts()
-        found += of_group_sizes(sizes)
+        texts += of_group_sizes(sizes)
         if len(sizes) < FEW_GROUPS:
-            found.append(
+            texts.append(
                 f"independent groups: {len(sizes)}; with fewer than {FEW_GROUPS} hardly any effect"
                 " can be found or excluded"
             )
-        return found
+        return texts
 
     # --- runs
 
@@ -335,14 +338,14 @@ class ProbeRuns:
         values = pd.Series(list(frame[name]), index=text_ids(frame), dtype=object)
         return values[~values.index.duplicated()]
 
-    def changed(self, name: str, items: Any = None) -> datasets.Dataset:
+    def changed(self, name: str, items: Items | None = None) -> datasets.Dataset:
         """The items after a perturbation; MissingInputError where it applies to none."""
         try:
             return perturb(self.items if items is None else items, name, seed=self.seed)
         except NotApplicableError as error:
             raise MissingInputError(f"{name}: {error}") from error
 
-    def run(self, name: str = ORIGINAL, items: Any = None) -> pd.DataFrame:
+    def run(self, name: str = ORIGINAL, items: Items | None = None) -> pd.DataFrame:
         """A run by name; where it is not there, graded now in a folder of that name.
 
         `items` are what the name says unless given. MissingInputError: runs were given without
@@ -350,7 +353,7 @@ class ProbeRuns:
         """
         if name in self.runs:
             return self.runs[name]
-        paired = name == COMPARED
+        paired = name == IN_PAIRS
         if self.judge is None:
             remedy = f"grade probes.perturb(items, {name!r})"
             if paired:
@@ -375,11 +378,11 @@ class ProbeRuns:
     @cached_property
     def scores(self) -> pd.DataFrame:
         """The original run's scores by item, see `scored`."""
-        found = scored(self.run(), self.score)
-        if found["score"].isna().all():
-            reason = f"none of the {len(found)} verdicts of {self.name} could be read"
+        frame = scored(self.run(), self.score)
+        if frame["score"].isna().all():
+            reason = f"none of the {len(frame)} verdicts of {self.name} could be read"
             raise MissingInputError(f"needs scores: {reason}")
-        return found
+        return frame
 
     def contrast(self, name: str) -> Contrast:
         """Items that the original run and another scored.
@@ -394,16 +397,16 @@ class ProbeRuns:
             raise ValueError(f"{refusal}, such as {unknown[0]!r}: compare runs of the same items")
         pair = old.loc[new.index].rename(columns={"score": "before"})
         pair = pair.assign(after=new, delta=new - pair["before"])
-        known = pair.dropna(subset="delta")
-        return Contrast(known, len(pair) - len(known))
+        both = pair.dropna(subset="delta")
+        return Contrast(both, len(pair) - len(both))
 
     def published(self, pair: pd.DataFrame) -> dict[str, float]:
         """Bias deviation and conformity of a contrast, with intervals; empty without a scale."""
-        ends = self.scales.reindex(pair.index)
-        if ends.empty or ends.isna().any(axis=None):
+        bounds = self.scales.reindex(pair.index)
+        if bounds.empty or bounds.isna().any(axis=None):
             return {}
         scores = (pair["before"].to_numpy(), pair["after"].to_numpy())
-        scale = {name: column.to_numpy() for name, column in ends.items()}
+        scale = {name: column.to_numpy() for name, column in bounds.items()}
         try:
             table = bias_scores(*scores, **scale, groups=pair["group"].to_numpy())
         except ValueError as error:  # scores beyond the scale
@@ -423,7 +426,7 @@ class ProbeRuns:
         does: str = "",
         gold: pd.Series | None = None,
         **cells: Any,
-    ) -> Row:
+    ) -> ProbeRow:
         """A row of a probe's table, before the verdict; a description has neither p nor margin.
 
         `does` is the finding's sentence with the places {raises}, {towards}, {above} and {size};
@@ -454,8 +457,10 @@ class ProbeRuns:
     def table(self, probe: str, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         """A probe's rows with their verdicts, Holm's method over all; `attrs` has the method."""
         lines = [{"probe": probe, **row} for row in rows]
-        frame = pd.DataFrame(lines, columns=COLUMNS, dtype=object)
-        frame = frame.astype(dict.fromkeys(FLOATS, float) | dict.fromkeys(INTEGERS, int))
+        frame = pd.DataFrame(lines, columns=PROBE_COLUMNS, dtype=object)
+        frame = frame.astype(
+            dict.fromkeys(FLOAT_COLUMNS, float) | dict.fromkeys(INTEGER_COLUMNS, int)
+        )
         frame = judged(frame)
         method = "95% intervals by a jackknife over groups with Student's t"
         account = [f"{method}; seed {self.seed}"]
@@ -466,7 +471,7 @@ class ProbeRuns:
 
 
 def at_resolutions(
-    judge: JudgeLike, items: Any, factors: Sequence[int] = (8, 12), **options: Any
+    judge: JudgeLike, items: Items, factors: Sequence[int] = (8, 12), **options: Any
 ) -> dict[str, ProbeRuns]:
     """A judge, and the same judge on coarser images: weaker ones, which make errors.
 
@@ -488,42 +493,42 @@ def at_resolutions(
             collections[f"{judge.name}, 1/{factor} resolution"] = coarse(items, factor)
     out = options.pop("out", None)
     files = file_names(collections)
-    found = {}
+    runs = {}
     for name, collection in collections.items():
         folder = None if out is None else Path(out) / files[name]
-        found[name] = ProbeRuns(judge, collection, out=folder, name=name, **options)
-    return found
+        runs[name] = ProbeRuns(judge, collection, out=folder, name=name, **options)
+    return runs
 
 
-def _by_name(judge: Any) -> dict[str, Any] | None:
+def _by_name(judge: Judged) -> dict[str, Any] | None:
     """Several judges by name: a mapping of them, or the rows of each in one run; None of one."""
     if isinstance(judge, pd.DataFrame):
         names = judge["judge"].dropna().unique() if "judge" in judge else ()
         if len(names) < 2:
             return None
         return {str(name): rows for name, rows in judge.groupby("judge", sort=False)}
-    if isinstance(judge, Mapping) and not {ORIGINAL, COMPARED} & set(judge):
+    if isinstance(judge, Mapping) and not {ORIGINAL, IN_PAIRS} & set(judge):
         if not judge:
             raise ValueError("no judge is given: the mapping is empty")
-        return {str(name): one for name, one in judge.items()}
+        return {str(name): source for name, source in judge.items()}
     return None
 
 
-def _n_ratings(cell: Any) -> int:
+def _n_ratings(cell: object) -> int:
     """How many people rated an item."""
-    return sum(not is_missing(rating) for rating in ratings(cell))
+    return sum(not is_missing(rating) for rating in rater_scores(cell))
 
 
 def _checked(run: Any, name: str) -> pd.DataFrame:
     """A run with ids that stand once in a sample, or an error that says what is wrong with it."""
     if not isinstance(run, pd.DataFrame) or "id" not in run:
-        what = "give a DataFrame as Judge.grade or Judge.compare returns it, with ids"
-        raise ValueError(f"run {name!r}: {what}")
+        problem = "give a DataFrame as Judge.grade or Judge.compare returns it, with ids"
+        raise ValueError(f"run {name!r}: {problem}")
     twice = run.duplicated(run.columns.intersection(["id", "sample"]).tolist())
-    if twice.any() and name != COMPARED:
+    if twice.any() and name != IN_PAIRS:
         ids = ", ".join(map(repr, run.loc[twice, "id"].head(5)))
-        what = f"run {name!r}: {int(twice.sum())} ids stand twice ({ids})"
-        raise ValueError(f"{what}; give one judge's run of each item")
+        problem = f"run {name!r}: {int(twice.sum())} ids stand twice ({ids})"
+        raise ValueError(f"{problem}; give one judge's run of each item")
     return run
 
 
@@ -535,11 +540,11 @@ def scored(run: pd.DataFrame, score: str) -> pd.DataFrame:
     cells = {"score": _mean_scores(run, score)}
     if "closed" in run:
         cells["closed"] = run["closed"].groupby(text_ids(run), sort=False).any()
-    first = run[~text_ids(run).duplicated()]
+    unique_items = run[~text_ids(run).duplicated()]
     cells["gold"] = NAN
     with suppress(CollectionError):  # no row has one
-        cells["gold"] = truth(first.filter(["id", "gold", "human_scores"])).to_numpy()
-    return pd.DataFrame(cells | {"group": groups_of(first)})
+        cells["gold"] = truth(unique_items.filter(["id", "gold", "human_scores"])).to_numpy()
+    return pd.DataFrame(cells | {"group": groups_of(unique_items)})
 
 
 def _mean_scores(run: pd.DataFrame, score: str) -> pd.Series:
@@ -547,7 +552,7 @@ def _mean_scores(run: pd.DataFrame, score: str) -> pd.Series:
     if score not in run:
         have = ", ".join(run.columns[:12])
         raise MissingInputError(f"needs the column {score!r}; the run has {have}")
-    column = pd.Series(scores(run[score], name=score), text_ids(run))
+    column = pd.Series(as_floats(run[score], name=score), text_ids(run))
     return column.groupby(level=0, sort=False).mean()
 
 

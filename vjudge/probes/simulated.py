@@ -90,11 +90,11 @@ def length_power(
             correlation = run["score"].corr(lengths, method="spearman")
             draws.append((bias, row["effect"], row["p"] < 0.05, correlation))
     drawn = pd.DataFrame(draws, columns=["planted", "slope", "significant", "correlation"])
-    parts = drawn.groupby("planted", sort=False)
-    table = pd.DataFrame({"estimate": parts["slope"].mean()})
-    table["low"] = parts["slope"].quantile(0.025)
-    table["high"] = parts["slope"].quantile(0.975)
-    table = table.join(parts[["correlation", "significant"]].mean()).reset_index()
+    by_size = drawn.groupby("planted", sort=False)
+    table = pd.DataFrame({"estimate": by_size["slope"].mean()})
+    table["low"] = by_size["slope"].quantile(0.025)
+    table["high"] = by_size["slope"].quantile(0.975)
+    table = table.join(by_size[["correlation", "significant"]].mean()).reset_index()
     table["n"] = samples
     lines = []
     for row in table.to_dict("records"):
@@ -120,9 +120,9 @@ def length_power(
 def _planted(table: pd.DataFrame, **options: Any) -> Figure:
     """What was found beside what was planted, a line a judge."""
     name = table["planted"].map("{:g} points planted".format)
-    found = table[["estimate", "low", "high"]].assign(name=name, kind="found")
+    estimates = table[["estimate", "low", "high"]].assign(name=name, kind="found")
     planted = pd.DataFrame({"estimate": table["planted"], "name": name, "kind": "planted"})
-    rows = pd.concat([found, planted.assign(low=np.nan, high=np.nan)], ignore_index=True)
+    rows = pd.concat([estimates, planted.assign(low=np.nan, high=np.nan)], ignore_index=True)
     rows = rows.sort_values("name", kind="stable")
     return forest(rows, rows="name", by="kind", label="score points per doubling", **options)
 
@@ -145,19 +145,19 @@ def power(study: str | Path, label: str = "length, better is longer") -> Result:
     everything = pd.read_csv(path)
     rows = everything[everything["label"] == label].reset_index(drop=True)
     if rows.empty:
-        known = ", ".join(everything["label"].dropna().unique())
-        raise NotComputed(f"the study has no rows of {label!r}: use one of {known}")
+        study_labels = ", ".join(everything["label"].dropna().unique())
+        raise NotComputed(f"the study has no rows of {label!r}: use one of {study_labels}")
     columns = "design planted rejected rejected_low rejected_high simulations".split()
     lines = []
-    for design, part in rows.groupby("design", sort=False):
-        null = part[part["null"]].iloc[0]
-        found = part[part["rejected"] >= 0.9]
-        least = "no planted size is"
-        if len(found):
-            least = f"from {found['planted'].min():g} {part['unit'].iloc[0]} on it is"
+    for design, of_design in rows.groupby("design", sort=False):
+        null = of_design[of_design["null"]].iloc[0]
+        detected = of_design[of_design["rejected"] >= 0.9]
+        bound = "no planted size is"
+        if len(detected):
+            bound = f"from {detected['planted'].min():g} {of_design['unit'].iloc[0]} on it is"
         bounds = short(null["rejected"], null["rejected_low"], null["rejected_high"])
         lines.append(
-            f"{design}: without a bias the test rejects in {bounds} of samples; {least} found in"
+            f"{design}: without a bias the test rejects in {bounds} of samples; {bound} found in"
             " nine of ten."
         )
     plot = partial(

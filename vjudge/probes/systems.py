@@ -11,11 +11,12 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
+from vjudge.data.schema import Items
 from vjudge.plots.figures import forest
 from vjudge.plots.style import short
 from vjudge.probes.effects import TAIL, Effect, Must, coefficient, slope
 from vjudge.probes.finish import Drawing, gold_cells, gold_columns, probed
-from vjudge.probes.runs import GOLD, POINTS, MissingInputError, ProbeRuns, Row
+from vjudge.probes.runs import GOLD, SCORE_POINTS, Judged, MissingInputError, ProbeRow, ProbeRuns
 from vjudge.results import Result, analysis
 
 LIKING = "own responses at equal gold"
@@ -25,8 +26,8 @@ FEWEST = 3  # other systems, of which a spread is estimated
 
 @analysis
 def self_preference(
-    judge: Any,
-    items: Any = None,
+    judge: Judged,
+    items: Items | None = None,
     *,
     own: str | Sequence[str] | None = None,
     author: str = "model",
@@ -60,7 +61,7 @@ def self_preference(
     return probed("self_preference", rows_of, judge, items, figure=_figure, **options)
 
 
-def _rows(runs: ProbeRuns, *, own: str | Sequence[str] | None, author: str) -> list[Row]:
+def _rows(runs: ProbeRuns, *, own: str | Sequence[str] | None, author: str) -> list[ProbeRow]:
     """Descriptions, each system's liking, and the test of the judge's own."""
     if own is None:
         raise MissingInputError(f"needs own=: the judge's own name in the column {author!r}")
@@ -74,30 +75,30 @@ def _rows(runs: ProbeRuns, *, own: str | Sequence[str] | None, author: str) -> l
     everything, used = gold_cells(runs, cells)
     rows = []
     for column in ("score", "gold"):
-        known = cells.dropna(subset=["x", column])
-        effect = slope(known[column], known["x"], known["group"], step=runs.ruler.step)
+        defined = cells.dropna(subset=["x", column])
+        effect = slope(defined[column], defined["x"], defined["group"], step=runs.ruler.step)
         does = f"own responses have a mean {column} {{size}} {{above}} others"
-        missing = len(cells) - len(known)
+        missing = len(cells) - len(defined)
         case = f"own responses: {column}"
-        rows.append(runs.row(case, effect, POINTS, does=does, missing=missing))
+        rows.append(runs.row(case, effect, SCORE_POINTS, does=does, missing=missing))
     return [*rows, *_likings(runs, used, len(everything) - len(used))]
 
 
-def _likings(runs: ProbeRuns, used: pd.DataFrame, missing: int) -> list[Row]:
+def _likings(runs: ProbeRuns, used: pd.DataFrame, missing: int) -> list[ProbeRow]:
     """The liking of each other system, and last that of the judge's own against their spread."""
     system = used["system"].astype(str).where(used["x"] == 0, LIKING)
-    others = [name for name in system.unique() if name != LIKING]
+    systems = [name for name in system.unique() if name != LIKING]
     placebos = {}
-    if len(others) >= FEWEST:
-        placebos = {name: _liking(runs, used, system, name, others) for name in others}
-    effect = _liking(runs, used, system, LIKING, others)
+    if len(systems) >= FEWEST:
+        placebos = {name: _liking(runs, used, system, name, systems) for name in systems}
+    effect = _liking(runs, used, system, LIKING, systems)
     must: Must | None = None
-    note = f"{GOLD[runs.gold]}; {len(others)} other systems, and {FEWEST} or more are needed"
+    note = f"{GOLD[runs.gold]}; {len(systems)} other systems, and {FEWEST} or more are needed"
     if placebos:
         effect = _against(effect, list(placebos.values()))
-        size = short(_detectable(effect, len(others) - 1))
+        size = short(_detectable(effect, len(systems) - 1))
         note = (
-            f"{GOLD[runs.gold]}; against the spread of {len(others)} other systems, which shows a"
+            f"{GOLD[runs.gold]}; against the spread of {len(systems)} other systems, which shows a"
             f" liking of {size} points with a power of .8"
         )
         must = None if runs.gold == "observed" else "stay"
@@ -105,28 +106,28 @@ def _likings(runs: ProbeRuns, used: pd.DataFrame, missing: int) -> list[Row]:
     rows = []
     for name, placebo in placebos.items():
         text = "being of another system {raises} scores at equal gold by {size}"
-        rows.append(runs.row(f"system {name}", placebo, POINTS, does=text, note="a placebo"))
-    return [*rows, runs.row(LIKING, effect, POINTS, must, does, missing=missing, note=note)]
+        rows.append(runs.row(f"system {name}", placebo, SCORE_POINTS, does=text, note="a placebo"))
+    return [*rows, runs.row(LIKING, effect, SCORE_POINTS, must, does, missing=missing, note=note)]
 
 
 def _liking(
-    runs: ProbeRuns, used: pd.DataFrame, system: pd.Series, name: str, others: list[str]
+    runs: ProbeRuns, used: pd.DataFrame, system: pd.Series, name: str, systems: list[str]
 ) -> Effect:
     """A system's mean score at equal gold less the mean over the other systems but the judge's own.
 
     With effects of the others that sum to zero, the first column's coefficient is just that.
     """
-    rest = [other for other in others if other != name]
+    compared = [label for label in systems if label != name]
     is_system = pd.get_dummies(system, dtype=float)
-    contrasts = is_system[rest[:-1]].sub(is_system[rest[-1]], axis=0)
-    own = is_system[[LIKING]] if name != LIKING else is_system[[]]
-    design = np.column_stack([is_system[name], contrasts, own, gold_columns(runs, used)])
+    contrasts = is_system[compared[:-1]].sub(is_system[compared[-1]], axis=0)
+    judges_own = is_system[[LIKING]] if name != LIKING else is_system[[]]
+    design = np.column_stack([is_system[name], contrasts, judges_own, gold_columns(runs, used)])
     error = used["error"].to_numpy() if runs.gold == "rated" else None
     step = runs.ruler.step
     return coefficient(used["score"], design, used["group"], error=error, step=step)
 
 
-def _against(own: Effect, placebos: Sequence[Effect]) -> Effect:
+def _against(liking: Effect, placebos: Sequence[Effect]) -> Effect:
     """The own system's effect, with interval and p as of one more system like the others.
 
     Of k others with likings l_s, a placebo is l_s less the mean of the k - 1 others,
@@ -138,14 +139,14 @@ def _against(own: Effect, placebos: Sequence[Effect]) -> Effect:
     spread = likings.var(ddof=1)
     errors = np.array([_variance(placebo) for placebo in placebos]) * (k - 1) / k
     between = max(0.0, spread - errors.mean())
-    variance = max((1 + 1 / k) * spread, (1 + 1 / k) * between + _variance(own))
+    variance = max((1 + 1 / k) * spread, (1 + 1 / k) * between + _variance(liking))
     deviation = math.sqrt(variance)
     if not deviation > 0:
-        return own
-    t = abs(own.effect) / deviation
+        return liking
+    t = abs(liking.effect) / deviation
     reach = deviation * special.stdtrit(k - 1, TAIL)
     p = 2 * special.stdtr(k - 1, -t)
-    return own._replace(low=own.effect - reach, high=own.effect + reach, p=float(p))
+    return liking._replace(low=liking.effect - reach, high=liking.effect + reach, p=float(p))
 
 
 def _detectable(effect: Effect, freedom: int) -> float:

@@ -46,7 +46,7 @@ def register(
     >>> mine = Template("mine", "my paper", VICUNA_V1, body)
     >>> families.register("mine", ids=["me/my-judge-7b"], template=mine).template.format
     'prometheus'
-    >>> families.find("checkpoints/my-judge-7b").name
+    >>> families.family_of("checkpoints/my-judge-7b").name
     'mine'
     """
     if name in FAMILIES:
@@ -71,15 +71,15 @@ def wording(template: Template | str) -> Template:
     return template
 
 
-def find(name_or_path: str | Path) -> Family | None:
+def family_of(name_or_path: str | Path) -> Family | None:
     """Find the family of a judge by hub id, by the name of its folder, or by what stands in there.
 
     A folder's judge.json may name the family. A checkpoint that merely has a known judge's
     architecture is not taken for it.
 
-    >>> find("lmms-lab/llava-critic-7b").name, find("lmms-lab/LLaVA-Critic-R1-7B").name
+    >>> family_of("lmms-lab/llava-critic-7b").name, family_of("lmms-lab/LLaVA-Critic-R1-7B").name
     ('llava-critic', 'llava-critic-r1')
-    >>> find("openai:gpt-4o") is None
+    >>> family_of("openai:gpt-4o") is None
     True
     """
     name = Path(name_or_path).name.lower()

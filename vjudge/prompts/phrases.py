@@ -25,13 +25,13 @@ def read_table(name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
-PHRASES = read_table("phrases")
+PHRASE_ROWS = read_table("phrases")
 """Every phrase: table, name, example, pattern."""
 
 
 def _any_of(*tables: str) -> re.Pattern:
     """A pattern that finds each phrase of some tables."""
-    patterns = [f"(?:{phrase['pattern']})" for phrase in PHRASES if phrase["table"] in tables]
+    patterns = [f"(?:{phrase['pattern']})" for phrase in PHRASE_ROWS if phrase["table"] in tables]
     return re.compile("|".join(patterns), re.IGNORECASE)
 
 

@@ -30,7 +30,7 @@ from vjudge.probes.perturbations import beside
 from vjudge.results import NotComputed, Result, current
 from vjudge.results import analysis as as_result
 from vjudge.review.session import Session, assignment
-from vjudge.review.show import case_html, page
+from vjudge.review.show import case_html, review_page
 from vjudge.review.votes import TAGS, VoteLog
 
 if TYPE_CHECKING:
@@ -421,7 +421,7 @@ class Review(Session):
         for case in self.cases():
             votes = {name: self.votes_on(case.item.id, name) for name in annotators}
             cases.append((case_html(case, 360), {name: v for name, v in votes.items() if v}))
-        return page(self, cases, "simulated" if self.votes()["simulated"].any() else "")
+        return review_page(self, cases, "simulated" if self.votes()["simulated"].any() else "")
 
     def _about(self, *fields: str) -> str:
         """Whose votes on some fields, else on all, a caption is about, and whether by a rule."""

@@ -10,7 +10,6 @@ import html
 import math
 import re
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 from IPython.display import HTML
@@ -19,10 +18,10 @@ from markupsafe import Markup
 
 from vjudge import images
 from vjudge.data import rows_of
+from vjudge.prompts.wordings import ASSETS
 from vjudge.records import Item, is_missing
 from vjudge.review.session import ReviewCase, Session
 
-ASSETS = files("vjudge") / "assets"
 CSS = Markup((ASSETS / "review.css").read_text("utf-8"))
 
 
@@ -32,7 +31,7 @@ _CONTROL = re.compile(
 )
 
 
-def plain(value: object) -> str:
+def visible(value: object) -> str:
     """Text with control, format, surrogate and private characters by their code; joiners stay."""
     if isinstance(value, Markup):
         return value
@@ -42,14 +41,14 @@ def plain(value: object) -> str:
 
 def escape(text: object) -> str:
     """Text as HTML that shows it as it is."""
-    return html.escape(plain(text))
+    return html.escape(visible(text))
 
 
 def _number(score: Any) -> str:
     return "none" if is_missing(score) else f"{float(score):g}"
 
 
-_environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=plain)
+_environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=visible)
 _environment.filters["number"] = _number
 _lines = (ASSETS / "review.html").read_text("utf-8").splitlines()
 TEMPLATES: Any = _environment.from_string("".join(map(str.strip, _lines))).module
@@ -139,7 +138,9 @@ def pictures(sources: Sequence[Any], image_size: int) -> list[tuple[str, str, in
     return boxes
 
 
-def page(review: Session, cases: Sequence[tuple[Markup, Mapping[str, Any]]], kind: str) -> str:
+def review_page(
+    review: Session, cases: Sequence[tuple[Markup, Mapping[str, Any]]], kind: str
+) -> str:
     """A review as a page in which nothing can run.
 
     Args:

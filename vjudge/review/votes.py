@@ -46,7 +46,7 @@ VOTED = {  # what a person votes on, and the type of its value
     "note": str,
 }
 REQUIRED = {"annotator", "id", "field", "value", "collection", "time"}  # of every line
-FIELDS = {*REQUIRED, "blind", "selection", "simulated", "undo"}
+VOTE_FIELDS = {*REQUIRED, "blind", "selection", "simulated", "undo"}
 Vote = dict[str, Any]
 
 
@@ -84,7 +84,7 @@ class VoteLog:
         self._current: dict[tuple[str, str, str], Vote] = {}  # by annotator, id and field
         seen = set()
         for path in sorted(self.folder.glob("*.jsonl")):
-            log = Log(path, before=FIELDS)
+            log = Log(path, before=VOTE_FIELDS)
             for number, vote in enumerate(log.read(), start=1):
                 key = json.dumps(vote, sort_keys=True)
                 if key not in seen:

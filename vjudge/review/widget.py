@@ -17,9 +17,10 @@ from typing import Any
 
 import ipywidgets as ipw
 
+from vjudge.prompts.wordings import ASSETS
 from vjudge.review.review import Review
 from vjudge.review.session import NO_SCORE, NOTHING_LISTED, ReviewCase
-from vjudge.review.show import ASSETS, TEMPLATES, case_html, escape, framed
+from vjudge.review.show import TEMPLATES, case_html, escape, framed
 from vjudge.review.votes import ANSWERS, ReviewError
 
 Act = Callable[[str | None, bool | None], object]  # on an item, its button pressed or not

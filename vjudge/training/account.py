@@ -10,11 +10,11 @@ from pathlib import Path
 import pandas as pd
 
 from vjudge import plots
+from vjudge.judging.runs import MANIFEST
+from vjudge.metrics.tables import ALPHA
 from vjudge.plots.style import short
 from vjudge.results import NotComputed, Result, analysis
-from vjudge.training.trainer import LOG, MANIFEST
-
-LEVEL = 0.05
+from vjudge.training.trainer import LOG
 
 
 def read_log(out: str | Path) -> pd.DataFrame:
@@ -116,7 +116,7 @@ def ablations(table: str | Path | pd.DataFrame) -> Result:
             raise NotComputed(f"there is no {str(table)!r}; `make ablations` writes it")
         table = pd.read_csv(table)
     full = table["ablation"].iloc[0]
-    sure = table["p_holm"] < LEVEL
+    sure = table["p_holm"] < ALPHA
     undefined = table["pearson"].isna()
     sentences = [
         f"{row.ablation} {short(row.difference, row.difference_low, row.difference_high)}"

@@ -15,7 +15,7 @@ from vjudge import data
 from vjudge.data import CollectionError, Problem
 from vjudge.data.schema import Items, pictures_in
 from vjudge.data.summary import ratings
-from vjudge.images import ImageError, Pictures, fingerprint
+from vjudge.images import ImageError, Pictures, pixel_digest
 from vjudge.metrics import length_test
 from vjudge.records import is_missing
 from vjudge.training.collate import IGNORED, Examples, has_own_texts
@@ -211,7 +211,7 @@ def _contents(row: Mapping, pictures: Pictures, digests: dict) -> Iterator:
     for column, source in pictures_in(row):
         image = pictures(source)
         if image.key not in digests:  # each file's pixels are decoded once
-            digests[image.key] = fingerprint(image.open())
+            digests[image.key] = pixel_digest(image.open())
         yield column, digests[image.key]
     names = ("response", "response_a", "response_b")
     answers = [row[name] for name in names if not is_missing(row.get(name))]

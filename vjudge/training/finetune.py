@@ -23,6 +23,7 @@ from vjudge.data.schema import Items
 from vjudge.judging.judge import Judge
 from vjudge.judging.loading import load_judge
 from vjudge.judging.record import replace_file
+from vjudge.judging.runs import MANIFEST
 from vjudge.models import VisionLanguageModel, locate
 from vjudge.models.find import find_checkpoint
 from vjudge.models.placement import choose_device, choose_dtype
@@ -31,10 +32,10 @@ from vjudge.training import weights
 from vjudge.training.checks import check_balance, check_leakage, survey, with_truth
 from vjudge.training.collate import Examples
 from vjudge.training.recipes import Plan, Recipe, recipe_of
-from vjudge.training.trainer import MANIFEST, JudgeTrainer
+from vjudge.training.trainer import JudgeTrainer
 
 FREE = ("checkpoint_every", "log_every", "allow", "source")  # no weight depends on them
-COMPARED = (  # their tokens, labels and loss are compared with their own processors' and classes'
+VERIFIED_KINDS = (  # whose tokens, labels and loss equal their own processors' and classes'
     "llava llava_onevision llava_next qwen2_vl qwen2_5_vl qwen3_vl internvl idefics3 gemma3"
 ).split()
 ALWAYS: dict = {
@@ -135,7 +136,7 @@ def fine_tune(
     examples = _examples(judge, rows, validation, plan.recipe)
     arguments = _arguments(plan, out, len(rows), progress)
     transformers.set_seed(seed)
-    network = weights.prepare(judge.engine.model, freeze=plan.recipe.freeze, lora=plan.lora)
+    network = weights.settle_weights(judge.engine.model, freeze=plan.recipe.freeze, lora=plan.lora)
     lengths, longest_answer = survey(items, examples)
     if validation is not None:
         check_leakage(items, validation, allow=plan.recipe.allow)
@@ -238,7 +239,7 @@ def _examples(judge: Any, rows: Rows, validation: Items | None, recipe: Recipe) 
     """The rows in the judge's wording; a warning where its architecture was not compared."""
     model = judge.engine.model
     kind = model.model.config.model_type
-    if model.sees_images and kind not in COMPARED:
+    if model.sees_images and kind not in VERIFIED_KINDS:
         warnings.warn(
             f"nobody has compared the training of {kind!r} with its own processor and loss",
             stacklevel=3,

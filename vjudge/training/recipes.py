@@ -8,17 +8,17 @@ from dataclasses import dataclass, fields, replace
 
 from vjudge.records import is_int_at_least
 
-SHAPES = ("feedback", "score", "score-first")
+ANSWER_SHAPES = ("feedback", "score", "score-first")
 """What an answer holds: feedback then verdict (as published), the verdict alone, verdict first."""
 PARTS = ("tower", "projector", "decoder")
 """The parts of a vision-language model; all of a language model is its decoder."""
-COUNTS = (
+WHOLE_NUMBERS = (
     "batch_size steps max_length rank rows_at_once evaluate_every checkpoint_every log_every"
 ).split()
-LEAST = {"epochs": 1e-6, "alpha": 1e-6} | dict.fromkeys(
+MINIMA = {"epochs": 1e-6, "alpha": 1e-6} | dict.fromkeys(
     ("lr", "warmup", "weight_decay", "clip", "dropout"), 0.0
 )
-CHOICES = {"freeze": PARTS, "allow": ("length", "scores", "leakage"), "shape": SHAPES}
+OPTIONS = {"freeze": PARTS, "allow": ("length", "scores", "leakage"), "shape": ANSWER_SHAPES}
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,16 @@ class Recipe:
     source: str = "own"  # where it is published, and what of it is not
 
     def __post_init__(self) -> None:
-        for name, choices in CHOICES.items():
+        for name, choices in OPTIONS.items():
             value = getattr(self, name)
             values = [value] if name == "shape" else value
             if not set(values) <= set(choices):
                 raise ValueError(f"recipe: {name}={value!r}: use {', '.join(choices)}")
-        for name in COUNTS:
+        for name in WHOLE_NUMBERS:
             value = getattr(self, name)
             if value is not None and not is_int_at_least(value, 1):
                 raise ValueError(f"recipe: {name}={value!r}: use a whole number from 1")
-        for name, minimum in LEAST.items():
+        for name, minimum in MINIMA.items():
             value = getattr(self, name)
             if not isinstance(value, int | float) or not minimum <= value < math.inf:
                 raise ValueError(f"recipe: {name}={value!r}: use a number from {minimum:g}")

@@ -28,7 +28,6 @@ from vjudge.training.collate import Examples, answer_loss, encode_pictures, trai
 from vjudge.training.recipes import Plan
 
 LOG = "training_log.jsonl"
-MANIFEST = "manifest.json"
 BEST = "best.safetensors"
 FALL = 0.98  # a loss that ends above this share of the one at the start did not fall
 

@@ -32,7 +32,7 @@ MARKS = {  # words of a weight's name -> the part of the model; all else is the 
     "tower": ["vision_tower", "visual", "vision_model"],
 }
 OLDER_TOWERS = ("clip_vision_model", "siglip_vision_model")  # others keep their weights' names
-SETTINGS = (".json", ".jinja", ".model", ".txt")  # files that training leaves as they are
+COPIED_ENDINGS = (".json", ".jinja", ".model", ".txt")  # files that training leaves as they are
 
 
 def part_of(name: str) -> str:
@@ -44,7 +44,9 @@ def part_of(name: str) -> str:
     return "decoder"
 
 
-def prepare(judge: VisionLanguageModel, *, freeze: Collection[str], lora: Mapping | None) -> Any:
+def settle_weights(
+    judge: VisionLanguageModel, *, freeze: Collection[str], lora: Mapping | None
+) -> Any:
     """Settle in place which weights train, in float32; returns the network, or peft's around it."""
     network = judge.model
     if lora is None:
@@ -265,5 +267,5 @@ def write_checkpoint(
         network.save_pretrained(folder, state_dict=state)
     for file in source.iterdir():
         index = file.name.endswith(".index.json")
-        if file.suffix in SETTINGS and not index and not (folder / file.name).exists():
+        if file.suffix in COPIED_ENDINGS and not index and not (folder / file.name).exists():
             shutil.copy(file, folder / file.name)
