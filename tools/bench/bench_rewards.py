@@ -45,7 +45,8 @@ def test_a_policy_learns_from_a_judges_rewards(report, tmp_path):
 def test_a_judge_learns_from_right_verdicts(report, tmp_path):
     items = vj.load_collection("scenes", split="train", limit=80)
     reward = preference.verdict_reward("prometheus-vision")
-    options = {"max_steps": 20, "learning_rate": 1e-4, **TRAINING}
+    # it judges these items well already: at temperature 1 nearly all of its verdicts are right
+    options = {"max_steps": 20, "learning_rate": 3e-4, "temperature": 1.6, **TRAINING}
     record = preference.grpo("tiny", items, reward, tmp_path / "out", **options)
     report.add("the same of verdicts, 20 steps: reward of tiny, 0 to 1", ends_of(record))
     print(reward.counts)
