@@ -98,6 +98,8 @@ def test_what_can_not_be_aligned_says_why():
         vj.align([pair[0], pair[0]], rows())
     with pytest.raises(ValueError, match="a choice takes two"):
         vj.align({"one": pair[0]}, rows())
+    with pytest.raises(ValueError, match="response: columns of the collection"):
+        vj.align({"response": pair[0], "other": pair[1]}, rows())
 
 
 def test_few_groups_are_a_caveat_and_judges_are_recorded_apart(tmp_path):

@@ -61,18 +61,24 @@ def align(
         every candidate gave a verdict.
 
     Raises:
-        ValueError: fewer than two candidates, or two of one name; and as `Judge.grade`.
+        ValueError: fewer than two candidates, two of one name, or one named as a column; and as
+            `Judge.grade`.
 
     >>> import vjudge as vj
     >>> items = vj.load_collection("scenes", split="test", limit=32)
     >>> tiny = vj.load_judge("tiny", device="cpu")
-    >>> pair = {"feedback": tiny, "readme": tiny.reworded("prometheus-vision-readme")}
+    >>> pair = {"plain": tiny, "readme": tiny.reworded("prometheus-vision-readme")}
     >>> vj.align(pair, items, mode="score", progress=False).table["half"].unique().tolist()
     ['chooses', 'reports']
     """
     # 1) each candidate's verdicts
     named = _by_name(judges)
     rows = items if people is None else data.rows_of(items, people=people)
+    taken = named.keys() & data.rows_of(rows).columns
+    if taken:
+        raise ValueError(
+            f"{names_of(taken)}: columns of the collection; give candidates other names"
+        )
     runs = {}
     for name, judge in named.items():
         folder = None if out is None else Path(out) / file_name(name)
