@@ -76,7 +76,7 @@ def judges(cluster):
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(engine_module, "ROWS", 5)
+    monkeypatch.setattr(engine_module, "BLOCK_ROWS", 5)
 
 
 @pytest.fixture(scope="module")
