@@ -123,8 +123,10 @@ def test_vllm_in_this_process_reads_the_same_values(folder, monkeypatch):
     module.LLM, module.PoolingParams = LLM, types.SimpleNamespace
     module.exceptions = types.SimpleNamespace(VLLMClientError=KeyError)
     monkeypatch.setitem(sys.modules, "vllm", module)
-    judge = load_judge(folder, engine="vllm")
     rows = make_rows(3)
+    with pytest.raises(ValueError, match="values_compared=False: .* up to 10.7 from"):
+        load_judge(folder, engine="vllm").grade(rows, progress=False)
+    judge = load_judge(folder, engine="vllm", values_compared=True)
     frame = judge.grade(rows, progress=False)
     local = load_judge(folder, device="cpu").grade(rows, progress=False)
     assert judge.gives_values and frame["failure"].isna().all()
@@ -151,7 +153,11 @@ def test_a_served_value_head_is_read_behind_the_conversation(kind):
 
     (row,) = make_rows(1)
     with ChatServer(reply) as server:
-        judge = load_judge(SKYWORK, base_url=server.url, key_variable=None)
+        options = {"base_url": server.url, "key_variable": None}
+        with pytest.raises(ValueError, match="values_compared=False"):
+            load_judge(SKYWORK, **options).grade([row], progress=False)
+        assert not server.requests
+        judge = load_judge(SKYWORK, **options, values_compared=True)
         frame = judge.grade([row], progress=False)
         last = server.requests[-1]
     assert frame["score"].tolist() == [-2.5] and frame["n_prompt_tokens"].tolist() == [7]
@@ -170,7 +176,8 @@ def test_a_server_that_gives_no_single_number_is_refused_or_fails_the_row(data):
         return Reply({"data": [{"probs": [1.0]} if good else data]})
 
     with ChatServer(reply) as server:
-        judge = load_judge(SKYWORK, base_url=server.url, key_variable=None)
+        options = {"base_url": server.url, "key_variable": None, "values_compared": True}
+        judge = load_judge(SKYWORK, **options)
         grading = False
         with pytest.raises(ServerError, match="and not one number"):
             judge.grade(make_rows(1), progress=False)

@@ -47,7 +47,18 @@ from vjudge.engines.client import (
     address,
     proxy_of,
 )
-from vjudge.engines.engine import NOISE, Answer, Answers, Ask, Engine, Sources, Texts, Wanted, say
+from vjudge.engines.engine import (
+    NOISE,
+    UNCOMPARED,
+    Answer,
+    Answers,
+    Ask,
+    Engine,
+    Sources,
+    Texts,
+    Wanted,
+    say,
+)
 from vjudge.engines.handshake import (
     BLANK,
     LISTED,
@@ -102,6 +113,8 @@ class ServerEngine(Engine):
         image_format, image_max_bytes: "jpeg", "png" or "webp", and the most bytes of a picture's
             file: others are re-encoded, which is counted. None sends a file as it is, its metadata
             included, where it shows what the judge is to see.
+        values_compared: whether you compared a value head's numbers of prompts with pictures with
+            those of engine="hf"; they are refused otherwise.
         fields: further fields of each request, such as `{"reasoning_effort": "low"}`; None as a
             value leaves a field out. A run's manifest keeps them: no secrets.
 
@@ -123,6 +136,7 @@ class ServerEngine(Engine):
     served_model: str | None = None
     image_format: Literal["jpeg", "png", "webp"] | None = None
     image_max_bytes: int | None = None
+    values_compared: bool = False
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -166,6 +180,8 @@ class ServerEngine(Engine):
                 prompt = replace(prompt, parts=(*parts, str(end).removesuffix(ask.marker)))
             if wanted is None or row in wanted:
                 jobs.append((row, prompt, images[row]))
+                if ask.mode == "value" and prompt.n_images and not self.values_compared:
+                    raise ValueError(UNCOMPARED)
         if jobs:
             # An event loop in a thread of its own: a notebook's is running.
             with start_blocking_portal() as portal:

@@ -31,6 +31,7 @@ from vjudge import models
 from vjudge.engines.batches import Batcher
 from vjudge.engines.engine import (
     NOISE,
+    UNCOMPARED,
     Answer,
     Answers,
     Ask,
@@ -62,6 +63,8 @@ class VllmEngine(Engine):
     Args:
         judge, revision: as for `load_judge`.
         max_images: images in a prompt at most; vLLM sets memory aside for them.
+        values_compared: whether you compared a value head's numbers of prompts with pictures; those
+            of a Qwen-VL are refused otherwise.
         options: for vLLM's `LLM`, such as `dtype`, `tensor_parallel_size`, `max_model_len` or
             `gpu_memory_utilization`.
 
@@ -78,6 +81,7 @@ class VllmEngine(Engine):
         *,
         revision: str | None = None,
         max_images: int = 1,
+        values_compared: bool = False,
         **options: Any,
     ) -> None:
         try:
@@ -90,6 +94,7 @@ class VllmEngine(Engine):
         self.vllm = vllm
         self.options = options
         self.max_images = max_images
+        self.values_compared = values_compared
         self.work: Work = Work()
         self.model = self._outline(judge, revision)
         self.encoder = Encoder(
@@ -168,6 +173,10 @@ class VllmEngine(Engine):
                 f"max_images={self.max_images}, and a prompt has {n_images} images: give"
                 f" load_judge max_images={n_images}"
             )
+        text_config = self.model.model.config.get_text_config()
+        by_grid = "mrope_section" in (getattr(text_config, "rope_parameters", None) or {})
+        if ask.mode == "value" and n_images and by_grid and not self.values_compared:
+            raise ValueError(UNCOMPARED)
         self.work = Work()
         self.source = CallImages(self.model)
         call = Batcher(self, self.source, prompts, images, ask, wanted=wanted)
