@@ -213,10 +213,10 @@ def _check_one_judge(frame: pd.DataFrame, spec: Benchmark) -> None:
 
 def subset_of(name: str, n_items: int) -> list[Deviation]:
     """The deviation of so many items of a benchmark whose size is known, if they are not all."""
-    whole = PROTOCOLS[name].n_items
-    if n_items >= whole:
+    n_published = PROTOCOLS[name].n_items
+    if n_items >= n_published:
         return []
-    return [Deviation("subset", f"{n_items:,} of the benchmark's {whole:,} rows")]
+    return [Deviation("subset", f"{n_items:,} of the benchmark's {n_published:,} rows")]
 
 
 def benchmark_result(
@@ -271,8 +271,8 @@ def _headline(spec: Benchmark, judge: str, table: pd.DataFrame) -> str:
         value = short(*rows[BOUNDS].iloc[0])
         return f"{who}{statistic.capitalize()} {value} ({part}; {counts}; unread: {unread})."
     rows = rows.drop(index=["overall", "macro"], errors="ignore").sort_values("estimate")
-    ends = [f"{short(*row[BOUNDS])} ({name})" for name, row in rows.iloc[[-1, 0]].iterrows()]
-    span = f"from {ends[1]} to {ends[0]}, {len(rows)} in all (unread: {unread})"
+    extremes = [f"{short(*row[BOUNDS])} ({name})" for name, row in rows.iloc[[-1, 0]].iterrows()]
+    span = f"from {extremes[1]} to {extremes[0]}, {len(rows)} in all (unread: {unread})"
     return f"{who}{statistic.capitalize()} {span}."
 
 
@@ -299,10 +299,10 @@ def key_of(name: str | None) -> str:
     """The name of a benchmark, or an error that says which there are."""
     if name in BENCHMARKS:
         return str(name)
-    what = f"there is no benchmark {name!r}"
+    reason = f"there is no benchmark {name!r}"
     if not name:
-        what = "nothing says which benchmark the run is of"
-    raise ValueError(f"{what}: give name=, one of {', '.join(BENCHMARKS)}")
+        reason = "nothing says which benchmark the run is of"
+    raise ValueError(f"{reason}: give name=, one of {', '.join(BENCHMARKS)}")
 
 
 def _parts(frame: pd.DataFrame, spec: Benchmark) -> dict[str, np.ndarray]:
@@ -529,14 +529,14 @@ def _order(frame: pd.DataFrame, spec: Benchmark, parts: Parts, options: _Options
         if rows["rank"].notna().all():
             distance = 0.0
             for ascending in (True, False):
-                said = rows.sort_values(["rank", "candidate"], ascending=[True, ascending])
-                distance += Levenshtein.normalized_distance(list(said["candidate"]), true) / 2
+                ranked = rows.sort_values(["rank", "candidate"], ascending=[True, ascending])
+                distance += Levenshtein.normalized_distance(list(ranked["candidate"]), true) / 2
         distances.append(distance)
     apart = np.array(distances)
-    known = ~np.isnan(apart)
-    wrong = np.where(known, apart, 1.0)
+    has_distance = ~np.isnan(apart)
+    wrong = np.where(has_distance, apart, 1.0)
     cases = [
-        ("levenshtein", "left out", apart, known),
+        ("levenshtein", "left out", apart, has_distance),
         ("levenshtein", "wrong", wrong, np.ones(len(firsts))),
     ]
     parts = {part: rows[firsts] for part, rows in parts.items()}

@@ -160,9 +160,9 @@ def draw(policy: Judge, questions: Any, **options: Any) -> list:
     options = DRAWS | options
     answers = respond(policy, questions, **options)["response"]
     rows = []
-    for place, question in enumerate(rows_of(questions)):
-        first = place * options["samples"]
-        counts = Counter(answers[first : first + options["samples"]].dropna())
-        own = {name: value for name, value in question.items() if name not in EARLIER}
-        rows.append({**own, "responses": list(counts), "times": list(counts.values())})
+    for index, question in enumerate(rows_of(questions)):
+        offset = index * options["samples"]
+        counts = Counter(answers[offset : offset + options["samples"]].dropna())
+        cells = {name: value for name, value in question.items() if name not in EARLIER}
+        rows.append({**cells, "responses": list(counts), "times": list(counts.values())})
     return rows

@@ -68,10 +68,12 @@ def rounds(
         options = {"progress": False, **(drawing or {}), "seed": seed + number}
         candidates = draw(learner, questions, out=folder / "candidates", **options)
         rewards = reward(judge, candidates, out=folder / "rewards", progress=False)
-        kept = rewards
+        counted = rewards
         if leave_out is not None:  # without a reward an answer makes no pair
-            kept = rewards.assign(reward=rewards["reward"].mask(rewards["response"].map(leave_out)))
-        pairs = make_pairs(candidates, kept, **(pairing or {}))
+            counted = rewards.assign(
+                reward=rewards["reward"].mask(rewards["response"].map(leave_out))
+            )
+        pairs = make_pairs(candidates, counted, **(pairing or {}))
         train(start, pairs, folder / "policy", seed=seed + number, **training)
         made.append(Round(rewards, pairs, folder / "policy"))
         start = folder / "policy"
@@ -85,9 +87,9 @@ def repeats(text: str) -> bool:
     (True, False)
     """
     sentences = []
-    for part in re.split(r"\(\d+\)|[.!?。！？]+", text or ""):
-        if part.strip():
-            sentences.append(" ".join(part.casefold().split()))
+    for sentence in re.split(r"\(\d+\)|[.!?。！？]+", text or ""):
+        if sentence.strip():
+            sentences.append(" ".join(sentence.casefold().split()))
     return len(set(sentences)) < len(sentences)
 
 
@@ -120,10 +122,10 @@ def answers_of(
     for name, policy in policies.items():
         folder = Path(out) / folders[name]
         answers = respond(load_judge(policy), questions, out=folder, **drawing)
-        given = answers.dropna(subset="response")
+        answered = answers.dropna(subset="response")
         items = [
             {**rows[id], "response": text}
-            for id, text in zip(given["id"], given["response"], strict=True)
+            for id, text in zip(answered["id"], answered["response"], strict=True)
         ]
         run = judge.grade(items, out=f"{folder}-graded", progress=False)
         table = answers[["id", "group", "response"]].assign(policy=name)
@@ -213,16 +215,16 @@ def overpaid(rewards: pd.DataFrame, features: Mapping[str, Any], *, name: str = 
         rows.append({"feature": feature, **mean_over_groups(gap, pd.Series(gap.index, gap.index))})
         rows[-1]["answers"] = int(holds.sum())
     table = pd.DataFrame(rows)
-    told = []
+    sentences = []
     for row in table.itertuples():
         gap = f"{row.feature!r} by {short(row.estimate, row.low, row.high)}"
         if row.low > 0:
-            told.append(f"overpaid: {gap}")
+            sentences.append(f"overpaid: {gap}")
         elif row.high < 0:
-            told.append(f"underpaid: {gap}")
+            sentences.append(f"underpaid: {gap}")
     reading = "No feature is over- or underpaid by more than noise."
-    if told:
-        reading = f"Points against answers of the same group without it: {'; '.join(told)}."
+    if sentences:
+        reading = f"Points against answers of the same group without it: {'; '.join(sentences)}."
     return Result(
         table,
         name="preference_over_rewarded",
@@ -291,19 +293,21 @@ def order_effect(rewards: Mapping[str, pd.DataFrame]) -> Result:
     rows = []
     for way, table in rewards.items():
         by_truth = table.groupby("true_score")["reward"].transform("mean")
-        for place, part in (table["reward"] - by_truth).groupby(table["candidate"]):
-            line = {"place": f"answer {place + 1}", "judged by": way}
-            rows.append({**line, **mean_over_groups(part, table.loc[part.index, "group"])})
+        for candidate, gaps in (table["reward"] - by_truth).groupby(table["candidate"]):
+            cells = {"place": f"answer {candidate + 1}", "judged by": way}
+            rows.append({**cells, **mean_over_groups(gaps, table.loc[gaps.index, "group"])})
     result = pd.DataFrame(rows).sort_values("place", kind="stable", ignore_index=True)
-    told = []
-    for way, part in result.groupby("judged by", sort=False):
-        worst = part.loc[part["estimate"].abs().idxmax()]
+    sentences = []
+    for way, gaps in result.groupby("judged by", sort=False):
+        worst = gaps.loc[gaps["estimate"].abs().idxmax()]
         text = short(worst["estimate"], worst["low"], worst["high"])
-        told.append(f"By {way} the place that moves a reward most is {worst['place']}'s: {text}.")
+        sentences.append(
+            f"By {way} the place that moves a reward most is {worst['place']}'s: {text}."
+        )
     return Result(
         result,
         name="preference_order",
-        reading=" ".join(told),
+        reading=" ".join(sentences),
         caption="Mean reward of an answer, less the mean of its true score, by its place among the"
         f" candidates; {OVER_GROUPS}",
         plot=partial(

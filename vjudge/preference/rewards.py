@@ -93,9 +93,9 @@ def _listed(rows: Sequence) -> pd.DataFrame:
     for row in rows:
         times = row.get("times") or [1] * len(row["responses"])
         truths = row.get("true_scores") or [NAN] * len(row["responses"])
-        for place, text in enumerate(row["responses"]):
-            cell = {"id": str(row["id"]), "candidate": place, "response": text}
-            cell |= {"times": times[place], "true_score": float(truths[place])}
+        for candidate, text in enumerate(row["responses"]):
+            cell = {"id": str(row["id"]), "candidate": candidate, "response": text}
+            cell |= {"times": times[candidate], "true_score": float(truths[candidate])}
             cells.append(cell | {"words": n_words(text), "group": unit_of(row)})
     return pd.DataFrame(cells)
 
@@ -106,10 +106,10 @@ def _by_pairs(table: pd.DataFrame, run: pd.DataFrame) -> np.ndarray:
     times = table["times"].to_numpy()
     rewards = np.zeros(len(table))
     for indices in table.groupby("id", sort=False).indices.values():
-        for first, second in combinations(indices, 2):
+        for index_a, index_b in combinations(indices, 2):
             gained = next(gains)
-            rewards[first] += times[second] * gained
-            rewards[second] -= times[first] * gained
+            rewards[index_a] += times[index_b] * gained
+            rewards[index_b] -= times[index_a] * gained
     return rewards
 
 
@@ -210,25 +210,27 @@ def best_of_n(rewards: pd.DataFrame, **options: Any) -> pd.DataFrame:
     """
     curves = []
     groups = []
-    for _, part in rewards.groupby("id", sort=False):
-        answers = part.iloc[np.repeat(np.arange(len(part)), part["times"])].sort_values("reward")
+    for _, candidates in rewards.groupby("id", sort=False):
+        answers = candidates.iloc[
+            np.repeat(np.arange(len(candidates)), candidates["times"])
+        ].sort_values("reward")
         if not answers[["reward", "true_score"]].isna().any(axis=None):
             worth = answers.groupby("reward")["true_score"].transform("mean")
             curves.append(_best_of_each(worth.to_numpy(float)))
-            groups.append(part["group"].iloc[0])
+            groups.append(candidates["group"].iloc[0])
     missing = rewards["id"].nunique() - len(curves)
     if not curves:
         raise ValueError(
             f"no question has a reward and a true score for every answer ({missing} left out)"
         )
-    most = min(map(len, curves))
-    table = np.array([curve[:most] for curve in curves])
+    n_max = min(map(len, curves))
+    table = np.array([curve[:n_max] for curve in curves])
 
     def mean(weights: Any) -> Any:
         return table.T @ weights / weights.sum(axis=0)
 
     design = design_of(np.arange(len(table)), groups, np.ones(len(table), dtype=bool))
-    counts = range(1, most + 1)
+    counts = range(1, n_max + 1)
     return tabulate(
         mean, list(counts), design, missing=missing, unit="questions", index="n", **options
     )
@@ -239,7 +241,7 @@ def _best_of_each(worth: np.ndarray) -> list:
     places = range(len(worth))
     means = []
     for n in range(1, len(worth) + 1):
-        ways = [math.comb(place, n - 1) for place in places]  # in which this one is the last of n
+        ways = [math.comb(rank, n - 1) for rank in places]  # in which this one is the last of n
         means.append(float(worth @ ways) / math.comb(len(worth), n))
     return means
 
