@@ -70,6 +70,22 @@ def test_equal_questions_are_graded_once_and_every_outcome_is_counted():
     }
 
 
+def test_a_reward_that_equals_that_of_missing_ones_is_not_counted_as_missing():
+    logged = []
+    reward = preference.reward_function(Lengths(), missing=1.25)
+    log = {"log_metric": lambda *entry: logged.append(entry)}
+    assert reward(["What?"] * 2, ["yes", "why?"], **log, **columns(2, image=RED)) == [1.25, 1.25]
+    assert logged == [("rewards/missing", 1 / 2)]
+
+
+def test_pictures_of_a_response_are_told_by_their_content():
+    judge = Lengths()
+    reward = preference.reward_function(judge)
+    for picture in (RED, RED.copy(), BLUE):
+        reward(["What?"], ["a b"], **columns(1, image=RED, response_images=[picture]))
+    assert judge.asked == [["a b"], ["a b"]]
+
+
 def test_conversations_bring_their_question_and_pictures():
     judge = Lengths()
     reward = preference.reward_function(judge)

@@ -99,11 +99,11 @@ class Reward(ABC):
                 del row["images"]
             rows.append(row)
         answers = [_turn(completion)[0] for completion in completions]
-        rewards = self._settled(rows_of(rows), answers)
+        values = self._valued(rows_of(rows), answers)
         if log_metric is not None:
-            n_missing = sum(reward == self.missing for reward in rewards)
-            log_metric("rewards/missing", n_missing / max(1, len(rewards)))
-        return rewards
+            n_missing = sum(map(math.isnan, values))
+            log_metric("rewards/missing", n_missing / max(1, len(values)))
+        return self._filled(values)
 
     def verl(self, **call: Any) -> Any:
         """The rewards as verl asks for them, of one answer or of a batch.
@@ -149,12 +149,17 @@ class Reward(ABC):
         unknown = [label for label in labels if str(label) not in self.by_id]
         if unknown:
             raise ValueError(f"the label {unknown[0]!r} is no id of rows=")
-        return self._settled([self.by_id[str(label)] for label in labels], answers)
+        return self._filled(self._valued([self.by_id[str(label)] for label in labels], answers))
 
-    def _settled(self, rows: Sequence[Mapping], answers: Sequence[str]) -> list[float | None]:
+    def _valued(self, rows: Sequence[Mapping], answers: Sequence[str]) -> list[float]:
+        """`values`, one caller at a time, each completion counted."""
         with self.lock:
             values = self.values(rows, answers)
-        self.tally["completions"] += len(values)
+            self.tally["completions"] += len(values)
+        return values
+
+    def _filled(self, values: Sequence[float]) -> list[float | None]:
+        """Rewards with `missing` in place of NaN."""
         return [self.missing if math.isnan(value) else value for value in values]
 
 
@@ -210,11 +215,21 @@ class JudgeReward(Reward):
 
     def _key(self, row: Mapping) -> str:
         item = Item.from_row(row)
-        pictures = tuple(self.pictures(source).key for source in item.images)
         judged = replace(
-            item, id="", group="", images=pictures, gold=NAN, feedback=None, human_scores=()
+            item,
+            id="",
+            group="",
+            images=self._contents(item.images),
+            response_images=self._contents(item.response_images),
+            gold=NAN,
+            feedback=None,
+            human_scores=(),
         )
         return hashlib.sha256(repr(judged).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def _contents(self, sources: Sequence) -> tuple[str, ...]:
+        """A key of each picture, equal for equal contents."""
+        return tuple(self.pictures(source).key for source in sources)
 
 
 def _item(row: Mapping, response: str) -> dict:
