@@ -237,19 +237,22 @@ def check_random(
     counts = np.array([has_label.sum(), (~has_label).sum()])
     if counts.min() == 0:
         return []
-    contrast = np.where(has_label, 1 / counts[0], -1 / counts[1])
+    contrast = np.where(has_label, 1 / counts[0], -1 / counts[1])  # (n,)
     gap = float(contrast @ verdict)
-    # Of a random sample both means have the error of one population. The errors of the two samples
-    # would be too small where most verdicts are equal: a lucky sample of those hardly varies.
-    deviation = verdict - verdict.mean()
-    of_items = (contrast * deviation) ** 2
-    of_units: Any = np.bincount(units, contrast * deviation) ** 2
-    design_effect = max(1.0, of_units.sum() / max(of_items.sum(), 1e-300))
-    error = math.sqrt(verdict.var(ddof=1) * (contrast @ contrast) * design_effect)
-    freedom = freedom_of(np.bincount(units, contrast**2))
-    p = 2 * stats.t.sf(abs(gap) / max(error, 1e-300), freedom) if gap else 1.0
+    if not gap:
+        return []
     if len(np.unique(units)) == len(units) and np.isin(verdict, [0, 1]).all():
-        p = stats.fisher_exact(pd.crosstab(has_label, verdict)).pvalue if gap else 1.0  # skewed
+        # Yes or no, each item by itself: exact, since few of one kind make a skewed mean.
+        p = stats.fisher_exact(pd.crosstab(has_label, verdict)).pvalue
+    else:
+        # Of a random sample both means have the error of one population. Those of the two samples
+        # would be too small where most verdicts are equal: a lucky sample of them hardly varies.
+        deviation = contrast * (verdict - verdict.mean())
+        of_units: Any = np.bincount(units, deviation)
+        design_effect = max(1.0, of_units @ of_units / max(deviation @ deviation, 1e-300))
+        error = math.sqrt(verdict.var(ddof=1) * (contrast @ contrast) * design_effect)
+        freedom = freedom_of(np.bincount(units, contrast**2))
+        p = 2 * stats.t.sf(abs(gap) / max(error, 1e-300), freedom)
     if p > SELDOM:
         return []
     text = (
