@@ -18,7 +18,9 @@ from vjudge.metrics import (
     correlate,
     correlate_levels,
 )
-from vjudge.metrics.resampling import Design, correlations, distinct, interval, replicates
+from vjudge.metrics.cells import distinct
+from vjudge.metrics.resampling import Design, interval, replicates
+from vjudge.metrics.weighted_correlation import correlations
 
 SCIPY = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}
 

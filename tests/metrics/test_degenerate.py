@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vjudge import metrics
+from vjudge.metrics.caveats import add_caveats
 from vjudge.metrics.formatting import format_interval
-from vjudge.metrics.tables import add_caveats
 
 
 def verdicts(x, names=("a", "b", "tie"), others=True):

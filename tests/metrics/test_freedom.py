@@ -5,7 +5,8 @@ import pytest
 from scipy import stats
 
 from vjudge.metrics.resampling import Design
-from vjudge.metrics.tables import shares, tabulate
+from vjudge.metrics.shares import shares
+from vjudge.metrics.tables import tabulate
 
 
 def test_freedom_is_of_the_effective_number_of_groups():

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from vjudge import data, metrics
-from vjudge.metrics.length import within_blocks
+from vjudge.metrics.block_permutation import within_blocks
 
 
 def texts(lengths, golds, copies=1):

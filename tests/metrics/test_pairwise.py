@@ -14,7 +14,7 @@ from vjudge.metrics import (
     pairwise_accuracy,
     win_rate,
 )
-from vjudge.metrics.tables import shares
+from vjudge.metrics.shares import shares
 
 JUDGE = ["a", "b", "tie", "tie", "a", None, "b"]
 HUMAN = ["a", "a", "tie", "b", "tie", "a", None]

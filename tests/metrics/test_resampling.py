@@ -6,14 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from vjudge.metrics.resampling import (
-    Design,
-    correlations,
-    distinct,
-    interval,
-    jackknife,
-    replicates,
-)
+from vjudge.metrics.cells import distinct
+from vjudge.metrics.resampling import Design, interval, jackknife, replicates
+from vjudge.metrics.weighted_correlation import correlations
 
 SCIPY = (stats.pearsonr, stats.spearmanr, stats.kendalltau)
 

@@ -14,7 +14,7 @@ from reviews import HOSTILE, items, judged, rows, runs
 
 from vjudge import data, review
 from vjudge.metrics import feedback_preference
-from vjudge.metrics.tables import shares
+from vjudge.metrics.shares import shares
 from vjudge.review import ANSWERS, TAGS, Review
 
 

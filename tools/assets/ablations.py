@@ -23,7 +23,7 @@ from scipy import stats
 from vjudge.data import canonical, lengths, load_collection
 from vjudge.judging.loading import load_judge
 from vjudge.metrics import length_test
-from vjudge.metrics.tables import holm
+from vjudge.metrics.multiple_testing import holm
 from vjudge.probes import blanked
 from vjudge.probes.perturbations import replaced
 from vjudge.prompts import Template

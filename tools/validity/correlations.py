@@ -15,7 +15,8 @@ from scipy import stats
 
 from validity.studies import exact
 from vjudge.metrics import compare_judges, correlate
-from vjudge.metrics.resampling import Floats, Integers, correlations
+from vjudge.metrics.array_types import Floats, Integers
+from vjudge.metrics.weighted_correlation import correlations
 
 CUTS = (-1.2, -0.4, 0.4, 1.2)
 SHARED = 0.5  # of every latent variance, what the items of a group have in common

@@ -15,9 +15,10 @@ from scipy import stats
 from validity.correlations import CUTS, correlations_of
 from validity.numbers import COVERS, Rows, holds, two_judges
 from vjudge import metrics
-from vjudge.metrics.inference import p_below
-from vjudge.metrics.length import within_blocks
-from vjudge.metrics.resampling import STATISTICS, Floats
+from vjudge.metrics.array_types import Floats
+from vjudge.metrics.block_permutation import within_blocks
+from vjudge.metrics.noninferiority import p_below
+from vjudge.metrics.weighted_correlation import STATISTICS
 
 LEVEL = "equal judges told apart at .05"
 R, ALIKE = 0.6, 0.9  # of a judge with the reference, of two judges

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import special, stats
 
 from vjudge import metrics
-from vjudge.metrics.tables import shares
+from vjudge.metrics.shares import shares
 
 Rows = Iterator[tuple[str, str, str, bool]]
 COVERS = "95 % interval holds the truth"

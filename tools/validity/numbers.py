@@ -20,7 +20,7 @@ from validity.designs import COVERS, DESIGNS, Rows, holds
 from validity.studies import exact
 from vjudge import metrics
 from vjudge.metrics.planning import _variance_of_z_difference
-from vjudge.metrics.resampling import STATISTICS
+from vjudge.metrics.weighted_correlation import STATISTICS
 
 # --- May a judge replace people?
 

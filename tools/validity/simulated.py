@@ -24,7 +24,7 @@ from scipy import special
 from vjudge.data import canonical, rows_of
 from vjudge.images import open_image
 from vjudge.judging.comparing import combine
-from vjudge.metrics.resampling import Floats
+from vjudge.metrics.array_types import Floats
 from vjudge.records import is_missing, unit_of
 
 WORDS = "the a one of and with it is was has there here this that small plain light dark round left right".split()

@@ -28,8 +28,8 @@ from vjudge.judging.columns import groups_of
 from vjudge.judging.judge import JudgeLike
 from vjudge.judging.record import file_names
 from vjudge.judging.runs import MANIFEST, Run
-from vjudge.metrics.columns import CHOICES
-from vjudge.metrics.tables import shares
+from vjudge.metrics.shares import shares
+from vjudge.metrics.verdicts import CHOICES
 from vjudge.plots.save import write_csv
 from vjudge.plots.style import clean, short
 from vjudge.probes.runs import IN_PAIRS, ORIGINAL, Judged, ProbeRuns

@@ -14,7 +14,7 @@ from pandas import DataFrame, Series
 
 from vjudge.analysis.tables import RatingTable, names_of, truth_of
 from vjudge.metrics.formatting import format_p
-from vjudge.metrics.tables import ALPHA
+from vjudge.metrics.multiple_testing import ALPHA
 from vjudge.plots.style import short
 
 SYMBOLS = {"pearson": "Pearson's r", "spearman": "Spearman's rho", "kendall": "Kendall's tau"}

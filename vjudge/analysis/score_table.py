@@ -20,10 +20,11 @@ from vjudge.analysis import readings
 from vjudge.analysis.inspection import rouge_l
 from vjudge.analysis.tables import RatingTable, fields_of, names_of, stacked, truth_of
 from vjudge.data.schema import Items
-from vjudge.metrics.columns import as_floats, warn
+from vjudge.metrics.caveats import gathered_caveats, warn
+from vjudge.metrics.columns import as_floats
 from vjudge.metrics.correlation import OVERALL
 from vjudge.metrics.levels import nearest_level, score_levels
-from vjudge.metrics.tables import INTERVAL, gathered_caveats
+from vjudge.metrics.tables import INTERVAL
 from vjudge.plots.style import short
 from vjudge.results import NotComputed, Result, Results, analysis, current, options
 

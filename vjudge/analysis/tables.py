@@ -22,9 +22,9 @@ from vjudge.data.summary import gold_else_people
 from vjudge.data.verdicts import Bounds
 from vjudge.judging.asking import VERDICT_COLUMNS
 from vjudge.judging.columns import closed_in, groups_of
+from vjudge.metrics.caveats import gathered_caveats
 from vjudge.metrics.columns import as_floats
-from vjudge.metrics.strata import grouped_by_id
-from vjudge.metrics.tables import gathered_caveats
+from vjudge.metrics.groups import grouped_by_id
 from vjudge.plots.save import sentences
 from vjudge.records import from_csv, is_missing, row_levels
 from vjudge.results import NotComputed, Result, Results, current, settings

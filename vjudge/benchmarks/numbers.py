@@ -27,8 +27,11 @@ from vjudge.benchmarks.pictures import BIASES
 from vjudge.benchmarks.protocols import PROTOCOLS, table_of
 from vjudge.data import CollectionError
 from vjudge.judging.columns import closed_in, groups_of
-from vjudge.metrics.columns import SPELLINGS, design_of, read_verdicts
-from vjudge.metrics.tables import add_caveats, gathered_caveats, shares, tabulate
+from vjudge.metrics.caveats import add_caveats, gathered_caveats
+from vjudge.metrics.groups import design_of
+from vjudge.metrics.shares import shares
+from vjudge.metrics.tables import tabulate
+from vjudge.metrics.verdicts import SPELLINGS, read_verdicts
 from vjudge.plots.figures import BOUNDS, forest
 from vjudge.plots.save import sentences
 from vjudge.plots.style import short

@@ -1,13 +1,15 @@
 """What a judge's scores are worth, in numbers to publish: arrays and frames in, frames out.
 
 A pair with a missing score is left out and counted; what is undefined is NaN with a warning, never
-0. `tables.py` reads columns and makes rows; `resampling.py` draws. To add a statistic, write it as
-a function of weights (how often each cell of the sample occurs) and hand it to `tables.tabulate`,
-which gives it the interval, the counts and the warnings that all others have:
-`calibration.calibration_errors` is an example. Plain shares go to `tables.shares`.
+0. `columns.py`, `groups.py`, `ratings.py` and `verdicts.py` read and check; `resampling.py` draws;
+`tables.py` makes rows of results. To add a statistic, write it as a function of weights (how often
+each cell of the sample occurs) and hand it to `tables.tabulate`, which gives it the interval, the
+counts and the warnings that all others have: `calibration.calibration_errors` is an example. Plain
+shares go to `shares.shares`.
 """
 
-from vjudge.metrics.agreement import agreement, raters
+from vjudge.metrics.aggregation_levels import correlate_levels
+from vjudge.metrics.agreement import agreement
 from vjudge.metrics.calibration import (
     calibration_curve,
     calibration_errors,
@@ -18,13 +20,13 @@ from vjudge.metrics.calibration import (
     temperature_scaling,
 )
 from vjudge.metrics.comparison import compare_judges
-from vjudge.metrics.correlation import correlate, correlate_levels
-from vjudge.metrics.inference import alt_test, effective_judges, severities
+from vjudge.metrics.correlation import correlate
 from vjudge.metrics.labels import (
     corrected_rate,
     corrected_rate_from_labels,
     prediction_powered_mean,
 )
+from vjudge.metrics.leave_one_out import raters
 from vjudge.metrics.length import length_test, lengths
 from vjudge.metrics.pairwise import (
     bradley_terry,
@@ -34,8 +36,11 @@ from vjudge.metrics.pairwise import (
     pairwise_accuracy,
     win_rate,
 )
+from vjudge.metrics.panels import effective_judges
 from vjudge.metrics.planning import labels_needed
 from vjudge.metrics.ranking import best_of_n, ranking_accuracy
+from vjudge.metrics.replaceability import alt_test
+from vjudge.metrics.severity import severities
 
 __all__ = [
     "agreement", "alt_test", "best_of_n", "bradley_terry", "calibration_curve",

@@ -10,31 +10,22 @@ import numpy as np
 import pandas as pd
 from scipy import optimize, special
 
+from vjudge.metrics.array_types import Column, Floats, Groups, Integers
+from vjudge.metrics.caveats import add_caveats, of_group_sizes, warn
+from vjudge.metrics.cells import by_code
 from vjudge.metrics.columns import (
-    Column,
-    Groups,
     aligned,
     as_floats,
     check_items,
     check_options,
     check_scale,
-    design_of,
-    group_codes,
-    units_of,
-    warn,
     zeros_and_ones,
 )
+from vjudge.metrics.groups import design_of, group_codes, grouped_by_id, units_of
 from vjudge.metrics.labels import check_random
-from vjudge.metrics.resampling import (
-    LEAST_BLOCK,
-    Floats,
-    Integers,
-    by_code,
-    freedom_of,
-    student,
-)
-from vjudge.metrics.strata import grouped_by_id
-from vjudge.metrics.tables import INTERVAL, add_caveats, of_group_sizes, shares, tabulate
+from vjudge.metrics.resampling import LEAST_BLOCK, freedom_of, student
+from vjudge.metrics.shares import shares
+from vjudge.metrics.tables import INTERVAL, tabulate
 from vjudge.records import from_csv, is_int_at_least
 
 LEAST_IN_BIN = 5

@@ -4,35 +4,17 @@ from __future__ import annotations
 
 import math
 import numbers
-import sys
-import warnings
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from vjudge.metrics.resampling import Design, Floats, Integers
+from vjudge.metrics.array_types import Column, Floats, Groups
+from vjudge.metrics.caveats import warn
 from vjudge.records import is_int_at_least, is_missing
 
-Column: TypeAlias = Sequence[Any] | np.ndarray | pd.Series
-# People's ratings, items by raters: a frame, a 2-D array, or one list of ratings an item.
-Ratings: TypeAlias = pd.DataFrame | np.ndarray | Sequence | pd.Series
-# The group of each item (its image, its question), or two of a crossed design: [image, system].
-Groups: TypeAlias = Column | Sequence[Column] | pd.DataFrame | None
 FEW_RESAMPLES = 100
-LEAST_CROSSED = 5  # units of each kind in a crossed design
-
-
-def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line of the caller outside this package."""
-    frame = sys._getframe(1)
-    level = 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("vjudge."):
-        frame = frame.f_back
-        level += 1
-    warnings.warn(message, category, stacklevel=level)
 
 
 def check_columns(**columns: Any) -> None:
@@ -212,99 +194,6 @@ def listed(positions: Any, values: Column, *, limit: int = 20) -> str:
     if len(positions) > limit:
         texts.append(f"and {len(positions) - limit} more")
     return ", ".join(texts)
-
-
-def group_codes(groups: Any, used: np.ndarray, *, name: str = "groups") -> Integers:
-    """Codes 0..G-1 of the groups of the used items; None makes each item a group.
-
-    A used item without a group is a ValueError.
-    """
-    if groups is None:
-        return np.arange(int(used.sum()))
-    if len(factors(groups)) > 1:
-        raise ValueError(
-            "groups has two columns, and this number takes one: give the one that is new"
-        )
-    labels = list(groups)
-    codes = pd.factorize(pd.Series(labels, dtype=object))[0]
-    bad = np.flatnonzero(used & (codes < 0))
-    if bad.size:
-        raise ValueError(
-            f"{name} are missing for scored items: {listed(bad, labels)}; name them, or leave these"
-            " out"
-        )
-    return np.asarray(pd.factorize(codes[used])[0], dtype=np.int64)
-
-
-def units_of(groups: Groups, index: pd.Index, used: np.ndarray) -> Integers:
-    """`group_codes` of items of an index: groups are a Series by it, or one of each in order."""
-    if isinstance(groups, pd.Series):
-        groups = groups.reindex(index)
-    if groups is not None and len(groups) != len(index):
-        raise ValueError(f"groups has {len(groups)}, and there are {len(index)} items")
-    return group_codes(groups, used)
-
-
-def design_of(cell: np.ndarray, groups: Groups, used: np.ndarray) -> Design:
-    """The design of the used items, from their cells and the groups of all, if there are any.
-
-    ValueError: a crossed design with fewer than five units of a kind.
-    """
-    kinds = [group_codes(column, used) for column in factors(groups)]
-    primary, crossing = (*kinds, None, None)[:2]
-    design = Design(cell, primary, int((~used).sum()), crossing)
-    if crossing is not None and 1 < design.n_units < LEAST_CROSSED:
-        raise ValueError(
-            f"groups are crossed, and one of them has {design.n_units} units: new ones can be"
-            f" spoken for from {LEAST_CROSSED} on; give the other alone, and say that results"
-            " are given these"
-        )
-    return design
-
-
-CHOICES = ("a", "b", "tie")
-# Beside these, the five answers of Arena-Hard, WildVision-Bench and their like, by who won.
-SPELLINGS = {choice: choice for choice in (*CHOICES, "abstain")}
-SPELLINGS |= {"A>>B": "a", "A>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
-
-
-def read_verdicts(
-    verdicts: Column,
-    *,
-    meanings: Mapping[str, str] = SPELLINGS,
-    people: bool = False,
-) -> tuple[Any, Any, dict[str, int]]:
-    """Each choice or None, by its spelling in any capitals; which are choices; others counted.
-
-    A judge's malformed verdicts are counted and warned of. ValueError: a column of which nothing
-    can be read, or a person's choice that can't be.
-    """
-    folded = {spelling.casefold(): word for spelling, word in meanings.items()}
-    read: list[str | None] = []
-    for verdict in verdicts:
-        word = None
-        if is_blank(verdict):
-            word = "missing"
-        elif isinstance(verdict, str):
-            word = folded.get(verdict.casefold())
-        read.append(word)
-    counts = Counter(read)
-    malformed = [position for position, word in enumerate(read) if word is None]
-    if malformed:
-        bad = f"{len(malformed)} of {len(read)}"
-        cells = list(verdicts)
-        if people or len(malformed) + counts["missing"] == len(read):
-            kind = "preferences" if people else "verdicts"
-            raise ValueError(
-                f"{kind}: {bad} are none of {', '.join(meanings)}, such as"
-                f" {listed(malformed[:1], cells)}: write them so, or as None"
-            )
-        some = listed(malformed, cells, limit=3)
-        warn(f"{bad} verdicts can't be read and count as none: {some}")
-    account = {"abstained": counts["abstain"], "malformed": len(malformed)}
-    choice = np.array(read, dtype=object)
-    choice[np.isin(choice, ["missing", "abstain"])] = None
-    return choice, pd.notna(choice), account
 
 
 def check_options(*, confidence: float = 0.95, n_resamples: int = 10_000) -> None:

@@ -10,19 +10,17 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from vjudge.metrics.columns import Column, Groups, aligned, check_columns, design_of, judges_by_name
+from vjudge.metrics.array_types import Column, Floats, Groups, Weights
+from vjudge.metrics.caveats import add_caveats, gathered_caveats
+from vjudge.metrics.cells import distinct
+from vjudge.metrics.columns import aligned, check_columns, judges_by_name
 from vjudge.metrics.correlation import OVERALL, undefined_because
-from vjudge.metrics.resampling import (
-    JACKKNIFED,
-    STATISTICS,
-    Floats,
-    Weights,
-    correlations,
-    distinct,
-    values,
-)
-from vjudge.metrics.strata import Strata, grouped_by_id, of_balanced_groups
-from vjudge.metrics.tables import add_caveats, gathered_caveats, holm, tabulate
+from vjudge.metrics.groups import design_of, grouped_by_id, of_balanced_groups
+from vjudge.metrics.multiple_testing import holm
+from vjudge.metrics.resampling import JACKKNIFED, values
+from vjudge.metrics.strata import Strata
+from vjudge.metrics.tables import tabulate
+from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 
 PAIRS = 500  # of units, left out together
 COMPARED_COLUMNS = "estimate_a estimate_b difference low high p p_holm n missing".split()

@@ -12,17 +12,13 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from vjudge.metrics.columns import (
-    Groups,
-    as_floats,
-    check_items,
-    check_options,
-    units_of,
-    warn,
-    zeros_and_ones,
-)
-from vjudge.metrics.resampling import Floats, Integers, freedom_of, student
-from vjudge.metrics.tables import INTERVAL, Share, add_caveats, mean_of_shares, of_group_sizes
+from vjudge.metrics.array_types import Floats, Groups, Integers
+from vjudge.metrics.caveats import add_caveats, of_group_sizes, warn
+from vjudge.metrics.columns import as_floats, check_items, check_options, zeros_and_ones
+from vjudge.metrics.groups import units_of
+from vjudge.metrics.resampling import freedom_of, student
+from vjudge.metrics.tables import INTERVAL
+from vjudge.metrics.wilson import Share, mean_of_shares
 
 RARE = 10  # labels of a kind, below which the errors of means are not known well
 FEW_LEVELS = 11  # of a scale that labels and verdicts share

@@ -20,35 +20,16 @@ import pandas as pd
 from scipy import special, stats
 from scipy.sparse.csgraph import connected_components
 
-from vjudge.metrics.columns import (
-    Column,
-    Groups,
-    as_floats,
-    check_columns,
-    check_options,
-    group_codes,
-    is_blank,
-    judges_by_name,
-    read_verdicts,
-    warn,
-)
-from vjudge.metrics.resampling import (
-    Floats,
-    Integers,
-    by_code,
-    freedom_of,
-    student,
-)
-from vjudge.metrics.strata import grouped_by_id
-from vjudge.metrics.tables import (
-    INTERVAL,
-    NO_WIDTH,
-    add_caveats,
-    holm,
-    of_group_sizes,
-    shares,
-    warn_of,
-)
+from vjudge.metrics.array_types import Column, Floats, Groups, Integers
+from vjudge.metrics.caveats import add_caveats, of_group_sizes, warn, warn_of
+from vjudge.metrics.cells import by_code
+from vjudge.metrics.columns import as_floats, check_columns, check_options, is_blank, judges_by_name
+from vjudge.metrics.groups import group_codes, grouped_by_id
+from vjudge.metrics.multiple_testing import holm
+from vjudge.metrics.resampling import freedom_of, student
+from vjudge.metrics.shares import shares
+from vjudge.metrics.tables import INTERVAL, NO_WIDTH
+from vjudge.metrics.verdicts import read_verdicts
 
 FEEDBACK_CHOICES = ("left", "right", "both good", "both bad")
 WINS_OF_A = {"a": 1.0, "b": 0.0, "tie": 0.5}

@@ -8,12 +8,14 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from vjudge.metrics.columns import Groups, check_columns, design_of, warn
-from vjudge.metrics.inference import matched, people_table
-from vjudge.metrics.resampling import Floats, Weights, correlations, jackknife
-from vjudge.metrics.strata import grouped_by_id
+from vjudge.metrics.array_types import Floats, Groups, Weights
+from vjudge.metrics.caveats import add_caveats, warn
+from vjudge.metrics.columns import check_columns
+from vjudge.metrics.groups import design_of, grouped_by_id
+from vjudge.metrics.ratings import matched, people_table
+from vjudge.metrics.resampling import jackknife
 from vjudge.metrics.strictness import levelled
-from vjudge.metrics.tables import add_caveats
+from vjudge.metrics.weighted_correlation import correlations
 
 CAUTION = 0.9  # share of pilots whose lead lies above the one that is planned with
 LEAST_PILOT = 10  # items

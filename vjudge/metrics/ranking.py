@@ -10,17 +10,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from vjudge.metrics.columns import (
-    Column,
-    aligned,
-    check_columns,
-    check_options,
-    group_codes,
-    judges_by_name,
-    warn,
-)
-from vjudge.metrics.resampling import BLOCKS, Floats, Integers, codes, mean_interval, student
-from vjudge.metrics.tables import INTERVAL, add_caveats
+from vjudge.metrics.array_types import Column, Floats, Integers
+from vjudge.metrics.caveats import add_caveats, warn
+from vjudge.metrics.cells import codes
+from vjudge.metrics.columns import aligned, check_columns, check_options, judges_by_name
+from vjudge.metrics.groups import group_codes
+from vjudge.metrics.resampling import BLOCKS, mean_interval, student
+from vjudge.metrics.tables import INTERVAL
 
 Measure = Callable[[Floats, Floats, np.ndarray], float]  # of people, a judge and some items
 SIGNIFICANT = 0.05

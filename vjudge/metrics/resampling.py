@@ -11,24 +11,22 @@ No library takes a statistic of many weighted samples at once, which is why this
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import sparse, stats
+from scipy import stats
+
+from vjudge.metrics.array_types import Floats, Integers, Statistic, Weights
+from vjudge.metrics.cells import summing
 
 if TYPE_CHECKING:
-    from vjudge.metrics.columns import Column
+    from vjudge.metrics.array_types import Column
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Weights = NDArray[np.number]
-Statistic = Callable[[Weights], Floats]
 
-STATISTICS = ("pearson", "spearman", "kendall")
 BLOCK_BYTES = 2**20  # of one array of weights, so that it stays in a processor's cache
 LEAST_BLOCK = 50  # replicates at once
 JACKKNIFED = 400  # units that are left out one by one; beyond, in so many random blocks
@@ -36,24 +34,6 @@ LARGE = 20_000  # rows, from which on units are left out in fewer blocks
 BLOCKS = 50  # of units, left out in turn
 LEAST_PAIRED = 30  # units of equal weight, from which on pairs of them are left out
 PERFECT = 1 - 1e-9  # a correlation beyond this has no Fisher z to speak of
-MANY_LEVELS = 100  # of a score, beyond which resampling takes long
-
-
-def is_fine(*columns: Floats) -> bool:
-    """Whether a column has so many levels that resampling takes long."""
-    return max(len(np.unique(column)) for column in columns) > MANY_LEVELS
-
-
-def summing(rows: Integers, columns: Integers, shape: tuple[int, int]) -> sparse.csr_array:
-    """How often each (row, column) occurs: a matrix that sums weights of the columns by row."""
-    return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
-
-
-def by_code(code: Integers, n: int | None = None) -> sparse.csr_array:
-    """A matrix that sums weights by code, 0 to n - 1, the highest code by default."""
-    if n is None:
-        n = int(code.max(initial=-1)) + 1
-    return summing(code, np.arange(len(code)), (n, len(code)))
 
 
 def student(confidence: float, freedom: Floats | float = np.inf) -> Any:
@@ -65,20 +45,6 @@ def on_fisher_scale(estimate: Floats | float, reach: Floats) -> Floats:
     """Estimates with bounds so far from them on Fisher's z scale, shape (n, 3)."""
     z = np.arctanh(np.clip(estimate, -PERFECT, PERFECT))
     return np.column_stack([estimate, np.tanh(z - reach), np.tanh(z + reach)])
-
-
-def distinct(rows: Floats) -> tuple[Floats, Integers]:
-    """The distinct rows, shape (k, m), in ascending order (NaN first), and the one of each row."""
-    cell = np.zeros(len(rows), dtype=np.int64)
-    for column in rows.T:
-        code = codes(column) + 1  # 0 is NaN
-        cell = codes(cell * (code.max(initial=0) + 1) + code)
-    return rows[np.unique(cell, return_index=True)[1]], cell
-
-
-def codes(column: Column) -> Integers:
-    """The place of each value among the distinct ones, in ascending order; -1 of NaN."""
-    return np.asarray(pd.factorize(column, sort=True)[0], dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -296,132 +262,3 @@ def interval(
     z = np.arctanh(np.clip(drawn, -limit, limit))
     _, low, high = on_fisher_scale(estimate, reach * z.std())[0]
     return float(low), float(high)
-
-
-# --- Correlations of weighted pairs
-
-
-def correlations(
-    x: Floats, y: Floats, weights: Weights, *, statistics: Sequence[str] = STATISTICS
-) -> Floats:
-    """Correlations of k pairs for weights (k, replicates).
-
-    NaN where a variable is constant, and of fewer than three observations.
-
-    Source: Spearman's with midranks; Kendall's tau-b, Kendall, Rank Correlation Methods (1970),
-    chapter 3, for ties.
-    """
-    w = np.ascontiguousarray(weights, dtype=float)
-    n = w.sum(axis=0)
-    x_code = codes(x)
-    y_code = codes(y)
-    x_margin = by_code(x_code) @ w  # the weight of each level
-    y_margin = by_code(y_code) @ w
-    # Twice the number of pairs of observations that differ in a variable.
-    x_untied = n**2 - np.einsum("kr,kr->r", x_margin, x_margin)
-    y_untied = n**2 - np.einsum("kr,kr->r", y_margin, y_margin)
-    rows = []
-    for name in statistics:
-        if name == "pearson":
-            row = _pearson(x, y, w)
-        elif name == "spearman":
-            row = _spearman(x_code, y_code, x_margin, y_margin, w)
-        else:
-            net = net_concordance(x_code, y_code, w)
-            row = 2 * net / np.sqrt(x_untied) / np.sqrt(y_untied)
-        rows.append(row)
-    result = np.array(rows)
-    constant = np.minimum(x_untied, y_untied) <= 1e-12 * n**2
-    result[:, constant | (n < 3)] = np.nan
-    return np.clip(result, -1, 1)  # only rounding goes beyond 1
-
-
-def _pearson(x: Floats, y: Floats, w: Floats) -> Floats:
-    """Pearson's r from the moments of scores about their mean."""
-    share = w.sum(axis=1) / max(w.sum(), 1e-300)
-    a = x - x @ share
-    b = y - y @ share
-    moments = np.stack([a, b, a * a, b * b, a * b]) @ w / w.sum(axis=0)
-    mean_a, mean_b, square_a, square_b, product = moments
-    covariance = product - mean_a * mean_b
-    return covariance / np.sqrt(square_a - mean_a**2) / np.sqrt(square_b - mean_b**2)
-
-
-def _spearman(
-    x_code: Integers, y_code: Integers, x_margin: Floats, y_margin: Floats, w: Floats
-) -> Floats:
-    """Spearman's rho; a level's midrank is the weight below it and half of its own."""
-    n3 = w.sum(axis=0) ** 3
-    x_rank = 2 * np.cumsum(x_margin, axis=0) - x_margin  # twice the midrank: a whole number
-    y_rank = 2 * np.cumsum(y_margin, axis=0) - y_margin
-    shared = np.einsum("kr,kr,kr->r", w, x_rank[x_code], y_rank[y_code])
-    x_spread = n3 - np.einsum("kr,kr,kr->r", x_margin, x_margin, x_margin)
-    y_spread = n3 - np.einsum("kr,kr,kr->r", y_margin, y_margin, y_margin)
-    return 3 * (shared - n3) / np.sqrt(x_spread) / np.sqrt(y_spread)
-
-
-def net_concordance(
-    x_code: Integers,
-    y_code: Integers,
-    w: Floats,
-) -> Floats:
-    """Concordant less discordant pairs of observations, by radix partition over the bits of x.
-
-    Knight's merge sort counts the exchanges of one sample; here the same division of the rows into
-    a lower and a higher half serves all replicates, since it depends on the codes alone. At each
-    bit, rows whose codes of x agree in the bits before it are a block; within a block those with a
-    1 lie above those with a 0. So every pair of rows of different x meets at exactly one bit, and
-    ties in x at none. Cumulative sums of the lower half's weights by y say how much of it lies
-    below and above each row of the higher half in y.
-
-    Five rows of weight 1, x = 0 0 1 2 2 and y = 0 2 1 1 2:
-
-        bit  block  lower half (y)  higher half (y)  concordant  discordant
-        1    all    0, 2, 1         1, 2             1 + 2       1 + 0
-        0    0 0 1  0, 2            1                1           1
-        0    2 2    1, 2            none             0           0
-
-    Four less two is 2. (The pairs of y = 1 with 1 and of 2 with 2 tie.)
-
-    Args:
-        x_code, y_code: ranks 0, 1, ... of k rows.
-        w: how often each row occurs in each replicate; shape (k, replicates).
-
-    Returns:
-        One number a replicate, shape (replicates,).
-
-    Source: Knight, JASA 61 (1966), 436-439, for the division into halves.
-
-    >>> x, y = np.array([0, 0, 1, 2, 2]), np.array([0, 2, 1, 1, 2])
-    >>> net_concordance(x, y, np.ones((5, 1))).tolist()
-    [2.0]
-    """
-    # 1) Partition by the variable of fewer levels: the fewer bits, the less work.
-    x_last = int(x_code.max(initial=0))
-    y_last = int(y_code.max(initial=0))
-    if x_last > y_last:
-        x_code, y_code = y_code, x_code
-        x_last, y_last = y_last, x_last
-    y_levels = y_last + 1
-    total = np.zeros(w.shape[1])
-    for bit in range(x_last.bit_length()):
-        # 2) Sort rows by block and, within a block, by y; then divide them at this bit.
-        prefix = x_code >> bit
-        block = prefix >> 1
-        key = block * y_levels + y_code
-        order = np.argsort(key, kind="stable")
-        is_high = prefix[order] & 1 == 1
-        low = order[~is_high]
-        high = order[is_high]
-        below = np.zeros((len(low) + 1, w.shape[1]))  # (lower rows + 1, replicates)
-        np.cumsum(w[low], axis=0, out=below[1:])
-        # 3) Of the lower half in the same block, add the rows of lower y: concordant.
-        start = np.searchsorted(block[low], block[high])
-        stop = np.searchsorted(key[low], key[high])
-        net = below[stop] - below[start]
-        # 4) Subtract those of higher y: discordant.
-        start = np.searchsorted(key[low], key[high], side="right")
-        stop = np.searchsorted(block[low], block[high], side="right")
-        net -= below[stop] - below[start]
-        total += np.einsum("kr,kr->r", net, w[high])
-    return total

@@ -8,24 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import pandas as pd
 from scipy import stats
 
-from vjudge.metrics.columns import Column, Groups, factors, group_codes
+from vjudge.metrics.array_types import Column, Floats, Integers, Weights
 from vjudge.metrics.formatting import format_p
-from vjudge.metrics.resampling import (
-    PERFECT,
-    STATISTICS,
-    Design,
-    Floats,
-    Integers,
-    Weights,
-    correlations,
-    jackknife,
-)
+from vjudge.metrics.groups import group_codes
+from vjudge.metrics.resampling import PERFECT, Design, jackknife
+from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 
 LEAST_STRATUM = 4  # items, so that a weight of n - 3 is above 0
 DOUBTFUL = 0.1  # p of Cochran's Q, below which strata are said to differ
@@ -133,39 +124,3 @@ class Strata:
                 f"strata differ (Pearson's r: {text}): their mean describes none of them alone"
             )
         return f"; a mean over {k} strata on Fisher's z scale, {text}", caveats
-
-
-def grouped_by_id(
-    scores: Any,
-    groups: Groups,
-    ids: Column | None = None,
-) -> tuple[Groups, list[str]]:
-    """Groups of rows that share an id, and a caveat that says so, where groups are not given.
-
-    Ids are those given, or the text labels of a Series' index; a numbered index names rows.
-    """
-    if ids is None and isinstance(scores, pd.Series | pd.DataFrame):
-        if pd.api.types.is_string_dtype(scores.index):
-            ids = scores.index.to_numpy(dtype=object)
-    if groups is not None or ids is None:
-        return groups, []
-    n = pd.Series(list(ids), dtype=object).nunique()
-    if n == len(ids):
-        return None, []
-    return list(ids), [
-        f"{len(ids):,} rows have {n:,} ids: rows of one id are resampled together, as one group"
-    ]
-
-
-def of_balanced_groups(groups: Groups, used: np.ndarray) -> list[str]:
-    """The caveat that rows of equally many a group may be outputs of the same systems."""
-    kinds = factors(groups)
-    if len(kinds) != 1:
-        return []
-    sizes = np.bincount(group_codes(kinds[0], used))
-    if not len(sizes) or sizes[0] < 2 or len(set(sizes)) > 1:
-        return []
-    return [
-        f"each group has {sizes[0]} rows: if they are of the same {sizes[0]} systems, intervals and"
-        " tests are given these systems; groups=[group, system] speaks for new ones"
-    ]

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from vjudge.metrics.formatting import format_p
-from vjudge.metrics.tables import ALPHA
+from vjudge.metrics.multiple_testing import ALPHA
 from vjudge.plots.style import (
     AROUND_ZERO,
     CHARACTERS,

@@ -34,7 +34,7 @@ from vjudge.judging.comparing import (
 )
 from vjudge.judging.judge import JudgeLike
 from vjudge.judging.panel import noise_of
-from vjudge.metrics.columns import design_of
+from vjudge.metrics.groups import design_of
 from vjudge.metrics.tables import tabulate
 from vjudge.records import NAN, text_of, unit_of
 

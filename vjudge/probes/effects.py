@@ -16,9 +16,12 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from vjudge.metrics.columns import Column, as_floats, check_columns, group_codes, warn
-from vjudge.metrics.resampling import Floats, by_code
-from vjudge.metrics.tables import ALPHA, holm
+from vjudge.metrics.array_types import Column, Floats
+from vjudge.metrics.caveats import warn
+from vjudge.metrics.cells import by_code
+from vjudge.metrics.columns import as_floats, check_columns
+from vjudge.metrics.groups import group_codes
+from vjudge.metrics.multiple_testing import ALPHA, holm
 from vjudge.records import NAN, is_missing
 
 Must = Literal["move", "stay"]

@@ -11,7 +11,7 @@ import pandas as pd
 from vjudge.benchmarks.pairs import pairs_of_items
 from vjudge.data.schema import Items
 from vjudge.judging.columns import groups_of
-from vjudge.metrics.tables import shares
+from vjudge.metrics.shares import shares
 from vjudge.plots.figures import preference_bars
 from vjudge.probes.effects import mean
 from vjudge.probes.finish import Drawing, probed

@@ -20,8 +20,8 @@ from vjudge.judging.asking import PairsNotSupportedError
 from vjudge.judging.columns import closed_in, groups_of
 from vjudge.judging.judge import JudgeLike
 from vjudge.judging.record import file_names
+from vjudge.metrics.caveats import of_group_sizes
 from vjudge.metrics.columns import as_floats
-from vjudge.metrics.tables import of_group_sizes
 from vjudge.probes.effects import Effect, Must, bias_scores, judged
 from vjudge.probes.perturbations import NotApplicableError, coarse, perturb
 from vjudge.probes.readings import effect_sentence

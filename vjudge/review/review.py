@@ -23,7 +23,7 @@ from vjudge.analysis.tables import names_of
 from vjudge.data.schema import PICTURE_COLUMNS
 from vjudge.judging.record import replace_file
 from vjudge.metrics import feedback_preference
-from vjudge.metrics.tables import shares
+from vjudge.metrics.shares import shares
 from vjudge.plots.save import save_table, write_csv
 from vjudge.plots.style import short
 from vjudge.probes.perturbations import beside

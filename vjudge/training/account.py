@@ -11,7 +11,7 @@ import pandas as pd
 
 from vjudge import plots
 from vjudge.judging.runs import MANIFEST
-from vjudge.metrics.tables import ALPHA
+from vjudge.metrics.multiple_testing import ALPHA
 from vjudge.plots.style import short
 from vjudge.results import NotComputed, Result, analysis
 from vjudge.training.trainer import LOG

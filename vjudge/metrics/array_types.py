@@ -1,0 +1,20 @@
+"""The arrays, columns and functions that statistics take and return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Weights = NDArray[np.number]
+Statistic = Callable[[Weights], Floats]
+Column: TypeAlias = Sequence[Any] | np.ndarray | pd.Series
+# People's ratings, items by raters: a frame, a 2-D array, or one list of ratings an item.
+Ratings: TypeAlias = pd.DataFrame | np.ndarray | Sequence | pd.Series
+# The group of each item (its image, its question), or two of a crossed design: [image, system].
+Groups: TypeAlias = Column | Sequence[Column] | pd.DataFrame | None

@@ -1,0 +1,90 @@
+"""How many independent judges a panel with correlated errors amounts to."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from vjudge.metrics.array_types import Floats, Groups, Weights
+from vjudge.metrics.caveats import add_caveats
+from vjudge.metrics.coefficients import mean_of_defined
+from vjudge.metrics.columns import check_columns
+from vjudge.metrics.groups import design_of, grouped_by_id, of_balanced_groups
+from vjudge.metrics.tables import INTERVAL, tabulate
+from vjudge.metrics.weighted_correlation import correlations
+
+
+def effective_judges(
+    errors: pd.DataFrame,
+    *,
+    groups: Groups = None,
+    n_resamples: int = 2_000,
+    **options: Any,
+) -> pd.DataFrame:
+    """Count the independent judges that a panel whose errors are correlated amounts to.
+
+    Args:
+        errors: items by judges: score minus truth, or 1 where a judge is wrong and 0 where right;
+            NaN where there is none (the item is left out and counted).
+        groups: the unit of resampling of each item, see `correlate`.
+        n_resamples, options: confidence and seed of the interval, by resampling units.
+
+    Returns:
+        Rows `effective_judges`, `error_correlation` (the mean over pairs of judges) and
+        `next_judge` (what one more judge with errors as correlated would add), with `estimate`,
+        `low`, `high`, `n` (items) and `missing`.
+
+    ValueError: fewer than two judges, or a judge whose errors are all the same.
+
+    >>> rng = np.random.default_rng(0)
+    >>> shared = rng.normal(size=(500, 1))
+    >>> errors = pd.DataFrame(shared + rng.normal(size=(500, 9)))  # correlated by one half
+    >>> round(float(effective_judges(errors).loc["effective_judges", "estimate"]), 1)
+    1.7
+
+    Source: Kish's effective sample size k / (1 + (k - 1) r), as for judges in arXiv 2605.29800.
+    """
+    groups, caveats = grouped_by_id(errors, groups)
+    check_columns(errors=errors, groups=groups)
+    used = errors.notna().all(axis=1).to_numpy()
+    complete = errors[used].astype(float)
+    n, k = complete.shape
+    if k < 2:
+        raise ValueError(f"errors has {k} column(s): a panel is two judges or more")
+    constant = complete.columns[complete.nunique() < 2]
+    if len(constant):
+        raise ValueError(
+            f"the errors of {', '.join(map(str, constant))} are all the same: their correlation"
+            " with others is undefined"
+        )
+    pairs = list(combinations(complete.to_numpy().T, 2))
+
+    def mean_correlation(weights: Weights) -> Floats:
+        """The mean correlation over pairs of judges."""
+        r = [correlations(x, y, weights, statistics=["pearson"]) for x, y in pairs]
+        return mean_of_defined(r)
+
+    table = tabulate(
+        mean_correlation,
+        ["error_correlation"],
+        design_of(np.arange(n), groups, used),
+        method="fisher",
+        n_resamples=n_resamples,
+        **options,
+    )
+    add_caveats(table, [*caveats, *of_balanced_groups(groups, used)])
+    r = table.loc["error_correlation", INTERVAL]
+    # The more correlated, the fewer; judges whose errors cancel are no more than there are
+    turned = r.rename(dict(low="high", high="low")).clip(lower=0)
+    worth = k / (1 + (k - 1) * turned)
+    rows = {
+        "error_correlation": r,
+        "effective_judges": worth,
+        "next_judge": (k + 1) / (1 + k * turned) - worth,
+    }
+    result = pd.DataFrame(rows).T[INTERVAL].assign(n=n, missing=len(errors) - n)
+    result.attrs = table.attrs
+    return result
