@@ -18,7 +18,7 @@ from vjudge.metrics import (
     correlate,
     correlate_levels,
 )
-from vjudge.metrics.cells import distinct
+from vjudge.metrics.cells import distinct_rows
 from vjudge.metrics.resampling import Design, interval, replicates
 from vjudge.metrics.weighted_correlation import correlations
 
@@ -309,7 +309,7 @@ def test_kendall_of_a_binary_judge_is_as_wide_as_its_ties_are():
     """The correction for items drawn twice (a tenth of the width) is for scores without ties."""
     x = np.array([0, 0, 1, 0, 1, 1, 0, 1, 1, 0, 1, 0, 0, 1, 1, 1, 0, 0, 1, 0.0])
     y = np.array([1, 2, 3, 3, 5, 4, 2, 3, 4, 1, 5, 3, 1, 2, 4, 5, 4, 2, 3, 1.0])
-    cells, cell = distinct(np.column_stack([x, y]))
+    cells, cell = distinct_rows(np.column_stack([x, y]))
     drawn = replicates(
         lambda w: correlations(*cells.T, w)[2],
         Design(cell),

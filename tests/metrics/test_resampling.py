@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from vjudge.metrics.cells import distinct
+from vjudge.metrics.cells import distinct_rows
 from vjudge.metrics.resampling import Design, interval, jackknife, replicates
 from vjudge.metrics.weighted_correlation import correlations
 
@@ -31,7 +31,7 @@ def test_weighted_correlations_equal_scipy_on_the_repeated_pairs(rows):
 
 def test_rows_are_drawn_one_by_one_or_in_whole_groups():
     rows = np.random.default_rng(0).integers(1, 4, (60, 2)).astype(float)
-    cells, cell = distinct(rows)
+    cells, cell = distinct_rows(rows)
     assert (cells[cell] == rows).all()
     grouped = Design(np.arange(60), np.arange(60) // 3)
     for design in (Design(cell), grouped):

@@ -20,7 +20,7 @@ from vjudge.analysis import readings
 from vjudge.analysis.inspection import rouge_l
 from vjudge.analysis.tables import RatingTable, fields_of, names_of, stacked, truth_of
 from vjudge.data.schema import Items
-from vjudge.metrics.caveats import gathered_caveats, warn
+from vjudge.metrics.caveats import merged_caveats, warn
 from vjudge.metrics.columns import as_floats
 from vjudge.metrics.correlation import OVERALL
 from vjudge.metrics.levels import nearest_level, score_levels
@@ -383,7 +383,7 @@ class Scores(RatingTable):
                 "Alternative annotator test: the share of items on which a judge is at least as"
                 f" close to the other people as the person left out; epsilon {epsilon:g}"
             ),
-            caveats=[*caveats, *gathered_caveats(tests)],
+            caveats=[*caveats, *merged_caveats(tests)],
             plot=partial(
                 plots.forest,
                 lines,

@@ -22,9 +22,9 @@ from vjudge.data.summary import gold_else_people
 from vjudge.data.verdicts import Bounds
 from vjudge.judging.asking import VERDICT_COLUMNS
 from vjudge.judging.columns import closed_in, groups_of
-from vjudge.metrics.caveats import gathered_caveats
+from vjudge.metrics.caveats import merged_caveats
 from vjudge.metrics.columns import as_floats
-from vjudge.metrics.groups import grouped_by_id
+from vjudge.metrics.groups import groups_from_ids
 from vjudge.plots.save import sentences
 from vjudge.records import from_csv, is_missing, row_levels
 from vjudge.results import NotComputed, Result, Results, current, settings
@@ -255,7 +255,7 @@ def from_frame(
         raise ValueError("name at least one judge: judges=[...]")
     # Several rows of one id, such as votes, are one unit of resampling
     ids = frame["id"] if "id" in frame and not frame["id"].map(is_missing).any() else None
-    units, caveats = grouped_by_id(frame, roles.get("group"), ids)
+    units, caveats = groups_from_ids(frame, roles.get("group"), ids)
     frame, columns = spread_people(frame.reset_index(drop=True), columns)
     if caveats:
         frame = frame.assign(**{GROUP: units})
@@ -489,7 +489,7 @@ def truth_of(table: RatingTable) -> tuple[Series, str]:
 def stacked(tables: Sequence[DataFrame]) -> DataFrame:
     """Tables below one another, with the method of the first and the caveats of all."""
     joined = pd.concat(tables, ignore_index=True)
-    joined.attrs = {**tables[0].attrs, "caveats": gathered_caveats(tables)}
+    joined.attrs = {**tables[0].attrs, "caveats": merged_caveats(tables)}
     return joined
 
 

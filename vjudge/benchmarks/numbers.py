@@ -27,7 +27,7 @@ from vjudge.benchmarks.pictures import BIASES
 from vjudge.benchmarks.protocols import PROTOCOLS, table_of
 from vjudge.data import CollectionError
 from vjudge.judging.columns import closed_in, groups_of
-from vjudge.metrics.caveats import add_caveats, gathered_caveats
+from vjudge.metrics.caveats import add_caveats, merged_caveats
 from vjudge.metrics.groups import design_of
 from vjudge.metrics.shares import shares
 from vjudge.metrics.tables import tabulate
@@ -234,7 +234,7 @@ def benchmark_result(
     table = pd.concat(tables, names=["judge"]) if several else first.copy()
     if deviations:
         table["official"] = False
-    caveats = gathered_caveats(tables.values())
+    caveats = merged_caveats(tables.values())
     table.attrs = {"method": first.attrs.get("method", ""), "caveats": caveats}
     readings = [_headline(spec, judge, one) for judge, one in tables.items()]
     if deviations:
@@ -481,7 +481,7 @@ def _viescore(
             lines[part, name, "left out"] = mean
             caveats.append(table)
     table = pd.DataFrame(lines).T.rename_axis(INDEX)
-    table.attrs = caveats[0].attrs | {"caveats": gathered_caveats(caveats)}
+    table.attrs = caveats[0].attrs | {"caveats": merged_caveats(caveats)}
     return table.astype({"n": int, "missing": int})
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from vjudge.metrics.array_types import Column, Floats, Groups, Integers
-from vjudge.metrics.caveats import add_caveats, gathered_caveats, warn
-from vjudge.metrics.columns import aligned, check_columns
+from vjudge.metrics.caveats import add_caveats, merged_caveats, warn
+from vjudge.metrics.columns import check_columns, read_scores
 from vjudge.metrics.correlation import correlate
 from vjudge.metrics.groups import group_codes
-from vjudge.metrics.resampling import PERFECT, mean_interval, on_fisher_scale, student, values
+from vjudge.metrics.resampling import PERFECT, evaluate, fisher_interval, mean_interval, t_quantile
 from vjudge.metrics.tables import INTERVAL
 from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 
@@ -63,7 +63,7 @@ def correlate_levels(
     if not levels or not set(levels) <= set(LEVELS):
         raise ValueError(f"levels must be some of {', '.join(LEVELS)}, not {list(levels)}")
     check_columns(x=x, systems=systems)
-    a, b, used = aligned(x=x, y=y, groups=groups)
+    a, b, used = read_scores(x=x, y=y, groups=groups)
     code = group_codes(systems, used, name="systems")
     scores = pd.DataFrame({"x": a[used], "y": b[used]})
     missing = int((~used).sum())
@@ -77,7 +77,7 @@ def correlate_levels(
             tables[level] = _within(scores, code, confidence)
     table = pd.concat(tables, names=["level", "statistic"])
     methods = dict.fromkeys(level_table.attrs["method"] for level_table in tables.values())
-    table.attrs = {"method": "; ".join(methods), "caveats": gathered_caveats(tables.values())}
+    table.attrs = {"method": "; ".join(methods), "caveats": merged_caveats(tables.values())}
     if {"item", "within"} <= set(levels):
         product = tables["item"]["estimate"] * tables["within"]["estimate"]
         turned = product.index[product < 0]
@@ -102,7 +102,7 @@ def _by_group(scores: pd.DataFrame, code: Integers) -> Floats:
 def _of_sample(scores: pd.DataFrame) -> Floats:
     """Pearson, Spearman and tau-b of columns x and y; NaN where undefined."""
     of_pairs = partial(correlations, *scores[["x", "y"]].to_numpy().T)
-    return values(of_pairs, np.ones((len(scores), 1)))[:, 0]
+    return evaluate(of_pairs, np.ones((len(scores), 1)))[:, 0]
 
 
 def _of_means(scores: pd.DataFrame, code: Integers, confidence: float) -> pd.DataFrame:
@@ -116,13 +116,13 @@ def _of_means(scores: pd.DataFrame, code: Integers, confidence: float) -> pd.Dat
     reach = np.full(3, np.nan)
     if n > 4:
         factors = np.array([1, 1 + estimate[1] ** 2 / 2, 0.437])
-        reach = student(confidence) * np.sqrt(factors / (n - np.array([3, 3, 4])))
+        reach = t_quantile(confidence) * np.sqrt(factors / (n - np.array([3, 3, 4])))
     if np.isnan(estimate + reach).any():
         warn(f"system level: undefined (of {n} systems; intervals take five, and variation)")
     # A perfect order is half a swap of two systems away from an imperfect one.
     half_swap = 2 / max(n * (n - 1), 2)
     limit = np.array([PERFECT, 1 - half_swap, 1 - half_swap])
-    _, low, high = on_fisher_scale(np.clip(estimate, -limit, limit), reach).T
+    _, low, high = fisher_interval(np.clip(estimate, -limit, limit), reach).T
     bounds = [estimate, np.minimum(low, estimate), np.maximum(high, estimate)]
     table = _table(np.column_stack(bounds), n)
     table.attrs["method"] = f"{confidence:.0%} intervals (Fisher's z) over {n} systems"

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from vjudge.metrics.array_types import Floats, Groups, Integers, Ratings
-from vjudge.metrics.caveats import add_caveats, gathered_caveats
-from vjudge.metrics.cells import distinct, is_fine
+from vjudge.metrics.caveats import add_caveats, merged_caveats
+from vjudge.metrics.cells import distinct_rows, has_many_levels
 from vjudge.metrics.coefficients import COEFFICIENTS, Tally, kappas_of_pairs
 from vjudge.metrics.columns import check_columns, check_scale
-from vjudge.metrics.groups import design_of, grouped_by_id
+from vjudge.metrics.groups import design_of, groups_from_ids
 from vjudge.metrics.ratings import read_ratings
 from vjudge.metrics.shares import shares
 from vjudge.metrics.tables import tabulate
@@ -79,7 +79,7 @@ def agreement(
     nominal = level == "nominal"
     if len(scale) and nominal:
         raise ValueError("scale= is of scores; labels have none")
-    groups, caveats = grouped_by_id(ratings, groups)
+    groups, caveats = groups_from_ids(ratings, groups)
     check_columns(ratings=ratings, groups=groups)
     bounds: Any = (min(scale), max(scale)) if len(scale) else None
     if isinstance(ratings, pd.DataFrame) and {"lowest", "highest"} <= set(ratings):
@@ -90,8 +90,8 @@ def agreement(
         check_scale("agreement", bounds, ratings=table.T)
     n_ratings = (~np.isnan(table)).sum(axis=1)  # of each item
     paired = n_ratings >= 2
-    cells, cell = distinct(table[paired])
-    if is_fine(table):
+    cells, cell = distinct_rows(table[paired])
+    if has_many_levels(table):
         options.setdefault("n_resamples", FINE_RESAMPLES)
     names = list(NOMINAL if nominal else COEFFICIENTS)
     tally = Tally.of(cells, scale)
@@ -119,7 +119,7 @@ def agreement(
     result = pd.concat([coefficients, pair_shares])
     result.attrs = {
         "method": f"{coefficients.attrs['method']}; {pair_shares.attrs['method']}",
-        "caveats": gathered_caveats([coefficients, pair_shares]),
+        "caveats": merged_caveats([coefficients, pair_shares]),
     }
     counts = np.bincount(cell, minlength=len(cells))
     add_caveats(result, [*caveats, *_limits(tally, counts, level, scale)])

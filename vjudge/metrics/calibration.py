@@ -11,19 +11,19 @@ import pandas as pd
 from scipy import optimize, special
 
 from vjudge.metrics.array_types import Column, Floats, Groups, Integers
-from vjudge.metrics.caveats import add_caveats, of_group_sizes, warn
-from vjudge.metrics.cells import by_code
+from vjudge.metrics.caveats import add_caveats, unequal_group_caveats, warn
+from vjudge.metrics.cells import indicator_matrix
 from vjudge.metrics.columns import (
-    aligned,
     as_floats,
     check_items,
     check_options,
     check_scale,
+    read_scores,
     zeros_and_ones,
 )
-from vjudge.metrics.groups import design_of, group_codes, grouped_by_id, units_of
+from vjudge.metrics.groups import design_of, group_codes, groups_from_ids, unit_codes
 from vjudge.metrics.labels import check_random
-from vjudge.metrics.resampling import LEAST_BLOCK, freedom_of, student
+from vjudge.metrics.resampling import MIN_BLOCK, degrees_of_freedom, t_quantile
 from vjudge.metrics.shares import shares
 from vjudge.metrics.tables import INTERVAL, tabulate
 from vjudge.records import from_csv, is_int_at_least
@@ -61,8 +61,8 @@ def calibration_curve(
     [[1.0, 1.5, 2.0], [2.0, 3.5, 2.0]]
     """
     check_options(confidence=confidence)
-    groups, caveats = grouped_by_id(judge, groups)
-    x, y, used = aligned(judge=judge, human=human, groups=groups)
+    groups, caveats = groups_from_ids(judge, groups)
+    x, y, used = read_scores(judge=judge, human=human, groups=groups)
     if bins is not None and not is_int_at_least(bins, 1):
         raise ValueError(f"bins must be a whole number from 1, or None, not {bins!r}")
     frame = pd.DataFrame({"judge": x[used], "human": y[used], "bin": x[used]})
@@ -81,8 +81,8 @@ def calibration_curve(
     units = by_bin_of_units.size()
     squares = (of_unit["sum"] ** 2).groupby("bin").sum()
     error = np.sqrt(squares * units / (units - 1)) / n
-    freedom = by_bin_of_units["size"].agg(freedom_of)
-    half = student(confidence, freedom) * error.where(by_bin["human"].nunique() > 1)
+    freedom = by_bin_of_units["size"].agg(degrees_of_freedom)
+    half = t_quantile(confidence, freedom) * error.where(by_bin["human"].nunique() > 1)
     table = table.assign(low=table["human"] - half, high=table["human"] + half, n=n)
     table["share"] = n / len(frame)
     alone = int(half.isna().sum())
@@ -127,8 +127,8 @@ def calibration_errors(
     >>> calibration_errors([2, 3, 4, 5], [1, 2, 3, 5], n_resamples=0)["estimate"].to_dict()
     {'bias': 0.75, 'mae': 0.75}
     """
-    groups, caveats = grouped_by_id(judge, groups)
-    x, y, used = aligned(judge=judge, human=human, groups=groups)
+    groups, caveats = groups_from_ids(judge, groups)
+    x, y, used = read_scores(judge=judge, human=human, groups=groups)
     if scale is not None:
         bounds = scale.to_numpy(dtype=float).T if isinstance(scale, pd.DataFrame) else scale
         check_scale("calibration_errors", bounds, judge=x, human=y)
@@ -195,7 +195,7 @@ def expected_calibration_error(
     if not is_int_at_least(bins, 1) or n_resamples == 0:
         raise ValueError(f"bins={bins!r}, n_resamples={n_resamples!r}: use whole numbers from 1")
     stated, truth, used = _with_truth(probability, right, bins)
-    units = units_of(groups, probability.index, used)
+    units = unit_codes(groups, probability.index, used)
     code = _equal_bins(stated, bins)
     # 1) the gap of each bin, and the covariance of the gaps: (k,), (k, k)
     sizes: Any = np.bincount(code)
@@ -217,14 +217,14 @@ def expected_calibration_error(
     if p <= tail:
         low = max(plain - float(np.quantile(added, 1 - tail)), 0.0)
     signed = weights * np.sign(gap)
-    high = plain + student(confidence, freedom) * math.sqrt(signed @ covariance @ signed)
+    high = plain + t_quantile(confidence, freedom) * math.sqrt(signed @ covariance @ signed)
     estimate = max(plain - float(added.mean()), 0.0)
     result = pd.Series([estimate, low, min(high, 1.0)], index=INTERVAL)
     result["plain"], result["p"], result["bins"] = plain, p, len(gap)
     result["n"], result["missing"] = len(stated), int((~used).sum())
     if groups is not None:
         group_sizes = np.bincount(units)
-        add_caveats(result, of_group_sizes(group_sizes))
+        add_caveats(result, unequal_group_caveats(group_sizes))
     return result
 
 
@@ -288,7 +288,7 @@ def _noise(
     n_groups = len(of_group)
     covariance = of_group.T @ of_group * n_groups / max(n_groups - 1, 1)
     below = np.maximum(variance - np.diag(covariance), 0)
-    return covariance + np.diag(below), freedom_of(np.bincount(units))
+    return covariance + np.diag(below), degrees_of_freedom(np.bincount(units))
 
 
 def _p_of_calibration(
@@ -304,11 +304,11 @@ def _p_of_calibration(
     Of independent items the truths are drawn from the stated probabilities; in groups the sign of
     each group's misses is drawn, as it would be as likely either way.
     """
-    into_bins = by_code(code) / len(stated)  # (k, n): the weighted gaps of bins
+    into_bins = indicator_matrix(code) / len(stated)  # (k, n): the weighted gaps of bins
     plain = np.abs(into_bins @ miss).sum()
     count = 0
-    for start in range(0, n_resamples, LEAST_BLOCK):
-        size = min(LEAST_BLOCK, n_resamples - start)
+    for start in range(0, n_resamples, MIN_BLOCK):
+        size = min(MIN_BLOCK, n_resamples - start)
         if units is None:
             drawn = (rng.random((len(stated), size)) < stated[:, None]) - stated[:, None]
         else:
@@ -386,15 +386,15 @@ def temperature_scaling(
     caveats = []
     if groups is not None:
         position = truth.index.get_indexer(labelled)
-        units = units_of(groups, truth.index, truth.index.isin(labelled))[np.argsort(position)]
+        units = unit_codes(groups, truth.index, truth.index.isin(labelled))[np.argsort(position)]
         slopes = (losses(best.x + STEP) - losses(best.x - STEP)) / (2 * STEP)
         of_unit: Any = np.bincount(units, slopes)
         sizes = np.bincount(units)
         excess = of_unit @ of_unit / (slopes @ slopes) * len(sizes) / max(len(sizes) - 1, 1)
-        freedom = freedom_of(sizes)
-        caveats = of_group_sizes(sizes)
+        freedom = degrees_of_freedom(sizes)
+        caveats = unequal_group_caveats(sizes)
     # 3) those temperatures that a likelihood ratio does not exclude
-    limit = best.fun + student(confidence, freedom) ** 2 / 2 * max(excess, 1.0)
+    limit = best.fun + t_quantile(confidence, freedom) ** 2 / 2 * max(excess, 1.0)
     bounds = []
     for edge in (-4.0, 4.0):
         bound = math.nan
@@ -508,7 +508,7 @@ def conformal_coverage(
     units = None
     if groups is not None:
         known = expected.index.isin(inside.index)
-        units = units_of(groups, expected.index, known)
+        units = unit_codes(groups, expected.index, known)
     coverage = shares(rows, groups=units, unit="items").rename(columns={"estimate": "share"})
     add_caveats(coverage, caveats)
     return coverage.drop(columns="missing")

@@ -38,16 +38,16 @@ def add_caveats(table: pd.DataFrame | pd.Series, texts: Iterable[str]) -> None:
             warn(text)
 
 
-def gathered_caveats(tables: Iterable[pd.DataFrame]) -> list[str]:
+def merged_caveats(tables: Iterable[pd.DataFrame]) -> list[str]:
     """The caveats of several tables that become one, each once."""
     texts = chain.from_iterable(table.attrs.get("caveats", ()) for table in tables)
     return list(dict.fromkeys(texts))
 
 
-def of_group_sizes(sizes: Sequence[float] | NDArray) -> list[str]:
+def unequal_group_caveats(sizes: Sequence[float] | NDArray) -> list[str]:
     """The caveat of groups of very unequal size, if they are.
 
-    >>> of_group_sizes([2] * 50), of_group_sizes([50] + [1] * 50)
+    >>> unequal_group_caveats([2] * 50), unequal_group_caveats([50] + [1] * 50)
     ([], ['groups of very unequal size: 51 weigh as much as 4 equal ones, so that the interval may \
 hold less than it says'])
     """
@@ -59,7 +59,7 @@ hold less than it says'])
     ]
 
 
-def warn_of(rows: pd.Index, message: str) -> None:
+def warn_of_rows(rows: pd.Index, message: str) -> None:
     """Warn of rows of a table, if there are any."""
     if len(rows):
         warn(f"{', '.join(map(str, rows))}: {message}")

@@ -11,24 +11,24 @@ from vjudge.metrics.array_types import Column, Floats, Integers
 MANY_LEVELS = 100  # of a score, beyond which resampling takes long
 
 
-def is_fine(*columns: Floats) -> bool:
+def has_many_levels(*columns: Floats) -> bool:
     """Whether a column has so many levels that resampling takes long."""
     return max(len(np.unique(column)) for column in columns) > MANY_LEVELS
 
 
-def summing(rows: Integers, columns: Integers, shape: tuple[int, int]) -> sparse.csr_array:
+def count_matrix(rows: Integers, columns: Integers, shape: tuple[int, int]) -> sparse.csr_array:
     """How often each (row, column) occurs: a matrix that sums weights of the columns by row."""
     return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
 
 
-def by_code(code: Integers, n: int | None = None) -> sparse.csr_array:
+def indicator_matrix(code: Integers, n: int | None = None) -> sparse.csr_array:
     """A matrix that sums weights by code, 0 to n - 1, the highest code by default."""
     if n is None:
         n = int(code.max(initial=-1)) + 1
-    return summing(code, np.arange(len(code)), (n, len(code)))
+    return count_matrix(code, np.arange(len(code)), (n, len(code)))
 
 
-def distinct(rows: Floats) -> tuple[Floats, Integers]:
+def distinct_rows(rows: Floats) -> tuple[Floats, Integers]:
     """The distinct rows, shape (k, m), in ascending order (NaN first), and the one of each row."""
     cell = np.zeros(len(rows), dtype=np.int64)
     for column in rows.T:

@@ -12,9 +12,9 @@ from typing import Literal
 import numpy as np
 
 from vjudge.metrics.array_types import Column, Floats, Weights
-from vjudge.metrics.cells import by_code, summing
+from vjudge.metrics.cells import count_matrix, indicator_matrix
 
-MOST_CELLS = 50_000_000  # of a table of rows by levels
+MAX_CELLS = 50_000_000  # of a table of rows by levels
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Tally:
         levels, code = np.unique(ratings[present], return_inverse=True)
         levels = np.concatenate([levels, np.setdiff1d(np.asarray(scale, dtype=float), levels)])
         shape = (len(ratings), len(levels))
-        if math.prod(shape) > MOST_CELLS:
+        if math.prod(shape) > MAX_CELLS:
             raise ValueError(
                 f"{len(ratings):,} different rows of ratings have {len(levels):,} levels, too many"
                 " for a table of both: round them to a scale, or compare raters by correlate"
             )
-        counts = summing(np.nonzero(present)[0], code, shape).toarray()
+        counts = count_matrix(np.nonzero(present)[0], code, shape).toarray()
         return cls(ratings, levels, counts, counts.sum(axis=1))
 
     @property
@@ -136,8 +136,8 @@ def kappas_of_pairs(tally: Tally, weights: Weights, *, quadratic: bool) -> Float
         x_code, y_code = code.reshape(2, -1)
         with np.errstate(invalid="ignore", divide="ignore"):
             w = weights[both] / weights[both].sum(axis=0)
-        x_margin = by_code(x_code, len(levels)) @ w  # (levels, replicates)
-        y_margin = by_code(y_code, len(levels)) @ w
+        x_margin = indicator_matrix(x_code, len(levels)) @ w  # (levels, replicates)
+        y_margin = indicator_matrix(y_code, len(levels)) @ w
         gap = levels[:, None] - levels
         distance = gap**2 if quadratic else (gap != 0).astype(float)
         expected = (x_margin * (distance @ y_margin)).sum(axis=0)

@@ -175,7 +175,7 @@ def check_scale(measure: str, scale: Any, **columns: Any) -> None:
             )
 
 
-def aligned(*, groups: Any = None, **columns: Any) -> list[Any]:
+def read_scores(*, groups: Any = None, **columns: Any) -> list[Any]:
     """Columns of scores of the same items, and last which items have all of them."""
     check_columns(**columns, groups=groups)
     arrays = [as_floats(values, name=name) for name, values in columns.items()]

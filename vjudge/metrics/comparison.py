@@ -11,13 +11,13 @@ import pandas as pd
 from scipy import stats
 
 from vjudge.metrics.array_types import Column, Floats, Groups, Weights
-from vjudge.metrics.caveats import add_caveats, gathered_caveats
-from vjudge.metrics.cells import distinct
-from vjudge.metrics.columns import aligned, check_columns, judges_by_name
-from vjudge.metrics.correlation import OVERALL, undefined_because
-from vjudge.metrics.groups import design_of, grouped_by_id, of_balanced_groups
+from vjudge.metrics.caveats import add_caveats, merged_caveats
+from vjudge.metrics.cells import distinct_rows
+from vjudge.metrics.columns import check_columns, judges_by_name, read_scores
+from vjudge.metrics.correlation import OVERALL, undefined_reason
+from vjudge.metrics.groups import balanced_group_caveats, design_of, groups_from_ids
 from vjudge.metrics.multiple_testing import holm
-from vjudge.metrics.resampling import JACKKNIFED, values
+from vjudge.metrics.resampling import MAX_UNITS, evaluate
 from vjudge.metrics.strata import Strata
 from vjudge.metrics.tables import tabulate
 from vjudge.metrics.weighted_correlation import STATISTICS, correlations
@@ -81,13 +81,13 @@ def compare_judges(
         raise ValueError(
             f"margin={margin!r}: give a difference in correlation above 0, such as .05"
         )
-    groups, caveats = grouped_by_id(reference, groups, ids)
+    groups, caveats = groups_from_ids(reference, groups, ids)
     check_columns(reference=reference, ids=ids, strata=strata)
-    gold, *columns, used = aligned(reference=reference, groups=groups, **by_name)
+    gold, *columns, used = read_scores(reference=reference, groups=groups, **by_name)
     scores = dict(zip(map(str, judges), columns, strict=True))
     options: dict[str, Any] = {
         "confidence": confidence,
-        "n_resamples": JACKKNIFED if n_resamples is None else n_resamples,
+        "n_resamples": MAX_UNITS if n_resamples is None else n_resamples,
         "seed": seed,
     }
     pairs = {}
@@ -99,9 +99,9 @@ def compare_judges(
     method = next(iter(pairs.values())).attrs["method"]
     table.attrs = {
         "method": f"{method}; Holm over {len(pairs)} pairs of judges",
-        "caveats": gathered_caveats(pairs.values()),
+        "caveats": merged_caveats(pairs.values()),
     }
-    add_caveats(table, [*caveats, *of_balanced_groups(groups, used)])
+    add_caveats(table, [*caveats, *balanced_group_caveats(groups, used)])
     order = (
         COMPARED_COLUMNS
         if margin is None
@@ -122,7 +122,7 @@ def compare_judges(
     by_stratum["p_holm"] = by_stratum.groupby(level="statistic")["p"].transform(holm)
     result = pd.concat([by_stratum, pd.concat({OVERALL: table})])
     result.index.names = ["stratum", *table.index.names]
-    result.attrs = table.attrs | {"caveats": gathered_caveats([table, *within.values()])}
+    result.attrs = table.attrs | {"caveats": merged_caveats([table, *within.values()])}
     return result
 
 
@@ -147,8 +147,8 @@ def _compare(
         method = f"; means over {len(set(code))} strata"
     columns = columns[:, used]
     gold, x, y = columns
-    why = undefined_because(**{"the reference": gold, a: x, b: y})
-    cells, cell = distinct(np.column_stack([*columns, code]))
+    why = undefined_reason(**{"the reference": gold, a: x, b: y})
+    cells, cell = distinct_rows(np.column_stack([*columns, code]))
     design = design_of(cell, groups, used)
     of_gold, of_a, of_b, stratum = cells.T
 
@@ -176,7 +176,7 @@ def _compare(
     table = table.rename(columns={"estimate": "difference"})
     table[["estimate_a", "estimate_b"]] = np.nan
     if not why:
-        table[["estimate_a", "estimate_b"]] = values(both, design.counts[:, None])[..., 0].T
+        table[["estimate_a", "estimate_b"]] = evaluate(both, design.counts[:, None])[..., 0].T
     table.attrs["method"] += method
     add_caveats(table, caveats)
     # 3) the test that the interval inverts, and the two one-sided ones

@@ -14,9 +14,9 @@ from scipy import stats
 
 from vjudge.metrics.array_types import Column, Floats, Groups
 from vjudge.metrics.caveats import add_caveats
-from vjudge.metrics.cells import distinct, is_fine
-from vjudge.metrics.columns import aligned, check_columns, check_options
-from vjudge.metrics.groups import design_of, grouped_by_id, of_balanced_groups
+from vjudge.metrics.cells import distinct_rows, has_many_levels
+from vjudge.metrics.columns import check_columns, check_options, read_scores
+from vjudge.metrics.groups import balanced_group_caveats, design_of, groups_from_ids
 from vjudge.metrics.strata import Strata
 from vjudge.metrics.tables import tabulate
 from vjudge.metrics.weighted_correlation import STATISTICS, correlations
@@ -81,11 +81,11 @@ def correlate(
     >>> table[["estimate", "n"]].round(3).values.tolist()
     [[0.933, 6.0], [0.94, 6.0], [0.889, 6.0]]
     """
-    groups, caveats = grouped_by_id(x, groups, ids)
+    groups, caveats = groups_from_ids(x, groups, ids)
     check_columns(x=x, ids=ids, strata=strata)
-    a, b, used = aligned(x=x, y=y, groups=groups)
+    a, b, used = read_scores(x=x, y=y, groups=groups)
     if n_resamples is None:
-        n_resamples = FEWER_RESAMPLES if is_fine(a[used], b[used]) else RESAMPLES
+        n_resamples = FEWER_RESAMPLES if has_many_levels(a[used], b[used]) else RESAMPLES
     check_options(confidence=confidence, n_resamples=n_resamples)
     options: dict[str, Any] = {
         "confidence": confidence,
@@ -98,7 +98,7 @@ def correlate(
         used = stratified.used
     else:
         table = _over_items(a, b, groups, used, **options)
-    caveats += [*_of_scores(a[used], b[used]), *of_balanced_groups(groups, used)]
+    caveats += [*_of_scores(a[used], b[used]), *balanced_group_caveats(groups, used)]
     add_caveats(table, caveats)
     return table
 
@@ -109,8 +109,8 @@ def _over_items(
     """Correlations over all used items."""
     a = a[used]
     b = b[used]
-    why = undefined_because(x=a, y=b)
-    cells, cell = distinct(np.column_stack([a, b]))
+    why = undefined_reason(x=a, y=b)
+    cells, cell = distinct_rows(np.column_stack([a, b]))
     x, y = cells.T
     design = design_of(cell, groups, used)
     # An item drawn twice ties with itself, which widens rank statistics of scores without ties: at
@@ -141,7 +141,7 @@ def _over_strata(
 ) -> pd.DataFrame:
     """The mean of the correlations within strata."""
     used = strata.used
-    cells, cell = distinct(np.column_stack([a[used], b[used], strata.code]))
+    cells, cell = distinct_rows(np.column_stack([a[used], b[used], strata.code]))
     x, y, code = cells.T
     design = design_of(cell, groups, used)
     table = tabulate(
@@ -186,7 +186,7 @@ def _of_scores(x: Floats, y: Floats) -> list[str]:
     return caveats
 
 
-def undefined_because(**columns: Floats) -> str:
+def undefined_reason(**columns: Floats) -> str:
     """Why correlations of these columns are undefined; "" where they are not."""
     n = len(next(iter(columns.values())))
     if n < 3:

@@ -11,7 +11,7 @@ from vjudge.metrics.array_types import Column, Groups, Integers
 from vjudge.metrics.columns import factors, listed
 from vjudge.metrics.resampling import Design
 
-LEAST_CROSSED = 5  # units of each kind in a crossed design
+MIN_CROSSED = 5  # units of each kind in a crossed design
 
 
 def group_codes(groups: Any, used: np.ndarray, *, name: str = "groups") -> Integers:
@@ -36,7 +36,7 @@ def group_codes(groups: Any, used: np.ndarray, *, name: str = "groups") -> Integ
     return np.asarray(pd.factorize(codes[used])[0], dtype=np.int64)
 
 
-def units_of(groups: Groups, index: pd.Index, used: np.ndarray) -> Integers:
+def unit_codes(groups: Groups, index: pd.Index, used: np.ndarray) -> Integers:
     """`group_codes` of items of an index: groups are a Series by it, or one of each in order."""
     if isinstance(groups, pd.Series):
         groups = groups.reindex(index)
@@ -53,16 +53,16 @@ def design_of(cell: np.ndarray, groups: Groups, used: np.ndarray) -> Design:
     kinds = [group_codes(column, used) for column in factors(groups)]
     primary, crossing = (*kinds, None, None)[:2]
     design = Design(cell, primary, int((~used).sum()), crossing)
-    if crossing is not None and 1 < design.n_units < LEAST_CROSSED:
+    if crossing is not None and 1 < design.n_units < MIN_CROSSED:
         raise ValueError(
             f"groups are crossed, and one of them has {design.n_units} units: new ones can be"
-            f" spoken for from {LEAST_CROSSED} on; give the other alone, and say that results"
+            f" spoken for from {MIN_CROSSED} on; give the other alone, and say that results"
             " are given these"
         )
     return design
 
 
-def grouped_by_id(
+def groups_from_ids(
     scores: Any,
     groups: Groups,
     ids: Column | None = None,
@@ -84,7 +84,7 @@ def grouped_by_id(
     ]
 
 
-def of_balanced_groups(groups: Groups, used: np.ndarray) -> list[str]:
+def balanced_group_caveats(groups: Groups, used: np.ndarray) -> list[str]:
     """The caveat that rows of equally many a group may be outputs of the same systems."""
     kinds = factors(groups)
     if len(kinds) != 1:

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from vjudge.metrics.array_types import Floats, Groups, Integers
-from vjudge.metrics.caveats import add_caveats, of_group_sizes, warn
+from vjudge.metrics.caveats import add_caveats, unequal_group_caveats, warn
 from vjudge.metrics.columns import as_floats, check_items, check_options, zeros_and_ones
-from vjudge.metrics.groups import units_of
-from vjudge.metrics.resampling import freedom_of, student
+from vjudge.metrics.groups import unit_codes
+from vjudge.metrics.resampling import degrees_of_freedom, t_quantile
 from vjudge.metrics.tables import INTERVAL
-from vjudge.metrics.wilson import Share, mean_of_shares
+from vjudge.metrics.wilson import Share, mean_share_interval
 
 RARE = 10  # labels of a kind, below which the errors of means are not known well
 FEW_LEVELS = 11  # of a scale that labels and verdicts share
@@ -80,7 +80,7 @@ def corrected_rate(
             " the judge's errors on these items are not those of the labelled ones"
         )
     # 1) shrink each share a little, so that one of 0 or 1 has an error too
-    z = student(confidence)
+    z = t_quantile(confidence)
     p = (n * rate + z**2 / 2) / (n + z**2)
     q0 = (n_specificity * specificity + 1) / (n_specificity + 2)
     q1 = (n_sensitivity * sensitivity + 1) / (n_sensitivity + 2)
@@ -199,7 +199,7 @@ class Labelled:
         verdict = read(verdicts, name="verdicts")
         label = read(labels.reindex(verdicts.index), name="labels")
         judged = ~np.isnan(verdict)
-        units = units_of(groups, verdicts.index, judged)
+        units = unit_codes(groups, verdicts.index, judged)
         missing = int((~judged).sum())
         return cls(verdict[judged], label[judged], units, groups is not None, missing, caveats)
 
@@ -247,7 +247,7 @@ def check_random(
         of_units: Any = np.bincount(units, deviation)
         design_effect = max(1.0, of_units @ of_units / max(deviation @ deviation, 1e-300))
         error = math.sqrt(verdict.var(ddof=1) * (contrast @ contrast) * design_effect)
-        freedom = freedom_of(np.bincount(units, contrast**2))
+        freedom = degrees_of_freedom(np.bincount(units, contrast**2))
         p = 2 * stats.t.sf(abs(gap) / max(error, 1e-300), freedom)
     if p > SELDOM:
         return []
@@ -315,7 +315,7 @@ def _by_verdict(items: Labelled, rate: Share, confidence: float) -> pd.Series:
         if weight > 0:
             shares.append(items.share(items.label, among))
             weights.append(weight)
-    estimate, low, high = mean_of_shares(shares, confidence, weights)
+    estimate, low, high = mean_share_interval(shares, confidence, weights)
     # How far the verdicts' own share may be off, put together with the errors of the labels
     gap = shares[0].estimate - shares[-1].estimate
     around = gap * (np.array(rate.bounds(confidence)) - rate.estimate)
@@ -390,7 +390,7 @@ def prediction_powered_mean(
     # 2) both means, each with the variance of its sum over units
     sizes = np.bincount(items.units, has_label)
     n_units = int(np.count_nonzero(sizes))
-    freedom = freedom_of(sizes)
+    freedom = degrees_of_freedom(sizes)
     rows = {}
     errors = []
     for name, weight in {"prediction_powered": trust, "labels_alone": 0.0}.items():
@@ -403,7 +403,7 @@ def prediction_powered_mean(
         few = min(unlike[0], _unlike_the_commonest(rectifier[has_label]))
         variance += (widest / n) ** 2 * max(1 - few / FEW_OTHERS, 0)
         unlike.append(few)
-        half = student(confidence, freedom) * math.sqrt(variance)
+        half = t_quantile(confidence, freedom) * math.sqrt(variance)
         estimate = mean + weight * f.mean()
         errors.append(math.sqrt(variance))
         rows[name] = [estimate, estimate - half, estimate + half, n]
@@ -417,7 +417,7 @@ def prediction_powered_mean(
     add_caveats(table, caveats)
     add_caveats(table, _of_few_labels(min(unlike), table["low"].notna().all()))
     if items.grouped:
-        add_caveats(table, of_group_sizes(sizes[sizes > 0]))
+        add_caveats(table, unequal_group_caveats(sizes[sizes > 0]))
     return table
 
 

@@ -12,16 +12,16 @@ import pandas as pd
 
 from vjudge.metrics.array_types import Column, Floats, Groups, Ratings, Weights
 from vjudge.metrics.caveats import add_caveats
-from vjudge.metrics.cells import distinct, summing
+from vjudge.metrics.cells import count_matrix, distinct_rows
 from vjudge.metrics.coefficients import mean_of_defined
 from vjudge.metrics.columns import as_floats, check_columns, judges_by_name
-from vjudge.metrics.groups import design_of, grouped_by_id
+from vjudge.metrics.groups import design_of, groups_from_ids
 from vjudge.metrics.ratings import read_ratings
 from vjudge.metrics.tables import tabulate
 from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 
 SUBSETS = 10  # of raters, whose mean is held against the rest
-MOST_RATERS = 4  # in such a mean
+MAX_RATERS = 4  # in such a mean
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Paired:
     def of(cls, x: Floats, y: Floats) -> Paired:
         """From columns with NaN where a value is missing."""
         both = np.flatnonzero(~np.isnan(x + y))
-        cells, code = distinct(np.column_stack([x, y])[both])
-        return cls(cells[:, 0], cells[:, 1], summing(code, both, (len(cells), len(x))))
+        cells, code = distinct_rows(np.column_stack([x, y])[both])
+        return cls(cells[:, 0], cells[:, 1], count_matrix(code, both, (len(cells), len(x))))
 
     def correlations(self, weights: Weights) -> Floats:
         """Correlations (3, replicates) of the sample's rows with these weights."""
@@ -96,12 +96,12 @@ def raters(
     """
     by_name = {} if judges is None else dict(judges)
     named = judges_by_name(by_name, minimum=0)
-    groups, caveats = grouped_by_id(people, groups)
+    groups, caveats = groups_from_ids(people, groups)
     check_columns(people=people, groups=groups, **named)
     table, names = read_ratings(people)
     columns = [as_floats(column, name=name) for name, column in named.items()]
     used = (~np.isnan(table)).sum(axis=1) >= 2
-    cells, cell = distinct(np.column_stack([table, *columns])[used])
+    cells, cell = distinct_rows(np.column_stack([table, *columns])[used])
     design = design_of(cell, groups, used)
     of_people, of_judges = np.split(cells.T, [len(names)])
     rows = _against_the_others(of_people, list(map(str, names)), seed)
@@ -159,7 +159,7 @@ def _against_the_others(people: Floats, names: list[str], seed: int) -> list[Com
     for name, pair in zip(names, alone, strict=True):
         rows.append(Comparison(name, "person", m - 1, [pair]))
     rows.append(Comparison("one person", "mean of k people", m - 1, alone))
-    for k in range(2, min(m - 1, MOST_RATERS) + 1):
+    for k in range(2, min(m - 1, MAX_RATERS) + 1):
         subsets = list(combinations(range(m), k)) if m <= 12 else []
         if not 0 < len(subsets) <= SUBSETS:
             rng = np.random.default_rng(seed)

@@ -12,7 +12,7 @@ from vjudge import data
 from vjudge.data.schema import Items
 from vjudge.metrics.array_types import Column, Floats, Weights
 from vjudge.metrics.block_permutation import within_blocks
-from vjudge.metrics.cells import by_code, codes, distinct
+from vjudge.metrics.cells import codes, distinct_rows, indicator_matrix
 from vjudge.metrics.columns import check_columns
 from vjudge.metrics.groups import design_of
 from vjudge.metrics.tables import INTERVAL, tabulate
@@ -82,7 +82,7 @@ def length_test(
     tests = {}
     for unit in ("words", "characters"):
         columns = used[["gold", unit]].astype(float)
-        cells, cell = distinct(columns.to_numpy())
+        cells, cell = distinct_rows(columns.to_numpy())
         auc = tabulate(
             partial(_auc, *cells.T),
             ["auc"],
@@ -104,5 +104,5 @@ def _auc(score: Floats, length: Floats, weights: Weights) -> Floats:
     """Twice the AUC less 1: concordant less discordant pairs over those that differ in score."""
     code = codes(score)
     w = np.asarray(weights, dtype=float)
-    pairs = (w.sum(axis=0) ** 2 - ((by_code(code) @ w) ** 2).sum(axis=0)) / 2
+    pairs = (w.sum(axis=0) ** 2 - ((indicator_matrix(code) @ w) ** 2).sum(axis=0)) / 2
     return (net_concordance(code, codes(length), w) / pairs)[None]

@@ -21,12 +21,12 @@ from scipy import special, stats
 from scipy.sparse.csgraph import connected_components
 
 from vjudge.metrics.array_types import Column, Floats, Groups, Integers
-from vjudge.metrics.caveats import add_caveats, of_group_sizes, warn, warn_of
-from vjudge.metrics.cells import by_code
+from vjudge.metrics.caveats import add_caveats, unequal_group_caveats, warn, warn_of_rows
+from vjudge.metrics.cells import indicator_matrix
 from vjudge.metrics.columns import as_floats, check_columns, check_options, is_blank, judges_by_name
-from vjudge.metrics.groups import group_codes, grouped_by_id
+from vjudge.metrics.groups import group_codes, groups_from_ids
 from vjudge.metrics.multiple_testing import holm
-from vjudge.metrics.resampling import freedom_of, student
+from vjudge.metrics.resampling import degrees_of_freedom, t_quantile
 from vjudge.metrics.shares import shares
 from vjudge.metrics.tables import INTERVAL, NO_WIDTH
 from vjudge.metrics.verdicts import read_verdicts
@@ -65,7 +65,7 @@ def win_rate(
     >>> table[["win", "win_ties_half", "win_ties_out"]].tolist()
     [0.5, 0.625, 0.667]
     """
-    groups, caveats = grouped_by_id(verdicts, groups)
+    groups, caveats = groups_from_ids(verdicts, groups)
     check_columns(verdicts=verdicts, groups=groups)
     choice, used, account = read_verdicts(verdicts)
     won = choice == "a"
@@ -104,7 +104,7 @@ def pairwise_accuracy(
     >>> table["estimate"].round(2).to_dict()
     {'with_ties': 0.67, 'without_ties': 0.5, 'both_decided': 0.5, 'all_pairs': 0.67}
     """
-    groups, caveats = grouped_by_id(verdicts, groups)
+    groups, caveats = groups_from_ids(verdicts, groups)
     check_columns(verdicts=verdicts, preferences=preferences, groups=groups)
     judge, has_verdict, account = read_verdicts(verdicts)
     human, has_preference, _ = read_verdicts(preferences, people=True)
@@ -141,7 +141,7 @@ def feedback_preference(
     >>> table.to_dict()["left_as_good_or_better"]
     0.67
     """
-    groups, caveats = grouped_by_id(judgements, groups)
+    groups, caveats = groups_from_ids(judgements, groups)
     check_columns(judgements=judgements, groups=groups)
     meanings = dict(zip(FEEDBACK_CHOICES, FEEDBACK_CHOICES, strict=True))
     choice, used, account = read_verdicts(judgements, meanings=meanings)
@@ -200,7 +200,7 @@ def compare_choices(
     """
     check_options(confidence=confidence)
     columns = judges_by_name(judges)
-    groups, caveats = grouped_by_id(preferences, groups)
+    groups, caveats = groups_from_ids(preferences, groups)
     check_columns(preferences=preferences, groups=groups, **columns)
     human, has_preference, _ = read_verdicts(preferences, people=True)
     read = [(str(name), *read_verdicts(judges[name])[:2]) for name in judges]
@@ -213,11 +213,11 @@ def compare_choices(
             rows[a, b, measure] = _two_accuracies(right, units, confidence)
             rows[a, b, measure] |= {"n": len(units), "missing": len(used) - len(units)}
             if groups is not None:
-                caveats += of_group_sizes(np.bincount(units))
+                caveats += unequal_group_caveats(np.bincount(units))
     table = pd.DataFrame.from_dict(rows, orient="index")
     table.index = pd.MultiIndex.from_tuples(rows, names=["a", "b", "measure"])
     table["p_holm"] = table.groupby(level="measure")["p"].transform(holm)
-    warn_of(table.index[table["n"] == 0], "undefined (no pair with both verdicts)")
+    warn_of_rows(table.index[table["n"] == 0], "undefined (no pair with both verdicts)")
     if (table["low"].isna() & (table["n"] > 0)).any():
         caveats.append("no interval, since all pairs with both verdicts are one, or of one group")
     unit = "pairs" if groups is None else "groups"
@@ -252,10 +252,10 @@ def _two_accuracies(right: Floats, units: Integers, confidence: float) -> dict[s
     if 1 < len(sizes) < n:
         surplus = (of_unit - gap.mean() * sizes) / (n - sizes)
         variance = max(variance, float(surplus @ surplus) * (len(sizes) - 1) / len(sizes))
-        freedom = freedom_of(sizes)
+        freedom = degrees_of_freedom(sizes)
     half = math.nan
     if len(sizes) > 1:
-        half = student(confidence, freedom) * math.sqrt(variance)
+        half = t_quantile(confidence, freedom) * math.sqrt(variance)
     low = max(centre - half, -1.0)
     high = min(centre + half, 1.0)
     row = [*right.mean(axis=1), gap.mean(), low, high, only_a, only_b, sign_flip_p(of_unit)]
@@ -331,9 +331,9 @@ class Logistic:
         sizes = np.bincount(units)
         share: Any = np.bincount(units, leverage)  # of the information, which sums to p
         share_of_rank = share / np.minimum(sizes, design.shape[1])
-        influence = by_code(units) @ of_case / np.maximum(1 - share_of_rank, 1e-6)[:, None]
+        influence = indicator_matrix(units) @ of_case / np.maximum(1 - share_of_rank, 1e-6)[:, None]
         influence = influence * math.sqrt(max(len(sizes) - 1, 1) / len(sizes))
-        freedom = freedom_of(share)
+        freedom = degrees_of_freedom(share)
         return cls(beta, influence, covariance, freedom, len(points) / len(sizes), penalise)
 
     def errors(self, contrast: Floats) -> Floats:
@@ -389,7 +389,7 @@ def bradley_terry(
     """
     # 1) the columns
     check_options(confidence=confidence)
-    groups, caveats = grouped_by_id(verdicts, groups)
+    groups, caveats = groups_from_ids(verdicts, groups)
     check_columns(first=first, second=second, verdicts=verdicts, groups=groups)
     choice, used, account = read_verdicts(verdicts)
     missing = int((~used).sum())
@@ -412,7 +412,7 @@ def bradley_terry(
     unit = "comparisons" if groups is None else "groups"
     table.attrs["method"] = f"{confidence:.0%} intervals by Student's t, robust over {unit}"
     if groups is not None:
-        limits += of_group_sizes(np.bincount(units))
+        limits += unequal_group_caveats(np.bincount(units))
     add_caveats(table, caveats + limits)
     return table.sort_values("estimate", ascending=False, kind="stable")
 
@@ -463,7 +463,7 @@ def _strengths(
     if units.max() < 1 or len(design) < q:
         warn("intervals are undefined: too few comparisons, or all belong to one group")
     else:
-        reach = student(confidence, fit.freedom) * fit.errors(contrast)
+        reach = t_quantile(confidence, fit.freedom) * fit.errors(contrast)
     bounds[inside] = np.column_stack([estimate, estimate - reach, estimate + reach])
     return bounds, caveats
 
@@ -513,7 +513,7 @@ def length_controlled_win_rate(
     columns = {"length_a": length_a, "length_b": length_b}
     if difficulty is not None:
         columns["difficulty"] = difficulty
-    groups, caveats = grouped_by_id(verdicts, groups)
+    groups, caveats = groups_from_ids(verdicts, groups)
     check_columns(verdicts=verdicts, groups=groups, **columns)
     points = _points(verdicts)
     x = np.stack([as_floats(column, name=name) for name, column in columns.items()])
@@ -540,7 +540,7 @@ def length_controlled_win_rate(
     mean = float(chance.mean())
     slope = (chance * (1 - chance)) @ at_zero / len(chance)
     error = float(fit.errors(slope[None])[0]) / (mean * (1 - mean))  # of its logit
-    reach = student(confidence, fit.freedom) * error
+    reach = t_quantile(confidence, fit.freedom) * error
     low, high = special.expit(special.logit(mean) + np.array([-reach, reach]))
     # 3) beside the plain rate
     rows = [("win_rate", np.where(used, points, 0), used)]

@@ -12,7 +12,7 @@ from vjudge.metrics.array_types import Floats, Groups, Weights
 from vjudge.metrics.caveats import add_caveats
 from vjudge.metrics.coefficients import mean_of_defined
 from vjudge.metrics.columns import check_columns
-from vjudge.metrics.groups import design_of, grouped_by_id, of_balanced_groups
+from vjudge.metrics.groups import balanced_group_caveats, design_of, groups_from_ids
 from vjudge.metrics.tables import INTERVAL, tabulate
 from vjudge.metrics.weighted_correlation import correlations
 
@@ -47,7 +47,7 @@ def effective_judges(
 
     Source: Kish's effective sample size k / (1 + (k - 1) r), as for judges in arXiv 2605.29800.
     """
-    groups, caveats = grouped_by_id(errors, groups)
+    groups, caveats = groups_from_ids(errors, groups)
     check_columns(errors=errors, groups=groups)
     used = errors.notna().all(axis=1).to_numpy()
     complete = errors[used].astype(float)
@@ -75,7 +75,7 @@ def effective_judges(
         n_resamples=n_resamples,
         **options,
     )
-    add_caveats(table, [*caveats, *of_balanced_groups(groups, used)])
+    add_caveats(table, [*caveats, *balanced_group_caveats(groups, used)])
     r = table.loc["error_correlation", INTERVAL]
     # The more correlated, the fewer; judges whose errors cancel are no more than there are
     turned = r.rename(dict(low="high", high="low")).clip(lower=0)

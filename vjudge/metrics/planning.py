@@ -11,8 +11,8 @@ from scipy import stats
 from vjudge.metrics.array_types import Floats, Groups, Weights
 from vjudge.metrics.caveats import add_caveats, warn
 from vjudge.metrics.columns import check_columns
-from vjudge.metrics.groups import design_of, grouped_by_id
-from vjudge.metrics.ratings import matched, people_table
+from vjudge.metrics.groups import design_of, groups_from_ids
+from vjudge.metrics.ratings import aligned_to, rater_table
 from vjudge.metrics.resampling import jackknife
 from vjudge.metrics.strictness import levelled
 from vjudge.metrics.weighted_correlation import correlations
@@ -77,11 +77,13 @@ def labels_needed(
     planning with a bound. Power of such plans: figures/validity_crossed.csv.
     """
     _check_plan(above, rival, power, alpha)
-    people = people_table(people)
-    groups, caveats = grouped_by_id(people, groups)
+    people = rater_table(people)
+    groups, caveats = groups_from_ids(people, groups)
     check_columns(people=people, groups=groups)
     columns = {"judge": judge} if rival is None else {"judge": judge, "rival": rival}
-    scores = np.array([pd.to_numeric(column) for column in matched(people, **columns)], dtype=float)
+    scores = np.array(
+        [pd.to_numeric(column) for column in aligned_to(people, **columns)], dtype=float
+    )
     human = people.astype(float).mean(axis=1).to_numpy()
     used = np.asarray(~np.isnan([human, *scores]).any(axis=0))
     n = int(used.sum())

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from vjudge.metrics.array_types import Column, Floats, Integers
 from vjudge.metrics.caveats import add_caveats, warn
 from vjudge.metrics.cells import codes
-from vjudge.metrics.columns import aligned, check_columns, check_options, judges_by_name
+from vjudge.metrics.columns import check_columns, check_options, judges_by_name, read_scores
 from vjudge.metrics.groups import group_codes
-from vjudge.metrics.resampling import BLOCKS, mean_interval, student
+from vjudge.metrics.resampling import N_BLOCKS, mean_interval, t_quantile
 from vjudge.metrics.tables import INTERVAL
 
 Measure = Callable[[Floats, Floats, np.ndarray], float]  # of people, a judge and some items
@@ -94,7 +94,7 @@ def ranking_accuracy(
         if not people.size:
             continue
         estimate, error, p, freedom = _evaluate(measure, people, scores, seed)
-        reach = student(confidence, freedom) * error
+        reach = t_quantile(confidence, freedom) * error
         bounds = np.clip([estimate, estimate - reach, estimate + reach], 0, 1)
         index = pd.MultiIndex.from_product(
             [map(str, judges), [measure.__name__]], names=["judge", "statistic"]
@@ -127,7 +127,7 @@ def _tables(
     """Scores of people and of each judge, systems by items, and which rows all of them scored."""
     by_name = judges_by_name(judges, minimum=1)
     check_columns(reference=reference, systems=systems)
-    *columns, used = aligned(reference=reference, groups=items, **by_name)
+    *columns, used = read_scores(reference=reference, groups=items, **by_name)
     system = _sorted_codes(systems, used, "systems")
     item = _sorted_codes(items, used, "items")
     shape = (int(system.max(initial=-1)) + 1, int(item.max(initial=-1)) + 1)
@@ -159,7 +159,7 @@ def _evaluate(
     estimate = np.array([measure(people, table, items) for table in scores])
     # 1) leave out items in turn
     left = []
-    for block in np.array_split(items, min(len(items), BLOCKS)):
+    for block in np.array_split(items, min(len(items), N_BLOCKS)):
         remaining = np.delete(items, block)
         estimates = np.full(k, np.nan)
         if len(remaining):
@@ -284,7 +284,7 @@ def best_of_n(
     {'regret': 1.5, 'regret_of_chance': 1.25, 'gain': -0.25, 'picks_best': 0.5}
     """
     check_options(confidence=confidence)
-    gold, score, used = aligned(reference=reference, judge=judge, groups=groups)
+    gold, score, used = read_scores(reference=reference, judge=judge, groups=groups)
     frame = pd.DataFrame({"gold": gold[used], "score": score[used]})
     code = group_codes(groups, used)
     best = frame.groupby(code).transform("max")

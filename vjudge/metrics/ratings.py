@@ -61,10 +61,10 @@ def label_text(label: object) -> str | None:
     return re.sub(r"^([+-]?\d+)\.0*$", r"\1", str(label).strip())
 
 
-def people_table(people: Ratings) -> pd.DataFrame:
+def rater_table(people: Ratings) -> pd.DataFrame:
     """People's labels as a frame, items by persons, from a frame, a Series of lists or an array.
 
-    >>> people_table(pd.Series([[4.0, None], [5.0]])).to_numpy().tolist()
+    >>> rater_table(pd.Series([[4.0, None], [5.0]])).to_numpy().tolist()
     [[4.0, nan], [5.0, nan]]
     """
     if isinstance(people, pd.Series) and people.map(from_csv).map(is_list_like).any():
@@ -73,7 +73,7 @@ def people_table(people: Ratings) -> pd.DataFrame:
     return pd.DataFrame(people)
 
 
-def matched(people: pd.DataFrame, **columns: pd.Series) -> list[pd.Series]:
+def aligned_to(people: pd.DataFrame, **columns: pd.Series) -> list[pd.Series]:
     """Columns as people's items are ordered, by position where indexes are equal, else by label."""
     rows = []
     for name, column in columns.items():

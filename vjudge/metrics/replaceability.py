@@ -12,14 +12,14 @@ from vjudge.metrics.array_types import Groups
 from vjudge.metrics.caveats import add_caveats, warn
 from vjudge.metrics.cells import codes
 from vjudge.metrics.columns import check_columns
-from vjudge.metrics.groups import group_codes, grouped_by_id, of_balanced_groups
+from vjudge.metrics.groups import balanced_group_caveats, group_codes, groups_from_ids
 from vjudge.metrics.noninferiority import p_below
-from vjudge.metrics.ratings import label_text, matched, people_table
+from vjudge.metrics.ratings import aligned_to, label_text, rater_table
 from vjudge.metrics.shares import shares
 from vjudge.metrics.tables import INTERVAL
 
-LEAST_PEOPLE = 3
-LEAST_ITEMS = 30  # of a person
+MIN_PEOPLE = 3
+MIN_ITEMS = 30  # of a person
 FALSE_DISCOVERIES = 0.05
 
 
@@ -76,14 +76,14 @@ def alt_test(
         raise ValueError(f'measure={measure!r}: use "accuracy" for categories, "rmse" for scores')
     if not 0 <= epsilon < 1:
         raise ValueError(f"epsilon={epsilon!r}: use a share of items, from 0 to below 1")
-    people = people_table(people)
-    if people.shape[1] < LEAST_PEOPLE:
+    people = rater_table(people)
+    if people.shape[1] < MIN_PEOPLE:
         raise ValueError(
             f"people has {people.shape[1]} columns: the test takes three people or more"
         )
-    groups, caveats = grouped_by_id(people, groups)
+    groups, caveats = groups_from_ids(people, groups)
     check_columns(people=people, groups=groups)
-    (judge,) = matched(people, judge=judge)
+    (judge,) = aligned_to(people, judge=judge)
     people = people.reset_index(drop=True)
     judge = judge.reset_index(drop=True)
     if measure == "accuracy":
@@ -99,7 +99,7 @@ def alt_test(
         remaining = people.drop(columns=person)
         shared = people[person].notna() & judge.notna() & remaining.notna().any(axis=1)
         n.append(shared.sum())
-        shared &= shared.sum() >= LEAST_ITEMS
+        shared &= shared.sum() >= MIN_ITEMS
         gap = _closeness(remaining, judge, measure) - _closeness(remaining, people[person], measure)
         rows.append((person, shared & (gap >= 0), shared))
         lead = -np.sign(gap[shared].to_numpy())
@@ -111,11 +111,11 @@ def alt_test(
     # 2) of which persons the judge is the better choice
     tested = table["p"].notna()
     if not tested.any():
-        warn(f"no person has {LEAST_ITEMS} items: the test is undefined")
+        warn(f"no person has {MIN_ITEMS} items: the test is undefined")
     adjusted = stats.false_discovery_control(table.loc[tested, "p"], method="by")
     table["rejected"] = False
     table.loc[tested, "rejected"] = adjusted <= FALSE_DISCOVERIES
-    add_caveats(table, [*caveats, *of_balanced_groups(groups, every)])
+    add_caveats(table, [*caveats, *balanced_group_caveats(groups, every)])
     table = table.rename(columns={"estimate": "advantage"})
     table = table[["n", "advantage", "low", "high", "p", "rejected"]]
     # 3) over persons, who share the items

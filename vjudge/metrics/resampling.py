@@ -21,27 +21,27 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from vjudge.metrics.array_types import Floats, Integers, Statistic, Weights
-from vjudge.metrics.cells import summing
+from vjudge.metrics.cells import count_matrix
 
 if TYPE_CHECKING:
     from vjudge.metrics.array_types import Column
 
 
 BLOCK_BYTES = 2**20  # of one array of weights, so that it stays in a processor's cache
-LEAST_BLOCK = 50  # replicates at once
-JACKKNIFED = 400  # units that are left out one by one; beyond, in so many random blocks
+MIN_BLOCK = 50  # replicates at once
+MAX_UNITS = 400  # units that are left out one by one; beyond, in so many random blocks
 LARGE = 20_000  # rows, from which on units are left out in fewer blocks
-BLOCKS = 50  # of units, left out in turn
-LEAST_PAIRED = 30  # units of equal weight, from which on pairs of them are left out
+N_BLOCKS = 50  # of units, left out in turn
+MIN_PAIRED = 30  # units of equal weight, from which on pairs of them are left out
 PERFECT = 1 - 1e-9  # a correlation beyond this has no Fisher z to speak of
 
 
-def student(confidence: float, freedom: Floats | float = np.inf) -> Any:
+def t_quantile(confidence: float, freedom: Floats | float = np.inf) -> Any:
     """Student's two-sided quantile; of infinite freedom the normal one."""
     return stats.t.ppf((1 + confidence) / 2, freedom)
 
 
-def on_fisher_scale(estimate: Floats | float, reach: Floats) -> Floats:
+def fisher_interval(estimate: Floats | float, reach: Floats) -> Floats:
     """Estimates with bounds so far from them on Fisher's z scale, shape (n, 3)."""
     z = np.arctanh(np.clip(estimate, -PERFECT, PERFECT))
     return np.column_stack([estimate, np.tanh(z - reach), np.tanh(z + reach)])
@@ -97,7 +97,7 @@ def effective_number(sizes: Sequence[float] | NDArray) -> float:
     return float(1 / (share @ share))
 
 
-def freedom_of(sizes: Sequence[float] | NDArray) -> float:
+def degrees_of_freedom(sizes: Sequence[float] | NDArray) -> float:
     """Degrees of freedom of a variance over units of these sizes; at least 1."""
     return max(effective_number(sizes) - 1, 1.0)
 
@@ -106,7 +106,7 @@ def mean_interval(table: Column, confidence: float) -> Floats:
     """Means of the columns of n rows with Student's interval, (columns, 3); NaN of too few rows."""
     frame = pd.DataFrame(table, dtype=float)
     mean = frame.mean()
-    half = student(confidence, len(frame) - 1) * frame.sem()
+    half = t_quantile(confidence, len(frame) - 1) * frame.sem()
     return np.column_stack([mean, mean - half, mean + half])
 
 
@@ -118,19 +118,19 @@ def replicates(statistic: Statistic, design: Design, *, n_resamples: int, seed: 
     shares = counts / units
     if design.groups is not None:
         shares = np.full(units, 1 / units)
-        members = summing(design.cell, design.groups, (len(counts), units))
+        members = count_matrix(design.cell, design.groups, (len(counts), units))
     drawn = []
     for block in _blocks(n_resamples, max(len(counts), units)):
         weights = rng.multinomial(units, shares, size=len(block)).T
         if design.groups is not None:
             weights = members @ weights
-        drawn.append(values(statistic, weights))
+        drawn.append(evaluate(statistic, weights))
     return np.concatenate(drawn, axis=-1)
 
 
 def _blocks(n_replicates: int, rows: int) -> Iterator[range]:
     """Parts of the replicates that are worked on at once, so that weights stay in the cache."""
-    block = max(BLOCK_BYTES // (8 * max(rows, 1)), LEAST_BLOCK)
+    block = max(BLOCK_BYTES // (8 * max(rows, 1)), MIN_BLOCK)
     for start in range(0, n_replicates, block):
         yield range(start, min(start + block, n_replicates))
 
@@ -139,7 +139,7 @@ def jackknife(
     statistic: Statistic,
     design: Design,
     *,
-    max_units: int = JACKKNIFED,
+    max_units: int = MAX_UNITS,
     pairs: int = 0,
     seed: int = 0,
 ) -> tuple[Floats, float]:
@@ -193,7 +193,7 @@ def _left_out(
         unit = (rng.permutation(n) % max_units)[unit]
         n = max_units
     counts = design.counts
-    members = summing(design.cell, unit, (len(counts), n)).tocsc()  # (cells, units)
+    members = count_matrix(design.cell, unit, (len(counts), n)).tocsc()  # (cells, units)
 
     def without(*units: Integers) -> Floats:
         """The statistic without these units, or without the pairs of two lists; (..., k)."""
@@ -202,23 +202,23 @@ def _left_out(
             weights = np.repeat(counts[:, None].astype(float), len(block), axis=1)
             for column in units:
                 weights -= members[:, column[block.start : block.stop]].toarray()
-            estimates.append(values(statistic, weights))
+            estimates.append(evaluate(statistic, weights))
         return np.concatenate(estimates, axis=-1)
 
     left = without(np.arange(n))
     deviation = left - left.mean(axis=-1, keepdims=True)
     variance = (n - 1) / n * (deviation**2).sum(axis=-1)
-    freedom = freedom_of(np.bincount(unit))
-    if pairs and freedom + 1 >= LEAST_PAIRED:
+    freedom = degrees_of_freedom(np.bincount(unit))
+    if pairs and freedom + 1 >= MIN_PAIRED:
         g, h = rng.permutation(np.stack(np.triu_indices(n, 1)), axis=1)[:, :pairs]
-        estimate = values(statistic, counts[:, None].astype(float))
+        estimate = evaluate(statistic, counts[:, None].astype(float))
         added = n * estimate - (n - 1) * (left[..., g] + left[..., h]) + (n - 2) * without(g, h)
         # Never more than all of it, if pairs were all that varies
         variance = np.fmax(variance - added.var(axis=-1) / 2, variance / 2)
     return variance, freedom
 
 
-def values(statistic: Statistic, weights: Weights) -> Floats:
+def evaluate(statistic: Statistic, weights: Weights) -> Floats:
     """A statistic of weights; where it is undefined it is NaN, without NumPy's warnings."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(statistic(weights), dtype=float)
@@ -249,7 +249,7 @@ def interval(
     if 2 * len(drawn) < len(replicates) or not np.isfinite(estimate):
         return np.nan, np.nan
     freedom = max(n_units - 1, 1.0)
-    reach = student(confidence, freedom) * np.sqrt((freedom + 1) / freedom / inflation)
+    reach = t_quantile(confidence, freedom) * np.sqrt((freedom + 1) / freedom / inflation)
     if method == "t":
         half = float(reach * drawn.std())
         return estimate - half, estimate + half
@@ -260,5 +260,5 @@ def interval(
     # A perfect replicate counts as half as far from 1 as the nearest other one.
     limit = (1 + max(imperfect.max(), abs(estimate))) / 2
     z = np.arctanh(np.clip(drawn, -limit, limit))
-    _, low, high = on_fisher_scale(estimate, reach * z.std())[0]
+    _, low, high = fisher_interval(estimate, reach * z.std())[0]
     return float(low), float(high)

@@ -9,7 +9,7 @@ from scipy.sparse.csgraph import connected_components
 
 from vjudge.metrics.array_types import Floats, Groups, Integers, Weights
 from vjudge.metrics.caveats import add_caveats
-from vjudge.metrics.cells import summing
+from vjudge.metrics.cells import count_matrix
 from vjudge.metrics.columns import check_columns, check_options, factors
 from vjudge.metrics.groups import design_of, group_codes
 from vjudge.metrics.tables import INTERVAL, tabulate
@@ -68,7 +68,7 @@ def severities(
     item = pd.factorize(rated["item"])[0]
     if len(names) < 2:
         raise ValueError(f"{len(names)} rater(s): severities compare two or more")
-    counts = summing(rater, item, (len(names), item.max() + 1))  # (raters, items)
+    counts = count_matrix(rater, item, (len(names), item.max() + 1))  # (raters, items)
     if counts.astype(bool).sum(axis=0).max() < 2:
         raise ValueError("no item has scores of two raters: their severities can't be told apart")
     n_parts, component = connected_components(counts @ counts.T, directed=False)
@@ -103,7 +103,7 @@ def _severities(
     rater, names = pd.factorize(rated["rater"])
     item, items = pd.factorize(rated["item"])
     shape = (len(names), len(items))
-    counts = summing(rater, item, shape)  # N, (raters, items)
+    counts = count_matrix(rater, item, shape)  # N, (raters, items)
     total = np.bincount(item)
     mean = np.bincount(item, rated["score"]) / total
     deviation = rated["score"].to_numpy() - mean[item]

@@ -10,11 +10,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from vjudge.metrics.array_types import Column
-from vjudge.metrics.caveats import add_caveats, of_group_sizes, warn_of
+from vjudge.metrics.caveats import add_caveats, unequal_group_caveats, warn_of_rows
 from vjudge.metrics.columns import check_options
 from vjudge.metrics.groups import group_codes
 from vjudge.metrics.tables import INTERVAL
-from vjudge.metrics.wilson import Share, mean_of_shares
+from vjudge.metrics.wilson import Share, mean_share_interval
 
 
 def shares(
@@ -62,17 +62,17 @@ def shares(
         for gain, weight in zip(gains[:, used], weights[:, used], strict=True):
             categories.append(Share.of(gain, weight, codes, grouped=grouped))
         n = int(weights.any(axis=0).sum())
-        lines.append([*mean_of_shares(categories, confidence), n, len(used) - n])
+        lines.append([*mean_share_interval(categories, confidence), n, len(used) - n])
     names = pd.Index([row[0] for row in rows]).set_names(index)
     table = pd.DataFrame(lines, names, [*INTERVAL, "n", "missing"])
     # 3) method and caveats
     undefined = table["estimate"].isna()
-    warn_of(names[undefined], "undefined (nothing to count)")
+    warn_of_rows(names[undefined], "undefined (nothing to count)")
     cases_of = f"{len(codes)} {unit}"
     if grouped:
         sizes = np.bincount(codes)
         cases_of = f"the effective number of {unit}, of {cases_of} in {len(sizes)} groups"
-        add_caveats(table, of_group_sizes(sizes))
+        add_caveats(table, unequal_group_caveats(sizes))
     table.attrs["method"] = f"{confidence:.0%} Wilson intervals over {cases_of}"
     single = names[~undefined & table["low"].isna()]
     if len(single):

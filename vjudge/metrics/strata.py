@@ -18,7 +18,7 @@ from vjudge.metrics.groups import group_codes
 from vjudge.metrics.resampling import PERFECT, Design, jackknife
 from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 
-LEAST_STRATUM = 4  # items, so that a weight of n - 3 is above 0
+MIN_STRATUM = 4  # items, so that a weight of n - 3 is above 0
 DOUBTFUL = 0.1  # p of Cochran's Q, below which strata are said to differ
 
 
@@ -44,7 +44,7 @@ class Strata:
         for stratum in range(int(code.max(initial=-1)) + 1):
             rows = used & (code == stratum)
             constant = any(np.ptp(column[rows]) == 0 for column in columns if rows.any())
-            if rows.sum() < LEAST_STRATUM or constant:
+            if rows.sum() < MIN_STRATUM or constant:
                 valid &= ~rows
                 left_out.append(str(names[code == stratum][0]))
         return cls(group_codes(code, valid), valid, left_out)
@@ -56,7 +56,7 @@ class Strata:
             return []
         return [
             f"{', '.join(self.left_out)}: left out of the mean over strata (fewer than"
-            f" {LEAST_STRATUM} items, or a constant score)"
+            f" {MIN_STRATUM} items, or a constant score)"
         ]
 
     def z(

@@ -10,21 +10,21 @@ import numpy as np
 import pandas as pd
 
 from vjudge.metrics.array_types import Column, Floats, Statistic, Weights
-from vjudge.metrics.caveats import add_caveats, of_group_sizes, warn, warn_of
+from vjudge.metrics.caveats import add_caveats, unequal_group_caveats, warn, warn_of_rows
 from vjudge.metrics.cells import MANY_LEVELS
 from vjudge.metrics.columns import check_options
 from vjudge.metrics.resampling import (
-    BLOCKS,
-    JACKKNIFED,
     LARGE,
+    MAX_UNITS,
+    N_BLOCKS,
     PERFECT,
     Design,
+    evaluate,
+    fisher_interval,
     interval,
     jackknife,
-    on_fisher_scale,
     replicates,
-    student,
-    values,
+    t_quantile,
 )
 
 INTERVAL = ["estimate", "low", "high"]
@@ -67,17 +67,17 @@ def tabulate(
     table["n"] = len(design.cell) if n is None else n
     table["missing"] = design.missing if missing is None else missing
     if len(design.cell):
-        table["estimate"] = values(statistic, design.counts[:, None])[:, 0]
+        table["estimate"] = evaluate(statistic, design.counts[:, None])[:, 0]
     estimates = table["estimate"]
     undefined = estimates.isna()
-    warn_of(table.index[undefined], f"undefined ({why})")
+    warn_of_rows(table.index[undefined], f"undefined ({why})")
     # 2) intervals
     kind = f"bootstrap intervals ({METHODS[method]}), {n_resamples:,} resamples"
     costly = design.groups is not None or len(design.counts) > MANY_LEVELS
     is_large = len(design.cell) >= LARGE and costly
     jackknifed = by == "jackknife" or design.second is not None or is_large
     if jackknifed:
-        block = f"one of {BLOCKS} random blocks" if is_large else "one"
+        block = f"one of {N_BLOCKS} random blocks" if is_large else "one"
         kind = f"jackknife intervals ({METHODS[method]}), without {block} in turn"
     groupings = [codes for codes in (design.groups, design.second) if codes is not None]
     sizes = [np.bincount(codes) for codes in groupings]
@@ -86,7 +86,7 @@ def tabulate(
     elif not undefined.all() and n_resamples:
         options: dict[str, Any] = {"method": method, "confidence": confidence, "seed": seed}
         if jackknifed:
-            max_units = min(n_resamples, BLOCKS if is_large else JACKKNIFED)
+            max_units = min(n_resamples, N_BLOCKS if is_large else MAX_UNITS)
             options |= {"max_units": max_units, "pairs": 0 if is_large else pairs}
             bounds = _jackknifed(statistic, estimates, design, **options)
         else:
@@ -95,8 +95,10 @@ def tabulate(
         columns = list(bounds) if by == "jackknife" else ["low", "high"]
         table[columns] = bounds[columns]
         flat = table["high"] - table["low"] < NO_WIDTH
-        warn_of(table.index[flat], "all resamples agree: an interval without width says nothing")
-        add_caveats(table, chain.from_iterable(map(of_group_sizes, sizes)))
+        warn_of_rows(
+            table.index[flat], "all resamples agree: an interval without width says nothing"
+        )
+        add_caveats(table, chain.from_iterable(map(unequal_group_caveats, sizes)))
     # 3) method
     units = f"{len(design.cell)} {unit}, seed {seed}"
     if sizes:
@@ -149,11 +151,11 @@ def _jackknifed(
 
     variance, freedom = jackknife(scaled, design, **options)
     error = np.sqrt(variance)
-    reach = student(confidence, freedom) * error
+    reach = t_quantile(confidence, freedom) * error
     low, high = estimates - reach, estimates + reach
     if method == "fisher":
-        _, low, high = on_fisher_scale(estimates, reach).T
+        _, low, high = fisher_interval(estimates, reach).T
     undefined = estimates.notna() & np.isnan(error)
-    warn_of(estimates.index[undefined], "no interval: undefined without one of the units")
+    warn_of_rows(estimates.index[undefined], "no interval: undefined without one of the units")
     columns = {"low": low, "high": high, "error": error, "freedom": freedom}
     return pd.DataFrame(columns, estimates.index)

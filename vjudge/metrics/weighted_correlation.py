@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vjudge.metrics.array_types import Floats, Integers, Weights
-from vjudge.metrics.cells import by_code, codes
+from vjudge.metrics.cells import codes, indicator_matrix
 
 STATISTICS = ("pearson", "spearman", "kendall")
 
@@ -26,8 +26,8 @@ def correlations(
     n = w.sum(axis=0)
     x_code = codes(x)
     y_code = codes(y)
-    x_margin = by_code(x_code) @ w  # the weight of each level
-    y_margin = by_code(y_code) @ w
+    x_margin = indicator_matrix(x_code) @ w  # the weight of each level
+    y_margin = indicator_matrix(y_code) @ w
     # Twice the number of pairs of observations that differ in a variable.
     x_untied = n**2 - np.einsum("kr,kr->r", x_margin, x_margin)
     y_untied = n**2 - np.einsum("kr,kr->r", y_margin, y_margin)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vjudge.metrics.array_types import Floats, Integers
-from vjudge.metrics.resampling import freedom_of, student
+from vjudge.metrics.resampling import degrees_of_freedom, t_quantile
 from vjudge.metrics.tables import NO_WIDTH
 
 
@@ -43,7 +43,7 @@ class Share:
         if grouped and n_units > 1:
             influence = influence / (1 - size / total) * math.sqrt((n_units - 1) / n_units)
             smallest, variance = sorted([variance, influence @ influence])
-            freedom = freedom_of(size)
+            freedom = degrees_of_freedom(size)
         number = float(n_units)  # where all are alike, a unit says no more than one case
         if smallest > NO_WIDTH**2:
             number = share * (1 - share) / variance
@@ -61,7 +61,7 @@ class Share:
         if np.count_nonzero(self.present) < 2:
             return math.nan, math.nan
         share = self.estimate
-        q2 = float(student(confidence, self.freedom)) ** 2 / self.number
+        q2 = float(t_quantile(confidence, self.freedom)) ** 2 / self.number
         reach = math.sqrt(q2 * (share * (1 - share) + q2 / 4)) / (1 + q2)
         centre = (share + q2 / 2) / (1 + q2)
         return max(0.0, centre - reach), min(1.0, centre + reach)
@@ -78,7 +78,7 @@ class Share:
         return float(np.count_nonzero(self.present & other.present) / math.sqrt(sizes))
 
 
-def mean_of_shares(
+def mean_share_interval(
     shares: Sequence[Share],
     confidence: float,
     weights: Sequence[float] | None = None,
@@ -95,7 +95,7 @@ def mean_of_shares(
     for a, b in combinations(range(len(shares)), 2):
         correlation[a, b] = correlation[b, a] = shares[a].correlation(shares[b])
     number = np.array([share.number for share in shares])
-    quantile = student(confidence, np.array([share.freedom for share in shares]))
+    quantile = t_quantile(confidence, np.array([share.freedom for share in shares]))
     low = _lowest_mean(estimates, weight, number, quantile, correlation)
     high = 1 - _lowest_mean(1 - estimates, weight, number, quantile, correlation)
     return mean, low, high

@@ -18,7 +18,7 @@ from scipy import special
 
 from vjudge.metrics.array_types import Column, Floats
 from vjudge.metrics.caveats import warn
-from vjudge.metrics.cells import by_code
+from vjudge.metrics.cells import indicator_matrix
 from vjudge.metrics.columns import as_floats, check_columns
 from vjudge.metrics.groups import group_codes
 from vjudge.metrics.multiple_testing import ALPHA, holm
@@ -96,7 +96,7 @@ def coefficient(
     if error is not None:
         squares[:, -1, -1] -= error
     products = x * y[:, None]
-    sums = by_code(code)  # a matrix that sums rows by group
+    sums = indicator_matrix(code)  # a matrix that sums rows by group
     square = sums @ squares.reshape(n, -1)
     square = square.reshape(n_groups, *squares.shape[1:])
     cross = sums @ products

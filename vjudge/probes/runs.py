@@ -20,7 +20,7 @@ from vjudge.judging.asking import PairsNotSupportedError
 from vjudge.judging.columns import closed_in, groups_of
 from vjudge.judging.judge import JudgeLike
 from vjudge.judging.record import file_names
-from vjudge.metrics.caveats import of_group_sizes
+from vjudge.metrics.caveats import unequal_group_caveats
 from vjudge.metrics.columns import as_floats
 from vjudge.probes.effects import Effect, Must, bias_scores, judged
 from vjudge.probes.perturbations import NotApplicableError, coarse, perturb
@@ -318,7 +318,7 @@ class ProbeRuns:
             texts.append(f"{self.name}: items have scales of several widths; margins are of one of"
                          f" {self.ruler.width:g}, the narrowest")  # fmt: skip
         sizes = self.scores["group"].value_counts()
-        texts += of_group_sizes(sizes)
+        texts += unequal_group_caveats(sizes)
         if len(sizes) < FEW_GROUPS:
             texts.append(
                 f"independent groups: {len(sizes)}; with fewer than {FEW_GROUPS} hardly any effect"
