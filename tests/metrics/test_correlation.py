@@ -19,7 +19,8 @@ from vjudge.metrics import (
     correlate_levels,
 )
 from vjudge.metrics.cells import distinct_rows
-from vjudge.metrics.resampling import Design, interval, replicates
+from vjudge.metrics.intervals import bootstrap_interval
+from vjudge.metrics.resampling import Design, bootstrap
 from vjudge.metrics.weighted_correlation import correlations
 
 SCIPY = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}
@@ -310,7 +311,7 @@ def test_kendall_of_a_binary_judge_is_as_wide_as_its_ties_are():
     x = np.array([0, 0, 1, 0, 1, 1, 0, 1, 1, 0, 1, 0, 0, 1, 1, 1, 0, 0, 1, 0.0])
     y = np.array([1, 2, 3, 3, 5, 4, 2, 3, 4, 1, 5, 3, 1, 2, 4, 5, 4, 2, 3, 1.0])
     cells, cell = distinct_rows(np.column_stack([x, y]))
-    drawn = replicates(
+    drawn = bootstrap(
         lambda w: correlations(*cells.T, w)[2],
         Design(cell),
         n_resamples=500,
@@ -318,7 +319,7 @@ def test_kendall_of_a_binary_judge_is_as_wide_as_its_ties_are():
     )
     table = correlate(x, y, n_resamples=500)
     untied = 100 / 190  # ten of either: 100 of 190 pairs differ in x, more in y
-    expected = interval(
+    expected = bootstrap_interval(
         drawn,
         table.loc["kendall", "estimate"],
         1 + (2 * untied - 1) ** 2 * 5 / 20,

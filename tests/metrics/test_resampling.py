@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from vjudge.metrics.cells import distinct_rows
-from vjudge.metrics.resampling import Design, interval, jackknife, replicates
+from vjudge.metrics.intervals import bootstrap_interval
+from vjudge.metrics.resampling import Design, bootstrap, jackknife
 from vjudge.metrics.weighted_correlation import correlations
 
 SCIPY = (stats.pearsonr, stats.spearmanr, stats.kendalltau)
@@ -35,7 +36,7 @@ def test_rows_are_drawn_one_by_one_or_in_whole_groups():
     assert (cells[cell] == rows).all()
     grouped = Design(np.arange(60), np.arange(60) // 3)
     for design in (Design(cell), grouped):
-        weights = replicates(lambda w: w, design, n_resamples=30, seed=0)
+        weights = bootstrap(lambda w: w, design, n_resamples=30, seed=0)
         assert (weights.sum(axis=0) == 60).all() and (weights.std(axis=1) > 0).all()
     by_group = weights.reshape(20, 3, 30)
     assert (by_group == by_group[:, :1]).all()
@@ -47,12 +48,12 @@ def test_intervals_by_hand():
     reach = 1.8331129 * np.sqrt(10 / 9)  # t(9) at .95
     options = {"n_units": 10, "confidence": 0.9, "method": "t"}
     for inflation, times in ((1, 1), (4, 0.5)):
-        high = interval(drawn, 0.5, inflation, **options)[1]
+        high = bootstrap_interval(drawn, 0.5, inflation, **options)[1]
         assert high == pytest.approx(0.5 + times * reach * drawn.std())
     options["method"] = "fisher"
-    fisher = interval(np.tanh([z - 1, z + 1, np.nan]), 0.5, **options)
+    fisher = bootstrap_interval(np.tanh([z - 1, z + 1, np.nan]), 0.5, **options)
     assert fisher == pytest.approx((np.tanh(z - reach), np.tanh(z + reach)))
-    low, high = interval(np.r_[np.ones(60), np.full(40, 0.9)], 0.95, **options)
+    low, high = bootstrap_interval(np.r_[np.ones(60), np.full(40, 0.9)], 0.95, **options)
     assert -1 < low < 0.95 < high < 1, "perfect correlations have finite bounds"
 
 

@@ -14,7 +14,7 @@ from vjudge.analysis import readings
 from vjudge.analysis.score_table import PAIR_COLUMNS
 from vjudge.analysis.tables import RatingTable, fields_of, stacked
 from vjudge.data.schema import Items
-from vjudge.metrics.tables import INTERVAL
+from vjudge.metrics.intervals import INTERVAL
 from vjudge.results import NotComputed, Result, Results, analysis, current
 
 OUTCOME_LABELS = {"win": "A is better", "tie": "no difference", "loss": "B is better"}

@@ -14,8 +14,8 @@ from vjudge.metrics.caveats import add_caveats, merged_caveats, warn
 from vjudge.metrics.columns import check_columns, read_scores
 from vjudge.metrics.correlation import correlate
 from vjudge.metrics.groups import group_codes
-from vjudge.metrics.resampling import PERFECT, evaluate, fisher_interval, mean_interval, t_quantile
-from vjudge.metrics.tables import INTERVAL
+from vjudge.metrics.intervals import INTERVAL, PERFECT, fisher_interval, mean_interval, t_quantile
+from vjudge.metrics.resampling import evaluate
 from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 
 LEVELS = ("item", "system", "within")

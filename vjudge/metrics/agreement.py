@@ -100,7 +100,7 @@ def agreement(
         names,
         design_of(cell, groups, paired),
         method="fisher",
-        why="the ratings do not vary" if paired.any() else "no item has two ratings",
+        reason="the ratings do not vary" if paired.any() else "no item has two ratings",
         confidence=confidence,
         **options,
     )

@@ -22,10 +22,11 @@ from vjudge.metrics.columns import (
     zeros_and_ones,
 )
 from vjudge.metrics.groups import design_of, group_codes, groups_from_ids, unit_codes
+from vjudge.metrics.intervals import INTERVAL, degrees_of_freedom, t_quantile
 from vjudge.metrics.labels import check_random
-from vjudge.metrics.resampling import MIN_BLOCK, degrees_of_freedom, t_quantile
+from vjudge.metrics.resampling import MIN_BLOCK
 from vjudge.metrics.shares import shares
-from vjudge.metrics.tables import INTERVAL, tabulate
+from vjudge.metrics.tables import tabulate
 from vjudge.records import from_csv, is_int_at_least
 
 LEAST_IN_BIN = 5
@@ -138,7 +139,7 @@ def calibration_errors(
         ["bias", "mae"],
         design_of(np.arange(len(miss)), groups, used),
         n_resamples=n_resamples,
-        why="too few items",
+        reason="too few items",
         **options,
     )
     add_caveats(table, caveats)

@@ -1,4 +1,4 @@
-"""Distinct rows of a sample, its cells, and sums of weights by cell."""
+"""Group the rows of a sample into cells, its distinct rows, and sum weights by cell."""
 
 from __future__ import annotations
 
@@ -6,37 +6,76 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from vjudge.metrics.array_types import Column, Floats, Integers
+from vjudge.metrics.array_types import Floats, Integers
 
-MANY_LEVELS = 100  # of a score, beyond which resampling takes long
+MANY_LEVELS = 100  # distinct values of a score, above which resampling is slow
 
 
 def has_many_levels(*columns: Floats) -> bool:
-    """Whether a column has so many levels that resampling takes long."""
+    """Return whether a column has so many distinct values that resampling is slow."""
     return max(len(np.unique(column)) for column in columns) > MANY_LEVELS
 
 
 def count_matrix(rows: Integers, columns: Integers, shape: tuple[int, int]) -> sparse.csr_array:
-    """How often each (row, column) occurs: a matrix that sums weights of the columns by row."""
+    """Count how often each pair (row, column) occurs.
+
+    `count_matrix(...) @ weights` sums the weights of the columns that fall into each row.
+
+    >>> count_matrix(np.array([0, 0, 1]), np.array([1, 1, 0]), (2, 2)).toarray().tolist()
+    [[0.0, 2.0], [1.0, 0.0]]
+    """
     return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
 
 
-def indicator_matrix(code: Integers, n: int | None = None) -> sparse.csr_array:
-    """A matrix that sums weights by code, 0 to n - 1, the highest code by default."""
-    if n is None:
-        n = int(code.max(initial=-1)) + 1
-    return count_matrix(code, np.arange(len(code)), (n, len(code)))
+def indicator_matrix(code: Integers, n_codes: int | None = None) -> sparse.csr_array:
+    """One-hot encode codes: entry (c, i) is 1 where row i has code c.
+
+    `indicator_matrix(code) @ weights` sums the weights of the rows by code.
+
+    Args:
+        code: the code of each row, from 0; shape (n,).
+        n_codes: the number of codes; None takes the highest code + 1.
+
+    Returns:
+        A sparse matrix, shape (n_codes, n).
+
+    >>> indicator_matrix(np.array([1, 0, 1])).toarray().tolist()
+    [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0]]
+    """
+    if n_codes is None:
+        n_codes = int(code.max(initial=-1)) + 1
+    return count_matrix(code, np.arange(len(code)), (n_codes, len(code)))
 
 
 def distinct_rows(rows: Floats) -> tuple[Floats, Integers]:
-    """The distinct rows, shape (k, m), in ascending order (NaN first), and the one of each row."""
+    """Find the distinct rows of a table, and which of them each row is.
+
+    Args:
+        rows: shape (n, columns); NaN is a value like any other.
+
+    Returns:
+        The k distinct rows, shape (k, columns), in ascending order with NaN first; and the index
+        of each row among them, shape (n,).
+
+    >>> cells, cell = distinct_rows(np.array([[2.0, 1], [1, 5], [2, 1]]))
+    >>> cells.tolist(), cell.tolist()
+    ([[1.0, 5.0], [2.0, 1.0]], [1, 0, 1])
+    """
     cell = np.zeros(len(rows), dtype=np.int64)
     for column in rows.T:
-        code = codes(column) + 1  # 0 is NaN
-        cell = codes(cell * (code.max(initial=0) + 1) + code)
-    return rows[np.unique(cell, return_index=True)[1]], cell
+        # Add the column as the last digit of a number that is ordered like the rows so far, and
+        # number these anew so that they stay small: cells 0, 1 and levels 0, 1, 2 give 0..5.
+        level = dense_ranks(column) + 1  # 0 is NaN
+        n_levels = level.max(initial=0) + 1
+        cell = dense_ranks(cell * n_levels + level)
+    first_rows = np.unique(cell, return_index=True)[1]
+    return rows[first_rows], cell
 
 
-def codes(column: Column) -> Integers:
-    """The place of each value among the distinct ones, in ascending order; -1 of NaN."""
+def dense_ranks(column: np.ndarray | pd.Series) -> Integers:
+    """Rank values 0, 1, 2 ... in ascending order; equal values share a rank, and NaN has -1.
+
+    >>> dense_ranks(np.array([2.5, 1, np.nan, 2.5])).tolist()
+    [1, 0, -1, 1]
+    """
     return np.asarray(pd.factorize(column, sort=True)[0], dtype=np.int64)

@@ -170,7 +170,7 @@ def _compare(
         design,
         by="jackknife",
         pairs=PAIRS,
-        why=": ".join(filter(None, [f"{a} and {b}", why])),
+        reason=": ".join(filter(None, [f"{a} and {b}", why])),
         **options,
     )
     table = table.rename(columns={"estimate": "difference"})

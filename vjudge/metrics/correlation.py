@@ -124,7 +124,7 @@ def _over_items(
         design,
         method="fisher",
         inflation=1 + untied * np.array([0, 3, 5]) / max(len(a), 1),
-        why=why,
+        reason=why,
         **options,
     )
 
@@ -150,7 +150,7 @@ def _over_strata(
         design,
         method="fisher",
         by="jackknife",
-        why="no stratum has four items and scores that differ",
+        reason="no stratum has four items and scores that differ",
         **options,
     ).drop(columns=["error", "freedom"], errors="ignore")
     text, caveats = strata.heterogeneity(cells, design, options["seed"])

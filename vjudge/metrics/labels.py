@@ -16,8 +16,7 @@ from vjudge.metrics.array_types import Floats, Groups, Integers
 from vjudge.metrics.caveats import add_caveats, unequal_group_caveats, warn
 from vjudge.metrics.columns import as_floats, check_items, check_options, zeros_and_ones
 from vjudge.metrics.groups import unit_codes
-from vjudge.metrics.resampling import degrees_of_freedom, t_quantile
-from vjudge.metrics.tables import INTERVAL
+from vjudge.metrics.intervals import INTERVAL, degrees_of_freedom, t_quantile
 from vjudge.metrics.wilson import Share, mean_share_interval
 
 RARE = 10  # labels of a kind, below which the errors of means are not known well

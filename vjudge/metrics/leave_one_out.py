@@ -134,7 +134,7 @@ def raters(
         missing=len(table) - np.array(counts),
         method="fisher",
         index=["who", "kind", "statistic", "others"],
-        why="too few shared items, or no variation",
+        reason="too few shared items, or no variation",
         n_resamples=n_resamples,
         seed=seed,
         **options,

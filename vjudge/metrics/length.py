@@ -12,10 +12,11 @@ from vjudge import data
 from vjudge.data.schema import Items
 from vjudge.metrics.array_types import Column, Floats, Weights
 from vjudge.metrics.block_permutation import within_blocks
-from vjudge.metrics.cells import codes, distinct_rows, indicator_matrix
+from vjudge.metrics.cells import dense_ranks, distinct_rows, indicator_matrix
 from vjudge.metrics.columns import check_columns
 from vjudge.metrics.groups import design_of
-from vjudge.metrics.tables import INTERVAL, tabulate
+from vjudge.metrics.intervals import INTERVAL
+from vjudge.metrics.tables import tabulate
 from vjudge.metrics.weighted_correlation import net_concordance
 from vjudge.records import is_missing
 
@@ -88,7 +89,7 @@ def length_test(
             ["auc"],
             design_of(cell, used["group"], np.ones(len(used), dtype=bool)),
             method="fisher",
-            why="no two scores",
+            reason="no two scores",
             n_resamples=n_resamples,
             seed=seed,
         )
@@ -102,7 +103,7 @@ def length_test(
 
 def _auc(score: Floats, length: Floats, weights: Weights) -> Floats:
     """Twice the AUC less 1: concordant less discordant pairs over those that differ in score."""
-    code = codes(score)
+    code = dense_ranks(score)
     w = np.asarray(weights, dtype=float)
     pairs = (w.sum(axis=0) ** 2 - ((indicator_matrix(code) @ w) ** 2).sum(axis=0)) / 2
-    return (net_concordance(code, codes(length), w) / pairs)[None]
+    return (net_concordance(code, dense_ranks(length), w) / pairs)[None]

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import special, stats
 
 from vjudge.metrics.array_types import Floats, Integers
-from vjudge.metrics.resampling import effective_number
+from vjudge.metrics.intervals import effective_number
 
 EXACT_BELOW = 10  # items of a kind, below which the t test gives way to an exact one
 NUISANCE = 60  # values of the nuisance share

@@ -25,10 +25,9 @@ from vjudge.metrics.caveats import add_caveats, unequal_group_caveats, warn, war
 from vjudge.metrics.cells import indicator_matrix
 from vjudge.metrics.columns import as_floats, check_columns, check_options, is_blank, judges_by_name
 from vjudge.metrics.groups import group_codes, groups_from_ids
+from vjudge.metrics.intervals import INTERVAL, NO_WIDTH, degrees_of_freedom, t_quantile
 from vjudge.metrics.multiple_testing import holm
-from vjudge.metrics.resampling import degrees_of_freedom, t_quantile
 from vjudge.metrics.shares import shares
-from vjudge.metrics.tables import INTERVAL, NO_WIDTH
 from vjudge.metrics.verdicts import read_verdicts
 
 FEEDBACK_CHOICES = ("left", "right", "both good", "both bad")

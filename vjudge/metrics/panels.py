@@ -13,7 +13,8 @@ from vjudge.metrics.caveats import add_caveats
 from vjudge.metrics.coefficients import mean_of_defined
 from vjudge.metrics.columns import check_columns
 from vjudge.metrics.groups import balanced_group_caveats, design_of, groups_from_ids
-from vjudge.metrics.tables import INTERVAL, tabulate
+from vjudge.metrics.intervals import INTERVAL
+from vjudge.metrics.tables import tabulate
 from vjudge.metrics.weighted_correlation import correlations
 
 

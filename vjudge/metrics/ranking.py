@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from vjudge.metrics.array_types import Column, Floats, Integers
 from vjudge.metrics.caveats import add_caveats, warn
-from vjudge.metrics.cells import codes
+from vjudge.metrics.cells import dense_ranks
 from vjudge.metrics.columns import check_columns, check_options, judges_by_name, read_scores
 from vjudge.metrics.groups import group_codes
-from vjudge.metrics.resampling import N_BLOCKS, mean_interval, t_quantile
-from vjudge.metrics.tables import INTERVAL
+from vjudge.metrics.intervals import INTERVAL, mean_interval, t_quantile
+from vjudge.metrics.resampling import N_BLOCKS
 
 Measure = Callable[[Floats, Floats, np.ndarray], float]  # of people, a judge and some items
 SIGNIFICANT = 0.05
@@ -143,7 +143,7 @@ def _tables(
 def _sorted_codes(labels: Column, used: np.ndarray, name: str) -> Integers:
     """Codes in the order of the labels, whatever the order of the rows."""
     group_codes(labels, used, name=name)  # refuses missing ones
-    return codes(np.array([str(label) for label in labels], dtype=object)[used])
+    return dense_ranks(np.array([str(label) for label in labels], dtype=object)[used])
 
 
 def _evaluate(

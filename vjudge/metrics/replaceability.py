@@ -10,13 +10,13 @@ from scipy import stats
 
 from vjudge.metrics.array_types import Groups
 from vjudge.metrics.caveats import add_caveats, warn
-from vjudge.metrics.cells import codes
+from vjudge.metrics.cells import dense_ranks
 from vjudge.metrics.columns import check_columns
 from vjudge.metrics.groups import balanced_group_caveats, group_codes, groups_from_ids
+from vjudge.metrics.intervals import INTERVAL
 from vjudge.metrics.noninferiority import p_below
 from vjudge.metrics.ratings import aligned_to, label_text, rater_table
 from vjudge.metrics.shares import shares
-from vjudge.metrics.tables import INTERVAL
 
 MIN_PEOPLE = 3
 MIN_ITEMS = 30  # of a person
@@ -103,7 +103,7 @@ def alt_test(
         gap = _closeness(remaining, judge, measure) - _closeness(remaining, people[person], measure)
         rows.append((person, shared & (gap >= 0), shared))
         lead = -np.sign(gap[shared].to_numpy())
-        p[person] = p_below(lead, codes(unit[shared.to_numpy()]), epsilon)
+        p[person] = p_below(lead, dense_ranks(unit[shared.to_numpy()]), epsilon)
     options: dict[str, Any] = {"groups": groups, "confidence": confidence}
     table = shares(rows, unit="items", index="person", **options)
     table["n"] = n

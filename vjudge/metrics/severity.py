@@ -12,7 +12,8 @@ from vjudge.metrics.caveats import add_caveats
 from vjudge.metrics.cells import count_matrix
 from vjudge.metrics.columns import check_columns, check_options, factors
 from vjudge.metrics.groups import design_of, group_codes
-from vjudge.metrics.tables import INTERVAL, tabulate
+from vjudge.metrics.intervals import INTERVAL
+from vjudge.metrics.tables import tabulate
 
 SINGULAR = 1e-9  # of an eigenvalue beside the largest
 
@@ -131,7 +132,7 @@ def _severities(
         design_of(cell, unit, np.ones(len(items), dtype=bool)),
         by="jackknife",
         index="rater",
-        why="of one rater alone",
+        reason="of one rater alone",
         confidence=confidence,
     )
     table["n"] = np.bincount(rater)

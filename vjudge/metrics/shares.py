@@ -13,7 +13,7 @@ from vjudge.metrics.array_types import Column
 from vjudge.metrics.caveats import add_caveats, unequal_group_caveats, warn_of_rows
 from vjudge.metrics.columns import check_options
 from vjudge.metrics.groups import group_codes
-from vjudge.metrics.tables import INTERVAL
+from vjudge.metrics.intervals import INTERVAL
 from vjudge.metrics.wilson import Share, mean_share_interval
 
 

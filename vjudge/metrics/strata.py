@@ -15,7 +15,8 @@ from scipy import stats
 from vjudge.metrics.array_types import Column, Floats, Integers, Weights
 from vjudge.metrics.formatting import format_p
 from vjudge.metrics.groups import group_codes
-from vjudge.metrics.resampling import PERFECT, Design, jackknife
+from vjudge.metrics.intervals import PERFECT
+from vjudge.metrics.resampling import Design, jackknife
 from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 
 MIN_STRATUM = 4  # items, so that a weight of n - 3 is above 0

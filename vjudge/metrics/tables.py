@@ -1,9 +1,8 @@
-"""Statistics as they go out: a row each, with interval, counts, method and caveats."""
+"""Tabulate statistics of one sample: a row each, with interval, counts, method and caveats."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -13,22 +12,24 @@ from vjudge.metrics.array_types import Column, Floats, Statistic, Weights
 from vjudge.metrics.caveats import add_caveats, unequal_group_caveats, warn, warn_of_rows
 from vjudge.metrics.cells import MANY_LEVELS
 from vjudge.metrics.columns import check_options
+from vjudge.metrics.intervals import (
+    INTERVAL,
+    NO_WIDTH,
+    PERFECT,
+    bootstrap_interval,
+    fisher_interval,
+    t_quantile,
+)
 from vjudge.metrics.resampling import (
     LARGE,
     MAX_UNITS,
     N_BLOCKS,
-    PERFECT,
     Design,
+    bootstrap,
     evaluate,
-    fisher_interval,
-    interval,
     jackknife,
-    replicates,
-    t_quantile,
 )
 
-INTERVAL = ["estimate", "low", "high"]
-NO_WIDTH = 1e-12
 METHODS = {"t": "Student's", "fisher": "Student's on Fisher's z scale"}
 
 
@@ -39,102 +40,121 @@ def tabulate(
     *,
     n: Column | int | None = None,
     missing: Column | int | None = None,
-    method: str = "t",
+    method: Literal["t", "fisher"] = "t",
     inflation: Floats | float = 1.0,
     unit: str = "items",
     index: str | Sequence[str] = "statistic",
-    why: str = "too few items, or no variation",
+    reason: str = "too few items, or no variation",
     confidence: float = 0.95,
     n_resamples: int = 10_000,
     seed: int = 0,
     by: Literal["bootstrap", "jackknife"] = "bootstrap",
     pairs: int = 0,
 ) -> pd.DataFrame:
-    """Estimate several statistics of one sample, a row each: estimate, low, high, n, missing.
+    """Estimate several statistics of one sample, with intervals.
 
     Args:
-        statistic, names: a function of weights, as in `resampling`, and what its values are called.
-        design: the sample. n, missing: counts of each row; None takes the design's.
-        method, inflation: see `resampling.interval`; an inflation of each row, or one.
-        unit, why: words for a row of the sample, and for what a NaN means.
-        by: where the standard error comes from; always the jackknife in a crossed design, and over
-            50 random blocks from 20,000 rows on in groups, or of more than 100 distinct rows.
-        pairs: of units, see `resampling.jackknife`.
+        statistic: a function of weights, as in `resampling`; its values have shape (rows, ...).
+        names: the label of each row.
+        design: the sample.
+        n, missing: the counts of each row; None takes the design's.
+        method, confidence: see `intervals.bootstrap_interval`.
+        inflation: of the bootstrap's variance, one number or one per row.
+        unit: what a row of the sample is called in the caption.
+        index: the name of the table's index, or of each of its levels.
+        reason: why a statistic is undefined, for the warning.
+        n_resamples: how many replicates; 0 leaves the intervals NaN.
+        seed: of the resampling.
+        by: where the standard error comes from. A crossed design always takes the jackknife. From
+            20,000 rows on, in groups or of more than 100 cells, so does every other, over 50 random
+            blocks.
+        pairs: how many pairs of units the jackknife leaves out, see `resampling.jackknife`.
+
+    Returns:
+        One row per name; columns estimate, low, high, n and missing; with by="jackknife" also error
+        (the standard error, on the z scale if method is "fisher") and freedom. `attrs["method"]` is
+        a caption.
     """
     check_options(confidence=confidence, n_resamples=n_resamples)
-    # 1) estimates and counts
+    # 1) Estimates and counts
     table = pd.DataFrame(np.nan, pd.Index(list(names)).set_names(index), INTERVAL)
     table["n"] = len(design.cell) if n is None else n
     table["missing"] = design.missing if missing is None else missing
     if len(design.cell):
         table["estimate"] = evaluate(statistic, design.counts[:, None])[:, 0]
     estimates = table["estimate"]
-    undefined = estimates.isna()
-    warn_of_rows(table.index[undefined], f"undefined ({why})")
-    # 2) intervals
-    kind = f"bootstrap intervals ({METHODS[method]}), {n_resamples:,} resamples"
-    costly = design.groups is not None or len(design.counts) > MANY_LEVELS
-    is_large = len(design.cell) >= LARGE and costly
-    jackknifed = by == "jackknife" or design.second is not None or is_large
-    if jackknifed:
+    warn_of_rows(table.index[estimates.isna()], f"undefined ({reason})")
+
+    # 2) Bootstrap or jackknife: the bootstrap of many rows is slow unless a few cells hold them.
+    is_slow = design.groups is not None or len(design.counts) > MANY_LEVELS
+    is_large = len(design.cell) >= LARGE and is_slow
+    caption = f"bootstrap intervals ({METHODS[method]}), {n_resamples:,} resamples"
+    is_jackknife = by == "jackknife" or design.crossing is not None or is_large
+    if is_jackknife:
         block = f"one of {N_BLOCKS} random blocks" if is_large else "one"
-        kind = f"jackknife intervals ({METHODS[method]}), without {block} in turn"
-    groupings = [codes for codes in (design.groups, design.second) if codes is not None]
-    sizes = [np.bincount(codes) for codes in groupings]
-    if not undefined.all() and design.n_units < 2:
+        caption = f"jackknife intervals ({METHODS[method]}), without {block} in turn"
+
+    # 3) Intervals
+    groupings = [codes for codes in (design.groups, design.crossing) if codes is not None]
+    group_sizes = [np.bincount(codes) for codes in groupings]
+    if estimates.notna().any() and design.n_units < 2:
         warn("intervals are undefined: there is one item, or all belong to one group")
-    elif not undefined.all() and n_resamples:
+    elif estimates.notna().any() and n_resamples:
         options: dict[str, Any] = {"method": method, "confidence": confidence, "seed": seed}
-        if jackknifed:
-            max_units = min(n_resamples, N_BLOCKS if is_large else MAX_UNITS)
-            options |= {"max_units": max_units, "pairs": 0 if is_large else pairs}
-            bounds = _jackknifed(statistic, estimates, design, **options)
+        if is_jackknife:
+            options["max_units"] = min(n_resamples, N_BLOCKS if is_large else MAX_UNITS)
+            options["pairs"] = 0 if is_large else pairs
+            bounds = _jackknife_intervals(statistic, estimates, design, **options)
         else:
-            options |= {"inflation": inflation, "why": why}
-            bounds = _bootstrapped(statistic, estimates, design, n_resamples, **options)
+            options |= {"n_resamples": n_resamples, "inflation": inflation, "reason": reason}
+            bounds = _bootstrap_intervals(statistic, estimates, design, **options)
         columns = list(bounds) if by == "jackknife" else ["low", "high"]
         table[columns] = bounds[columns]
-        flat = table["high"] - table["low"] < NO_WIDTH
-        warn_of_rows(
-            table.index[flat], "all resamples agree: an interval without width says nothing"
-        )
-        add_caveats(table, chain.from_iterable(map(unequal_group_caveats, sizes)))
-    # 3) method
+        no_width = table.index[table["high"] - table["low"] < NO_WIDTH]
+        warn_of_rows(no_width, "all resamples agree: an interval without width says nothing")
+        for sizes in group_sizes:
+            add_caveats(table, unequal_group_caveats(sizes))
+
+    # 4) Caption
     units = f"{len(design.cell)} {unit}, seed {seed}"
-    if sizes:
-        units = f"{' by '.join(str(len(counts)) for counts in sizes)} groups of {units}"
-    table.attrs["method"] = f"{confidence:.0%} {kind} of {units}"
+    if group_sizes:
+        units = f"{' by '.join(str(len(sizes)) for sizes in group_sizes)} groups of {units}"
+    table.attrs["method"] = f"{confidence:.0%} {caption} of {units}"
     return table
 
 
-def _bootstrapped(
+def _bootstrap_intervals(
     statistic: Statistic,
     estimates: pd.Series,
     design: Design,
-    n_resamples: int,
     *,
+    n_resamples: int,
     inflation: Floats | float,
-    why: str,
+    reason: str,
     seed: int,
     **options: Any,
 ) -> pd.DataFrame:
-    """Low and high of each estimate by the bootstrap."""
-    drawn = replicates(statistic, design, n_resamples=n_resamples, seed=seed)
-    factors = np.broadcast_to(inflation, len(estimates))
+    """Compute low and high of each estimate by the bootstrap.
+
+    `options` are method and confidence, see `bootstrap_interval`.
+    """
+    replicates = bootstrap(statistic, design, n_resamples=n_resamples, seed=seed)
+    inflations = np.broadcast_to(inflation, len(estimates))
     bounds = []
-    for row in zip(drawn, estimates, factors, strict=True):
-        bounds.append(interval(*row, n_units=design.n_effective, **options))
-    lost = np.isnan(drawn[estimates.notna().to_numpy()]).mean(axis=-1).max()
-    if lost > 0.01:
-        reason = f" ({why})" if why else ""
+    for row in zip(replicates, estimates, inflations, strict=True):
+        bounds.append(bootstrap_interval(*row, n_units=design.n_effective, **options))
+    # Of the statistics that the sample itself defines, the largest share of undefined replicates
+    undefined = np.isnan(replicates[estimates.notna().to_numpy()]).mean(axis=-1).max()
+    if undefined > 0.01:
+        explanation = f" ({reason})" if reason else ""
         warn(
-            f"a statistic is undefined in {lost:.0%} of the resamples{reason}: its interval"
-            " leaves them out and is too narrow"
+            f"a statistic is undefined in {undefined:.0%} of the resamples{explanation}: its"
+            " interval leaves them out and is too narrow"
         )
     return pd.DataFrame(bounds, estimates.index, ["low", "high"])
 
 
-def _jackknifed(
+def _jackknife_intervals(
     statistic: Statistic,
     estimates: pd.Series,
     design: Design,
@@ -143,18 +163,23 @@ def _jackknifed(
     confidence: float,
     **options: int,
 ) -> pd.DataFrame:
-    """Low, high, standard error (on the scale of the method) and degrees of freedom, by row."""
+    """Compute low, high, standard error and degrees of freedom of each estimate by the jackknife.
 
-    def scaled(weights: Weights) -> Floats:
-        value = statistic(weights)
-        return np.arctanh(np.clip(value, -PERFECT, PERFECT)) if method == "fisher" else value
+    The error is on the z scale if the method is "fisher". `options` are those of `jackknife`.
+    """
 
-    variance, freedom = jackknife(scaled, design, **options)
+    def on_scale(weights: Weights) -> Floats:
+        values = statistic(weights)
+        if method == "fisher":
+            return np.arctanh(np.clip(values, -PERFECT, PERFECT))
+        return values
+
+    variance, freedom = jackknife(on_scale, design, **options)
     error = np.sqrt(variance)
-    reach = t_quantile(confidence, freedom) * error
-    low, high = estimates - reach, estimates + reach
+    half_width = t_quantile(confidence, freedom) * error
+    low, high = estimates - half_width, estimates + half_width
     if method == "fisher":
-        _, low, high = fisher_interval(estimates, reach).T
+        _, low, high = fisher_interval(estimates, half_width).T
     undefined = estimates.notna() & np.isnan(error)
     warn_of_rows(estimates.index[undefined], "no interval: undefined without one of the units")
     columns = {"low": low, "high": high, "error": error, "freedom": freedom}

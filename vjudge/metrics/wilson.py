@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vjudge.metrics.array_types import Floats, Integers
-from vjudge.metrics.resampling import degrees_of_freedom, t_quantile
-from vjudge.metrics.tables import NO_WIDTH
+from vjudge.metrics.intervals import NO_WIDTH, degrees_of_freedom, t_quantile
 
 
 @dataclass(frozen=True)
