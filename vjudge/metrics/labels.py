@@ -156,7 +156,7 @@ def corrected_rate_from_labels(
     n_labels = int(items.has_label.sum())
     limits = limits + result.attrs.get("caveats", [])
     if labelled == "random":
-        low, high = items.share(items.label, items.has_label).bounds(confidence)
+        low, high = items.share(items.label, items.has_label).wilson_interval(confidence)
         if high - low < result["high"] - result["low"]:
             limits.append(
                 f"labels alone are narrower: [{low:.3f}, {high:.3f}] of {n_labels} labels;"
@@ -277,9 +277,9 @@ def _by_random_labels(items: Labelled, rate: Share, confidence: float) -> pd.Ser
         rate.estimate,
         specificity=specificity.estimate,
         sensitivity=sensitivity.estimate,
-        n=min(rate.number, len(wrong)),
-        n_specificity=min(specificity.number, n_wrong),
-        n_sensitivity=min(sensitivity.number, n_right),
+        n=min(rate.n_effective, len(wrong)),
+        n_specificity=min(specificity.n_effective, n_wrong),
+        n_sensitivity=min(sensitivity.n_effective, n_right),
         confidence=confidence,
     )
     # The shares are of the same items: their errors partly cancel, or add up in groups
@@ -317,7 +317,7 @@ def _by_verdict(items: Labelled, rate: Share, confidence: float) -> pd.Series:
     estimate, low, high = mean_share_interval(shares, confidence, weights)
     # How far the verdicts' own share may be off, put together with the errors of the labels
     gap = shares[0].estimate - shares[-1].estimate
-    around = gap * (np.array(rate.bounds(confidence)) - rate.estimate)
+    around = gap * (np.array(rate.wilson_interval(confidence)) - rate.estimate)
     low = estimate - np.hypot(estimate - low, around.min())
     high = estimate + np.hypot(high - estimate, around.max())
     return pd.Series(np.clip([estimate, low, high], 0, 1), index=INTERVAL)

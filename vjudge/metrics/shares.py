@@ -1,4 +1,4 @@
-"""Shares of cases, a row each, with Wilson's interval."""
+"""Tabulate shares of cases, a row each, with Wilson score intervals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from vjudge.metrics.array_types import Column
 from vjudge.metrics.caveats import add_caveats, unequal_group_caveats, warn_of_rows
@@ -18,24 +17,28 @@ from vjudge.metrics.wilson import Share, mean_share_interval
 
 
 def shares(
-    rows: Sequence[tuple[Any, NDArray[Any], NDArray[Any]]],
+    rows: Sequence[tuple[Any, np.ndarray, np.ndarray]],
     *,
     groups: Column | None,
     unit: str,
     confidence: float = 0.95,
     index: str | Sequence[str] = "statistic",
 ) -> pd.DataFrame:
-    """Shares of one sample, with Wilson's interval at the effective number of cases.
+    """Estimate shares of one sample, with Wilson's score interval at the effective number of cases.
 
     Args:
-        rows: a name, and gain and weight of each of n cases, 0 <= gain <= weight; the share is the
-            sum of gains over that of weights. Of shape (k, n) they are the shares of k categories,
-            and the row is their plain mean.
-        groups: of each case, or None. unit: what a case is.
+        rows: of each row its name, and the gain and the weight of each of n cases, with
+            0 <= gain <= weight. The share is the sum of gains over the sum of weights. Where gains
+            and weights have shape (k, n), the row is the plain mean of the shares of k categories.
+        groups: the group of each case; None where cases are independent.
+        unit: what a case is called in the caption.
+        confidence: coverage of the intervals, in (0, 1).
+        index: the name of the table's index, or of each of its levels.
 
     Returns:
-        Columns as `tabulate`. A share of one case or one group has no interval, nor has a mean over
-        such a category; it is a caveat.
+        One row per share; columns estimate, low, high, n (its cases) and missing (the cases that do
+        not count in it). A share of one case or of one group has no interval, nor has a
+        mean over such a category; a caveat says so.
 
     The effective number is p (1 - p) over the variance of the share, by a jackknife over groups,
     and at most that of independent cases (of pairs, where a case of weight w is w of them); then
@@ -45,38 +48,47 @@ def shares(
 
     Source: Wilson, JASA 22 (1927), 209-212; Korn and Graubard, Survey Methodology 24 (1998); for
     means Yan and Su, Statistics in Biopharmaceutical Research 2 (2010), 329-335.
+
+    >>> right = np.array([1, 1, 1, 0])
+    >>> table = shares([("right", right, np.ones(4))], groups=None, unit="items")
+    >>> table.round(2).iloc[0].tolist()
+    [0.75, 0.3, 0.95, 4.0, 0.0]
     """
     check_options(confidence=confidence)
-    # 1) which cases count in any row, and their groups
+    # 1) The cases that count in any row, and the unit of each
     cases = []
     for _, gain, weight in rows:
-        weights = np.atleast_2d(np.asarray(weight, dtype=float))  # (k, n)
-        cases.append((np.where(weights > 0, np.asarray(gain, dtype=float), 0.0), weights))
+        weights = np.atleast_2d(np.asarray(weight, dtype=float))  # (categories, cases)
+        gains = np.where(weights > 0, np.asarray(gain, dtype=float), 0.0)
+        cases.append((gains, weights))
     used = np.any([weights.any(axis=0) for _, weights in cases], axis=0)
-    codes = group_codes(groups, used)
-    grouped = groups is not None
-    # 2) a line a row
-    lines = []
+    units = group_codes(groups, used)
+    is_grouped = groups is not None
+
+    # 2) The share of each category, and their mean
+    estimates: list[list[float]] = []
     for gains, weights in cases:
         categories = []
         for gain, weight in zip(gains[:, used], weights[:, used], strict=True):
-            categories.append(Share.of(gain, weight, codes, grouped=grouped))
+            categories.append(Share.of(gain, weight, units, grouped=is_grouped))
         n = int(weights.any(axis=0).sum())
-        lines.append([*mean_share_interval(categories, confidence), n, len(used) - n])
-    names = pd.Index([row[0] for row in rows]).set_names(index)
-    table = pd.DataFrame(lines, names, [*INTERVAL, "n", "missing"])
-    # 3) method and caveats
+        missing = len(used) - n
+        estimates.append([*mean_share_interval(categories, confidence), n, missing])
+    names = pd.Index([name for name, _, _ in rows]).set_names(index)
+    table = pd.DataFrame(estimates, names, [*INTERVAL, "n", "missing"])
+
+    # 3) Caption and caveats
     undefined = table["estimate"].isna()
     warn_of_rows(names[undefined], "undefined (nothing to count)")
-    cases_of = f"{len(codes)} {unit}"
-    if grouped:
-        sizes = np.bincount(codes)
-        cases_of = f"the effective number of {unit}, of {cases_of} in {len(sizes)} groups"
+    caption = f"{len(units)} {unit}"
+    if is_grouped:
+        sizes = np.bincount(units)
+        caption = f"the effective number of {unit}, of {caption} in {len(sizes)} groups"
         add_caveats(table, unequal_group_caveats(sizes))
-    table.attrs["method"] = f"{confidence:.0%} Wilson intervals over {cases_of}"
+    table.attrs["method"] = f"{confidence:.0%} Wilson intervals over {caption}"
     single = names[~undefined & table["low"].isna()]
     if len(single):
-        kind = "group" if grouped else "item"
+        kind = "group" if is_grouped else "item"
         listing = ", ".join(map(str, single))
         add_caveats(table, [f"{listing}: no interval, since one {kind} is all there is of it"])
     return table

@@ -1,4 +1,4 @@
-"""Wilson's interval of a share, and of a mean of shares, at the effective number of cases."""
+"""Wilson score intervals of a share, and of a mean of shares, at the effective number of cases."""
 
 from __future__ import annotations
 
@@ -9,72 +9,100 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from vjudge.metrics.array_types import Floats, Integers
+from vjudge.metrics.array_types import Booleans, Floats, Integers
 from vjudge.metrics.intervals import NO_WIDTH, degrees_of_freedom, t_quantile
 
 
 @dataclass(frozen=True)
 class Share:
-    """A share of cases in units (groups, or the cases themselves), and how much it varies."""
+    """A share of cases, and how much it varies over units: groups of cases, or single cases.
+
+    Attributes:
+        estimate: the share, in [0, 1]; NaN where no case counts.
+        influence: how much each unit moves the share; shape (units,). The sum of its squares is
+            the variance of the share.
+        has_cases: whether a unit has a case that counts; shape (units,).
+        n_effective: how many independent cases would vary as much.
+        freedom: degrees of freedom of the variance; infinite where cases are independent.
+    """
 
     estimate: float
-    influence: Floats  # (units,): what each unit adds to the share, by a jackknife
-    present: NDArray[np.bool_]  # (units,): which units have a case that counts
-    number: float  # of independent cases that would vary as much
+    influence: Floats
+    has_cases: Booleans
+    n_effective: float
     freedom: float
 
     @classmethod
-    def of(cls, gain: Floats, weight: Floats, codes: Integers, *, grouped: bool) -> Share:
-        """From gain and weight of each case, and the unit of each, 0..units - 1; all (n,)."""
+    def of(cls, gain: Floats, weight: Floats, unit: Integers, *, grouped: bool) -> Share:
+        """Estimate a share, and its effective number of cases, from n cases.
+
+        Args:
+            gain, weight: of each case, with 0 <= gain <= weight; shape (n,). The share is the sum
+                of gains over the sum of weights.
+            unit: the unit of each case, 0..units-1; shape (n,).
+            grouped: whether units are groups of cases, or the cases themselves.
+        """
         total = weight.sum()
-        size: Any = np.bincount(codes, weight)
+        size: Any = np.bincount(unit, weight)  # (units,)
         n_units = np.count_nonzero(size)
         if not n_units:
             return cls(math.nan, size, size > 0, math.nan, math.nan)
         share = float(gain.sum() / total)
-        of_case = (gain - share * weight) / total
-        influence: Any = np.bincount(codes, of_case)
-        variance = of_case @ of_case
-        smallest = variance
+        # 1) The variance of independent cases: the sum of squared residuals of a ratio
+        residual = (gain - share * weight) / total
+        variances = [residual @ residual]
+        influence: Any = np.bincount(unit, residual)
         freedom = math.inf
         if grouped and n_units > 1:
+            # 2) The delete-one jackknife over groups: without group g, the share moves by the
+            #    residuals of g over the weight that remains.
             influence = influence / (1 - size / total) * math.sqrt((n_units - 1) / n_units)
-            smallest, variance = sorted([variance, influence @ influence])
+            variances.append(influence @ influence)
             freedom = degrees_of_freedom(size)
-        number = float(n_units)  # where all are alike, a unit says no more than one case
-        if smallest > NO_WIDTH**2:
-            number = share * (1 - share) / variance
-        if weight.max() > 1:  # a case is several pairs, and says no more than they would apart
-            number = min(number, total)
-        return cls(share, influence, size > 0, float(number), freedom)
+        # 3) The effective number n of cases, from the larger variance = p (1 - p) / n. Where all
+        #    cases are equal no variance shows, and a group counts as one case.
+        n_effective = float(n_units)
+        if min(variances) > NO_WIDTH**2:
+            n_effective = share * (1 - share) / max(variances)
+        # A case of weight w > 1 is w pairs: it says no more than they would apart.
+        if weight.max() > 1:
+            n_effective = min(n_effective, total)
+        return cls(share, influence, size > 0, float(n_effective), freedom)
 
-    def bounds(self, confidence: float) -> tuple[float, float]:
-        """Wilson's interval at the effective number; NaN of one unit.
+    @property
+    def n_units(self) -> int:
+        """The number of units that have a case."""
+        return int(np.count_nonzero(self.has_cases))
+
+    def wilson_interval(self, confidence: float) -> tuple[float, float]:
+        """Compute Wilson's score interval at the effective number of cases; NaN for one unit.
 
         >>> share = Share.of(np.array([1.0, 1, 0]), np.ones(3), np.arange(3), grouped=False)
-        >>> np.round(share.bounds(0.95), 2).tolist()
+        >>> np.round(share.wilson_interval(0.95), 2).tolist()
         [0.21, 0.94]
         """
-        if np.count_nonzero(self.present) < 2:
+        if self.n_units < 2:
             return math.nan, math.nan
-        share = self.estimate
-        q2 = float(t_quantile(confidence, self.freedom)) ** 2 / self.number
-        reach = math.sqrt(q2 * (share * (1 - share) + q2 / 4)) / (1 + q2)
-        centre = (share + q2 / 2) / (1 + q2)
-        return max(0.0, centre - reach), min(1.0, centre + reach)
+        p = self.estimate
+        # With q the quantile: center (p + q^2/2n) / (1 + q^2/n), and the half width
+        # sqrt(q^2/n (p (1 - p) + q^2/4n)) / (1 + q^2/n)
+        q2_over_n = float(t_quantile(confidence, self.freedom)) ** 2 / self.n_effective
+        half_width = math.sqrt(q2_over_n * (p * (1 - p) + q2_over_n / 4)) / (1 + q2_over_n)
+        center = (p + q2_over_n / 2) / (1 + q2_over_n)
+        return max(0.0, center - half_width), min(1.0, center + half_width)
 
     def correlation(self, other: Share) -> float:
-        """Of both shares' errors; where one has none to see, that of the units they have in common.
+        """Estimate the correlation of two shares' errors, in [-1, 1].
 
-        Categories of different units are independent: 0.
+        Shares of different units are independent: 0. Where a share shows no variance, the
+        correlation is the number of units that both have over the geometric mean of their numbers.
         """
-        spread = np.linalg.norm(self.influence) * np.linalg.norm(other.influence)
-        if spread > NO_WIDTH**2:
-            return float(self.influence @ other.influence / spread)
-        sizes = np.count_nonzero(self.present) * np.count_nonzero(other.present)
-        return float(np.count_nonzero(self.present & other.present) / math.sqrt(sizes))
+        product = np.linalg.norm(self.influence) * np.linalg.norm(other.influence)
+        if product > NO_WIDTH**2:
+            return float(self.influence @ other.influence / product)
+        n_common = np.count_nonzero(self.has_cases & other.has_cases)
+        return float(n_common / math.sqrt(self.n_units * other.n_units))
 
 
 def mean_share_interval(
@@ -82,47 +110,64 @@ def mean_share_interval(
     confidence: float,
     weights: Sequence[float] | None = None,
 ) -> tuple[float, float, float]:
-    """The mean of k shares, plain or of weights that sum to 1, with its bounds."""
+    """Average k shares, with the interval of a score test that generalizes Wilson's.
+
+    Args:
+        shares: k shares.
+        confidence: coverage of the interval.
+        weights: of each share, summing to 1; None weights them equally.
+
+    Returns:
+        Mean, low and high; the bounds are NaN where a share has one unit only.
+    """
     estimates = np.array([share.estimate for share in shares])
     weight = np.full(len(shares), 1 / len(shares)) if weights is None else np.array(weights)
     mean = float(weight @ estimates)
-    if min(np.count_nonzero(share.present) for share in shares) < 2:
+    if min(share.n_units for share in shares) < 2:
         return mean, math.nan, math.nan
     if len(shares) == 1:
-        return mean, *shares[0].bounds(confidence)
-    correlation = np.eye(len(shares))  # (k, k), of the shares' errors
+        return mean, *shares[0].wilson_interval(confidence)
+    correlation = np.eye(len(shares))  # of the shares' errors, (k, k)
     for a, b in combinations(range(len(shares)), 2):
         correlation[a, b] = correlation[b, a] = shares[a].correlation(shares[b])
-    number = np.array([share.number for share in shares])
+    n = np.array([share.n_effective for share in shares])
     quantile = t_quantile(confidence, np.array([share.freedom for share in shares]))
-    low = _lowest_mean(estimates, weight, number, quantile, correlation)
-    high = 1 - _lowest_mean(1 - estimates, weight, number, quantile, correlation)
+    low = _lowest_mean(estimates, weight, n, quantile, correlation)
+    # The upper bound of shares is 1 minus the lower bound of their complements.
+    high = 1 - _lowest_mean(1 - estimates, weight, n, quantile, correlation)
     return mean, low, high
 
 
 def _lowest_mean(
-    estimates: Floats,
-    weight: Floats,
-    number: Floats,
-    quantile: Floats,
-    correlation: Floats,
+    estimates: Floats, weight: Floats, n: Floats, quantile: Floats, correlation: Floats
 ) -> float:
-    """The lower bound of a mean of k shares: the least mean that a score test does not reject.
+    """Find the lowest mean of k shares that a score test does not reject, by bisection.
 
-    Wilson's interval for several shares: under a lower mean the likeliest shares p solve
-    number (estimate - p) / (p (1 - p)) = pull * weight, one pull for all, and the variance is that
-    of these. So a category of few cases that are all right is the first to be pulled down.
+    For each lower mean the test takes the shares p of this mean that are most likely, and rejects
+    the mean if it lies more than the quantile times its standard error under p below the estimate.
+    The most likely p maximize the binomial likelihood under the constraint, so that with one
+    Lagrange multiplier for all shares n (estimate - p) / (p (1 - p)) = multiplier * weight. The
+    larger the multiplier, the lower the mean. Shares of few cases are pulled down first, even if
+    all their cases are right.
+
+    Args:
+        estimates, weight, n, quantile: each share, its weight, its effective number of cases and
+            its t quantile; shape (k,).
+        correlation: of the shares' errors; shape (k, k).
     """
     mean = weight @ estimates
-    near, far = 1e-9, 1e9 * number.max() / weight.min()  # of the pull, on a log scale
+    accepted, rejected = 1e-9, 1e9 * n.max() / weight.min()  # bounds of the multiplier
     for _ in range(80):
-        pull = math.sqrt(near * far)
-        both = pull * weight + number
-        root = np.sqrt(np.maximum(both**2 - 4 * pull * weight * number * estimates, 0.0))
-        p = np.minimum(2 * number * estimates / (both + root), 1.0)
-        reach = weight * quantile * np.sqrt(p * (1 - p) / number)
-        if (mean - weight @ p) ** 2 > reach @ correlation @ reach:
-            far = pull
+        # Halve the interval on a log scale.
+        multiplier = math.sqrt(accepted * rejected)
+        pull = multiplier * weight
+        # The root in [0, 1] of pull p^2 - (pull + n) p + n estimate = 0
+        b = pull + n
+        root = np.sqrt(np.maximum(b**2 - 4 * pull * n * estimates, 0.0))
+        p = np.minimum(2 * n * estimates / (b + root), 1.0)
+        margins = weight * quantile * np.sqrt(p * (1 - p) / n)
+        if (mean - weight @ p) ** 2 > margins @ correlation @ margins:
+            rejected = multiplier
         else:
-            near = pull
+            accepted = multiplier
     return float(weight @ p)
