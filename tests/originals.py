@@ -123,7 +123,7 @@ def forward(engine, prompt, images):
     """One pass over a prompt: its ids, places of images among them, and its logits."""
     source = call_images(engine.model, engine.image_mode)
     call = Batcher(engine, source, [prompt], [images], Ask())
-    row = call.row(0)
+    row = call.request(0)
     assert call.source.fetch([row]), row.failure
     with torch.no_grad():
         inputs = call.source.inputs([row.ids], [row.keys])

@@ -13,9 +13,10 @@ from conftest import make_rows
 from originals import FIVE, TEN, answers, ask, noise, render
 from vjudge import load_collection, models
 from vjudge.engines import HFEngine
-from vjudge.engines.batches import Request, share
+from vjudge.engines.closing import Closing
 from vjudge.engines.decoding import draw_tokens
-from vjudge.engines.engine import Closing
+from vjudge.engines.prefixes import share_prefixes
+from vjudge.engines.rows import Request
 from vjudge.images import Pictures
 from vjudge.prompts import IMAGE, TEMPLATES, Prompt
 from vjudge.prompts.parse import parse_to_close
@@ -194,8 +195,8 @@ def test_rows_share_the_prefixes_that_save_most(every, pairs, prefixes):
     for n in range(4):
         ids = [0] * every + [10 + n // 2] * (pairs - every) + [20 + n] * (25 - pairs)
         rows.append(Request(n, ids=ids))
-    assert [len(prefix.ids) for prefix in share(rows, None)] == prefixes
-    assert len(share(rows, rows[1].ids[-1])) >= 2  # no prefix ends before the last image
+    assert [len(prefix.ids) for prefix in share_prefixes(rows, None)] == prefixes
+    assert len(share_prefixes(rows, rows[1].ids[-1])) >= 2  # no prefix ends before the last image
 
 
 # --- failures stay in their row -------------------------------------------------------------------

@@ -24,7 +24,8 @@ from PIL import Image
 from originals import FIVE, TEN, answers, ask, render
 from vjudge import models
 from vjudge.data import load_collection
-from vjudge.engines.engine import Ask, Closing
+from vjudge.engines.closing import Closing
+from vjudge.engines.engine import Ask
 from vjudge.engines.vllm import VllmEngine
 from vjudge.images import Pictures
 from vjudge.judging.loading import load_judge

@@ -187,9 +187,9 @@ def test_the_manifest_is_read_behind_the_lock(tmp_path, monkeypatch):
 
 def test_an_interrupted_bar_leaves_nothing_behind(monkeypatch, capsys):
     """As in a notebook, where Ctrl-C falls between a bar's registering and its container."""
-    import vjudge.engines.engine as engine
+    import vjudge.engines.progress as progress
 
-    class Bar(engine.tqdm):
+    class Bar(progress.tqdm):
         def __init__(self, *args, **options):
             super().__init__(*args, **options)
             raise KeyboardInterrupt
@@ -197,10 +197,10 @@ def test_an_interrupted_bar_leaves_nothing_behind(monkeypatch, capsys):
         def clear(self, *args, **options):
             raise AttributeError("container")
 
-    monkeypatch.setattr(engine, "tqdm", Bar)
+    monkeypatch.setattr(progress, "tqdm", Bar)
     with pytest.raises(KeyboardInterrupt) as kept:
         lengthy().grade(items(3))
-    engine.say("goes on")
+    progress.say("goes on")
     assert "goes on" in capsys.readouterr().err and kept
 
 

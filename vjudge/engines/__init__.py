@@ -1,16 +1,22 @@
 """Prompts in; texts, token counts and score probabilities out.
 
-    engine.py   Ask, Answer and Engine, the interface of all of them
-    tokens.py   text to token ids, data text never markup
-    vision.py   images to features, each image once
-    rows.py     a prompt while it is answered here: what is read after it, how it is closed
-    hf.py       a model on this machine: encode, prefill, write, read, close
-    batches.py  ... which rows it computes together, and what they share
-    cache.py    ... their keys and values; decoding.py: the next token
-    vllm.py     vLLM in this process
-    server.py   a judge behind an OpenAI-compatible server; client.py: requests and the key
-    handshake.py  ... does it write the judge's own prompt; replies.py: what its replies say
-    ray.py      any of the others in many processes
+Read in this order; the files marked with a star are of the core:
+
+    engine.py *    Ask, Answer and Engine, the interface of every engine
+    sampling.py    how tokens are drawn; closing.py: what becomes of an answer without a verdict
+    progress.py    the progress bar, and lines beside it
+    tokens.py      text to token ids; text from data is never markup
+    vision.py      images to features, each image once
+    rows.py        a prompt while it is answered on this machine: its tokens, answer and readings
+    batches.py *   which rows are computed together
+    decoding.py *  from logits to the next token
+    hf.py *        a model on this machine: encode, prefill, write, read
+    prefixes.py    which beginnings its rows share; cache.py: their keys and values
+    memory.py      recognise that memory is short
+    vllm.py        vLLM in this process
+    server.py      a judge behind an OpenAI-compatible server; client.py: requests and the key
+    handshake.py   does the server write the judge's own prompt; replies.py: what its replies hold
+    ray.py         any other engine in many processes
 
 A name brings its module when it is first used: the server engine needs no torch.
 """

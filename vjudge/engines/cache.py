@@ -1,4 +1,4 @@
-"""The cache of prefixes: their keys and values are computed once, and copied to each row."""
+"""Share the keys and values of prefixes: compute each prefix once, and copy it to its rows."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ from vjudge.engines.vision import CallImages, left_padded
 from vjudge.models import VisionLanguageModel
 
 SHARING_CHATS = "qwen2_vl qwen2_5_vl qwen3_vl internvl llava_next llava idefics3".split()
-"""Chat models whose prefixes were shared and compared with their own `generate`."""
-SPARE = 64  # columns that a layer has behind those that are filled
+"""Chat models whose answers with shared prefixes were compared with their own `generate`."""
+SPARE_COLUMNS = 64  # free columns behind the filled ones, whenever a layer grows
 
 
 class RoomyLayer(DynamicLayer):
-    """Keys and values (rows, heads, columns, width) with spare columns behind them.
+    """Hold a layer's keys and values, each (rows, heads, columns, width), with spare columns.
 
-    transformers' own layer copies all columns for each token that is written.
+    transformers' own layer copies all columns for each token that is written. This one writes the
+    new column into a buffer, and copies only when the buffer is full.
+
+        buffer   k k k k k _ _ _     5 filled columns, 3 spare ones
+        + 1      k k k k k k _ _     nothing is copied
     """
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **options: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Put in the states of new columns; returns those of all columns."""
+        """Append the states of new columns; return the keys and the values of all columns."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.keys = key_states[:, :, :0]
@@ -41,14 +45,14 @@ class RoomyLayer(DynamicLayer):
         return self.keys, self.values
 
     def _appended(self, number: int, filled: Any, new: torch.Tensor) -> torch.Tensor:
-        """The filled columns with new ones behind them, both in one buffer."""
+        """Put `new` columns behind the `filled` ones in buffer `number`; return both as a view."""
         n_filled = filled.shape[2]
         n_columns = n_filled + new.shape[2]
         buffer = self.buffers[number]
-        # Rows that were selected or reordered stand in a tensor of their own, not in the buffer.
+        # Rows that were selected or reordered stand in a new tensor, no longer in the buffer.
         if buffer.data_ptr() != filled.data_ptr() or buffer.shape[2] < n_columns:
             n_rows, n_heads, _, width = new.shape
-            buffer = new.new_empty((n_rows, n_heads, n_columns + SPARE, width))
+            buffer = new.new_empty((n_rows, n_heads, n_columns + SPARE_COLUMNS, width))
             buffer[:, :, :n_filled] = filled
             self.buffers[number] = buffer
         buffer[:, :, n_filled:n_columns] = new
@@ -57,29 +61,31 @@ class RoomyLayer(DynamicLayer):
 
 @dataclass
 class Shared:
-    """The cache of prefixes, or of the rows behind them; columns outside of `mask` are padding."""
+    """The keys and values of prefixes; after `behind_prefixes`, those of the rows behind them."""
 
-    cache: Any
-    mask: torch.Tensor  # (rows, columns), 1 for a token
+    cache: Any  # transformers' DynamicCache
+    mask: torch.Tensor  # (rows, columns), 1 for a token, 0 for padding or a token to pass over
     deltas: torch.Tensor  # (rows, 1), what multimodal positions add to a token's number
 
 
 def prefill(model: VisionLanguageModel, source: CallImages, prefixes: Sequence[Prefix]) -> Shared:
-    """Compute the cache of prefixes, one a row."""
+    """Compute the keys and values of prefixes in one pass, one prefix a row."""
+    # 1) tokens, padded on the left, and images
     ids = [prefix.ids for prefix in prefixes]
     keys = [prefix.keys for prefix in prefixes]
     inputs = source.inputs(ids, keys)
-    mask = inputs["attention_mask"]
-    # A multimodal model says itself where images stand.
-    placed = multimodal(model) and any(keys)
-    if not placed:
+    mask = inputs["attention_mask"]  # (prefixes, longest)
+    # 2) positions: a multimodal model computes them itself where there are images
+    computes_positions = multimodal(model) and any(keys)
+    if not computes_positions:
         positions = mask.cumsum(-1) - 1
         inputs["position_ids"] = expanded(model, positions.clamp(min=0))
+    # 3) one pass fills the cache
     cache: Any = DynamicCache(config=model.model.config.get_text_config())
     cache.layers = [RoomyLayer() for _ in cache.layers]
     model.model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
-    deltas = torch.zeros_like(mask[:, :1])
-    if placed:
+    deltas = torch.zeros_like(mask[:, :1])  # (prefixes, 1)
+    if computes_positions:
         deltas = model.model.model.rope_deltas.to(mask)
     return Shared(cache, mask, deltas)
 
@@ -87,14 +93,14 @@ def prefill(model: VisionLanguageModel, source: CallImages, prefixes: Sequence[P
 def behind_prefixes(
     model: VisionLanguageModel, rows: Sequence[Tokenized], shared: Shared
 ) -> dict[str, Any]:
-    """What `generate` takes for rows whose prefixes are computed; `shared` is theirs afterwards.
+    """Make what `generate` takes for rows whose prefixes are computed; `shared` becomes theirs.
 
-    prefixes    | of the rows
-    . . P P P P | . R R     padded on the left, each by itself
+    prefix      | tokens behind it
+    . . P P P P | . R R     each side is padded on the left by itself
     P P P P P P | R R R
     """
     # 1) copy each prefix to its rows
-    slots = torch.tensor([row.prefix.slot for row in rows if row.prefix])
+    slots = torch.tensor([row.prefix.slot for row in rows if row.prefix])  # (rows,)
     shared.cache.batch_select_indices(slots)
     shared.deltas = shared.deltas[slots]  # (rows, 1)
     # 2) the tokens behind it
@@ -102,7 +108,7 @@ def behind_prefixes(
     ids, mask = left_padded(behind, 0, model.device)  # (rows, longest)
     shared.mask = torch.cat([shared.mask[slots], mask], dim=1)  # (rows, columns)
     # 3) a token's position is the number of tokens before it
-    positions = shared.mask.cumsum(1) - 1
+    positions = shared.mask.cumsum(1) - 1  # (rows, columns)
     positions = positions[:, -ids.shape[1] :].clamp(min=0) + shared.deltas  # (rows, longest)
     return {
         "input_ids": ids,
@@ -113,44 +119,57 @@ def behind_prefixes(
 
 
 def keep_for_readings(rows: Sequence[Request], shared: Shared) -> None:
-    """Reuse each row's cache for its readings, which begin with tokens that it holds.
+    """Let each row's readings begin with the keys and values that its answer left in the cache.
 
-    column    0 1 2 3 4 5 6 7     a reading of P P P R W: n_valid = 5 of the row's tokens
-    token     . P P P . R W W     are its prefix
-    counted   0 1 2 3 3 4 5 6
-    mask      0 1 1 1 0 1 1 0     the 6th token is masked out
+    A reading repeats the prompt and the beginning of the answer. Of the row's columns, those that
+    the reading repeats become its prefix, and the others are masked out. For a reading whose first
+    5 tokens are in the cache of a row with 6 tokens:
+
+        column    0 1 2 3 4 5 6 7
+        token     . P P P . R W W     padding, prefix, rest of the prompt, written
+        mask      0 1 1 1 0 1 1 1
+        number    0 1 2 3 3 4 5 6     the cumulative sum of the mask
+        new mask  0 1 1 1 0 1 1 0     numbers above n_valid = 5 are masked out
+
+    Args:
+        rows: requests whose readings are planned.
+        shared: the cache after `generate`, which has columns for what was written.
     """
     n_written = shared.cache.get_seq_length() - shared.mask.shape[1]
     shared.mask = pad(shared.mask, (0, n_written), value=1)  # (rows, columns)
     for slot, row in enumerate(rows):
         if not row.readings:
             continue
-        ids = row.readings[0].ids  # its stem is ()
-        n_cached = len(row.ids) + len(row.tokens) - 1  # the last token was never put in
-        n_valid = min(n_cached, len(ids) - 1)  # a pass needs a token of its own
-        counted = shared.mask[slot].cumsum(0)  # (columns,)
-        shared.mask[slot, counted > n_valid] = 0
+        # All readings of a row begin as the first, whose stem is empty.
+        ids = row.readings[0].ids
+        # The last written token was never put into the model, and a pass needs a new token.
+        n_cached = len(row.ids) + len(row.writing.tokens) - 1
+        n_valid = min(n_cached, len(ids) - 1)
+        number = shared.mask[slot].cumsum(0)  # (columns,)
+        shared.mask[slot, number > n_valid] = 0
         prefix = Prefix(ids[:n_valid], row.keys, slot)
         for reading in row.readings:
             reading.prefix = prefix
 
 
 def multimodal(model: VisionLanguageModel) -> bool:
-    """Whether its tokens have three positions, time, height and width, as in Qwen-VL."""
+    """Tell whether tokens have three positions (time, height, width), as in Qwen-VL's M-RoPE."""
     return hasattr(getattr(model.model, "model", None), "rope_deltas")
 
 
 def expanded(model: VisionLanguageModel, positions: torch.Tensor) -> torch.Tensor:
-    """Positions (rows, tokens) as the model takes them."""
+    """Return positions (rows, tokens) in the shape that the model takes."""
     if multimodal(model):
-        return positions.expand(3, *positions.shape)
+        return positions.expand(3, *positions.shape)  # (3, rows, tokens)
     return positions
 
 
 def can_share(model: VisionLanguageModel) -> bool:
-    """Whether rows may share prefixes: a plain cache, positions by number, a model that was tried.
+    """Tell whether a model's rows may share prefixes.
 
-    Models with sliding windows, states or positions of their own are batched by `generate` alone.
+    They may if the model has a plain cache, takes positions by number, and, as a chat model, was
+    compared with its own `generate` (`SHARING_CHATS`). Models with sliding windows, states or
+    positions of another kind are batched by `generate` alone.
     """
     config = model.model.config.get_text_config()
     if model.kind == "chat" and model.model.config.model_type not in SHARING_CHATS:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from PIL import Image
 
 from vjudge.engines.client import Unanswered
-from vjudge.engines.engine import Ask, Texts, check_images, say
+from vjudge.engines.engine import Ask, Texts, check_images
+from vjudge.engines.progress import say
 from vjudge.engines.tokens import ScoreTokens, Stem
 from vjudge.images import data_uri
 from vjudge.prompts import IMAGE, Prompt

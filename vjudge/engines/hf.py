@@ -1,9 +1,9 @@
-"""The transformers engine: a loaded model on this machine, read from top to bottom.
+"""The transformers engine: run a loaded model on this machine.
 
-`HFEngine._compute` is the engine on one page: images, prefixes, `generate`, and what is read after
-answers. Which rows are computed together stands in batches.py, how they share keys and values in
-cache.py, and how a token is chosen in decoding.py. Models whose cache can't be shared so (sliding
-windows, states) go through `generate` whole.
+`HFEngine._compute` shows the engine on one page: images, prefixes, `generate`, and what is read
+behind the answers. batches.py says which rows are computed together, prefixes.py and cache.py how
+they share keys and values, and decoding.py how a token is chosen. Models whose cache can't be
+shared (with sliding windows or states) give whole prompts to `generate`.
 """
 
 from __future__ import annotations
@@ -16,25 +16,19 @@ import torch
 import transformers
 from transformers import GenerationConfig, LogitsProcessorList
 
-from vjudge.engines.batches import Batcher, share
+from vjudge.engines.batches import Batcher
 from vjudge.engines.cache import Shared, behind_prefixes, can_share, keep_for_readings, prefill
 from vjudge.engines.decoding import Writer, logprobs_of, not_finite, zero_not_finite
 from vjudge.engines.engine import NOISE, Answer, Answers, Ask, Engine, Sources, Wanted, Work
+from vjudge.engines.memory import is_shortage
+from vjudge.engines.prefixes import share_prefixes
 from vjudge.engines.rows import Reading, Request, Tokenized
 from vjudge.engines.tokens import Encoder, ends_of
 from vjudge.engines.vision import call_images
 from vjudge.models import VisionLanguageModel
 from vjudge.prompts import Prompt
 
-SMALL = 50_000_000  # parameters
-# Memory shortages for which torch has no type of their own, by the names of who reports them.
-SHORTAGES = (
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-    "CUDA error: out of memory",
-    "MPS backend out of memory",
-    "DefaultCPUAllocator: ",
-)
+SMALL = 50_000_000  # parameters; a smaller model is faster on one thread
 
 
 class HFEngine(Engine):
@@ -43,7 +37,10 @@ class HFEngine(Engine):
     Args:
         model: from `vjudge.models.load`.
         image_mode: "crop" or "pad" for LLaVA-1.5, "anyres" or "pad" for LLaVA-OneVision; None for
-            the family's own way. ValueError for one that it does not have.
+            the way that the family was published with.
+
+    Raises:
+        ValueError: an image mode that the family does not have.
     """
 
     name = "hf"
@@ -72,23 +69,24 @@ class HFEngine(Engine):
         ask: Ask,
         wanted: Wanted = None,
     ) -> Answers:
-        """See `Engine.answer`; a row's draws depend on its seed alone."""
+        """Answer every prompt, see `Engine.answer`; a row's draws depend on its seed alone."""
         if ask.mode == "value" and self.model.value_head is None:
             raise ValueError(f"judge {self.model.name!r} has no value head")
         self.work = Work()
         source = call_images(self.model, self.image_mode)
         call = Batcher(self, source, prompts, images, ask, wanted=wanted)
-        threads = torch.get_num_threads()
+        n_threads = torch.get_num_threads()
         for batch in call.batches(unbroken=True):
-            torch.set_num_threads(1 if self.small else threads)  # many stall beside other work
+            # Many threads on a small model wait for each other where other work is running.
+            torch.set_num_threads(1 if self.small else n_threads)
             try:
-                answers = self._answered(call, batch)
+                answers = self._answer_batch(call, batch)
             finally:
-                torch.set_num_threads(threads)
+                torch.set_num_threads(n_threads)
             yield [answer for answer in answers if answer.index in call.wanted]
 
     def identity(self) -> dict[str, Any]:
-        """See `Engine.identity`."""
+        """Return what decides the answers, see `Engine.identity`."""
         model = self.model
         return {
             "checkpoint": model.checkpoint,
@@ -101,8 +99,8 @@ class HFEngine(Engine):
             "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
         }
 
-    def _answered(self, call: Batcher, rows: Sequence[Request]) -> list[Answer]:
-        """Answer a batch; when memory is short its halves, and at last a failure that says so."""
+    def _answer_batch(self, call: Batcher, rows: Sequence[Request]) -> list[Answer]:
+        """Answer a batch. Where memory is short, answer its halves; one row alone then fails."""
         started = time.perf_counter()
         shortage = None
         try:
@@ -111,13 +109,17 @@ class HFEngine(Engine):
             if not is_shortage(error):
                 raise
             shortage = f"{type(error).__name__}: {error}"
-        if shortage is not None:  # outside of the except block, whose traceback keeps the tensors
+        # Outside of the except block, because the error's traceback keeps the tensors alive.
+        if shortage is not None:
             torch.cuda.empty_cache()
-            rows = [call.row(row.index) for row in rows]
+            rows = [call.request(row.index) for row in rows]  # what they hold is half computed
             if len(rows) > 1:
                 half = len(rows) // 2
-                call.size = half  # of the batches to come
-                return [*self._answered(call, rows[:half]), *self._answered(call, rows[half:])]
+                call.size = half  # the batches to come are smaller
+                return [
+                    *self._answer_batch(call, rows[:half]),
+                    *self._answer_batch(call, rows[half:]),
+                ]
             rows[0].failure = f"out of memory with one prompt: {shortage}"
         seconds = time.perf_counter() - started
         self.work.seconds += seconds
@@ -125,10 +127,10 @@ class HFEngine(Engine):
 
     @torch.inference_mode()
     def _compute(self, call: Batcher, rows: Sequence[Request]) -> None:
-        """Compute a batch whole."""
-        # 1) encode each image once
+        """Compute a batch from images to distributions; results are kept in the rows."""
+        # 1) encode each image once; rows whose images can't be read drop out
         rows = call.source.fetch(rows)
-        # 2) write the answers, each distinct prefix computed once
+        # 2) write the answers, with each distinct prefix computed once
         shared = None
         if rows and call.ask.mode == "feedback":
             shared = self._write(call, rows)
@@ -143,13 +145,13 @@ class HFEngine(Engine):
         self.work.images = call.source.encoded
 
     def _write(self, call: Batcher, rows: Sequence[Request]) -> Shared | None:
-        """Write answers; returns their cache, which the readings begin with."""
+        """Write the answers; return their cache, which the readings begin with."""
         writer = Writer(self.model, self.ends, rows, call.ask)
-        longest = max(row.limit for row in rows)
+        longest = max(row.writing.limit for row in rows)
         _, shared = self._generate(call, rows, None, writer, max_new_tokens=longest)
         for row in rows:
-            row.end(self.encoder, call.ask, self.ends, self.context_length)
-            self.work.new_tokens += len(row.tokens)
+            row.plan_readings(self.encoder, call.ask, self.ends, self.context_length)
+            self.work.new_tokens += len(row.writing.tokens)
         if shared is not None:
             keep_for_readings(rows, shared)
         return shared
@@ -168,7 +170,8 @@ class HFEngine(Engine):
         """Read the number that the value head gives behind each prompt."""
         head: Any = self.model.value_head
         output, _ = self._generate(call, rows, None, max_new_tokens=1, output_hidden_states=True)
-        states = output.hidden_states[0][-1][:, -1]  # (rows, hidden): last layer, last token
+        # of the first new token's pass: the last layer, at the last token
+        states = output.hidden_states[0][-1][:, -1]  # (rows, hidden)
         values = head(states.to(head.weight)).float()  # (rows, 1)
         for position in zero_not_finite(values):
             rows[position].failure = not_finite(self.model, 1)
@@ -180,15 +183,25 @@ class HFEngine(Engine):
         call: Batcher,
         rows: Sequence[Tokenized],
         shared: Shared | None,
-        *processors: Any,
+        *processors: Writer,
         **options: Any,
     ) -> tuple[Any, Shared | None]:
-        """The model's own `generate`, behind the rows' prefixes where they can be shared.
+        """Run the model's own `generate`, behind the rows' prefixes where they can be shared.
 
-        Returns its output, and the keys and values of the rows.
+        Args:
+            call: holds the images of the rows.
+            rows: what the model reads.
+            shared: keys and values that the rows' prefixes stand in; None computes them first.
+            processors: choose the tokens.
+            options: for transformers' `GenerationConfig`.
+
+        Returns:
+            The output of `generate`, and the keys and values of the rows; None for these where
+            they can't be shared.
         """
+        # 1) what the model reads: tokens behind shared prefixes, or whole prompts
         if self.shares and shared is None:
-            prefixes = share(rows, self.model.image_token_id)
+            prefixes = share_prefixes(rows, self.model.image_token_id)
             shared = prefill(self.model, call.source, prefixes)
             self.work.computed_tokens += sum(len(prefix.ids) for prefix in prefixes)
         if shared is not None:
@@ -197,6 +210,7 @@ class HFEngine(Engine):
             inputs = call.source.inputs([row.ids for row in rows], [row.keys for row in rows])
         self.work.prompt_tokens += sum(len(row.ids) for row in rows)
         self.work.computed_tokens += sum(row.n_behind_prefix for row in rows)
+        # 2) generate
         settings = GenerationConfig(
             pad_token_id=min(self.ends),
             eos_token_id=sorted(self.ends),
@@ -209,10 +223,3 @@ class HFEngine(Engine):
             logits_processor=LogitsProcessorList(processors),
         )
         return output, shared
-
-
-def is_shortage(error: Exception) -> bool:
-    """Whether an error says that memory is short, so that fewer rows at once may fit."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return any(name in str(error) for name in SHORTAGES)

@@ -16,7 +16,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from vjudge.engines.engine import NOISE, Answer, Answers, Ask, Engine, Sources, Wanted, say
+from vjudge.engines.engine import NOISE, Answer, Answers, Ask, Engine, Sources, Wanted
+from vjudge.engines.progress import say
 from vjudge.prompts import Prompt
 
 BLOCK_ROWS = 64  # prompts of a block

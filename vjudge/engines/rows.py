@@ -1,14 +1,20 @@
-"""The requests of a call on this machine: a prompt's tokens, its answer, what is read behind it.
+"""The rows of a batch on this machine: a prompt's tokens, its answer, what is read behind it.
 
-hf.py and vllm.py compute them; in a batch each is a row.
+    Prefix     tokens that several rows begin with
+    Tokenized  tokens that the model reads in one pass; a `Request` or a `Reading`
+    Request    a prompt of the call: its `Writing`, then its readings, then its `Answer`
+    Writing    the tokens of an answer while it is written
+    Reading    tokens behind which the distribution over the next token is read
+
+hf.py and vllm.py compute them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from vjudge.engines.closing import has_to_be_closed, most_probable, scales_to_close
 from vjudge.engines.engine import Answer, Ask
 from vjudge.engines.tokens import Encoder, ScoreTokens, Stem
 
@@ -28,13 +34,13 @@ class Tokenized:
 
     ids: list[int] = field(default_factory=list)
     keys: tuple[str, ...] = ()  # of the images
-    prefix: Prefix | None = None  # where its cache is shared
-    n_prompt_tokens: int = 0  # an image counts as the places that it takes
-    failure: str | None = None
+    prefix: Prefix | None = None  # the beginning whose keys and values come from the shared cache
+    n_prompt_tokens: int = 0  # with each image counted by the places that it takes
+    failure: str | None = None  # why it can't be computed
 
     @property
     def n_behind_prefix(self) -> int:
-        """How many tokens are computed for it alone."""
+        """How many tokens are computed for this row alone."""
         return len(self.ids) - (len(self.prefix.ids) if self.prefix else 0)
 
 
@@ -42,114 +48,139 @@ class Tokenized:
 class Reading(Tokenized):
     """Tokens behind which the distribution over the next token is read.
 
-    They end in `stem`, the tokens with which the texts of some scores begin: of a scale from 1 to
-    10, () and the token of "1".
+    They end in `stem`, the tokens with which the texts of some scores begin. A scale from 1 to 10
+    has two readings: behind (), and behind the token of "1", where "0" makes it "10".
     """
 
     scale: ScoreTokens
     stem: Stem
-    name: str = ""  # of the criterion, where there are several
+    criterion: str = ""  # whose scale it is, in an answer that scores several criteria
     logprobs: dict[int, float] = field(default_factory=dict)  # token -> log-probability
 
 
 @dataclass(eq=False)
-class Request(Tokenized):
-    """A prompt of the call: its answer is written, then its scale is read."""
+class Writing:
+    """The tokens of an answer while it is written."""
 
-    index: int  # of the prompt
+    limit: int = 0  # the most tokens that it may have
+    tokens: list[int] = field(default_factory=list)  # the one that ends the answer included
+    is_done: bool = False
+    # step -> score's token -> log-probability, for each step that wrote a token of the scale
+    logprobs: dict[int, dict[int, float]] = field(default_factory=dict)
+
+    def text_tokens(self, end_ids: Collection[int]) -> list[int]:
+        """Return the tokens without the one that ended the answer."""
+        if self.tokens and self.tokens[-1] in end_ids:
+            return self.tokens[:-1]
+        return self.tokens
+
+
+@dataclass(eq=False)
+class Request(Tokenized):
+    """A prompt of the call: first its answer is written, then its scale is read."""
+
+    index: int  # the position of the prompt in the call
     scale: ScoreTokens | None = None
-    # writing
-    limit: int = 0  # tokens of its answer at most
-    tokens: list[int] = field(default_factory=list)  # of its answer, the one that ended it included
-    done: bool = False
-    logprobs: dict[int, dict[int, float]] = field(default_factory=dict)  # step -> token -> value
-    # reading
+    writing: Writing = field(default_factory=Writing)
     readings: list[Reading] = field(default_factory=list)
-    closes: bool = False  # whether the readings close the answer
-    # what comes of both
+    is_closing: bool = False  # whether the readings close an answer without a verdict
     answer: Answer = field(init=False)
 
     def __post_init__(self) -> None:
         self.answer = Answer(self.index)
 
-    def read_behind(self, ids: Sequence[int], scale: ScoreTokens, name: str = "") -> None:
-        """Have a scale read behind `ids`, once behind each stem."""
+    def read_behind(self, ids: Sequence[int], scale: ScoreTokens, criterion: str = "") -> None:
+        """Add the readings of a scale behind `ids`: one for each stem of the scale."""
         for stem in scale.steps:
-            reading = Reading(ids=[*ids, *stem], keys=self.keys, scale=scale, stem=stem, name=name)
+            reading = Reading(
+                ids=[*ids, *stem], keys=self.keys, scale=scale, stem=stem, criterion=criterion
+            )
             self.readings.append(reading)
 
-    def end(self, encoder: Encoder, ask: Ask, end_ids: Collection[int], context: int) -> None:
-        """Decode the finished answer, and decide what is read behind it."""
-        written = self.tokens
-        if written and written[-1] in end_ids:
-            written = written[:-1]
-        self.answer.text = encoder.text(written)
+    def plan_readings(
+        self, encoder: Encoder, ask: Ask, end_ids: Collection[int], context: int
+    ) -> None:
+        """Decode the finished answer, and plan what is read behind it.
+
+        Args:
+            end_ids: the tokens that end an answer.
+            context: the most tokens that the model can read.
+        """
+        tokens = self.writing.text_tokens(end_ids)
+        self.answer.text = encoder.text(tokens)
         if self.failure is not None:
             return
         # 1) an answer without a verdict is closed
-        if ask.closes(self.index, self.answer):
-            self._close(ask, [*self.ids, *written], encoder, context)
+        if has_to_be_closed(ask, self.answer):
+            self._plan_closing(ask, [*self.ids, *tokens], encoder, context)
             return
-        # 2) the distribution at the place where the verdict was written
-        step = encoder.verdict_step(written, self.scale) if self.scale else None
+        # 2) else the distribution is that of the step at which the verdict was written
+        step = encoder.verdict_step(tokens, self.scale) if self.scale else None
         if self.scale is None or step is None:
             return
-        if self.scale.single:
-            self.answer.score_logprobs = self.scale.logprobs({(): self.logprobs[step]})
+        if self.scale.single:  # it was kept at that step
+            self.answer.score_logprobs = self.scale.logprobs({(): self.writing.logprobs[step]})
         else:
-            self.read_behind([*self.ids, *written[:step]], self.scale)
+            self.read_behind([*self.ids, *tokens[:step]], self.scale)
 
-    def _close(self, ask: Ask, ids: list[int], encoder: Encoder, context: int) -> None:
-        """Have each scale read behind an answer and the marker that closes it."""
-        closing: Any = ask.closing
+    def _plan_closing(self, ask: Ask, ids: list[int], encoder: Encoder, context: int) -> None:
+        """Plan to read each scale behind the prompt and answer `ids` and a marker."""
+        assert ask.closing is not None
         try:
-            for name, texts in ask.closings(self.index).items():
-                marker, scale = encoder.closing(closing.before(name), texts)
-                self.read_behind([*ids, *marker], scale, name)
+            for criterion, texts in scales_to_close(ask, self.index).items():
+                marker, scale = encoder.closing(ask.closing.marker_of(criterion), texts)
+                self.read_behind([*ids, *marker], scale, criterion)
+            # `ids` may hold one token for an image that takes many places.
+            n_image_places = self.n_prompt_tokens - len(self.ids)
+            longest = max(len(reading.ids) for reading in self.readings)
+            if n_image_places + longest >= context:
+                raise ValueError(
+                    f"the model's context of {context} tokens leaves no room for a verdict"
+                )
+            self.is_closing = True
         except ValueError as error:
             self.readings = []
             self.answer.unclosed = str(error)
-            return
-        self.closes = True
-        # `ids` may hold one token for an image that takes many places.
-        n_image_places = self.n_prompt_tokens - len(self.ids)
-        longest = max(len(reading.ids) for reading in self.readings)
-        if n_image_places + longest >= context:
-            self.readings = []
-            self.answer.unclosed = (
-                f"the model's context of {context} tokens leaves no room for a verdict"
-            )
 
     def settle(self) -> None:
-        """Make the distribution over each scale of the readings; it closes an answer."""
+        """Put the readings together into distributions over scales; one may close the answer."""
+        # 1) a reading that failed makes the request fail
         for reading in self.readings:
             self.failure = self.failure or reading.failure
         if self.failure is not None or not self.readings:
             return
-        after: dict[str, dict[Stem, dict[int, float]]] = {}
+        # 2) gather what was read, by criterion ("" for the only scale of an answer) and stem
+        scales: dict[str, ScoreTokens] = {}
+        logprobs_after: dict[str, dict[Stem, dict[int, float]]] = {}
         for reading in self.readings:
-            after.setdefault(reading.name, {})[reading.stem] = reading.logprobs
-        levels = {}
-        for name, of_stems in after.items():
-            scale = next(reading.scale for reading in self.readings if reading.name == name)
-            logprobs = scale.logprobs(of_stems)
-            levels[name] = max(sorted(logprobs), key=logprobs.__getitem__)  # lowest of equals
-        if "" not in levels:
-            self.answer.closed_scores = levels
+            scales[reading.criterion] = reading.scale
+            after_stem = logprobs_after.setdefault(reading.criterion, {})
+            after_stem[reading.stem] = reading.logprobs
+        # 3) the distribution over each scale, and its most probable score
+        scores = {}
+        for criterion, scale in scales.items():
+            logprobs = scale.logprobs(logprobs_after[criterion])
+            scores[criterion] = most_probable(logprobs)
+        if "" not in scores:
+            self.answer.closed_scores = scores
             return
         self.answer.score_logprobs = logprobs
-        if self.closes:
-            self.answer.closed = levels[""]
+        if self.is_closing:
+            self.answer.closed = scores[""]
 
     def finished(self, seconds: float) -> Answer:
-        """The answer; a failure has no verdict."""
+        """Return the answer, with its counts of tokens; one that failed has no verdict.
+
+        Args:
+            seconds: its share of the batch's wall time.
+        """
         answer = self.answer
         answer.failure = self.failure
         if self.failure is not None:
             answer.score_logprobs = None
             answer.closed = answer.closed_scores = None
         answer.n_prompt_tokens = self.n_prompt_tokens
-        answer.tokens = self.tokens
-        answer.n_new_tokens = len(self.tokens)
+        answer.tokens = self.writing.tokens
+        answer.n_new_tokens = len(self.writing.tokens)
         answer.seconds = seconds
         return answer

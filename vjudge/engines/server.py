@@ -47,6 +47,7 @@ from vjudge.engines.client import (
     address,
     proxy_of,
 )
+from vjudge.engines.closing import has_to_be_closed, most_probable, scales_to_close
 from vjudge.engines.engine import (
     NOISE,
     UNCOMPARED,
@@ -57,7 +58,6 @@ from vjudge.engines.engine import (
     Sources,
     Texts,
     Wanted,
-    say,
 )
 from vjudge.engines.handshake import (
     BLANK,
@@ -69,6 +69,7 @@ from vjudge.engines.handshake import (
     ServerError,
     messages,
 )
+from vjudge.engines.progress import say
 from vjudge.engines.replies import (
     NO_DISTRIBUTION,
     NO_LOGPROBS,
@@ -384,7 +385,7 @@ class ServerCall:
         if answer.failure is not None:
             return answer
         # 3) close it, where it holds no verdict
-        if ask.closes(row, answer):
+        if has_to_be_closed(ask, answer):
             return await self._closed(answer, prompt, pictures)
         # 4) read the distribution of a scale of several tokens at the verdict's place
         if served is None or served.scale.single or not self.server.continues:
@@ -493,7 +494,7 @@ class ServerCall:
 
     async def _closed(self, answer: Answer, prompt: Prompt, pictures: Sequence[Part]) -> Answer:
         """The answer with the verdicts that it did not hold, or why they could not be had."""
-        verdicts = self.ask.closings(answer.index)
+        verdicts = scales_to_close(self.ask, answer.index)
         closing: Any = self.ask.closing
         served = None
         if self.server.continues and "" in verdicts:
@@ -515,10 +516,7 @@ class ServerCall:
                 raise ValueError(read.failure or "no log-probabilities")
         except (Rejected, Unsound, ValueError) as error:
             return replace(answer, unclosed=f"the server gave no verdict to close it with: {error}")
-        # the lowest of equals
-        return replace(
-            answer, closed=max(sorted(scores), key=scores.__getitem__), score_logprobs=scores
-        )
+        return replace(answer, closed=most_probable(scores), score_logprobs=scores)
 
     async def _by_schema(
         self,

@@ -43,7 +43,7 @@ from vjudge.engines.engine import (
 from vjudge.engines.rows import Request, Tokenized
 from vjudge.engines.tokens import Encoder, ends_of
 from vjudge.engines.vision import CallImages
-from vjudge.models.load import base_of
+from vjudge.models.adapters import base_of
 from vjudge.models.value_head import classifier, load_value_head
 from vjudge.prompts import Prompt
 
@@ -221,19 +221,19 @@ class VllmEngine(Engine):
         self.work.seconds += seconds
         for row in rows:
             self.work.prompt_tokens += row.n_prompt_tokens
-            self.work.new_tokens += len(row.tokens)
+            self.work.new_tokens += len(row.writing.tokens)
         return [row.finished(seconds / len(rows)) for row in rows]
 
     def _write(self, rows: Sequence[Request], ask: Ask) -> None:
         for row, output in self._generate(rows, [self._writing(row, ask) for row in rows]):
             written = output.outputs[0]
-            row.tokens = list(written.token_ids)
+            row.writing.tokens = list(written.token_ids)
             row.answer.finish = written.finish_reason or "error"
             if row.answer.finish not in ("stop", "length"):
                 row.failure = f"ended by {row.answer.finish}"
             for step, entries in enumerate(written.logprobs or []):
-                row.logprobs[step] = finite_logprobs(row, entries)
-            row.end(self.encoder, ask, self.ends, self.context_length)
+                row.writing.logprobs[step] = finite_logprobs(row, entries)
+            row.plan_readings(self.encoder, ask, self.ends, self.context_length)
 
     def _read(self, rows: Sequence[Request]) -> None:
         """Read the distributions over scales behind rows, a request a stem."""
@@ -253,7 +253,7 @@ class VllmEngine(Engine):
         for reading, output in self._generate(readings, params):
             reading.logprobs = finite_logprobs(reading, output.outputs[0].logprobs[0])
         for row in rows:
-            if not row.tokens:  # a score pass
+            if not row.writing.tokens:  # a score pass
                 row.n_prompt_tokens = row.readings[0].n_prompt_tokens
 
     def _read_values(self, rows: Sequence[Request]) -> None:

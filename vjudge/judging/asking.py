@@ -17,7 +17,8 @@ from typing import Any
 
 from vjudge import data
 from vjudge.data.schema import PICTURE_COLUMNS, CollectionError, problems_of
-from vjudge.engines.engine import Ask, Closing
+from vjudge.engines.closing import Closing
+from vjudge.engines.engine import Ask
 from vjudge.images import Pictures
 from vjudge.judging.record import json_value
 from vjudge.judging.runs import MANIFEST, Run

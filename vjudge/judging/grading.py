@@ -20,7 +20,8 @@ from typing import Any
 import pandas as pd
 
 import vjudge
-from vjudge.engines.engine import Answer, Ask, Engine, progress_bar, say
+from vjudge.engines.engine import Answer, Ask, Engine
+from vjudge.engines.progress import progress_bar, say
 from vjudge.images import Picture
 from vjudge.judging.asking import DECODING, Call, Options, Question, Record, prepare
 from vjudge.judging.record import json_value

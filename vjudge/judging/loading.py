@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from vjudge import engines
-from vjudge.engines.engine import say
+from vjudge.engines.progress import say
 from vjudge.judging import comparing, grading
 from vjudge.judging.judge import Judge, wordings_of
 from vjudge.judging.runs import Run, RunError

@@ -1,9 +1,19 @@
-"""Find a checkpoint (find.py), place it (placement.py) and load it (load.py, value_head.py).
+"""Find a judge's checkpoint, and load it.
 
-Original LLaVA checkpoints (original.py) are converted once (llava.py).
+Read in this order; the files marked with a star are of the core:
+
+    find.py *      which folder a name means, and what kind of checkpoint stands there
+    files.py       its files: settings, weights, fingerprint; layout.py: an original LLaVA's
+    load.py *      the loaded model, and how it is loaded
+    placement.py   on which device, how precisely, and whether it fits
+    processors.py  a chat model's own processor
+    libraries.py   errors and progress bars of the libraries that read files
+    adapters.py    low-rank adapters on a base; value_head.py: a judge that gives one number
+    original.py    an original LLaVA checkpoint in transformers' terms; llava.py: converted once
 """
 
-from vjudge.models.find import fingerprint, locate
+from vjudge.models.files import fingerprint
+from vjudge.models.find import locate
 from vjudge.models.llava import convert
 from vjudge.models.load import VisionLanguageModel, load, outline
 from vjudge.models.value_head import classifier

@@ -18,7 +18,8 @@ from filelock import FileLock
 from huggingface_hub import split_torch_state_dict_into_shards
 from safetensors.torch import save_file
 
-from vjudge.models.find import find_checkpoint, fingerprint, locate, read_settings
+from vjudge.models.files import fingerprint, read_settings
+from vjudge.models.find import find_checkpoint, locate
 from vjudge.models.original import Original
 
 WRITTEN = 4  # raise it whenever another folder would be written, and caches are renewed

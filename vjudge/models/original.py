@@ -30,14 +30,14 @@ from transformers.models.llava_onevision.image_processing_pil_llava_onevision im
     LlavaOnevisionImageProcessorPil,
 )
 
-from vjudge.models.find import (
-    decoder_of,
+from vjudge.models.files import (
     fetch,
     fetch_weights,
     read_settings,
     read_tensors,
     weight_files,
 )
+from vjudge.models.layout import decoder_of
 from vjudge.prompts import QWEN_1_5, VICUNA_V1
 
 VOCABULARY_WEIGHTS = ("language_model.model.embed_tokens.weight", "language_model.lm_head.weight")

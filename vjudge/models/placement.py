@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatch
 from typing import Any, NamedTuple
 
+import huggingface_hub
 import psutil
 import torch
 import transformers
 from transformers import BitsAndBytesConfig
 
-from vjudge.models.find import Checkpoint, decoder_of, weight_bytes
+from vjudge.models.files import WEIGHT_PATTERNS, weight_files
+from vjudge.models.find import Checkpoint, folder_of
+from vjudge.models.layout import decoder_of
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-QUANTIZED_BYTES = {"8bit": 1.0, "4bit": 0.5}  # of a weight, its constants aside
-# Patterns of modules that keep their precision in a quantised model.
-# Source: haotian-liu/LLaVA llava/model/builder.py, also of the 4-bit settings below; of the
-# projector llava/train/train.py, so that it can train under adapters.
+QUANTIZED_BYTES = {"8bit": 1.0, "4bit": 0.5}  # of a weight, without its constants
 UNQUANTIZED = [
     r"lm_head",
     r"(model\.)?(vision_tower|vision_model|visual|multi_modal_projector|connector)",
 ]
+"""Patterns of modules that keep their precision in a quantised model.
+
+Source: haotian-liu/LLaVA llava/model/builder.py, also for the 4-bit settings in `place`; for the
+projector llava/train/train.py, so that it can train under adapters.
+"""
 GIB = 1 << 30
 
 
 class Placement(NamedTuple):
-    """Where and how a model computes; `options` are for transformers' `from_pretrained`."""
+    """Where and how a model computes."""
 
     device: torch.device  # where its inputs go
     dtype: torch.dtype
-    quantization: str | None
-    options: dict[str, Any]
+    quantization: str | None  # "8bit", "4bit" or none
+    options: dict[str, Any]  # further arguments of transformers' `from_pretrained`
 
 
 def place(
@@ -40,7 +46,19 @@ def place(
     device_map: str | dict[str, Any] | None = None,
     attention: str | None = None,
 ) -> Placement:
-    """Settle where and how a model computes; arguments and errors as for `load_judge`."""
+    """Decide where and how a model computes.
+
+    Args:
+        device: "auto" takes CUDA, else Apple's MPS, else the CPU.
+        dtype: "auto" takes bfloat16 or float16 on a GPU, float32 on a CPU.
+        quantization: "8bit" or "4bit" (needs bitsandbytes); None for none.
+        device_map: "auto" spreads the weights over all GPUs and the CPU's memory; or a map of
+            modules, as accelerate takes it.
+        attention: "flash_attention_2", "sdpa" or "eager"; None lets transformers choose.
+
+    Raises:
+        ValueError: an unknown value, or a device that is not there.
+    """
     chosen = choose_device(device)
     precision = choose_dtype(dtype, chosen)
     options: dict[str, Any] = {}
@@ -66,25 +84,37 @@ def place(
 
 
 def choose_device(device: str | torch.device = "auto") -> torch.device:
-    """CUDA, else Apple's MPS, else the CPU, unless told; ValueError for what is not there."""
+    """Choose a device: as named, or by "auto" CUDA, else Apple's MPS, else the CPU.
+
+    Raises:
+        ValueError: the named device is not there.
+    """
     if str(device) == "auto":
-        device = "mps" if torch.backends.mps.is_available() else "cpu"
-        return torch.device("cuda" if torch.cuda.is_available() else device)
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # the latter of a torch without CUDA
+    except (RuntimeError, AssertionError) as error:  # the latter by a torch without CUDA
         reason = str(error).splitlines()[0]
         raise ValueError(f"device={device!r}: {reason}; use 'auto' or 'cpu'") from error
     return torch.device(device)
 
 
 def choose_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
-    """bfloat16 on a GPU that has it, float16 on other GPUs, float32 on a CPU, unless told."""
+    """Choose a precision: as named, or by "auto" the usual one of the device.
+
+    That is bfloat16 on a GPU that computes in it, float16 on other GPUs, and float32 on a CPU.
+
+    Raises:
+        ValueError: an unknown name.
+    """
     if dtype == "auto":
         if device.type == "cpu":
             return torch.float32
-        has = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-        return torch.bfloat16 if has else torch.float16
+        if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
+            return torch.bfloat16
+        return torch.float16
     name = str(dtype).removeprefix("torch.")
     if name not in DTYPES:
         raise ValueError(f"dtype={dtype!r}: use 'auto', 'float32', 'bfloat16' or 'float16'")
@@ -92,49 +122,71 @@ def choose_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
 
 
 def check_fit(checkpoint: Checkpoint, placed: Placement) -> None:
-    """Refuse weights that need more than the memory free where they are to go.
+    """Refuse weights that need more memory than is free where they are to go.
 
-    Keys, values and activations come on top. accelerate sees to it by itself where a `device_map`
-    spreads the weights.
+    Keys, values and activations come on top. Where a `device_map` spreads the weights, accelerate
+    checks this itself.
 
     Raises:
-        ValueError: says how much is needed, how much is free, and what to pass instead.
+        ValueError: the weights do not fit; the message says how much memory they need, how much is
+            free, and what to pass instead.
     """
     device = placed.device
     if placed.options.get("device_map", {"": device}) != {"": device}:
         return
-    needed = needed_bytes(checkpoint, placed)
-    free = psutil.virtual_memory().available
+    n_needed = needed_bytes(checkpoint, placed)
+    n_free = psutil.virtual_memory().available
     if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-    if needed > free:
+        n_free, _ = torch.cuda.mem_get_info(device)
+    if n_needed > n_free:
         raise ValueError(
-            f"judge {checkpoint.name!r} does not fit: its weights take {needed / GIB:.1f} GiB,"
-            f" and {free / GIB:.1f} GiB are free on {device}. Less take dtype='bfloat16',"
+            f"judge {checkpoint.name!r} does not fit: its weights take {n_needed / GIB:.1f} GiB,"
+            f" and {n_free / GIB:.1f} GiB are free on {device}. Less take dtype='bfloat16',"
             " quantization='8bit' or '4bit'; more have many GPUs, device_map='auto', or a server,"
             " load_judge('openai:MODEL', base_url=...). check_memory=False loads it all the same"
         )
 
 
 def needed_bytes(checkpoint: Checkpoint, placed: Placement) -> float:
-    """The memory that weights take: the larger of what files hold and the configuration asks for.
+    """Return the bytes that the weights take once they are loaded.
 
-    A file of 8 MB may come with a vocabulary of a thousand million words.
+    This is the larger of what the weight files hold and what the configuration makes room for: a
+    file of 8 MB may come with a configuration of a thousand million words.
+
+    For a file of 14 GB in float16 (2 bytes a weight), loaded in "4bit" (half a byte a weight):
+
+        14 GB * 0.5 / 2 = 3.5 GB
     """
-    stored = checkpoint.settings.get("dtype", checkpoint.settings.get("torch_dtype"))
-    stored_bytes: float = DTYPES.get(str(stored), torch.float32).itemsize
-    n_bytes = QUANTIZED_BYTES.get(str(placed.quantization), placed.dtype.itemsize)
+    dtype = checkpoint.settings.get("dtype", checkpoint.settings.get("torch_dtype"))
+    bytes_stored: float = DTYPES.get(str(dtype), torch.float32).itemsize  # of a weight
+    bytes_loaded = QUANTIZED_BYTES.get(str(placed.quantization), placed.dtype.itemsize)
     if "quantization_config" in checkpoint.settings:  # stored quantised, and loaded so
-        n_bytes = stored_bytes = QUANTIZED_BYTES["4bit"]
-    in_files = weight_bytes(checkpoint) * n_bytes / stored_bytes
-    return max(in_files, n_bytes * configured_weights(checkpoint))
+        bytes_loaded = bytes_stored = QUANTIZED_BYTES["4bit"]
+    in_files = weight_bytes(checkpoint) * bytes_loaded / bytes_stored
+    return max(in_files, bytes_loaded * configured_weights(checkpoint))
+
+
+def weight_bytes(checkpoint: Checkpoint) -> int:
+    """Return the size of the weight files in bytes; for a hub id, as the hub states it."""
+    if folder_of(checkpoint.name).is_dir():
+        return sum(file.stat().st_size for file in weight_files(checkpoint.folder))
+    listed: Any = huggingface_hub.HfApi().model_info(
+        checkpoint.name, revision=checkpoint.revision, files_metadata=True
+    )
+    for pattern in WEIGHT_PATTERNS:  # the first kind that is there would be downloaded
+        sizes = [file.size for file in listed.siblings if fnmatch(file.rfilename, pattern)]
+        if sizes:
+            return sum(sizes)
+    return 0
 
 
 def configured_weights(checkpoint: Checkpoint) -> int:
-    """How many weights a configuration makes room for, counted without memory.
+    """Count the weights that a configuration makes room for, without allocating them.
 
-    Of an original checkpoint those of its decoder: its vision tower has settings of its own. 0
-    where transformers can't build the network, which loading then says.
+    Returns:
+        The number of weights; of an original LLaVA checkpoint those of its decoder, because its
+        vision tower has settings of its own. 0 where transformers can't build the network, which
+        loading then reports.
     """
     settings = dict(checkpoint.settings)
     auto: Any = transformers.AutoModelForImageTextToText
@@ -144,7 +196,7 @@ def configured_weights(checkpoint: Checkpoint) -> int:
         settings["model_type"] = decoder_of(settings)
     try:
         config = transformers.CONFIG_MAPPING[settings["model_type"]].from_dict(settings)
-        with torch.device("meta"):
+        with torch.device("meta"):  # tensors with a shape and no memory
             network = auto.from_config(config)
     except Exception:  # of any kind: a configuration is checked as it is used
         return 0

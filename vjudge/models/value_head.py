@@ -1,8 +1,8 @@
 """Value heads: a judge that writes nothing and gives one number, such as Skywork-VL-Reward.
 
-Source: TRL's AutoModelForCausalLMWithValueHead, and allenai/reward-bench
-rewardbench/models/skyvl.py, which reads `value_head.safetensors` into it and takes the
-value at the last token.
+Source: TRL's AutoModelForCausalLMWithValueHead; allenai/reward-bench
+rewardbench/models/skyvl.py, which reads `value_head.safetensors` into it and takes the value at the
+last token.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from vjudge.models.find import find_checkpoint, locate, read_settings
+from vjudge.models.files import read_settings
+from vjudge.models.find import find_checkpoint, locate
 
 VALUE_HEAD = "value_head.safetensors"
-PREFIX = "v_head.summary."  # of its weight, shape (1, hidden size), and its bias, (1,)
+PREFIX = "v_head.summary."  # of the names of its weight (1, hidden size) and its bias (1,)
 
 
 def load_value_head(folder: Path, hidden_size: int, device: torch.device) -> torch.nn.Linear | None:
-    """Read the value head of a folder, in float32; None where there is none.
+    """Read the value head of a folder, in float32; return None where there is none.
 
-    Its input is the decoder's last hidden state, after the last norm and before the output weights,
-    shape (hidden_size,); its output is the value.
+    The head maps the decoder's last hidden state (hidden_size,), after the last norm and before the
+    output weights, to the value.
 
     Raises:
-        Exception: of a kind of safetensors' or torch's: a damaged file, other tensors than a
-            head's, or another hidden size.
+        Exception: a damaged file, tensors that are no head's, or another hidden size; its type is
+            one of safetensors' or torch's.
     """
     file = folder / VALUE_HEAD
     if not file.is_file():
@@ -51,30 +52,32 @@ def classifier(judge: str | Path, out: str | Path) -> Path:
     Returns:
         The folder.
 
-    FileExistsError: `out` exists.
+    Raises:
+        FileExistsError: `out` exists.
     """
     source = locate(judge)
     out = Path(out).expanduser()
     out.mkdir(parents=True)
-    # 1) the head under vLLM's names, one number and not the usual two classes
+    # 1) settings: vLLM takes the usual two classes unless it is told that there is one number
     config = read_settings(source / "config.json") | {"num_labels": 1}
     if "text_config" in config:  # whose number vLLM takes for some architectures
         config["text_config"]["num_labels"] = 1
     (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
-    scores = {}
+    # 2) the head under vLLM's names
+    head = {}
     prefix = "score." if find_checkpoint(source).kind == "text" else "language_model.score."
     for name, tensor in load_file(source / VALUE_HEAD).items():
-        scores[name.replace(PREFIX, prefix)] = tensor
-    save_file(scores, out / "score.safetensors", {"format": "pt"})
-    # 2) the files, and which of them holds which tensor
-    places = dict.fromkeys(scores, "score.safetensors")
+        head[name.replace(PREFIX, prefix)] = tensor
+    save_file(head, out / "score.safetensors", {"format": "pt"})
+    # 3) links to the other files, and an index of which file holds which tensor
+    file_of_tensor = dict.fromkeys(head, "score.safetensors")
     for file in source.iterdir():
         if file.name in (VALUE_HEAD, "config.json") or file.name.endswith(".index.json"):
             continue
         (out / file.name).symlink_to(file.resolve())
         if file.suffix == ".safetensors":
             with safe_open(file, framework="pt") as tensors:
-                places |= dict.fromkeys(tensors.keys(), file.name)
-    index = {"metadata": {}, "weight_map": places}
+                file_of_tensor |= dict.fromkeys(tensors.keys(), file.name)
+    index = {"metadata": {}, "weight_map": file_of_tensor}
     (out / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
     return out

@@ -11,7 +11,8 @@ from typing import Any
 import pandas as pd
 
 from vjudge.data import check_pictures, rows_of
-from vjudge.engines.engine import Answer, say
+from vjudge.engines.engine import Answer
+from vjudge.engines.progress import say
 from vjudge.images import Pictures
 from vjudge.judging.asking import Options, Question
 from vjudge.judging.grading import collect

@@ -18,8 +18,9 @@ from transformers import PreTrainedModel
 from vjudge import models
 from vjudge.judging.record import replace_file
 from vjudge.models import VisionLanguageModel
+from vjudge.models.adapters import base_of
 from vjudge.models.find import folder_of
-from vjudge.models.load import base_of, without_bars
+from vjudge.models.libraries import without_bars
 from vjudge.prompts import families
 
 if TYPE_CHECKING:

@@ -1,0 +1,58 @@
+"""How the tokens of an answer are drawn: one set of options, and which values they may take."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from vjudge.records import is_int_at_least
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How the tokens of an answer are drawn.
+
+    Args:
+        max_new_tokens: the most tokens of an answer, at least 1; the model's context bounds it too.
+        temperature: the divisor of the logits, above 0; or 0 for greedy decoding.
+        top_p: nucleus sampling: tokens are drawn from the smallest set of the most probable ones
+            that has at least this probability; in (0, 1].
+        repetition_penalty: above 0; 1 for none. The logit of a token that the prompt or the answer
+            already holds is divided by it if positive, else multiplied. The `LLaVA` families in
+            transformers count the tokens of the answer alone.
+    """
+
+    max_new_tokens: int = 1024
+    temperature: float = 0.0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+
+    @property
+    def is_default(self) -> bool:
+        """Whether an answer is the model's most probable text, with nothing drawn or penalised."""
+        return (self.temperature, self.top_p, self.repetition_penalty) == (0, 1, 1)
+
+    def check(self) -> list[str]:
+        """Say what is wrong with each bad option, and what to use instead; else return nothing."""
+        # option -> whether its value is valid, and the values to use
+        rules = {
+            "temperature": (_is_number(self.temperature), "0 for greedy, or a number above 0"),
+            "top_p": (_is_number(self.top_p) and 0 < self.top_p <= 1, "a number in (0, 1]"),
+            "repetition_penalty": (
+                _is_number(self.repetition_penalty) and self.repetition_penalty > 0,
+                "1 for none, or a number above 0",
+            ),
+            "max_new_tokens": (is_int_at_least(self.max_new_tokens, 1), "a whole number from 1"),
+        }
+        faults = []
+        for name, (is_valid, remedy) in rules.items():
+            if not is_valid:
+                faults.append(f"{name}={getattr(self, name)!r}: use {remedy}")
+        return faults
+
+
+def _is_number(value: object) -> bool:
+    """Tell whether an option is a finite number, 0 or more; True and False are no numbers."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 <= value < math.inf

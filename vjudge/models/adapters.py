@@ -1,0 +1,52 @@
+"""Load low-rank adapters (LoRA) on their base, as `peft` stores them."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vjudge.models.files import ADAPTER_FILE, read_settings
+from vjudge.models.find import folder_of
+from vjudge.models.libraries import reading
+
+if TYPE_CHECKING:
+    from vjudge.models.load import VisionLanguageModel
+
+
+def base_of(name_or_path: str | Path) -> str | None:
+    """Return the name or path of the base of a folder of adapters; None for anything else."""
+    file = folder_of(name_or_path) / ADAPTER_FILE
+    if not file.is_file():
+        return None
+    return str(read_settings(file)["base_model_name_or_path"])
+
+
+def with_adapters(base: VisionLanguageModel, name_or_path: str | Path) -> VisionLanguageModel:
+    """Put the adapters of a folder into their loaded base, unmerged.
+
+    Raises:
+        ValueError: the adapters do not fit the base, or can't be read.
+    """
+    # The fingerprint is taken before the weights are read, and covers adapters and base.
+    folder = folder_of(name_or_path)
+    adapted = replace(base, name=str(name_or_path), path=folder, sources=(base.path, *base.sources))
+    adapted = replace(adapted, checkpoint=adapted.fingerprint())
+    with reading(str(folder), folder), warnings.catch_warnings():
+        import peft
+
+        # 1) an adapter that the configuration names and the file lacks: peft only warns
+        warnings.filterwarnings("error", message=".*missing adapter keys")
+        wrapped: Any = peft.PeftModel.from_pretrained(base.model, folder, local_files_only=True)
+        # 2) an adapter of the file that the configuration does not name: peft passes over it
+        stored = peft.load_peft_weights(folder, device="cpu", local_files_only=True)
+        unused = set(stored) - set(peft.get_peft_model_state_dict(wrapped))
+        if unused:
+            raise ValueError(
+                f"judge {str(folder)!r}: {len(unused)} of {len(stored)} adapter weights have no"
+                f" module in the base by its {ADAPTER_FILE}, such as {min(unused)}; correct its"
+                " target_modules"
+            )
+    wrapped.requires_grad_(False)
+    return replace(adapted, model=wrapped.base_model.model.eval())
