@@ -283,6 +283,15 @@ def test_a_random_sample_of_verdicts_that_are_nearly_all_equal_is_taken(share, n
     assert doubted <= 9
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+def test_equal_verdicts_do_not_tell_that_labels_are_no_random_sample(grouped):
+    """Rounding in the two means was taken for a difference beyond chance, and refused."""
+    for value, n in ((1.0, 37), (0.7, 200)):
+        unit = np.arange(n) // (4 if grouped else 1)
+        for n_labelled in range(n):
+            assert check_random(np.full(n, value), np.arange(n) < n_labelled, unit) == []
+
+
 def test_by_verdict_by_hand():
     verdicts = pd.Series([1.0] * 60 + [0.0] * 40)
     labels = pd.Series([1, 1, 1, 0] * 3 + [None] * 48 + [0, 0, 0, 1, 1] + [None] * 35)

@@ -19,28 +19,21 @@ from vjudge.metrics.calibration import (
     scaled,
     temperature_scaling,
 )
+from vjudge.metrics.choice_comparison import compare_choices
 from vjudge.metrics.comparison import compare_judges
+from vjudge.metrics.corrected_rates import corrected_rate, corrected_rate_from_labels
 from vjudge.metrics.correlation import correlate
-from vjudge.metrics.labels import (
-    corrected_rate,
-    corrected_rate_from_labels,
-    prediction_powered_mean,
-)
 from vjudge.metrics.leave_one_out import raters
 from vjudge.metrics.length import length_test, lengths
-from vjudge.metrics.pairwise import (
-    bradley_terry,
-    compare_choices,
-    feedback_preference,
-    length_controlled_win_rate,
-    pairwise_accuracy,
-    win_rate,
-)
+from vjudge.metrics.length_controlled import length_controlled_win_rate
+from vjudge.metrics.pairwise import feedback_preference, pairwise_accuracy, win_rate
 from vjudge.metrics.panels import effective_judges
 from vjudge.metrics.planning import labels_needed
+from vjudge.metrics.prediction_powered import prediction_powered_mean
 from vjudge.metrics.ranking import best_of_n, ranking_accuracy
 from vjudge.metrics.replaceability import alt_test
 from vjudge.metrics.severity import severities
+from vjudge.metrics.strengths import bradley_terry
 
 __all__ = [
     "agreement", "alt_test", "best_of_n", "bradley_terry", "calibration_curve",

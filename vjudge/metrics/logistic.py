@@ -1,0 +1,82 @@
+"""Logistic regression of shares: errors that allow for groups, and a penalty against infinity."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from vjudge.metrics.array_types import Floats, Integers
+from vjudge.metrics.cells import indicator_matrix
+from vjudge.metrics.intervals import NO_WIDTH, degrees_of_freedom
+
+MAX_STEPS = 100  # of Newton's method
+MAX_STEP = 3.0  # logits by which one step may change a coefficient
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """A fitted logistic regression of shares, with what each unit of sampling adds to it."""
+
+    coefficients: Floats  # (p,)
+    influence: Floats  # (units, p), by a one-step jackknife
+    covariance: Floats  # (p, p), the inverse information of independent comparisons
+    freedom: float
+    unit_size: float  # mean number of comparisons in a unit
+    penalised: bool
+
+    @classmethod
+    def of(cls, design: Floats, shares: Floats, units: Integers, *, penalise: bool) -> Logistic:
+        """Fit by Newton's method.
+
+        Args:
+            design: (n, p). shares: (n,), such as the share of a win, 0 to 1.
+            units: the unit of sampling of each row, 0 to G - 1; (n,).
+            penalise: whether to add Firth's penalty, with which the maximum is always finite.
+
+        Source: Firth, Biometrika 80 (1993), 27-38; Liang and Zeger, Biometrika 73 (1986), for the
+        variance over units.
+        """
+        # 1) Newton's method on the log likelihood
+        beta = np.zeros(design.shape[1])
+        for _ in range(MAX_STEPS):
+            mean = special.expit(design @ beta)
+            weight = mean * (1 - mean)
+            covariance = np.linalg.pinv(design.T * weight @ design, hermitian=True)
+            leverage = np.einsum("np,pq,nq->n", design, covariance, design) * weight  # (n,)
+            residual = shares - mean
+            adjusted = residual
+            if penalise:
+                adjusted = residual + leverage * (0.5 - mean)
+            step = covariance @ (design.T @ adjusted)
+            size = np.abs(step).max(initial=0.0)
+            beta = beta + step * min(1.0, MAX_STEP / max(size, 1e-300))
+            if size < 1e-12:
+                break
+        # 2) How far the coefficients move without a unit, by one Newton step
+        of_row = residual[:, None] * design @ covariance  # (n, p)
+        sizes = np.bincount(units)
+        unit_leverage: Floats = np.bincount(units, leverage)  # sums to p over all units
+        share_of_rank = unit_leverage / np.minimum(sizes, design.shape[1])
+        influence = indicator_matrix(units) @ of_row / np.maximum(1 - share_of_rank, 1e-6)[:, None]
+        influence = influence * math.sqrt(max(len(sizes) - 1, 1) / len(sizes))
+        freedom = degrees_of_freedom(unit_leverage)
+        return cls(beta, influence, covariance, freedom, len(shares) / len(sizes), penalise)
+
+    def errors(self, contrasts: Floats) -> Floats:
+        """Compute the standard errors of k linear combinations of the coefficients.
+
+        With the penalty, or where nothing varies between units, they are at least those of a model
+        with independent units.
+
+        Args:
+            contrasts: the weights of the coefficients in each combination; (k, p).
+        """
+        of_unit = self.influence @ contrasts.T  # (units, k)
+        variance = (of_unit**2).sum(axis=0)
+        if self.penalised or np.abs(of_unit).max(initial=0.0) < NO_WIDTH:
+            model = np.einsum("kp,pq,kq->k", contrasts, self.covariance, contrasts)
+            variance = np.maximum(variance, model * self.unit_size)
+        return np.sqrt(variance)
