@@ -12,6 +12,7 @@ from scipy import stats
 
 from vjudge.metrics.array_types import Column, Floats, Groups, Integers
 from vjudge.metrics.caveats import add_caveats, unequal_group_caveats, warn_of_rows
+from vjudge.metrics.cells import indicator_matrix
 from vjudge.metrics.columns import check_columns, check_options, judges_by_name
 from vjudge.metrics.groups import group_codes, groups_from_ids
 from vjudge.metrics.intervals import degrees_of_freedom, t_quantile
@@ -107,7 +108,7 @@ def _compare_two(right: Floats, units: Integers, confidence: float) -> dict[str,
     only_a = np.count_nonzero(difference > 0)
     only_b = np.count_nonzero(difference < 0)
     low, high = _difference_interval(difference, units, confidence)
-    of_unit: Floats = np.bincount(units, difference)
+    of_unit = indicator_matrix(units) @ difference
     accuracies = right.mean(axis=1)
     p = sign_flip_p(of_unit)
     row = [*accuracies, difference.mean(), low, high, only_a, only_b, p]
@@ -134,9 +135,10 @@ def _difference_interval(
     freedom = math.inf
     # 2) With groups the variance is at least that of the delete-one-group jackknife
     if len(sizes) < n:
-        of_unit: Floats = np.bincount(units, difference)
+        of_unit = indicator_matrix(units) @ difference
         deviation = (of_unit - difference.mean() * sizes) / (n - sizes)  # of the mean without it
-        variance = max(variance, float(deviation @ deviation) * (len(sizes) - 1) / len(sizes))
+        jackknife = deviation @ deviation * (len(sizes) - 1) / len(sizes)
+        variance = max(variance, jackknife)
         freedom = degrees_of_freedom(sizes)
     half_width = t_quantile(confidence, freedom) * math.sqrt(variance)
     return max(centre - half_width, -1.0), min(centre + half_width, 1.0)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import stats
 
-from vjudge.metrics.array_types import Floats, Groups, Integers
+from vjudge.metrics.array_types import Booleans, Floats, Groups, Integers
+from vjudge.metrics.cells import indicator_matrix
 from vjudge.metrics.columns import as_floats, check_items
 from vjudge.metrics.groups import unit_codes
 from vjudge.metrics.intervals import NO_WIDTH, degrees_of_freedom
@@ -63,11 +63,11 @@ class Labelled:
         return cls(verdict[judged], label[judged], units, groups is not None, missing, caveats)
 
     @property
-    def has_label(self) -> NDArray[np.bool_]:
+    def has_label(self) -> Booleans:
         """Which items people labelled; (n,)."""
         return ~np.isnan(self.label)
 
-    def share(self, values: Floats, among: NDArray[np.bool_]) -> Share:
+    def share(self, values: Floats, among: Booleans) -> Share:
         """The share of ones in `values` (zeros and ones) among the items that `among` marks."""
         gain = np.where(among, values, 0.0)
         return Share.of(gain, among.astype(float), self.units, grouped=self.grouped)
@@ -75,7 +75,7 @@ class Labelled:
 
 def check_random(
     verdict: Floats,
-    has_label: NDArray[np.bool_],
+    has_label: Booleans,
     units: Integers,
     remedy: str = "label a random sample",
 ) -> list[str]:
@@ -117,7 +117,7 @@ def check_random(
     return [text]
 
 
-def _p_of_equal_means(verdict: Floats, has_label: NDArray[np.bool_], units: Integers) -> float:
+def _p_of_equal_means(verdict: Floats, has_label: Booleans, units: Integers) -> float:
     """Compute the p value of a t test that labelled items and the others have one mean verdict.
 
     The error comes from the variance of all n verdicts, since under the hypothesis there is one
@@ -129,7 +129,7 @@ def _p_of_equal_means(verdict: Floats, has_label: NDArray[np.bool_], units: Inte
     contrast = np.where(has_label, 1 / n_labelled, -1 / (len(verdict) - n_labelled))
     # The design effect: how much more the sum over units varies than that of independent items
     deviation = contrast * (verdict - verdict.mean())
-    of_units: Floats = np.bincount(units, deviation)
+    of_units = indicator_matrix(units) @ deviation
     design_effect = max(1.0, of_units @ of_units / (deviation @ deviation))
     error = math.sqrt(verdict.var(ddof=1) * (contrast @ contrast) * design_effect)
     freedom = degrees_of_freedom(np.bincount(units, contrast**2))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import special
 
-from vjudge.metrics.array_types import Column, Floats, Groups
+from vjudge.metrics.array_types import Booleans, Column, Floats, Groups
 from vjudge.metrics.caveats import add_caveats
 from vjudge.metrics.columns import as_floats, check_columns, check_options, is_blank
 from vjudge.metrics.groups import group_codes, groups_from_ids
@@ -72,7 +71,7 @@ def length_controlled_win_rate(
     check_columns(verdicts=verdicts, groups=groups, **columns)
     points = _points(verdicts)
     features = np.stack([as_floats(column, name=name) for name, column in columns.items()])
-    has_features = ~np.isnan(features).any(axis=0)
+    has_features = ~np.asarray(np.isnan(features).any(axis=0))
     used = has_features & ~np.isnan(points)
     # 2) The fit, and the mean prediction at equal lengths
     design = _design(features, has_features, used)
@@ -107,7 +106,7 @@ def _points(verdicts: Column) -> Floats:
     return points
 
 
-def _design(features: Floats, has_features: NDArray[np.bool_], used: NDArray[np.bool_]) -> Floats:
+def _design(features: Floats, has_features: Booleans, used: Booleans) -> Floats:
     """Build the design of the regression: intercept, difficulty if given, difference in length.
 
     Args:

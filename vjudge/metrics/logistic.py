@@ -58,9 +58,10 @@ class Logistic:
         # 2) How far the coefficients move without a unit, by one Newton step
         of_row = residual[:, None] * design @ covariance  # (n, p)
         sizes = np.bincount(units)
-        unit_leverage: Floats = np.bincount(units, leverage)  # sums to p over all units
+        sum_by_unit = indicator_matrix(units)  # (units, n)
+        unit_leverage = sum_by_unit @ leverage  # sums to p over all units
         share_of_rank = unit_leverage / np.minimum(sizes, design.shape[1])
-        influence = indicator_matrix(units) @ of_row / np.maximum(1 - share_of_rank, 1e-6)[:, None]
+        influence = sum_by_unit @ of_row / np.maximum(1 - share_of_rank, 1e-6)[:, None]
         influence = influence * math.sqrt(max(len(sizes) - 1, 1) / len(sizes))
         freedom = degrees_of_freedom(unit_leverage)
         return cls(beta, influence, covariance, freedom, len(shares) / len(sizes), penalise)

@@ -10,6 +10,7 @@ import pandas as pd
 
 from vjudge.metrics.array_types import Floats, Groups
 from vjudge.metrics.caveats import add_caveats, unequal_group_caveats
+from vjudge.metrics.cells import indicator_matrix
 from vjudge.metrics.columns import check_options
 from vjudge.metrics.intervals import INTERVAL, degrees_of_freedom, t_quantile
 from vjudge.metrics.labels import Labelled, check_random
@@ -121,21 +122,19 @@ def _rectified_mean(items: Labelled, weight: float, widest: float) -> RectifiedM
     """
     verdict = items.verdict
     has_label = items.has_label
-    n = np.count_nonzero(has_label)
+    n = int(has_label.sum())
     rectifier = np.where(has_label, items.label - weight * verdict, 0.0)
     mean = rectifier.sum() / n
     # What each item adds to the estimate's error, summed over its unit
     influence = has_label * (rectifier - mean) / n
     influence = influence + weight * (verdict - verdict.mean()) / len(verdict)
-    of_unit: Floats = np.bincount(items.units, influence)
-    n_units = np.count_nonzero(np.bincount(items.units, has_label))
+    of_unit = indicator_matrix(items.units) @ influence
+    n_units = len(np.unique(items.units[has_label]))
     variance = float(of_unit @ of_unit) * n_units / max(n_units - 1, 1)
     # Few labels unlike the commonest hardly show how much labels vary: add the variance of one more
     # label, as far from the others as can be; in full with none, not at all from 15 on.
-    n_unlike = min(
-        _count_unlike_commonest(items.label[has_label]),
-        _count_unlike_commonest(rectifier[has_label]),
-    )
+    of_labels = _count_unlike_commonest(items.label[has_label])
+    n_unlike = min(of_labels, _count_unlike_commonest(rectifier[has_label]))
     variance += (widest / n) ** 2 * max(1 - n_unlike / FEW_UNLIKE, 0)
     return RectifiedMean(mean + weight * verdict.mean(), math.sqrt(variance), n_unlike)
 

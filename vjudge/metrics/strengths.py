@@ -6,10 +6,9 @@ import math
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from vjudge.metrics.array_types import Column, Floats, Groups, Integers
+from vjudge.metrics.array_types import Booleans, Column, Floats, Groups, Integers
 from vjudge.metrics.caveats import add_caveats, unequal_group_caveats, warn
 from vjudge.metrics.columns import check_columns, check_options
 from vjudge.metrics.groups import group_codes, groups_from_ids
@@ -107,7 +106,7 @@ def _strengths(
     """
     bounds = np.full((len(players), 3), np.nan)
     connected, out_of_reach, caveats = _comparable(i, j, points, players)
-    q = np.count_nonzero(connected)
+    q = int(connected.sum())
     if q < 2:
         warn("undefined (no two players met)")
         return bounds, []
@@ -134,7 +133,7 @@ def _strengths(
 
 def _comparable(
     i: Integers, j: Integers, points: Floats, players: pd.Index
-) -> tuple[NDArray[np.bool_], bool, list[str]]:
+) -> tuple[Booleans, bool, list[str]]:
     """Find the largest set of players who are connected by comparisons, if need be through others.
 
     Args:
