@@ -181,9 +181,9 @@ def _by_random_labels(items: Labelled, rate: Share, confidence: float) -> pd.Ser
         rate.estimate,
         specificity=specificity.estimate,
         sensitivity=sensitivity.estimate,
-        n=min(rate.number, len(wrong)),
-        n_specificity=min(specificity.number, n_wrong),
-        n_sensitivity=min(sensitivity.number, n_right),
+        n=min(rate.n_effective, len(wrong)),
+        n_specificity=min(specificity.n_effective, n_wrong),
+        n_sensitivity=min(sensitivity.n_effective, n_right),
         confidence=confidence,
     )
     # `corrected_rate` takes the three shares for independent, but they come from the same items.
@@ -211,7 +211,7 @@ def _limits_of_random_labels(items: Labelled, width: float, confidence: float) -
             f"only {rarer} labelled items are of one kind: label {RARE} or more, so that the"
             " judge's errors on them can be counted"
         )
-    low, high = items.share(items.label, items.has_label).bounds(confidence)
+    low, high = items.share(items.label, items.has_label).wilson_interval(confidence)
     if high - low < width:
         caveats.append(
             f"labels alone are narrower: [{low:.3f}, {high:.3f}] of {n_labels} labels;"
@@ -239,7 +239,7 @@ def _by_verdict(items: Labelled, rate: Share, confidence: float) -> pd.Series:
     # The weights have an error too: a rate off by d moves the mean by d times the difference
     # between both shares. It is independent of the labels' error, so the squares add up.
     difference = shares[0].estimate - shares[-1].estimate
-    of_weights = difference * (np.array(rate.bounds(confidence)) - rate.estimate)
+    of_weights = difference * (np.array(rate.wilson_interval(confidence)) - rate.estimate)
     low = estimate - np.hypot(estimate - low, of_weights.min())
     high = estimate + np.hypot(high - estimate, of_weights.max())
     return pd.Series(np.clip([estimate, low, high], 0, 1), index=INTERVAL)
