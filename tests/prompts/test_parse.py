@@ -401,7 +401,9 @@ AROUND = {
     "denial": ("{} \\boxed{{4}}",),
     "quotation": ("{}[RESULT] 4",),
     "turn": ("Good. [RESULT] 4\n{}", "Score: 4\n{}"),
+    "scored": ("4\nThe response names the hat. Score it. {}",),
 }
+RANKING = "[RESULT] A\n\nBoth responses describe the whole picture in a few plain words. {}."
 OTHERS = {  # whose example shows a value of another reader
     *(("result", "letter"), ("brackets", "sign"), ("brackets", "half"), ("box", "score")),
     *(("first line", "two scores"), ("first line", "second score"), ("tag", "score")),
@@ -420,6 +422,13 @@ def test_a_phrase_is_found_in_its_example_and_decides(phrase):
         assert verdict.failure, verdict
     if phrase["table"] == "explanation":
         assert parse(f"Good. [RESULT] 4\n{example}", scores=SCALE).score == 4
+    elif phrase["table"] == "refusal":
+        assert parse(example, scores=SCALE).failure == "refused"
+    elif phrase["table"] == "weaker":
+        assert parse(f"[RESULT] B because A{example}", format="prometheus-relative").choice == "b"
+    elif phrase["table"] in ("worse", "better"):
+        assert parse(RANKING.format("Nice"), format="prometheus-relative").choice == "a"
+        assert parse(RANKING.format(example), format="prometheus-relative").failure
 
 
 def test_a_mark_is_found_in_its_example_and_its_verdict_read():
@@ -479,7 +488,7 @@ def test_an_answer_is_read_once(monkeypatch, format, text, finish, unread, score
 def test_json_of_any_depth_is_passed_over(unit):
     flood = unit * 100_000
     assert parse(flood, scores=SCALE, format="json").failure
-    assert [found for *_, found in json_objects(f'{{"score": 4}} {flood}')] == [{"score": 4}]
+    assert [cells for *_, cells in json_objects(f'{{"score": 4}} {flood}')] == [{"score": 4}]
 
 
 @pytest.mark.parametrize(

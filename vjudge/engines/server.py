@@ -81,9 +81,9 @@ from vjudge.engines.replies import (
 )
 from vjudge.images import picture
 from vjudge.prompts import IMAGE, Conversation, Prompt
-from vjudge.prompts.conversation import Reply
-from vjudge.prompts.objects import read_verdicts
-from vjudge.prompts.template import json_object
+from vjudge.prompts.conversation import Reply, merge
+from vjudge.prompts.forms import json_object
+from vjudge.prompts.objects import read_levels
 from vjudge.records import brief, is_int_at_least
 
 ADDRESS = "OPENAI_BASE_URL"  # the variable that names another server than OpenAI's
@@ -268,10 +268,10 @@ class ServerCall:
     async def _find_values(self, job: Job) -> None:
         """Settle which endpoint gives values, by a short conversation."""
         row, prompt, _ = job
-        parts = (*[IMAGE] * prompt.n_images, "Is it so?", Reply("Yes."))
+        short = Prompt(merge([*[IMAGE] * prompt.n_images, "Is it so?", Reply("Yes.")]))
         for self.values_at in VALUES:
             try:
-                await self._value(row, Prompt(parts), [BLANK] * prompt.n_images)
+                await self._value(row, short, [BLANK] * prompt.n_images)
                 return
             except (Rejected, Refused) as error:
                 refusal = error
@@ -539,7 +539,7 @@ class ServerCall:
         reply, _ = await self._post(body, answer.index)
         if reply.failure is not None or reply.finish != "stop":
             raise ValueError(reply.failure or f"ended by {reply.finish}")
-        levels = read_verdicts(reply.text, verdicts)
+        levels = read_levels(reply.text, verdicts)
         if "" in levels:
             return replace(answer, closed=levels[""])
         return replace(answer, closed_scores=levels)

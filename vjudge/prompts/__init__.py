@@ -1,9 +1,13 @@
 """What a judge is asked and how its answer is read.
 
-`conversation.py` is a prompt and the words around a turn, `template.py` the form of a wording,
-`wordings.py` the wordings (texts in `assets/prompts`), `answers.py` the answers they ask for,
-`parse.py` answer -> verdict with `values.py` for one line, `phrases.py` for what takes it back,
-`families.py` the judges by name.
+The core, in reading order: `conversation.py` has a prompt and the text around a user turn,
+`template.py` the form of a wording, `wordings.py` the wordings (texts in `assets/prompts`),
+`values.py` the reading of one line, `parse.py` that of an answer, `families.py` the judges by name.
+
+Beside it: `chat.py` has a checkpoint's own chat template, `slots.py` pictures at places inside a
+wording, `forms.py` several criteria and JSON in a prompt, `answers.py` the answers to learn;
+`formats.py` the table of formats, `choices.py` lines that choose, `objects.py` JSON answers,
+`surroundings.py` and `phrases.py` what the text around a verdict makes of it.
 """
 
 from vjudge.prompts import families as families

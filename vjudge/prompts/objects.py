@@ -4,53 +4,49 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
-from vjudge.prompts import values
-from vjudge.prompts.values import MORE, NO_VALUE, OFF_SCALE, Said, plain_text
+from vjudge.prompts import choices, values
+from vjudge.prompts.values import MORE, NO_VALUE, OFF_SCALE, Candidate, Value, plain_text
 from vjudge.records import Rubric
 
+Cells: TypeAlias = Sequence[tuple[str, Any]]
+"""The keys and values of a JSON object, in order; a key may stand twice. Inner objects are tuples
+of the same kind, and lists are lists."""
 
-class Reading(NamedTuple):
-    """What is said at one place of an answer, or as a text why nothing is."""
-
-    start: int
-    end: int
-    said: Said | str
-    feedback: str | None = None  # that stands there, too
-    prose: bool = False  # of no value in the first words: a heading, say
-    value: int = 0  # where the value begins
-
-
-_TRIES = 50  # bounds the time on floods of braces
-_DEPTH = 5  # of an object inside others
-_KEYS = {
+_MOST_OBJECTS = 50  # bounds the time on floods of braces
+_DEEPEST = 5  # of an object inside others
+_VERDICT_KEYS = {
     "score": "(?:(?:overall|final|total|revised|corrected|adjusted)_)?"
     "(?:score|rating|grade|verdict)|overall|result",
     "choice": "(?:(?:overall|final)_)?(?:choice|winner|better_response|verdict|preference|better"
     "|answer)",
     "lowest": "score",
 }
-_INSIDE = (  # keys of objects in which a verdict may stand
+# Keys of inner objects in which a verdict may stand.
+_INNER_KEYS = (
     "(?:(?:overall|final|my|judge)_)?(?:evaluation|result|verdict|output|judge?ment|assessment|review"
     "|response|answer|data|score|rating|grad(?:e|ing)|feedback|report|analysis|json)|overall|final"
 )
 
 
 def json_objects(text: str, pairs: Callable | None = None) -> Iterator[tuple[int, int, Any]]:
-    """Each outermost JSON object of a text, fenced or not, behind its begin and its end.
+    """Find each outermost JSON object of a text, fenced or not.
 
-    >>> [found for *_, found in json_objects('Here: {"score": 4} {broken')]
-    [{'score': 4}]
+    >>> list(json_objects('Here: {"score": 4} {broken'))
+    [(6, 18, {'score': 4})]
 
     Args:
         text: may hold anything; an object nested deeper than Python reads is passed over.
         pairs: makes a value of an object's keys and values; None for a dict.
+
+    Yields:
+        tuple: where an object begins and ends, and the object.
     """
     decoder = json.JSONDecoder(object_pairs_hook=pairs, strict=False)
     start = 0
-    for _ in range(_TRIES):
+    for _ in range(_MOST_OBJECTS):
         brace = re.compile(r"\{(?=\s{0,99}[\"}])").search(text, start)
         if brace is None:
             return
@@ -62,53 +58,55 @@ def json_objects(text: str, pairs: Callable | None = None) -> Iterator[tuple[int
             yield brace.start(), start, value
 
 
-def _under(cells: Sequence, keys: str) -> list:
-    """The values of an object under all keys that match a pattern; a key may stand twice."""
-    return [value for key, value in cells if re.fullmatch(keys, _key(key))]
+def read_json(
+    text: str, gives: str, scale: Sequence[int], rubric: Rubric | None = None
+) -> list[Candidate]:
+    """Read each JSON object that has a verdict.
 
-
-def _key(name: str) -> str:
-    return re.sub(r"[\s-]", "_", name.strip().casefold())
-
-
-def read_json(text: str, gives: str, scale: Sequence, rubric: Rubric | None = None) -> list:
-    """What each JSON object with a verdict in it says.
-
-    It `gives` a "score", a "choice", or of a list of scores the "lowest"; or each named criterion
-    of a rubric a score.
+    Args:
+        text: the answer.
+        gives: "score", "choice", or "lowest" for the lowest of a list of scores.
+        scale: whole numbers, lowest first.
+        rubric: with named criteria, each of which gets a score on its own scale.
     """
     scales = {name: each.scores for name, each in rubric.by_name.items()} if rubric else {}
-    readings = []
-    for start, stop, cells in json_objects(text, tuple):
-        verdict = _by_name(cells, scales) if scales else _by_key(cells, gives, scale)
-        if rubric and isinstance(verdict, Said) and isinstance(verdict.scores, Mapping):
-            verdict = verdict._replace(score=rubric.combined(verdict.scores))
-        if verdict is not None:
-            readings.append(Reading(start, stop, verdict, _told(cells), value=stop))
-    return readings
+    candidates = []
+    for start, end, cells in json_objects(text, tuple):
+        value = _by_name(cells, scales) if scales else _by_key(cells, gives, scale)
+        if rubric and isinstance(value, Value) and isinstance(value.scores, Mapping):
+            value = value._replace(score=rubric.combined(value.scores))
+        if value is not None:
+            candidates.append(Candidate(start, end, value, end, _feedback_in(cells)))
+    return candidates
 
 
-def read_verdicts(text: str, scales: Mapping) -> dict:
-    """The level of each named criterion, or of "" a verdict's, in a JSON object.
+def read_levels(text: str, scales: Mapping[str, Mapping[int, str]]) -> dict[str, int]:
+    """Read the level of each named criterion in the JSON object that closes an answer.
 
-    `scales` maps each name to its scale: level -> text. ValueError: a level is missing, or two
-    objects differ.
-
-    >>> read_verdicts('Here it is: {"verdict": "4"}', {"": {4: " 4", 5: " 5"}})
+    >>> read_levels('Here it is: {"verdict": "4"}', {"": {4: " 4", 5: " 5"}})
     {'': 4}
+
+    Args:
+        text: a reply with the object.
+        scales: criterion -> level -> what is written for it; "" is the name of a single verdict.
+
+    Raises:
+        ValueError: a level is missing or not on its scale, or two objects differ.
     """
-    texts = scales.get("", {})
-    labels = {text.strip(' "'): level for level, text in texts.items()}
+    single = scales.get("", {})
+    labels = {label.strip(' "'): level for level, label in single.items()}
     gives = "score" if all(label.lstrip("-").isdigit() for label in labels) else "choice"
-    readings: list = []
+    readings: list[Mapping[str, float]] = []
     for *_, cells in json_objects(text, tuple):
-        verdict = _by_key(cells, gives, tuple(texts)) if texts else _by_name(cells, scales)
-        if isinstance(verdict, str):
-            raise ValueError(verdict)
-        if verdict is not None:
-            readings.append(
-                verdict.scores or {"": labels.get(str(verdict.choice).upper(), verdict.score)}
-            )
+        value = _by_key(cells, gives, tuple(single)) if single else _by_name(cells, scales)
+        if isinstance(value, str):
+            raise ValueError(value)
+        if value is None:
+            continue
+        if isinstance(value.scores, Mapping):
+            readings.append(value.scores)
+        else:
+            readings.append({"": labels.get(str(value.choice).upper(), value.score)})
     if not readings or any(levels != readings[0] for levels in readings):
         raise ValueError("two verdicts" if readings else "no verdict in it")
     if not all(level in scales[name] for name, level in readings[0].items()):
@@ -116,86 +114,108 @@ def read_verdicts(text: str, scales: Mapping) -> dict:
     return {name: int(level) for name, level in readings[0].items()}
 
 
-def _by_key(cells: Sequence, gives: str, scale: Sequence, depth: int = 0) -> Said | str | None:
-    """What an object says, or why it says nothing; None where it holds no key of a verdict."""
-    # 1) its own keys
+# --- one verdict, under a key of its own
+
+
+def _by_key(cells: Cells, gives: str, scale: Sequence[int], depth: int = 0) -> Value | str | None:
+    """Read the verdict of an object, or why it has none; None where it has no key of a verdict."""
+    # 1) under its own keys; an object that names another scale has no verdict
     for top in _under(cells, "max(?:imum)?(?:_score)?|out_of|scale"):
         numbers = re.findall(r"\d{1,9}", str(top)) if isinstance(top, str | int | float) else []
         if gives == "score" and numbers and numbers[-1] != str(scale[-1]):
             return f"{OFF_SCALE} of {scale[0]} to {scale[-1]} (the object names another)"
-    verdict = _together(_under(cells, _KEYS[gives]), gives, scale)
+    verdict = _agreed(_under(cells, _VERDICT_KEYS[gives]), gives, scale)
     if verdict not in (None, NO_VALUE):
         return verdict
-    # 2) those of the objects inside it
-    inner = [cell for cell in _under(cells, _INSIDE) if isinstance(cell, tuple)]
-    verdicts: set = {verdict}
-    for cell in inner if depth < _DEPTH else ():
-        verdicts.add(_by_key(cell, gives, scale, depth + 1))
+    # 2) in the objects inside it
+    verdicts: set[Value | str | None] = {verdict}
+    for inner in _under(cells, _INNER_KEYS):
+        if isinstance(inner, tuple) and depth < _DEEPEST:
+            verdicts.add(_by_key(inner, gives, scale, depth + 1))
     return _only(verdicts)
 
 
-def _only(verdicts: set) -> Said | str | None:
-    """What several values say; those that say nothing don't count beside one that does."""
+def _under(cells: Cells, keys: str) -> list[Any]:
+    """List the values of an object under all keys that match a pattern."""
+    return [value for key, value in cells if re.fullmatch(keys, _normal(key))]
+
+
+def _normal(key: str) -> str:
+    """Write a key in one way: "Final Score" as "final_score"."""
+    return re.sub(r"[\s-]", "_", key.strip().casefold())
+
+
+def _only(verdicts: set[Value | str | None]) -> Value | str | None:
+    """Return the one verdict of several values; those that say nothing give way to any other."""
     for silent in (None, NO_VALUE):
         if len(verdicts) > 1:
             verdicts.discard(silent)
     return verdicts.pop() if len(verdicts) == 1 else "two verdicts (in one object)"
 
 
-def _together(cells: Sequence, gives: str, scale: Sequence) -> Said | str | None:
-    """What the values under a key say; None without any."""
-    verdicts: set = {None}
-    for cell in cells:
-        if isinstance(cell, tuple):  # {"accuracy": {"score": 4, "feedback": "..."}}
-            cell = dict(cell).get("score", dict(cell).get("value"))
+def _agreed(found: Sequence[Any], gives: str, scale: Sequence[int]) -> Value | str | None:
+    """Read the values under a key, which must agree; None without any."""
+    verdicts: set[Value | str | None] = {None}
+    for value in found:
+        if isinstance(value, tuple):  # {"accuracy": {"score": 4, "feedback": "..."}}
+            value = dict(value).get("score", dict(value).get("value"))
         if gives == "lowest":
-            verdicts.add(_lowest(cell, scale))
-        elif isinstance(cell, bool | list):
+            verdicts.add(_lowest(value, scale))
+        elif isinstance(value, bool | list):
             verdicts.add(MORE)
-        elif isinstance(cell, str | int | float):
-            text = plain_text(str(cell)[: values.LONGEST + 1])
-            verdicts.add(values.score(text, scale) if gives == "score" else values.choice(text))
+        elif isinstance(value, str | int | float):
+            text = plain_text(str(value)[: values.LONGEST + 1])
+            verdicts.add(values.score(text, scale) if gives == "score" else choices.choice(text))
         else:
             verdicts.add(NO_VALUE)
     return _only(verdicts)
 
 
-def _lowest(cell: object, scale: Sequence) -> Said | str:
-    """The lowest of a list of scores, which are all kept; or why one of them is none."""
+def _lowest(found: object, scale: Sequence[int]) -> Value | str:
+    """Read the lowest of a list of scores, keeping all of them; or why one of them is none."""
     scores = []
-    for number in cell if isinstance(cell, list) else [cell]:
-        level: Said | str = MORE
-        if isinstance(number, str | int | float):
-            level = values.score(plain_text(str(number)[: values.LONGEST]), scale, halves=True)
-        if isinstance(level, str):
-            return level
-        scores.append(level.score)
-    return Said(min(scores), scores=tuple(scores)) if scores else NO_VALUE
+    for number in found if isinstance(found, list) else [found]:
+        if not isinstance(number, str | int | float):
+            return MORE
+        text = plain_text(str(number)[: values.LONGEST])
+        value = values.score(text, scale, halves=True)
+        if isinstance(value, str):
+            return value
+        scores.append(value.score)
+    return Value(min(scores), scores=tuple(scores)) if scores else NO_VALUE
 
 
-def _by_name(cells: Sequence, scales: Mapping[str, Iterable[int]]) -> Said | str | None:
-    """The score of each criterion, under "scores" or beside each other, as numbers or objects."""
+# --- a score for each of several criteria
+
+
+def _by_name(cells: Cells, scales: Mapping[str, Any]) -> Value | str | None:
+    """Read the score of each criterion, under "scores" or beside each other.
+
+    Args:
+        cells: each score is a number, or an object with one.
+        scales: criterion -> the levels of its scale.
+    """
     for inner in _under(cells, "scores"):
-        cells = inner if isinstance(inner, tuple) else cells
+        if isinstance(inner, tuple):
+            cells = inner
     scores = {}
     for name, scale in scales.items():
-        verdict = _together(_under(cells, re.escape(_key(name))), "score", tuple(scale))
-        if isinstance(verdict, Said) and verdict.choice is None:
-            scores[name] = verdict.score
-        elif isinstance(verdict, str) and verdict != NO_VALUE:
-            return f"{verdict} (criterion {name})"
+        value = _agreed(_under(cells, re.escape(_normal(name))), "score", tuple(scale))
+        if isinstance(value, Value) and value.choice is None:
+            scores[name] = value.score
+        elif isinstance(value, str) and value != NO_VALUE:
+            return f"{value} (criterion {name})"
     absent = [name for name in scales if name not in scores]
     if absent:
         return f"no verdict marker (no score for {', '.join(absent)})" if scores else None
-    return Said(scores=scores)
+    return Value(scores=scores)
 
 
-def _told(cells: Sequence) -> str | None:
-    """The feedback that an object holds."""
+def _feedback_in(cells: Cells) -> str | None:
+    """Return the feedback that an object holds: a text, or an object with a text a criterion."""
     texts = _under(cells, "feedback|reasoning|explanation|rationale|reason|analysis")
     if not texts:
         return None
-    lines = (
-        [f"{name}: {text}" for name, text in texts[0]] if isinstance(texts[0], tuple) else texts[:1]
-    )
-    return "\n".join(map(str, lines)).strip()
+    if isinstance(texts[0], tuple):
+        return "\n".join(f"{name}: {text}" for name, text in texts[0]).strip()
+    return str(texts[0]).strip()

@@ -11,14 +11,21 @@ import csv
 import re
 from pathlib import Path
 
+from vjudge.prompts.values import DIGITS, LABEL, WHO
+
+DRESS = r"[\s*_`\"':=|]*"
+"""What may stand between a marker and its value."""
 _SHORT_FORMS = {
     "<START>": r"(?:^|[.!?\n:(]| -)[ *_#>(-]{0,8}",
     "<VERDICT>": r"(?:score|rating|verdict|grade|mark|judge?ment|decision|choice)",
+    "<LABEL>": LABEL,
+    "<WHO>": WHO,
+    "<DRESS>": DRESS,
 }
 
 
 def read_table(name: str) -> list[dict[str, str]]:
-    """The rows of a table of the assets, tabs between its cells."""
+    """Read a table of the assets, its cells separated by tabs, with short forms written out."""
     text = (Path(__file__).parents[1] / "assets" / f"{name}.tsv").read_text(encoding="utf-8")
     for short, pattern in _SHORT_FORMS.items():
         text = text.replace(short, pattern)
@@ -29,49 +36,65 @@ PHRASE_ROWS = read_table("phrases")
 """Every phrase: table, name, example, pattern."""
 
 
-def _any_of(*tables: str) -> re.Pattern:
-    """A pattern that finds each phrase of some tables."""
+def _any_of(*tables: str) -> str:
+    """Write one pattern for all phrases of some tables."""
     patterns = [f"(?:{phrase['pattern']})" for phrase in PHRASE_ROWS if phrase["table"] in tables]
-    return re.compile("|".join(patterns), re.IGNORECASE)
+    return f"(?:{'|'.join(patterns)})"
 
 
-RETRACTED = _any_of("retraction")  # takes a verdict back, on its line or behind it
-HEDGED = _any_of("hedge")  # makes the words on a verdict's line more than an explanation
-EXAMPLE = _any_of("example")  # before a verdict: it is an example, or another's
-DENIED = _any_of("example", "denial")  # before it: it is another's, or none
-QUOTED = _any_of("quotation")  # right before a marker: it is quoted
-_EXPLAINS = re.compile(rf"(?:<\|?\w+\|?>|\W)*(?:$|{_any_of('explanation').pattern})", re.IGNORECASE)
-_TURNS = re.compile(rf"\W*{_any_of('turn').pattern}", re.IGNORECASE)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
 
-_CONFIDENCE = re.compile(
-    r"(?i)(?:\b(?:confidence|certainty)(?: score| level| rating)?|\bkonfidenz|\bconfianza"
-    r"|\bconfiance|置信度|신뢰도|확신도|確信度)(?: is| of|[\s\"'*_:=|>(-]){1,12}"
-    r"(?:(?:very )?(?:high|medium|moderate|low)"
+
+RETRACTED = _compiled(_any_of("retraction"))
+"""Takes a verdict back, on its line or behind it."""
+HEDGED = _compiled(_any_of("hedge"))
+"""Makes the words on a verdict's line more than an explanation."""
+EXAMPLE = _compiled(_any_of("example"))
+"""Before a verdict: it is an example, or somebody else's."""
+DENIED = _compiled(_any_of("example", "denial"))
+"""Before a verdict: it is somebody else's, or none."""
+QUOTED = _compiled(_any_of("quotation"))
+"""Right before a marker: the marker is quoted."""
+SCORED = _compiled(rf"\b{_any_of('scored')}({DIGITS})")
+"""A sentence that gives a score, which is its group: "it merits a 3"."""
+RANKED = _compiled(_any_of("worse", "better"))
+"""A sentence that ranks a response: the worse one is group 1, the better one group 2 or 3."""
+WEAKER = re.compile(rf"(?: \w+ly)?{_any_of('weaker')}")
+"""Behind the name of a response: it is the weaker one."""
+REFUSAL = _compiled(rf"\W{{0,20}}{_any_of('refusal')}")
+"""How a judge, or a generator, begins to decline."""
+_EXPLAINS = _compiled(rf"(?:<\|?\w+\|?>|\W)*(?:$|{_any_of('explanation')})")
+_TURNS = _compiled(rf"\W*{_any_of('turn')}")
+_CONFIDENCE = _compiled(
+    # "Confidence score", in seven languages
+    r"(?:\b(?:confidence|certainty)(?: score| level| rating)?|\bkonfidenz|\bconfianza"
+    r"|\bconfiance|置信度|신뢰도|확신도|確信度)"
+    # " is very high", or ": 0.8", "= 80 %", " of 4/5"
+    r"(?: is| of|[\s\"'*_:=|>(-]){1,12}(?:(?:very )?(?:high|medium|moderate|low)"
     r"|\d{1,3}(?:\.\d{1,9})?(?: ?%| ?/ ?\d{1,3}| out of \d{1,3})?)(?![\w%])"
 )
-REFUSAL = re.compile(
-    r"(?i)\W{0,20}(?:(?:i'?m|i am) (?:(?:very|so|really) )?(?:sorry|unable to|not able to)|sorry,"
-    r"|i apologi[sz]e|as an ai\b|as a language model|i (?:can(?:no|')t|can not|won't|will not|must"
-    r" decline|decline to) (?:\w+ )?(?:assist|help|comply|provide|evaluate|judge|rate|grade|score"
-    r"|fulfil|complete|do|continue|engage|answer|compare))"
-)
-"""How a judge, or a generator, begins to decline."""
 
 
 def may_follow(tail: str, *, explains: bool) -> bool:
     """Whether a text begins as what follows a verdict may.
 
-    Behind a verdict that opens an answer an explanation is due (`explains`), and only a turn is
-    suspicious; behind one that ends an answer the text has to begin as an explanation does.
-
     >>> may_follow("Thank you!", explains=False), may_follow("Not really.", explains=False)
     (True, False)
+
+    Args:
+        tail: the text behind the verdict.
+        explains: the verdict opens the answer, so that an explanation is due and only a turn
+            ("However, ...") is suspicious. Behind a verdict that ends an answer the text has to
+            begin as an explanation does.
     """
-    return not _TURNS.match(tail) if explains else bool(_EXPLAINS.match(tail))
+    if explains:
+        return not _TURNS.match(tail)
+    return bool(_EXPLAINS.match(tail))
 
 
 def without_confidence(plain: str) -> str:
-    """A text of the same length without what it says of confidence, which is no verdict.
+    """Blank out how sure the judge says it is, which is no verdict; the length stays the same.
 
     >>> without_confidence("4 (confidence: 0.8)").split()
     ['4', '(', ')']

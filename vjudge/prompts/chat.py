@@ -1,0 +1,197 @@
+"""Conversations that a checkpoint's own chat template writes.
+
+A chat template is a Jinja program that comes with a checkpoint. Text from data never passes through
+it: the template is filled with stand-ins, and the texts then take their places. So a text can't be
+read as markup, and the template can't change a text.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from functools import lru_cache
+from typing import Any
+
+from vjudge.prompts.conversation import (
+    IMAGE,
+    Conversation,
+    Mark,
+    Piece,
+    Prompt,
+    Reply,
+    merge,
+    split,
+)
+
+STAND_IN = str(Mark.TEXT)
+
+
+@dataclass(frozen=True)
+class Chat(Conversation):
+    """A checkpoint's own chat template."""
+
+    jinja: str = ""
+    image_token: str = ""  # what the template writes for an image; "" for a judge without images
+    variables: tuple[tuple[str, str], ...] = ()  # names that it reads, such as bos_token, and texts
+    start: str = ""  # the token that the engine puts first by itself, left out here
+    day: str = ""  # the date that the template reads, as "2026-11-28"; "" where it reads none
+
+    def ask(self, parts: Any, *, answer: str | None = None) -> Prompt:
+        """Build the prompt of a user turn, as `Conversation.ask` does.
+
+        Raises:
+            ValueError: the chat template fails, or it drops, repeats or moves a text or an image.
+        """
+        # 1) the turns, a stand-in for each text
+        turns = merge(parts)
+        if answer is not None:
+            turns = (*turns, Reply(answer))
+        stand_ins: list[Piece] = []
+        texts = []
+        for part in turns:
+            if part is IMAGE:
+                stand_ins.append(IMAGE)
+            elif isinstance(part, Reply):
+                stand_ins.append(Reply(STAND_IN))
+                texts.append(part.text)
+            else:
+                stand_ins.append(STAND_IN)
+                texts.append(str(part))
+
+        # 2) what the template writes around them, each stand-in replaced by its text
+        remaining = iter(texts)
+        prompt: list[Piece] = []
+        for part in _fill(self, tuple(stand_ins)):
+            prompt.append(next(remaining) if part is Mark.TEXT else part)
+        return Prompt(merge(prompt))
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether an image between two texts stays there, and is not put before them."""
+        try:
+            return bool(self.ask(["before", IMAGE, "behind"]).parts)
+        except ValueError:
+            return False
+
+
+def chat_of(tokenizer: Any, *, image_token: str, system: str) -> Chat | None:
+    """Read the chat template of a checkpoint; None where it has none.
+
+    Args:
+        tokenizer: a tokenizer, or a processor with one.
+        image_token: what the chat template writes for an image; "" for a text-only judge.
+        system: the system message of the conversation.
+    """
+    # 1) the template itself: a processor's goes before its tokenizer's
+    inner = getattr(tokenizer, "tokenizer", tokenizer)
+    jinja = getattr(tokenizer, "chat_template", None) or inner.chat_template
+    if isinstance(jinja, dict):
+        jinja = jinja.get("default")
+    if not jinja:
+        return None
+
+    # 2) the tokenizer's control tokens, and the one that it puts before every text by itself
+    controls = set(inner.all_special_tokens)
+    for token in inner.added_tokens_decoder.values():
+        if token.special:
+            controls.add(str(token))
+    start = ""
+    if inner.bos_token_id in inner("").input_ids[:1]:
+        start = inner.bos_token
+    variables = {name: str(token) for name, token in inner.special_tokens_map.items()}
+
+    chat = Chat(
+        name="chat",
+        controls=tuple(sorted(controls - {image_token})),
+        reply="",
+        system=system,
+        jinja=jinja,
+        image_token=image_token,
+        variables=tuple(variables.items()),
+        start=start,
+        day=date.today().isoformat() if "strftime_now" in jinja else "",
+    )
+    return replace(chat, reply=_blank_before_answer(chat))
+
+
+def _blank_before_answer(chat: Chat) -> str:
+    """Find the blank that a template writes before an answer, and not at a question's end.
+
+    Example: "user: hm assistant:" is how a question ends, and "user: hm assistant: yes" is the
+    question with its answer, so the blank is " ".
+    """
+    try:
+        question = chat.ask(["question"]).text
+        _, _, written = chat.ask(["question"], answer="answer").text.partition(question)
+    except ValueError:  # a template for questions alone
+        return ""
+    return written[: len(written) - len(written.lstrip())]
+
+
+def _clock(day: str) -> str:
+    """Write a Jinja macro that replaces `strftime_now`, so that a prompt keeps its date."""
+    if not day:
+        return ""
+    today = datetime.fromisoformat(day)
+    replaced = f"format | replace('%-d', '{today.day}')"
+    for letter in "aAbBdHIjmMpSUwWyY":  # the directives of the C standard
+        replaced += f" | replace('%{letter}', '{today.strftime('%' + letter)}')"
+    return f"{{% macro strftime_now(format) %}}{{{{ {replaced} }}}}{{% endmacro %}}\n"
+
+
+@lru_cache(maxsize=64)
+def _fill(chat: Chat, turns: tuple[Piece, ...]) -> tuple[Piece, ...]:
+    """Fill a chat template with stand-ins.
+
+    Args:
+        chat: the chat template.
+        turns: `IMAGE` marks, `STAND_IN` for each text, and `Reply(STAND_IN)` at the end of each
+            earlier turn; the last part is a `Reply` where the conversation has been answered.
+
+    Returns:
+        What the template writes, with `Mark.TEXT` where a text stood.
+    """
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    # 1) the conversation as messages
+    answered = isinstance(turns[-1], Reply)
+    messages = Prompt(turns, chat.system).messages()
+    if not chat.image_token:  # a text judge's template takes a string
+        for message in messages:
+            message["content"] = message["content"][0]["text"]
+
+    # 2) fill the template, in Jinja's sandbox
+    variables: dict[str, Any] = dict(chat.variables)
+    try:
+        rendered: Any = render_jinja_template(
+            [messages],
+            chat_template=f"{_clock(chat.day)}{chat.jinja}",
+            add_generation_prompt=not answered,
+            **variables,
+        )
+    except Exception as error:  # a template is a program: it can raise anything
+        raise ValueError(
+            "the checkpoint's chat template can't write this prompt:"
+            f" {type(error).__name__}: {error}"
+        ) from error
+
+    # 3) read its control tokens, images and stand-ins
+    before, *behind = rendered[0][0].removeprefix(chat.start).split(STAND_IN)
+    written = [*split(before, chat.controls, chat.image_token)]
+    for text in behind:
+        written += [Mark.TEXT, *split(text, chat.controls, chat.image_token)]
+
+    # 4) no text and no image may be dropped, repeated, or moved among several texts
+    expected = [IMAGE if part is IMAGE else Mark.TEXT for part in turns]
+    marks = [part for part in written if isinstance(part, Mark)]
+    if Counter(marks) != Counter(expected):
+        raise ValueError("the checkpoint's chat template leaves out or repeats a text or an image")
+    n_texts = expected.count(Mark.TEXT) - answered
+    if n_texts > 1 and marks != expected:
+        raise ValueError(
+            "the checkpoint's chat template moves images away from their places among the texts,"
+            " where a response's pictures stand: give load_judge a template= with a conversation"
+            " of its own"
+        )
+    return tuple(written)

@@ -1,0 +1,137 @@
+"""Pictures at places inside a wording, for responses that are pictures or hold some.
+
+A body has such a place at {images}, {response_images}, {response_a_images} or {response_b_images}.
+A text that holds "<image>" as often as there are pictures has them at these marks instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from string import Formatter
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from vjudge.images import ImageSource
+from vjudge.prompts.conversation import IMAGE
+from vjudge.records import RESPONSE_IMAGES, Item, Pair
+
+if TYPE_CHECKING:
+    from vjudge.prompts.template import Template
+
+Fault: TypeAlias = tuple[str, str, str]
+"""A column, what is wrong with it, and the remedy."""
+
+
+class Placed(NamedTuple):
+    """A picture at its place in a turn."""
+
+    source: ImageSource
+
+
+UNSEEN = "(an image that you cannot see)"
+"""Stands for a picture in the prompt of a text-only judge."""
+
+
+def fill(template: Template, item: Item | Pair, texts: Mapping[str, object]) -> list[str | Placed]:
+    """Fill a body that has places for pictures.
+
+    Args:
+        template: the wording.
+        item: its pictures go into the body.
+        texts: what stands in the body's fields, by name.
+
+    Returns:
+        The body's texts and pictures, in reading order.
+    """
+    # 1) the content of each field: texts and pictures
+    contents: dict[str, Sequence] = {name: [text] for name, text in texts.items()}
+    if "{images}" in template.body:
+        pictures = list(map(Placed, item.images)) if template.sees_images else []
+        question = str(texts["instruction"])
+        contents["instruction"], contents["images"] = _at_marks(question, pictures)
+    for name in template.responses:
+        column = RESPONSE_IMAGES[name]
+        placed: list = list(map(Placed, getattr(item, column)))
+        if not template.sees_images:
+            placed = [UNSEEN] * len(placed)
+        contents[name], contents[column] = _at_marks(str(texts[name]), placed)
+
+    # 2) the body with these contents in the places of its fields
+    pieces: list[str | Placed] = []
+    for literal, field, style, _ in Formatter().parse(template.body):
+        pieces.append(literal)
+        for content in contents.get(field or "", ()):
+            if isinstance(content, Placed):
+                pieces.append(content)
+            else:
+                pieces.append(format(content, style or ""))
+    return pieces
+
+
+def _at_marks(text: str, pictures: Sequence) -> tuple[list, Sequence]:
+    """Put pictures at the "<image>" marks of a text, if it has any.
+
+    >>> _at_marks("First <image>, then <image>.", [1, 2])
+    (['First ', 1, ', then ', 2, '.'], [])
+    >>> _at_marks("Look:", [1, 2])
+    (['Look:'], [1, 2])
+
+    Returns:
+        The text in pieces with the pictures between them, and the pictures left for their field.
+    """
+    texts = text.split(str(IMAGE))
+    if not pictures or len(texts) == 1:
+        return [text], pictures
+    pieces: list = [texts[0]]
+    for picture, behind in zip(pictures, texts[1:], strict=True):
+        pieces += [picture, behind]
+    return pieces, []
+
+
+def faults(template: Template, item: Item | Pair) -> list[Fault]:
+    """List the pictures and texts of an item that a wording has no place for."""
+    problems = []
+    if item.images and template.sees_images and _shows_responses_alone(template.body):
+        reason = f"template {template.name!r} shows a response's pictures, not the question's"
+        problems.append(("images", reason, "leave them out, or use one with {images}"))
+    problems += _mark_faults(template, item, "instruction", "images")
+    for name in template.responses:
+        problems += _mark_faults(template, item, name, RESPONSE_IMAGES[name])
+        problems += _response_faults(template, item, name, RESPONSE_IMAGES[name])
+    return problems
+
+
+def _mark_faults(template: Template, item: Item | Pair, name: str, column: str) -> Iterator[Fault]:
+    """Yield a fault where a text's "<image>" marks are not as many as its pictures."""
+    n_pictures = len(getattr(item, column))
+    n_marks = getattr(item, name).count(str(IMAGE))
+    if n_pictures and f"{{{column}}}" in template.body and n_marks not in (0, n_pictures):
+        reason = f"{n_marks} times {IMAGE} for {n_pictures} pictures"
+        yield name, reason, "write one a picture, or none"
+
+
+def _response_faults(
+    template: Template, item: Item | Pair, name: str, column: str
+) -> Iterator[Fault]:
+    """Yield a fault for a response's pictures and for its text that the wording does not show."""
+    pictures = getattr(item, column)
+    shows_pictures = f"{{{column}}}" in template.body
+    shows_text = f"{{{name}}}" in template.body + template.reply
+    if pictures and not shows_pictures:
+        reason = f"template {template.name!r} has no place for a response's pictures"
+        pictured = "chat-picture-relative" if template.compares else "chat-picture"
+        yield column, reason, f"use template={pictured!r}, or {{{column}}}"
+    elif not pictures and not shows_text:
+        reason = f"is missing, and template {template.name!r} shows pictures alone"
+        yield column, reason, "fill it in or leave the row out"
+    if getattr(item, name).strip() and not shows_text:
+        reason = f"template {template.name!r} shows a response's pictures without its text"
+        yield name, reason, f"leave the text out, or use one with {{{name}}}"
+
+
+def _shows_responses_alone(body: str) -> bool:
+    """Whether a body's pictures are those of responses: it opens with them, or asks no question."""
+    fields = [field for _, field, *_ in Formatter().parse(body)]
+    if "images" in fields or not set(RESPONSE_IMAGES.values()) & set(fields):
+        return False
+    opens = body.startswith(tuple(f"{{{column}}}" for column in RESPONSE_IMAGES.values()))
+    return opens or "instruction" not in fields
