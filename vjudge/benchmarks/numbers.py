@@ -31,7 +31,7 @@ from vjudge.metrics.caveats import add_caveats, merged_caveats
 from vjudge.metrics.groups import design_of
 from vjudge.metrics.shares import shares
 from vjudge.metrics.tables import tabulate
-from vjudge.metrics.verdicts import SPELLINGS, read_verdicts
+from vjudge.metrics.verdicts import SPELLINGS, read_choices
 from vjudge.plots.figures import BOUNDS, forest
 from vjudge.plots.save import sentences
 from vjudge.plots.style import short
@@ -366,13 +366,13 @@ def _accuracy(
         answers = frame.get("vote", frame["preference"])
     elif spec.measure != "wins":
         answers = frame["preference"]
-    people, voted, _ = read_verdicts(answers, meanings=meanings, people=True)
+    people, voted, _ = read_choices(answers, meanings=meanings, people=True)
 
     # 2) what each row gains and weighs, by statistic and what an unread answer counts as
     totals: dict[tuple[str, str], np.ndarray] = {}
     malformed = 0
     for column in columns:
-        judge, read, account = read_verdicts(frame[column], meanings=meanings)
+        judge, read, account = read_choices(frame[column], meanings=meanings)
         malformed += account["malformed"]
         for statistic, unread, gain, weight in _gains(spec, people, voted, judge, read):
             case = np.array([gain * weight, weight], dtype=float)  # (2, rows)

@@ -17,7 +17,7 @@ from vjudge.metrics.columns import check_columns, check_options, judges_by_name
 from vjudge.metrics.groups import group_codes, groups_from_ids
 from vjudge.metrics.intervals import degrees_of_freedom, t_quantile
 from vjudge.metrics.multiple_testing import holm
-from vjudge.metrics.verdicts import read_verdicts
+from vjudge.metrics.verdicts import read_choices
 
 MAX_EXACT_WORK = 20_000_000  # additions that an exact test may take
 COMPARED = "estimate_a estimate_b difference low high only_a only_b p".split()
@@ -63,8 +63,8 @@ def compare_choices(
     columns = judges_by_name(judges)
     groups, caveats = groups_from_ids(preferences, groups)
     check_columns(preferences=preferences, groups=groups, **columns)
-    human, has_preference, _ = read_verdicts(preferences, people=True)
-    choices = {str(name): read_verdicts(judges[name])[0] for name in judges}  # None: no verdict
+    human, has_preference, _ = read_choices(preferences, people=True)
+    choices = {str(name): read_choices(judges[name])[0] for name in judges}  # None: no verdict
     # 1) A row for each two judges and measure
     rows = {}
     for a, b in combinations(choices, 2):

@@ -1,4 +1,4 @@
-"""Columns as they come in, read and checked: scores, groups, verdicts."""
+"""Check columns of items and read them as numbers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,35 @@ from vjudge.metrics.caveats import warn
 from vjudge.records import is_int_at_least, is_missing
 
 FEW_RESAMPLES = 100
+# Texts that stand for a missing rating, in any capitals
+MISSING_TEXTS = ("", "na", "n/a", "nan", "<na>", "null", "#n/a")
+ROUNDING = 1e-9  # of a score: how far outside its scale it may lie
+
+
+def check_options(*, confidence: float = 0.95, n_resamples: int = 10_000) -> None:
+    """Refuse a confidence outside (0, 1) and a negative number of resamples; warn of few."""
+    if not isinstance(confidence, numbers.Real) or not 0 < confidence < 1:
+        raise ValueError(f"confidence must be a number between 0 and 1, not {confidence!r}")
+    if not is_int_at_least(n_resamples, 0):
+        raise ValueError(
+            f"n_resamples must be a whole number, such as 10_000, from 0, not {n_resamples!r}"
+        )
+    if 0 < n_resamples < FEW_RESAMPLES:
+        warn(f"n_resamples={n_resamples}: intervals of so few are rough; take 1,000 or more")
 
 
 def check_columns(**columns: Any) -> None:
-    """Refuse what is no column, and columns that differ in length or index; None is left out."""
-    crossed = factors(columns.get("groups"))
+    """Check that columns describe the same items: one value per item, in the same order.
+
+    Args:
+        columns: by name, as an error message tells them; None is skipped. `groups` may be the two
+            columns of a crossed design.
+
+    Raises:
+        TypeError: a column is no sequence.
+        ValueError: columns differ in length, or pandas columns in their index.
+    """
+    crossed = group_columns(columns.get("groups"))
     if len(crossed) == 2:
         del columns["groups"]
         columns |= {"groups[0]": crossed[0], "groups[1]": crossed[1]}
@@ -46,10 +70,13 @@ def check_columns(**columns: Any) -> None:
             )
 
 
-def factors(groups: Groups) -> list[Any]:
-    """The columns of groups: none, one, or the two of a crossed design.
+def group_columns(groups: Groups) -> list[Any]:
+    """List the columns of groups: none, one, or the two of a crossed design.
 
-    >>> [len(factors(groups)) for groups in (None, ["a", "b"], [["a", "b"], ["x", "x"]])]
+    Raises:
+        ValueError: groups has more than two columns.
+
+    >>> [len(group_columns(groups)) for groups in (None, ["a", "b"], [["a", "b"], ["x", "x"]])]
     [0, 1, 2]
     """
     if groups is None:
@@ -58,7 +85,8 @@ def factors(groups: Groups) -> list[Any]:
     if isinstance(groups, pd.DataFrame):
         columns = [groups[name] for name in groups]
     elif isinstance(groups, list | tuple) and len(groups) == 2:
-        if all(isinstance(factor, list | tuple | np.ndarray | pd.Series) for factor in groups):
+        # A list of two texts is one column, of two items; a list of two columns is crossed.
+        if all(isinstance(column, list | tuple | np.ndarray | pd.Series) for column in groups):
             columns = list(groups)
     if len(columns) > 2:
         raise ValueError(f"groups has {len(columns)} columns: give one, or two that are crossed")
@@ -66,7 +94,12 @@ def factors(groups: Groups) -> list[Any]:
 
 
 def check_items(**columns: Any) -> None:
-    """Refuse columns that are not pandas', with each item once in their index."""
+    """Check that each column is a Series or a DataFrame that has each item once in its index.
+
+    Raises:
+        TypeError: a column is neither.
+        ValueError: an item stands twice in the index.
+    """
     for name, column in columns.items():
         if not isinstance(column, pd.DataFrame | pd.Series):
             raise TypeError(f"{name} is a {type(column).__name__}: give a Series, a row an item")
@@ -76,7 +109,11 @@ def check_items(**columns: Any) -> None:
 
 
 def judges_by_name(judges: Mapping[str, Any] | pd.DataFrame, *, minimum: int = 2) -> dict[str, Any]:
-    """Judges' columns by "judge NAME". ValueError: fewer than `least`, or two of one name."""
+    """Name each judge's column "judge NAME", as error messages tell it.
+
+    Raises:
+        ValueError: there are fewer than `minimum` judges (0, 1 or 2), or two of one name.
+    """
     names = list(map(str, judges))
     if len(set(names)) < max(len(names), minimum):
         listing = ", ".join(names) or "none"
@@ -85,21 +122,10 @@ def judges_by_name(judges: Mapping[str, Any] | pd.DataFrame, *, minimum: int = 2
     return {f"judge {name}": judges[name] for name in judges}
 
 
-MISSING_TEXTS = (
-    "",
-    "na",
-    "n/a",
-    "nan",
-    "<na>",
-    "null",
-    "#n/a",
-)  # in any capitals
-
-
 def is_blank(cell: object) -> bool:
-    """Whether a cell holds no rating: None, NaN, NA, or text that stands for them.
+    """Return whether a cell holds no rating: None, NaN, NA, or a text that stands for them.
 
-    "none" may be an answer, "None" is Python's word for a missing one.
+    The text "none" may be an answer; "None" is how Python writes a missing one.
 
     >>> [is_blank(cell) for cell in (None, float("nan"), " ", "n/a", "NA", "None", "none", 0)]
     [True, True, True, True, True, True, False, False]
@@ -110,29 +136,46 @@ def is_blank(cell: object) -> bool:
 
 
 def as_floats(values: Column, *, name: str) -> Floats:
-    """Numbers as float64, NaN where missing or blank."""
+    """Read a column of numbers as float64; None, NaN and blank texts become NaN.
+
+    Args:
+        values: n numbers, of one dimension.
+        name: what the column is called in errors.
+
+    Raises:
+        TypeError: a value is no number; truth values are none.
+        ValueError: a value is infinite, or the column has two dimensions.
+    """
     dimensions = getattr(values, "ndim", 1)
     if dimensions != 1:
         raise ValueError(f"{name} must have one dimension, not {dimensions}")
     dtype = getattr(values, "dtype", None)
-    if not isinstance(dtype, np.dtype) or dtype.kind not in "iuf":
+    is_numeric = isinstance(dtype, np.dtype) and dtype.kind in "iuf"
+    if not is_numeric:
         values = [math.nan if is_blank(cell) else cell for cell in values]
         bad = [position for position, cell in enumerate(values) if not _is_number(cell)]
         if bad:
             raise TypeError(
-                f"{name} has values that are not numbers: {listed(bad, values)}; convert them or"
-                " set them to NaN"
+                f"{name} has values that are not numbers: {list_cells(bad, values)}; convert them"
+                " or set them to NaN"
             )
     array = np.array(values, dtype=float)
     infinite = np.flatnonzero(np.isinf(array))
     if infinite.size:
-        listing = listed(infinite, array)
+        listing = list_cells(infinite, array)
         raise ValueError(f"{name} has infinite values: {listing}; set them to NaN if missing")
     return array
 
 
+def _is_number(cell: object) -> bool:
+    return isinstance(cell, numbers.Real) and not isinstance(cell, bool)
+
+
 def zeros_and_ones(column: pd.Series, *, name: str) -> Floats:
-    """Truth values, or 1 and 0, as floats, NaN where missing or blank.
+    """Read truth values, or ones and zeros, as floats; missing and blank cells become NaN.
+
+    Raises:
+        ValueError: a cell holds another number.
 
     >>> zeros_and_ones(pd.Series([True, 0, None]), name="right").tolist()
     [1.0, 0.0, nan]
@@ -144,18 +187,34 @@ def zeros_and_ones(column: pd.Series, *, name: str) -> Floats:
     return values
 
 
-def _is_number(cell: object) -> bool:
-    return isinstance(cell, numbers.Real) and not isinstance(cell, bool)
+def read_scores(*, groups: Groups = None, **columns: Any) -> list[Any]:
+    """Read columns of scores of the same n items.
+
+    Args:
+        groups: checked to have one value per item, too; not returned.
+        columns: scores by name, as an error message tells them.
+
+    Returns:
+        Each column as floats, NaN where missing; and last which items have all scores, a boolean
+        array of shape (n,).
+    """
+    check_columns(**columns, groups=groups)
+    arrays = [as_floats(values, name=name) for name, values in columns.items()]
+    has_all = ~np.isnan(arrays).any(axis=0)
+    return [*arrays, has_all]
 
 
 def check_scale(measure: str, scale: Any, **columns: Any) -> None:
-    """Refuse scores outside of their scale, or of a value head, which have none.
+    """Check that scores lie on their scale.
 
     Args:
-        measure: what needs the scale, in words.
-        scale: the lowest and the highest score, numbers or arrays of one for each item; NaN where
-            scores are unbounded, as in a run's columns `lowest` and `highest`.
-        columns: scores, (..., n), NaN where missing.
+        measure: what needs the scale, for the error.
+        scale: the lowest and the highest score, numbers or one array each with a number per item;
+            NaN where scores are unbounded, as in a run's columns `lowest` and `highest`.
+        columns: scores by name, shape (..., n), NaN where missing.
+
+    Raises:
+        ValueError: a score lies outside, or has no scale, as one of a value head.
     """
     lowest, highest = np.asarray(scale, dtype=float)
     for name, column in columns.items():
@@ -167,7 +226,7 @@ def check_scale(measure: str, scale: Any, **columns: Any) -> None:
                 f"{measure} needs a scale, and {int(unbounded.sum())} of {name} have none, as a"
                 " value head's: use correlate, or compare and pairwise_accuracy"
             )
-        outside = present & ((values < lowest - 1e-9) | (values > highest + 1e-9))
+        outside = present & ((values < lowest - ROUNDING) | (values > highest + ROUNDING))
         if outside.any():
             raise ValueError(
                 f"{measure}: {int(outside.sum())} of {name} lie outside of the scale, such as"
@@ -175,34 +234,18 @@ def check_scale(measure: str, scale: Any, **columns: Any) -> None:
             )
 
 
-def read_scores(*, groups: Any = None, **columns: Any) -> list[Any]:
-    """Columns of scores of the same items, and last which items have all of them."""
-    check_columns(**columns, groups=groups)
-    arrays = [as_floats(values, name=name) for name, values in columns.items()]
-    complete = ~np.isnan(arrays).any(axis=0)
-    return [*arrays, complete]
+def list_cells(positions: Any, values: Column, *, limit: int = 20) -> str:
+    """List positions of a column with their values, the first few of them, for an error message.
 
-
-def listed(positions: Any, values: Column, *, limit: int = 20) -> str:
-    """Positions with their values, the first few of them, for an error message."""
+    >>> list_cells([0, 2], ["x", 1, None], limit=1)
+    "position 0: 'x', and 1 more"
+    """
     texts = []
     for position in positions[:limit]:
         value = values[position]
         if isinstance(value, np.generic):
-            value = value.item()
+            value = value.item()  # 1.0 rather than np.float64(1.0)
         texts.append(f"position {position}: {repr(value)[:80]}")
     if len(positions) > limit:
         texts.append(f"and {len(positions) - limit} more")
     return ", ".join(texts)
-
-
-def check_options(*, confidence: float = 0.95, n_resamples: int = 10_000) -> None:
-    """Refuse a confidence or a number of resamples that can't be meant."""
-    if not isinstance(confidence, numbers.Real) or not 0 < confidence < 1:
-        raise ValueError(f"confidence must be a number between 0 and 1, not {confidence!r}")
-    if not is_int_at_least(n_resamples, 0):
-        raise ValueError(
-            f"n_resamples must be a whole number, such as 10_000, from 0, not {n_resamples!r}"
-        )
-    if 0 < n_resamples < FEW_RESAMPLES:
-        warn(f"n_resamples={n_resamples}: intervals of so few are rough; take 1,000 or more")

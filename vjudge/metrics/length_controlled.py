@@ -13,7 +13,7 @@ from vjudge.metrics.groups import group_codes, groups_from_ids
 from vjudge.metrics.intervals import t_quantile
 from vjudge.metrics.logistic import Logistic
 from vjudge.metrics.shares import shares
-from vjudge.metrics.verdicts import read_verdicts
+from vjudge.metrics.verdicts import read_choices
 
 WINS_OF_A = {"a": 1.0, "b": 0.0, "tie": 0.5}
 SEPARATED = 20.0  # logits: a fit that predicts beyond has no finite maximum
@@ -94,7 +94,7 @@ def length_controlled_win_rate(
 def _points(verdicts: Column) -> Floats:
     """Convert verdicts to the share of a win of side a, 0 to 1; NaN without a verdict."""
     if any(isinstance(cell, str) and not is_blank(cell) for cell in verdicts):
-        choice, _, _ = read_verdicts(verdicts)
+        choice, _, _ = read_choices(verdicts)
         return np.array([WINS_OF_A.get(word, np.nan) for word in choice])
     points = as_floats(verdicts, name="verdicts")
     outside = points[(points < 0) | (points > 1)]

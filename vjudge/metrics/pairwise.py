@@ -15,7 +15,7 @@ from vjudge.metrics.caveats import add_caveats
 from vjudge.metrics.columns import check_columns
 from vjudge.metrics.groups import groups_from_ids
 from vjudge.metrics.shares import shares
-from vjudge.metrics.verdicts import read_verdicts
+from vjudge.metrics.verdicts import read_choices
 
 FEEDBACK_CHOICES = ("left", "right", "both good", "both bad")
 
@@ -49,7 +49,7 @@ def win_rate(
     """
     groups, caveats = groups_from_ids(verdicts, groups)
     check_columns(verdicts=verdicts, groups=groups)
-    choice, used, account = read_verdicts(verdicts)
+    choice, used, account = read_choices(verdicts)
     won = choice == "a"
     tied = choice == "tie"
     rows = [
@@ -93,8 +93,8 @@ def pairwise_accuracy(
     """
     groups, caveats = groups_from_ids(verdicts, groups)
     check_columns(verdicts=verdicts, preferences=preferences, groups=groups)
-    judge, has_verdict, account = read_verdicts(verdicts)
-    human, has_preference, _ = read_verdicts(preferences, people=True)
+    judge, has_verdict, account = read_choices(verdicts)
+    human, has_preference, _ = read_choices(preferences, people=True)
     both = has_verdict & has_preference
     right = (judge == human) & both
     decided = both & (human != "tie")
@@ -137,7 +137,7 @@ def feedback_preference(
     groups, caveats = groups_from_ids(judgements, groups)
     check_columns(judgements=judgements, groups=groups)
     meanings = dict(zip(FEEDBACK_CHOICES, FEEDBACK_CHOICES, strict=True))
-    choice, used, account = read_verdicts(judgements, meanings=meanings)
+    choice, used, account = read_choices(judgements, meanings=meanings)
     left, right, good, bad = (choice == answer for answer in FEEDBACK_CHOICES)
     rows = [
         ("left", left, used),

@@ -1,8 +1,9 @@
-"""People's ratings and labels, read into one shape: items by raters."""
+"""Read human ratings and labels into one shape: a table of items by raters."""
 
 from __future__ import annotations
 
 import re
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,19 @@ from vjudge.records import from_csv, is_missing
 
 
 def read_ratings(ratings: Ratings, *, nominal: bool = False) -> tuple[Floats, list[Any]]:
-    """Ratings (labels as numbers if nominal) as floats (n, m), NaN where missing, and raters."""
+    """Read ratings of n items by m raters as numbers.
+
+    Args:
+        ratings: a frame with one column per rater, a 2-D array, or one list of ratings per item.
+        nominal: whether the ratings are labels, which are then numbered from 0.
+
+    Returns:
+        The ratings, shape (n, m), NaN where missing; and the raters' names.
+
+    Raises:
+        ValueError: two raters share a name, or a rating is infinite.
+        TypeError: a rating is no number, or an item has no list of ratings.
+    """
     frame = ratings if isinstance(ratings, pd.DataFrame) else ratings_frame(ratings)
     if not frame.columns.is_unique:
         twice = ", ".join(map(str, frame.columns[frame.columns.duplicated()]))
@@ -23,7 +36,7 @@ def read_ratings(ratings: Ratings, *, nominal: bool = False) -> tuple[Floats, li
     table = np.empty(frame.shape)
     if nominal:
         labels = frame.map(label_text).to_numpy(dtype=object)
-        codes = pd.factorize(labels.ravel())[0].reshape(labels.shape)
+        codes = pd.factorize(labels.ravel())[0].reshape(labels.shape)  # -1 where missing
         table = np.where(codes < 0, np.nan, codes)
     else:
         for column, name in enumerate(frame):
@@ -32,7 +45,16 @@ def read_ratings(ratings: Ratings, *, nominal: bool = False) -> tuple[Floats, li
 
 
 def ratings_frame(ratings: Ratings) -> pd.DataFrame:
-    """Lists of ratings, one an item, as a frame, items by raters."""
+    """Make a frame, items by raters, from one list of ratings per item.
+
+    Shorter lists are filled up with None. A list may be written as text, as in a CSV file.
+
+    Raises:
+        TypeError: an item has a number or a text instead of a list.
+
+    >>> ratings_frame([[4, 5], "[3]", None]).to_numpy().tolist()
+    [[4, 5], [3, None], [None, None]]
+    """
     rows = []
     for position, cell in enumerate(ratings):
         row = from_csv(cell)
@@ -42,14 +64,18 @@ def ratings_frame(ratings: Ratings) -> pd.DataFrame:
             raise TypeError(
                 f"ratings of item {position} are {row!r}: give a list of numbers, one a rater"
             )
-        rows.append(list(row))
-    return pd.DataFrame(rows, dtype=object)
+        rows.append(row)
+    by_rater = zip_longest(*rows)  # fills up with None
+    return pd.DataFrame(by_rater, columns=range(len(rows)), dtype=object).T
 
 
 def label_text(label: object) -> str | None:
-    """A label as text, None where it is missing or blank; 1, 1.0 and NumPy's are one label.
+    """Write a label as text, so that 1, 1.0, "1.0" and NumPy's 1 are one label.
 
     pandas turns whole numbers into floats where one is missing.
+
+    Returns:
+        The text; None where the label is missing or blank.
 
     >>> [label_text(label) for label in (1.0, "1.0", np.int64(1), 1.5, None, " ")]
     ['1', '1', '1', '1.5', None, None]
@@ -62,7 +88,7 @@ def label_text(label: object) -> str | None:
 
 
 def rater_table(people: Ratings) -> pd.DataFrame:
-    """People's labels as a frame, items by persons, from a frame, a Series of lists or an array.
+    """Make a frame of human labels, items by raters, from a frame, an array or a Series of lists.
 
     >>> rater_table(pd.Series([[4.0, None], [5.0]])).to_numpy().tolist()
     [[4.0, nan], [5.0, nan]]
@@ -74,12 +100,20 @@ def rater_table(people: Ratings) -> pd.DataFrame:
 
 
 def aligned_to(people: pd.DataFrame, **columns: pd.Series) -> list[pd.Series]:
-    """Columns as people's items are ordered, by position where indexes are equal, else by label."""
-    rows = []
+    """Put columns of items into the order of the human labels.
+
+    Items are matched by position where a column has the index of `people` or is no Series, else
+    by label. An item that a column lacks is NaN.
+
+    Args:
+        people: human labels, one row per item.
+        columns: by name, as an error message tells them.
+    """
+    aligned = []
     for name, column in columns.items():
         if isinstance(column, pd.Series) and not column.index.equals(people.index):
             check_items(people=people, **{name: column})
             column = column.reindex(people.index)
         check_columns(people=people, **{name: column})
-        rows.append(pd.Series(column).set_axis(people.index))
-    return rows
+        aligned.append(pd.Series(column).set_axis(people.index))
+    return aligned

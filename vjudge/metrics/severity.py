@@ -10,7 +10,7 @@ from scipy.sparse.csgraph import connected_components
 from vjudge.metrics.array_types import Floats, Groups, Integers, Weights
 from vjudge.metrics.caveats import add_caveats
 from vjudge.metrics.cells import count_matrix
-from vjudge.metrics.columns import check_columns, check_options, factors
+from vjudge.metrics.columns import check_columns, check_options, group_columns
 from vjudge.metrics.groups import design_of, group_codes
 from vjudge.metrics.intervals import INTERVAL
 from vjudge.metrics.tables import tabulate
@@ -141,7 +141,7 @@ def _severities(
 
 def _of_items(groups: Groups, used: np.ndarray, item: Integers) -> pd.DataFrame:
     """The groups of items, from those of their rows. ValueError: an item is in two groups."""
-    codes = pd.DataFrame([group_codes(column, used) for column in factors(groups)]).T
+    codes = pd.DataFrame([group_codes(column, used) for column in group_columns(groups)]).T
     by_item = codes.groupby(item)
     if (by_item.nunique() > 1).any(axis=None):
         raise ValueError("an item has scores in two groups: groups are of items here")

@@ -14,7 +14,7 @@ from vjudge.metrics.columns import check_columns, check_options
 from vjudge.metrics.groups import group_codes, groups_from_ids
 from vjudge.metrics.intervals import INTERVAL, t_quantile
 from vjudge.metrics.logistic import Logistic
-from vjudge.metrics.verdicts import read_verdicts
+from vjudge.metrics.verdicts import read_choices
 
 ELO_PER_LOGIT = 400 / math.log(10)
 
@@ -60,7 +60,7 @@ def bradley_terry(
     check_options(confidence=confidence)
     groups, caveats = groups_from_ids(verdicts, groups)
     check_columns(first=first, second=second, verdicts=verdicts, groups=groups)
-    choice, used, account = read_verdicts(verdicts)
+    choice, used, account = read_choices(verdicts)
     missing = int((~used).sum())
     names = [*first, *second]
     codes = group_codes(names, np.ones(len(names), dtype=bool), name="players")

@@ -1,4 +1,4 @@
-"""Verdicts on pairs, read: a, b, tie, or none."""
+"""Read verdicts on pairs as choices: a, b, tie, or none."""
 
 from __future__ import annotations
 
@@ -11,36 +11,50 @@ import pandas as pd
 
 from vjudge.metrics.array_types import Column
 from vjudge.metrics.caveats import warn
-from vjudge.metrics.columns import is_blank, listed
+from vjudge.metrics.columns import is_blank, list_cells
 
 CHOICES = ("a", "b", "tie")
-# Beside these, the five answers of Arena-Hard, WildVision-Bench and their like, by who won.
 SPELLINGS = {choice: choice for choice in (*CHOICES, "abstain")}
+# The five answers of Arena-Hard, WildVision-Bench and their like, by who won
 SPELLINGS |= {"A>>B": "a", "A>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
 
 
-def read_verdicts(
+def read_choices(
     verdicts: Column,
     *,
     meanings: Mapping[str, str] = SPELLINGS,
     people: bool = False,
 ) -> tuple[Any, Any, dict[str, int]]:
-    """Each choice or None, by its spelling in any capitals; which are choices; others counted.
+    """Read each verdict as the choice that it spells, in any capitals.
 
-    A judge's malformed verdicts are counted and warned of. ValueError: a column of which nothing
-    can be read, or a person's choice that can't be.
+    Args:
+        verdicts: n verdicts; missing and blank ones are no choice.
+        meanings: spelling -> choice; "abstain" is no choice, but counted apart.
+        people: whether people gave the verdicts. A malformed one is then an error; of a judge it
+            is warned of and is no choice.
+
+    Returns:
+        The choice of each verdict, or None; which have a choice, a boolean array of shape (n,);
+        and how many `abstained` and are `malformed`.
+
+    Raises:
+        ValueError: no verdict can be read, or one of a person can't.
+
+    >>> choice, has_choice, counts = read_choices(["A>B", "tie", None, "abstain"])
+    >>> choice.tolist(), counts
+    (['a', 'tie', None, None], {'abstained': 1, 'malformed': 0})
     """
-    folded = {spelling.casefold(): word for spelling, word in meanings.items()}
-    read: list[str | None] = []
+    choice_of = {spelling.casefold(): choice for spelling, choice in meanings.items()}
+    read: list[str | None] = []  # None where a verdict is malformed
     for verdict in verdicts:
-        word = None
+        choice = None
         if is_blank(verdict):
-            word = "missing"
+            choice = "missing"
         elif isinstance(verdict, str):
-            word = folded.get(verdict.casefold())
-        read.append(word)
+            choice = choice_of.get(verdict.casefold())
+        read.append(choice)
     counts = Counter(read)
-    malformed = [position for position, word in enumerate(read) if word is None]
+    malformed = [position for position, choice in enumerate(read) if choice is None]
     if malformed:
         bad = f"{len(malformed)} of {len(read)}"
         cells = list(verdicts)
@@ -48,11 +62,14 @@ def read_verdicts(
             kind = "preferences" if people else "verdicts"
             raise ValueError(
                 f"{kind}: {bad} are none of {', '.join(meanings)}, such as"
-                f" {listed(malformed[:1], cells)}: write them so, or as None"
+                f" {list_cells(malformed[:1], cells)}: write them so, or as None"
             )
-        some = listed(malformed, cells, limit=3)
-        warn(f"{bad} verdicts can't be read and count as none: {some}")
-    account = {"abstained": counts["abstain"], "malformed": len(malformed)}
-    choice = np.array(read, dtype=object)
-    choice[np.isin(choice, ["missing", "abstain"])] = None
-    return choice, pd.notna(choice), account
+        examples = list_cells(malformed, cells, limit=3)
+        warn(f"{bad} verdicts can't be read and count as none: {examples}")
+    choices = np.array(read, dtype=object)
+    choices[np.isin(choices, ["missing", "abstain"])] = None
+    return (
+        choices,
+        pd.notna(choices),
+        {"abstained": counts["abstain"], "malformed": len(malformed)},
+    )
