@@ -174,10 +174,10 @@ class Lessons:
                     key = str(
                         rng.choice(list(scenes.COLOURS) if attribute == "colour" else scenes.SHAPES)
                     )
-                seen, values = scene.shows("count", key), NUMBERS[: scenes.MOST_ALIKE + 1]
+                seen, values = scene.shows("count", key), NUMBERS[: scenes.MAX_COUNT + 1]
             elif kind == "presence":
                 claim = scenes.truths(scene, "presence", rng)[0][0]
-                key, seen, values = claim.key, claim.seen, ("present", "absent")
+                key, seen, values = claim.key, claim.actual, ("present", "absent")
             else:
                 key = str(rng.choice(scenes.PLACES))
                 seen, values = scene.shows(str(kind), key), VALUES[str(kind)]
@@ -246,7 +246,7 @@ class Lessons:
             ids = [self.tokenizer.bos_token_id, *self.encoder.text_ids(text + FEEDBACK)]
             labels = [IGNORED] * len(ids)
             for i in rng.integers(len(claims), size=n_questions):
-                said, key = f" {claims[i].said}", f" {claims[i].key}"
+                said, key = f" {claims[i].claimed}", f" {claims[i].key}"
                 more, marks = self.pieces(
                     (f" ({i + 1}) said", False),
                     (said, True),
@@ -280,8 +280,8 @@ class Lessons:
         made: list[tuple[str, bool]] = []
         for i, claim in enumerate(claims, start=1):
             made += [
-                (f" ({i}) said {claim.said}, {claim.key}", False),
-                (f" {claim.seen}", seen),
+                (f" ({i}) said {claim.claimed}, {claim.key}", False),
+                (f" {claim.actual}", seen),
                 (",", False),
             ]
             made += [(" wrong" if scenes.n_wrong([claim]) else " correct", True), (".", False)]

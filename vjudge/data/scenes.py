@@ -1,18 +1,20 @@
-"""Scenes: generated pictures whose true score is known.
+"""Scenes: generated images whose true score is known.
 
-A picture shows up to nine coloured things on a three-by-three grid. Every (shape, colour, place)
-belongs to one split: training shows its own alone, and at least half of the things in another
-split's picture are never seen in training. A case is one picture, one instruction and one rubric.
-Its five responses share wording, order and the places of their claims and differ in what they say
-there, so that length does not predict the score. Wrong values follow the distribution of right
-ones, so that the text alone predicts next to nothing. Half of the cases give a reference answer: a
-perfect response that mostly speaks of other places or things than the response to evaluate.
+An image shows up to nine coloured things on a three-by-three grid. Every combination of a shape, a
+colour and a place belongs to one split. Training images show combinations of their own split alone;
+at least half of the things in an image of another split are combinations that training never shows.
 
-The collection "drawings" turns it round: the instruction asks for four things, and the five
-responses are drawings of them, the right one and four with one to four faults. The embedded judge
+A case is one image, one instruction and one rubric. The five responses of a case share wording,
+order and the places of their claims and differ in the values that they claim there, so that length
+does not predict the score. Wrong values follow the distribution of right ones, so that the text
+alone predicts next to nothing. Half of the cases have a reference answer: a perfect response that
+mostly speaks of other places or things than the response to evaluate does.
+
+The collection "drawings" reverses the roles: the instruction asks for four things, and the five
+responses are drawings of them, a right one and four with one to four faults. The embedded judge
 was never taught this: its scores of the first 200 test drawings have a Kendall's tau of .06 with
 gold (95 % interval -.06 to .18; wording "chat-picture", score mode), and of two drawings
-("chat-picture-relative") it chooses the first shown, always.
+("chat-picture-relative") it always chooses the one that it is shown first.
 """
 
 from __future__ import annotations
@@ -20,11 +22,8 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import resources
-from itertools import chain
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -38,83 +37,116 @@ WRONG_COUNTS = tuple("None One Two Three Four".split())
 N_IMAGES = {"train": 1_000, "validation": 100, "test": 120}
 SPLITS = tuple(N_IMAGES)
 IMAGE_SIZE = 192  # pixels, width and height
-N_CLAIMS = 4
+N_CLAIMS = 4  # claims of a response, and things of a drawing
 CASES_PER_IMAGE = 2
-MOST_ALIKE = 4  # the highest count that a question asks for
+MAX_COUNT = 4  # the highest count that a question asks for
 REFERENCE_RATE = 0.5  # share of cases with a reference answer
-OVERLAP_RATE = 0.1  # share of reference answers that also speak of one of the response's claims
+OVERLAP_RATE = 0.1  # share of reference answers that repeat one of the response's claims
+MOVE_RATE = 0.2  # share of wrong positions that put the thing into an empty cell
 
 Rng = np.random.Generator
 _FILE = resources.files("vjudge") / "assets/scenes.json"
 _ASSET: dict = json.loads(_FILE.read_text(encoding="utf-8"))
-COLOURS: dict = _ASSET["colours"]
-_LEVELS: list = _ASSET["levels"]
+COLOURS: dict[str, str] = _ASSET["colours"]
+"""The colours that things have, as "#rrggbb" by name."""
+_LEVELS: list[list[str]] = _ASSET["levels"]
 _OUTLINES = {shape: np.array(corners) for shape, corners in _ASSET["outlines"].items()}
 """The corners of every shape but circle and ring, inside the unit circle, y downwards."""
-ASPECTS = {cells["name"]: SimpleNamespace(**cells) for cells in _ASSET["aspects"]}
-"""What rubrics ask about: name, noun and plural, instructions, criteria and wordings of claims."""
-ASPECT_OF: dict = {}
-"""The aspect of each criterion."""
+
+
+class Aspect(NamedTuple):
+    """What a rubric asks about, such as colours or counts, and the texts that speak of it."""
+
+    name: str
+    noun: str
+    nouns: str  # the plural
+    instructions: list[str]
+    criteria: list[str]
+    wordings: list[str]  # sentence templates of a claim, see `statement`
+
+
+ASPECTS = {cells["name"]: Aspect(**cells) for cells in _ASSET["aspects"]}
+ASPECT_OF: dict[str, str] = {}
+"""The aspect's name for each criterion."""
 for _aspect in ASPECTS.values():
     ASPECT_OF |= dict.fromkeys(_aspect.criteria, _aspect.name)
 
 
-# -- pictures
+# -- images
 
 
-# One drawn thing: a shape of a colour and a size at a place of the grid.
-Thing = namedtuple("Thing", "shape colour size place")
+class Thing(NamedTuple):
+    """One drawn thing: a shape of a colour and a size at a place of the grid."""
+
+    shape: str
+    colour: str
+    size: str
+    place: str
 
 
 class Scene(NamedTuple):
-    """The things of one picture, and the two colours and two shapes that are counted."""
+    """The things of one image, and the two colours and two shapes that questions count."""
 
-    things: tuple
-    counted: tuple  # each count is uniform on 1-4
-    seed: tuple
+    things: tuple[Thing, ...]
+    counted: tuple[str, ...]  # each count is uniform on 1-4
+    seed: tuple[int, ...]
 
-    def at(self, location: str) -> Thing | None:
-        """The thing at `place`, or None where the cell is empty."""
-        return next((thing for thing in self.things if thing.place == location), None)
+    def at(self, place: str) -> Thing | None:
+        """Return the thing at a place, or None where the cell is empty."""
+        return next((thing for thing in self.things if thing.place == place), None)
 
     def shows(self, aspect: str, key: str) -> str:
-        """What the picture shows at a claim's key, a place or a word for things."""
-        number = list(chain(*self.things)).count(key)
+        """Return the true value of a claim.
+
+        Args:
+            aspect: the name of an aspect, which says what kind of value is asked for.
+            key: what the claim speaks of: a colour or shape for "count" and "presence", else a
+                place.
+        """
+        n_things = sum(key in thing for thing in self.things)
         if aspect == "count":
-            return NUMBERS[number]
+            return NUMBERS[n_things]
         if aspect == "presence":
-            return "present" if number else "absent"
+            return "present" if n_things else "absent"
         thing = self.at(key)
         if thing is None:
             return "empty"
         return str(getattr(thing, "shape" if aspect == "position" else aspect))
 
 
-# The split of every (shape, colour, place): 70 % train (0), 10 % validation (1), 20 % test (2).
-_DRAWN = np.argsort(np.random.default_rng(2401_06591).permutation(8 * 8 * 9))  # when it was drawn
-_SPLIT_OF = np.select([_DRAWN < 115, _DRAWN < 115 + 57], [2, 1], 0).reshape(8, 8, 9)
+# Assign each (shape, colour, place) to a split by its rank in a random order of all 576:
+# ranks 0-114 to test (2), 115-171 to validation (1), the other 70 % to train (0).
+_RANKS = np.argsort(np.random.default_rng(2401_06591).permutation(8 * 8 * 9))
+_SPLIT_OF = np.select([_RANKS < 115, _RANKS < 115 + 57], [2, 1], 0).reshape(8, 8, 9)
 
 
 def sample(split: str, *seed: int) -> Scene:
     """Sample the scene of `split` that belongs to `seed` (any number of non-negative integers)."""
-    index = SPLITS.index(split)
-    rng = np.random.default_rng([*seed, index])
-    combinations: list = []
-    while not combinations:
-        # Of colours, then of shapes: two that are counted, and how many things have each.
+    split_index = SPLITS.index(split)
+    rng = np.random.default_rng([*seed, split_index])
+    combinations: list[tuple] = []
+    while not combinations:  # rejection sampling: draw again where `_arrange` fails
+        # 1) two colours, then two shapes that are counted, and how many things have each (1-4)
         pairs = []
         counts = []
         for _ in range(2):
             pairs.append(rng.choice(8, size=2, replace=False))
-            counts.append(rng.integers(1, MOST_ALIKE + 1, size=2))
+            counts.append(rng.integers(1, MAX_COUNT + 1, size=2))
+
+        # 2) the number of things, at least six and at least as many as are counted
         fewest = max(6, *map(sum, counts))
-        n = rng.integers(fewest, len(PLACES) + 1)
+        n_things = rng.integers(fewest, len(PLACES) + 1)
+
+        # 3) the colour, then the shape of each thing: counted ones as often as drawn in step 1,
+        #    the remaining things with ones that are not counted
         codes = []
         for pair, count in zip(pairs, counts, strict=True):
             not_counted = np.setdiff1d(range(8), pair)
-            drawn = rng.choice(not_counted, size=n - count.sum())
-            codes.append([*np.repeat(pair, count), *drawn])
-        combinations = _arrange(rng, codes[1], codes[0], index)
+            fillers = rng.choice(not_counted, size=n_things - count.sum())
+            codes.append([*np.repeat(pair, count), *fillers])
+        combinations = _arrange(rng, codes[1], codes[0], split_index)
+
+    # 4) names in place of numbers, and a size for each thing
     colours = list(COLOURS)
     sizes = list(SIZES)
     things = []
@@ -122,15 +154,21 @@ def sample(split: str, *seed: int) -> Scene:
         size = sizes[rng.integers(3)]
         things.append(Thing(SHAPES[shape], colours[colour], size, PLACES[cell]))
     counted = np.take(colours, pairs[0]).tolist() + np.take(SHAPES, pairs[1]).tolist()
-    return Scene(tuple(things), tuple(counted), (*seed, index))
+    return Scene(tuple(things), tuple(counted), (*seed, split_index))
 
 
-def _arrange(rng: Rng, shapes: list, colours: list, split: int) -> list:
-    """Pair shapes, colours and places by the split's rule; empty where the order hit a dead end."""
+def _arrange(rng: Rng, shapes: list[int], colours: list[int], split: int) -> list[tuple]:
+    """Combine shapes, colours and places into things that a split may show.
+
+    Returns:
+        Triples (shape, colour, place) that use up `shapes` and `colours`, at least half of them of
+        the split itself; an empty list where the random order leads to no such triples.
+    """
     places = rng.permutation(len(PLACES)).tolist()
     combinations = []
     while shapes:
-        table = _SPLIT_OF[np.ix_(shapes, colours, places)]
+        # A combination of the split itself where there is one, else one of train (0).
+        table = _SPLIT_OF[np.ix_(shapes, colours, places)]  # (shapes, colours, places) still free
         options = np.argwhere(table == split)
         if not len(options):
             options = np.argwhere(table == 0)
@@ -143,9 +181,10 @@ def _arrange(rng: Rng, shapes: list, colours: list, split: int) -> list:
 
 
 def paint(scene: Scene) -> Image.Image:
-    """Draw the scene as an RGB picture of 192 x 192 pixels, the same one whenever it is drawn.
+    """Draw the scene as an RGB image of 192 x 192 pixels, the same one at every call.
 
-    Things are shifted, turned and shaded a little by its seed. A thing's colour may be "#rrggbb".
+    The scene's seed shifts, turns and shades its things a little. A thing's colour may also be
+    "#rrggbb".
     """
     rng = np.random.default_rng([*scene.seed, 7])
     side = 2 * IMAGE_SIZE  # drawn twice as large, then reduced: smooth edges
@@ -153,119 +192,135 @@ def paint(scene: Scene) -> Image.Image:
     image = Image.new("RGB", (side, side), tuple(rng.integers(232, 256, size=3).tolist()))
     pen = ImageDraw.Draw(image)
     for thing in scene.things:
+        # The centre is shifted by at most half of the room between the thing and its cell's edge.
         row, column = divmod(PLACES.index(thing.place), 3)
         radius = SIZES[thing.size] * cell / 2
         slack = max(cell / 2 - radius * 1.08, 0.0) * 0.5
-        middle = (np.array([column, row]) + 0.5) * cell + rng.uniform(-slack, slack, size=2)
-        turn = math.radians(rng.uniform(-10, 10))
+        centre = (np.array([column, row]) + 0.5) * cell + rng.uniform(-slack, slack, size=2)
+        angle = math.radians(rng.uniform(-10, 10))
         colour = np.array(ImageColor.getrgb(COLOURS.get(thing.colour, thing.colour)))
         ink = tuple(np.clip(colour + rng.integers(-10, 11, size=3), 0, 255).tolist())
         if thing.shape == "circle":
-            pen.circle(tuple(middle), radius, fill=ink)
+            pen.circle(tuple(centre), radius, fill=ink)
         elif thing.shape == "ring":
             width = max(2, round(radius * 0.42))
-            pen.circle(tuple(middle), radius, outline=ink, width=width)
+            pen.circle(tuple(centre), radius, outline=ink, width=width)
         else:
-            cos = math.cos(turn)
-            sin = math.sin(turn)
-            corners = _OUTLINES[thing.shape] @ [[cos, sin], [-sin, cos]] * radius + middle
+            cos = math.cos(angle)
+            sin = math.sin(angle)
+            rotation = [[cos, sin], [-sin, cos]]
+            corners = _OUTLINES[thing.shape] @ rotation * radius + centre  # (corners, 2)
             pen.polygon(corners.flatten().tolist(), fill=ink)
     return image.reduce(2)
 
 
-# -- what is said of a picture
+# -- what responses claim of an image
 
 
-# At `key`, the response says `said`, and the picture shows `seen`.
-Claim = namedtuple("Claim", "key said seen")
+class Claim(NamedTuple):
+    """One statement of a response: at `key` it claims a value, and the image shows the actual one.
+
+    `key` is a place, or a colour or shape where the claim is about counts or presence.
+    """
+
+    key: str
+    claimed: str
+    actual: str
 
 
-def write_rubric(aspect: SimpleNamespace, variant: int | np.integer) -> tuple:
-    """Criteria and the five level descriptions, lowest first, of one of the aspect's rubrics."""
+def write_rubric(aspect: Aspect, variant: int | np.integer) -> tuple[str, list[str]]:
+    """Return the criteria and the five level descriptions, lowest first, of one rubric."""
     number = variant + list(ASPECTS).index(aspect.name)
     levels = _LEVELS[number % len(_LEVELS)]
     described = [level.format(n=aspect.noun, N=aspect.nouns) for level in levels]
     return aspect.criteria[variant], described
 
 
-def statement(aspect: SimpleNamespace, claims: list, wording: int | np.integer) -> str:
-    """Claims as a numbered answer in one of the aspect's wordings.
+def statement(aspect: Aspect, claims: Sequence[Claim], wording: int | np.integer) -> str:
+    """Write claims as a numbered answer in one of the aspect's wordings.
 
-    In a wording {thing} is the key with an article; what is denied stands behind a bar.
+    A wording is a sentence template with the placeholders {key}, {said} (the claimed value) and
+    {thing} (the key with an article). Wordings of presence have two templates with a bar between
+    them; the second one is for a claim of absence.
     """
-    forms = aspect.wordings[wording].split("|")
+    templates = aspect.wordings[wording].split("|")
     sentences = []
     for i, claim in enumerate(claims, start=1):
-        form = forms[-1] if claim.said == "absent" else forms[0]
+        template = templates[-1] if claim.claimed == "absent" else templates[0]
         thing = f"something {claim.key}" if claim.key in COLOURS else f"a {claim.key}"
-        sentences.append(f"({i}) {form.format(key=claim.key, said=claim.said, thing=thing)}.")
+        sentences.append(
+            f"({i}) {template.format(key=claim.key, said=claim.claimed, thing=thing)}."
+        )
     return " ".join(sentences)
 
 
-def n_wrong(claims: list) -> int:
-    """How many claims are wrong: the true score of a response is 5 less these."""
-    return sum(claim.said != claim.seen for claim in claims)
+def n_wrong(claims: Sequence[Claim]) -> int:
+    """Count the wrong claims. The true score of a response is 5 minus this count."""
+    return sum(claim.claimed != claim.actual for claim in claims)
 
 
-def feedback(claims: list) -> str:
-    """Feedback on claims: each one against the picture, then how many are wrong."""
+def feedback(claims: Sequence[Claim]) -> str:
+    """Write the feedback on claims: each one against the image, then the number of wrong ones."""
     sentences = []
     for i, claim in enumerate(claims, start=1):
         verdict = "wrong" if n_wrong([claim]) else "correct"  # not "right", which is also a place
-        sentences.append(f"({i}) said {claim.said}, {claim.key} {claim.seen}, {verdict}.")
+        sentences.append(f"({i}) said {claim.claimed}, {claim.key} {claim.actual}, {verdict}.")
     sentences.append(f"{WRONG_COUNTS[n_wrong(claims)]} wrong.")
     return " ".join(sentences)
 
 
-def truths(scene: Scene, aspect: str, rng: Rng) -> tuple:
-    """True claims for a response (four) and for a reference answer (two to four others)."""
-    if aspect in ("count", "presence"):
-        keys = _words(scene, aspect, rng)
-    else:
-        keys = rng.permutation([thing.place for thing in scene.things]).tolist()
+def truths(scene: Scene, aspect: str, rng: Rng) -> tuple[list[Claim], list[Claim]]:
+    """Return the true claims of a response (four), and of a reference answer (two to four)."""
     claims = []
-    for key in keys[: 2 * N_CLAIMS]:
-        seen = scene.shows(aspect, key)
-        claims.append(Claim(key, seen, seen))
+    for key in _claim_keys(scene, aspect, rng)[: 2 * N_CLAIMS]:
+        actual = scene.shows(aspect, key)
+        claims.append(Claim(key, actual, actual))
     return claims[:N_CLAIMS], claims[N_CLAIMS:]
 
 
-def _words(scene: Scene, aspect: str, rng: Rng) -> list:
-    """Colours and shapes in the order in which claims speak of them."""
-    keys_in_order = [*COLOURS, *SHAPES]
+def _claim_keys(scene: Scene, aspect: str, rng: Rng) -> list[str]:
+    """Order the places, or the colours and shapes, that claims of an aspect speak of."""
+    if aspect not in ("count", "presence"):
+        return rng.permutation([thing.place for thing in scene.things]).tolist()
+    words = [*COLOURS, *SHAPES]
     if aspect == "presence":
-        rng.shuffle(keys_in_order)
-    present = [word for word in keys_in_order if scene.shows("presence", word) == "present"]
-    absent = [word for word in keys_in_order if word not in present]
-    keys = []
-    if aspect == "count":  # the scene's counted words, then other words, the shown ones first
+        rng.shuffle(words)
+    present = [word for word in words if scene.shows("presence", word) == "present"]
+    absent = [word for word in words if word not in present]
+    keys: list[str] = []
+    if aspect == "count":
+        # First the words that the scene was made to count, then the other present ones, then the
+        # absent ones, each kind in random order.
         remaining = [word for word in present if word not in scene.counted]
-        for keys_of_kind in (list(scene.counted), remaining, absent):
-            rng.shuffle(keys_of_kind)
-            keys += keys_of_kind
+        for words_of_kind in (list(scene.counted), remaining, absent):
+            rng.shuffle(words_of_kind)
+            keys += words_of_kind
         return keys
-    while len(keys) < 2 * N_CLAIMS:  # a fair coin decides whether a word is shown: no guessing
-        wants_shown = present and (not absent or rng.random() < 0.5)
-        keys.append(present.pop() if wants_shown else absent.pop())
+    # A fair coin decides whether the next word is present, so that guessing does not help. Where
+    # one kind is used up, the other kind fills the list, and no coin is tossed.
+    while len(keys) < 2 * N_CLAIMS:
+        takes_present = present and (not absent or rng.random() < 0.5)
+        keys.append(present.pop() if takes_present else absent.pop())
     return keys
 
 
 def falsify(scene: Scene, aspect: str, claim: Claim, rng: Rng) -> Claim:
-    """A wrong claim in place of a true one, its value drawn as true values are."""
+    """Turn a true claim into a wrong one, its value drawn as true values are."""
     if aspect == "presence":
-        return claim._replace(said="absent" if claim.seen == "present" else "present")
-    if aspect == "position" and rng.random() < 0.2:
-        empty = [cell for cell in PLACES if scene.at(cell) is None]
-        if empty:  # the response puts the thing where nothing stands
-            return Claim(str(rng.choice(empty)), claim.said, "empty")
+        return claim._replace(claimed="absent" if claim.actual == "present" else "present")
+    if aspect == "position" and rng.random() < MOVE_RATE:
+        # Keep the thing and change its place: the response puts it where nothing stands.
+        empty = [place for place in PLACES if scene.at(place) is None]
+        if empty:
+            return Claim(key=str(rng.choice(empty)), claimed=claim.claimed, actual="empty")
     if aspect == "count":
-        values = list(NUMBERS[1 : MOST_ALIKE + 1])
+        values = list(NUMBERS[1 : MAX_COUNT + 1])
     elif aspect == "size":
         values = list(SIZES)
-    else:
+    else:  # a value of the scene, as often as things have it
         values = [scene.shows(aspect, thing.place) for thing in scene.things]
-    wrong = [value for value in values if value != claim.seen]
-    return claim._replace(said=str(rng.choice(wrong)))
+    wrong = [value for value in values if value != claim.actual]
+    return claim._replace(claimed=str(rng.choice(wrong)))
 
 
 # -- drawings of what an instruction asks for
@@ -273,41 +328,40 @@ def falsify(scene: Scene, aspect: str, claim: Claim, rng: Rng) -> Claim:
 _VALUES = {"shape": SHAPES, "colour": tuple(COLOURS)}
 
 
-def drawing_rows(split: str, index: int, seed: int = 0) -> list:
-    """The five rows of one instruction, scores 1-5 in random order: the response is a picture."""
+def drawing_rows(split: str, index: int, seed: int = 0) -> list[dict]:
+    """Return the five rows of one drawing instruction, scores 1-5 in random order."""
     scene = sample(split, seed, index)
     rng = np.random.default_rng([seed, index, SPLITS.index(split), 2])
     # 1) what is asked for
     things = [scene.things[i] for i in rng.choice(len(scene.things), N_CLAIMS, replace=False)]
     empty = np.setdiff1d(PLACES, [thing.place for thing in things])
     asked = ", ".join(map(_phrase, things))
-    # 2) the drawings, each with so many faults
+    # 2) five drawings, with zero to four faults each
     group = f"drawings-{split}-{index:05d}"
     rows = []
-    for number, count in enumerate(rng.permutation(N_CLAIMS + 1)):
-        spoiled = rng.choice(N_CLAIMS, size=count, replace=False)
-        free = iter(rng.permutation(empty).tolist())
+    for number, n_faults in enumerate(rng.permutation(N_CLAIMS + 1)):
+        spoiled = rng.choice(N_CLAIMS, size=n_faults, replace=False)
+        free_places = iter(rng.permutation(empty).tolist())
         drawn = []
         notes = []
         for i, thing in enumerate(things):
             note = "as asked"
             if i in spoiled:
-                thing, note = _faulty(thing, free, rng)
+                thing, note = _faulty(thing, free_places, rng)
             drawn.append(thing)
             notes.append(f"({i + 1}) {_phrase(things[i])}: {note}.")
         drawing = Scene(tuple(filter(None, drawn)), (), (*scene.seed, number))
-        rows.append(
-            {
-                "id": f"{group}-{number}",
-                "instruction": f"Draw these four things and nothing else: {asked}.",
-                "response_images": [_png(drawing)],
-                **_ASSET["drawing"],
-                "gold": 5.0 - count,
-                "feedback": " ".join([*notes, f"{WRONG_COUNTS[count]} wrong."]),
-                "images": [],
-                "group": group,
-            }
-        )
+        row = {
+            "id": f"{group}-{number}",
+            "instruction": f"Draw these four things and nothing else: {asked}.",
+            "response_images": [_png(drawing)],
+            **_ASSET["drawing"],
+            "gold": 5.0 - n_faults,
+            "feedback": " ".join([*notes, f"{WRONG_COUNTS[n_faults]} wrong."]),
+            "images": [],
+            "group": group,
+        }
+        rows.append(row)
     return rows
 
 
@@ -316,19 +370,27 @@ def _phrase(thing: Thing) -> str:
     return f"{article} {thing.colour} {thing.shape} at the {thing.place}"
 
 
-def _faulty(thing: Thing, free: Iterator[str], rng: Rng) -> tuple[Thing | None, str]:
-    """A thing with a fault, None where it is left out, and the fault; `free`: places to move to."""
+def _faulty(thing: Thing, free_places: Iterator[str], rng: Rng) -> tuple[Thing | None, str]:
+    """Draw a fault for a thing.
+
+    Args:
+        thing: as it was asked for.
+        free_places: where no thing was asked for; a thing that is moved takes the next one.
+
+    Returns:
+        The thing with the fault, or None where it is left out, and the name of the fault.
+    """
     fault = str(rng.choice([*_VALUES, "place", "drawn"]))
     if fault == "drawn":
         return None, "not drawn"
-    value = next(free) if fault == "place" else getattr(thing, fault)
+    value = next(free_places) if fault == "place" else getattr(thing, fault)
     while value == getattr(thing, fault):
         value = str(rng.choice(_VALUES[fault]))
     return thing._replace(**{fault: value}), f"wrong {fault}"
 
 
 def _png(scene: Scene) -> dict:
-    """A scene's picture as a file."""
+    """Return a scene's image as a PNG file in memory, in the form of the datasets library."""
     file = io.BytesIO()
     paint(scene).save(file, format="PNG")
     return {"bytes": file.getvalue(), "path": None}
@@ -337,48 +399,52 @@ def _png(scene: Scene) -> dict:
 # -- rows
 
 
-def case(scene: Scene, aspect_name: str, rng: Rng) -> list:
-    """The five rows of one case, scores 1-5 in random order, without `id`, `images` and `group`."""
+def case(scene: Scene, aspect_name: str, rng: Rng) -> list[dict]:
+    """Return the five rows of one case, scores 1-5 in random order, without id, images, group."""
+    # 1) what the five rows share: true claims, rubric, instruction, wording, reference answer
     aspect = ASPECTS[aspect_name]
-    mine, further = truths(scene, aspect_name, rng)
+    true_claims, reference_claims = truths(scene, aspect_name, rng)
     criteria, descriptions = write_rubric(aspect, rng.integers(len(aspect.criteria)))
     instruction = aspect.instructions[rng.integers(len(aspect.instructions))]
     wording = rng.integers(len(aspect.wordings))
     reference = None
     if rng.random() < REFERENCE_RATE:
         if rng.random() < OVERLAP_RATE:
-            further = [mine[rng.integers(len(mine))], *further][:N_CLAIMS]
-            rng.shuffle(further)
-        reference = statement(aspect, further, rng.integers(len(aspect.wordings)))
+            repeated = true_claims[rng.integers(len(true_claims))]
+            reference_claims = [repeated, *reference_claims][:N_CLAIMS]
+            rng.shuffle(reference_claims)
+        reference = statement(aspect, reference_claims, rng.integers(len(aspect.wordings)))
+
+    # 2) five responses, with zero to four wrong claims
     rows = []
     for count in rng.permutation(N_CLAIMS + 1):
         wrong = rng.choice(N_CLAIMS, size=count, replace=False)
-        claims: list = []
-        for i, claim in enumerate(mine):
+        claims: list[Claim] = []
+        for i, claim in enumerate(true_claims):
             stated = claim
             if i in wrong:
                 stated = falsify(scene, aspect_name, claim, rng)
             if stated.key in [earlier.key for earlier in claims]:
-                # An empty place was taken twice: keep to the claim's own place.
+                # `falsify` moved two things into one empty place: keep this claim's place, and
+                # give it another shape.
                 stated = falsify(scene, "shape", claim, rng)
             claims.append(stated)
-        rows.append(
-            {
-                "instruction": instruction,
-                "reference_answer": reference,
-                "criteria": criteria,
-                "category": ASPECT_OF[criteria],
-                "descriptions": descriptions,
-                "response": statement(aspect, claims, wording),
-                "gold": 5.0 - n_wrong(claims),
-                "feedback": feedback(claims),
-            }
-        )
+        row = {
+            "instruction": instruction,
+            "reference_answer": reference,
+            "criteria": criteria,
+            "category": ASPECT_OF[criteria],
+            "descriptions": descriptions,
+            "response": statement(aspect, claims, wording),
+            "gold": 5.0 - n_wrong(claims),
+            "feedback": feedback(claims),
+        }
+        rows.append(row)
     return rows
 
 
-def scene_rows(split: str, index: int, seed: int = 0) -> tuple:
-    """Scene number `index` of a split and the rows of its cases, each about another aspect."""
+def scene_rows(split: str, index: int, seed: int = 0) -> tuple[Scene, list[dict]]:
+    """Return scene number `index` of a split and the rows of its cases, each on another aspect."""
     scene = sample(split, seed, index)
     rng = np.random.default_rng([seed, index, SPLITS.index(split), 1])
     group = f"scenes-{split}-{index:05d}"
@@ -392,18 +458,20 @@ def scene_rows(split: str, index: int, seed: int = 0) -> tuple:
 
 def rows(
     split: str | None = None, limit: int | None = None, seed: int = 0, *, drawn: bool = False
-) -> list:
-    """Make the collection's rows, 10 a picture; of drawings, 5 an instruction.
+) -> list[dict]:
+    """Make the rows of the collection "scenes" (10 per image) or "drawings" (5 per instruction).
 
     Args:
-        split: "train" (10,000 rows), "validation" (1,000) or "test" (1,200), of drawings half of
-            these; None for test.
-        limit: so many rows, the first ones; more than the split's size makes more pictures.
-        seed: published numbers are on seed 0.
+        split: "train" (10,000 rows), "validation" (1,000) or "test" (1,200), half as many of
+            drawings; None for test.
+        limit: how many rows to make, the first ones; a limit above the split's size makes more
+            images. None makes the whole split.
+        seed: of the random draws; published numbers are on seed 0.
+        drawn: whether to make drawings.
 
     Returns:
-        Rows with the canonical columns, each picture as PNG bytes; `gold` is the true score, 1-5,
-        and `group` the picture.
+        Rows with the canonical columns, each image as PNG bytes; `gold` is the true score, 1-5,
+        and `group` the image.
 
     Raises:
         ValueError: Scenes does not have the split.
@@ -411,15 +479,16 @@ def rows(
     split = split or "test"
     if split not in N_IMAGES:
         raise ValueError(f"scenes has no split {split!r}; take one of {', '.join(SPLITS)}")
-    per_image = (1 if drawn else CASES_PER_IMAGE) * (N_CLAIMS + 1)
-    n_rows = N_IMAGES[split] * per_image if limit is None else limit
+    n_cases = 1 if drawn else CASES_PER_IMAGE
+    rows_per_image = n_cases * (N_CLAIMS + 1)
+    n_rows = N_IMAGES[split] * rows_per_image if limit is None else limit
     made = []
-    for index in range(math.ceil(n_rows / per_image)):
+    for index in range(math.ceil(n_rows / rows_per_image)):
         if drawn:
             made += drawing_rows(split, index, seed)
             continue
         scene, new = scene_rows(split, index, seed)
-        picture = _png(scene)
+        image = _png(scene)
         for row in new:
-            made.append({**row, "images": [picture]})
+            made.append({**row, "images": [image]})
     return made[:n_rows]
