@@ -73,14 +73,14 @@ def test_rows_that_cannot_be_read_are_all_named(folder):
 @mark.parametrize(
     "name, content, message",
     [
-        ("a.jsonl", b'{"id": 1}\n{"id": \n', "a.jsonl' is not a sound jsonl file .*line 2"),
+        ("a.jsonl", b'{"id": 1}\n{"id": \n', "a.jsonl' is not a valid jsonl file .*line 2"),
         (
             "a.json",
             b'{"data":\n [{"id": 1}\n]}',
             "holds one object: take its list of rows, and pass",
         ),
-        ("c.parquet", b"PAR", "c.parquet' is not a sound parquet file"),
-        ("e.csv", b"id\n\xf6\n", "e.csv' is not a sound csv file.*save it as UTF-8"),
+        ("c.parquet", b"PAR", "c.parquet' is not a valid parquet file"),
+        ("e.csv", b"id\n\xf6\n", "e.csv' is not a valid csv file.*save it as UTF-8"),
         ("e.csv", b"id,response,response\na,A,B\n", "has several columns response; keep one"),
         ("e.csv", b"id,response\na,Say, it.\n", "line 2 has more cells than the header: quote"),
     ],

@@ -1,6 +1,7 @@
-"""Published data sets: which of their columns is which of ours, and what takes more than a name.
+"""Published data sets: which of their columns are which canonical columns.
 
-To add a set, put an `Adapter` into `ADAPTERS`, with a function of a row where names do not suffice.
+To add a set, put an `Adapter` into `ADAPTERS`. Where the names of columns do not suffice, give it a
+function that computes cells from a row.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from vjudge.data.schema import CollectionError, Row, as_python, spelled
 from vjudge.records import is_missing
 
 _LEVELS = tuple(map("orig_score{}_description".format, range(1, 6)))
-# prompt and target over again, and what was read
-_AGAIN = ("output", "messages", "input", *_LEVELS)
+# Columns of published sets that are left out: they repeat others as prompt and target.
+_REPEATED = ("output", "messages", "input", *_LEVELS)
 
 
 @dataclass(frozen=True)
@@ -27,32 +28,38 @@ class Adapter:
 
     Args:
         name: as its paper calls it.
-        columns: by which its rows are known; one without one of our names is not kept.
-        names: canonical name -> its column, or several with blanks between: the first that is
-            filled.
-        more: the cells that take more than a name, from a row.
+        columns: a table that has all of these columns belongs to the set. They are not kept,
+            unless `names` maps them to a canonical column.
+        names: canonical name -> a column of the set, or several with blanks between them, of which
+            the first with a value is taken.
+        more: a function of a row that returns the cells that take more than a name.
         ids: on the Hugging Face hub.
-        split: the hub's.
-        parts: the hub's configurations, for a set that has several.
-        files: of its folder: questions, answers, captions.
+        split: on the hub.
+        parts: configurations on the hub, for a set that has several.
+        files: of questions, answers and captions, for a set that comes as a folder of them.
         benchmark: its key in `vjudge.benchmarks.BENCHMARKS`.
     """
 
     name: str
-    columns: tuple
-    names: Mapping
+    columns: tuple[str, ...]
+    names: Mapping[str, str]
     more: Callable | None = None
-    ids: tuple = ()
+    ids: tuple[str, ...] = ()
     split: str = "train"
-    parts: tuple = ()
-    files: tuple = ()
+    parts: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     benchmark: str = ""
 
     def read(self, row: object) -> CheckedRow:
-        """A row in canonical form, its other columns kept, and what is wrong with it."""
+        """Bring a row of the set into canonical form; its other columns are kept.
+
+        Returns:
+            The row, and what is wrong with it.
+        """
         if not isinstance(row, Mapping):
             return canonical_row(row)
-        used = {*_AGAIN, *self.columns}
+        # The first value among the columns of each canonical name.
+        used = {*_REPEATED, *self.columns}
         values: dict = {}
         for name, columns in self.names.items():
             values[name] = None
@@ -65,21 +72,29 @@ class Adapter:
             if self.more is not None:
                 cells |= self.more({**row, **values})
         except (ValueError, LookupError, TypeError, AttributeError) as error:
+            # The functions below word their errors "COLUMN: REASON".
             field, _, reason = str(error).partition(": ")
             remedy = "correct it or leave the row out"
             return cells, [(field, reason or type(error).__name__, remedy)]
         cells, faults = canonical_row(cells)
-        return {**cells, "images": cells.get("images") or []}, faults  # where none is named
+        # A published row that names no image has none; None would mean that it is not known.
+        return {**cells, "images": cells.get("images") or []}, faults
 
 
-def adapter_of(columns: Iterable, names: Sequence, schema: str | None) -> Adapter | None:
-    """The set that rows are of: the one called `schema`, else the first whose columns they have.
+def adapter_of(columns: Iterable, names: Sequence[str], schema: str | None) -> Adapter | None:
+    """Find the published set that a table belongs to.
 
-    Where sets have the same columns, `names` of the file and its folder decide, else the first set
-    is taken and a warning says so.
+    Args:
+        columns: of the table.
+        names: of split, file and folder. They decide among sets with the same columns; where no
+            name does, the first set is taken, with a warning.
+        schema: the name of the set, where the user gave it.
+
+    Returns:
+        The set called `schema`, else the first set whose columns the table has, else None.
 
     Raises:
-        CollectionError: no set is called that.
+        CollectionError: no set is called `schema`.
     """
     if schema:
         for adapter in ADAPTERS:
@@ -91,7 +106,7 @@ def adapter_of(columns: Iterable, names: Sequence, schema: str | None) -> Adapte
     if not fitting:
         return None
     same_columns = [adapter for adapter in fitting if adapter.columns == fitting[0].columns]
-    for name in names:  # of a split, a file and its folder: the nearest decides
+    for name in names:  # the split's name decides before the file's and the folder's
         for adapter in same_columns:
             if spelled(adapter.name) in spelled(name):
                 return adapter
@@ -108,11 +123,12 @@ def adapter_of(columns: Iterable, names: Sequence, schema: str | None) -> Adapte
 
 
 def _rubric(row: Row) -> dict:
+    """Collect the five columns of level descriptions."""
     return {"descriptions": list(map(row.get, _LEVELS))}
 
 
-def _preference(row: Row, column: str, choices: Mapping) -> dict:
-    """What a label says; None where there is none."""
+def _preference(row: Row, column: str, choices: Mapping[str, str]) -> dict:
+    """Translate the label in a column by `choices`; a missing label gives None."""
     label: Any = row.get(column)
     if is_missing(label):
         return {"preference": None}
@@ -122,23 +138,23 @@ def _preference(row: Row, column: str, choices: Mapping) -> dict:
 
 
 def _conversation(row: Row) -> dict:
-    """A training row that is trained on as it stands: its prompt, without image marks, and answer.
+    """Take a training conversation as it is: its prompt, without image placeholders, and answer.
 
-    So are LLaVA-Critic-113k's, and kaistAI/prometheus-vision's sample_train_data.json.
+    LLaVA-Critic-113k and kaistAI/prometheus-vision's sample_train_data.json have such rows.
     """
     human, assistant = row["conversations"]
     prompt = re.sub(r"\A(?:\s*<image>\s*)+", "", human["value"])
     return {"prompt": prompt, "target": assistant["value"]}
 
 
-# -- benchmarks of judges: two responses and whose is better; one and its score; several in order
+# -- benchmarks of judges: two responses and the better one; one and its score; several and ranks
 
 
 def _vl(row: Row) -> dict:
-    """VL-RewardBench: of each of two responses its rank, 0 for the preferred one.
+    """VL-RewardBench: `human_ranking` has the rank of each response, 0 for the preferred one.
 
-    The id's prefix gives the category (vl-rewardbench/VL_RewardBench cal.py); `query_source` only
-    looks like it.
+    The prefix of the id gives the category (vl-rewardbench/VL_RewardBench cal.py). The column
+    `query_source` looks like a category and is none.
     """
     response_a, response_b = as_python(row["response"])
     ranks = as_python(row["human_ranking"])
@@ -156,11 +172,11 @@ def _vl(row: Row) -> dict:
 
 _CATEGORIES = dict.fromkeys(("hallucination", "rlaif", "rlhf"), "hallucination")
 _CATEGORIES |= dict.fromkeys(("mathverse", "mmmu"), "reasoning")
-_LABEL = "human human_answer Human_answer"  # another name by file, and within one
+_LABEL = "human human_answer Human_answer"  # the name differs by file, and within one file
 
 
 def _mllm_pair(row: Row) -> dict:
-    """MLLM-as-a-Judge: A, B or C (a tie)."""
+    """MLLM-as-a-Judge, pairs: the label is A, B or C (a tie)."""
     cells = _preference(row, "human", {"A": "a", "B": "b", "C": "tie"})
     for side, column in (("a", "answer1"), ("b", "answer2")):
         cells[f"policy_{side}"] = row[column]["name"]
@@ -169,7 +185,7 @@ def _mllm_pair(row: Row) -> dict:
 
 
 def _mllm_batch(row: Row) -> dict:
-    """MLLM-as-a-Judge: the answers' letters, best first."""
+    """MLLM-as-a-Judge, batches: the label is the answers' letters, best first, such as "CAB"."""
     answers = as_python(row["answers"])
     letters = "ABCDEFGHIJ"[: len(answers)]
     order = str(row["human"])
@@ -177,17 +193,19 @@ def _mllm_batch(row: Row) -> dict:
         raise ValueError(f"human: {order!r} does not order the {len(answers)} answers {letters}")
     return {
         "responses": [answer["answer"] for answer in answers],
-        "ranks": [order.index(letter) + 1.0 for letter in letters],
+        "ranks": [order.index(letter) + 1.0 for letter in letters],  # "CAB" -> [2, 3, 1]
     }
 
 
 def _mt_bench(row: Row) -> dict:
     """MT-Bench's votes: two conversations and the model that won.
 
-    Of later turns, the response holds the questions between the answers.
+    A response is the first answer; at turn 2 and later the further turns follow it.
     """
     cells = _preference(row, "winner", _WINNERS)
     for side in "ab":
+        # turns:    0 question, 1 answer, 2 question, 3 answer, ...
+        # response: answer 1, "User: " turn 2, "Assistant: " turn 3, ... up to the row's turn
         turns = [turn["content"] for turn in row[f"conversation_{side}"]]
         texts = [f"User: {turn}" for turn in turns]
         texts[3::2] = [f"Assistant: {turn}" for turn in turns[3::2]]
@@ -203,27 +221,27 @@ _WINNERS |= dict.fromkeys(("tie (inconsistent)", "tie (bothbad)"), "tie")
 # -- benchmarks of policies: questions about images, without a `response`
 
 
-def llava_bench_rows(tables: Iterable) -> list:
-    """The rows of a LLaVA-Bench that comes as files of questions, answers and captions.
+def llava_bench_rows(tables: Iterable[list[dict]]) -> list[dict]:
+    """Join the three files of a LLaVA-Bench (questions, answers, captions) into rows.
 
-    GPT-4's answer, written from a caption, is the reference. `context` is what the set's own judge
-    reads in the picture's place: the captions, and of COCO the boxes too.
+    GPT-4's answer, written from a caption, is the reference. The column `caption`, later `context`,
+    is what the set's own judge reads in place of the image: the captions, for COCO with the boxes.
     """
     questions, answers, captions = tables
     answer_of = {entry["question_id"]: entry["text"] for entry in answers}
-    picture_of = {entry["image"]: entry for entry in captions}
+    caption_of = {entry["image"]: entry for entry in captions}
     rows = []
     for entry in questions:
-        picture = picture_of[entry["image"]]
-        context = picture.get("caption") or "\n".join(picture["captions"])
-        if "instances" in picture:
-            boxes = [f"{box['category']}: {box['bbox']}" for box in picture["instances"]]
+        caption = caption_of[entry["image"]]
+        context = caption.get("caption") or "\n".join(caption["captions"])
+        if "instances" in caption:
+            boxes = [f"{box['category']}: {box['bbox']}" for box in caption["instances"]]
             context = "\n".join([f"{context}\n", *boxes])
         rows.append({**entry, "answer": answer_of[entry["question_id"]], "caption": context})
     return rows
 
 
-# -- all of them
+# -- all sets
 
 _NAMES = {
     "images": "images image",
@@ -237,7 +255,7 @@ _PAIRED = _NAMES | {"response_a": "orig_response_A", "response_b": "orig_respons
 
 
 def _orig(name: str, *columns: str, **options: Any) -> Adapter:
-    """A set of `orig_*` columns, on the hub under its authors' accounts."""
+    """Describe a set with `orig_*` columns, on the hub under its authors' two accounts."""
     ids = (f"prometheus-eval/{name}", f"kaist-ai/{name}")
     settings: Any = {"names": _SCORED, "more": _rubric, "ids": ids}
     return Adapter(name, ("orig_instruction", *columns), **settings | options)
@@ -246,8 +264,8 @@ def _orig(name: str, *columns: str, **options: Any) -> Adapter:
 _MLLM = {"images": "image_path", "instruction": "instruction", "category": "original_dataset"}
 
 
-def _mllm(kind: str, columns: Sequence, more: Callable | None, **names: str) -> Adapter:
-    """A part of MLLM-as-a-Judge (Dongping-Chen/MLLM-Judge, Dataset/)."""
+def _mllm(kind: str, columns: Sequence[str], more: Callable | None, **names: str) -> Adapter:
+    """Describe a part of MLLM-as-a-Judge (Dongping-Chen/MLLM-Judge, Dataset/)."""
     return Adapter(
         f"MLLM-as-a-Judge ({kind})",
         ("instruction", "image_path", *columns),
@@ -258,7 +276,7 @@ def _mllm(kind: str, columns: Sequence, more: Callable | None, **names: str) -> 
 
 
 def _llava(kind: str, *files: str) -> Adapter:
-    """A LLaVA-Bench, as a folder with the questions, answers and captions."""
+    """Describe a LLaVA-Bench, a folder with files of questions, answers and captions."""
     return Adapter(
         f"LLaVA-Bench-{kind}",
         ("question_id", "image", "text", "category"),
@@ -333,7 +351,7 @@ ADAPTERS = (
         {
             "images": "image images image_url",
             "instruction": "instruction",
-            # `human_ratings_gpt4_correct` is of `gpt4_prediction`, and says nothing of it
+            # The column `human_ratings_gpt4_correct` rates `gpt4_prediction`, not this answer.
             "reference_answer": "reference_output output_human_annotated",
             "category": "instruction_category",
         },

@@ -1,4 +1,7 @@
-"""What reads the cells of a canonical column; ValueError or TypeError says why a cell cannot be."""
+"""Readers of a canonical column's cells.
+
+A reader raises a ValueError or a TypeError that says why a cell cannot be read.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +22,22 @@ from vjudge.records import NAN, anchors_of, as_score, brief, criteria_of, is_mis
 
 # A JPEG, PNG, GIF or WebP file in base64, by its first bytes, as VLMEvalKit's tables hold it.
 _BASE64 = re.compile(r"(?:/9j/|iVBORw0KGgo|R0lGOD|UklGR)[A-Za-z0-9+/\s]{60,}={0,2}\s*")
-_ABSENT = ("", "none", "nan", "na", "n/a", "null", "<na>")  # how a missing score is written
+_ABSENT = ("", "none", "nan", "na", "n/a", "null", "<na>")  # how tables write a missing score
 _LONE_COMMA = re.compile(r"[-+]?\d+,\d+")  # "3,5": two raters, or a decimal comma
 
 
 def number(cell: object, decimal: str | None = None) -> float:
-    """A score; NaN where it is missing, however that is written.
+    """Read a score; NaN where it is missing, however that is written.
 
     >>> number("3,5", ","), number("NA")
     (3.5, nan)
 
     Args:
         cell: a number or a text.
-        decimal: the decimal sign of the cell's file, "," or "."; None where the file has none.
+        decimal: the decimal sign of the cell's file, "," or "."; None where it is not known.
 
     Raises:
-        ValueError: it is no number.
+        ValueError: the cell is no number, or has a decimal comma where none is expected.
     """
     if not isinstance(cell, str):
         return as_score(cell)
@@ -51,8 +54,8 @@ def number(cell: object, decimal: str | None = None) -> float:
     return as_score(text)
 
 
-def rater_scores(cell: object, decimal: str | None = None) -> list:
-    """One score a rater, from a list, a number or a text; NaN where a rater gave none.
+def rater_scores(cell: object, decimal: str | None = None) -> list[float]:
+    """Read the scores of all raters, NaN where a rater gave none.
 
     >>> rater_scores("3;4;2"), rater_scores("[3, 4, 2]"), rater_scores("4,,2")
     ([3.0, 4.0, 2.0], [3.0, 4.0, 2.0], [4.0, nan, 2.0])
@@ -60,11 +63,12 @@ def rater_scores(cell: object, decimal: str | None = None) -> list:
     [3.5, 4.0]
 
     Args:
-        cell: a rater's place in it is kept.
-        decimal: as for `number`: beside decimal commas, semicolons or bars separate raters.
+        cell: a list, a number or a text. Position = rater.
+        decimal: as for `number`. Where commas are decimal, semicolons or bars separate raters.
 
     Raises:
-        ValueError: a rating is not a number, or nothing tells a decimal comma from two raters.
+        ValueError: a rating is no number, or it is unclear whether a comma is decimal or separates
+            two raters.
     """
     cell = as_python(cell)
     if isinstance(cell, str):
@@ -76,14 +80,23 @@ def rater_scores(cell: object, decimal: str | None = None) -> list:
     return [number(rating, decimal) for rating in cell]
 
 
-def _rating_texts(text: str, decimal: str | None) -> list:
-    """The ratings in a text, each as a text with a decimal point."""
-    inner = re.sub(r"[\[\]()'\"]", "", text).strip()
+def _rating_texts(text: str, decimal: str | None) -> list[str]:
+    """Split a text into one text per rating, each with a decimal point.
+
+    The cases, in this order:
+        "[]"                    no rating
+        "3,5; 4" or "3|4"       semicolons or bars separate, and commas are decimal
+        "[3, 4]" or "(3 4)"     a list as JSON, Python or NumPy writes it
+        "3,5"                   a decimal comma where the file's sign is a comma, two ratings where
+                                it is a point, an error where it is not known
+        "3, 4, 2" or "3 4 2"    commas or blanks separate
+    """
+    inner = re.sub(r"[\[\]()'\"]", "", text).strip()  # without brackets and quotes
     if not inner:
         return []
     if re.search("[;|]", inner):
         return re.split("[;|]", inner.replace(",", "."))
-    if inner != text:  # a list as JSON, Python or NumPy writes it
+    if inner != text:
         inner = inner.rstrip(", ")
     elif decimal == "," and "," in text:
         if not _LONE_COMMA.fullmatch(text):
@@ -113,15 +126,16 @@ def _text(cell: object) -> str | None:
     return cell if cell.strip() else None
 
 
-def _texts(cell: object, fault: str = "is not a list") -> Any:
+def _texts(cell: object, fault: str = "is not a list") -> list | None:
+    """Read a list; raise a ValueError with the text `fault` where the cell is something else."""
     cell = as_python(_unwrapped(cell))
-    if cell is not None and not isinstance(cell, list):
-        raise ValueError(fault)
-    return cell
+    if cell is None or isinstance(cell, list):
+        return cell
+    raise ValueError(fault)
 
 
-def _levels(cell: object) -> Any:
-    """Descriptions as a list of texts, or as anchors: score -> text."""
+def _levels(cell: object) -> list | dict | None:
+    """Read level descriptions: a list of texts, or anchors as a dict score -> text."""
     cell = _unwrapped(cell)
     if isinstance(cell, Mapping):
         return anchors_of(cell)
@@ -137,10 +151,10 @@ def _lowest(cell: object) -> int | None:
 
 
 def _criteria(cell: object) -> Any:
-    """A text, or several criteria as `criteria_of` reads them."""
-    written = _unwrapped(cell)
-    if isinstance(written, list) and all(isinstance(entry, Mapping) for entry in written):
-        cell = written
+    """Read criteria: a text, or a list of named criteria, which `criteria_of` checks."""
+    unwrapped = _unwrapped(cell)
+    if isinstance(unwrapped, list) and all(isinstance(entry, Mapping) for entry in unwrapped):
+        cell = unwrapped
     if isinstance(cell, list | Mapping):
         criteria_of(cell)
         return cell
@@ -148,7 +162,7 @@ def _criteria(cell: object) -> Any:
 
 
 def _choice(cell: object) -> str | None:
-    """Which response of a pair is preferred: "a", "b" or "tie"."""
+    """Read which response of a pair is preferred: "a", "b" or "tie"."""
     choice = (_text(cell) or "").strip().lower() or None
     if choice not in ("a", "b", "tie", None):
         raise ValueError(f"{cell!r} is not one of a, b and tie")
@@ -156,7 +170,7 @@ def _choice(cell: object) -> str | None:
 
 
 def _unwrapped(cell: object) -> Any:
-    """The list or mapping in a text, as JSON or as Python writes it; anything else as it is."""
+    """Parse a list or mapping that stands in a text as JSON or Python; return others unchanged."""
     if not isinstance(cell, str) or cell.lstrip()[:1] not in ("[", "{"):
         return cell
     with suppress(ValueError, RecursionError):
@@ -169,22 +183,27 @@ def _unwrapped(cell: object) -> Any:
 
 
 def _pictures(cell: object) -> list | None:
-    """A cell's pictures, each as `open_image` takes it; [] for none on purpose, None if unsaid."""
+    """Read the images of a cell.
+
+    Returns:
+        The images, each as `open_image` takes it; [] for none on purpose, None for a missing cell.
+    """
     if isinstance(cell, (str, os.PathLike)):
         cell = _picture_text(os.fspath(cell).strip())
+    # Nested lists are the pixels of one image where they have equal lengths, else several images.
     if isinstance(cell, list) and cell and isinstance(cell[0], list):
-        with suppress(ValueError):  # of unequal lengths: no pixels
+        with suppress(ValueError):
             cell = _pixels(np.asarray(cell))
-    if isinstance(cell, np.ndarray) and cell.dtype.kind in "OUS":
+    if isinstance(cell, np.ndarray) and cell.dtype.kind in "OUS":  # an array of paths or objects
         cell = cell.tolist()
     if isinstance(cell, list | tuple):
-        pictures = []
+        images = []
         for element in cell:
-            pictures += _pictures(element) or [element]
-        return pictures
+            images += _pictures(element) or [element]
+        return images
     if isinstance(cell, Mapping) and cell.get("bytes") is None and is_missing(cell.get("path")):
         return None
-    if is_missing(cell) or isinstance(cell, str) and not cell:
+    if is_missing(cell) or (isinstance(cell, str) and not cell):
         return None
     if not isinstance(cell, (str, bytes, Mapping, np.ndarray, Image.Image)):
         raise ValueError(f"a picture cannot be of type {type(cell).__name__}")
@@ -192,7 +211,7 @@ def _pictures(cell: object) -> list | None:
 
 
 def _picture_text(text: str) -> Any:
-    """What a text names: a list of pictures, the bytes of a data URI, else a path."""
+    """Return what a text holds: a list of images, the bytes of a data URI or base64, or a path."""
     if _BASE64.fullmatch(text):
         text = f"data:image;base64,{''.join(text.split())}"
     if text.startswith("data:"):
@@ -201,7 +220,7 @@ def _picture_text(text: str) -> Any:
 
 
 def _pixels(array: np.ndarray) -> np.ndarray:
-    """Pixels that Arrow made lists of, in 8 bits where they fit."""
+    """Turn integer pixels into 8 bits where their values fit; Arrow makes them wide integers."""
     if array.dtype.kind == "i" and 0 <= array.min() <= array.max() < 256:
         return array.astype(np.uint8)
     return array
@@ -219,6 +238,6 @@ CELL_READERS: dict = {
     "responses": _texts,
     **dict.fromkeys(PICTURE_COLUMNS, _pictures),
 }
-"""What reads the cells of a canonical column."""
+"""Canonical column -> the function that reads a cell of it."""
 NUMBER_READERS: dict = {"gold": number, "human_scores": rater_scores, "ranks": rater_scores}
-"""The same of columns of numbers, with the decimal sign of the cell's file."""
+"""The same for columns of numbers; these functions also take the decimal sign of the file."""

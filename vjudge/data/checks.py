@@ -1,9 +1,10 @@
-"""Whether a collection can be used: every bad row, named before a long run."""
+"""Whether a collection can be used: every bad row is named before a long run starts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 
+from vjudge.data.layout import Layout
 from vjudge.data.load import check_pictures, rows_of
 from vjudge.data.rows import Rows, off_scale
 from vjudge.data.schema import (
@@ -12,6 +13,7 @@ from vjudge.data.schema import (
     Items,
     Problem,
     Row,
+    RowFault,
     id_of,
     problems_of,
 )
@@ -28,13 +30,14 @@ from vjudge.records import (
 
 RUBRIC: Collection[str] = ("criteria", "descriptions")
 _UNNAMED = "name it, or give an empty list, which says on purpose that there are none"
-_KINDS = {
+_KINDS = {  # the column that tells a kind of row -> what such rows hold, and the method for them
     "response": "one response each: use judge.grade(items)",
     "response_a": "two responses each: use judge.compare(pairs)",
     "responses": "several responses each: use judge.rank(candidates)",
 }
 _FILL = "fill it in or leave the row out"
 _CORRECT = "correct it, or give None if unknown"
+_NOT_SHOWN = "is missing, and the judge's wording shows it"
 
 
 def validate(
@@ -45,19 +48,23 @@ def validate(
     pictures: Callable | None = None,
     pairs: bool | None = None,
 ) -> None:
-    """Check a whole collection before a long run; each image is looked at once, by its header.
+    """Check a whole collection before a long run.
+
+    Each image is looked at once, and only its header is read.
 
     Args:
         items: as for `vjudge.data.rows_of`.
-        needs: what else the judge's wording shows, `Template.needs`; None asks items for a rubric,
-            pairs for none.
-        sees_images: whether the judge looks at images: then one column must name them, if only as
-            empty lists, or the responses are pictures.
+        needs: the columns that the judge's prompt template shows, `Template.needs`; None requires
+            a rubric of items and nothing of pairs.
+        sees_images: whether the judge looks at images. Then a column must name them, though its
+            lists may be empty, or responses must be images.
         pictures: the `Pictures` of the call, which opens no file twice.
-        pairs: whether rows must hold two responses, or one; None takes each row by its columns.
+        pairs: whether rows must have two responses (True) or one (False); None decides per row, by
+            its columns.
 
     Raises:
-        CollectionError: every bad row: its id, texts, rubric, scores, preference or images.
+        CollectionError: the rows are none or of another kind than `pairs` says; or every bad row,
+            with what is wrong: its id, texts, rubric, scores, preference or images.
 
     >>> validate([{"id": "a", "instruction": "What?", "response": "", "images": []}], needs=())
     Traceback (most recent call last):
@@ -70,38 +77,57 @@ def validate(
         raise CollectionError("the collection has no rows; check split= and limit=")
     _check_kind(rows, pairs)
     problems = []
-    unnamed = []
+    without_images = []  # a problem per row whose column `images` is None
     ids = set()
-    pictured = False  # whether some row has a picture beside its responses
-    answered = False  # whether some response has one
-    for index, row, faults in rows.reads(range(len(rows))):
+    any_images = False
+    any_response_images = False
+    for index, row, faults in rows.checked():
         id = id_of(row)
         if not faults:
-            pair = "response_a" in row if pairs is None else pairs
-            needed = needs if pair or needs is not None else RUBRIC
-            faults = rows.layout.lacking(row, pair)
-            faults += _row_faults(row, pair, needed or (), pictures)
+            faults = _row_faults(row, rows.layout, needs, pairs, pictures)
             if id is None or id in ids:
                 faults.append(("id", "is missing or not unique", "give every row its own id"))
             if row.get("images") is None:
-                unnamed.append(Problem(index, id, "images", "is missing", _UNNAMED))
+                without_images.append(Problem(index, id, "images", "is missing", _UNNAMED))
         ids.add(id)
-        pictured = pictured or bool(row.get("images"))
-        answered = answered or any(map(row.get, RESPONSE_IMAGES.values()))
+        any_images = any_images or bool(row.get("images"))
+        any_response_images = any_response_images or any(map(row.get, RESPONSE_IMAGES.values()))
         problems += problems_of(index, id, faults)
     if sees_images and not problems:
         check_pictures(rows)
-    if pictured or (sees_images and not answered):  # where no row has one, none is missing
-        problems += unnamed
+
+    # `images` may be None in all rows, but not in some: those rows were forgotten. A judge that
+    # looks at images needs the column unless it sees the responses' images.
+    if any_images or (sees_images and not any_response_images):
+        problems += without_images
     if problems:
         raise CollectionError.of_rows(problems, len(rows))
 
 
-def _row_faults(row: Row, pair: bool, needs: Collection, pictures: Callable) -> list:
-    faults = []
+def _check_kind(rows: Rows, pairs: bool | None) -> None:
+    """Refuse rows of pairs where items are asked for, and items where pairs are."""
+    kinds = _KINDS.keys() & rows.columns
+    expected = {None: kinds, True: {"response_a"}, False: {"response"}}[pairs]
+    if len(kinds) == 1 and kinds != expected:
+        raise CollectionError(f"these rows hold {_KINDS[kinds.pop()]}")
+
+
+def _row_faults(
+    row: Row,
+    layout: Layout,
+    needs: Collection[str] | None,
+    pair: bool | None,
+    pictures: Callable,
+) -> list[RowFault]:
+    """List what is wrong with one canonical row, apart from its id; see `validate`."""
+    if pair is None:
+        pair = "response_a" in row
+    if needs is None:
+        needs = () if pair else RUBRIC
+    faults = layout.missing_texts(row, pair)
     for field in sorted(set(needs).difference(RUBRIC)):
         if text_of(row, field) is None:
-            faults.append((field, "is missing, and the judge's wording shows it", _FILL))
+            faults.append((field, _NOT_SHOWN, _FILL))
     for column in PICTURE_COLUMNS:
         for position, source in enumerate(row.get(column) or ()):
             try:
@@ -109,43 +135,45 @@ def _row_faults(row: Row, pair: bool, needs: Collection, pictures: Callable) -> 
             except ImageError as error:
                 reason, _, remedy = str(error).rpartition("; ")
                 faults.append((f"{column}[{position}]", reason, remedy))
-    return faults + list(_rubric_faults(row, pair, needs))
+    rubric = _rubric_faults(row, needs)
+    if not rubric and not pair:
+        return faults + _score_faults(row)
+    return faults + rubric
 
 
-def _check_kind(rows: Rows, pairs: bool | None) -> None:
-    """Refuse rows of pairs where items are asked for, and the other way round."""
-    kinds = _KINDS.keys() & rows.columns
-    expected = {None: kinds, True: {"response_a"}, False: {"response"}}[pairs]
-    if len(kinds) == 1 and kinds != expected:
-        raise CollectionError(f"these rows hold {_KINDS[kinds.pop()]}")
-
-
-def _rubric_faults(row: Row, pair: bool, needs: Collection) -> Iterator:
-    """What keeps the rubric from being one, and scores that lie off it."""
+def _rubric_faults(row: Row, needs: Collection[str]) -> list[RowFault]:
+    """List what keeps a row's rubric from being one."""
     try:
         lowest = lowest_of(row)
     except ValueError as error:
-        yield "lowest", str(error), "give the score of the first description, or None for 1"
-        return
+        remedy = "give the score of the first description, or None for 1"
+        return [("lowest", str(error), remedy)]
     levels = row.get("descriptions") or None
+    found = []
     if row.get("anchors"):
         levels = row_levels(row)
         if not is_missing(row.get("lowest")) and lowest != min(levels):
-            yield "lowest", f"{lowest} is not the lowest anchor {min(levels)}", "leave it out"
+            reason = f"{lowest} is not the lowest anchor {min(levels)}"
+            found.append(("lowest", reason, "leave it out"))
     criteria, named = criteria_of(row.get("named_criteria") or row.get("criteria"))
-    faults = rubric_faults(criteria, levels, lowest=lowest, named=named)
-    if levels is None:  # no rubric: a fault only where the judge is shown one
-        reason = "is missing, and the judge's wording shows it"
-        faults = [(field, reason) for field, _ in faults if field in needs]
-    for field, reason in faults:
+    for field, reason in rubric_faults(criteria, levels, lowest=lowest, named=named):
+        if levels is None:  # a row without a rubric is bad only where the judge is shown one
+            if field not in needs:
+                continue
+            reason = _NOT_SHOWN
         remedy = _FILL if field == "criteria" else "give one text a score, all different"
-        yield field, reason, remedy
-    if levels is None or faults or pair:
-        return
+        found.append((field, reason, remedy))
+    return found
+
+
+def _score_faults(row: Row) -> list[RowFault]:
+    """List the columns of scores that have one off the scale of the row's rubric."""
+    faults = []
     for field in ("gold", "human_scores"):
         off = off_scale(row, field)
         if off:
             listed = ", ".join(map("{:g}".format, off))
-            described = row_levels(row)
-            reason = f"{listed} is off the rubric ({min(described)}-{max(described)})"
-            yield field, reason, _CORRECT
+            levels = row_levels(row)
+            reason = f"{listed} is off the rubric ({min(levels)}-{max(levels)})"
+            faults.append((field, reason, _CORRECT))
+    return faults

@@ -1,4 +1,4 @@
-"""The rows of local files and folders, as they stand there."""
+"""The rows of local files and folders, their cells unchanged."""
 
 from __future__ import annotations
 
@@ -20,12 +20,20 @@ from vjudge.data.adapters import ADAPTERS, llava_bench_rows
 from vjudge.data.schema import CollectionError, check_names
 
 SUFFIXES = ".jsonl .json .csv .tsv .parquet".split()
-METADATA = "metadata"  # what `datasets` calls the table in a folder of pictures
+METADATA = "metadata"  # what `datasets` calls the table in a folder of images
 _SPLITS = "train validation valid val dev test".split()
 
 
 def splits_of(path: Path) -> dict:
-    """What a file or a folder holds, by split; "" is the name of what has none."""
+    """Find the splits of a file or a folder.
+
+    Returns:
+        Split -> its rows, its data set or the path of its file. The split of a source without
+        splits is called "".
+
+    Raises:
+        CollectionError: the folder holds no file of rows.
+    """
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
         saved = datasets.load_from_disk(str(path))
         return saved if isinstance(saved, dict) else {"": saved}
@@ -38,7 +46,7 @@ def splits_of(path: Path) -> dict:
     splits = {}
     for file in [*sorted(path.iterdir()), *sorted(path.glob(f"*/{METADATA}.*"))]:
         if file.suffix.lower() in SUFFIXES:
-            # of a folder of pictures the table is called metadata, one a split
+            # test.jsonl -> "test"; in a folder of images test/metadata.csv -> "test"
             splits[file.stem if file.parent == path else file.parent.name] = file
     if not splits:
         reason = f"{str(path)!r} holds no {', '.join(SUFFIXES)} file; give one that does"
@@ -47,7 +55,17 @@ def splits_of(path: Path) -> dict:
 
 
 def chosen(source: str | Path, split: str | None, names: Collection[str]) -> str:
-    """One of several splits; a warning where a split is asked of what has none."""
+    """Choose one of a source's splits.
+
+    Args:
+        source: its name or path, for messages.
+        split: the one that the user asked for, or None.
+        names: of all splits; the name of a single file, such as "data.csv", may be no split's.
+
+    Raises:
+        CollectionError: several splits and none chosen, or no split of that name. Where the source
+            has no splits at all, a split that was asked for is ignored with a warning.
+    """
     if split in names:
         return str(split)
     only = next(iter(names))
@@ -60,10 +78,11 @@ def chosen(source: str | Path, split: str | None, names: Collection[str]) -> str
 
 
 def rows_of_file(path: Path) -> Any:
-    """The rows of a file: a list, or of parquet a data set.
+    """Read the rows of a file: a data set from parquet, else a list.
 
     Raises:
-        CollectionError: not sound, or of another kind; it names the line where it can.
+        CollectionError: the file is broken or of an unknown kind; the message names the line where
+            the parser knows it.
     """
     suffix = path.suffix.lower()
     if suffix in (".xlsx", ".xls", ".ods"):
@@ -74,54 +93,59 @@ def rows_of_file(path: Path) -> Any:
     try:
         if suffix == ".parquet":
             return datasets.Dataset(pq.read_table(path))
-        return (_csv_rows if suffix in (".csv", ".tsv") else _json_rows)(path)
+        read = _csv_rows if suffix in (".csv", ".tsv") else _json_rows
+        return read(path)
     except (ValueError, csv.Error, RecursionError) as error:
-        reason = f"{str(path)!r} is not a sound {suffix[1:]} file in UTF-8 ({error})"
+        reason = f"{str(path)!r} is not a valid {suffix[1:]} file in UTF-8 ({error})"
         raise CollectionError(f"{reason}; repair it, or save it as UTF-8") from error
 
 
-# Text files are read by the standard library, row by row as they stand: `datasets` and pandas give
-# twin columns new names, shift a line of one cell too many, make 7 of "007", 1.0 of 1 and nothing
-# of "NA", and of a bad line, or a row that is no object, name neither line nor row.
+# The standard library reads text files, because it leaves cells unchanged. `datasets` and pandas
+# rename columns with equal names, shift a line with one cell too many, turn "007" into 7, 1 into
+# 1.0 and "NA" into a missing value, and don't name a bad line, or a row that is no object.
 
 
 def _json_rows(path: Path) -> list:
-    """The entries of an array, or of one object a line, as some published .json files are."""
+    """Read JSON rows: the entries of an array, or one object per line.
+
+    Some published .json files have one object per line, so the ending does not tell.
+    """
     text = path.read_text(encoding="utf-8-sig")
     if text.lstrip().startswith("["):
         return list(json.loads(text))
     rows = []
-    for number, row_text in enumerate(text.split("\n"), start=1):
-        if not row_text.strip():
+    for line_number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
             continue
         try:
-            rows.append(json.loads(row_text))
+            rows.append(json.loads(line))
         except ValueError as error:
-            reason = f"line {number}: {error}"
+            reason = f"line {line_number}: {error}"
             with suppress(ValueError):
-                json.loads(text)
+                json.loads(text)  # one valid object over several lines?
                 reason = "it holds one object: take its list of rows, and pass that"
             raise ValueError(reason) from error
     return rows
 
 
 class Table(list):
-    """The rows of a text file, with its decimal sign; None where nothing tells it."""
+    """The rows of a CSV or TSV file, with its decimal sign; None where the file does not tell."""
 
     decimal: str | None = None
 
 
 def _csv_rows(path: Path) -> Table:
-    """The rows of a table, separated by comma, semicolon or tab; an empty cell is missing.
+    """Read a table whose cells are separated by commas, semicolons or tabs.
 
-    A file separated by semicolons has decimal commas. Columns without a name are called as pandas
-    calls them, and empty rows at its end are left out.
+    An empty cell is missing. A file separated by semicolons has decimal commas. Columns without a
+    name are named as pandas names them, "Unnamed: 3"; empty rows at the end are left out.
     """
     csv.field_size_limit(2**31 - 1)
     utf_16 = path.read_bytes()[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     rows = Table()
     with path.open(encoding="utf-16" if utf_16 else "utf-8-sig", newline="") as file:
-        # 1) the separator: Excel's own line before the header, else the header's commonest
+        # 1) the separator: what Excel's line "sep=;" above the header says, else the candidate
+        #    that the header has most often outside of quotes
         header = file.readline()
         separator = max(",;\t", key=re.sub('"[^"]*"', "", header).count)
         if header.lower().startswith("sep="):
@@ -130,12 +154,12 @@ def _csv_rows(path: Path) -> Table:
             file.seek(0)
         rows.decimal = {",": ".", ";": ","}.get(separator)
 
-        # 2) the columns, then the rows
+        # 2) the columns' names, then the rows; short rows are filled up with missing cells
         table = csv.reader(file, strict=True, delimiter=separator)
         names = [name or f"Unnamed: {index}" for index, name in enumerate(next(table, []))]
         check_names(names, "the table")
         for cells in table:
-            while len(cells) > len(names) and not cells[-1]:
+            while len(cells) > len(names) and not cells[-1]:  # separators at the line's end
                 cells.pop()
             if len(cells) > len(names):
                 reason = f"line {table.line_num} has more cells than the header"

@@ -1,6 +1,6 @@
-"""Which columns of somebody's table are which of ours: named by the caller, or known by their name.
+"""Which columns of a user's table are which canonical columns: by name, or as the caller says.
 
-A layout is decided once a table, and arranges each of its rows before the cells are read.
+A layout is decided once per table; it then arranges each row before the cells are read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vjudge.data.cells import number
-from vjudge.data.schema import CANONICAL, CollectionError, spelled
+from vjudge.data.schema import CANONICAL, CollectionError, RowFault, spelled
 from vjudge.records import IMAGE_COLUMNS, RESPONSE_IMAGES, is_missing, text_of
 
 # "rater1", "ann_2", "annotator_a", "human_score_3"
@@ -22,7 +22,7 @@ _PEOPLE = "rater|ann|annotator|human|person|expert|grader|coder|evaluator|review
 _RATER = re.compile(rf"({_PEOPLE})(_scores?|_ratings?)?(_?\d+|_[a-z])(_score|_rating)?")
 _LEVEL = re.compile(r"score[ _]?(-?\d+)")  # "score_1", "score_-3"
 _NAMELESS = re.compile(r"Unnamed: \d+")  # as pandas calls a column without a name
-# Words in the names by which other tables call a column of ours, the likeliest first.
+# For each canonical column, words in the names that other tables give it, the likeliest first.
 _ALIASES = {
     "instruction": "question query prompt instruct task request input",
     "response": "prediction response answer output completion generat caption reply text",
@@ -30,7 +30,7 @@ _ALIASES = {
     "preference": "winner prefer choice chosen better vote label",
 }
 
-# Columns of a table that needs no columns of raters.
+# Rows with one of these columns need no columns of raters: they have scores, or take none.
 _NOT_RATED = {"human_scores", "response_a", "response_b", "responses"}
 
 
@@ -39,9 +39,11 @@ class Layout:
     """How the rows of one table are arranged.
 
     Args:
-        names: each of the table's columns -> ours, None for one that is read otherwise or left out.
-        people: columns of one rater's scores each, in the raters' order.
-        levels: columns of one level's text each -> the score that it describes, lowest first.
+        names: each column of the table -> its canonical name. None for a column that is left out,
+            or that is read as one of `people` or `levels`.
+        people: the columns that hold one rater's scores each, in the raters' order.
+        levels: the columns that hold one level description each -> the score that it describes,
+            lowest first.
     """
 
     names: dict
@@ -49,18 +51,19 @@ class Layout:
     levels: dict
 
     @property
-    def columns(self) -> tuple:
+    def columns(self) -> tuple[str, ...]:
         """The names of the arranged rows' columns."""
-        return tuple(map(str, self.arranged(dict.fromkeys(self.names))))
+        return tuple(map(str, self.arrange(dict.fromkeys(self.names))))
 
-    def arranged(self, row: object) -> Any:
-        """A row with its columns under our names; what is no row stays as it is."""
+    def arrange(self, row: object) -> Any:
+        """Return a row under the canonical names; an object that is no row is returned as it is."""
         if not isinstance(row, Mapping):
             return row
         cells = {self.names.get(name, name): cell for name, cell in row.items()}
         cells.pop(None, None)
-        for text, pictures in RESPONSE_IMAGES.items():
-            if pictures in cells:
+        # A response that is an image needs no column for its text.
+        for text, images in RESPONSE_IMAGES.items():
+            if images in cells:
                 cells.setdefault(text, None)
         if self.people:
             cells["human_scores"] = [row.get(name) for name in self.people]
@@ -69,46 +72,59 @@ class Layout:
             scores = list(self.levels.values())
             while texts and is_missing(texts[-1]):
                 texts.pop()
-            if scores != list(range(1, len(scores) + 1)):  # not counted from `lowest` on
+            # Scores 1, 2, 3, ... make a list; others, such as 0, 50, 100, a dict score -> text.
+            if scores != list(range(1, len(scores) + 1)):
                 texts = dict(zip(scores, texts, strict=False))
             cells["descriptions"] = texts or None
         return cells
 
     @property
     def id_remedy(self) -> str:
-        """What to do where an id stands twice."""
+        """What to do where two rows have the same id."""
         if "annotation_id" in self.names:
             return "of Label Studio export JSON, whose rows hold the annotations of all people"
         return "give every row an id of its own"
 
-    def lacking(self, row: Mapping, pair: bool | None = None) -> list:
-        """The texts without which no judge can read a row, each with the call that names them.
+    def missing_texts(self, row: Mapping, pair: bool | None = None) -> list[RowFault]:
+        """List the texts that every judge needs and a row lacks.
+
+        A response's images stand for its text.
 
         Args:
             row: in canonical form.
-            pair: whether it must hold two responses, or one; None takes it by its columns.
+            pair: whether the row must have two responses (True) or one (False); None decides by
+                the row's columns.
 
         Returns:
-            For each text its column, what is wrong, and the remedy.
+            A fault per missing text. Each remedy shows one call that names all missing columns.
         """
-        fields = ["instruction"]
-        if pair or (pair is None and {"response_a", "response_b"} & set(row)):
-            fields += ["response_a", "response_b"]
-        elif not row.get("responses"):
-            fields.append("response")
-        absent = []
-        for name in fields:
+        if pair is None:
+            pair = "response_a" in row or "response_b" in row
+        needed = ["instruction"]
+        if pair:
+            needed += ["response_a", "response_b"]
+        elif not row.get("responses"):  # candidates have their list
+            needed.append("response")
+        missing = []
+        for name in needed:
             if text_of(row, name) is None and not row.get(RESPONSE_IMAGES.get(name)):
-                absent.append(name)
-        return [(name, "is missing or blank", self.remedy(name, absent)) for name in absent]
+                missing.append(name)
+        return [(name, "is missing or blank", self.remedy(name, missing)) for name in missing]
 
-    def remedy(self, name: str, absent: Sequence = ()) -> str:
-        """How a column of ours gets its cells: by the call that names all that are absent."""
+    def remedy(self, name: str, missing: Sequence[str] = ()) -> str:
+        """Say how a canonical column gets its cells.
+
+        Args:
+            name: of the canonical column.
+            missing: all canonical columns that a row lacks, so that the suggested call names them
+                all; () for `name` alone.
+        """
         if name in self.columns:
             return f"fill it in (column `{name}`), or leave it out"
-        columns: dict = {}
-        for absent_name in absent or [name]:
-            columns.update(self.alike(absent_name, columns))
+        columns: dict = {}  # the argument to suggest, theirs -> ours
+        for missing_name in missing or [name]:
+            columns |= self.likely_columns(missing_name, columns)
+        # By prefix: for "response" the suggestion may be two columns, response_a and response_b.
         likely = [f"`{column}`" for column, ours in columns.items() if ours.startswith(name)]
         if likely:
             return f"did you mean {' and '.join(likely)}? load_collection(..., columns={columns})"
@@ -116,10 +132,21 @@ class Layout:
         columns["YOURS"] = name
         return f"name it: load_collection(..., columns={columns}); the columns are {listed}"
 
-    def alike(self, name: str, taken: Mapping) -> dict:
-        """The column, or the two, that most likely hold what a column of ours does."""
-        free = [column for column in self.names if column not in CANONICAL.union(taken)]
-        free = [column for column in free if not spelled(column).endswith("id")]
+    def likely_columns(self, name: str, taken: Mapping) -> dict:
+        """Guess which column of the table holds what a canonical column does.
+
+        Args:
+            name: of the canonical column.
+            taken: columns of the table that stand for others already.
+
+        Returns:
+            The likeliest column -> `name`; for "response" two columns -> response_a and
+            response_b where their names end in a and b, or 1 and 2. Empty where no name fits.
+        """
+        free = []
+        for column in self.names:
+            if column not in CANONICAL.union(taken) and not spelled(column).endswith("id"):
+                free.append(column)
         for alias in _ALIASES.get(name, name).split():
             likely = [column for column in free if alias in spelled(column)]
             if name == "response" and len(likely) > 1:
@@ -138,16 +165,17 @@ def layout_of(
     columns: Mapping | None = None,
     people: Sequence | None = None,
 ) -> Layout:
-    """The layout of a table, without raters' columns that nobody named.
+    """Decide the layout of a table. Columns of raters are taken only where `people` names them.
 
     Args:
-        names: of its columns.
-        column: a name -> its cells.
-        columns: a column of theirs -> ours.
-        people: columns of one rater's scores each, or one that holds everybody's.
+        names: of the table's columns.
+        column: a function that returns the cells of a column by its name.
+        columns: what the caller says: a column of the table -> its canonical name.
+        people: what the caller says: the columns that hold one rater's scores each, or the one
+            that holds everybody's.
 
     Raises:
-        CollectionError: a column that is named is not there, or two would have one name.
+        CollectionError: the table lacks a named column, or two columns would get one name.
     """
     # 1) what the caller names
     _check_named(columns or {}, people or (), names)
@@ -155,7 +183,7 @@ def layout_of(
     if people:
         layout |= dict.fromkeys(people, "human_scores")
 
-    # 2) our names in another spelling ("Response A"), and what a sheet has at its right edge
+    # 2) canonical names in another spelling ("Response A"); empty columns at a sheet's right edge
     nameless = []
     for name in names:
         if spelled(name) in CANONICAL.difference(layout.values()) and layout[name] == name:
@@ -166,40 +194,51 @@ def layout_of(
         note(f"{len(nameless)} columns without a name and without a cell are left out")
         layout |= dict.fromkeys(nameless)
 
-    # 3) no name twice; several columns of people are put together
-    several = people if people and len(people) > 1 else ()
-    layout |= dict.fromkeys(several)
-    for ours, count in Counter(layout.values()).items():
-        if ours and count + (ours == "human_scores" and bool(several)) > 1:
-            raise CollectionError(f"several columns would be {ours!r}: keep one of them")
+    # 3) several columns of raters become one, `human_scores`; no name may be given twice
+    raters = people if people and len(people) > 1 else ()
+    layout |= dict.fromkeys(raters)
+    _check_unique([*layout.values(), "human_scores" if raters else None])
 
+    # 4) columns of level descriptions become one, `descriptions`
     levels = {}
     if "descriptions" not in layout.values():
         levels = _level_columns(names, column)
-    settled = Layout(layout | dict.fromkeys(levels), several, levels)
+    settled = Layout(layout | dict.fromkeys(levels), raters, levels)
     if {"response_a", "response_b"} <= set(settled.columns):
         _note_preference(settled)
     return settled
 
 
+def _check_unique(names: Sequence[str | None]) -> None:
+    """Refuse a layout that gives two columns one canonical name; None stands for no column."""
+    for name, count in Counter(names).items():
+        if name and count > 1:
+            raise CollectionError(f"several columns would be {name!r}: keep one of them")
+
+
 def _note_preference(layout: Layout) -> None:
-    """Say which column of pairs without a preference looks like one."""
-    if "preference" not in layout.columns and layout.alike("preference", {}):
+    """Warn where pairs have no preference, and name the column that looks like one."""
+    if "preference" not in layout.columns and layout.likely_columns("preference", {}):
         note(f"these pairs have no column `preference`: {layout.remedy('preference')}")
 
 
 def _level_columns(names: Sequence, column: Callable) -> dict:
-    """Columns score_1 ... score_5 that hold texts -> their scores, lowest first."""
+    """Map columns score_1 ... score_5 that hold texts to their scores, lowest first."""
     levels = []
     for name in names:
         match = _LEVEL.fullmatch(str(name).lower())
         if match and numbers_of(column(name)) is None:
             levels.append((int(match[1]), name))
-    return {name: score for score, name in sorted(levels)} if len(levels) > 1 else {}
+    if len(levels) < 2:
+        return {}
+    return {name: score for score, name in sorted(levels)}
 
 
 def raters_of(layout: Layout) -> list:
-    """The columns that are named like raters ("rater1"), in the raters' order; [] of pairs."""
+    """List the columns that are named like raters ("rater1"), by number, then by name.
+
+    The list is empty where the table has people's scores already, or holds pairs or candidates.
+    """
     if _NOT_RATED.intersection(layout.columns):
         return []
     names = [name for name, ours in layout.names.items() if name == ours]
@@ -208,12 +247,12 @@ def raters_of(layout: Layout) -> list:
 
 
 def are_alike(raters: Sequence) -> bool:
-    """Whether names of raters differ in a number or a letter alone."""
+    """Tell whether the names of raters' columns differ only in a number or a letter."""
     return len({re.sub(r"\d+|_[a-z]$", "", spelled(name)) for name in raters}) == 1
 
 
-def numbers_of(cells: Iterable, decimal: str | None = None) -> list | None:
-    """The numbers in a column, NaN where one is missing; None where a cell is no number."""
+def numbers_of(cells: Iterable, decimal: str | None = None) -> list[float] | None:
+    """Read a column of numbers, NaN where one is missing; None where some cell is no number."""
     try:
         return [number(cell, decimal) for cell in cells]
     except ValueError:
@@ -221,7 +260,7 @@ def numbers_of(cells: Iterable, decimal: str | None = None) -> list | None:
 
 
 def _check_named(columns: Mapping, people: Sequence, names: Sequence) -> None:
-    """Refuse columns that a table does not have, and names that are nearly ours."""
+    """Refuse columns that the table lacks, and canonical names that seem misspelt."""
     if isinstance(people, str) or not isinstance(columns, Mapping):
         raise CollectionError("columns is a mapping, {yours: ours}, and people a list of columns")
     for name in (*columns, *people):
@@ -235,11 +274,11 @@ def _check_named(columns: Mapping, people: Sequence, names: Sequence) -> None:
 
 
 def _close(name: object, names: Iterable, cutoff: float = 0.4) -> str:
-    """The name that is most like another, as a question."""
+    """Ask for the name that is closest to `name`; empty where none reaches the cutoff in [0, 1]."""
     close = difflib.get_close_matches(str(name), map(str, names), 1, cutoff)
     return f"did you mean {close[0]!r}? " if close else ""
 
 
 def note(text: str) -> None:
-    """Say what was read or left out by its name alone."""
+    """Warn, at the caller's line, of what was read or left out because of its name."""
     warnings.warn(text, stacklevel=6)

@@ -1,7 +1,7 @@
 """Photos: ten photographs with rubrics, responses and feedback.
 
-The photographs are read from the installed packages scikit-image and scikit-learn; vjudge holds
-only what is said of them.
+The photographs come from the installed packages scikit-image and scikit-learn; vjudge holds only
+the texts about them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from vjudge.data.files import rows_of_file
 from vjudge.data.schema import CollectionError
 
 
-def lines(name: str) -> list:
-    """The lines of a file of `assets/photos`."""
+def lines(name: str) -> list[dict]:
+    """Read the rows of a file of `assets/photos`."""
     return rows_of_file(Path(str(resources.files("vjudge") / "assets/photos" / name)))
 
 
 def file_of(photo: dict) -> Path:
-    """The file of a line of `photos.jsonl`, known by its SHA-256.
+    """Find the file of a row of `photos.jsonl` in its package, and check it by its SHA-256.
 
     Raises:
-        CollectionError: it is absent, or another than the texts were written about.
+        CollectionError: the file is absent, or not the one that the texts were written about.
     """
     spec = util.find_spec(photo["module"])
     folder = Path(spec.origin).parent if spec and spec.origin else Path()
@@ -38,12 +38,13 @@ def file_of(photo: dict) -> Path:
     return file
 
 
-def rows(split: str | None = None, limit: int | None = None) -> list:
-    """The rows of photos: three cases a photograph, five responses a case in random order.
+def rows(split: str | None = None, limit: int | None = None) -> list[dict]:
+    """Make the rows of photos: three cases per photograph, five responses per case.
 
-    A case has one response for each score; `group` is the photograph. Further columns: `aspect` (of
-    the rubric), `credit` (of the photograph) and `fault_shows_in`: "picture" (no text says enough),
-    "text" (the reference answer or the wording does) or "none" (there is no fault).
+    A case has one response for each score, in random order; `group` is the photograph. Further
+    columns: `aspect` (of the rubric), `credit` (of the photograph) and `fault_shows_in`: "picture"
+    (no text tells that the response is wrong), "text" (the reference answer or the wording tells)
+    or "none" (there is no fault).
 
     Raises:
         ValueError: there is no such split.
@@ -58,13 +59,13 @@ def rows(split: str | None = None, limit: int | None = None) -> list:
         responses = case.pop("responses")
         faults = case.pop("fault_shows_in")
         group = f"photos-{photo['name']}"
-        picture = {"bytes": None, "path": str(file_of(photo))}
+        image = {"bytes": None, "path": str(file_of(photo))}
         order = np.random.default_rng(number).permutation(5)
         for position, level in enumerate(order.tolist()):
             row = {
                 **case,
                 "id": f"{group}-{number % 3}-{position}",
-                "images": [picture],
+                "images": [image],
                 "response": responses[level],
                 "feedback": case["feedback"][level],
                 "gold": level + 1.0,

@@ -1,4 +1,4 @@
-"""How anybody's rows become canonical, and what keeps one from being so."""
+"""Canonical rows: how a row of any source becomes one, and what is wrong with those that cannot."""
 
 from __future__ import annotations
 
@@ -14,24 +14,38 @@ from pandas import DataFrame
 
 from vjudge.data.cells import CELL_READERS, NUMBER_READERS
 from vjudge.data.layout import Layout, are_alike, layout_of, note, raters_of
-from vjudge.data.schema import CollectionError, check_names, columns_of, id_of, problems_of, spelled
+from vjudge.data.schema import (
+    CollectionError,
+    RowFault,
+    check_names,
+    columns_of,
+    id_of,
+    problems_of,
+    spelled,
+)
 from vjudge.images import ImageError, Picture
 from vjudge.records import RESPONSE_IMAGES, Item, Pair, criteria_of, row_levels
 
 RUBRIC_COLUMNS = ("descriptions", "anchors", "lowest")
-BLOCK = 32  # rows of a data set that stand in memory with their pictures
+BLOCK = 32  # rows of a data set that are in memory at once with their images
 
-CheckedRow = tuple  # a canonical row, and its faults: field, what is wrong, remedy
+CheckedRow = tuple[dict, list[RowFault]]  # a canonical row, and what is wrong with it
 
 
 # -- a row
 
 
 def canonical_row(row: object, decimal: str | None = None) -> CheckedRow:
-    """A row in canonical form, and what is wrong with it; bad cells stay as they are.
+    """Bring a row into canonical form.
 
-    A missing group is named after the images, by their paths or a digest of their bytes. `decimal`
-    is the sign of the row's file, see `vjudge.data.cells.number`.
+    A missing group is named after the images, by their paths or by a digest of their bytes.
+
+    Args:
+        row: a mapping; anything else is a fault.
+        decimal: the decimal sign of the row's file, see `vjudge.data.cells.number`.
+
+    Returns:
+        The canonical row, in which a cell that cannot be read stays as it is, and the faults.
 
     >>> canonical_row({"id": "a", "image": "a.png", "human_scores": "3;4"})[0]
     {'id': 'a', 'human_scores': [3.0, 4.0], 'images': ['a.png'], 'group': 'a.png'}
@@ -41,11 +55,11 @@ def canonical_row(row: object, decimal: str | None = None) -> CheckedRow:
         return {}, [("row", reason, "write one object with named columns for each row")]
     faults = []
     cells = {}
-    pictured = {}  # the pictures by column
+    images_by_column = {}
     for name, column in columns_of(tuple(row)).items():
         cell = row[name]
         try:
-            # What cannot be written to a file, such as half a character, is no text either.
+            # Refuse what cannot be written to a file, such as half of a surrogate pair.
             json.dumps(cell, ensure_ascii=False, default=lambda _: None, skipkeys=True).encode()
             if column in CELL_READERS:
                 cell = CELL_READERS[column](cell)
@@ -54,13 +68,13 @@ def canonical_row(row: object, decimal: str | None = None) -> CheckedRow:
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             faults.append((str(name), str(error), "correct it or leave the row out"))
         if column == "images":
-            pictured[str(name)] = cell
+            images_by_column[str(name)] = cell
         else:
             cells[name] = cell
     if not faults:
         _flatten_rubric(cells)
-        if pictured:
-            faults = _add_pictures(cells, pictured)
+        if images_by_column:
+            faults = _add_images(cells, images_by_column)
     return cells, faults
 
 
@@ -76,54 +90,65 @@ def _flatten_rubric(cells: dict) -> None:
         cells["named_criteria"] = [criterion.as_cells() for criterion in named]
 
 
-def _add_pictures(cells: dict, pictured: Mapping) -> list:
-    """Put the pictures, and the group that they name, into a row's cells."""
+def _add_images(cells: dict, images_by_column: Mapping) -> list[RowFault]:
+    """Write `images`, and a missing `group`, into a row from the columns that may hold images.
+
+    Returns:
+        A fault per column whose images differ from those of the first column with any.
+    """
     faults = []
-    filled = None  # the column whose pictures are taken
+    chosen = None  # the first column with images
     cells["images"] = None
-    for name, sources in pictured.items():
-        if sources and filled is None:
-            filled = name
-            cells["images"] = sources
-        elif sources and not _alike(cells["images"], sources):
-            reason = f"this row's columns `{filled}` and `{name}` name different pictures"
+    for name, images in images_by_column.items():
+        if images and chosen is None:
+            chosen = name
+            cells["images"] = images
+        elif images and not _may_be_equal(cells["images"], images):
+            reason = f"this row's columns `{chosen}` and `{name}` name different pictures"
             faults.append(("images", reason, "keep one of the columns"))
-        elif sources == []:  # none on purpose
+        elif images == []:  # on purpose without images, unlike None
             cells["images"] = cells["images"] or []
     if not cells.get("group"):
         cells["group"] = " ".join(filter(None, map(_key, cells["images"] or ()))) or None
     return faults
 
 
-def _alike(sources: list, other_sources: list) -> bool:
-    """Whether two columns may name the same pictures, as far as two paths or two files tell."""
-    if len(sources) != len(other_sources):
+def _may_be_equal(images: list, others: list) -> bool:
+    """Tell whether two columns may name the same images.
+
+    Two paths, or two files in memory, are compared; a path and a file in memory cannot be.
+    """
+    if len(images) != len(others):
         return False
-    for picture, same in zip(sources, other_sources, strict=True):
-        if isinstance(picture, str) == isinstance(same, str) and _key(picture) != _key(same):
+    for image, counterpart in zip(images, others, strict=True):
+        comparable = isinstance(image, str) == isinstance(counterpart, str)
+        if comparable and _key(image) != _key(counterpart):
             return False
     return True
 
 
-def _key(picture: object) -> str:
-    """What rows of one image share: its path as written, else a digest of file or pixels."""
-    data = getattr(picture, "filename", None) or picture  # of an image that Pillow opened
+def _key(image: object) -> str:
+    """Return what rows of one image share: its path as written, else a digest of file or pixels.
+
+    The key is empty where the image cannot be read.
+    """
+    data = getattr(image, "filename", None) or image  # an image that Pillow opened has a filename
     if isinstance(data, Mapping):
         data = data.get("bytes") or data.get("path")
     if isinstance(data, bytes):
         return hashlib.sha256(data).hexdigest()[:16]
-    with suppress(ImageError):  # who opens it names what is wrong with it
+    with suppress(ImageError):  # the code that opens it reports the error
         return data if isinstance(data, str) else Picture(data).key[-16:]
     return ""
 
 
-def off_scale(row: Mapping, name: str) -> list:
-    """The scores in a column of a canonical row that its rubric does not have."""
+def off_scale(row: Mapping, name: str) -> list[float]:
+    """List the scores in a column of a canonical row that lie off the scale of its rubric."""
     levels = row_levels(row)
-    cell = row.get(name)
-    scores = set(cell if isinstance(cell, list) else [cell]) - {None}
     if not levels:
         return []
+    cell = row.get(name)
+    scores = set(cell if isinstance(cell, list) else [cell]) - {None}
     return sorted(score for score in scores if score < min(levels) or score > max(levels))
 
 
@@ -131,15 +156,17 @@ def off_scale(row: Mapping, name: str) -> list:
 
 
 class Rows(Sequence):
-    """Canonical rows, read when asked for, images undecoded, numbered where none has an id.
+    """Canonical rows, each read when it is asked for, images undecoded.
+
+    Rows without a column `id` are numbered.
 
     Args:
-        source: a data set, or a list of rows; a file's knows its decimal sign.
+        source: a data set, or a list of rows, which may know its file's decimal sign (`Table`).
         columns, people: as for `vjudge.data.load_collection`.
 
     Raises:
-        CollectionError: `columns` or `people` name no column; when read, a row that cannot be
-            canonical.
+        CollectionError: the source lacks a column that `columns` or `people` names. When a row is
+            read: the row cannot be brought into canonical form.
     """
 
     def __init__(
@@ -162,31 +189,32 @@ class Rows(Sequence):
         self.columns = self.layout.columns
 
     def _column(self, name: object) -> list:
-        """The cells of a column as they were given."""
+        """Return the cells of a column as the source has them."""
         if isinstance(self._source, Dataset):
             return self._source.select_columns([name])[:].column(0).to_pylist()
         return [row.get(name) if isinstance(row, Mapping) else None for row in self._source]
 
     def _read_raters(self, raters: Sequence) -> None:
-        """Take columns for people's scores where all of them are on the scale, and say so."""
+        """Take columns as people's scores where all their cells are on the scale, and say so."""
         if not raters:
             return
-        old = self.layout
-        rated = Layout(old.names | dict.fromkeys(raters), raters, old.levels)
+        layout = self.layout
+        with_raters = Layout(layout.names | dict.fromkeys(raters), raters, layout.levels)
         listed = ", ".join(map(str, raters))
-        if are_alike(raters) and self._hold_scores(rated):
-            self.layout = rated
+        if are_alike(raters) and self._hold_scores(with_raters):
+            self.layout = with_raters
             note(f"people's scores are read from {listed}; people=[...] names others")
         else:
             reason = "they are not named alike, or not all are numbers on the scale"
             note(f"{listed}: not read as people's scores: {reason}; people=[...] names who rated")
 
     def _hold_scores(self, layout: Layout) -> bool:
-        """Whether all raters' columns hold numbers on their rows' scales."""
+        """Tell whether all raters' columns hold numbers on the scales of their rows' rubrics."""
+        # Read only the columns that this takes: raters, and what makes up the scale.
         names = [*layout.people, *layout.levels]
         names += [name for name, ours in layout.names.items() if ours in RUBRIC_COLUMNS]
         for cells in zip(*map(self._column, names), strict=True):
-            row = layout.arranged(dict(zip(names, cells, strict=True)))
+            row = layout.arrange(dict(zip(names, cells, strict=True)))
             row, faults = canonical_row(row, self.decimal)
             if faults or off_scale(row, "human_scores"):
                 return False
@@ -197,29 +225,32 @@ class Rows(Sequence):
 
     def __getitem__(self, index: Any) -> Any:
         position = range(len(self))[index]
-        return next(self._sound(range(position, position + 1)))
+        return next(self._valid(range(position, position + 1)))
 
-    def __iter__(self) -> Iterator:
-        return self._sound(range(len(self)))
+    def __iter__(self) -> Iterator[dict]:
+        return self._valid(range(len(self)))
 
-    def as_given(self, places: range) -> Iterator:
-        """The rows as they were given, a block of a data set at a time."""
-        for start in places[::BLOCK]:
-            block = self._source[start : min(start + BLOCK, places.stop)]
+    def arranged(self, indices: range) -> Iterator:
+        """Yield the source's rows under the canonical names, their cells as they were given."""
+        for start in indices[::BLOCK]:
+            block = self._source[start : min(start + BLOCK, indices.stop)]
             if not isinstance(block, list):
                 block = block.to_pylist()
-            yield from map(self.layout.arranged, block)
+            yield from map(self.layout.arrange, block)
 
-    def reads(self, places: range) -> Iterator:
-        """The number of each row, and what `canonical_row` gives of it."""
-        for index, row in zip(places, self.as_given(places), strict=True):
+    def checked(self, indices: range | None = None) -> Iterator[tuple[int, dict, list[RowFault]]]:
+        """Yield each row's index, the row in canonical form, and what is wrong with it."""
+        if indices is None:
+            indices = range(len(self))
+        for index, row in zip(indices, self.arranged(indices), strict=True):
             cells, faults = canonical_row(row, self.decimal)
             if "id" not in self.columns:
                 cells = {"id": str(index)} | cells
             yield index, cells, faults
 
-    def _sound(self, places: range) -> Iterator:
-        for index, row, faults in self.reads(places):
+    def _valid(self, indices: range) -> Iterator[dict]:
+        """Yield rows in canonical form; raise a CollectionError at the first one with a fault."""
+        for index, row, faults in self.checked(indices):
             if faults:
                 problems = problems_of(index, id_of(row), faults)
                 raise CollectionError.of_rows(problems, len(self))
@@ -227,7 +258,7 @@ class Rows(Sequence):
 
 
 def cells_of(row: object) -> Any:
-    """An `Item` or a `Pair` as a row; anything else as it is."""
+    """Turn an `Item` or a `Pair` into a row without its empty fields; return others unchanged."""
     if not isinstance(row, (Item, Pair)):
         return row
     cells = {name: cell for name, cell in vars(row).items() if cell not in ("", None)}
@@ -239,7 +270,15 @@ def cells_of(row: object) -> Any:
 
 
 def with_image(table: Dataset, named: Collection = ()) -> Dataset:
-    """A data set whose only pictures stand in `image`, where no column is named as pictures are."""
+    """Rename a data set's only column of images to `image`.
+
+    The data set is returned unchanged where one of its columns has a canonical name of images, or
+    where several columns hold images.
+
+    Args:
+        table: the data set.
+        named: columns that the caller named as something else.
+    """
     typed = []
     for name, kind in table.features.items():
         if isinstance(kind, datasets.Image) and spelled(name) not in RESPONSE_IMAGES.values():
@@ -250,8 +289,8 @@ def with_image(table: Dataset, named: Collection = ()) -> Dataset:
     return table
 
 
-def frame_rows(frame: DataFrame) -> list:
-    """The rows of a frame, whose ids may stand in its index."""
+def frame_rows(frame: DataFrame) -> list[dict]:
+    """Return the rows of a frame. Their ids may be in its index."""
     if "id" in frame.index.names and "id" not in frame.columns:
         frame = frame.reset_index("id")
     check_names(list(frame.columns), "the frame")

@@ -1,10 +1,10 @@
-"""The canonical columns, the names that other tables give them, and the error that names bad rows.
+"""The canonical columns with their types, and the error that names every bad row.
 
-In a canonical row `images` is a list of what `vjudge.images.open_image` opens, or None where no
-column names a picture; `human_scores` is a list of numbers, `gold` a number, a missing text None.
-`response_images`, of pairs `response_a_images` and `response_b_images`, stand in rows whose
-responses are pictures, or hold some; the response's text may then be None. A question is an item
-without a response yet.
+In a canonical row `images` is a list of what `vjudge.images.open_image` opens, or None where the
+source names no images; `human_scores` is a list of numbers, `gold` is a number, and a missing text
+is None. Where responses are images or hold some, these are in `response_images`, for pairs in
+`response_a_images` and `response_b_images`, and the response's text may be None. A question is an
+item without a response.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vjudge.records import IMAGE_COLUMNS, RESPONSE_IMAGES, Item, Pair, is_missin
 _TEXT = datasets.Value("string")
 _FLOAT = datasets.Value("float64")
 PICTURE_COLUMNS = ("images", *RESPONSE_IMAGES.values())
-_TYPES = {  # of a column that is no text
+_TYPES = {  # of each column that is not text
     **dict.fromkeys(PICTURE_COLUMNS, datasets.Sequence(datasets.Image())),
     "descriptions": datasets.Sequence(_TEXT),
     "responses": datasets.Sequence(_TEXT),
@@ -36,7 +36,7 @@ _TYPES = {  # of a column that is no text
 
 
 def _features(columns: str) -> datasets.Features:
-    """The columns of a kind of row with their types: those of every kind, then its own."""
+    """Return the types of a kind of row's columns: those that all kinds share, and `columns`."""
     names = f"id images instruction {columns} group".split()
     return datasets.Features({name: _TYPES.get(name, _TEXT) for name in names})
 
@@ -52,6 +52,7 @@ CANONICAL |= {"lowest", "anchors", "named_criteria"}
 
 MAX_PROBLEMS = 10  # problems in an error's message
 Row = Mapping[str, Any]
+RowFault = tuple[str, str, str]  # a column, what is wrong with its cell, and the remedy
 # Whatever `rows_of` reads: a table, rows, or the name or path of a collection.
 Items: TypeAlias = (
     datasets.Dataset | pd.DataFrame | Iterable[Mapping | Item | Pair] | str | os.PathLike
@@ -60,23 +61,31 @@ Items: TypeAlias = (
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with one row."""
+    """One thing that is wrong with one row.
+
+    Attributes:
+        index: position of the row in its collection, from 0.
+        id: of the row; None where it has none.
+        field: the column.
+        reason, remedy: what is wrong with the cell, and what to do about it.
+    """
 
     index: int
     id: str | None
     field: str
-    what: str
+    reason: str
     remedy: str
 
     def __str__(self) -> str:
-        text = f"row {self.index} (id {self.id!r}), {self.field}: {self.what}; {self.remedy}"
+        text = f"row {self.index} (id {self.id!r}), {self.field}: {self.reason}; {self.remedy}"
         return text.rstrip(": ;")
 
 
 class CollectionError(ValueError):
     """A collection cannot be used.
 
-    `problems` holds every bad row; the message shows the first ones and the count.
+    `problems` has every problem of every bad row. The message shows the first ten, and counts the
+    bad rows.
     """
 
     def __init__(self, message: str, problems: Iterable = ()) -> None:
@@ -89,25 +98,25 @@ class CollectionError(ValueError):
 
     @classmethod
     def of_rows(cls, problems: Sequence, n_rows: int) -> CollectionError:
-        """The error of bad rows among so many, with their number."""
+        """Make the error whose message counts the bad rows among `n_rows`."""
         n_bad = len({problem.index for problem in problems})
         return cls(f"{n_bad} of {n_rows} rows cannot be used:", problems)
 
 
 def pictures_in(row: Mapping) -> Iterator[tuple[str, Any]]:
-    """The pictures of a canonical row, of its question and its responses, each with its column."""
+    """Yield (column, image) for each image of a canonical row's question and responses."""
     for column in PICTURE_COLUMNS:
         for source in row.get(column) or ():
             yield column, source
 
 
-def problems_of(index: int, id: str | None, faults: Iterable) -> list:
-    """What is wrong with a row, as problems of the collection."""
+def problems_of(index: int, id: str | None, faults: Iterable[RowFault]) -> list[Problem]:
+    """Turn the faults of one row into problems of its collection."""
     return [Problem(index, id, *fault) for fault in faults]
 
 
 def as_python(value: object) -> Any:
-    """A cell as plain Python: NumPy arrays and tuples as lists, missing as None."""
+    """Return a cell as plain Python: NumPy arrays and tuples as lists, a missing value as None."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, tuple):
@@ -116,7 +125,9 @@ def as_python(value: object) -> Any:
 
 
 def spelled(name: object) -> str:
-    """A name in lower case, with underscores between its words.
+    """Normalise a column's name: lower case, with underscores between its words.
+
+    A column of response images may be named in the singular.
 
     >>> spelled("Human scores"), spelled("response A image")
     ('human_scores', 'response_a_images')
@@ -128,7 +139,7 @@ def spelled(name: object) -> str:
 
 
 def features_of(columns: Iterable) -> datasets.Features:
-    """The canonical columns of a row's kind, by the names of its columns."""
+    """Tell items, pairs and candidates apart by their columns; return their canonical columns."""
     names = set(columns)
     kind = FEATURES
     if names & {"response_a", "response_b"}:
@@ -140,8 +151,8 @@ def features_of(columns: Iterable) -> datasets.Features:
 
 
 @functools.lru_cache(maxsize=1024)
-def columns_of(names: tuple) -> dict:
-    """The canonical name of each of a row's columns; several may hold pictures, in any case."""
+def columns_of(names: tuple) -> dict[Any, str]:
+    """Map each of a row's columns to its canonical name; several may map to `images`."""
     columns = {}
     for name in names:
         columns[name] = str(name)
@@ -151,15 +162,16 @@ def columns_of(names: tuple) -> dict:
 
 
 def id_of(row: object) -> str | None:
-    """A row's id as text, None where it has none."""
+    """Return a row's id as text, or None where it has none."""
     id = row.get("id") if isinstance(row, Mapping) else None
     return None if is_missing(id) else str(id)
 
 
 def check_names(names: Sequence, table: str) -> None:
-    """Refuse a table in which a column's name stands twice."""
-    twice = [str(name) for name, count in Counter(names).items() if count > 1]
-    if twice:
+    """Refuse a table in which two columns have the same name."""
+    repeated = [str(name) for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        listed = ", ".join(repeated)
         raise CollectionError(
-            f"{table} has several columns {', '.join(twice)}; keep one of each, rename the others"
+            f"{table} has several columns {listed}; keep one of each, rename the others"
         )

@@ -1,8 +1,9 @@
-"""What a collection is known by, its true scores, and what it holds."""
+"""Summaries of a collection: its fingerprint, true scores, cases, rubric levels and lengths."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterable
@@ -22,7 +23,7 @@ from vjudge.data.schema import (
 from vjudge.images import ImageError, Pictures
 from vjudge.records import as_score, lowest_of, row_levels, text_of, unit_of
 
-_CHARACTER = re.compile(  # a sign of a script without spaces between words
+_CHARACTER = re.compile(  # a character of a script that puts no spaces between words
     "[\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # kana
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese
     "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff]"  # Thai, Lao, Khmer, Burmese
@@ -30,7 +31,7 @@ _CHARACTER = re.compile(  # a sign of a script without spaces between words
 
 
 def fingerprint(items: Items) -> str:
-    """SHA-256 (hex) over all that a judge or an analysis reads: canonical columns and images.
+    """Compute the SHA-256 (hex) of all that judges and analyses read: canonical columns, images.
 
     >>> row = {"id": 1, "instruction": "What is it?", "response": "A cat.", "images": []}
     >>> same = row | {"id": "1", "human_scores": "3;4", "gold": None}
@@ -43,37 +44,39 @@ def fingerprint(items: Items) -> str:
         cells: dict = {"lowest": lowest_of(row)}
         for name in (*features_of(row), "anchors", "named_criteria"):
             cell = as_python(row.get(name))
-            cells[name] = None if cell == [] else cell
+            cells[name] = None if cell == [] else cell  # no scores, however a source writes that
         cells["group"] = unit_of(row)
         for column in PICTURE_COLUMNS:
             cells[column] = [_picture_key(source, pictures) for source in row.get(column) or ()]
             if not cells[column] and column != "images":
-                del cells[column]  # as in a collection without the column
+                del cells[column]  # an empty column counts as an absent one
         text = json.dumps(cells, sort_keys=True, default=str)
         digest.update(text.encode() + b"\n")
     return digest.hexdigest()
 
 
 def _picture_key(source: object, pictures: Pictures) -> str:
+    """Return the key of an image's content; all images that cannot be read share one key."""
     with suppress(ImageError):
         return pictures(source).key
     return "unreadable"
 
 
 def truth(items: Items) -> Series:
-    """What a judge's score is compared with: gold where there is one, else the mean of people's.
+    """Return the true score of each row: `gold`, or the mean of `human_scores` where it has none.
 
     >>> rows = [{"id": "a", "gold": 4}, {"id": "b", "human_scores": "2;3"}, {"id": "c"}]
     >>> truth(rows).tolist(), truth(rows).name, truth(rows[1:]).name
     ([4.0, 2.5, nan], 'gold or mean of people', 'mean of people')
 
     Returns:
-        One number a row, NaN where nobody scored, with the index of a frame (such as a run), else
-        by id. Its `name` says which it is: "gold", "mean of people", or "gold or mean of people"
-        where rows differ. `attrs` counts the rows of each.
+        One number per row, NaN where nobody scored, with the index of `items` where they are a
+        frame (such as a run), else by id. Its `name` says where the numbers come from: "gold",
+        "mean of people", or "gold or mean of people" where rows differ. `attrs` counts the rows of
+        each source, and "missing".
 
     Raises:
-        CollectionError: no row has either; of pairs it is the column `preference`.
+        CollectionError: no row has either. The truth of pairs is their column `preference`.
     """
     rows = rows_of(items)
     cells = [(id_of(row), as_score(row.get("gold")), row.get("human_scores")) for row in rows]
@@ -93,19 +96,31 @@ def truth(items: Items) -> Series:
 
 
 def ratings(human_scores: Iterable) -> DataFrame:
-    """People's scores, items by raters, from a list an item; NaN where a rater gave none."""
-    return DataFrame([scores or () for scores in human_scores], dtype=float)
+    """Make a table (items, raters) of people's scores, NaN where a rater gave none.
+
+    Args:
+        human_scores: a list per item, position = rater; lists may differ in length, or be None.
+    """
+    lists = [scores or () for scores in human_scores]
+    raters = itertools.zip_longest(*lists)  # a tuple per rater
+    return DataFrame(list(raters), columns=range(len(lists)), dtype=float).T
 
 
 def gold_else_people(gold: Series, people: DataFrame) -> tuple[Series, Series]:
-    """The true score of each item, and its source: "gold", "mean of people" or "missing"."""
-    means = people.mean(axis=1).round(12)  # equal means that were summed in another order still tie
+    """Return the true score of each item, and its source: "gold", "mean of people" or "missing".
+
+    Args:
+        gold: a score per item, NaN where there is none.
+        people: scores (items, raters), as `ratings` makes them.
+    """
+    # Rounded, because equal means that were summed in another order must tie.
+    means = people.mean(axis=1).round(12)
     sources = Series("missing", gold.index).mask(means.notna(), "mean of people")
     return gold.fillna(means), sources.mask(gold.notna(), "gold")
 
 
 def n_words(text: str) -> int:
-    """The words of a text, split at white space; a character of a spaceless script is a word.
+    """Count the words of a text, split at white space; a character of a spaceless script is a word.
 
     >>> n_words("A cat, asleep."), n_words("一只猫")
     (3, 3)
@@ -114,20 +129,22 @@ def n_words(text: str) -> int:
 
 
 def cases(items: Items) -> DataFrame:
-    """Find the responses to one question: same group, instruction, reference answer and rubric.
+    """Find the cases of a collection: the responses to one question.
+
+    Rows belong to one case that have the same group, instruction, reference answer and rubric.
 
     Returns:
-        One row a case, in order of first appearance: group, instruction, criteria, reference
-        (whether there is a reference answer), n (responses), scores (gold scores, sorted, without
-        the missing), rows (positions).
+        One row per case, in order of first appearance, with the columns group, instruction,
+        criteria, reference (whether there is a reference answer), n (number of responses), scores
+        (their gold scores, sorted, without missing ones) and rows (their positions).
     """
     question = ["group", "instruction", "criteria", "reference", "levels"]
-    lines = []
+    table_rows = []
     for row in rows_of(items):
         cells = [unit_of(row), row.get("instruction"), row.get("criteria")]
         cells += [text_of(row, "reference_answer"), tuple(row.get("descriptions") or ())]
-        lines.append([*cells, as_score(row.get("gold"))])
-    table = DataFrame(lines, columns=[*question, "gold"]).rename_axis("row").reset_index()
+        table_rows.append([*cells, as_score(row.get("gold"))])
+    table = DataFrame(table_rows, columns=[*question, "gold"]).rename_axis("row").reset_index()
     grouped = table.groupby(question, sort=False, dropna=False).agg(
         n=("row", "size"),
         scores=("gold", lambda scores: sorted(scores.dropna())),
@@ -138,7 +155,9 @@ def cases(items: Items) -> DataFrame:
 
 
 def levels(items: Items) -> list:
-    """The scores that the rubrics of a collection have, ascending; empty where it has no rubric.
+    """List all whole scores between the lowest and the highest of a collection's rubrics.
+
+    The list is ascending, and empty where no row has a rubric.
 
     >>> rubric = {"criteria": "Is it right?", "descriptions": ["no", "nearly", "yes"], "lowest": 0}
     >>> levels([{"id": "a"} | rubric])
@@ -151,16 +170,16 @@ def levels(items: Items) -> list:
 
 
 def lengths(items: Items) -> DataFrame:
-    """The length of each response, in words (see `n_words`) and characters; NaN where missing.
+    """Measure each response in words (see `n_words`) and characters; NaN where it is missing.
 
     Returns:
-        id, group, gold, words and characters, one row an item.
+        One row per item, with the columns id, group, gold, words and characters.
     """
-    lines = []
+    table = []
     for row in rows_of(items):
         text = text_of(row, "response")
         cells = {"id": str(row.get("id")), "group": unit_of(row), "gold": as_score(row.get("gold"))}
         if text is not None:
             cells |= {"words": n_words(text), "characters": len(text)}
-        lines.append(cells)
-    return DataFrame(lines, columns=["id", "group", "gold", "words", "characters"])
+        table.append(cells)
+    return DataFrame(table, columns=["id", "group", "gold", "words", "characters"])

@@ -1,8 +1,8 @@
-"""Real verdicts: what people and judges said of the same items, from the papers' public files.
+"""Public verdicts: scores and choices of people and of judges on the same items.
 
-Four sets of numbers are part of the package. The ratings of MLLM-as-a-Judge may not be given on for
-every use: its files, known by their checksums, are fetched into the user's cache or read from a
-clone. To add a set, put its table and its JSON file into `assets/verdicts`, as
+Four sets of numbers are part of the package. The licence of MLLM-as-a-Judge's ratings does not
+allow every use, so its files are fetched into the user's cache or read from a clone, and checked by
+their checksums. To add a set, put its table and its JSON file into `assets/verdicts`, as
 `tools/assets/verdicts.py` does.
 """
 
@@ -37,30 +37,32 @@ CHOICE_OF_GRADE = {
     "B>A": "b",
     "B>>A": "b",
 }
-"""The choice that a published grade of a pair stands for; of "malformed" there is none."""
+"""The choice that a published grade of a pair stands for; "malformed" stands for none."""
 
 
 @dataclass(frozen=True)
 class VerdictSet:
-    """Public verdicts, and which of the frame's columns hold what.
+    """A set of public verdicts, and what the columns of its frame hold.
 
     Attributes:
         name, title: as `load_set` takes it, and as a figure writes it.
-        kind: "scores" of single responses or images, or choices of "pairs".
-        frame: one row an item and criterion; see `load_verdicts`.
-        judges, baselines: columns of judges, best known first, and of what is no judge, such as a
+        kind: "scores" for scores of single responses or images, "pairs" for choices.
+        frame: one row per item and criterion; see `load_verdicts`.
+        judges, baselines: columns of judges, best known first, and of other scorers, such as a
             metric or chance.
-        people: columns of raters, position = rater; of pairs ("preference",) or ().
+        people: columns of raters, position = rater; for pairs ("preference",) or ().
         group, benchmark, criterion: columns of the unit of resampling, the subset, the question.
-        system, opponent: columns of what made the response; of pairs, of sides b and a. None where
-            the source does not say.
-        response_length: columns of a response's length in tokens; of pairs one a side.
+        system, opponent: columns that name the model behind the response; for pairs, the models
+            behind responses b and a. None where the source does not say.
+        response_length: columns of the response's length in tokens; for pairs one per side.
         people_scale: lowest and highest score of a person; None for pairs.
-        judge_scales: the same of each judge and baseline; None for a number without bounds.
-        published: people's, judges' and baselines' columns as the published figures count them:
-            grades of pairs ("both good", "A>>B", "malformed"), scores that were drawn at random.
-        systems: one row a system, with people's Elo of it; None where there is none.
-        licence, holder, citation, source, caveats: what must be said beside a number.
+        judge_scales: lowest and highest score of each judge and baseline; None for a number
+            without bounds.
+        published: the columns of people, judges and baselines as the published figures count
+            them, with grades of pairs ("both good", "A>>B", "malformed") and with scores that the
+            authors drew at random where a judge gave none.
+        systems: one row per system, with its Elo rating by people; None where there is none.
+        licence, holder, citation, source, caveats: what must be stated beside a number.
     """
 
     name: str
@@ -88,37 +90,40 @@ class VerdictSet:
 
 
 def verdict_sets() -> Series:
-    """List the sets of public verdicts by name, with one line about each.
+    """List the sets of public verdicts, with a line about each, indexed by name.
 
     >>> list(verdict_sets().index)
     ['genai-bench', 'mllm-judge', 'tifa160', 'viescore', 'wildvision']
     """
-    lines = {}
+    descriptions = {}
     for file in sorted(FOLDER.glob("*.json")):
         facts = _facts(file)
-        lines[file.stem] = f"{facts['title']}: {facts['summary']} ({facts['licence']})"
-    return Series(lines, name="verdicts")
+        descriptions[file.stem] = f"{facts['title']}: {facts['summary']} ({facts['licence']})"
+    return Series(descriptions, name="verdicts")
 
 
 def load_verdicts(name: str, *, folder: str | Path | None = None) -> DataFrame:
-    """Load people's ratings beside real judges' verdicts on the same items.
+    """Load people's ratings and real judges' verdicts on the same items.
 
     Args:
-        name: one of `verdict_sets()`. All but "mllm-judge" need no network.
+        name: one of `verdict_sets()`. Only "mllm-judge" needs a network.
         folder: a clone of the repository that "mllm-judge" comes from. None fetches its files into
             vjudge's folder in the user's cache (XDG_CACHE_HOME, or ~/.cache), where they may also
             be put by hand.
 
     Returns:
-        One row an item and criterion. Columns `id`, `group` (the unit of resampling), `benchmark`,
-        `criterion`, `system` (what made the response, where that is known). Of scores `human_1` ..
-        `human_k`, `human` (the mean of those given) and `human_scores` (their list, position =
-        rater, None where that rater gave none); of pairs `preference` ("a", "b", "tie"), and
-        `system_a` and `system_b`. Then the score or choice of each judge, missing where it gave
-        none. `attrs` has `judges`, `licence`, `citation`, `source` and `caveats`.
+        One row per item and criterion, with the columns
+        - `id`, `group` (the unit of resampling), `benchmark`, `criterion`;
+        - for scores `system` (the model behind the response, where that is known), `human_1` ..
+          `human_k`, `human` (the mean of those given) and `human_scores` (their list, position =
+          rater, None where that rater gave none);
+        - for pairs `system_a`, `system_b` and `preference` ("a", "b", "tie");
+        - the score or choice of each judge, missing where it gave none.
+        `attrs` has `judges`, `licence`, `citation`, `source` and `caveats`.
 
     Raises:
-        CollectionError: no such set; a file can't be read, or is another than was checked.
+        CollectionError: there is no such set; a file cannot be read, or is not the one that was
+            checked.
 
     >>> frame = load_verdicts("viescore")
     >>> print(frame["GPT-4o"].corr(frame["human"], method="spearman").round(2))
@@ -147,6 +152,8 @@ def load_set(name: str, *, folder: str | Path | None = None) -> VerdictSet:
         frame = _mllm_judge(facts["source"], facts.pop("files"), facts.pop("titles"), folder)
     else:
         frame = pd.read_csv(FOLDER / f"{name}.csv.gz")
+
+    # The published columns, and in the frame what they say: a choice of a pair, or a number.
     columns = [*facts["people"], *facts["judges"], *facts["baselines"]]
     published = frame[columns].copy()
     if facts["kind"] == "pairs":
@@ -154,7 +161,7 @@ def load_set(name: str, *, folder: str | Path | None = None) -> VerdictSet:
             frame[column] = published[column].map(CHOICE_OF_GRADE)
     else:
         for column in columns:
-            # "7*" is a 7 that the published figures count, though the judge gave no score.
+            # "7*": the published figures count a 7 that was drawn; the judge gave no score.
             cells = published[column].astype(str)
             published[column] = pd.to_numeric(cells.str.rstrip("*"), errors="coerce").astype(float)
             frame[column] = published[column].mask(cells.str.endswith("*"))
@@ -169,12 +176,12 @@ def load_set(name: str, *, folder: str | Path | None = None) -> VerdictSet:
 
 
 def _facts(file: Path) -> dict:
-    """What a set's JSON file says of it."""
+    """Read the JSON file that describes a set."""
     return json.loads(file.read_text(encoding="utf-8"))
 
 
 def _add_human_scores(frame: DataFrame, raters: Sequence[str]) -> None:
-    """Put the mean and the list of the raters' scores behind them: [4.0, None, 2.0]."""
+    """Insert columns behind the raters': their mean, and their list such as [4.0, None, 2.0]."""
     scores = frame[[*raters]].astype(object)
     scores = scores.where(scores.notna(), None)
     position = frame.columns.get_loc(raters[-1]) + 1
@@ -188,28 +195,41 @@ def _mllm_judge(
     titles: Mapping[str, str],
     folder: str | Path | None,
 ) -> DataFrame:
-    """MLLM-as-a-Judge: one row an answer, with the titles of the data sets in `benchmark`."""
+    """Build the table of MLLM-as-a-Judge, one row per answer, from the repository's files.
+
+    Args:
+        repository: "OWNER/NAME@COMMIT" on GitHub.
+        checksums: path of a file -> its SHA-256.
+        titles: name of a data set in the files -> its title, for the column `benchmark`.
+        folder: as for `load_verdicts`.
+    """
     files = {path: _file(repository, path, digest, folder) for path, digest in checksums.items()}
-    folders = {"LLaVA-Critic-7B": "v2", "Phi-4": "v2_phi4", "Gemini 2.5 Flash": "v2_gemini"}
+    versions = {"LLaVA-Critic-7B": "v2", "Phi-4": "v2_phi4", "Gemini 2.5 Flash": "v2_gemini"}
     tables = {}
-    for judge, version in folders.items():
+    for judge, version in versions.items():
         file = files[f"results/{version}/features_s2.csv"]
         tables[judge] = pd.read_csv(file, index_col="sample_id")
-    people = tables["LLaVA-Critic-7B"]["gt_score"]  # the same in all three
-    # Data sets come one after the other; of the item that LLaVA-Critic gave no score the source
-    # does not say which it is of.
+    people = tables["LLaVA-Critic-7B"]["gt_score"]  # the same in all three tables
+    # The file of errors says which data set an item is of, except for the item that LLaVA-Critic
+    # gave no score. Items are sorted by data set, so the item before it tells.
     analysis = pd.read_csv(files["results/v2/error_analysis.csv"], index_col="sample_id")
     groups = analysis["orig_dataset"].reindex(people.index).ffill()
     frame = DataFrame({"group": groups, "benchmark": groups.map(titles), "criterion": "overall"})
     frame["human_1"] = people
     for judge, table in tables.items():
         scores = table["parsed_score"].reindex(people.index)
-        frame[judge] = scores.where(scores > 0)  # -1 is how the source writes that there is none
+        frame[judge] = scores.where(scores > 0)  # the files write -1 for a missing score
     return frame.rename(str).rename_axis("id").reset_index()
 
 
 def _file(repository: str, path: str, digest: str, folder: str | Path | None) -> Path:
-    """A file of a clone or of the cache, fetched where the cache lacks it as it was checked."""
+    """Return a file of the clone, or of the cache, into which it is fetched where it is missing.
+
+    A cached file with another SHA-256 than `digest` is fetched anew.
+
+    Raises:
+        CollectionError: the clone's file has another digest, or fetching fails.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     file = Path(folder or cache / "vjudge" / "verdicts" / repository) / path
     content = file.read_bytes() if file.is_file() else b""
