@@ -122,6 +122,7 @@ def judge_of(monkeypatch):
     guides = types.SimpleNamespace(StructuredOutputsParams=types.SimpleNamespace)
     module.__version__ = "0.0-stand-in"
     module.LLM = LLM
+    module.EngineArgs = types.SimpleNamespace(__dataclass_fields__={})
     module.SamplingParams = SamplingParams
     module.exceptions = errors
     module.sampling_params = guides

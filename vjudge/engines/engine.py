@@ -18,12 +18,6 @@ Wanted = Container[int] | None  # the rows to answer; None for all
 Texts = Mapping[int, str]  # score -> the text of it after the marker, such as {1: " 1"}
 
 MODES = ("feedback", "score", "value")
-UNCOMPARED = (
-    "values_compared=False: vLLM's values of prompts with pictures lay up to 10.7 from those of"
-    " transformers on small Qwen2-VL and Qwen2.5-VL models, without pictures within 5e-6: use"
-    ' engine="hf", or compare some rows with it and give load_judge values_compared=True'
-)
-"""Why values of pictures are refused where nobody has compared them (vLLM 0.32, CPU, float32)."""
 
 NOISE = {"float32": 1e-6, "float16": 5e-4, "bfloat16": 5e-3}
 """By type of weights, how far apart two values of the same prompt may lie, as a share of the scale.

@@ -50,7 +50,6 @@ from vjudge.engines.client import (
 from vjudge.engines.closing import has_to_be_closed, most_probable, scales_to_close
 from vjudge.engines.engine import (
     NOISE,
-    UNCOMPARED,
     Answer,
     Answers,
     Ask,
@@ -114,8 +113,6 @@ class ServerEngine(Engine):
         image_format, image_max_bytes: "jpeg", "png" or "webp", and the most bytes of a picture's
             file: others are re-encoded, which is counted. None sends a file as it is, its metadata
             included, where it shows what the judge is to see.
-        values_compared: whether you compared a value head's numbers of prompts with pictures with
-            those of engine="hf"; they are refused otherwise.
         fields: further fields of each request, such as `{"reasoning_effort": "low"}`; None as a
             value leaves a field out. A run's manifest keeps them: no secrets.
 
@@ -137,7 +134,6 @@ class ServerEngine(Engine):
     served_model: str | None = None
     image_format: Literal["jpeg", "png", "webp"] | None = None
     image_max_bytes: int | None = None
-    values_compared: bool = False
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -181,8 +177,6 @@ class ServerEngine(Engine):
                 prompt = replace(prompt, parts=(*parts, str(end).removesuffix(ask.marker)))
             if wanted is None or row in wanted:
                 jobs.append((row, prompt, images[row]))
-                if ask.mode == "value" and prompt.n_images and not self.values_compared:
-                    raise ValueError(UNCOMPARED)
         if jobs:
             # An event loop in a thread of its own: a notebook's is running.
             with start_blocking_portal() as portal:

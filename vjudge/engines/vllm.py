@@ -31,7 +31,6 @@ from vjudge import models
 from vjudge.engines.batches import Batcher
 from vjudge.engines.engine import (
     NOISE,
-    UNCOMPARED,
     Answer,
     Answers,
     Ask,
@@ -54,6 +53,9 @@ NOT_IDENTITY = (
     " max_num_batched_tokens enforce_eager enable_prefix_caching cpu_offload_gb"
     " distributed_executor_backend dtype"
 ).split()
+NORMALISES = (
+    "mm_device_do_normalize"  # option: normalise pixels on the device, not in the processor
+)
 DAMAGED = "the model's probabilities are not finite numbers: its weights are damaged"
 
 
@@ -63,8 +65,6 @@ class VllmEngine(Engine):
     Args:
         judge, revision: as for `load_judge`.
         max_images: images in a prompt at most; vLLM sets memory aside for them.
-        values_compared: whether you compared a value head's numbers of prompts with pictures; those
-            of a Qwen-VL are refused otherwise.
         options: for vLLM's `LLM`, such as `dtype`, `tensor_parallel_size`, `max_model_len` or
             `gpu_memory_utilization`.
 
@@ -81,7 +81,6 @@ class VllmEngine(Engine):
         *,
         revision: str | None = None,
         max_images: int = 1,
-        values_compared: bool = False,
         **options: Any,
     ) -> None:
         try:
@@ -94,7 +93,6 @@ class VllmEngine(Engine):
         self.vllm = vllm
         self.options = options
         self.max_images = max_images
-        self.values_compared = values_compared
         self.work: Work = Work()
         self.model = self._outline(judge, revision)
         self.encoder = Encoder(
@@ -146,6 +144,12 @@ class VllmEngine(Engine):
             if hasattr(self.model.model.config, "video_token_id"):
                 limits["video"] = 0
             settings["limit_mm_per_prompt"] = limits
+            # The image processor shall normalise the pixels, as it does in transformers. vLLM 0.32
+            # does so in the model for some families, by the mean and the standard deviation in
+            # `preprocessor_config.json`. Where that file leaves them to the processor's class, the
+            # model gets raw bytes, 0 to 255.
+            if NORMALISES in self.vllm.EngineArgs.__dataclass_fields__:
+                settings[NORMALISES] = False
         return settings | self.options
 
     def answer(
@@ -173,10 +177,6 @@ class VllmEngine(Engine):
                 f"max_images={self.max_images}, and a prompt has {n_images} images: give"
                 f" load_judge max_images={n_images}"
             )
-        text_config = self.model.model.config.get_text_config()
-        by_grid = "mrope_section" in (getattr(text_config, "rope_parameters", None) or {})
-        if ask.mode == "value" and n_images and by_grid and not self.values_compared:
-            raise ValueError(UNCOMPARED)
         self.work = Work()
         self.source = CallImages(self.model)
         call = Batcher(self, self.source, prompts, images, ask, wanted=wanted)

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from vjudge.models.files import read_settings
 from vjudge.models.find import find_checkpoint, locate
 
 VALUE_HEAD = "value_head.safetensors"
+PIXELS = ("do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std")
 PREFIX = "v_head.summary."  # of the names of its weight (1, hidden size) and its bias (1,)
 
 
@@ -69,10 +72,16 @@ def classifier(judge: str | Path, out: str | Path) -> Path:
     for name, tensor in load_file(source / VALUE_HEAD).items():
         head[name.replace(PREFIX, prefix)] = tensor
     save_file(head, out / "score.safetensors", {"format": "pt"})
-    # 3) links to the other files, and an index of which file holds which tensor
+    # 3) how pixels are normalised, in full
+    written = {VALUE_HEAD, "config.json"}
+    pixels = source / "preprocessor_config.json"
+    if pixels.is_file():
+        (out / pixels.name).write_text(json.dumps(_normalisation(pixels)), encoding="utf-8")
+        written.add(pixels.name)
+    # 4) links to the other files, and an index of which file holds which tensor
     file_of_tensor = dict.fromkeys(head, "score.safetensors")
     for file in source.iterdir():
-        if file.name in (VALUE_HEAD, "config.json") or file.name.endswith(".index.json"):
+        if file.name in written or file.name.endswith(".index.json"):
             continue
         (out / file.name).symlink_to(file.resolve())
         if file.suffix == ".safetensors":
@@ -81,3 +90,16 @@ def classifier(judge: str | Path, out: str | Path) -> Path:
     index = {"metadata": {}, "weight_map": file_of_tensor}
     (out / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
     return out
+
+
+def _normalisation(file: Path) -> dict[str, Any]:
+    """Read a `preprocessor_config.json` and fill in the settings of the pixels that it leaves out.
+
+    transformers takes those from the class of the image processor. vLLM 0.32 takes them from the
+    file alone and, where it names none, gives the model raw bytes, 0 to 255.
+    """
+    processor = AutoImageProcessor.from_pretrained(
+        file.parent, backend="pil", local_files_only=True
+    )
+    defaults = {name: getattr(processor, name) for name in PIXELS if hasattr(processor, name)}
+    return defaults | read_settings(file)
