@@ -10,6 +10,7 @@ shares go to `shares.shares`.
 
 from vjudge.metrics.aggregation_levels import correlate_levels
 from vjudge.metrics.agreement import agreement
+from vjudge.metrics.best_of_n import best_of_n
 from vjudge.metrics.calibration import (
     calibration_curve,
     calibration_errors,
@@ -30,7 +31,7 @@ from vjudge.metrics.pairwise import feedback_preference, pairwise_accuracy, win_
 from vjudge.metrics.panels import effective_judges
 from vjudge.metrics.planning import labels_needed
 from vjudge.metrics.prediction_powered import prediction_powered_mean
-from vjudge.metrics.ranking import best_of_n, ranking_accuracy
+from vjudge.metrics.ranking import ranking_accuracy
 from vjudge.metrics.replaceability import alt_test
 from vjudge.metrics.severity import severities
 from vjudge.metrics.strengths import bradley_terry
