@@ -11,17 +11,10 @@ shares go to `shares.shares`.
 from vjudge.metrics.aggregation_levels import correlate_levels
 from vjudge.metrics.agreement import agreement
 from vjudge.metrics.best_of_n import best_of_n
-from vjudge.metrics.calibration import (
-    calibration_curve,
-    calibration_errors,
-    conformal_coverage,
-    conformal_intervals,
-    expected_calibration_error,
-    scaled,
-    temperature_scaling,
-)
+from vjudge.metrics.calibration import calibration_curve, calibration_errors
 from vjudge.metrics.choice_comparison import compare_choices
 from vjudge.metrics.comparison import compare_judges
+from vjudge.metrics.conformal import conformal_coverage, conformal_intervals
 from vjudge.metrics.corrected_rates import corrected_rate, corrected_rate_from_labels
 from vjudge.metrics.correlation import correlate
 from vjudge.metrics.leave_one_out import raters
@@ -31,10 +24,12 @@ from vjudge.metrics.pairwise import feedback_preference, pairwise_accuracy, win_
 from vjudge.metrics.panels import effective_judges
 from vjudge.metrics.planning import labels_needed
 from vjudge.metrics.prediction_powered import prediction_powered_mean
+from vjudge.metrics.probability_calibration import expected_calibration_error
 from vjudge.metrics.ranking import ranking_accuracy
 from vjudge.metrics.replaceability import alt_test
 from vjudge.metrics.severity import severities
 from vjudge.metrics.strengths import bradley_terry
+from vjudge.metrics.temperature import scaled, temperature_scaling
 
 __all__ = [
     "agreement", "alt_test", "best_of_n", "bradley_terry", "calibration_curve",

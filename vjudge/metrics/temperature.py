@@ -1,0 +1,152 @@
+"""Temperature scaling: how over- or underconfident a judge's distributions over scores are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import optimize, special
+
+from vjudge.metrics.array_types import Floats, Groups
+from vjudge.metrics.caveats import add_caveats, unequal_group_caveats
+from vjudge.metrics.cells import indicator_matrix
+from vjudge.metrics.columns import check_items, check_options
+from vjudge.metrics.groups import unit_codes
+from vjudge.metrics.intervals import INTERVAL, degrees_of_freedom, t_quantile
+from vjudge.records import from_csv
+
+MIN_ITEMS = 10
+LOG_RANGE = (-4.0, 4.0)  # of log temperatures
+STEP = 1e-4  # of a log temperature, for a numerical slope
+
+
+def temperature_scaling(
+    probabilities: pd.Series,
+    truth: pd.Series,
+    *,
+    groups: Groups = None,
+    confidence: float = 0.95,
+) -> pd.Series:
+    """Find the temperature at which a judge's distributions over scores fit the truth best.
+
+    Args:
+        probabilities: for each item a mapping score -> probability (a run's column), None where
+            there is none.
+        truth: the true score by the same index, NaN where unknown.
+        groups: the unit of sampling of each item, such as its image; None: each item is its own.
+        confidence: of the interval, by the likelihood ratio; groups of similar items lower the
+            ratio.
+
+    Returns:
+        `estimate`, `low`, `high`: above 1 the judge is overconfident, below 1 underconfident; a
+        bound is NaN where none is reached between temperatures exp(-4) and exp(4); `n`, `missing`.
+        `scaled(probabilities, temperature)` applies it.
+
+    Raises:
+        ValueError: fewer than ten items, or a true score that a distribution does not hold.
+
+    >>> rng = np.random.default_rng(0)
+    >>> share = rng.uniform(0.2, 0.8, size=3000)
+    >>> truth = pd.Series((rng.random(3000) < share).astype(float))
+    >>> odds = (share / (1 - share)) ** 2  # as sure as a temperature of one half makes it
+    >>> judge = pd.Series([{0: 1 / (1 + o), 1: o / (1 + o)} for o in odds])
+    >>> round(float(temperature_scaling(judge, truth)["estimate"]), 1)
+    2.1
+
+    Source: Guo et al., On Calibration of Modern Neural Networks (ICML 2017), section 4.2; in groups
+    Rotnitzky and Jewell, Biometrika 77 (1990), 485-497.
+    """
+    check_options(confidence=confidence)
+    check_items(probabilities=probabilities, truth=truth)
+    labelled = truth.dropna().index.intersection(probabilities.dropna().index)
+    if len(labelled) < MIN_ITEMS:
+        raise ValueError(f"{len(labelled)} items have a distribution and a truth: use ten or more")
+    predictions = Predictions.of(probabilities[labelled], truth[labelled])
+    # 1) The temperature of the lowest loss
+    best = optimize.minimize_scalar(predictions.loss, bounds=LOG_RANGE, method="bounded")
+    # 2) With groups: how much more the slope of the loss at the best temperature varies than that
+    # of independent items
+    freedom = math.inf
+    design_effect = 1.0
+    caveats = []
+    if groups is not None:
+        position = truth.index.get_indexer(labelled)
+        units = unit_codes(groups, truth.index, truth.index.isin(labelled))[np.argsort(position)]
+        above = predictions.losses(best.x + STEP)
+        slopes = (above - predictions.losses(best.x - STEP)) / (2 * STEP)  # (n,)
+        of_unit = indicator_matrix(units) @ slopes
+        sizes = np.bincount(units)
+        small_sample = len(sizes) / max(len(sizes) - 1, 1)
+        design_effect = max(of_unit @ of_unit / (slopes @ slopes) * small_sample, 1.0)
+        freedom = degrees_of_freedom(sizes)
+        caveats = unequal_group_caveats(sizes)
+    # 3) The temperatures that a likelihood ratio test does not reject: those with a loss up to the
+    # limit. Each bound is where the loss crosses the limit, if it does within the range.
+    limit = best.fun + t_quantile(confidence, freedom) ** 2 / 2 * design_effect
+    bounds = []
+    for edge in LOG_RANGE:
+        bound = math.nan
+        if predictions.loss(edge) > limit:
+            bound = math.exp(optimize.brentq(lambda t: predictions.loss(t) - limit, best.x, edge))
+        bounds.append(bound)
+    result = pd.Series([math.exp(best.x), *bounds], index=INTERVAL)
+    result["n"], result["missing"] = len(labelled), len(truth) - len(labelled)
+    add_caveats(result, caveats)
+    return result
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """A judge's distributions over scores for n items, and their true scores."""
+
+    log_probabilities: Floats  # (n, scores)
+    of_truth: Floats  # (n,), the log probability of each true score
+
+    @classmethod
+    def of(cls, probabilities: pd.Series, truth: pd.Series) -> Predictions:
+        """Read distributions as `temperature_scaling` takes them, of items that all have a truth.
+
+        Raises:
+            ValueError: a true score is absent from all distributions, or has no probability.
+        """
+        distributions = list(map(from_csv, probabilities))
+        table = pd.DataFrame(distributions, index=truth.index).rename(columns=float)
+        column = table.columns.get_indexer(truth)  # of each true score; -1 where there is none
+        absent = truth.index[column < 0]
+        if len(absent):
+            raise ValueError(f"the truth of item {absent[0]!r} is none of {list(table)}")
+        logs = np.log(table.astype(float).clip(lower=1e-30)).fillna(-np.inf).to_numpy()
+        of_truth = logs[np.arange(len(truth)), column]
+        impossible = truth.index[of_truth < np.log(1e-29)]
+        if len(impossible):
+            raise ValueError(
+                f"{len(impossible)} items, such as {impossible[0]!r}, give their true score no"
+                " probability, which no temperature mends: leave them out, or read the whole scale"
+            )
+        return cls(logs, of_truth)
+
+    def losses(self, log_temperature: float) -> Floats:
+        """Compute the negative log probability of each true score at a temperature; (n,)."""
+        temperature = math.exp(log_temperature)
+        normaliser = special.logsumexp(self.log_probabilities / temperature, axis=1)
+        return normaliser - self.of_truth / temperature
+
+    def loss(self, log_temperature: float) -> float:
+        """Sum the losses of all items."""
+        return float(self.losses(log_temperature).sum())
+
+
+def scaled(probabilities: Mapping[Any, float], temperature: float) -> dict[Any, float]:
+    """Put a distribution over scores at another temperature.
+
+    Source: as `temperature_scaling`.
+
+    >>> scaled({1: 0.2, 2: 0.8}, 2.0)
+    {1: 0.333333333333, 2: 0.666666666667}
+    """
+    powers = pd.Series(dict(probabilities), dtype=float) ** (1 / temperature)
+    return (powers / powers.sum()).round(12).to_dict()
