@@ -1,4 +1,8 @@
-"""Coefficients of agreement as functions of weights, for thousands of resamples at once."""
+"""Coefficients of agreement between raters, for thousands of weighted replicates at once.
+
+Each coefficient is a function of a `Tally` and of weights, shape (rows, replicates), and returns
+one value per replicate.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
@@ -19,16 +23,28 @@ MAX_CELLS = 50_000_000  # of a table of rows by levels
 
 @dataclass(frozen=True)
 class Tally:
-    """Distinct rows of ratings, and how often each level occurs in each of them."""
+    """Distinct rows of ratings, and how often each row has each level.
 
-    ratings: Floats  # (rows, raters), NaN where missing
-    levels: Floats  # (levels,), ascending, then those that nobody gave
-    counts: Floats  # (rows, levels)
-    size: Floats  # (rows,): ratings of each row, 2 or more
+    Attributes:
+        ratings: shape (rows, raters), NaN where missing.
+        levels: the distinct ratings in ascending order, then the levels of the scale that nobody
+            gave; shape (levels,).
+        counts: how often each row has each level; shape (rows, levels).
+        size: how many ratings each row has, at least 2; shape (rows,).
+    """
+
+    ratings: Floats
+    levels: Floats
+    counts: Floats
+    size: Floats
 
     @classmethod
-    def of(cls, ratings: Floats, scale: Sequence = ()) -> Tally:
-        """Of distinct rows of ratings, and of all scores that could have been given."""
+    def of(cls, ratings: Floats, scale: Sequence[float] = ()) -> Tally:
+        """Count distinct rows of ratings, shape (rows, raters), over all levels of the scale.
+
+        Raises:
+            ValueError: rows by levels are more than `MAX_CELLS`.
+        """
         present = ~np.isnan(ratings)
         levels, code = np.unique(ratings[present], return_inverse=True)
         levels = np.concatenate([levels, np.setdiff1d(np.asarray(scale, dtype=float), levels)])
@@ -42,90 +58,137 @@ class Tally:
         return cls(ratings, levels, counts, counts.sum(axis=1))
 
     @property
-    def value(self) -> Floats:
-        """The levels less their mean, so that squares lose no digits."""
+    def centered_levels(self) -> Floats:
+        """The levels minus their mean, so that squares lose no digits."""
         return self.levels - self.levels.mean() if len(self.levels) else self.levels
 
-    def within(self, value: Floats) -> Floats:
-        """The sum of squares around each row's mean, (rows, r), from values (levels, r)."""
-        return self.counts @ value**2 - (self.counts @ value) ** 2 / self.size[:, None]
+    def squares_within(self, values: Floats) -> Floats:
+        """Sum the squares around each row's mean, shape (rows, r), for values (levels, r)."""
+        return self.counts @ values**2 - (self.counts @ values) ** 2 / self.size[:, None]
+
+    def pairable(self, weights: Weights) -> Any:
+        """Weight each row by size / (size - 1), as Krippendorff's alpha counts its pairs."""
+        return weights * (self.size / np.maximum(self.size - 1, 1))[:, None]
 
 
-def krippendorff_alpha(
-    tally: Tally, weights: Weights, *, level: Literal["nominal", "ordinal", "interval"]
-) -> Floats:
-    """1 - (n - 1) / n times the disagreement within items over that of all n ratings."""
-    of_level = tally.counts.T @ weights  # (levels, replicates)
-    n = of_level.sum(axis=0)
-    size = tally.size
-    of_item = weights * (size / np.maximum(size - 1, 1))[:, None]
-    if level == "nominal":
-        # The unequal pairs of an item over its size: a sum of squares of categories
-        n_equal = (tally.counts**2).sum(axis=1) / np.maximum(size, 1)
-        within = (size - n_equal) @ of_item
-        total = n - (of_level**2).sum(axis=0) / n
-    elif level == "ordinal":
-        # The value of a level is its midrank among all ratings of the replicate
-        midrank = np.cumsum(of_level, axis=0) - of_level / 2 - n / 2
-        within = (tally.within(midrank) * of_item).sum(axis=0)
-        total = (of_level * midrank**2).sum(axis=0)
-    else:
-        value = tally.value
-        within = tally.within(value[:, None])[:, 0] @ of_item
-        total = value**2 @ of_level - (value @ of_level) ** 2 / n
+# --- Krippendorff's alpha: 1 - observed / expected disagreement
+
+
+def _alpha(n: Floats, within: Floats, total: Floats) -> Floats:
+    """Compute alpha from sums of squares within items and of all n ratings."""
     return 1 - (n - 1) / n * within / _positive(total)
 
 
-def icc_of_one(tally: Tally, weights: Weights) -> Floats:
-    """ICC(1,1): of one rating, one-way, with the mean size of an item for unequal ones."""
-    value = tally.value
-    of_level = tally.counts.T @ weights
-    n = of_level.sum(axis=0)
-    items = weights.sum(axis=0)
-    total = value**2 @ of_level - (value @ of_level) ** 2 / n
-    within = tally.within(value[:, None])[:, 0] @ weights
-    between = (total - within) / (items - 1)  # mean squares
-    within = within / (n - items)
-    raters = (n - tally.size**2 @ weights / n) / (items - 1)
-    return (between - within) / _positive(between + (raters - 1) * within)
+def alpha_nominal(tally: Tally, weights: Weights) -> Floats:
+    """Compute Krippendorff's alpha for categories: two ratings differ by 0 or 1."""
+    level_counts = tally.counts.T @ weights  # (levels, replicates)
+    n = level_counts.sum(axis=0)
+    # The sum of squares of indicators: n minus the sum over categories of n_c^2 / n.
+    # An item with ratings a, a, b: 3 - (4 + 1) / 3 = 4/3.
+    within = tally.size - (tally.counts**2).sum(axis=1) / np.maximum(tally.size, 1)
+    total = n - (level_counts**2).sum(axis=0) / n
+    return _alpha(n, within @ tally.pairable(weights), total)
 
 
-def icc_of_mean(tally: Tally, weights: Weights, *, absolute: bool) -> Floats:
-    """ICC(2,k), of absolute agreement, or ICC(3,k): of the mean of k raters who saw all items."""
+def alpha_ordinal(tally: Tally, weights: Weights) -> Floats:
+    """Compute Krippendorff's alpha for ranks: two ratings differ by their midranks, squared."""
+    level_counts = tally.counts.T @ weights  # (levels, replicates)
+    n = level_counts.sum(axis=0)
+    # A level's midrank among all ratings of the replicate, minus the mean rank
+    midrank = np.cumsum(level_counts, axis=0) - level_counts / 2 - n / 2
+    within = tally.squares_within(midrank) * tally.pairable(weights)  # (rows, replicates)
+    total = (level_counts * midrank**2).sum(axis=0)
+    return _alpha(n, within.sum(axis=0), total)
+
+
+def alpha_interval(tally: Tally, weights: Weights) -> Floats:
+    """Compute Krippendorff's alpha for numbers: two ratings differ by their distance, squared."""
+    n, _, total = _sums_of_squares(tally, weights)
+    within = tally.squares_within(tally.centered_levels[:, None])[:, 0]
+    return _alpha(n, within @ tally.pairable(weights), total)
+
+
+def _sums_of_squares(tally: Tally, weights: Weights) -> tuple[Floats, Floats, Floats]:
+    """Count the ratings, and sum their squares around item means and around the grand mean."""
+    values = tally.centered_levels
+    level_counts: Any = tally.counts.T @ weights  # (levels, replicates)
+    n = level_counts.sum(axis=0)
+    within: Any = tally.squares_within(values[:, None])[:, 0] @ weights
+    total = values**2 @ level_counts - (values @ level_counts) ** 2 / n
+    return n, within, total
+
+
+# --- Intraclass correlations, from mean squares (MS) of an analysis of variance
+
+
+def icc_1(tally: Tally, weights: Weights) -> Floats:
+    """Compute ICC(1,1), one-way, of a single rating.
+
+    It is (MS between - MS within) / (MS between + (k - 1) MS within), with k the mean number of
+    ratings per item, corrected for unequal numbers.
+    """
+    n, within, total = _sums_of_squares(tally, weights)
+    n_items = weights.sum(axis=0)
+    ms_between = (total - within) / (n_items - 1)
+    ms_within = within / (n - n_items)
+    k = (n - tally.size**2 @ weights / n) / (n_items - 1)
+    return (ms_between - ms_within) / _positive(ms_between + (k - 1) * ms_within)
+
+
+def icc_k(tally: Tally, weights: Weights, *, absolute: bool) -> Floats:
+    """Compute ICC(2,k) or ICC(3,k), two-way, of the mean of k raters who rated all items.
+
+    ICC(3,k), of consistency, is (MS items - MS error) / MS items. ICC(2,k), of absolute agreement,
+    adds (MS raters - MS error) / n to the denominator: raters who differ in their means disagree.
+
+    Args:
+        absolute: whether to compute ICC(2,k).
+    """
     complete = ~np.isnan(tally.ratings).any(axis=1)
     x = tally.ratings[complete]  # (rows, k)
     k = x.shape[1]
     if k < 2 or not len(x):
         return np.full(weights.shape[1], np.nan)
-    x = x - x.mean()
+    x = x - x.mean()  # so that squares lose no digits
     w = weights[complete]
     n = w.sum(axis=0)
-    mean_of_rater = x.T @ w / n  # (k, replicates)
-    grand = mean_of_rater.mean(axis=0)
-    of_items = k * (x.mean(axis=1) ** 2 @ w - n * grand**2)
-    of_raters = n * ((mean_of_rater - grand) ** 2).sum(axis=0)
-    total = (x**2).sum(axis=1) @ w - n * k * grand**2
-    items = of_items / (n - 1)
-    error = (total - of_items - of_raters) / ((n - 1) * (k - 1))
-    bias = (of_raters / (k - 1) - error) / n  # of raters, which counts in absolute agreement
-    return (items - error) / _positive(items + absolute * bias)
+    rater_means = x.T @ w / n  # (k, replicates)
+    grand_mean = rater_means.mean(axis=0)
+    # Sums of squares of the two-way table without interaction
+    ss_items = k * (x.mean(axis=1) ** 2 @ w - n * grand_mean**2)
+    ss_raters = n * ((rater_means - grand_mean) ** 2).sum(axis=0)
+    ss_total = (x**2).sum(axis=1) @ w - n * k * grand_mean**2
+    ms_items = ss_items / (n - 1)
+    ms_error = (ss_total - ss_items - ss_raters) / ((n - 1) * (k - 1))
+    denominator = ms_items
+    if absolute:
+        denominator = ms_items + (ss_raters / (k - 1) - ms_error) / n
+    return (ms_items - ms_error) / _positive(denominator)
+
+
+# --- Kappa and Gwet's coefficients: (observed - chance agreement) / (1 - chance agreement)
 
 
 def cohen_kappa(tally: Tally, weights: Weights, *, quadratic: bool) -> Floats:
-    """The mean kappa over pairs of raters who share items and have one."""
+    """Average Cohen's kappa over the pairs of raters for whom it is defined (Light's kappa)."""
     return mean_of_defined(kappas_of_pairs(tally, weights, quadratic=quadratic))
 
 
 def mean_of_defined(values: Column) -> Floats:
-    """The mean along the first axis of those that are not NaN; NaN where none is."""
-    defined = (~np.isnan(values)).sum(axis=0)
-    return np.nansum(values, axis=0) / np.where(defined, defined, np.nan)
+    """Average along the first axis over values that are not NaN; NaN where there are none."""
+    n_defined = (~np.isnan(values)).sum(axis=0)
+    return np.nansum(values, axis=0) / np.where(n_defined, n_defined, np.nan)
 
 
 def kappas_of_pairs(tally: Tally, weights: Weights, *, quadratic: bool) -> Floats:
-    """Cohen's kappa, or quadratic kappa, of each pair who share items: (pairs, replicates).
+    """Compute Cohen's kappa of each pair of raters who share items.
 
-    NaN where both gave one category alone.
+    Args:
+        quadratic: whether disagreement counts by the squared distance of two ratings; else any
+            two different ratings disagree alike.
+
+    Returns:
+        Shape (pairs, replicates); NaN where both raters gave one and the same category alone.
     """
     kappas = []
     for x, y in combinations(tally.ratings.T, 2):
@@ -135,37 +198,47 @@ def kappas_of_pairs(tally: Tally, weights: Weights, *, quadratic: bool) -> Float
         levels, code = np.unique([x[both], y[both]], return_inverse=True)
         x_code, y_code = code.reshape(2, -1)
         with np.errstate(invalid="ignore", divide="ignore"):
-            w = weights[both] / weights[both].sum(axis=0)
-        x_margin = indicator_matrix(x_code, len(levels)) @ w  # (levels, replicates)
-        y_margin = indicator_matrix(y_code, len(levels)) @ w
+            share = weights[both] / weights[both].sum(axis=0)
+        # How often each rater gives each level: (levels, replicates)
+        x_margin = indicator_matrix(x_code, len(levels)) @ share
+        y_margin = indicator_matrix(y_code, len(levels)) @ share
         gap = levels[:, None] - levels
-        distance = gap**2 if quadratic else (gap != 0).astype(float)
-        expected = (x_margin * (distance @ y_margin)).sum(axis=0)
-        kappas.append(1 - distance[x_code, y_code] @ w / _positive(expected))
+        disagreement = gap**2 if quadratic else (gap != 0).astype(float)  # (levels, levels)
+        observed = disagreement[x_code, y_code] @ share
+        expected = (x_margin * (disagreement @ y_margin)).sum(axis=0)
+        kappas.append(1 - observed / _positive(expected))
     return np.reshape(kappas, (-1, weights.shape[1]))
 
 
 def gwet(tally: Tally, weights: Weights, *, quadratic: bool) -> Floats:
-    """Gwet's AC1, or AC2 with quadratic weights of the scale and what occurs."""
+    """Compute Gwet's AC1, or AC2 with quadratic weights, over all levels of the scale.
+
+    Args:
+        quadratic: whether two levels agree by 1 - (distance / range of the scale)^2; else only
+            equal levels agree.
+    """
     q = len(tally.levels)
     size = tally.size
     share = weights / weights.sum(axis=0)
-    prevalence = (tally.counts / size[:, None]).T @ share  # (levels, replicates)
+    # How often each level is given, each item counting once: (levels, replicates)
+    prevalence = (tally.counts / size[:, None]).T @ share
     credit = np.eye(q)  # how far two levels agree, 0 to 1
     if quadratic:
         credit = 1 - ((tally.levels[:, None] - tally.levels) / np.ptp(tally.levels)) ** 2
-    agreeing = (tally.counts * (tally.counts @ credit - 1)).sum(axis=1) / (size * (size - 1))
+    # The share of a row's ordered pairs of ratings that agree: a rating is no pair with itself.
+    pairs_agreeing = (tally.counts * (tally.counts @ credit - 1)).sum(axis=1)
+    observed = pairs_agreeing / (size * (size - 1)) @ share
     chance = credit.sum() * (prevalence * (1 - prevalence)).sum(axis=0) / (q * (q - 1))
-    return (agreeing @ share - chance) / (1 - chance)
+    return (observed - chance) / (1 - chance)
 
 
 COEFFICIENTS: dict[str, Callable[[Tally, Weights], Floats]] = {
-    "alpha_nominal": partial(krippendorff_alpha, level="nominal"),
-    "alpha_ordinal": partial(krippendorff_alpha, level="ordinal"),
-    "alpha_interval": partial(krippendorff_alpha, level="interval"),
-    "icc": icc_of_one,
-    "icc_2k": partial(icc_of_mean, absolute=True),
-    "icc_3k": partial(icc_of_mean, absolute=False),
+    "alpha_nominal": alpha_nominal,
+    "alpha_ordinal": alpha_ordinal,
+    "alpha_interval": alpha_interval,
+    "icc": icc_1,
+    "icc_2k": partial(icc_k, absolute=True),
+    "icc_3k": partial(icc_k, absolute=False),
     "cohen_kappa": partial(cohen_kappa, quadratic=False),
     "quadratic_kappa": partial(cohen_kappa, quadratic=True),
     "gwet_ac1": partial(gwet, quadratic=False),
@@ -174,5 +247,5 @@ COEFFICIENTS: dict[str, Callable[[Tally, Weights], Floats]] = {
 
 
 def _positive(denominator: Floats) -> Floats:
-    """NaN where a denominator is nothing but rounding."""
+    """Replace denominators that are nothing but rounding by NaN."""
     return np.where(denominator > 1e-12 * np.nanmax(denominator, initial=0), denominator, np.nan)

@@ -1,4 +1,4 @@
-"""Correlations of each person, and of each judge, with the mean of the other people."""
+"""Correlate each person and each judge with the mean of the other people."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from scipy import sparse
 
 from vjudge.metrics.array_types import Column, Floats, Groups, Ratings, Weights
 from vjudge.metrics.caveats import add_caveats
@@ -17,46 +18,50 @@ from vjudge.metrics.coefficients import mean_of_defined
 from vjudge.metrics.columns import as_floats, check_columns, judges_by_name
 from vjudge.metrics.groups import design_of, groups_from_ids
 from vjudge.metrics.ratings import read_ratings
+from vjudge.metrics.resampling import Design
 from vjudge.metrics.tables import tabulate
 from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 
-SUBSETS = 10  # of raters, whose mean is held against the rest
-MAX_RATERS = 4  # in such a mean
+MAX_RATERS = 4  # whose mean is correlated with the mean of the others
+MAX_SUBSETS = 10  # of raters of each size
+ENUMERATED = 12  # raters, up to which all subsets are listed
 
 
 @dataclass(frozen=True)
-class Paired:
-    """Two columns of a sample by their distinct cells, few where both have few levels.
+class ScorePair:
+    """Two columns of a sample by their distinct pairs of values, few where scores have few levels.
 
     Attributes:
-        x, y: the values of each cell.
-        sums: a matrix (cells, rows of the sample) that sums rows with both values by cell.
+        x, y: the values of each distinct pair; shape (pairs,).
+        rows_of_pair: a matrix (pairs, rows of the sample), 1 where a row has the pair's values; a
+            row that lacks a value belongs to no pair.
     """
 
     x: Floats
     y: Floats
-    sums: Any
+    rows_of_pair: sparse.csr_array
 
     @classmethod
-    def of(cls, x: Floats, y: Floats) -> Paired:
-        """From columns with NaN where a value is missing."""
-        both = np.flatnonzero(~np.isnan(x + y))
-        cells, code = distinct_rows(np.column_stack([x, y])[both])
-        return cls(cells[:, 0], cells[:, 1], count_matrix(code, both, (len(cells), len(x))))
+    def of(cls, x: Floats, y: Floats) -> ScorePair:
+        """Pair two columns of shape (rows,), NaN where a value is missing."""
+        complete = np.flatnonzero(~np.isnan(x + y))
+        pairs, pair = distinct_rows(np.column_stack([x, y])[complete])
+        rows_of_pair = count_matrix(pair, complete, (len(pairs), len(x)))
+        return cls(pairs[:, 0], pairs[:, 1], rows_of_pair)
 
     def correlations(self, weights: Weights) -> Floats:
-        """Correlations (3, replicates) of the sample's rows with these weights."""
-        return correlations(self.x, self.y, self.sums @ weights)
+        """Correlate the columns, shape (3, replicates), for weights of the sample's rows."""
+        return correlations(self.x, self.y, self.rows_of_pair @ weights)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A row of `raters`: whose scores are held against the mean of how many others."""
+    """One row of `raters`: the mean of these pairs' correlations."""
 
     who: str
     kind: Literal["person", "mean of k people", "judge"]
-    n_others: int
-    pairs: list[Paired]  # whose mean correlation it is
+    n_others: int  # how many people's mean the scores are correlated with
+    pairs: list[ScorePair]
 
 
 def raters(
@@ -70,8 +75,9 @@ def raters(
 ) -> pd.DataFrame:
     """Correlate people and judges with the same other people: may a judge stand for a person?
 
-    Each person is held against the mean of the others, and each judge against the same means, one
-    person left out in turn, on that person's items. The mean of k people is held against the rest.
+    Each person is correlated with the mean of the others. Each judge is correlated with the same
+    means, leaving out one person in turn, on that person's items. The mean of k people is
+    correlated with the mean of the remaining people.
 
     Args:
         people, groups: ratings as in `agreement`; a frame's columns name the people.
@@ -79,11 +85,13 @@ def raters(
         n_resamples, seed, options: confidence, see `correlate`.
 
     Returns:
-        A row each: who; kind ("person", "mean of k people" or "judge"); statistic; estimate, low,
-        high, n and missing as in `correlate`; others, how many people they are held against. "One
-        person" is the mean over people, the one to hold a judge beside. "Mean of 2 people", up to
-        4, are means over all subsets, or 10 random ones: against fewer others, whose mean is less
-        reliable, so that no row is the most that can be reached.
+        One row per statistic and rater, or mean of raters, with columns
+        - who, and kind: "person", "mean of k people" or "judge";
+        - statistic, and estimate, low, high, n and missing as in `correlate`;
+        - others: how many people's mean the scores are correlated with.
+        Compare a judge with "one person", the mean over people. "Mean of 2 people", up to 4, are
+        means over all subsets, or over 10 random ones; their remaining people are fewer and their
+        mean less reliable, so that no row is an upper bound.
 
     Source: Calderon, Reichart and Dror, "The Alternative Annotator Test" (arXiv 2501.10970),
     section 3.
@@ -98,40 +106,38 @@ def raters(
     named = judges_by_name(by_name, minimum=0)
     groups, caveats = groups_from_ids(people, groups)
     check_columns(people=people, groups=groups, **named)
-    table, names = read_ratings(people)
+    # 1) Distinct rows of scores, among the items that two people rated
+    ratings, names = read_ratings(people)
     columns = [as_floats(column, name=name) for name, column in named.items()]
-    used = (~np.isnan(table)).sum(axis=1) >= 2
-    cells, cell = distinct_rows(np.column_stack([table, *columns])[used])
+    used = (~np.isnan(ratings)).sum(axis=1) >= 2
+    cells, cell = distinct_rows(np.column_stack([ratings, *columns])[used])
     design = design_of(cell, groups, used)
-    of_people, of_judges = np.split(cells.T, [len(names)])
-    rows = _against_the_others(of_people, list(map(str, names)), seed)
-    for judge, column in zip(by_name, of_judges, strict=True):
-        pairs = []
-        for person in range(len(names)):
-            on_persons_items = np.where(np.isnan(of_people[person]), np.nan, column)
-            others = _mean(np.delete(of_people, person, axis=0))
-            pairs.append(Paired.of(on_persons_items, others))
+    people_scores, judge_scores = np.split(cells.T, [len(names)])  # (people, k), (judges, k)
+
+    # 2) What is correlated with what
+    rows = _people_with_others(people_scores, list(map(str, names)), seed)
+    for judge, scores in zip(by_name, judge_scores, strict=True):
+        pairs = _judge_with_others(scores, people_scores)
         rows.append(Comparison(str(judge), "judge", len(names) - 1, pairs))
-    paired = list({id(pair): pair for row in rows for pair in row.pairs}.values())
+    # A pair may stand in several rows: a person's in "one person", too.
+    distinct_pairs = {id(pair): pair for row in rows for pair in row.pairs}
 
     def statistic(weights: Weights) -> Floats:
-        """The mean correlations of all rows, each pair computed once: (rows * 3, replicates)."""
-        by_pair = {id(pair): pair.correlations(weights) for pair in paired}
-        return np.concatenate(
-            [mean_of_defined([by_pair[id(pair)] for pair in row.pairs]) for row in rows]
-        )
+        """Average each row's correlations, shape (rows * 3, replicates)."""
+        values = {key: pair.correlations(weights) for key, pair in distinct_pairs.items()}
+        means = []
+        for row in rows:
+            means.append(mean_of_defined([values[id(pair)] for pair in row.pairs]))
+        return np.concatenate(means)
 
-    # How many items count in a row
-    counts = []
-    for row in rows:
-        counted = sum(pair.sums.sum(axis=0) for pair in row.pairs) > 0
-        counts += [int(design.counts[counted].sum())] * len(STATISTICS)
+    # 3) Estimates, with the number of items that count in each row
+    counts = np.repeat([_n_items(row, design) for row in rows], len(STATISTICS))
     result = tabulate(
         statistic,
         [(row.who, row.kind, name, row.n_others) for row in rows for name in STATISTICS],
         design,
         n=counts,
-        missing=len(table) - np.array(counts),
+        missing=len(ratings) - counts,
         method="fisher",
         index=["who", "kind", "statistic", "others"],
         reason="too few shared items, or no variation",
@@ -139,36 +145,64 @@ def raters(
         seed=seed,
         **options,
     )
-    flat = result.reset_index()
-    flat.attrs = result.attrs
-    add_caveats(flat, caveats)
-    return flat["who kind statistic estimate low high n missing others".split()]
+    table = result.reset_index()
+    table.attrs = result.attrs
+    add_caveats(table, caveats)
+    return table["who kind statistic estimate low high n missing others".split()]
 
 
-def _against_the_others(people: Floats, names: list[str], seed: int) -> list[Comparison]:
-    """Each person, and the means of one, two ... of them, against the rest; people of (m, rows)."""
+def _n_items(row: Comparison, design: Design) -> int:
+    """Count the items that have both values of any pair of this row."""
+    has_pair = sum(pair.rows_of_pair.sum(axis=0) for pair in row.pairs) > 0
+    return int(design.counts[has_pair].sum())
+
+
+def _judge_with_others(scores: Floats, people: Floats) -> list[ScorePair]:
+    """Pair a judge with the mean of all people but one, on that one's items, leaving out each.
+
+    Args:
+        scores: the judge's, shape (rows,). people: shape (people, rows). NaN where missing.
+    """
+    pairs = []
+    for person, ratings in enumerate(people):
+        on_same_items = np.where(np.isnan(ratings), np.nan, scores)
+        pairs.append(ScorePair.of(on_same_items, _mean(np.delete(people, person, axis=0))))
+    return pairs
+
+
+def _people_with_others(people: Floats, names: list[str], seed: int) -> list[Comparison]:
+    """Compare each person, and the means of one to four people, with the remaining people.
+
+    Args:
+        people: ratings, shape (people, rows), NaN where missing.
+        seed: of the random subsets.
+    """
     m = len(names)
 
-    def against_the_others(subset: Any) -> Paired:
-        inside = people[subset]
-        mean = np.where(np.isnan(inside).any(axis=0), np.nan, _mean(inside))
-        return Paired.of(mean, _mean(np.delete(people, subset, axis=0)))
+    def subset_pair(subset: list[int]) -> ScorePair:
+        """Pair the mean of a subset, on items that all of them rated, with the remaining mean."""
+        ratings = people[subset]
+        mean = np.where(np.isnan(ratings).any(axis=0), np.nan, _mean(ratings))
+        return ScorePair.of(mean, _mean(np.delete(people, subset, axis=0)))
 
-    alone = [against_the_others([person]) for person in range(m)]
+    single = [subset_pair([person]) for person in range(m)]
     rows = []
-    for name, pair in zip(names, alone, strict=True):
+    for name, pair in zip(names, single, strict=True):
         rows.append(Comparison(name, "person", m - 1, [pair]))
-    rows.append(Comparison("one person", "mean of k people", m - 1, alone))
+    rows.append(Comparison("one person", "mean of k people", m - 1, single))
     for k in range(2, min(m - 1, MAX_RATERS) + 1):
-        subsets = list(combinations(range(m), k)) if m <= 12 else []
-        if not 0 < len(subsets) <= SUBSETS:
+        subsets = list(combinations(range(m), k)) if m <= ENUMERATED else []
+        if not 0 < len(subsets) <= MAX_SUBSETS:
             rng = np.random.default_rng(seed)
-            subsets = [tuple(rng.permutation(m)[:k]) for _ in range(SUBSETS)]
-        pairs = [against_the_others(list(subset)) for subset in subsets]
+            subsets = [tuple(rng.permutation(m)[:k]) for _ in range(MAX_SUBSETS)]
+        pairs = [subset_pair(list(subset)) for subset in subsets]
         rows.append(Comparison(f"mean of {k} people", "mean of k people", m - k, pairs))
     return rows
 
 
 def _mean(ratings: Floats) -> Floats:
-    """The mean of each column's ratings, NaN where there is none; equal means are ties."""
+    """Average the ratings of each column, NaN where there are none.
+
+    Means that differ by rounding alone become equal, so that they tie.
+    """
     return pd.DataFrame(ratings).mean().to_numpy().round(12)
