@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from vjudge.judging.judge import Judge, JudgeLike, plan
     from vjudge.judging.loading import load_judge, load_run
     from vjudge.judging.panel import combine_samples, panel
-    from vjudge.judging.runs import run_folder
+    from vjudge.judging.paths import run_folder
     from vjudge.metrics import bradley_terry, compare_judges, correlate, win_rate
     from vjudge.metrics.agreement import agreement
     from vjudge.records import Criterion, Item, Pair, Rubric
@@ -60,7 +60,7 @@ _NAMES = {
     "judging.judge": "Judge JudgeLike plan",
     "judging.loading": "load_judge load_run",
     "judging.panel": "combine_samples panel",
-    "judging.runs": "run_folder",
+    "judging.paths": "run_folder",
     "metrics": "agreement bradley_terry compare_judges correlate win_rate",
     "records": "Criterion Item Pair Rubric",
     "results": "NotComputed Result settings",

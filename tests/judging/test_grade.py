@@ -7,7 +7,7 @@ import torch
 import vjudge as vj
 from samples import judge_of, scripted
 from vjudge.data import CollectionError
-from vjudge.judging.comparing import finest
+from vjudge.judging.ranking import finest
 from vjudge.judging.runs import Run, RunError
 
 COLUMNS = "id judge score feedback raw failure expected_score probabilities probability_mass closed"

@@ -12,7 +12,8 @@ import pytest
 
 import vjudge as vj
 from samples import Scripted, pair, scripted
-from vjudge.judging.record import Log, file_name, file_names
+from vjudge.judging.paths import file_name, file_names
+from vjudge.judging.record import Log
 from vjudge.judging.runs import Run, RunError
 from vjudge.models.find import ASSETS
 

@@ -16,9 +16,9 @@ from vjudge import data, plots
 from vjudge.analysis import readings
 from vjudge.analysis.score_table import Scores, StatisticName, scores
 from vjudge.analysis.tables import names_of, truth_of
-from vjudge.judging.grading import WORK
+from vjudge.judging.counts import WORK
 from vjudge.judging.judge import JudgeLike
-from vjudge.judging.record import file_name
+from vjudge.judging.paths import file_name
 from vjudge.results import NotComputed, Result, analysis, options
 
 CHOOSES = "chooses"

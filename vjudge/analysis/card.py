@@ -26,7 +26,7 @@ from vjudge.analysis.score_table import Scores, scores
 from vjudge.data.schema import Items
 from vjudge.judging.columns import groups_of
 from vjudge.judging.judge import JudgeLike
-from vjudge.judging.record import file_names
+from vjudge.judging.paths import file_names
 from vjudge.judging.runs import MANIFEST, Run
 from vjudge.metrics.shares import shares
 from vjudge.metrics.verdicts import CHOICES

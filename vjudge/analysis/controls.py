@@ -15,7 +15,7 @@ from vjudge.analysis.score_table import Scores, scores
 from vjudge.data.schema import Items
 from vjudge.judging.asking import PairsNotSupportedError
 from vjudge.judging.judge import JudgeLike
-from vjudge.judging.record import file_name
+from vjudge.judging.paths import file_name
 
 JPEG_QUALITY = 2
 AS_GIVEN = "right picture"

@@ -20,7 +20,7 @@ from vjudge import data
 from vjudge.data.schema import PICTURE_COLUMNS, Items
 from vjudge.data.summary import gold_else_people
 from vjudge.data.verdicts import Bounds
-from vjudge.judging.asking import VERDICT_COLUMNS
+from vjudge.judging.carried import VERDICT_COLUMNS
 from vjudge.judging.columns import closed_in, groups_of
 from vjudge.metrics.caveats import merged_caveats
 from vjudge.metrics.columns import as_floats

@@ -17,7 +17,7 @@ import pandas as pd
 
 from vjudge.data import CollectionError, rows_of
 from vjudge.data.schema import Row
-from vjudge.judging.grading import WORK
+from vjudge.judging.counts import WORK
 from vjudge.judging.judge import Judge
 from vjudge.prompts import IMAGE, Template
 from vjudge.records import RESPONSE_IMAGES, is_missing

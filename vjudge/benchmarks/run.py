@@ -28,8 +28,10 @@ from vjudge.data import CollectionError, canonical, load_collection, rows_of
 from vjudge.data.files import rows_of_file
 from vjudge.data.schema import PICTURE_COLUMNS, Row
 from vjudge.judging.asking import Options
-from vjudge.judging.comparing import LEFT_OUT, SWAPPED, sign
+from vjudge.judging.candidates import LEFT_OUT
+from vjudge.judging.choices import sign
 from vjudge.judging.judge import Judge, JudgeLike
+from vjudge.judging.orders import SWAPPED
 from vjudge.judging.panel import Panel
 from vjudge.prompts import Template, families
 from vjudge.records import RESPONSE_IMAGES, Rubric, from_csv, is_missing

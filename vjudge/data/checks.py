@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from vjudge.data.layout import Layout
 from vjudge.data.load import check_pictures, rows_of
@@ -177,3 +177,30 @@ def _score_faults(row: Row) -> list[RowFault]:
             reason = f"{listed} is off the rubric ({min(levels)}-{max(levels)})"
             faults.append((field, reason, _CORRECT))
     return faults
+
+
+def check_rows(
+    rows: Sequence[Row], field: str, sound: Sequence[bool], reason: str, remedy: str
+) -> None:
+    """Refuse rows of which a field is unsound, or whose id is missing or not unique.
+
+    Args:
+        rows: canonical rows.
+        field: the column that was checked.
+        sound: for each row whether the field may be used.
+        reason, remedy: of a row whose field is unsound.
+
+    Raises:
+        CollectionError: names every such row.
+    """
+    problems = []
+    seen = set()
+    for index, row in enumerate(rows):
+        id = id_of(row)
+        if id is None or id in seen:
+            problems.append(Problem(index, id, "id", "is not unique", "give every row its own id"))
+        if not sound[index]:
+            problems.append(Problem(index, id, field, reason, remedy))
+        seen.add(id)
+    if problems:
+        raise CollectionError.of_rows(problems, len(rows))

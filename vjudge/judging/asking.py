@@ -1,59 +1,51 @@
 """Rows -> questions: what a call asks, and how its engine is told to answer.
 
-An item is asked once a sample, a pair once a sample and order, "ab" and "ba", since a judge may
-prefer whichever response stands first.
+An item is asked once a sample, a pair once a sample and order (orders.py). Criteria that are asked
+apart (criteria.py) and graded examples in the prompts (examples.py) are called from here.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import date, time
+from datetime import date
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vjudge import data
-from vjudge.data.schema import PICTURE_COLUMNS, CollectionError, problems_of
+from vjudge.data.schema import CollectionError, Items, Row, problems_of
 from vjudge.engines.closing import Closing
 from vjudge.engines.engine import Ask
-from vjudge.images import Pictures
-from vjudge.judging.record import json_value
+from vjudge.images import Picture, Pictures
+from vjudge.judging.carried import carried_cells, has_pictures
+from vjudge.judging.criteria import rubrics_of
+from vjudge.judging.examples import check_examples
+from vjudge.judging.orders import ORDERS, View, views_of
+from vjudge.judging.record import Record
 from vjudge.judging.runs import MANIFEST, Run
 from vjudge.prompts import Prompt, Template
+from vjudge.prompts.families import Family
 from vjudge.prompts.parse import parse_to_close
-from vjudge.records import NAN, Item, Pair, Rubric, is_int_at_least
+from vjudge.records import Item, Pair, Rubric, is_int_at_least
 
-ORDERS = ("ab", "ba")
+if TYPE_CHECKING:
+    from vjudge.judging.judge import Judge
+
 DECODING = ("max_new_tokens", "temperature", "top_p", "repetition_penalty")
-CARRIED = tuple("gold human_scores preference group criteria category policy_a policy_b".split())
-"""The canonical columns of a row that stay in its run; so do all that the collection adds."""
-NOT_CARRIED = frozenset(
-    "id instruction response response_a response_b responses ranks reference_answer"
-    " descriptions anchors named_criteria lowest feedback context fault".split()
-).union(PICTURE_COLUMNS)
-VERDICT_COLUMNS = frozenset(
-    "judge sample score raw failure expected_score probabilities probability_mass closed choice"
-    " scores reasoning served_model remarks unclosed asked order n_prompt_tokens n_new_tokens"
-    " seconds verdict consistent probability_a verdict_ab verdict_ba scores_ab scores_ba"
-    " feedback_ab feedback_ba raw_ab raw_ba votes_a votes_b votes_tie votes_missing"
-    " draws score_a score_b n missing highest sees_image"
-    " candidate value rank best true_rank".split()
-)
-"""What a run says of a verdict; a column that the collection adds under such a name is renamed."""
-
-Record = dict
 
 
 class PairsNotSupportedError(ValueError):
     """A judge has no wording for two responses."""
 
 
+# -- how a call asks
+
+
 @dataclass(frozen=True)
 class Options:
-    """How a call asks: arguments of `Judge.grade` and `Judge.compare`."""
+    """How a call asks: the keyword arguments of `Judge.grade` and `Judge.compare`."""
 
     mode: str = "feedback"
     orders: str = "both"
@@ -69,22 +61,28 @@ class Options:
     out: str | Path | None = None
     progress: bool = True
 
-    def ask(self, template: Template, family: Any) -> Ask:
-        """What the engine is told; ValueError names every unsound option with its remedy.
+    def ask(self, template: Template, family: Family | None) -> Ask:
+        """Translate these options for the engine.
 
-        What is None is decided by the judge's family and wording.
+        The judge's family decides `max_new_tokens` where it is None, and the wording `unread`.
+
+        Raises:
+            ValueError: unsound options, all named, each with its remedy.
         """
         decoding = {name: getattr(self, name) for name in DECODING}
         if self.max_new_tokens is None:
             published = {} if family is None else family.published
             decoding["max_new_tokens"] = published.get("max_new_tokens", Ask.max_new_tokens)
+        # how an answer without a verdict is closed, if it is
         unread = self.unread or template.unread
         closing = None
         if unread == "close" and template.closing is not None:
             read = partial(parse_to_close, format=template.format)
             closing = Closing(read, template.closing, template.closing_criterion)
+        # a value head writes no feedback: its one number is read after the prompt
+        reads_value = template.gives == "value" and self.mode == "feedback"
         ask = Ask(
-            mode="value" if (template.gives, self.mode) == ("value", "feedback") else self.mode,
+            mode="value" if reads_value else self.mode,
             marker=template.marker,
             closing=closing,
             batch_size=self.batch_size,
@@ -96,7 +94,7 @@ class Options:
         return ask
 
     def _faults(self, template: Template, ask: Ask, unread: str) -> Iterator[str]:
-        """What is unsound about the options that the engine has not, each with its remedy."""
+        """List the unsound options that the engine does not know of, each with its remedy."""
         if not is_int_at_least(self.samples, 1):
             yield f"samples={self.samples!r}: use a whole number from 1"
         elif self.samples > 1 and self.temperature == 0:
@@ -125,8 +123,16 @@ class Options:
             )
 
 
-def options_of(options: Mapping, *unused: str) -> Options:
-    """Options by name; TypeError says which a call has, all but those that it has no use for."""
+def options_of(options: Mapping[str, Any], *unused: str) -> Options:
+    """Make `Options` of a call's keyword arguments.
+
+    Args:
+        options: the arguments by name.
+        unused: options that this call has no use for.
+
+    Raises:
+        TypeError: an option that does not exist, or is unused.
+    """
     names = [each.name for each in fields(Options) if each.name not in unused]
     for name in options:
         if name not in names:
@@ -134,63 +140,56 @@ def options_of(options: Mapping, *unused: str) -> Options:
     return Options(**options)
 
 
+# -- what a call asks
+
+
 @dataclass(frozen=True)
 class Question:
-    """One prompt of a call, and what its verdict is kept under."""
+    """One prompt of a call; the record finds its verdict again by all of it but `row`."""
 
-    row: int  # the position of its row
+    row: int  # the position of its row in the collection
     id: str
     prompt: Prompt
     sample: int = 0
-    order: str = ""  # of a pair "ab" or "ba", of values its side
-    scores: tuple = ()  # the scale; (0, 1) for the first and the second of two responses
+    order: str = ""  # "ab" or "ba" for a pair, "a" or "b" for a response's value, "" for an item
+    scores: tuple[int, ...] = ()  # the scale; (0, 1) for the first and the second of two responses
     rubric: Rubric | None = None
-    criterion: Record | None = field(default=None, repr=False)  # asked apart: see `_rubrics`
+    criterion: Record | None = field(default=None, repr=False)  # if apart: see `rubrics_of`
 
     @property
     def criteria(self) -> Rubric | None:
-        """Its rubric, where that has several criteria."""
+        """Its rubric, where that has several named criteria."""
         return self.rubric if self.rubric and self.rubric.named else None
 
     def seed(self, seed: int) -> int:
-        """What decides its draws, whatever else the call asks."""
+        """Derive the seed of its draws, which no other question of the call changes."""
         name = f" {self.criterion['name']}" if self.criterion else ""
         return seed_of(seed, self.id, f"{self.order}{self.sample}{name}")
-
-
-def day_of(out: str | Path | None) -> str:
-    """The day that a run's prompts name: today, or that on which the run in `out` was begun."""
-    day = None
-    if out is not None and (Path(out).expanduser() / MANIFEST).exists():
-        day = Run(out).manifest.get("day")
-    return day or date.today().isoformat()
-
-
-def seed_of(seed: int, id: str, unit: str) -> int:
-    """A number for one verdict's draws that no other verdict shares."""
-    digest = hashlib.sha256(f"{seed}\0{unit}\0{id}".encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big")
 
 
 @dataclass
 class Call:
     """What a judge puts to its engine in one call."""
 
-    judge: Any
+    judge: Judge
     template: Template
     options: Options
     ask: Ask
-    questions: list
-    images: list  # of each question
-    facts: list  # of each row: `lowest`, `highest`, `sees_image`, and the collection's columns
-    blind: int  # questions without an image, though the judge sees images or the row has some
+    questions: list[Question]
+    images: list[list[Picture]]  # of each question
+    cells: list[Record]  # what the run repeats of each row
+    remarks: list[str]  # on columns of the collection that the run renames or leaves out
+    n_blind: int  # questions without an image, though the judge sees images or the row has some
     origin: Record  # of the collection
-    remarks: list  # on columns of the collection that the run renames or leaves out
 
 
-def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) -> Call:
-    """Turn a collection into questions; ValueError: unsound options, CollectionError: bad rows."""
-    # 1) the wording, and how it is asked
+def prepare(judge: Judge, items: Items, options: Options, *, pairs: bool = False) -> Call:
+    """Turn a collection into questions.
+
+    Raises:
+        ValueError: unsound options. CollectionError: bad rows, all named.
+    """
+    # 1) the wording, and how the engine is to answer
     template = judge.template
     if pairs and not judge.gives_values:
         template = judge.wording_of_pairs()
@@ -202,217 +201,120 @@ def prepare(judge: Any, items: Any, options: Options, *, pairs: bool = False) ->
     pictures = Pictures()
     sees = template.sees_images
     data.validate(rows, needs=template.needs, sees_images=sees, pictures=pictures, pairs=pairs)
-    subjects: list = list(map((Pair if pairs else Item).from_row, rows))
-    forms = _checked_forms(template, rows, subjects)
-    examples = _examples(judge, template, subjects, pictures)
+    kind = Pair if pairs else Item
+    subjects: list[Item | Pair] = [kind.from_row(row) for row in rows]
+    views = _checked_views(template, rows, subjects)
+    check_examples(judge.examples, template, subjects, pictures)
 
-    # 3) the prompts of each row, each as often as it is asked
-    questions: list = []
+    # 3) the questions of each row, and the pictures of each question
+    questions = []
     images = []
-    facts = []
-    blind = 0
-    origin = data.origin(items)
-    added = AddedColumns()
-    forced = template.forced if options.mode == "score" else ""
-    for index, (row, subject) in enumerate(zip(rows, subjects, strict=True)):
-        for criterion, rubric in _rubrics(options, subject.rubric):
-            prompts = {}
-            shown = {}
-            for order, form in forms[index].items():
-                prompt = template.render(replace(form, rubric=rubric), examples)
-                prompts[order] = prompt.append(forced)
-                shown[order] = list(map(pictures, template.pictures(form, examples)))
-            scale = (template.scores(rubric), rubric)
-            if template.compares:
-                scale = ((0, 1), None)  # the first and the second response
-            for sample in range(options.samples):
-                for order in _orders(template, options, subject.id, sample, list(prompts)):
-                    key = (index, subject.id, prompts[order], sample, order)
-                    questions.append(Question(*key, *scale, criterion))
-                    images.append(shown[order])
-                    blind += sees != has_pictures(subject)
-        facts.append(json_value(_facts(template, row, subject, origin)) | added.of(row))
+    n_blind = 0
+    for index, subject in enumerate(subjects):
+        shown = {}
+        for order, view in views[index].items():
+            shown[order] = list(map(pictures, template.pictures(view, judge.examples)))
+        of_row = list(_questions(template, options, index, subject, views[index], judge.examples))
+        questions += of_row
+        images += [shown[question.order] for question in of_row]
+        if sees != has_pictures(subject):
+            n_blind += len(of_row)
+    ask = _with_questions(ask, template, questions, options.seed)
 
-    # 4) for each question its scale, its seed, and the form of its answer
-    score_texts = lru_cache(template.score_texts)
-    scales = [score_texts(question.scores) for question in questions]
+    # 4) what the run repeats of each row
+    origin = data.origin(items)
+    cells, remarks = carried_cells(template, rows, subjects, origin)
+    return Call(judge, template, options, ask, questions, images, cells, remarks, n_blind, origin)
+
+
+def _checked_views(
+    template: Template, rows: Sequence[Row], subjects: Sequence[Item | Pair]
+) -> list[dict[str, View]]:
+    """Prepare each row as the judge is shown it, by order.
+
+    Raises:
+        CollectionError: responses that the wording has no place for, all named.
+    """
+    views_of_rows = []
+    problems = []
+    for index, (row, subject) in enumerate(zip(rows, subjects, strict=True)):
+        views = views_of(template, row, subject)
+        views_of_rows.append(views)
+        for order, view in views.items():
+            if order != "ba":  # it has the faults of "ab"
+                problems += problems_of(index, view.id, template.faults(view))
+    if problems:
+        raise CollectionError.of_rows(problems, len(rows))
+    return views_of_rows
+
+
+def _questions(
+    template: Template,
+    options: Options,
+    row: int,
+    subject: Item | Pair,
+    views: Mapping[str, View],
+    examples: Sequence[Item],
+) -> Iterator[Question]:
+    """Ask about one row: by criterion where these are apart, then by sample, then by order."""
+    forced = template.forced if options.mode == "score" else ""
+    for criterion, rubric in rubrics_of(subject.rubric, options.criteria):
+        # 1) one prompt for each order
+        prompts = {}
+        for order, view in views.items():
+            prompt = template.render(replace(view, rubric=rubric), examples)
+            prompts[order] = prompt.append(forced)
+        scores = template.scores(rubric)
+        if template.compares:
+            scores = (0, 1)  # the first and the second response
+            rubric = None
+
+        # 2) the same prompts for each sample
+        for sample in range(options.samples):
+            orders = list(prompts)
+            if template.compares and options.orders == "one":
+                orders = ["ab"]
+            elif template.compares and options.orders == "random":
+                orders = [ORDERS[seed_of(options.seed, subject.id, f"order {sample}") % 2]]
+            for order in orders:
+                asked = (row, subject.id, prompts[order], sample, order)
+                yield Question(*asked, scores, rubric, criterion)
+
+
+def _with_questions(ask: Ask, template: Template, questions: Sequence[Question], seed: int) -> Ask:
+    """Tell the engine each question's scale, named criteria, seed, and form of its answer.
+
+    Raises:
+        ValueError: a score pass, which reads one score, of several named criteria.
+    """
+    score_texts = lru_cache(template.score_texts)  # most questions share a scale
     criteria = [question.criteria for question in questions]
-    schemas = []
-    if template.is_json and ask.mode == "feedback":
-        schemas = [template.schema(question.rubric) for question in questions]
     if ask.scores and any(criteria):
         raise ValueError(
             'mode="score" reads one score, and criteria have names: use "feedback", or'
             ' criteria="apart"'
         )
-    seeds = [question.seed(options.seed) for question in questions]
-    ask = replace(ask, scales=scales, criteria=criteria, seeds=seeds, schemas=schemas)
-    added.settle(facts)
-    return Call(
-        judge, template, options, ask, questions, images, facts, blind, origin, added.remarks()
+    schemas: list[Any] = []
+    if template.is_json and ask.mode == "feedback":
+        schemas = [template.schema(question.rubric) for question in questions]
+    return replace(
+        ask,
+        scales=[score_texts(question.scores) for question in questions],
+        criteria=criteria,
+        seeds=[question.seed(seed) for question in questions],
+        schemas=schemas,
     )
 
 
-def _rubrics(
-    options: Options, rubric: Rubric | None
-) -> Iterator[tuple[Record | None, Rubric | None]]:
-    """A row's rubric, or apart that of each named criterion with the cells that join its score."""
-    if options.criteria == "together" or rubric is None or not rubric.named:
-        yield None, rubric
-        return
-    for criterion in rubric.named:
-        alone = rubric.by_name[criterion.name]
-        cells = {"name": criterion.name, "weight": criterion.weight, "bounds": alone.bounds}
-        yield json_value(cells), alone
+def day_of(out: str | Path | None) -> str:
+    """Choose the day that a run's prompts name: that of the run in `out`, otherwise today."""
+    day = None
+    if out is not None and (Path(out).expanduser() / MANIFEST).exists():
+        day = Run(out).manifest.get("day")
+    return day or date.today().isoformat()
 
 
-def _examples(
-    judge: Any, template: Template, subjects: Sequence, pictures: Callable
-) -> Sequence[Item]:
-    """The examples of a judge's prompts; CollectionError names rows that are among them."""
-    if not judge.examples:
-        return ()
-    if template.gives != "score":
-        raise ValueError(
-            "examples show scores, and a comparison asks for a choice: compare by the judge that"
-            " with_examples was called of"
-        )
-
-    def content(item: Item) -> tuple:
-        shown = [pictures(source).key for source in (*item.images, *item.response_images)]
-        return item.instruction, item.response, *shown
-
-    ids = {example.id for example in judge.examples} - {""}
-    contents = set(map(content, judge.examples))
-    problems = []
-    for index, item in enumerate(subjects):
-        if item.id in ids or content(item) in contents:
-            fault = ("id", "is an example in the judge's prompts", "leave it out here or there")
-            problems += problems_of(index, item.id, [fault])
-    if problems:
-        raise CollectionError.of_rows(problems, len(subjects))
-    return judge.examples
-
-
-def _checked_forms(template: Template, rows: Sequence, subjects: Sequence) -> list[dict]:
-    """The forms of each row; CollectionError names responses that the wording can't show."""
-    forms_of_rows = []
-    problems: list = []
-    for index, (row, subject) in enumerate(zip(rows, subjects, strict=True)):
-        forms = _forms(template, row, subject)
-        forms_of_rows.append(forms)
-        for order, form in forms.items():
-            if order != "ba":  # which has the faults of "ab"
-                problems += problems_of(index, form.id, template.faults(form))
-    if problems:
-        raise CollectionError.of_rows(problems, len(rows))
-    return forms_of_rows
-
-
-def _forms(template: Template, row: Record, subject: Item | Pair) -> dict[str, Any]:
-    """What is shown of a row, by order: an item; a pair in both; of values either response."""
-    if not isinstance(subject, Pair):
-        return {"": subject}
-    if template.compares:
-        swapped = replace(
-            subject,
-            response_a=subject.response_b,
-            response_b=subject.response_a,
-            response_a_images=subject.response_b_images,
-            response_b_images=subject.response_a_images,
-        )
-        return {"ab": subject, "ba": swapped}
-    forms = {}
-    for side in "ab":
-        alone = dict(row) | {"response": row[f"response_{side}"], "gold": None}
-        alone["response_images"] = row.get(f"response_{side}_images")
-        forms[side] = Item.from_row(alone)
-    return forms
-
-
-def has_pictures(subject: Item | Pair) -> bool:
-    """Whether a judge can be shown a picture of a row: the question's, or a response's."""
-    return any(getattr(subject, name, ()) for name in PICTURE_COLUMNS)
-
-
-def _orders(
-    template: Template, options: Options, id: str, sample: int, orders: list[str]
-) -> list[str]:
-    """The orders that are asked for as one sample."""
-    if template.compares and options.orders == "one":
-        return ["ab"]
-    if template.compares and options.orders == "random":
-        return [ORDERS[seed_of(options.seed, id, f"order {sample}") % 2]]
-    return orders
-
-
-def _facts(template: Template, row: Record, subject: Any, origin: Record) -> Record:
-    """The cells of a run that follow from its row alone."""
-    # 1) the ends of the scale: of several criteria those of their weighted mean
-    bounds = template.scale or (NAN, NAN)
-    scores = template.scores(subject.rubric)
-    if subject.rubric and subject.rubric.named:
-        bounds = subject.rubric.bounds
-    elif scores:
-        bounds = (scores[0], scores[-1])
-    lowest, highest = map(float, bounds)
-    sees = template.sees_images and has_pictures(subject)
-    facts = {"lowest": lowest, "highest": highest, "sees_image": sees}
-
-    # 2) the canonical columns that a table repeats
-    criteria = getattr(subject.rubric or subject, "criteria", None)
-    cells = dict(row) | {"group": subject.group, "criteria": criteria}
-    if origin.get("benchmark"):
-        facts["benchmark"] = origin["benchmark"]
-    return facts | {name: cells[name] for name in CARRIED if name in cells}
-
-
-class AddedColumns:
-    """The columns that a collection adds to the canonical ones, as a run holds them: JSON values.
-
-    One with the name of a verdict's column gets "item_" before it; one with a cell that JSON can't
-    hold, such as bytes, is left out. `remarks` says both.
-    """
-
-    def __init__(self) -> None:
-        self.renamed: dict[str, str] = {}
-        self.left_out: dict[str, None] = {}
-
-    def of(self, row: Record) -> Record:
-        """The cells of one row."""
-        cells = {}
-        for name, cell in row.items():
-            if name in CARRIED or name in NOT_CARRIED or name in self.left_out:
-                continue
-            try:
-                text = json.dumps(json_value(cell), allow_nan=False, default=_as_text)
-            except (TypeError, ValueError, RecursionError):
-                self.left_out[name] = None
-                continue
-            if name in VERDICT_COLUMNS:
-                self.renamed[name] = name = f"item_{name}"
-            cells[str(name)] = json.loads(text)
-        return cells
-
-    def settle(self, rows: Sequence[Record]) -> None:
-        """Take what is left out from the rows that were read before."""
-        for name in self.left_out:
-            for cells in rows:
-                cells.pop(self.renamed.get(name, str(name)), None)
-
-    def remarks(self) -> list[str]:
-        remarks = []
-        if self.renamed:
-            names = ", ".join(f"{old} as {new}" for old, new in self.renamed.items())
-            remarks.append(f"the collection's columns of a verdict's name are kept: {names}")
-        if self.left_out:
-            names = ", ".join(map(str, self.left_out))
-            remarks.append(f"the collection's {names} can't be written as JSON and are left out")
-        return remarks
-
-
-def _as_text(value: Any) -> str | None:
-    """A day or a time as text, None where it is missing; TypeError for anything else."""
-    if not isinstance(value, date | time):
-        raise TypeError
-    return value.isoformat() if value == value else None
+def seed_of(seed: int, id: str, unit: str) -> int:
+    """Hash a call's seed, a row's id and what is drawn for it into a number below 2 ** 64."""
+    digest = hashlib.sha256(f"{seed}\0{unit}\0{id}".encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big")

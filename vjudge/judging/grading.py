@@ -1,45 +1,39 @@
-"""A judge's call: rows -> questions -> answers -> records -> a table.
+"""Questions -> answers -> verdicts -> a table.
 
-`prepare` (asking.py) makes the questions; `answered` takes each answer from the record of the run
-or from the engine, and `read` reads it. A table is made of records alone, so that a continued run
-ends in the same table as an unbroken one. comparing.py does as much for pairs and rankings.
+`prepare` (asking.py) makes the questions. `answered` takes each answer from the record of the run
+or from the engine, and `read` makes a record of it. A table is made of records alone, so that a
+continued run ends in the same table as an unbroken one. comparing.py does as much for pairs.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 import vjudge
+from vjudge.data.schema import Items
 from vjudge.engines.engine import Answer, Ask, Engine
 from vjudge.engines.progress import progress_bar, say
 from vjudge.images import Picture
-from vjudge.judging.asking import DECODING, Call, Options, Question, Record, prepare
-from vjudge.judging.record import json_value
+from vjudge.judging.asking import DECODING, Call, Options, Question, prepare
+from vjudge.judging.counts import WORK, announced
+from vjudge.judging.criteria import joined
+from vjudge.judging.record import Record, json_value
 from vjudge.judging.runs import Run
 from vjudge.prompts.parse import parse
-from vjudge.records import NAN, Verdict, is_missing, mean_of_shares
+from vjudge.records import NAN, Verdict
 
-COUNTS = {  # what `attrs` count -> how it is said
-    "failures": "verdicts failed",
-    "closed": "verdicts were closed: the answer held none, and the most probable one counts",
-    "unclosed": "were not closed",
-    "abstained": "abstained: neither a verdict nor a failure",
-    "without_images": "were judged without an image",
-    "remarks": "replies had a remark",
-}
-MAX_REASONS = 5  # reasons on a line
-OF_CRITERIA = ("failure", "feedback", "raw", "reasoning", "unclosed")  # of each criterion
-WORK = ("n_prompt_tokens", "n_new_tokens", "seconds")
+if TYPE_CHECKING:
+    from vjudge.judging.judge import Judge
+
 FLOATS = (
     "score expected_score probability_mass probability_a seconds gold score_a score_b"
     " lowest highest"
@@ -49,79 +43,75 @@ COLUMN_DTYPES = dict.fromkeys(FLOATS, "float64") | dict.fromkeys(INTEGERS, "int6
 COLUMN_DTYPES |= {"closed": "bool", "sees_image": "bool"}
 
 
-def grade(judge: Any, items: Any, options: Options) -> pd.DataFrame:
-    """The table of `Judge.grade`."""
+def grade(judge: Judge, items: Items, options: Options) -> pd.DataFrame:
+    """Make the table of `Judge.grade`."""
     call = prepare(judge, items, options)
     records = answered(call, "grade")
-    frame = graded(by_row(call, records), call.facts, judge=judge.name, samples=options.samples)
+    frame = graded(by_row(call, records), call.cells, judge=judge.name, samples=options.samples)
     return announced(call, frame, records)
 
 
-def by_row(call: Call, records: Sequence) -> list[list[Record]]:
-    """The records of each row of the collection."""
-    answers: list = [[] for _ in call.facts]
+def by_row(call: Call, records: Sequence[Record]) -> list[list[Record]]:
+    """Group the records of a call by the collection's rows."""
+    of_rows: list[list[Record]] = [[] for _ in call.cells]
     for question, record in zip(call.questions, records, strict=True):
-        answers[question.row].append(record)
-    return answers
+        of_rows[question.row].append(record)
+    return of_rows
 
 
-def graded(answers: Sequence, facts: Sequence, *, judge: str, samples: int) -> pd.DataFrame:
-    """A table of each row's records and its further cells, without what no row has."""
+def graded(
+    records_of_rows: Sequence[Sequence[Record]],
+    cells_of_rows: Sequence[Record],
+    *,
+    judge: str,
+    samples: int,
+) -> pd.DataFrame:
+    """Make the table of graded rows, without the columns that are empty in all of them.
+
+    Args:
+        records_of_rows: the records of each row's questions.
+        cells_of_rows: what the run repeats of each row.
+        judge: the name in the table.
+        samples: verdicts an item; the column `sample` tells several apart.
+    """
     rows = []
-    for records, cells in zip(answers, facts, strict=True):
-        rows += [record | cells for record in joined(records, cells)]
+    for records, cells in zip(records_of_rows, cells_of_rows, strict=True):
+        rows += [record | cells for record in joined(records, (cells["lowest"], cells["highest"]))]
     frame = table(rows, judge)
-    absent = ["asked", "order", "unclosed"] + ["sample"] * (samples == 1)
-    rare = frame[["choice", "scores", "reasoning", "served_model", "remarks"]]
-    absent += rare.columns[rare.isna().all()].tolist()
+    absent = ["asked", "order", "unclosed"]
+    if samples == 1:
+        absent.append("sample")
+    for name in ("choice", "scores", "reasoning", "served_model", "remarks"):
+        if frame[name].isna().all():
+            absent.append(name)
     return frame.drop(columns=absent, errors="ignore")
 
 
-def joined(records: Sequence[Record], cells: Record) -> list[Record]:
-    """One record a sample: of criteria that were asked apart their scores by name, and the mean."""
-    if "criterion" not in records[0]:
-        return list(records)
-    samples: dict[int, list[Record]] = {}
-    for record in records:
-        samples.setdefault(record["sample"], []).append(record)
-    return [of_criteria(sample, (cells["lowest"], cells["highest"])) for sample in samples.values()]
-
-
-def of_criteria(records: Sequence[Record], bounds: tuple[float, float]) -> Record:
-    """The records of one sample's criteria as one; without each score there is no mean."""
-    row: Record = {name: records[0][name] for name in ("id", "sample", "order")}
-    scores = {record["criterion"]["name"]: record["score"] for record in records}
-    for name in ("score", "expected_score"):
-        row[name] = NAN
-        terms = []
-        for record in records:
-            criterion = record["criterion"]
-            terms.append((record[name], criterion["weight"], criterion["bounds"]))
-        if not any(is_missing(score) for score, *_ in terms):
-            row[name] = mean_of_shares(terms, bounds)
-    for name in OF_CRITERIA:
-        texts = [
-            f"{record['criterion']['name']}: {record[name]}" for record in records if record[name]
-        ]
-        row[name] = "\n".join(texts) or records[0][name]
-    abstained = any(record["choice"] == "abstain" for record in records)
-    row |= {"choice": "abstain" if abstained else None, "scores": scores}
-    row |= {"probabilities": None, "probability_mass": NAN}
-    row["closed"] = any(record["closed"] for record in records)
-    return row | {"served_model": None, "remarks": None} | work_of(records)
+def table(rows: Sequence[Record], judge: str) -> pd.DataFrame:
+    """Make a frame of rows, each column in its own type, and the judge's name beside the id."""
+    frame = pd.DataFrame(rows, dtype=object)
+    frame = frame.where(frame.notna(), None)
+    frame = frame.astype({name: kind for name, kind in COLUMN_DTYPES.items() if name in frame})
+    frame.insert(1, "judge", judge)
+    return frame
 
 
 # -- questions -> answers -> records
 
 
-def answered(call: Call, kind: str) -> list:
-    """The record of each question, in their order; `kind` is "grade" or "compare"."""
+def answered(call: Call, kind: str) -> list[Record]:
+    """Answer all questions of a call, and return the record of each, in their order.
+
+    Args:
+        kind: "grade" or "compare", so that `load_run` makes the same table again.
+    """
+    options = call.options
     template = call.template
     ask = call.ask
     decoding: Record = {}
     if ask.mode == "feedback":
         decoding = {name: getattr(ask, name) for name in DECODING}
-        decoding["seed"] = call.options.seed
+        decoding["seed"] = options.seed
         decoding["unread"] = "close" if ask.closing else "missing"
     call_manifest = {
         "judge": call.judge.name,
@@ -131,14 +121,14 @@ def answered(call: Call, kind: str) -> list:
         "note": {
             "call": kind,
             "judge": call.judge.name,
-            "samples": call.options.samples,
-            "orders": call.options.orders,
+            "samples": options.samples,
+            "orders": options.orders,
             "origin": call.origin,
         },
     }
     if call.judge.examples:
         call_manifest["examples"] = [example.id for example in call.judge.examples]
-    if template.day:  # that the prompts name; a continued run keeps it
+    if template.day:  # the day that the prompts name; a continued run keeps it
         call_manifest["day"] = template.day
     return collect(
         call.judge.engine,
@@ -147,32 +137,39 @@ def answered(call: Call, kind: str) -> list:
         ask,
         partial(read, mode=ask.mode, format=template.format),
         call_manifest,
-        facts=call.facts,
-        out=call.options.out,
-        progress=call.options.progress,
+        cells_of_rows=call.cells,
+        out=options.out,
+        progress=options.progress,
     )
 
 
 def collect(
     engine: Engine,
-    questions: Sequence,
-    images: Sequence,
+    questions: Sequence[Question],
+    images: Sequence[Sequence[Picture]],
     ask: Ask,
-    reader: Callable,
+    reader: Callable[[Answer, Question], Record],
     call_manifest: Record,
     *,
     out: str | Path | None,
     progress: bool,
-    facts: Sequence = (),
-) -> list:
-    """Answer each question from the record in `out` where it was asked before, else by the engine.
+    cells_of_rows: Sequence[Record] = (),
+) -> list[Record]:
+    """Take each answer from the record in `out` where it stands there, otherwise from the engine.
 
-    `reader` makes a record of an answer; `call_manifest` is the manifest without the engine's part;
-    `facts` are the cells of each row that the record keeps for `load_run`.
+    Args:
+        questions, images: what is asked, and the pictures of each question.
+        reader: makes a record of an answer.
+        call_manifest: the run's manifest without the engine's entries.
+        out: the run's folder; None keeps no record.
+        cells_of_rows: what the run repeats of each row, for `load_run`.
+
+    Returns:
+        The record of each question, in their order.
     """
-    # 1) the record of earlier calls
-    keys = list(map(_asked, questions, images)) if out is not None else []
-    with _recording(out, engine, call_manifest, _rows(questions, keys, facts)) as run:
+    # 1) what earlier calls recorded
+    keys = list(map(_key, questions, images)) if out is not None else []
+    with _recording(out, engine, call_manifest, _rows(questions, keys, cells_of_rows)) as run:
         recorded = run.done if run else {}
         done = {index: recorded[key] for index, key in enumerate(keys) if key in recorded}
         missing = set(range(len(questions))) - done.keys()
@@ -194,7 +191,7 @@ def collect(
                         names["criterion"] = question.criterion
                     record = json_value(names | reader(answer, question))
                     done[answer.index] = record
-                    if run and not answer.transient:  # the next call asks those again
+                    if run and not answer.transient:  # the next call asks a transient one again
                         lasting.append({**record, "asked": keys[answer.index]})
                 if run:
                     run.append(lasting)
@@ -204,9 +201,9 @@ def collect(
 
 @contextmanager
 def _recording(
-    out: str | Path | None, engine: Engine, call_manifest: Record, rows: Sequence
+    out: str | Path | None, engine: Engine, call_manifest: Record, rows: Sequence[Record]
 ) -> Iterator[Run | None]:
-    """The record in a folder, opened for a call on some rows; None without a folder."""
+    """Open the record in a folder for a call on some rows; None without a folder."""
     if out is None:
         yield None
         return
@@ -218,39 +215,34 @@ def _recording(
         yield run
 
 
-def _rows(questions: Sequence, keys: Sequence, facts: Sequence) -> list[Record]:
-    """Each row's id, the keys of its verdicts, and its cells; none where nothing is recorded."""
+def _rows(
+    questions: Sequence[Question], keys: Sequence[str], cells_of_rows: Sequence[Record]
+) -> list[Record]:
+    """List what `Run.keep` writes: each row's id, the keys of its verdicts, and its cells."""
     rows: dict[int, Record] = {}
-    for question, key in zip(questions, keys, strict=False):
-        if facts:
-            cells = {"id": question.id, "asked": [], "cells": facts[question.row]}
-            rows.setdefault(question.row, cells)["asked"].append(key)
+    for question, key in zip(questions, keys, strict=False):  # no keys: nothing is recorded
+        if cells_of_rows:
+            row = {"id": question.id, "asked": [], "cells": cells_of_rows[question.row]}
+            rows.setdefault(question.row, row)["asked"].append(key)
     return list(rows.values())
 
 
-def _asked(question: Question, images: Sequence[Picture]) -> str:
-    """A digest of all that one verdict depends on and the manifest does not say."""
+def _key(question: Question, images: Sequence[Picture]) -> str:
+    """Digest all that one verdict depends on and the manifest does not say."""
     depends_on: tuple = (replace(question, row=0), [image.key for image in images])
     if question.criterion:
         depends_on += (question.criterion,)
     return hashlib.sha256(repr(depends_on).encode()).hexdigest()
 
 
-def work_of(records: Sequence) -> Record:
-    """What several answers took, who gave them, and what was remarked of them."""
-    row = {name: sum(record[name] for record in records) for name in WORK}
-    for name in ("served_model", "remarks"):
-        texts = dict.fromkeys(record[name] for record in records if record[name])
-        if texts:
-            row[name] = "; ".join(texts)
-    return row
-
-
-# -- reading an answer
+# -- an answer -> a record
 
 
 def read(answer: Answer, question: Question, *, mode: str, format: str) -> Record:
-    """One verdict as a run keeps it, in the order of the table: NaN or None where there is none."""
+    """Read one answer into the record that a run keeps, in the order of the table's columns.
+
+    A number that is missing is NaN, anything else that is missing None.
+    """
     shares, mass = distribution(answer.score_logprobs, question.scores)
     verdict = verdict_of(answer, question, mode=mode, format=format)
     closed = False
@@ -281,10 +273,10 @@ def read(answer: Answer, question: Question, *, mode: str, format: str) -> Recor
 
 
 def verdict_of(answer: Answer, question: Question, *, mode: str, format: str) -> Verdict:
-    """What an answer says, or why it says nothing."""
+    """Read what an answer states, or why it states no verdict."""
     failure = answer.failure
     if failure is None and mode == "feedback":
-        return answer.verdict or parse(
+        return answer.verdict or parse(  # an engine that closes answers has read it already
             answer.text,
             scores=question.scores,
             format=format,
@@ -298,26 +290,29 @@ def verdict_of(answer: Answer, question: Question, *, mode: str, format: str) ->
     return Verdict(NAN, "", answer.text, failure or "no score of the rubric has a probability")
 
 
-def of_score_pass(verdict: Verdict, question: Question, shares: Mapping) -> Verdict:
-    """The most probable score or choice, the lowest of equals; without a distribution, none."""
+def of_score_pass(verdict: Verdict, question: Question, shares: Mapping[int, float]) -> Verdict:
+    """Choose the most probable score or response, the lowest of equals."""
     if not shares:
         return verdict
-    return _settled(verdict, question, max(shares, key=shares.__getitem__), shares)
+    return _at_level(verdict, question, max(shares, key=shares.__getitem__), shares)
 
 
-def of_closing(verdict: Verdict, answer: Answer, question: Question, shares: Mapping) -> Verdict:
-    """What an answer without a verdict was closed with, if it was."""
-    if answer.closed_scores:
-        scores = answer.closed_scores
-        rubric: Any = question.rubric
-        return replace(verdict, failure=None, score=rubric.combined(scores), scores=scores)
+def of_closing(
+    verdict: Verdict, answer: Answer, question: Question, shares: Mapping[int, float]
+) -> Verdict:
+    """Take the verdict with which an answer was closed, if it was (`unread="close"`)."""
+    scores = answer.closed_scores
+    if scores and question.rubric:
+        return replace(verdict, failure=None, score=question.rubric.combined(scores), scores=scores)
     if answer.closed is None:
         return verdict
-    return _settled(verdict, question, answer.closed, shares)
+    return _at_level(verdict, question, answer.closed, shares)
 
 
-def _settled(verdict: Verdict, question: Question, level: int, shares: Mapping) -> Verdict:
-    """A verdict whose level is decided: a score; of two responses 0 or 1, a tie of equals."""
+def _at_level(
+    verdict: Verdict, question: Question, level: int, shares: Mapping[int, float]
+) -> Verdict:
+    """Make a level of the scale the verdict: a score; in a comparison 0 and 1 are a and b."""
     if not question.order:
         return replace(verdict, failure=None, score=float(level))
     choice = "b" if level else "a"
@@ -326,65 +321,22 @@ def _settled(verdict: Verdict, question: Question, level: int, shares: Mapping) 
     return replace(verdict, failure=None, choice=choice)
 
 
-def distribution(logprobs: Mapping | None, scores: Sequence) -> tuple[dict, float]:
-    """Log-probabilities as score -> probability over a scale, and their mass; empty without any."""
+def distribution(
+    logprobs: Mapping[int, float] | None, scores: Sequence[int]
+) -> tuple[dict[int, float], float]:
+    """Turn log-probabilities into a distribution over a scale.
+
+    P = .09 of "1" and .81 of "2" are the shares .1 and .9 and the mass .9.
+
+    Returns:
+        Score -> its share of the scale's probability, and that probability (the mass). {} and NaN
+        where a score has none, {} and 0 where all are 0.
+    """
     values = [logprobs.get(score, NAN) for score in scores] if logprobs else []
-    if not values or not all(value < math.inf for value in values):  # NaN is not, either
+    if not values or not all(value < math.inf for value in values):  # NaN is not below, either
         return {}, NAN
     masses = list(map(math.exp, values))
     total = sum(masses)
     if total == 0:
         return {}, 0.0
     return {score: mass / total for score, mass in zip(scores, masses, strict=True)}, total
-
-
-# -- records -> a table
-
-
-def table(rows: Sequence, judge: str) -> pd.DataFrame:
-    """Rows as a frame, each column of its own kind."""
-    frame = pd.DataFrame(rows, dtype=object)
-    frame = frame.where(frame.notna(), None)
-    frame = frame.astype({name: kind for name, kind in COLUMN_DTYPES.items() if name in frame})
-    frame.insert(1, "judge", judge)
-    return frame
-
-
-def announced(call: Call, frame: pd.DataFrame, records: Sequence, *remarks: str) -> pd.DataFrame:
-    """The table, with what its verdicts lack counted in `attrs` and said on one line."""
-    frame.attrs = account(call, records)
-    lines = [*call.remarks, *remarks]
-    for name, meaning in COUNTS.items():
-        number = frame.attrs[name]
-        if isinstance(number, dict):
-            reasons = [f"{n} x {reason}" for reason, n in number.items()]
-            meaning = f"{meaning}: {', '.join(reasons[:MAX_REASONS])}"
-            number = sum(number.values())
-        if number:
-            lines.append(f"{number} of {len(records)} {meaning}")
-    served = count(records, "served_model")
-    if len(served) > 1:
-        names = ", ".join(f"{name} ({n})" for name, n in served.items())
-        lines.append(f"the model's name moved: {names}")
-    if lines:
-        say("; ".join(lines))
-    return frame
-
-
-def count(records: Sequence, name: str) -> dict:
-    """How many records have each text under a name."""
-    return dict(Counter(record[name] for record in records if record[name]))
-
-
-def account(call: Call, records: Sequence) -> Record:
-    """What the verdicts of a call lack, counted, and what the engine computed."""
-    work = call.judge.engine.work
-    return {
-        "failures": count(records, "failure"),
-        "closed": sum(record["closed"] for record in records),
-        "unclosed": count(records, "unclosed"),
-        "remarks": count(records, "remarks"),
-        "abstained": sum(record["choice"] == "abstain" for record in records),
-        "without_images": call.blind,
-        "work": asdict(work) if work else None,  # None where it computes elsewhere
-    }

@@ -13,10 +13,14 @@ from typing import Any, Protocol, runtime_checkable
 import pandas as pd
 
 from vjudge import data
-from vjudge.data.schema import problems_of
+from vjudge.data.schema import Items, Row
 from vjudge.engines.engine import Engine
-from vjudge.judging import comparing, grading
-from vjudge.judging.asking import Options, PairsNotSupportedError, options_of
+from vjudge.judging.asking import Call, Options, PairsNotSupportedError, options_of, prepare
+from vjudge.judging.candidates import candidate_rows
+from vjudge.judging.comparing import compare
+from vjudge.judging.examples import examples_of
+from vjudge.judging.grading import grade
+from vjudge.judging.ranking import rank
 from vjudge.prompts import Template, families
 from vjudge.prompts.families import Family
 from vjudge.records import Item, Pair
@@ -127,7 +131,7 @@ class Judge:
         >>> vj.load_judge("tiny", device="cpu").grade(items, progress=False)["score"].tolist()
         [1.0, 5.0, 2.0, 3.0, 4.0]
         """
-        return grading.grade(self, items, options_of(options, "orders"))
+        return grade(self, items, options_of(options, "orders"))
 
     def compare(self, pairs: Any, **options: Any) -> pd.DataFrame:
         """Compare the two responses of every pair, in both orders unless told otherwise.
@@ -163,7 +167,7 @@ class Judge:
         >>> run[["verdict_ab", "verdict_ba", "verdict"]].values.tolist()
         [['a', 'b', 'tie']]
         """
-        return comparing.compare(self, pairs, options_of(options, "criteria"))
+        return compare(self, pairs, options_of(options, "criteria"))
 
     def rank(self, candidates: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
         """Rank the responses to each instruction, best of n.
@@ -196,9 +200,9 @@ class Judge:
         """
         if self.gives_values:
             by = "scores"
-        judged = comparing.compare if by == "pairs" else grading.grade
+        judged = compare if by == "pairs" else grade
         judged = partial(judged, self, options=options_of(options, "samples", "orders"))
-        return comparing.rank(candidates, by, judged, noise=self.engine.noise)
+        return rank(candidates, by, judged, noise=self.engine.noise)
 
     def render(self, item: Item | Pair | Mapping, *, mode: str = "feedback") -> str:
         """What the model reads for one item, pair or row; "<image>" stands where an image goes.
@@ -210,15 +214,27 @@ class Judge:
         >>> vj.load_judge("tiny", device="cpu").render(item, mode="score")[-19:]
         'ASSISTANT: [RESULT]'
         """
-        call = comparing.prepared(self, [item], Options(mode=mode), by="scores")
+        call = self._prepared([item], Options(mode=mode), by="scores")
         return call.questions[0].prompt.text
 
     def plan(self, items: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
         """What a call would take, see `vjudge.plan`."""
-        call = comparing.prepared(self, items, options_of(options), by=by)
+        call = self._prepared(items, options_of(options), by=by)
         prompts = [question.prompt for question in call.questions]
         frame = pd.DataFrame(self.engine.plan(prompts, call.images, call.ask))
         return frame.astype({"planned": "float64"}).set_index("quantity")
+
+    def _prepared(self, items: Items, options: Options, *, by: str) -> Call:
+        """Prepare the call that `grade`, `compare` or `rank` would make of rows of their kind."""
+        rows: Sequence[Row] = data.rows_of(items)
+        first = rows[0] if len(rows) else {}
+        pairs = "response_a" in first
+        if "responses" in first:
+            if self.gives_values:
+                by = "scores"
+            rows = candidate_rows(rows, by)
+            pairs = by == "pairs"
+        return prepare(self, rows, options, pairs=pairs)
 
     def reworded(self, template: Template | str) -> Judge:
         """The same judge asked in another wording, in its own conversation.
@@ -258,19 +274,7 @@ class Judge:
         >>> judge.render(items[1]).count("###The instruction to evaluate:")
         2
         """
-        rows = data.rows_of(rows)
-        template = self.template
-        data.validate(rows, needs=template.needs, sees_images=template.sees_images, pairs=False)
-        examples = list(map(Item.from_row, rows))
-        problems: list = []
-        for index, example in enumerate(examples):
-            problems += problems_of(index, example.id, _example_faults(template, example))
-            if "id" not in rows.columns:
-                examples[index] = replace(example, id="")  # it was numbered by its position
-        if problems:
-            raise data.CollectionError.of_rows(problems, len(rows))
-        template.render(examples[0], examples)  # a ValueError where turns have no place
-        return replace(self, examples=tuple(examples))
+        return replace(self, examples=examples_of(self.template, rows))
 
     def wording_of_pairs(self) -> Template:
         """How two responses are put to it; PairsNotSupportedError where it has no wording."""
@@ -281,18 +285,6 @@ class Judge:
             remedy = "give load_judge a template= that compares, such as 'chat-relative'"
             raise PairsNotSupportedError(f"{refusal}: rank by scores, or {remedy}")
         return self.pairs
-
-
-def _example_faults(template: Template, example: Item) -> list[tuple[str, str, str]]:
-    """What keeps an item from being an example: the column, the reason and the remedy of each."""
-    faults = template.faults(example)
-    if not example.feedback:
-        faults.append(("feedback", "is missing", "write why it earns its score"))
-    if example.rubric and example.rubric.named:
-        faults.append(("criteria", "are several, and an example has one score", "keep one"))
-    elif example.gold not in template.scores(example.rubric):
-        faults.append(("gold", "is no score of the scale", "fill it in or leave the row out"))
-    return faults
 
 
 def plan(judge: JudgeLike, items: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:

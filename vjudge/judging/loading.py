@@ -12,7 +12,8 @@ import pandas as pd
 
 from vjudge import engines
 from vjudge.engines.progress import say
-from vjudge.judging import comparing, grading
+from vjudge.judging.comparing import compared
+from vjudge.judging.grading import graded
 from vjudge.judging.judge import Judge, wordings_of
 from vjudge.judging.runs import Run, RunError
 from vjudge.prompts import CONVERSATIONS, MESSAGES, QWEN_1_5, Template, families
@@ -163,7 +164,7 @@ def load_run(folder: str | Path) -> pd.DataFrame:
     recorded = {verdict["asked"]: verdict for verdict in run.verdicts()}
     rows = run.rows()
     finished = [row for row in rows if recorded.keys() >= set(row["asked"])]
-    answers = [list(map(recorded.get, row["asked"])) for row in finished]
+    answers = [[recorded[key] for key in row["asked"]] for row in finished]
     facts = [row["cells"] for row in finished]
     if not answers:
         raise RunError(f"{run.path} has no rows with verdicts: repeat the call that made it")
@@ -172,5 +173,5 @@ def load_run(folder: str | Path) -> pd.DataFrame:
         say(f"{run.path}: {missing} of {len(rows)} rows wait for verdicts: repeat the call")
     if note["call"] == "compare":
         made = {name: note[name] for name in ("judge", "samples", "orders")}
-        return comparing.compared(answers, facts, **made)
-    return grading.graded(answers, facts, judge=note["judge"], samples=note["samples"])
+        return compared(answers, facts, **made)
+    return graded(answers, facts, judge=note["judge"], samples=note["samples"])

@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 
 from vjudge.engines.engine import Engine
-from vjudge.judging import comparing
-from vjudge.judging.comparing import SIGNED_POINTS, majority, sign
+from vjudge.judging.choices import SIGNED_POINTS, majority, sign
 from vjudge.judging.judge import Judge, JudgeLike
-from vjudge.judging.record import file_names
+from vjudge.judging.paths import file_names
+from vjudge.judging.ranking import rank
 from vjudge.prompts import Template
 from vjudge.records import Item, Pair
 
@@ -185,7 +185,7 @@ class Panel:
     def rank(self, candidates: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
         """Rank the responses to each instruction by the panel's verdicts, see `Judge.rank`."""
         judged = partial(self.compare if by == "pairs" else self.grade, **options)
-        return comparing.rank(candidates, by, judged, noise=noise_of(self))
+        return rank(candidates, by, judged, noise=noise_of(self))
 
     def render(self, item: Item | Pair | Mapping, **options: Any) -> str:
         """What each member reads for one item, pair or row, below its name."""

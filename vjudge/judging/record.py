@@ -1,32 +1,37 @@
-"""The record: an append-only file of JSON objects, and how files are named and replaced."""
+"""The record: an append-only file of JSON objects, and files that are replaced whole."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import zlib
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from vjudge.records import is_missing
 
-LONGEST_NAME = 120  # bytes of a file's name
+Record: TypeAlias = dict[str, Any]
+"""One JSON object of a log, by its names."""
 
 
 class Log:
     """An append-only file of JSON objects, one a line, each with a checksum.
 
-    A line is on the disk when `append` returns. One whose checksum fails was cut short, changed, or
-    copied from a log with another identity: `read` passes it over.
+    A line is on the disk when `append` returns. `read` skips a line whose checksum fails: a crash
+    cut it short, somebody changed it, or it was copied from a log with another identity.
+
+        {"score": 4.0, "crc": "1f0a52c3"}
+        ^^^^^^^^^^^^^          ^^^^^^^^
+        the object, with }     CRC-32 of these bytes, which starts from `identity`
 
     Args:
-        path: the file; it need not be there.
-        identity: a number with which checksums start, equal for logs whose lines may be exchanged.
-        before: all names of entries that were once written without a checksum: such a line is read,
-            and its number kept in `unchecked`.
+        path: the file; it need not exist.
+        identity: the number from which checksums start. Logs with equal identities may exchange
+            lines.
+        before: the field names of entries that older versions wrote without a checksum. `read`
+            accepts a line with no other fields, and lists its number in `unchecked`.
 
     >>> import tempfile
     >>> log = Log(Path(tempfile.mkdtemp()) / "log.jsonl")
@@ -39,16 +44,17 @@ class Log:
         self.path = path
         self.identity = identity
         self.before = before
-        self.damaged: list[int] = []  # the numbers, from 1, of the lines that were passed over
-        self.unchecked: list[int] = []  # of those that were read without a checksum
+        self.damaged: list[int] = []  # numbers, from 1, of the lines that `read` skipped
+        self.unchecked: list[int] = []  # numbers of the lines that `read` took without a checksum
 
-    def read(self) -> list[dict]:
-        """All whole objects in the order written."""
+    def read(self) -> list[Record]:
+        """Read all intact objects, in the order in which they were written."""
         entries = []
         self.damaged = []
         self.unchecked = []
         lines = self.path.read_bytes().splitlines() if self.path.exists() else []
         for number, line in enumerate(lines, start=1):
+            # '{"score": 4.0, "crc": "1f0a52c3"}' -> '{"score": 4.0' and '1f0a52c3"}'
             start, _, end = line.rpartition(b', "crc": "')
             text = start + b"}"
             if end == self._checksum(text):
@@ -62,16 +68,20 @@ class Log:
                 self.damaged.append(number)
         return entries
 
-    def _without_checksum(self, line: bytes) -> dict:
-        """The object of a line that never had a checksum; empty where it had one, or is cut."""
+    def _without_checksum(self, line: bytes) -> Record:
+        """Parse a line of an older version; {} where the line is damaged or has other fields."""
         with suppress(ValueError, RecursionError):
             entry = json.loads(line)
             if isinstance(entry, dict) and entry.keys() <= set(self.before):
                 return entry
         return {}
 
-    def append(self, entries: Iterable[Mapping]) -> None:
-        """Write objects, NaN as null, and wait for the disk; OSError where it fails."""
+    def append(self, entries: Iterable[Mapping[str, Any]]) -> None:
+        """Write objects, NaN as null, and wait for the disk.
+
+        Raises:
+            OSError: the disk does not take them.
+        """
         lines = []
         for entry in entries:
             text = _bytes(json.dumps(json_value(entry), ensure_ascii=False, allow_nan=False))
@@ -79,10 +89,11 @@ class Log:
         if not lines:
             return
         if not self._ends_a_line():
-            lines.insert(0, b"\n")  # behind one that was cut short
+            lines.insert(0, b"\n")  # a crash cut the last line short: it must not damage this one
         _write(self.path, "ab", b"".join(lines))
 
     def _ends_a_line(self) -> bool:
+        """Whether the file is empty, or ends with a line break."""
         if not self.path.exists() or not self.path.stat().st_size:
             return True
         with self.path.open("rb") as file:
@@ -90,40 +101,18 @@ class Log:
             return file.read(1) == b"\n"
 
     def _checksum(self, text: bytes) -> bytes:
-        """How a line ends."""
+        """Compute the end of a line: its checksum in hexadecimal, and the closing of the object."""
         return b'%08x"}' % zlib.crc32(text, self.identity)
 
 
-def file_name(name: str) -> str:
-    """The name of a judge, a person or a run as that of a file or folder.
-
-    >>> file_name("org/model 7b"), file_name("../../etc")
-    ('org-model-7b', 'etc')
-    """
-    text = re.sub(r"[^\w.-]+", "-", str(name)).strip("-.")
-    if text and len(text.encode()) <= LONGEST_NAME:
-        return text
-    digest = f"{zlib.crc32(_bytes(name)):08x}"
-    cut = text.encode()[: LONGEST_NAME - 9].decode(errors="ignore")
-    return f"{cut}-{digest}".lstrip("-")
-
-
-def file_names(names: Iterable[str]) -> dict[str, str]:
-    """The file of each name; ValueError where two would share one, on some system."""
-    files = {}
-    owners: dict[str, str] = {}
-    for name in names:
-        files[name] = file_name(name)
-        folded = files[name].casefold()
-        if folded in owners:
-            both = f"{owners[folded]!r} and {name!r}"
-            raise ValueError(f"{both} need names of their own, also as files: rename one")
-        owners[folded] = name
-    return files
-
-
 def json_value(value: Any) -> Any:
-    """JSON values: NaN to None, NumPy's to Python's, keys to text; floats keep every bit."""
+    """Convert a value for JSON: NaN to None, NumPy's values to Python's, names to text.
+
+    Floats keep every bit.
+
+    >>> json_value({"score": float("nan"), "scores": (1, 2)})
+    {'score': None, 'scores': [1, 2]}
+    """
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
@@ -134,18 +123,19 @@ def json_value(value: Any) -> Any:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Put a text file in place whole or not at all."""
+    """Write a text file so that a crash leaves the old file or the new one, never a part of it."""
     temporary = path.with_name(f"{path.name}.new")
     _write(temporary, "wb", _bytes(text))
     os.replace(temporary, path)
 
 
 def _bytes(text: str) -> bytes:
+    """Encode a text that may hold half a surrogate pair, as texts from the web do."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def _write(path: Path, mode: str, content: bytes) -> None:
-    """Write or append, and wait for the disk."""
+    """Write or append bytes, and wait until the disk has them."""
     with open(path, mode) as file:
         file.write(content)
         file.flush()

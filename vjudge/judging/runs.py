@@ -1,9 +1,9 @@
 """A run's folder: what was asked, and every verdict as soon as it exists.
 
-`manifest.json` says what was run, `verdicts.jsonl` holds one verdict a line, `rows.jsonl` the cells
-of each row that a table repeats. Each line ends in a checksum over the line and the manifest's
-identity: a `Log` passes over lines that fail it, the next opening counts them in a warning, and
-their verdicts are computed again.
+`manifest.json` says what was run, `verdicts.jsonl` holds one verdict a line, and `rows.jsonl` the
+cells of each row that a table repeats. Both logs are `Log`s whose checksums start from the
+manifest, so that a line of another run does not pass. Damaged lines are counted in a warning when
+the run is opened, and their verdicts are computed again.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ from urllib.parse import urlsplit
 
 from filelock import FileLock
 
-from vjudge.judging.record import Log, file_name, json_value, replace_file
+from vjudge.judging.record import Log, Record, json_value, replace_file
 
 MANIFEST = "manifest.json"
 VERDICTS = "verdicts.jsonl"
 ROWS = "rows.jsonl"
 LOCK = "run.lock"
-FORMAT = 3  # 2: a line's checksum did not depend on its run
-VERSIONS = ("vjudge", "versions")
-NO_IDENTITY = ("note", "continued")
+FORMAT = 3  # in format 2, a line's checksum did not depend on its run
+VERSIONS = ("vjudge", "versions")  # entries of a manifest that name versions of libraries
+NO_IDENTITY = ("note", "continued")  # entries that may differ between calls of one run
 
 
 class RunError(RuntimeError):
-    """A run's folder can't be used as asked; the message says why and what to do."""
+    """A run's folder can't be used as asked; the message gives the reason and the remedy."""
 
 
 class Run:
-    """A run's folder: to read, or to write as a context manager, one process at a time.
+    """A run's folder, to read, or to write as a context manager, by one process at a time.
 
-    `done` holds its verdicts by their entry "asked", which tells each from the others; `changes`
-    says in words what this call has otherwise than the first, though its verdicts are the same.
+    `done` maps the entry "asked" of each verdict, which identifies its question, to the verdict.
+    `changes` lists, in words, the entries of the manifest in which this call differs from the
+    first one without changing any verdict.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -51,15 +52,19 @@ class Run:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).expanduser()
-        self.done: dict = {}
+        self.done: dict[str, Record] = {}
         self.changes: list[str] = []
         self._lock = FileLock(self.path / LOCK, timeout=0, thread_local=False)
         self._verdicts = Log(self.path / VERDICTS)
         self._rows = Log(self.path / ROWS)
 
     @property
-    def manifest(self) -> dict:
-        """What was run; RunError where the folder holds no run of this vjudge that can be read."""
+    def manifest(self) -> Record:
+        """Read what was run.
+
+        Raises:
+            RunError: the folder holds no run of this vjudge, or one that can't be read.
+        """
         path = self.path / MANIFEST
         if not path.exists():
             self._refuse_several()
@@ -76,7 +81,7 @@ class Run:
         return manifest
 
     def _refuse_several(self) -> None:
-        """RunError where the folder holds runs in folders of their own."""
+        """Raise RunError where the folder's subfolders hold runs, and name each of them."""
         folders = [file.parent for file in sorted(self.path.rglob(f"*/{MANIFEST}"))]
         if folders:
             runs = ", ".join(f"{folder.name!r}: load_run({str(folder)!r})" for folder in folders)
@@ -85,39 +90,40 @@ class Run:
                 f" itself: load each by name, runs = {{{runs}}}"
             )
 
-    def verdicts(self) -> list:
-        """All whole verdicts in the order written, NaN as None."""
+    def verdicts(self) -> list[Record]:
+        """Read all intact verdicts in the order in which they were written, NaN as None."""
         self._identify(self.manifest)
         return self._read(self._verdicts)
 
-    def rows(self) -> list:
-        """The rows whose verdicts it holds, in the collection's order, as `keep` was given them."""
+    def rows(self) -> list[Record]:
+        """Read the rows that `keep` wrote, in the collection's order."""
         self._identify(self.manifest)
-        rows: dict = {}
+        rows: dict[str, Record] = {}
         for row in self._read(self._rows):
-            rows.pop(row["id"], None)  # a row that was written again stands where that was
+            rows.pop(row["id"], None)  # a row that was written again moves to its new position
             rows[row["id"]] = row
         return list(rows.values())
 
-    def open(self, manifest: Mapping) -> Run:
+    def open(self, manifest: Mapping[str, Any]) -> Run:
         """Start the run, or continue the one that the folder holds.
 
         Args:
-            manifest: what is run, in plain JSON values. What stands under "note" may differ from
-                call to call, and the last call's is kept. So may the versions of libraries, the
-                path of the same checkpoint and the port of the same server: they are recorded
+            manifest: what is run, in plain JSON values. The entry "note" may differ from call to
+                call, and the last call's is kept. The versions of libraries, the path of an
+                unchanged checkpoint and the port of a server may differ too; they are recorded
                 under "continued". Any other difference is refused.
 
         Raises:
-            RunError: the folder holds another run or something else, or another process writes
-                here, or the disk can't be written.
+            RunError: the folder holds another run or something else, another process writes here,
+                or the disk can't be written.
         """
         call = json.loads(json.dumps({"format": FORMAT, **manifest}, default=str))
         try:
-            # 1) one process at a time; what another one wrote before is read after it let go
+            # 1) lock the folder, so that the files below are those that the last process left
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
-            # 2) the manifest first: a kill here leaves a run without verdicts, not the reverse
+            # 2) write the manifest before any verdict: a crash between the two leaves a run
+            # without verdicts, never verdicts without a run
             if (self.path / MANIFEST).exists():
                 call = self._continued(call)
             text = json.dumps(call, indent=2, ensure_ascii=False)
@@ -130,19 +136,24 @@ class Run:
                 f"{self.path} can't be written ({error}); wait for another process that writes"
                 " here, or use another folder"
             ) from error
+        # 3) read the verdicts of earlier calls
         self._identify(call)
         self.done = {verdict["asked"]: verdict for verdict in self._read(self._verdicts)}
         return self
 
-    def _continued(self, call: dict) -> dict:
-        """The manifest of the run that is there, with this call's note; else RunError."""
+    def _continued(self, call: Record) -> Record:
+        """Compare a call's manifest with the folder's, and return the one to write.
+
+        Raises:
+            RunError: they differ in something on which verdicts depend.
+        """
         first = self.manifest
         changes = {}
         for name in first | call:
             if name not in NO_IDENTITY and first.get(name) != call.get(name):
                 changes[name] = call.get(name)
         self.changes = [f"{name}: {first.get(name)!r} -> {new!r}" for name, new in changes.items()]
-        if not all(_same_in_kind(name, first, call) for name in changes):
+        if not all(_decides_no_verdict(name, first, call) for name in changes):
             raise RunError(
                 f"{self.path} holds a run that differs from this call in {'; '.join(self.changes)}."
                 " Repeat the first call to continue it, or use another folder"
@@ -154,14 +165,14 @@ class Run:
             first["continued"] = continued
         return first | {"note": call.get("note")}
 
-    def _identify(self, manifest: Mapping) -> None:
-        """Have the checksums of lines start with one of what was run."""
+    def _identify(self, manifest: Mapping[str, Any]) -> None:
+        """Let the checksums of both logs start from a checksum of what was run."""
         run = {name: value for name, value in manifest.items() if name not in NO_IDENTITY}
         identity = zlib.crc32(json.dumps(run, sort_keys=True).encode())
         self._verdicts.identity = self._rows.identity = identity
 
-    def _read(self, log: Log) -> list:
-        """The lines whose checksum holds; a warning counts the others."""
+    def _read(self, log: Log) -> list[Record]:
+        """Read the intact lines of a log, and warn of the number of damaged ones."""
         entries = log.read()
         if log.damaged:
             warnings.warn(
@@ -173,25 +184,33 @@ class Run:
             )
         return entries
 
-    def append(self, verdicts: Iterable) -> None:
-        """Write verdicts, NaN as null, and wait for the disk; RunError where it fails."""
+    def append(self, verdicts: Iterable[Mapping[str, Any]]) -> None:
+        """Write verdicts, NaN as null, and wait for the disk.
+
+        Raises:
+            RunError: the disk does not take them.
+        """
         fresh = [json_value(verdict) for verdict in verdicts]
         self._write(self._verdicts, fresh)
         self.done |= {verdict["asked"]: verdict for verdict in fresh}
 
-    def keep(self, rows: Iterable) -> None:
-        """Write the rows of a call, unless they are there; RunError where the disk fails.
+    def keep(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write the rows of a call, unless the folder holds exactly these.
 
         Args:
-            rows: of each its "id", "asked" (the keys of its verdicts) and "cells", in the
-                collection's order.
+            rows: for each row its "id", "asked" (a list of the same entry of its verdicts) and
+                "cells", in the collection's order.
+
+        Raises:
+            RunError: the disk does not take them.
         """
         call = {row["id"]: row for row in map(json_value, rows)}
         written = [row for row in self.rows() if row["id"] in call]
         if written != list(call.values()):
             self._write(self._rows, call.values())
 
-    def _write(self, log: Log, entries: Iterable) -> None:
+    def _write(self, log: Log, entries: Iterable[Mapping[str, Any]]) -> None:
+        """Append to one of the logs; RunError where the disk fails."""
         try:
             log.append(entries)
         except OSError as error:
@@ -201,6 +220,7 @@ class Run:
             ) from error
 
     def close(self) -> None:
+        """Let other processes write here."""
         self._lock.release()
 
     def __enter__(self) -> Run:
@@ -210,39 +230,25 @@ class Run:
         self.close()
 
 
-def _same_in_kind(name: str, first: Mapping, call: Mapping) -> bool:
-    """Whether a difference of two manifests decides no verdict."""
+def _decides_no_verdict(name: str, first: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
+    """Whether two manifests may differ in an entry although the verdicts are the same."""
     if name in VERSIONS:
         return True
-    if name == "judge":  # another path to equal weights
+    if name == "judge":  # the path of a checkpoint: its weights are compared by their checksum
         return "checkpoint" in first and first["checkpoint"] == call.get("checkpoint")
     if name == "base_url":
         return _without_port(first.get(name)) == _without_port(call.get(name))
     return False
 
 
-def _without_port(url: Any) -> tuple:
-    """A server's address, this machine's by one name."""
+def _without_port(url: str | None) -> tuple[str, str | None, str]:
+    """Split a server's address into scheme, host and path; all names of this machine are one.
+
+    >>> _without_port("http://127.0.0.1:8000/v1/")
+    ('http', 'localhost', '/v1')
+    """
     parts = urlsplit(str(url))
     host = parts.hostname
     if host in ("127.0.0.1", "::1"):
         host = "localhost"
     return parts.scheme, host, parts.path.rstrip("/")
-
-
-def run_folder(outputs: str | Path, *parts: Any) -> Path:
-    """A folder for the runs of one notebook, named by what they are runs of.
-
-    Args:
-        outputs: the folder that it stands in.
-        parts: the judge (a name, or the arguments of `load_judge` as a dict), the collection, and
-            what else tells one set of runs from another.
-
-    >>> run_folder("outputs", "org/model", "items.csv", 500).as_posix()
-    'outputs/org-model-items.csv-500'
-    """
-    names = []
-    for part in parts:
-        name = part.get("name_or_path", part) if isinstance(part, Mapping) else part
-        names.append(file_name(name))
-    return Path(outputs) / file_name("-".join(names))

@@ -11,8 +11,8 @@ import datasets
 import pandas as pd
 
 from vjudge import data
+from vjudge.data.checks import check_rows
 from vjudge.engines.vision import left_padded
-from vjudge.judging.comparing import check_rows
 from vjudge.judging.judge import Judge
 from vjudge.preference.policies import optimise, trl
 from vjudge.preference.rewards import checked

@@ -30,8 +30,9 @@ from typing import Any, Literal
 import pandas as pd
 
 from vjudge.data import rows_of, validate
+from vjudge.data.checks import check_rows
 from vjudge.images import Pictures
-from vjudge.judging.comparing import LEFT_OUT, check_rows
+from vjudge.judging.candidates import LEFT_OUT
 from vjudge.judging.judge import Judge, JudgeLike
 from vjudge.prompts import Prompt, Template, families
 from vjudge.prompts.parse import parse

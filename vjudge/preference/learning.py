@@ -16,7 +16,7 @@ from vjudge import plots
 from vjudge.data import rows_of
 from vjudge.judging.judge import JudgeLike
 from vjudge.judging.loading import load_judge
-from vjudge.judging.record import file_names
+from vjudge.judging.paths import file_names
 from vjudge.plots.style import short
 from vjudge.preference.candidates import draw, respond
 from vjudge.preference.dpo import train

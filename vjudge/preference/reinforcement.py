@@ -18,10 +18,10 @@ import torch
 from torch.nn.functional import pad
 
 from vjudge import data
+from vjudge.data.checks import check_rows
 from vjudge.engines.engine import Ask
 from vjudge.engines.vision import left_padded
 from vjudge.judging.asking import seed_of
-from vjudge.judging.comparing import check_rows
 from vjudge.judging.judge import Judge, JudgeLike
 from vjudge.preference.candidates import prompt_of
 from vjudge.preference.functions import Reward, VerdictReward, reward_function

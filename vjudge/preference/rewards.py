@@ -22,18 +22,13 @@ import numpy as np
 import pandas as pd
 
 from vjudge.data import CollectionError, Problem, check_pictures, n_words, rows_of
+from vjudge.data.checks import check_rows
 from vjudge.engines.engine import Engine
 from vjudge.images import ImageError, Pictures
-from vjudge.judging.comparing import (
-    check_rows,
-    finest,
-    parts_of,
-    points_by_order,
-    settled,
-    width_of,
-)
+from vjudge.judging.candidates import judged_rows, parties_of, points_by_order
 from vjudge.judging.judge import JudgeLike
 from vjudge.judging.panel import noise_of
+from vjudge.judging.ranking import finest, settled, width_of
 from vjudge.metrics.groups import design_of
 from vjudge.metrics.tables import tabulate
 from vjudge.records import NAN, text_of, unit_of
@@ -78,11 +73,11 @@ def reward(
     if options.get("orders") == "random":
         raise ValueError('a reward by pairs takes each order once: orders="both", or "one"')
     table = _listed(rows)
-    parts = list(parts_of(rows, by))
+    judged = list(judged_rows(rows, by))
     if by == "pairs":
-        rewards = _by_pairs(table, judge.compare(parts, **options))
-        return table.assign(reward=rewards, noise=0.0)
-    run = judge.grade(parts, **options)
+        run = judge.compare(judged, **options)
+        return table.assign(reward=_by_pairs(rows, table["times"], run), noise=0.0)
+    run = judge.grade(judged, **options)
     noise = noise_of(judge) * width_of(run)
     return table.assign(reward=settled(finest(run), table["id"], noise), noise=noise)
 
@@ -100,17 +95,15 @@ def _listed(rows: Sequence) -> pd.DataFrame:
     return pd.DataFrame(cells)
 
 
-def _by_pairs(table: pd.DataFrame, run: pd.DataFrame) -> np.ndarray:
-    """The published reward, from the verdicts of every two candidates in each order."""
-    gains = iter(points_by_order(run).sum(axis=1, skipna=False))
-    times = table["times"].to_numpy()
-    rewards = np.zeros(len(table))
-    for indices in table.groupby("id", sort=False).indices.values():
-        for index_a, index_b in combinations(indices, 2):
-            gained = next(gains)
-            rewards[index_a] += times[index_b] * gained
-            rewards[index_b] -= times[index_a] * gained
-    return rewards
+def _by_pairs(rows: Sequence, times: pd.Series, run: pd.DataFrame) -> np.ndarray:
+    """Compute the published reward from the verdicts on every two candidates in each order.
+
+    A rival that was drawn several times (`times`) counts as often.
+    """
+    parties = parties_of(rows, "pairs")
+    gains = points_by_order(run).sum(axis=1, skipna=False).to_numpy()  # (verdicts,)
+    gained = gains[parties["verdict"]] * parties["sign"] * times.to_numpy()[parties["rival"]]
+    return np.bincount(parties["candidate"], weights=gained)  # NaN where a verdict is missing
 
 
 def make_pairs(

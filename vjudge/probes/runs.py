@@ -19,7 +19,7 @@ from vjudge.data.schema import Items
 from vjudge.judging.asking import PairsNotSupportedError
 from vjudge.judging.columns import closed_in, groups_of
 from vjudge.judging.judge import JudgeLike
-from vjudge.judging.record import file_names
+from vjudge.judging.paths import file_names
 from vjudge.metrics.caveats import unequal_group_caveats
 from vjudge.metrics.columns import as_floats
 from vjudge.probes.effects import Effect, Must, bias_scores, judged

@@ -16,7 +16,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from vjudge.judging.record import Log, file_name
+from vjudge.judging.paths import file_name
+from vjudge.judging.record import Log
 from vjudge.records import brief
 
 ANSWERS = ("left", "right", "both good", "both bad")

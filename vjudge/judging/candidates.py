@@ -1,0 +1,96 @@
+"""Rows with several responses: what is judged of them, and what its verdicts say of each response.
+
+A row with the candidates p, q and r is judged as three pairs, or by scores as three items:
+
+    verdict    0        1        2               0      1      2
+    judged     p q      p r      q r             p      q      r
+    id         "x/0-1"  "x/0-2"  "x/1-2"         "x/0"  "x/1"  "x/2"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import pandas as pd
+
+from vjudge import data
+from vjudge.data.checks import check_rows
+from vjudge.data.rows import Rows
+from vjudge.data.schema import Row
+from vjudge.judging.choices import SIGNED_POINTS
+from vjudge.records import NAN
+
+COLUMNS = {"scores": ["response"], "pairs": ["response_a", "response_b"]}  # of a judged row
+LEFT_OUT = ("responses", "preference", "gold", "human_scores")  # cells that a judged row has not
+
+
+def candidate_rows(rows: Sequence[Row], by: str) -> Rows:
+    """Make the rows that a judge is asked to rank candidates.
+
+    Args:
+        rows: with `responses`, two texts or more.
+        by: "pairs" or "scores".
+
+    Raises:
+        ValueError: another `by`. CollectionError: rows without two texts, or with pictures.
+    """
+    if by not in COLUMNS:
+        raise ValueError(f'by={by!r}: use "pairs" or "scores"')
+    several = [len(row.get("responses") or ()) > 1 for row in rows]
+    reason = "is not a list of two texts or more"
+    check_rows(rows, "responses", several, reason, "give the candidates")
+    textual = [not row.get("response_images") for row in rows]
+    remedy = "grade each response, or compare pairs of them"
+    check_rows(rows, "response_images", textual, "pictures are no candidates", remedy)
+    return data.rows_of(list(judged_rows(rows, by)))
+
+
+def judged_rows(rows: Sequence[Row], by: str) -> Iterator[Row]:
+    """Split each row into all pairs of its responses, or by "scores" into single responses."""
+    columns = COLUMNS[by]
+    for row in rows:
+        shared = {name: cell for name, cell in row.items() if name not in LEFT_OUT}
+        for candidates in combinations(enumerate(row["responses"]), len(columns)):
+            positions, texts = zip(*candidates, strict=True)
+            id = f"{row['id']}/{'-'.join(map(str, positions))}"
+            yield shared | {"id": id} | dict(zip(columns, texts, strict=True))
+
+
+def parties_of(rows: Sequence[Row], by: str) -> pd.DataFrame:
+    """List who takes part in the verdict on each of the `judged_rows`.
+
+    Returns:
+        One row a verdict and candidate: verdict (the position of the judged row), candidate and
+        rival (positions among the candidates of all rows), and sign: 1 for a candidate that stands
+        first or alone, -1 for one that stands second.
+
+    >>> parties_of([{"responses": ["p", "q"]}], "pairs").values.tolist()
+    [[0, 0, 1, 1], [0, 1, 0, -1]]
+    """
+    parties = []
+    n_verdicts = 0
+    n_candidates = 0
+    for row in rows:
+        candidates = range(n_candidates, n_candidates + len(row["responses"]))
+        n_candidates = candidates.stop
+        for judged in combinations(candidates, len(COLUMNS[by])):
+            first, second = judged[0], judged[-1]
+            parties.append((n_verdicts, first, second, 1))
+            if by == "pairs":
+                parties.append((n_verdicts, second, first, -1))
+            n_verdicts += 1
+    return pd.DataFrame(parties, columns=["verdict", "candidate", "rival", "sign"])
+
+
+def points_by_order(run: pd.DataFrame) -> pd.DataFrame:
+    """Read what the verdicts on pairs give each pair's first response.
+
+    Returns:
+        A column an order: 1, 0, -1, or NaN without a verdict. The one verdict of a run without
+        verdicts by order stands in both columns.
+    """
+    verdicts = run.filter(["verdict_ab", "verdict_ba"])
+    if verdicts.columns.empty:
+        verdicts = run[["verdict", "verdict"]]
+    return verdicts.map(lambda verdict: float(SIGNED_POINTS.get(verdict, NAN)))

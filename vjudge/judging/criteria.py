@@ -1,0 +1,84 @@
+"""Several criteria that are asked apart, each in a call of its own, and their scores as one row.
+
+Asked together, they share one answer, which `vjudge.prompts.parse` reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from vjudge.judging.counts import work_of
+from vjudge.judging.record import Record, json_value
+from vjudge.records import NAN, Rubric, is_missing, mean_of_shares
+
+TEXTS = ("failure", "feedback", "raw", "reasoning", "unclosed")  # listed criterion by criterion
+Bounds = tuple[float, float]  # lowest and highest score of a scale
+
+
+def rubrics_of(rubric: Rubric | None, asked: str) -> Iterator[tuple[Record | None, Rubric | None]]:
+    """Split a rubric of several named criteria into a rubric each, where they are asked apart.
+
+    Args:
+        rubric: of a row.
+        asked: "together" or "apart".
+
+    Yields:
+        Each criterion's name, weight and scale ("bounds"), which its record keeps so that the
+        scores can be combined, and the criterion's rubric. A rubric that stays whole comes with
+        None.
+    """
+    if asked == "together" or rubric is None or not rubric.named:
+        yield None, rubric
+        return
+    for criterion in rubric.named:
+        alone = rubric.by_name[criterion.name]
+        cells = {"name": criterion.name, "weight": criterion.weight, "bounds": alone.bounds}
+        yield json_value(cells), alone
+
+
+def joined(records: Sequence[Record], bounds: Bounds) -> list[Record]:
+    """Make one record a sample of the records of a row's criteria; other records stay as they are.
+
+    Args:
+        records: all records of one row.
+        bounds: the scale of the weighted mean, which becomes the score.
+    """
+    if "criterion" not in records[0]:
+        return list(records)
+    samples: dict[int, list[Record]] = {}
+    for record in records:
+        samples.setdefault(record["sample"], []).append(record)
+    return [_as_one(sample, bounds) for sample in samples.values()]
+
+
+def _as_one(records: Sequence[Record], bounds: Bounds) -> Record:
+    """Combine the records of one sample, one a criterion."""
+    row: Record = {name: records[0][name] for name in ("id", "sample", "order")}
+    for name in ("score", "expected_score"):
+        row[name] = _weighted_mean(records, name, bounds)
+    by_name = {record["criterion"]["name"]: record for record in records}
+    for name in TEXTS:
+        texts = [f"{criterion}: {each[name]}" for criterion, each in by_name.items() if each[name]]
+        row[name] = "\n".join(texts) or records[0][name]
+    abstained = any(record["choice"] == "abstain" for record in records)
+    return row | {
+        "choice": "abstain" if abstained else None,
+        "scores": {criterion: record["score"] for criterion, record in by_name.items()},
+        "probabilities": None,
+        "probability_mass": NAN,
+        "closed": any(record["closed"] for record in records),
+        "served_model": None,
+        "remarks": None,
+        **work_of(records),
+    }
+
+
+def _weighted_mean(records: Sequence[Record], name: str, bounds: Bounds) -> float:
+    """Average a kind of score over the criteria; NaN where a criterion has none."""
+    terms = []
+    for record in records:
+        criterion = record["criterion"]
+        if is_missing(record[name]):
+            return NAN
+        terms.append((record[name], criterion["weight"], criterion["bounds"]))
+    return mean_of_shares(terms, bounds)

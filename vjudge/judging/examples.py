@@ -1,0 +1,85 @@
+"""Graded examples in a judge's prompts: which items may be examples, and of which calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from vjudge import data
+from vjudge.data.schema import CollectionError, Items, problems_of
+from vjudge.images import Picture
+from vjudge.prompts import Template
+from vjudge.records import Item, Pair
+
+
+def examples_of(template: Template, items: Items) -> tuple[Item, ...]:
+    """Read the examples that `Judge.with_examples` puts into every prompt of a wording.
+
+    Raises:
+        CollectionError: a row can't be an example; all are named. ValueError: the wording's
+            conversation has one turn.
+    """
+    rows = data.rows_of(items)
+    data.validate(rows, needs=template.needs, sees_images=template.sees_images, pairs=False)
+    examples = list(map(Item.from_row, rows))
+    problems = []
+    for index, example in enumerate(examples):
+        problems += problems_of(index, example.id, _faults(template, example))
+    if problems:
+        raise CollectionError.of_rows(problems, len(rows))
+    template.render(examples[0], examples)  # a ValueError where turns have no place
+    if "id" not in rows.columns:  # then ids are positions, which say nothing in another collection
+        examples = [replace(example, id="") for example in examples]
+    return tuple(examples)
+
+
+def _faults(template: Template, example: Item) -> list[tuple[str, str, str]]:
+    """List what keeps an item from being an example: column, reason and remedy of each."""
+    faults = template.faults(example)
+    if not example.feedback:
+        faults.append(("feedback", "is missing", "write why it earns its score"))
+    if example.rubric and example.rubric.named:
+        faults.append(("criteria", "are several, and an example has one score", "keep one"))
+    elif example.gold not in template.scores(example.rubric):
+        faults.append(("gold", "is no score of the scale", "fill it in or leave the row out"))
+    return faults
+
+
+def check_examples(
+    examples: Sequence[Item],
+    template: Template,
+    subjects: Sequence[Item | Pair],
+    pictures: Callable[[object], Picture],
+) -> None:
+    """Refuse a call whose prompts would show one of its own items, or examples of another task.
+
+    Args:
+        examples: of the judge; () passes every call.
+        template, subjects: what the call asks.
+        pictures: reads a picture's source, see `vjudge.images.Pictures`.
+
+    Raises:
+        ValueError: the call asks for a choice, which no example shows. CollectionError: rows with
+            the id of an example, or with its texts and pictures.
+    """
+    if not examples:
+        return
+    if template.gives != "score":
+        raise ValueError(
+            "examples show scores, and a comparison asks for a choice: compare by the judge that"
+            " with_examples was called of"
+        )
+
+    def content(item: Item) -> tuple[str, ...]:
+        keys = [pictures(source).key for source in (*item.images, *item.response_images)]
+        return item.instruction, item.response, *keys
+
+    ids = {example.id for example in examples} - {""}
+    contents = set(map(content, examples))
+    problems = []
+    for index, item in enumerate(subjects):
+        if item.id in ids or (isinstance(item, Item) and content(item) in contents):
+            fault = ("id", "is an example in the judge's prompts", "leave it out here or there")
+            problems += problems_of(index, item.id, [fault])
+    if problems:
+        raise CollectionError.of_rows(problems, len(subjects))

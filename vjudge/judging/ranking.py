@@ -1,0 +1,113 @@
+"""Ranking many responses to one instruction, best of n: the verdicts on each as its value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pandas as pd
+
+from vjudge import data
+from vjudge.data.rows import Rows
+from vjudge.data.schema import Items, Row
+from vjudge.judging.candidates import candidate_rows, parties_of, points_by_order
+from vjudge.records import unit_of
+
+
+def rank(
+    candidates: Items, by: str, judged: Callable[[Rows], pd.DataFrame], *, noise: float
+) -> pd.DataFrame:
+    """Make the table of `Judge.rank`.
+
+    Args:
+        candidates, by: of the call.
+        judged: grades or compares rows, as `by` says.
+        noise: scores that lie nearer together than this share of their scale are equal.
+    """
+    # 1) the points of each verdict for each candidate that takes part in it
+    rows = data.rows_of(candidates)
+    run = judged(candidate_rows(rows, by))
+    if by == "scores":
+        values = finest(run).to_numpy()[:, None]  # (verdicts, 1)
+        noise *= width_of(run)
+    else:
+        values = points_by_order(run).to_numpy()  # (verdicts, orders)
+        noise = 0.0
+    parties = parties_of(rows, by)
+    points = values[parties["verdict"]] * parties[["sign"]].to_numpy()  # (parties, orders)
+    of_candidates = pd.DataFrame(points).groupby(parties["candidate"])
+
+    # 2) a row a candidate, with its value and its rank among the responses to the same question
+    frame = _listed(rows, run["judge"].iloc[0])
+    n = of_candidates.count().sum(axis=1)  # verdicts, of each order by itself
+    mean = of_candidates.sum().sum(axis=1) / n  # NaN without a verdict
+    frame["value"] = settled(mean, frame["id"], noise)
+    frame["rank"] = frame.groupby("id")["value"].rank(method="min", ascending=False)
+    frame["best"] = frame["rank"] == 1
+    frame["n"] = n
+    frame["missing"] = of_candidates.size() * points.shape[1] - n
+
+    # 3) what is said of the verdicts that each candidate took part in
+    about = run.iloc[parties["verdict"]].groupby(parties["candidate"].to_numpy())
+    reasons = about["failure"].agg(lambda texts: "; ".join(texts.dropna()) or None)
+    frame["failure"] = reasons.astype(object).where(n == 0, None)
+    frame["closed"] = about["closed"].any()
+    frame["sees_image"] = about["sees_image"].all()
+    frame.attrs = run.attrs
+    return frame
+
+
+def _listed(rows: Sequence[Row], judge: str) -> pd.DataFrame:
+    """List the candidates of all rows, one a row, with what is known of each."""
+    cells = []
+    for row in rows:
+        shared = {"id": row["id"], "judge": judge}
+        if "category" in row:
+            shared["category"] = row["category"]
+        for position, response in enumerate(row["responses"]):
+            cell = {"candidate": position, "response": response, "group": unit_of(row)}
+            if row.get("ranks"):
+                cell["true_rank"] = row["ranks"][position]
+            cells.append(shared | cell)
+    return pd.DataFrame(cells)
+
+
+def finest(judged: pd.DataFrame) -> pd.Series:
+    """Choose the expected scores where every verdict has one, otherwise the scores.
+
+    A mixture of both would rank responses by the form of their verdicts.
+    """
+    expected = judged.get("expected_score")
+    if expected is None or expected.isna().gt(judged["score"].isna()).any():
+        return judged["score"]
+    return expected
+
+
+def width_of(run: pd.DataFrame) -> float:
+    """Measure the widest scale of a run, or where none is known its largest score either way."""
+    widths = run["score"].abs()
+    if {"lowest", "highest"} <= set(run):
+        widths = (run["highest"] - run["lowest"]).fillna(widths)
+    return float(widths.max())
+
+
+def settled(values: pd.Series, questions: pd.Series, noise: float) -> pd.Series:
+    """Make values of one question equal that lie within the noise of one another.
+
+    Sorted values form a cluster as long as each lies within the noise of the next; all of a cluster
+    become its least value.
+
+    Args:
+        values: of the candidates.
+        questions: the question of each.
+        noise: the largest difference that says nothing.
+
+    >>> values = pd.Series([3.0, 3.0000004, 3.2])
+    >>> settled(values, pd.Series(["q", "q", "q"]), 1e-6).tolist()
+    [3.0, 3.0, 3.2]
+    """
+    ascending = values.dropna().sort_values()
+    of_each = questions[ascending.index]
+    # a step above the noise begins the next cluster: steps 4e-7, .2 -> clusters 0, 0, 1
+    clusters = (ascending.groupby(of_each).diff() > noise).groupby(of_each).cumsum()
+    smallest = ascending.groupby([of_each, clusters]).transform("min")
+    return smallest.reindex(values.index)
