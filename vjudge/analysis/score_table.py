@@ -22,9 +22,9 @@ from vjudge.analysis.tables import RatingTable, fields_of, names_of, stacked, tr
 from vjudge.data.schema import Items
 from vjudge.metrics.caveats import merged_caveats, warn
 from vjudge.metrics.columns import as_floats
-from vjudge.metrics.correlation import OVERALL
 from vjudge.metrics.intervals import INTERVAL
 from vjudge.metrics.levels import nearest_level, score_levels
+from vjudge.metrics.strata import OVERALL
 from vjudge.plots.style import short
 from vjudge.results import NotComputed, Result, Results, analysis, current, options
 

@@ -1,4 +1,4 @@
-"""Correlations by level of aggregation: over items, over systems and within systems."""
+"""Correlate two scores by level of aggregation: over items, over systems and within systems."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from vjudge.metrics.array_types import Column, Floats, Groups, Integers
-from vjudge.metrics.caveats import add_caveats, merged_caveats, warn
+from vjudge.metrics.caveats import add_caveats, merged_caveats, warn, warn_of_rows
 from vjudge.metrics.columns import check_columns, read_scores
 from vjudge.metrics.correlation import correlate
 from vjudge.metrics.groups import group_codes
@@ -19,6 +19,7 @@ from vjudge.metrics.resampling import evaluate
 from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 
 LEVELS = ("item", "system", "within")
+MIN_SYSTEMS = 5  # for an interval at the system level
 FEW_SYSTEMS = 10
 
 
@@ -36,22 +37,27 @@ def correlate_levels(
 
     Args:
         x, y: scores of n items, NaN where missing.
-        systems: what each item is an output of (a model, a decoding), or another grouping to look
-            within.
+        systems: the system (a model, a decoding) whose output each item is, or another grouping to
+            look within.
         groups: the unit of resampling at the item level.
         levels: some of item, system and within.
         confidence, options: n_resamples and seed at the item level, see `correlate`.
 
     Returns:
-        Rows (level, statistic), columns as `correlate`: item, over all n items; system, over the
-        mean scores of the n systems; within, the plain mean of the correlations of the n systems
-        that have one.
+        One row per level and statistic, columns as `correlate`:
+        - item: over all n items;
+        - system: over the mean scores of the n systems;
+        - within: the plain mean of the correlations of the n systems that have one; missing counts
+          the systems that have none.
 
-    Intervals of the levels system and within are for systems like these n, whose items are taken as
-    given. In simulated collections of 5 to 20 systems by 40 to 60 questions those of the system
+    Intervals of the levels system and within speak for systems like these n, whose items are taken
+    as given. In simulated collections of 5 to 20 systems by 40 to 60 questions those of the system
     level held a true correlation of .9 in 92 to 99 %, where a bootstrap of the items, with the
     systems as given, held it in 57 to 88 %. Noise in the means lowers the correlation itself.
     figures/validity_numbers.csv.
+
+    Raises:
+        ValueError: a level is unknown, or as in `correlate`.
 
     Source: Deutsch, Dror and Roth, TACL 9 (2021), 1132-1146, section 2.
 
@@ -66,75 +72,69 @@ def correlate_levels(
     a, b, used = read_scores(x=x, y=y, groups=groups)
     code = group_codes(systems, used, name="systems")
     scores = pd.DataFrame({"x": a[used], "y": b[used]})
-    missing = int((~used).sum())
     tables = {}
     for level in levels:
         if level == "item":
             tables[level] = correlate(x, y, groups=groups, confidence=confidence, **options)
         elif level == "system":
-            tables[level] = _of_means(scores, code, confidence).assign(missing=missing)
+            n_missing = int((~used).sum())
+            tables[level] = _correlate_means(scores, code, confidence).assign(missing=n_missing)
         else:
-            tables[level] = _within(scores, code, confidence)
+            tables[level] = _correlate_within(scores, code, confidence)
     table = pd.concat(tables, names=["level", "statistic"])
     methods = dict.fromkeys(level_table.attrs["method"] for level_table in tables.values())
     table.attrs = {"method": "; ".join(methods), "caveats": merged_caveats(tables.values())}
     if {"item", "within"} <= set(levels):
         product = tables["item"]["estimate"] * tables["within"]["estimate"]
-        turned = product.index[product < 0]
-        if len(turned):
-            warn(
-                f"{', '.join(turned)}: opposite signs over all items and within systems;"
-                " differences between systems dominate the item-level figure (Simpson's paradox)"
-            )
+        warn_of_rows(
+            product.index[product < 0],
+            "opposite signs over all items and within systems; differences between systems dominate"
+            " the item-level figure (Simpson's paradox)",
+        )
     return table
 
 
-def _table(bounds: Floats, n: int) -> pd.DataFrame:
-    return pd.DataFrame(bounds, pd.Index(STATISTICS, name="statistic"), INTERVAL).assign(n=n)
+def _correlate_means(scores: pd.DataFrame, code: Integers, confidence: float) -> pd.DataFrame:
+    """Correlate the systems' mean scores, with intervals by Fisher's z for so many systems.
 
-
-def _by_group(scores: pd.DataFrame, code: Integers) -> Floats:
-    """The correlations of columns x and y in each group, (groups, 3)."""
-    rows = [_of_sample(group) for _, group in scores.groupby(code)]
-    return np.reshape(rows, (-1, 3))
-
-
-def _of_sample(scores: pd.DataFrame) -> Floats:
-    """Pearson, Spearman and tau-b of columns x and y; NaN where undefined."""
-    of_pairs = partial(correlations, *scores[["x", "y"]].to_numpy().T)
-    return evaluate(of_pairs, np.ones((len(scores), 1)))[:, 0]
-
-
-def _of_means(scores: pd.DataFrame, code: Integers, confidence: float) -> pd.DataFrame:
-    """Correlations over the systems' mean scores, with intervals for so many systems.
+    Args:
+        scores: columns x and y, one row per item. code: the system of each item.
 
     Source: Bonett and Wright, Psychometrika 65 (2000), 23-28, for the variances on Fisher's scale.
     """
     means = scores.groupby(code).mean().round(12)  # equal means summed in another order still tie
     n = len(means)
-    estimate = _of_sample(means)
-    reach = np.full(3, np.nan)
-    if n > 4:
-        factors = np.array([1, 1 + estimate[1] ** 2 / 2, 0.437])
-        reach = t_quantile(confidence) * np.sqrt(factors / (n - np.array([3, 3, 4])))
-    if np.isnan(estimate + reach).any():
+    estimate = _correlate_rows(means)
+    half_width = np.full(3, np.nan)
+    if n >= MIN_SYSTEMS:
+        # Variances of z: 1 / (n - 3) of Pearson, (1 + rho^2 / 2) / (n - 3) of Spearman,
+        # .437 / (n - 4) of Kendall
+        numerators = np.array([1, 1 + estimate[1] ** 2 / 2, 0.437])
+        half_width = t_quantile(confidence) * np.sqrt(numerators / (n - np.array([3, 3, 4])))
+    if np.isnan(estimate + half_width).any():
         warn(f"system level: undefined (of {n} systems; intervals take five, and variation)")
-    # A perfect order is half a swap of two systems away from an imperfect one.
+    # A perfect correlation has an infinite z. Swapping two neighbors of n ranks lowers Kendall's
+    # tau by 4 / (n (n - 1)): a perfect order counts as half a swap below 1.
     half_swap = 2 / max(n * (n - 1), 2)
     limit = np.array([PERFECT, 1 - half_swap, 1 - half_swap])
-    _, low, high = fisher_interval(np.clip(estimate, -limit, limit), reach).T
+    _, low, high = fisher_interval(np.clip(estimate, -limit, limit), half_width).T
     bounds = [estimate, np.minimum(low, estimate), np.maximum(high, estimate)]
-    table = _table(np.column_stack(bounds), n)
+    table = _interval_table(np.column_stack(bounds), n)
     table.attrs["method"] = f"{confidence:.0%} intervals (Fisher's z) over {n} systems"
-    if 4 < n < FEW_SYSTEMS:
+    if MIN_SYSTEMS <= n < FEW_SYSTEMS:
         text = f"system level: {n} systems are few, and their correlation is hardly known"
         add_caveats(table, [text])
     return table
 
 
-def _within(scores: pd.DataFrame, code: Integers, confidence: float) -> pd.DataFrame:
-    """The mean of the systems' own correlations, with Student's interval over the systems."""
-    by_system = _by_group(scores, code)
+def _correlate_within(scores: pd.DataFrame, code: Integers, confidence: float) -> pd.DataFrame:
+    """Average the correlations within each system, with Student's interval over the systems.
+
+    Args:
+        scores: columns x and y, one row per item. code: the system of each item.
+    """
+    by_system = np.array([_correlate_rows(rows) for _, rows in scores.groupby(code)])
+    by_system = by_system.reshape(-1, 3)  # (systems, 3), of no systems, too
     defined = by_system[~np.isnan(by_system).any(axis=1)]
     n = len(defined)
     missing = len(by_system) - n
@@ -144,6 +144,18 @@ def _within(scores: pd.DataFrame, code: Integers, confidence: float) -> pd.DataF
             " (fewer than three items, or a constant score): the mean leaves them out; an interval"
             " takes two"
         )
-    table = _table(mean_interval(defined, confidence).clip(-1, 1), n).assign(missing=missing)
+    bounds = mean_interval(defined, confidence).clip(-1, 1)
+    table = _interval_table(bounds, n).assign(missing=missing)
     table.attrs["method"] = f"{confidence:.0%} Student's intervals over {n} correlations"
     return table
+
+
+def _correlate_rows(scores: pd.DataFrame) -> Floats:
+    """Compute Pearson's, Spearman's and Kendall's correlation of x and y; NaN where undefined."""
+    statistic = partial(correlations, *scores[["x", "y"]].to_numpy().T)
+    return evaluate(statistic, np.ones((len(scores), 1)))[:, 0]
+
+
+def _interval_table(bounds: Floats, n: int) -> pd.DataFrame:
+    """Make a table, a row per statistic, from estimates with bounds, shape (3, 3)."""
+    return pd.DataFrame(bounds, pd.Index(STATISTICS, name="statistic"), INTERVAL).assign(n=n)

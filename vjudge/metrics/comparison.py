@@ -14,11 +14,11 @@ from vjudge.metrics.array_types import Column, Floats, Groups, Weights
 from vjudge.metrics.caveats import add_caveats, merged_caveats
 from vjudge.metrics.cells import distinct_rows
 from vjudge.metrics.columns import check_columns, judges_by_name, read_scores
-from vjudge.metrics.correlation import OVERALL, undefined_reason
+from vjudge.metrics.correlation import undefined_reason
 from vjudge.metrics.groups import balanced_group_caveats, design_of, groups_from_ids
 from vjudge.metrics.multiple_testing import holm
 from vjudge.metrics.resampling import MAX_UNITS, evaluate
-from vjudge.metrics.strata import Strata
+from vjudge.metrics.strata import OVERALL, Strata
 from vjudge.metrics.tables import tabulate
 from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 

@@ -1,4 +1,4 @@
-"""Strata: correlations within benchmarks and their mean, and what rows of items go together.
+"""Correlations within strata, such as benchmarks, and their mean.
 
 Pooled rows of two benchmarks on two scales correlate by their scales alone: two judges that are
 noise within each benchmark reach .9 over both. Only within a stratum do scores compare.
@@ -8,35 +8,51 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
-from vjudge.metrics.array_types import Column, Floats, Integers, Weights
+from vjudge.metrics.array_types import Booleans, Column, Floats, Groups, Integers, Weights
+from vjudge.metrics.caveats import add_caveats
+from vjudge.metrics.cells import distinct_rows
 from vjudge.metrics.formatting import format_p
-from vjudge.metrics.groups import group_codes
+from vjudge.metrics.groups import design_of, group_codes
 from vjudge.metrics.intervals import PERFECT
 from vjudge.metrics.resampling import Design, jackknife
+from vjudge.metrics.tables import tabulate
 from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 
+OVERALL = "overall"  # the row of a table beside those of the strata
 MIN_STRATUM = 4  # items, so that a weight of n - 3 is above 0
 DOUBTFUL = 0.1  # p of Cochran's Q, below which strata are said to differ
 
 
 @dataclass(frozen=True)
 class Strata:
-    """The strata of n items: the code of each, which items are used, and what is left out.
+    """The strata that have a correlation: four items or more, and scores that vary.
 
-    A stratum with a constant score, or with fewer than four items, has no correlation to average.
+    Attributes:
+        code: the stratum of each used item, 0..k-1.
+        used: which of n items are in such a stratum and have all scores; shape (n,).
+        left_out: the names of the other strata.
     """
 
-    code: Integers  # (n,)
-    used: np.ndarray  # (n,) of bool
+    code: Integers
+    used: Booleans
     left_out: Sequence[str] = ()
 
     @classmethod
-    def of(cls, labels: Column, used: np.ndarray, columns: Sequence[Floats]) -> Strata:
-        """Read labels of n items, of which those in `used` have a score in each of the columns."""
+    def of(cls, labels: Column, used: Booleans, columns: Sequence[Floats]) -> Strata:
+        """Sort n items into strata.
+
+        Args:
+            labels: the stratum of each item.
+            used: which items have a score in each column, shape (n,).
+            columns: the scores, each of shape (n,).
+        """
         names = np.array([str(label) for label in labels])
         everything = np.ones(len(used), dtype=bool)
         code = group_codes(labels, everything, name="strata")
@@ -44,15 +60,15 @@ class Strata:
         left_out = []
         for stratum in range(int(code.max(initial=-1)) + 1):
             rows = used & (code == stratum)
-            constant = any(np.ptp(column[rows]) == 0 for column in columns if rows.any())
-            if rows.sum() < MIN_STRATUM or constant:
+            is_constant = any(np.ptp(column[rows]) == 0 for column in columns if rows.any())
+            if rows.sum() < MIN_STRATUM or is_constant:
                 valid &= ~rows
                 left_out.append(str(names[code == stratum][0]))
         return cls(group_codes(code, valid), valid, left_out)
 
     @property
     def caveats(self) -> list[str]:
-        """Which strata the mean leaves out."""
+        """A caveat that names the strata which the mean leaves out, if there are any."""
         if not self.left_out:
             return []
         return [
@@ -60,7 +76,7 @@ class Strata:
             f" {MIN_STRATUM} items, or a constant score)"
         ]
 
-    def z(
+    def fisher_z(
         self,
         x: Floats,
         y: Floats,
@@ -68,34 +84,48 @@ class Strata:
         weights: Weights,
         statistics: Sequence[str] = STATISTICS,
     ) -> Floats:
-        """Fisher's z of correlations within strata, (strata, statistics, replicates), for cells.
+        """Compute Fisher's z of the correlations within each stratum.
 
-        A perfect correlation of n items counts as half a swap of two items below 1.
+        Args:
+            x, y, stratum: the scores and the stratum of each cell, shape (cells,).
+            weights: shape (cells, replicates).
+
+        Returns:
+            Shape (strata, statistics, replicates).
         """
-        sizes = np.bincount(self.code)
         rows = []
-        for code, n in enumerate(sizes):
+        for code, n in enumerate(np.bincount(self.code)):
             inside = stratum == code
             r = correlations(x[inside], y[inside], weights[inside], statistics=statistics)
+            # A perfect correlation has an infinite z. Swapping two neighbors of n ranks lowers
+            # Kendall's tau by 4 / (n (n - 1)): a perfect one counts as half a swap below 1.
             limit = 1 - 2 / (n * (n - 1))
             r = np.where(np.abs(r) >= PERFECT, np.sign(r) * limit, r)
             rows.append(np.arctanh(r))
         return np.stack(rows)
 
     def correlations(self, x: Floats, y: Floats, stratum: Floats, weights: Weights) -> Floats:
-        """The mean correlations over strata on Fisher's z scale, weights n - 3; (3, replicates).
+        """Average the correlations within strata, shape (3, replicates), see `fisher_z`.
 
-        Strata of 13 and 23 items with z of .2 and .5: tanh((10 * .2 + 20 * .5) / 30) = tanh(.4).
+        The mean is taken on Fisher's z scale, with weights n - 3. Strata of 13 and 23 items with z
+        of .2 and .5: tanh((10 * .2 + 20 * .5) / 30) = tanh(.4).
         """
-        share = np.bincount(self.code) - 3.0
-        z = self.z(x, y, stratum, weights)
-        return np.tanh(np.tensordot(share / share.sum(), z, axes=1))
+        n_minus_3 = np.bincount(self.code) - 3.0
+        z = self.fisher_z(x, y, stratum, weights)
+        return np.tanh(np.tensordot(n_minus_3 / n_minus_3.sum(), z, axes=1))
 
     def heterogeneity(self, cells: Floats, design: Design, seed: int) -> tuple[str, list[str]]:
-        """Cochran's Q and I^2 of Pearson's r, for a caption, and a caveat where strata differ.
+        """Test by Cochran's Q whether Pearson's r differs between strata.
 
-        Q is the sum of squared deviations of the strata's z from their mean, each over its
-        variance; I^2 the share of Q above its expectation, the number of strata less 1.
+        Q is the sum of the squared deviations of the strata's z from their weighted mean, each over
+        its variance by the jackknife. I^2 = 1 - (k - 1) / Q is the share of Q above its expectation
+        under k equal strata.
+
+        Args:
+            cells: x, y and stratum of each cell, shape (cells, 3).
+
+        Returns:
+            Q, p and I^2 for a caption ("" of a single stratum); and a caveat where strata differ.
 
         Source: Higgins and Thompson, Statistics in Medicine 21 (2002), 1539-1558.
         """
@@ -105,23 +135,54 @@ class Strata:
 
         x, y, stratum = cells.T
 
-        def pearson(weights: Weights) -> Floats:
-            return self.z(x, y, stratum, weights, ["pearson"])[:, 0]
+        def pearson_z(weights: Weights) -> Floats:
+            return self.fisher_z(x, y, stratum, weights, ["pearson"])[:, 0]
 
-        variance, _ = jackknife(pearson, design, seed=seed)
+        variance, _ = jackknife(pearson_z, design, seed=seed)
         with np.errstate(invalid="ignore", divide="ignore"):
             weight = 1 / variance
-            z = pearson(design.counts[:, None])[:, 0]
+            z = pearson_z(design.counts[:, None])[:, 0]
             mean = weight @ z / weight.sum()
             q = float(weight @ (z - mean) ** 2)
         if not np.isfinite(q):
             return f"; a mean over {k} strata", []
         p = float(stats.chi2.sf(q, k - 1))
-        share = max(0.0, 1 - (k - 1) / q) if q else 0.0
-        text = f"Q = {q:.1f} on {k - 1} degrees of freedom, p {format_p(p)}, I^2 = {share:.0%}"
+        i_squared = max(0.0, 1 - (k - 1) / q) if q else 0.0
+        text = f"Q = {q:.1f} on {k - 1} degrees of freedom, p {format_p(p)}, I^2 = {i_squared:.0%}"
         caveats = []
         if p < DOUBTFUL:
             caveats.append(
                 f"strata differ (Pearson's r: {text}): their mean describes none of them alone"
             )
         return f"; a mean over {k} strata on Fisher's z scale, {text}", caveats
+
+
+def correlate_over_strata(
+    x: Floats, y: Floats, strata: Strata, groups: Groups, **options: Any
+) -> pd.DataFrame:
+    """Average the correlations of two scores within strata, with intervals by the jackknife.
+
+    Args:
+        x, y: the scores of n items, NaN where missing.
+        groups: see `correlate`.
+        options: confidence, n_resamples and seed.
+
+    Returns:
+        Rows pearson, spearman and kendall, columns as `correlate`.
+    """
+    used = strata.used
+    cells, cell = distinct_rows(np.column_stack([x[used], y[used], strata.code]))
+    design = design_of(cell, groups, used)
+    table = tabulate(
+        partial(strata.correlations, *cells.T),
+        STATISTICS,
+        design,
+        method="fisher",
+        by="jackknife",
+        reason="no stratum has four items and scores that differ",
+        **options,
+    ).drop(columns=["error", "freedom"], errors="ignore")
+    caption, caveats = strata.heterogeneity(cells, design, options["seed"])
+    table.attrs["method"] += caption
+    add_caveats(table, [*strata.caveats, *caveats])
+    return table
