@@ -20,13 +20,8 @@ from typing import Any, ParamSpec
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from vjudge.plots.save import (
-    save_figure,
-    save_table,
-    sentences,
-    table_latex,
-    table_texts,
-)
+from vjudge.plots.latex import sentences, table_latex, table_texts
+from vjudge.plots.save import save_figure, save_table
 from vjudge.plots.style import Column, PageFull, page, width
 
 __all__ = ["NotComputed", "Result", "settings"]

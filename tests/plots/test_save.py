@@ -9,8 +9,9 @@ from gallery import correlations, pearson, run
 from numpy import nan
 from PIL import Image
 
-from vjudge import metrics, plots
-from vjudge.plots import save
+from vjudge import plots
+from vjudge.plots.escaping import latex as escaped
+from vjudge.plots.latex import table_latex
 
 CAPTION = "Scores of a made-up judge."
 
@@ -40,19 +41,6 @@ def test_save_figure_refuses_before_it_writes(tmp_path):
         with pytest.raises(ValueError, match=message):
             plots.save_figure(plt.Figure(), name, caption=text, data=run(1), folder=tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_captions_are_read_from_what_was_computed():
-    frame = run(1)
-    table = metrics.correlate(frame["score"], frame["gold"], n_resamples=500, seed=7)
-    fewer = metrics.correlate(frame["score"][:90], frame["gold"][:90], n_resamples=500, seed=7)
-    text = plots.caption("Shown", table, table)
-    assert text.startswith("Shown. 95%") and text.count("resamples") == 1
-    assert text.endswith("seed 7. Items without a score or verdict are left out, up to 3.")
-    assert "117 items, seed 7; alike for the others" in plots.caption("Shown", table, fewer)
-    closed = frame.assign(closed=frame["id"] < 5)
-    words = f" left out, up to 3. 5 of {len(frame)} verdicts were closed."
-    assert plots.caption("Shown", table, closed, frame.assign(closed=False)).endswith(words)
 
 
 def test_table_is_escaped_and_complete(tmp_path):
@@ -113,37 +101,36 @@ HOSTILE = {
 
 @pytest.mark.parametrize(("text", "printed"), HOSTILE.items())
 def test_latex_prints_what_a_name_says(text, printed):
-    assert printed in save.latex(text) and save.latex(text).startswith(printed[:2])
+    assert printed in escaped(text) and escaped(text).startswith(printed[:2])
 
 
 def test_a_rows_first_cell_is_no_option_and_other_scripts_are_said_to_be_transliterated():
     frame = pd.DataFrame({"judge": ["[a]", "*b"], "n": [1234.0, nan]})
-    latex = save.table_latex(frame, "t", caption="[All] 5%")
+    latex = table_latex(frame, "t", caption="[All] 5%")
     assert (
         "{}[a] & 1,234 \\\\\n{}*b & -- \\\\\n" in latex and r"\caption{{}[All] 5\%.}" not in latex
     )
     assert r"\caption{{}[All] 5\%}" in latex and r"\begin{tabular}{lr}" in latex
-    latex = save.table_latex(frame.assign(judge=["模型", "b"]), "t", caption="All")
+    latex = table_latex(frame.assign(judge=["模型", "b"]), "t", caption="All")
     assert r"\caption{All. Names in other scripts are transliterated.}" in latex
 
 
 def test_long_tables_are_parts_with_labels_of_their_own_and_long_texts_are_folded():
     frame = pd.DataFrame({"note": ["word " * 30] * 81, "x": [-0.5] * 81})
-    latex = save.table_latex(frame, "t", caption="All")
+    latex = table_latex(frame, "t", caption="All")
     assert latex.count(r"\caption{All}") == 1 and latex.count("(Continued.)") == 8
     assert all(rf"\label{{tab:t{part}}}" in latex for part in ("", "-2", "-9"))
     # a text of 150 characters takes four lines, of which a page holds forty
     assert latex.count(r"\begin{tabular}{p{.5\linewidth}r}") == 9
     assert latex.count("word word") >= 81
-    short = save.table_latex(frame.assign(note="word"), "t", caption="All")
+    short = table_latex(frame.assign(note="word"), "t", caption="All")
     assert short.count("(Continued.)") == 2 and short.count("$-$0.5") == 81
 
 
-def test_columns_of_one_head_stay_two_and_the_best_are_bold():
+def test_columns_of_one_head_stay_two():
     frame = pd.DataFrame({"judge": ["x", "y"], "r_1": [0.1, 0.2], "r 1": [0.3, 0.4]})
-    bold = pd.DataFrame({"r_1": [False, True], "r 1": [False, False]})
-    latex = save.table_latex(frame, "t", caption="All", bold=bold)
-    assert r"y & \textbf{0.200} & 0.400 \\" in latex and latex.count("textbf") == 1
+    latex = table_latex(frame, "t", caption="All")
+    assert r"y & 0.200 & 0.400 \\" in latex
     assert "judge & r 1 & r 1" in latex
 
 
@@ -151,8 +138,8 @@ def test_a_few_columns_of_long_names_span_both_columns():
     frame = pd.DataFrame(
         {"judge": ["a-long-name-of-a-model-of-some-place/with-its-version-90B"], "n": 3}
     )
-    assert r"\begin{table*}" in save.table_latex(frame, "t", caption="All")
-    assert r"\begin{table}" in save.table_latex(frame.assign(judge="tiny"), "t", caption="All")
+    assert r"\begin{table*}" in table_latex(frame, "t", caption="All")
+    assert r"\begin{table}" in table_latex(frame.assign(judge="tiny"), "t", caption="All")
 
 
 def test_a_saved_figure_is_no_higher_than_its_page_and_names_no_folder(tmp_path):

@@ -30,7 +30,7 @@ from vjudge.judging.paths import file_names
 from vjudge.judging.runs import MANIFEST, Run
 from vjudge.metrics.shares import shares
 from vjudge.metrics.verdicts import CHOICES
-from vjudge.plots.save import write_csv
+from vjudge.plots.escaping import write_csv
 from vjudge.plots.style import clean, short
 from vjudge.probes.runs import IN_PAIRS, ORIGINAL, Judged, ProbeRuns
 from vjudge.prompts.wordings import ASSETS

@@ -25,7 +25,7 @@ from vjudge.judging.columns import closed_in, groups_of
 from vjudge.metrics.caveats import merged_caveats
 from vjudge.metrics.columns import as_floats
 from vjudge.metrics.groups import groups_from_ids
-from vjudge.plots.save import sentences
+from vjudge.plots.latex import sentences
 from vjudge.records import from_csv, is_missing, row_levels
 from vjudge.results import NotComputed, Result, Results, current, settings
 

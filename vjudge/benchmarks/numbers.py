@@ -32,8 +32,8 @@ from vjudge.metrics.groups import design_of
 from vjudge.metrics.shares import shares
 from vjudge.metrics.tables import tabulate
 from vjudge.metrics.verdicts import SPELLINGS, read_choices
-from vjudge.plots.figures import BOUNDS, forest
-from vjudge.plots.save import sentences
+from vjudge.plots.forest import BOUNDS, forest
+from vjudge.plots.latex import sentences
 from vjudge.plots.style import short
 from vjudge.records import NAN, from_csv
 from vjudge.results import Result, analysis

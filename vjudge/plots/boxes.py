@@ -15,7 +15,8 @@ from PIL import Image
 from vjudge.data import rows_of
 from vjudge.data.schema import Items, pictures_in
 from vjudge.images import open_image, thumbnail
-from vjudge.plots.save import check_name, latex
+from vjudge.plots.escaping import latex
+from vjudge.plots.save import check_name
 from vjudge.plots.style import MIN_TEXT, PageFull, clean, drawable, page
 from vjudge.records import is_missing, row_levels
 

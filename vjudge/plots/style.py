@@ -70,11 +70,14 @@ FROM_ZERO = sns.color_palette("blend:#F4F8FB,#5BA3D0", as_cmap=True)
 AROUND_ZERO = sns.color_palette("blend:#E08A6A,#F7F7F7,#5BA3D0", as_cmap=True)
 
 
+Look = dict[str, Any]  # options of matplotlib, such as color and marker
+
+
 class PageFull(ValueError):
     """A page cannot hold this figure in letters that can be read; the message has the remedy."""
 
 
-def looks(names: Iterable) -> dict:
+def looks(names: Iterable[str]) -> dict[str, Look]:
     """A color and a marker for each name, by its place in the list.
 
     Pass the same list for every figure of a paper.

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from vjudge.data.cells import rater_scores
 from vjudge.data.schema import Items
 from vjudge.metrics.strictness import levelled
-from vjudge.plots.figures import battery_effects
+from vjudge.plots.battery import battery_effects
 from vjudge.probes.effects import Must, coefficient, equal
 from vjudge.probes.readings import missing_text, reading
 from vjudge.probes.runs import GOLD, Judged, MissingInputError, ProbeRow, ProbeRuns

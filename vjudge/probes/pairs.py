@@ -12,7 +12,7 @@ from vjudge.benchmarks.pairs import pairs_of_items
 from vjudge.data.schema import Items
 from vjudge.judging.columns import groups_of
 from vjudge.metrics.shares import shares
-from vjudge.plots.figures import preference_bars
+from vjudge.plots.bars import preference_bars
 from vjudge.probes.effects import mean
 from vjudge.probes.finish import Drawing, probed
 from vjudge.probes.runs import IN_PAIRS, WINS, Judged, MissingInputError, ProbeRow, ProbeRuns

@@ -15,7 +15,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from vjudge import metrics
-from vjudge.plots.figures import curves, forest
+from vjudge.plots.curves import curves
+from vjudge.plots.forest import forest
 from vjudge.plots.style import short
 from vjudge.probes.biases import length
 from vjudge.results import NotComputed, Result, analysis, current

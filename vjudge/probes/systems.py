@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import special
 
 from vjudge.data.schema import Items
-from vjudge.plots.figures import forest
+from vjudge.plots.forest import forest
 from vjudge.plots.style import short
 from vjudge.probes.effects import TAIL, Effect, Must, coefficient, slope
 from vjudge.probes.finish import Drawing, gold_cells, gold_columns, probed

@@ -24,7 +24,8 @@ from vjudge.data.schema import PICTURE_COLUMNS
 from vjudge.judging.record import replace_file
 from vjudge.metrics import feedback_preference
 from vjudge.metrics.shares import shares
-from vjudge.plots.save import save_table, write_csv
+from vjudge.plots.escaping import write_csv
+from vjudge.plots.save import save_table
 from vjudge.plots.style import short
 from vjudge.probes.perturbations import beside
 from vjudge.results import NotComputed, Result, current

@@ -1,0 +1,71 @@
+"""Stacked bars of shares: wins, ties and losses, or which feedback people prefer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+from pandas import DataFrame
+
+from vjudge.plots.forest import BOUNDS
+from vjudge.plots.style import INK, MIN_TEXT, counts, need, page
+
+FOUR_WAY = {
+    "left": "first better",
+    "both_good": "both good",
+    "both_bad": "both bad",
+    "right": "second better",
+}
+SIDE_COLOURS = ("#0072B2", "#E69F00")  # of the first and the last share; differ in grey, too
+TIE_COLOURS = ("#F5F5F5", "#D9D9D9")
+MIN_LABELLED = 8  # per cent: a narrower bar has no number
+
+
+def preference_bars(
+    tables: Mapping[Any, DataFrame], *, labels: Mapping[str, str] = FOUR_WAY, **options: Any
+) -> Figure:
+    """Draw shares of wins, ties and losses, or of preferred feedback, as stacked bars.
+
+    Whiskers below each bar are the intervals of its first and its last share.
+
+    Args:
+        tables: what `metrics.feedback_preference` or `metrics.win_rate` returned, by a pair of
+            names, (first, second), or by one name.
+        labels: row of the tables -> its text in the legend, from left to right; the default is
+            that of feedback preferences.
+        options: of `page`.
+    """
+    stacked = need(pd.concat(dict(enumerate(tables.values()))), *BOUNDS, "n", "missing")
+    first, *between, last = labels
+    of_first = stacked.xs(first, level=1)
+    names = []
+    for key, missing in zip(tables, of_first["missing"], strict=True):
+        name = key if isinstance(key, str) else " v ".join(key)
+        names.append(f"{name} ({missing:,.0f} missing)" if missing else name)
+    per_cent = 100 * stacked["estimate"].unstack()[list(labels)]  # (tables, labels)
+    colors = [SIDE_COLOURS[0], *TIE_COLOURS[: len(between)], SIDE_COLOURS[1]]
+    with page(**options) as paper:
+        fig, ax = paper.subplots(0.42 * len(tables) + 0.5)
+        per_cent.rename(columns=labels).plot.barh(
+            stacked=True, ax=ax, color=colors, edgecolor=INK, lw=0.4, legend=False
+        )
+        for index, segments in enumerate(ax.containers):  # those of one label, in every bar
+            texts = [
+                f"{share:.0f}" if share > MIN_LABELLED else "" for share in segments.datavalues
+            ]
+            color = "white" if index == 0 else INK
+            ax.bar_label(segments, texts, label_type="center", fontsize=MIN_TEXT, color=color)
+        # The first share is measured from 0 and the last one from 100
+        for row, origin in ((first, 0), (last, 100)):
+            bounds = stacked.xs(row, level=1)[["low", "high"]]
+            positions = abs(origin - 100 * bounds).to_numpy().T  # (2, tables)
+            y = per_cent.index + 0.36
+            ax.plot(positions, [y, y], "|-", color=INK, lw=0.9, ms=3)
+        ax.set(xlim=(0, 100), xlabel="share (%)", ylabel="")
+        ax.set_yticklabels(paper.fold(names, 0.3 * paper.inches, 3))
+        ax.invert_yaxis()
+        paper.legend(fig, ax)
+        whiskers = "Whiskers below the bars: 95% intervals of the first and the last share"
+        return paper.finish(fig, counts(of_first), whiskers)

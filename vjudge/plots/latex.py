@@ -1,0 +1,174 @@
+"""Figures and tables as LaTeX environments, with the cells of tables as a person reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pandas as pd
+from pandas import DataFrame
+
+from vjudge.metrics.formatting import format_number, format_p
+from vjudge.plots.escaping import latex, printable, with_index
+from vjudge.plots.style import clean
+from vjudge.records import is_missing
+
+HEADS = {
+    "p_holm": "p (Holm)",
+    "a": "judge A",
+    "b": "judge B",
+    "pearson": "Pearson",
+    "spearman": "Spearman",
+    "kendall": "Kendall",
+}
+MISSING = "\N{EN DASH}"
+# A missing value, or a number, perhaps after "< " and with an interval behind: "-.71 [-.8, -.6]"
+NUMBER = "(?:\N{EN DASH}|(?:< )?[-\N{MINUS SIGN}]?\\.?\\d[^a-zA-Z]*)$"
+TWO_COLUMNS = ("acl", "icml", "cvpr", "aaai")  # venues where `figure*` or `table*` spans the page
+WIDE_FIGURE = 4.0  # inches; a wider figure spans two columns
+WIDE_TABLE = 50  # characters of a row; a wider table spans two columns
+# Sizes in characters or lines of text
+LONG_TEXT = 60  # a column with a longer text is folded
+LONG_WORD = 25  # unless a word is as long
+FOLD_WIDTH = 40  # on a line of a folded column
+MAX_LINES = 40  # of a table on one page
+
+
+def sentences(*texts: str) -> str:
+    """Join the parts of a caption, each with one full stop; empty parts are left out."""
+    return clean(". ".join(text.strip().rstrip(".") for text in texts if text) + ".")
+
+
+def figure_latex(name: str, caption: str, inches: float) -> str:
+    r"""Make the `figure` environment that shows a saved figure; it needs the package graphicx.
+
+    A figure wider than 4 inches spans both columns (`figure*`; in one column that is the same).
+    """
+    environment = "figure*" if inches > WIDE_FIGURE else "figure"
+    lines = [
+        "% in the preamble: \\usepackage{graphicx}",
+        rf"\begin{{{environment}}}[t]",
+        r"\centering",
+        r"\includegraphics[width=\linewidth,height=.75\textheight,keepaspectratio]"
+        rf"{{{name}.pdf}}",
+        rf"\caption{{{latex(caption)}}}",
+        rf"\label{{fig:{name}}}",
+        rf"\end{{{environment}}}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def table_latex(frame: DataFrame, name: str, *, caption: str, venue: str = "acl") -> str:
+    """Make a table's LaTeX, split into environments of at most 40 lines of text.
+
+    Characters that pdflatex does not know are transliterated, which the caption then says.
+
+    Args:
+        frame, caption, venue: as in `save.save_table`.
+        name: of the LaTeX label; a second environment has the label NAME-2.
+    """
+    texts = table_texts(frame)
+    everything = "".join([*texts, *texts.to_numpy().ravel()])
+    if printable(everything) != everything:
+        caption = sentences(caption, "Names in other scripts are transliterated")
+    # 1) One column of the page or two
+    widths = [max(map(len, [head, *column])) + 2 for head, column in texts.items()]
+    environment = "table"
+    if venue in TWO_COLUMNS and sum(widths) > WIDE_TABLE:
+        environment = "table*"
+    # 2) Which rows stand on which page, by the lines of their longest folded text
+    alignments = [_alignment(column) for _, column in texts.items()]
+    is_folded = [alignment.startswith("p") for alignment in alignments]
+    lengths = texts.loc[:, is_folded].map(len).max(axis=1).fillna(0)  # of each row
+    lines_of_row = 1 + (lengths - 1).clip(lower=0) // FOLD_WIDTH
+    page_of_row = (lines_of_row.cumsum() - 1) // MAX_LINES
+    # 3) An environment for each page
+    cells = texts.map(latex)
+    head = _row(map(latex, texts.columns))
+    parts = []
+    for number in range(int(page_of_row.max()) + 1 if len(texts) else 1):
+        body = [_row(row) for row in cells[page_of_row == number].to_numpy()]
+        centering = r"\centering"
+        title = latex(caption)
+        label = name
+        if number:  # a continuation keeps the number of its table
+            centering = r"\addtocounter{table}{-1}\centering"
+            title = "(Continued.)"
+            label = f"{name}-{number + 1}"
+        lines = [
+            rf"\begin{{{environment}}}[t]",
+            centering,
+            rf"\caption{{{title}}}\smallskip",
+            rf"\label{{tab:{label}}}",
+            r"\begin{adjustbox}{max width=\linewidth}",
+            rf"\begin{{tabular}}{{{''.join(alignments)}}}",
+            *[r"\toprule", head, r"\midrule", *body, r"\bottomrule"],
+            r"\end{tabular}",
+            r"\end{adjustbox}",
+            rf"\end{{{environment}}}",
+        ]
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def _row(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _alignment(texts: pd.Series) -> str:
+    """Choose the alignment of a column: numbers right, long texts folded, others left."""
+    if texts.str.match(NUMBER).all():
+        return "r"
+    longest_word = texts.str.split().explode().str.len().max()
+    if texts.str.len().max() > LONG_TEXT and longest_word < LONG_WORD:
+        return r"p{.5\linewidth}"
+    return "l"
+
+
+def table_texts(frame: DataFrame) -> DataFrame:
+    """Convert a table's cells and heads to texts that a person reads.
+
+    Numbers have three digits, p values their relation, and missing values a dash.
+
+    >>> table_texts(pd.DataFrame({"estimate": [0.12345], "p_holm": [1e-6]})).values.tolist()
+    [['0.123', '< .001']]
+    >>> table_texts(pd.DataFrame({"passes": [True, False]})).values.tolist()
+    [['True'], ['False']]
+    """
+    flat = with_index(frame)
+    # Columns are joined by position: two may have one head, as "r_1" and "r 1" do
+    texts = pd.concat([_column_texts(column) for _, column in flat.items()], axis=1)
+    return texts.set_axis([HEADS.get(name, str(name).replace("_", " ")) for name in flat], axis=1)
+
+
+def _column_texts(column: pd.Series) -> pd.Series:
+    """Convert a column's cells to texts; "–" where one is missing."""
+    name = str(column.name)
+    to_text: Callable[[Any], str] = _cell_text
+    if name == "p" or name.startswith("p_"):
+        to_text = _p_text
+    elif name not in ("estimate", "low", "high") and _is_whole(column):
+        to_text = "{:,.0f}".format
+    texts = [MISSING if is_missing(value) else to_text(value) for value in column]
+    return pd.Series(texts, index=column.index, dtype=object)
+
+
+def _is_whole(column: pd.Series) -> bool:
+    """Return whether a column holds whole numbers alone, such as scores of a rubric."""
+    if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
+        return False
+    numbers = column.dropna()
+    return len(numbers) > 0 and bool((numbers % 1 == 0).all())
+
+
+def _p_text(value: float) -> str:
+    return format_p(value).removeprefix("= ")
+
+
+def _cell_text(value: object) -> str:
+    """Convert a cell to text: numbers with three digits, but whole ones from 10 on with none."""
+    if not isinstance(value, float):
+        return clean(value)
+    if value.is_integer() and abs(value) >= 10:
+        return f"{value:,.0f}"
+    return format_number(value, 3)
