@@ -113,8 +113,8 @@ class Picture:
         image = _decode(content, name)
         limit = math.inf if max_bytes is None else max_bytes
         # 1) the file itself, or the same pixels
-        stored = _format_as_shown(content, name)
         if isinstance(content, bytes) and len(content) <= limit:
+            stored = _format_as_shown(content, name)
             if stored and format in (None, stored):
                 return Encoded(content, stored)
         if format is None:
@@ -125,7 +125,7 @@ class Picture:
         format = format or "jpeg"
         for quality, share in TRIES:
             if format == "png" and share == 1 and quality < TRIES[0][0]:
-                continue  # its quality is one: the same file again
+                continue  # a PNG has no quality: it would be the same file again
             small = thumbnail(image, size=math.ceil(share * max(image.size)))
             data = _file(small, format, quality)
             if len(data) <= limit:
@@ -302,10 +302,8 @@ def _size(content: bytes, name: str) -> tuple[int, int]:
         return image.size
 
 
-def _format_as_shown(content: bytes | Image.Image, name: str) -> str:
+def _format_as_shown(content: bytes, name: str) -> str:
     """The format in which a file holds, by itself, what a viewer shows; "" where it does not."""
-    if not isinstance(content, bytes):
-        return ""
     with _named(name):
         image = _open(content, name)
         turned = image.getexif().get(ORIENTATION) in range(2, 9)

@@ -1,4 +1,4 @@
-"""The words every other file speaks: a rubric, an item to grade, a pair to compare, and a verdict.
+"""The records every other file speaks of: a rubric, an item to grade, a pair to compare, a verdict.
 
 A missing number is NaN and a missing text is None, never a stand-in value.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any
+from typing import Any, TypeAlias
 
 NAN = float("nan")
 IMAGE_COLUMNS = tuple(
@@ -26,6 +26,14 @@ RESPONSE_IMAGES = {name: f"{name}_images" for name in ("response", "response_a",
 CRITERION_CELLS = ("name", "criteria", "weight", "descriptions", "lowest", "anchors")
 """The names that an entry of a row's `criteria` may have."""
 
+Row: TypeAlias = Mapping[str, Any]
+"""A row of a collection: column -> cell."""
+Levels: TypeAlias = dict[int, Any]
+"""Score -> the text that describes it, lowest score first."""
+
+
+# --- the cells of a row
+
 
 def is_missing(value: object) -> bool:
     """Whether a table cell holds no value: None, a NaN of any numeric type, or pandas' NA."""
@@ -35,13 +43,13 @@ def is_missing(value: object) -> bool:
 
 
 def as_score(value: Any) -> float:
-    """A score stored as an int, a float or a string; NaN where it is missing or blank.
+    """Convert a score stored as an int, a float or a string; NaN if it is missing or blank.
 
     >>> as_score(" 4 "), as_score(3.5), as_score(None)
     (4.0, 3.5, nan)
 
     Raises:
-        ValueError: the value is no finite number.
+        ValueError: the value is not a finite number.
     """
     if is_missing(value) or (isinstance(value, str) and not value.strip()):
         return NAN
@@ -55,12 +63,12 @@ def as_score(value: Any) -> float:
 
 
 def brief(value: object) -> str:
-    """The first characters of a value for an error message."""
+    """Return the first characters of a value for an error message."""
     return f"{value!r:.60}"
 
 
 def from_csv(cell: object) -> Any:
-    """A list or mapping whose cell became a text in a CSV file; anything else as it is.
+    """Read back a list or a mapping that a CSV file made a text of; other cells stay as they are.
 
     >>> from_csv("[4.0, None, 2.0]"), from_csv("{'1': 0.5}"), from_csv("[RESULT] 4")
     ([4.0, None, 2.0], {'1': 0.5}, '[RESULT] 4')
@@ -73,7 +81,94 @@ def from_csv(cell: object) -> Any:
     return cell
 
 
-# --- what a response is graded by
+def text_of(row: Row, name: str) -> str | None:
+    """Return a cell's text; None if it is missing or blank."""
+    value = row.get(name)
+    return None if is_missing(value) or not str(value).strip() else str(value)
+
+
+def _tuple_of(value: Iterable | None) -> tuple:
+    """Return a cell's list as a tuple; empty if it is missing."""
+    return () if value is None or is_missing(value) else tuple(value)
+
+
+def _whole_number(value: Any) -> int:
+    score = as_score(value)
+    if score % 1 != 0:  # NaN, too
+        raise ValueError(f"{brief(value)} is not a whole number")
+    return int(score)
+
+
+def is_int_at_least(value: object, least: int) -> bool:
+    """Whether an option is a whole number, `least` or more."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+# --- the levels of a scale
+
+
+def anchors_of(descriptions: Mapping) -> Levels:
+    """Sort descriptions by score, from keys such as "50"; those that are None are left out.
+
+    Raises:
+        ValueError: a key is no whole number, or two keys are the same number.
+    """
+    anchors: Levels = {}
+    for key, text in descriptions.items():
+        if text is None:  # a column of mappings has every row's keys
+            continue
+        score = _whole_number(key)
+        if score in anchors:
+            raise ValueError(f"the level for score {score} stands twice")
+        anchors[score] = text
+    return dict(sorted(anchors.items()))
+
+
+def _levels(descriptions: Any, lowest: int = 1) -> Levels:
+    """Return descriptions by score, from a list that begins at `lowest` or from anchors."""
+    if isinstance(descriptions, Mapping):
+        return anchors_of(descriptions)
+    if descriptions is None:
+        return {}
+    if isinstance(descriptions, str) or not isinstance(descriptions, Sequence):
+        raise ValueError(
+            "is not a list of texts, one for each score, nor a mapping of scores to texts"
+        )
+    return dict(enumerate(descriptions, start=lowest))
+
+
+def _check_levels(descriptions: Any, lowest: int = 1) -> None:
+    """Refuse levels that are blank, equal, or fewer than two, by a ValueError."""
+    texts = []
+    for score, text in _levels(descriptions, lowest).items():
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"the level for score {score} is missing or blank")
+        texts.append(text.strip())
+    if len(texts) < 2:
+        raise ValueError(f"has {len(texts)} level(s) where at least two are needed")
+    if len(set(texts)) < len(texts):
+        raise ValueError("two levels are the same text")
+
+
+def lowest_of(row: Row) -> int:
+    """Return the score of a canonical row's first description, 1 where `lowest` is missing.
+
+    Raises:
+        ValueError: `lowest` is no whole number.
+    """
+    return 1 if is_missing(row.get("lowest")) else _whole_number(row["lowest"])
+
+
+def row_levels(row: Row) -> Levels:
+    """Return the descriptions of a canonical row by score, lowest first; empty without any."""
+    descriptions = row.get("descriptions")
+    anchors = _tuple_of(row.get("anchors"))
+    if anchors:
+        return dict(zip(anchors, _tuple_of(descriptions), strict=True))
+    return {} if is_missing(descriptions) else _levels(descriptions, lowest_of(row))
+
+
+# --- several criteria, each of which gets a score
 
 
 @dataclass(frozen=True)
@@ -89,7 +184,8 @@ class Criterion:
         weight: of its score in the mean of all, above 0.
         descriptions: its levels, as of `Rubric`; none for those of the rubric.
 
-    ValueError: an unsound weight or level.
+    Raises:
+        ValueError: an unsound weight or level.
     """
 
     name: str
@@ -98,25 +194,94 @@ class Criterion:
     descriptions: Sequence | Mapping = field(default=(), hash=False)
 
     def __post_init__(self) -> None:
-        try:
-            if not self.weight > 0:
-                raise ValueError(
-                    f"its weight {self.weight:g} is not above 0: for what counts against a"
-                    " response, describe the worst level first"
-                )
-            if self.descriptions:
-                _check_levels(self.descriptions, 1)
-        except ValueError as error:
-            raise ValueError(f"criterion {self.name!r}: {error}") from error
+        if not self.weight > 0:
+            raise ValueError(
+                f"the weight {self.weight:g} is not above 0: for what counts against a response,"
+                " describe the worst level first"
+            )
+        if self.descriptions:
+            _check_levels(self.descriptions)
         object.__setattr__(self, "descriptions", _levels(self.descriptions))
 
-    def as_cells(self) -> dict:
-        """The entry of a row's `criteria`."""
+    def as_cells(self) -> dict[str, Any]:
+        """Return the entry of a row's `criteria` from which `criteria_of` builds this criterion."""
         cells = {"name": self.name, "criteria": self.description, "weight": self.weight}
         if self.descriptions:
             levels = _levels(self.descriptions)
             cells |= {"anchors": list(levels), "descriptions": list(levels.values())}
         return cells
+
+
+def criteria_of(value: Any) -> tuple[str, tuple[Criterion, ...]]:
+    """Read a row's criteria.
+
+    Args:
+        value: a text; or a list of {"name", "criteria", "weight", "descriptions", "lowest"}, whose
+            last three may be absent.
+
+    Returns:
+        tuple: a text that describes all criteria, and where there are several each of them.
+
+    Raises:
+        ValueError: an entry has no name or no text, an unsound weight or level, or anything else,
+            which would not be used.
+    """
+    if is_missing(value) or isinstance(value, str):
+        return value or "", ()
+    named = []
+    for cells in value:
+        if not isinstance(cells, Mapping):
+            raise ValueError(f"{brief(cells)} is not an object with a name and criteria")
+        try:
+            named.append(_criterion(cells))
+        except ValueError as error:
+            raise ValueError(f"criterion {cells.get('name')!r}: {error}") from error
+    return "\n".join(f"{each.name}: {each.description}" for each in named), tuple(named)
+
+
+def _criterion(cells: Row) -> Criterion:
+    """Build a criterion from its entry in a row's `criteria`."""
+    name = text_of(cells, "name")
+    text = text_of(cells, "criteria")
+    if name is None or text is None:
+        raise ValueError(f"{brief(cells)} has no name, or no text as its criteria")
+    unused = [key for key in cells if key not in CRITERION_CELLS and cells[key] is not None]
+    if unused:
+        raise ValueError(
+            f"its {', '.join(map(str, unused))} would not be used: write"
+            f" {', '.join(CRITERION_CELLS)}"
+        )
+    weight = 1.0 if is_missing(cells.get("weight")) else as_score(cells["weight"])
+    levels = row_levels(cells)
+    if not is_missing(cells.get("lowest")) and [lowest_of(cells)] != list(levels)[:1]:
+        raise ValueError(f"lowest={cells['lowest']} is not its first level")
+    return Criterion(name, text, weight, levels)
+
+
+def combined_score(
+    terms: Sequence[tuple[float, float, tuple[float, float]]], bounds: tuple[float, float]
+) -> float:
+    """Combine scores on different scales into their weighted mean.
+
+    Each score counts as its share of its scale. A 1 of 0 to 1 and a 2 of 1 to 5 are the shares 1
+    and .25; with weights 2 and 1 their mean is .75, which on a scale from 1 to 5 is the score 4.
+
+    >>> combined_score([(1, 2, (0, 1)), (2, 1, (1, 5))], (1, 5))
+    4.0
+
+    Args:
+        terms: of each score its value, its weight, and the ends of its scale.
+        bounds: the ends of the scale of the mean.
+    """
+    lowest, highest = bounds
+    points = 0.0
+    for score, weight, (low, high) in terms:
+        # multiplied first: on one scale the mean of whole scores is then exact
+        points += weight * (score - low) * (highest - lowest) / (high - low)
+    return lowest + points / sum(weight for _, weight, _ in terms)
+
+
+# --- what a response is graded by
 
 
 @dataclass(frozen=True)
@@ -141,7 +306,7 @@ class Rubric:
     criteria: str
     descriptions: Sequence | Mapping = field(hash=False)
     lowest: int = 1
-    named: tuple = ()
+    named: tuple[Criterion, ...] = ()
 
     def __post_init__(self) -> None:
         faults = rubric_faults(
@@ -150,15 +315,15 @@ class Rubric:
         if faults:
             raise ValueError("; ".join(f"{name}: {fault}" for name, fault in faults))
         levels: Any = _levels(self.descriptions, self.lowest)
-        if levels and len(levels) == 1 + max(levels) - min(levels):  # each score has one
-            object.__setattr__(self, "lowest", min(levels))
+        lowest = min(levels, default=None)
+        if levels and len(levels) == 1 + max(levels) - lowest:  # each score has a description
             levels = tuple(levels.values())
         object.__setattr__(self, "descriptions", levels)
         object.__setattr__(self, "named", tuple(self.named))
-        object.__setattr__(self, "lowest", self.bounds[0])
+        object.__setattr__(self, "lowest", self.bounds[0] if lowest is None else lowest)
 
     @property
-    def levels(self) -> list:
+    def levels(self) -> list[tuple[int, str]]:
         """The scores that are described, each with its description, lowest first."""
         return list(_levels(self.descriptions, self.lowest).items())
 
@@ -172,10 +337,11 @@ class Rubric:
 
     @property
     def highest(self) -> int:
+        """The highest score of its scale."""
         return self.bounds[1]
 
     @property
-    def scores(self) -> tuple:
+    def scores(self) -> tuple[int, ...]:
         """The scale, lowest first: (1, 2, 3, 4, 5) for five descriptions."""
         return tuple(range(self.lowest, self.highest + 1))
 
@@ -194,20 +360,15 @@ class Rubric:
         return any(criterion.descriptions for criterion in self.named)
 
     def combined(self, scores: Mapping[str, float]) -> float:
-        """The weighted mean of scores by name, each as its share of its scale, on this scale.
-
-        A 1 of 0 to 1 and a 2 of 1 to 5 are the shares 1 and .25. With weights 2 and 1 their mean
-        is .75, which on a scale from 1 to 5 is the score 4.
-        """
-        rubrics = self.by_name
+        """Return the weighted mean of the criteria's scores, on this rubric's scale."""
         terms = []
         for criterion in self.named:
-            bounds = rubrics[criterion.name].bounds
+            bounds = self.by_name[criterion.name].bounds
             terms.append((scores[criterion.name], criterion.weight, bounds))
-        return mean_of_shares(terms, self.bounds)
+        return combined_score(terms, self.bounds)
 
-    def as_row(self) -> dict:
-        """The cells of a row from which `Item.from_row` builds this rubric."""
+    def as_row(self) -> dict[str, Any]:
+        """Return the cells of a row from which `Item.from_row` builds this rubric."""
         criteria: Any = self.criteria
         if self.named:
             criteria = [criterion.as_cells() for criterion in self.named]
@@ -215,129 +376,24 @@ class Rubric:
         return {"criteria": criteria, "descriptions": descriptions, "lowest": self.lowest}
 
 
-def mean_of_shares(
-    terms: Sequence[tuple[float, float, Sequence[float]]], bounds: tuple[float, float]
-) -> float:
-    """The weighted mean of scores, their weights and their scales, on the scale of `bounds`.
-
-    >>> mean_of_shares([(1, 2, (0, 1)), (2, 1, (1, 5))], (1, 5))
-    4.0
-    """
-    lowest, highest = bounds
-    points = 0.0
-    for score, weight, (low, high) in terms:
-        points += weight * (score - low) * (highest - lowest) / (high - low)
-    return lowest + points / sum(weight for _, weight, _ in terms)
-
-
-def anchors_of(descriptions: Mapping) -> dict:
-    """Descriptions by score, lowest first, from keys such as "50"; without those that are None.
-
-    Raises:
-        ValueError: a key is no whole number, or two are the same one.
-    """
-    anchors: dict[int, Any] = {}
-    for key, text in descriptions.items():
-        if text is None:  # a column of mappings has every row's keys
-            continue
-        score = _whole(key)
-        if score in anchors:
-            raise ValueError(f"the level for score {score} stands twice")
-        anchors[score] = text
-    return dict(sorted(anchors.items()))
-
-
-def _whole(value: Any) -> int:
-    score = as_score(value)
-    if score % 1 != 0:
-        raise ValueError(f"{brief(value)} is not a whole number")
-    return int(score)
-
-
-def _levels(descriptions: Any, lowest: int = 1) -> dict:
-    """Descriptions by score, from a list or from anchors; empty for None."""
-    if isinstance(descriptions, Mapping):
-        return anchors_of(descriptions)
-    if descriptions is None:
-        return {}
-    if isinstance(descriptions, str) or not isinstance(descriptions, Sequence):
-        raise ValueError(
-            "is not a list of texts, one for each score, nor a mapping of scores to texts"
-        )
-    return dict(enumerate(descriptions, start=lowest))
-
-
-def criteria_of(value: Any) -> tuple[str, tuple]:
-    """A row's criteria as a text and, where there are several, by name.
-
-    Args:
-        value: a text; or a list of {"name", "criteria", "weight", "descriptions", "lowest"}, whose
-            last three may be absent.
-
-    Raises:
-        ValueError: an entry has no name or no text, an unsound weight or level, or anything else,
-            which would not be used.
-    """
-    if is_missing(value) or isinstance(value, str):
-        return value or "", ()
-    named = []
-    for cells in value:
-        if not isinstance(cells, Mapping):
-            raise ValueError(f"{brief(cells)} is not an object with a name and criteria")
-        named.append(_criterion(cells))
-    return "\n".join(f"{each.name}: {each.description}" for each in named), tuple(named)
-
-
-def _criterion(cells: Mapping) -> Criterion:
-    """A named criterion of its entry in a row's `criteria`."""
-    name = text_of(cells, "name")
-    text = text_of(cells, "criteria")
-    if name is None or text is None:
-        raise ValueError(f"{brief(cells)} has no name, or no text as its criteria")
-    unused = [key for key in cells if key not in CRITERION_CELLS and cells[key] is not None]
-    if unused:
-        raise ValueError(
-            f"criterion {name!r}: its {', '.join(map(str, unused))} would not be used: write"
-            f" {', '.join(CRITERION_CELLS)}"
-        )
-    weight = 1.0 if is_missing(cells.get("weight")) else as_score(cells["weight"])
-    try:
-        levels = row_levels(cells)
-        if not is_missing(cells.get("lowest")) and [lowest_of(cells)] != list(levels)[:1]:
-            raise ValueError(f"lowest={cells['lowest']} is not its first level")
-    except ValueError as error:
-        raise ValueError(f"criterion {name!r}: {error}") from error
-    return Criterion(name, text, weight, levels)
-
-
 def rubric_faults(
     criteria: Any, descriptions: Any, *, lowest: int = 1, named: Sequence[Criterion] = ()
-) -> list:
-    """What keeps criteria and level descriptions from being a rubric: (field, what is wrong)."""
+) -> list[tuple[str, str]]:
+    """List what keeps criteria and descriptions from being a rubric: (field, what is wrong)."""
     faults = []
     if not isinstance(criteria, str) or not criteria.strip():
         faults.append(("criteria", "is missing or blank"))
     if len({criterion.name.casefold() for criterion in named}) < len(named):
         faults.append(("criteria", "a name stands twice"))
-    if not descriptions and named and all(criterion.descriptions for criterion in named):
+    if named and not descriptions:
+        if not all(criterion.descriptions for criterion in named):
+            faults.append(("descriptions", "named criteria need a scale: describe its ends"))
         return faults
     try:
         _check_levels(descriptions, lowest)
     except ValueError as error:
         faults.append(("descriptions", str(error)))
     return faults
-
-
-def _check_levels(descriptions: Any, lowest: int) -> None:
-    texts = []
-    for score, text in _levels(descriptions, lowest).items():
-        if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"the level for score {score} is missing or blank")
-        texts.append(text.strip())
-    if len(texts) < 2:
-        raise ValueError(f"has {len(texts)} level(s) where at least two are needed")
-    if len(set(texts)) < len(texts):
-        raise ValueError("two levels are the same text")
 
 
 # --- what is judged
@@ -355,27 +411,27 @@ class Item:
     reference_answer: str | None = None  # that earns the highest score
     gold: float = NAN  # the true or reference score, with its feedback
     feedback: str | None = None
-    human_scores: tuple = ()  # one for each rater, NaN for a rater who gave none
+    human_scores: tuple[float, ...] = ()  # one for each rater, NaN for a rater who gave none
     group: str = ""  # the unit of resampling, usually the image; the id where the data names none
     context: str | None = None  # the picture in words, for a judge that reads these in its place
     response_images: tuple = ()  # pictures that are the response, or stand in it
 
     @classmethod
-    def from_row(cls, row: Mapping) -> Item:
+    def from_row(cls, row: Row) -> Item:
         """Build an item from a canonical row, as `vjudge.data.rows_of` gives it.
 
         >>> Item.from_row({"id": 7, "instruction": "What?", "response": "A cat.", "gold": "4"}).gold
         4.0
 
         Raises:
-            KeyError, ValueError: what the row lacks, or what is wrong with it.
+            KeyError, ValueError: a cell is missing, or it is unsound.
         """
         return cls(
             **_shared(row),
             **_response(row, "response"),
             gold=as_score(row.get("gold")),
             feedback=text_of(row, "feedback"),
-            human_scores=tuple(map(as_score, _list(row.get("human_scores")))),
+            human_scores=tuple(map(as_score, _tuple_of(row.get("human_scores")))),
         )
 
 
@@ -398,7 +454,7 @@ class Pair:
     response_b_images: tuple = ()
 
     @classmethod
-    def from_row(cls, row: Mapping) -> Pair:
+    def from_row(cls, row: Row) -> Pair:
         """Build a pair from a row with `response_a`, `response_b` and `preference`."""
         criteria, _ = criteria_of(row.get("criteria"))
         return cls(
@@ -410,6 +466,45 @@ class Pair:
         )
 
 
+Subject: TypeAlias = Item | Pair
+"""What a judge judges."""
+
+
+def unit_of(row: Row) -> str:
+    """Return the unit of resampling of a canonical row: its group, else its id."""
+    return str(row["id"] if is_missing(row.get("group")) else row["group"])
+
+
+def _shared(row: Row) -> dict[str, Any]:
+    """Return the fields that items and pairs have in common."""
+    return {
+        "id": str(row["id"]),
+        "images": _tuple_of(row.get("images")),
+        "instruction": row["instruction"],
+        "rubric": _rubric_of(row),
+        "reference_answer": text_of(row, "reference_answer"),
+        "group": unit_of(row),
+        "context": text_of(row, "context"),
+    }
+
+
+def _response(row: Row, name: str) -> dict[str, Any]:
+    """Return the fields of a response: its pictures, and its text, which may then be missing."""
+    pictures = _tuple_of(row.get(RESPONSE_IMAGES[name]))
+    text = text_of(row, name) or "" if pictures else row[name]
+    return {name: text, RESPONSE_IMAGES[name]: pictures}
+
+
+def _rubric_of(row: Row) -> Rubric | None:
+    """Build a row's rubric; None where the row describes no level."""
+    criteria, named = criteria_of(row.get("named_criteria") or row.get("criteria"))
+    levels = row_levels(row)
+    return Rubric(criteria, levels, named=named) if levels or named else None
+
+
+# --- what a judge says
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What a judge's answer says: exactly one of a score, a choice and a failure."""
@@ -419,77 +514,5 @@ class Verdict:
     raw: str  # the judge's whole answer, unchanged
     failure: str | None = None  # begins with one of `vjudge.prompts.parse.REASONS`
     choice: str | None = None  # "a", "b", "tie" or "abstain"; the last two are no failures
-    # the two that a choice follows from, a reference's and the response's, or one a criterion
-    scores: tuple | Mapping | None = None
-
-
-# --- rows
-
-
-def lowest_of(row: Mapping) -> int:
-    """The score of a canonical row's first description, 1 where `lowest` says none.
-
-    Raises:
-        ValueError: it is no whole number.
-    """
-    return 1 if is_missing(row.get("lowest")) else _whole(row["lowest"])
-
-
-def row_levels(row: Mapping) -> dict:
-    """The descriptions of a canonical row by their scores, lowest first; empty without any."""
-    descriptions = row.get("descriptions")
-    anchors = _list(row.get("anchors"))
-    if anchors:
-        return dict(zip(anchors, _list(descriptions), strict=True))
-    return {} if is_missing(descriptions) else _levels(descriptions, lowest_of(row))
-
-
-def unit_of(row: Mapping) -> str:
-    """The unit of resampling of a canonical row: its group, else the row itself, by its id."""
-    return str(row["id"] if is_missing(row.get("group")) else row["group"])
-
-
-def _shared(row: Mapping) -> dict:
-    """The fields that items and pairs have in common."""
-    return {
-        "id": str(row["id"]),
-        "images": _list(row.get("images")),
-        "instruction": row["instruction"],
-        "rubric": _rubric_of(row),
-        "reference_answer": text_of(row, "reference_answer"),
-        "group": unit_of(row),
-        "context": text_of(row, "context"),
-    }
-
-
-def _response(row: Mapping, name: str) -> dict:
-    """A response's text, which may be missing where it has pictures, and these."""
-    pictures = _list(row.get(RESPONSE_IMAGES[name]))
-    text = text_of(row, name) or "" if pictures else row[name]
-    return {name: text, RESPONSE_IMAGES[name]: pictures}
-
-
-def _rubric_of(row: Mapping) -> Rubric | None:
-    """A row's rubric; None where the row describes no level."""
-    criteria, named = criteria_of(row.get("named_criteria") or row.get("criteria"))
-    levels = row_levels(row)
-    if levels or (named and all(criterion.descriptions for criterion in named)):
-        return Rubric(criteria, levels, named=named)
-    if named:
-        raise ValueError("descriptions: named criteria need a scale: describe its ends")
-    return None
-
-
-def _list(value: Iterable | None) -> tuple:
-    return () if value is None or is_missing(value) else tuple(value)
-
-
-def text_of(row: Mapping, name: str) -> str | None:
-    """A cell's text; None where it is missing or blank."""
-    value = row.get(name)
-    return None if is_missing(value) or not str(value).strip() else str(value)
-
-
-def is_int_at_least(value: object, least: int) -> bool:
-    """Whether an option is a whole number, `least` or more."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    # the scores that a choice follows from (a reference's and the response's), or one a criterion
+    scores: tuple[float, ...] | Mapping[str, float] | None = None

@@ -97,7 +97,7 @@ def test_who_can_not_ask_so_refuses():
     ("change", "message"),
     [
         ([SIGN, SIGN], "row 1 .id 'b'., criteria: a name stands twice"),
-        ([SIGN | {"weight": -1}], "row 1 .id 'b'., criteria: criterion 'sign': its weight -1"),
+        ([SIGN | {"weight": -1}], "row 1 .id 'b'., criteria: criterion 'sign': the weight -1"),
         (
             [SIGN | {"descriptions": {0: "No."}}],
             "row 1 .id 'b'., criteria: criterion 'sign': has 1",

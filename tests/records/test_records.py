@@ -36,7 +36,7 @@ def row(**changes):
         ({"criteria": [{"name": "Accuracy"}]}, "has no name, or no text"),
         ({"criteria": ["Accuracy"]}, "is not an object with a name"),
         ({"criteria": [NAMED[0], NAMED[0]]}, "a name stands twice"),
-        ({"criteria": [NAMED[0] | {"weight": 0}]}, "'Accuracy': its weight 0 is not above 0"),
+        ({"criteria": [NAMED[0] | {"weight": 0}]}, "'Accuracy': the weight 0 is not above 0"),
         ({"criteria": [NAMED[0] | {"weight": -1}]}, "describe the worst level first"),
         ({"criteria": [NAMED[0] | {"weight": "much"}]}, "'much' is not a number"),
         ({"criteria": [POINT | {"descriptions": {0: "No."}}]}, "'Sign': has 1 level"),

@@ -155,7 +155,7 @@ class Handshake:
         leads = True  # whether an image stands before the text of its turn
         for part in prompt.parts:
             if part is IMAGE and leads:
-                parts += self.conversation.leading(1)
+                parts += [IMAGE, self.conversation.behind_image]
             else:
                 parts.append(part)
                 leads = isinstance(part, Reply)

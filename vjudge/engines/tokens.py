@@ -153,7 +153,7 @@ class Encoder:
                         " token of this judge's vocabulary; use a template with the judge's own"
                         " conversation"
                     )
-                ids += [self._added[piece.text]] * piece.times
+                ids.append(self._added[piece.text])
             elif image_tokens is None:
                 ids += self.image_ids
             else:

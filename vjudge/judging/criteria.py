@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from vjudge.judging.counts import work_of
 from vjudge.judging.record import Record, json_value
-from vjudge.records import NAN, Rubric, is_missing, mean_of_shares
+from vjudge.records import NAN, Rubric, combined_score, is_missing
 
 TEXTS = ("failure", "feedback", "raw", "reasoning", "unclosed")  # listed criterion by criterion
 Bounds = tuple[float, float]  # lowest and highest score of a scale
@@ -81,4 +81,4 @@ def _weighted_mean(records: Sequence[Record], name: str, bounds: Bounds) -> floa
         if is_missing(record[name]):
             return NAN
         terms.append((record[name], criterion["weight"], criterion["bounds"]))
-    return mean_of_shares(terms, bounds)
+    return combined_score(terms, bounds)

@@ -43,26 +43,11 @@ class Chat(Conversation):
         Raises:
             ValueError: the chat template fails, or it drops, repeats or moves a text or an image.
         """
-        # 1) the turns, a stand-in for each text
-        turns = merge(parts)
-        if answer is not None:
-            turns = (*turns, Reply(answer))
-        stand_ins: list[Piece] = []
-        texts = []
-        for part in turns:
-            if part is IMAGE:
-                stand_ins.append(IMAGE)
-            elif isinstance(part, Reply):
-                stand_ins.append(Reply(STAND_IN))
-                texts.append(part.text)
-            else:
-                stand_ins.append(STAND_IN)
-                texts.append(str(part))
-
-        # 2) what the template writes around them, each stand-in replaced by its text
+        turns = merge(parts if answer is None else [*parts, Reply(answer)])
+        texts = [getattr(part, "text", part) for part in turns if part is not IMAGE]
         remaining = iter(texts)
         prompt: list[Piece] = []
-        for part in _fill(self, tuple(stand_ins)):
+        for part in _fill(self, tuple(map(_stand_in, turns))):
             prompt.append(next(remaining) if part is Mark.TEXT else part)
         return Prompt(merge(prompt))
 
@@ -92,10 +77,8 @@ def chat_of(tokenizer: Any, *, image_token: str, system: str) -> Chat | None:
         return None
 
     # 2) the tokenizer's control tokens, and the one that it puts before every text by itself
-    controls = set(inner.all_special_tokens)
-    for token in inner.added_tokens_decoder.values():
-        if token.special:
-            controls.add(str(token))
+    added = inner.added_tokens_decoder.values()
+    controls = {*inner.all_special_tokens, *(str(token) for token in added if token.special)}
     start = ""
     if inner.bos_token_id in inner("").input_ids[:1]:
         start = inner.bos_token
@@ -140,14 +123,21 @@ def _clock(day: str) -> str:
     return f"{{% macro strftime_now(format) %}}{{{{ {replaced} }}}}{{% endmacro %}}\n"
 
 
+def _stand_in(part: Piece) -> Piece:
+    """Return what stands for a part of a turn while the template is filled."""
+    if part is IMAGE:
+        return IMAGE
+    return Reply(STAND_IN) if isinstance(part, Reply) else STAND_IN
+
+
 @lru_cache(maxsize=64)
 def _fill(chat: Chat, turns: tuple[Piece, ...]) -> tuple[Piece, ...]:
     """Fill a chat template with stand-ins.
 
     Args:
         chat: the chat template.
-        turns: `IMAGE` marks, `STAND_IN` for each text, and `Reply(STAND_IN)` at the end of each
-            earlier turn; the last part is a `Reply` where the conversation has been answered.
+        turns: what `_stand_in` makes of the parts; the last one is a `Reply` where the
+            conversation has been answered.
 
     Returns:
         What the template writes, with `Mark.TEXT` where a text stood.

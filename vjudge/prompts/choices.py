@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from vjudge.prompts.phrases import WEAKER
 from vjudge.prompts.values import (
@@ -17,7 +17,9 @@ from vjudge.prompts.values import (
     SCORE,
     SEPARATED,
     WHO,
+    Scale,
     Value,
+    ValueOrReason,
     bare,
     no_value,
     undress,
@@ -52,7 +54,7 @@ def side_of(who: str) -> str:
     return "b" if who in ("b", "2", "second") else "tie"
 
 
-def choice(text: str, scale: Sequence[int] = (), *, signs: str = "ab12") -> Value | str:
+def choice(text: str, scale: Scale = (), *, signs: str = "ab12") -> ValueOrReason:
     """Read a line that says one choice; `signs` are the letters and digits that stand for one.
 
     >>> choice("Answer 2 is better.").choice, choice("A is weaker than B")
@@ -74,7 +76,7 @@ def choice(text: str, scale: Sequence[int] = (), *, signs: str = "ab12") -> Valu
     return _unless_more(side, undressed[hit.end() :])
 
 
-def bracketed(text: str, scale: Sequence[int] = (), *, table: Mapping[str, str]) -> Value | str:
+def bracketed(text: str, scale: Scale = (), *, table: Mapping[str, str]) -> ValueOrReason:
     """Read what double brackets hold: one of a table's signs, such as "A>>B"."""
     undressed = undress(text)
     hit = _SIGN.match(undressed)
@@ -85,7 +87,7 @@ def bracketed(text: str, scale: Sequence[int] = (), *, table: Mapping[str, str])
     return f"{OFF_SCALE} of {', '.join(table)}" if reason == MORE else reason
 
 
-def _unless_more(side: str, tail: str) -> Value | str:
+def _unless_more(side: str, tail: str) -> ValueOrReason:
     """Return a choice, unless what stands behind it names a side otherwise than as the weaker."""
     if not SEPARATED.match(tail):
         return MORE
@@ -97,7 +99,7 @@ def _unless_more(side: str, tail: str) -> Value | str:
     return Value(choice=side)
 
 
-def two_scores(text: str, scale: Sequence[int], *, of_second: bool = False) -> Value | str:
+def two_scores(text: str, scale: Scale, *, of_second: bool = False) -> ValueOrReason:
     """Read a line of two numbers: as a choice by them, or `of_second` as the second one."""
     hit = _PAIR.fullmatch(bare(text).lstrip("("))
     if hit is None:

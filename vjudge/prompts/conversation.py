@@ -30,13 +30,12 @@ IMAGE: Literal[Mark.IMAGE] = Mark.IMAGE
 
 @dataclass(frozen=True)
 class Control:
-    """A control token of the judge's vocabulary, such as "<|im_start|>", `times` in a row."""
+    """A control token of the judge's vocabulary, such as "<|im_start|>"."""
 
     text: str
-    times: int = 1
 
     def __str__(self) -> str:
-        return self.text * self.times
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ def split(text: str, controls: Iterable[str], image_token: str = "") -> tuple[Pi
     """Split text at its control tokens; only text of a template or a processor, never data.
 
     >>> split("<s>Hi <img>", ["<s>"], image_token="<img>")
-    (Control(text='<s>', times=1), 'Hi ', <Mark.IMAGE: '<image>'>)
+    (Control(text='<s>'), 'Hi ', <Mark.IMAGE: '<image>'>)
 
     Args:
         text: what a template or a processor wrote.
@@ -214,14 +213,16 @@ class Conversation:
 
     def wrap(self, text: str, n_images: int, *, answer: str | None = None) -> Prompt:
         """Build the prompt of a turn whose text follows its images."""
-        return self.ask([*self.leading(n_images), text], answer=answer)
+        leading: list[Piece] = [IMAGE, self.behind_image] * n_images
+        return self.ask([*leading, text], answer=answer)
 
-    def leading(self, n_images: int) -> list[Piece]:
-        """Return the parts of images that stand before a turn's text.
+    @property
+    def behind_image(self) -> str:
+        """What follows an image before a turn's text: a line feed, as in the original code.
 
-        Where the fixed text is given here, a line feed follows each image, as in the original code.
+        Nothing where the engine writes the conversation.
         """
-        return [IMAGE, "\n" if self.written else ""] * n_images
+        return "\n" if self.written else ""
 
 
 NEXT_TURN: dict[str, tuple[Piece, ...]] = {

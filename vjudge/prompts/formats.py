@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from vjudge.prompts import choices, values
 from vjudge.prompts.phrases import DRESS, read_table
 
-Reader: TypeAlias = Callable[..., values.Value | str]
+Reader: TypeAlias = Callable[..., values.ValueOrReason]
 """A line and the scale -> the value that the line begins with, or why there is none."""
 
 
@@ -37,6 +37,7 @@ class Format(NamedTuple):
     opens: bool  # the verdict may open the answer, and an explanation follow
     # What a JSON object may hold: "score", "choice", "lowest" of a list of scores; "" for nothing.
     json: str
+    answer: str  # {feedback} and the verdict, in their order and with "|" between; "" if unknown
 
 
 READERS: dict[str, Reader] = {
@@ -75,6 +76,7 @@ def _format(row: Mapping[str, str]) -> Format:
         (int(lowest), int(highest)) if highest else None,
         opens=bool(row["opens"]),
         json=in_json.get(marks[-1], ""),
+        answer=row["answer"].replace("\\n", "\n"),
     )
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from vjudge.prompts.values import Scale
 from vjudge.records import Rubric
 
 if TYPE_CHECKING:
     from vjudge.prompts.template import Template
 
-Scale: TypeAlias = Sequence[int]
 MIXED_SCALES = {"lowest": "its lowest", "highest": "its highest score", "levels": ""}
 """Fields of a body where some criterion has a scale of its own: no number holds for all."""
 

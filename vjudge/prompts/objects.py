@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from vjudge.prompts import choices, values
-from vjudge.prompts.values import MORE, NO_VALUE, OFF_SCALE, Candidate, Value, plain_text
+from vjudge.prompts.values import (
+    MORE,
+    NO_VALUE,
+    OFF_SCALE,
+    Candidate,
+    Scale,
+    Value,
+    ValueOrReason,
+    plain_text,
+)
 from vjudge.records import Rubric
 
 Cells: TypeAlias = Sequence[tuple[str, Any]]
@@ -58,9 +67,7 @@ def json_objects(text: str, pairs: Callable | None = None) -> Iterator[tuple[int
             yield brace.start(), start, value
 
 
-def read_json(
-    text: str, gives: str, scale: Sequence[int], rubric: Rubric | None = None
-) -> list[Candidate]:
+def read_json(text: str, gives: str, scale: Scale, rubric: Rubric | None = None) -> list[Candidate]:
     """Read each JSON object that has a verdict.
 
     Args:
@@ -96,17 +103,14 @@ def read_levels(text: str, scales: Mapping[str, Mapping[int, str]]) -> dict[str,
     single = scales.get("", {})
     labels = {label.strip(' "'): level for level, label in single.items()}
     gives = "score" if all(label.lstrip("-").isdigit() for label in labels) else "choice"
-    readings: list[Mapping[str, float]] = []
+    readings: list = []
     for *_, cells in json_objects(text, tuple):
         value = _by_key(cells, gives, tuple(single)) if single else _by_name(cells, scales)
         if isinstance(value, str):
             raise ValueError(value)
-        if value is None:
-            continue
-        if isinstance(value.scores, Mapping):
-            readings.append(value.scores)
-        else:
-            readings.append({"": labels.get(str(value.choice).upper(), value.score)})
+        if value is not None:
+            level = labels.get(str(value.choice).upper(), value.score)
+            readings.append({"": level} if single else value.scores)
     if not readings or any(levels != readings[0] for levels in readings):
         raise ValueError("two verdicts" if readings else "no verdict in it")
     if not all(level in scales[name] for name, level in readings[0].items()):
@@ -117,7 +121,7 @@ def read_levels(text: str, scales: Mapping[str, Mapping[int, str]]) -> dict[str,
 # --- one verdict, under a key of its own
 
 
-def _by_key(cells: Cells, gives: str, scale: Sequence[int], depth: int = 0) -> Value | str | None:
+def _by_key(cells: Cells, gives: str, scale: Scale, depth: int = 0) -> ValueOrReason | None:
     """Read the verdict of an object, or why it has none; None where it has no key of a verdict."""
     # 1) under its own keys; an object that names another scale has no verdict
     for top in _under(cells, "max(?:imum)?(?:_score)?|out_of|scale"):
@@ -128,7 +132,7 @@ def _by_key(cells: Cells, gives: str, scale: Sequence[int], depth: int = 0) -> V
     if verdict not in (None, NO_VALUE):
         return verdict
     # 2) in the objects inside it
-    verdicts: set[Value | str | None] = {verdict}
+    verdicts: set[ValueOrReason | None] = {verdict}
     for inner in _under(cells, _INNER_KEYS):
         if isinstance(inner, tuple) and depth < _DEEPEST:
             verdicts.add(_by_key(inner, gives, scale, depth + 1))
@@ -145,7 +149,7 @@ def _normal(key: str) -> str:
     return re.sub(r"[\s-]", "_", key.strip().casefold())
 
 
-def _only(verdicts: set[Value | str | None]) -> Value | str | None:
+def _only(verdicts: set[ValueOrReason | None]) -> ValueOrReason | None:
     """Return the one verdict of several values; those that say nothing give way to any other."""
     for silent in (None, NO_VALUE):
         if len(verdicts) > 1:
@@ -153,9 +157,9 @@ def _only(verdicts: set[Value | str | None]) -> Value | str | None:
     return verdicts.pop() if len(verdicts) == 1 else "two verdicts (in one object)"
 
 
-def _agreed(found: Sequence[Any], gives: str, scale: Sequence[int]) -> Value | str | None:
+def _agreed(found: Sequence[Any], gives: str, scale: Scale) -> ValueOrReason | None:
     """Read the values under a key, which must agree; None without any."""
-    verdicts: set[Value | str | None] = {None}
+    verdicts: set[ValueOrReason | None] = {None}
     for value in found:
         if isinstance(value, tuple):  # {"accuracy": {"score": 4, "feedback": "..."}}
             value = dict(value).get("score", dict(value).get("value"))
@@ -171,7 +175,7 @@ def _agreed(found: Sequence[Any], gives: str, scale: Sequence[int]) -> Value | s
     return _only(verdicts)
 
 
-def _lowest(found: object, scale: Sequence[int]) -> Value | str:
+def _lowest(found: object, scale: Scale) -> ValueOrReason:
     """Read the lowest of a list of scores, keeping all of them; or why one of them is none."""
     scores = []
     for number in found if isinstance(found, list) else [found]:
@@ -188,7 +192,7 @@ def _lowest(found: object, scale: Sequence[int]) -> Value | str:
 # --- a score for each of several criteria
 
 
-def _by_name(cells: Cells, scales: Mapping[str, Any]) -> Value | str | None:
+def _by_name(cells: Cells, scales: Mapping[str, Any]) -> ValueOrReason | None:
     """Read the score of each criterion, under "scores" or beside each other.
 
     Args:
@@ -216,6 +220,7 @@ def _feedback_in(cells: Cells) -> str | None:
     texts = _under(cells, "feedback|reasoning|explanation|rationale|reason|analysis")
     if not texts:
         return None
-    if isinstance(texts[0], tuple):
-        return "\n".join(f"{name}: {text}" for name, text in texts[0]).strip()
-    return str(texts[0]).strip()
+    feedback = texts[0]
+    if isinstance(feedback, tuple):
+        feedback = "\n".join(f"{name}: {text}" for name, text in feedback)
+    return str(feedback).strip()

@@ -18,7 +18,16 @@ from vjudge.prompts import phrases, surroundings
 from vjudge.prompts.choices import is_value
 from vjudge.prompts.formats import FORMATS, Format, Marker
 from vjudge.prompts.objects import read_json
-from vjudge.prompts.values import LONGEST, LOOKS_LIKE, MORE, NO_VALUE, Candidate, Value, plain_text
+from vjudge.prompts.values import (
+    LONGEST,
+    LOOKS_LIKE,
+    MORE,
+    NO_VALUE,
+    Candidate,
+    Scale,
+    ValueOrReason,
+    plain_text,
+)
 from vjudge.records import NAN, Rubric, Verdict
 
 # How every failure begins; details may follow.
@@ -35,7 +44,7 @@ _SHORT = 60  # characters; less than that is no explanation
 def parse(
     text: str,
     *,
-    scores: Sequence[int] = (),
+    scores: Scale = (),
     format: str = "prometheus",
     finish: str | None = "stop",
     rubric: Rubric | None = None,
@@ -88,10 +97,14 @@ def _unended(text: str, finish: str | None) -> Verdict | None:
     if str(finish).lower() in ENDINGS:
         return None
     failure = "cut off at the token limit" if finish == "length" else f"ended by {finish}"
+    return _failed(text, failure)
+
+
+def _failed(text: str, failure: str) -> Verdict:
     return Verdict(NAN, _unwrap(text), text, failure)
 
 
-def _read(text: str, rule: Format, scale: Sequence[int], rubric: Rubric | None) -> Verdict:
+def _read(text: str, rule: Format, scale: Scale, rubric: Rubric | None) -> Verdict:
     """Read an answer that ended by itself."""
     # 1) thinking is not read: it becomes blanks, so that places stay
     thinking_end = 0
@@ -100,9 +113,9 @@ def _read(text: str, rule: Format, scale: Sequence[int], rubric: Rubric | None) 
         thinking_end = closing_tag.end()
     visible = " " * thinking_end + text[thinking_end:]
     if re.search(tag.format(""), visible):
-        return Verdict(NAN, _unwrap(text), text, "cut off before the thinking ended")
+        return _failed(text, "cut off before the thinking ended")
     if not text.strip():
-        return Verdict(NAN, _unwrap(text), text, "empty answer")
+        return _failed(text, "empty answer")
 
     # 2) find the places of verdicts, and read what stands there
     plain = phrases.without_confidence(plain_text(visible)).rstrip()
@@ -125,7 +138,7 @@ def _read(text: str, rule: Format, scale: Sequence[int], rubric: Rubric | None) 
 # --- what stands at a marker
 
 
-def _at_markers(plain: str, rule: Format, scale: Sequence[int]) -> list[Candidate]:
+def _at_markers(plain: str, rule: Format, scale: Scale) -> list[Candidate]:
     """Read what stands at each place where a marker of the format stands."""
     candidates = []
     for marker in rule.markers:
@@ -140,7 +153,7 @@ def _at_markers(plain: str, rule: Format, scale: Sequence[int]) -> list[Candidat
 
 
 def _at_marker(
-    plain: str, marker: Marker, hit: re.Match, gives: str, scale: Sequence[int]
+    plain: str, marker: Marker, hit: re.Match, gives: str, scale: Scale
 ) -> Candidate | None:
     """Read what stands at one place; None where it is prose, or the label of something else."""
     # 1) what stands before it: nothing beside a label, a whole sentence before a last line
@@ -173,7 +186,7 @@ def _at_marker(
 # --- whether something says otherwise
 
 
-def _settle(plain: str, rule: Format, candidates: Sequence[Candidate]) -> Value | str:
+def _settle(plain: str, rule: Format, candidates: Sequence[Candidate]) -> ValueOrReason:
     """Return the value of the last place, or why it does not count."""
     # 1) all places must agree
     if not candidates:

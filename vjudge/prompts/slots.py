@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from vjudge.images import ImageSource
 from vjudge.prompts.conversation import IMAGE
-from vjudge.records import RESPONSE_IMAGES, Item, Pair
+from vjudge.records import RESPONSE_IMAGES, Subject
 
 if TYPE_CHECKING:
     from vjudge.prompts.template import Template
@@ -31,12 +31,12 @@ UNSEEN = "(an image that you cannot see)"
 """Stands for a picture in the prompt of a text-only judge."""
 
 
-def fill(template: Template, item: Item | Pair, texts: Mapping[str, object]) -> list[str | Placed]:
+def fill(template: Template, subject: Subject, texts: Mapping[str, object]) -> list[str | Placed]:
     """Fill a body that has places for pictures.
 
     Args:
         template: the wording.
-        item: its pictures go into the body.
+        subject: the item or the pair; its pictures go into the body.
         texts: what stands in the body's fields, by name.
 
     Returns:
@@ -45,12 +45,12 @@ def fill(template: Template, item: Item | Pair, texts: Mapping[str, object]) -> 
     # 1) the content of each field: texts and pictures
     contents: dict[str, Sequence] = {name: [text] for name, text in texts.items()}
     if "{images}" in template.body:
-        pictures = list(map(Placed, item.images)) if template.sees_images else []
+        pictures = list(map(Placed, subject.images)) if template.sees_images else []
         question = str(texts["instruction"])
         contents["instruction"], contents["images"] = _at_marks(question, pictures)
     for name in template.responses:
         column = RESPONSE_IMAGES[name]
-        placed: list = list(map(Placed, getattr(item, column)))
+        placed: list = list(map(Placed, getattr(subject, column)))
         if not template.sees_images:
             placed = [UNSEEN] * len(placed)
         contents[name], contents[column] = _at_marks(str(texts[name]), placed)
@@ -87,45 +87,38 @@ def _at_marks(text: str, pictures: Sequence) -> tuple[list, Sequence]:
     return pieces, []
 
 
-def faults(template: Template, item: Item | Pair) -> list[Fault]:
-    """List the pictures and texts of an item that a wording has no place for."""
-    problems = []
-    if item.images and template.sees_images and _shows_responses_alone(template.body):
-        reason = f"template {template.name!r} shows a response's pictures, not the question's"
-        problems.append(("images", reason, "leave them out, or use one with {images}"))
-    problems += _mark_faults(template, item, "instruction", "images")
-    for name in template.responses:
-        problems += _mark_faults(template, item, name, RESPONSE_IMAGES[name])
-        problems += _response_faults(template, item, name, RESPONSE_IMAGES[name])
-    return problems
+def faults(template: Template, subject: Subject) -> Iterator[Fault]:
+    """Yield the pictures and texts of an item or a pair that a wording has no place for."""
+    wording = f"template {template.name!r}"
+    if subject.images and template.sees_images and _shows_responses_alone(template.body):
+        reason = f"{wording} shows a response's pictures, not the question's"
+        yield "images", reason, "leave them out, or use one with {images}"
+    columns = {name: RESPONSE_IMAGES[name] for name in template.responses}
+    for name, column in {"instruction": "images", **columns}.items():
+        text = getattr(subject, name)
+        n_pictures = len(getattr(subject, column))
+        shows_pictures = f"{{{column}}}" in template.body
+        shows_text = f"{{{name}}}" in template.body + template.reply
 
+        # 1) the marks in a text are as many as its pictures
+        n_marks = text.count(str(IMAGE))
+        if n_pictures and shows_pictures and n_marks not in (0, n_pictures):
+            reason = f"{n_marks} times {IMAGE} for {n_pictures} pictures"
+            yield name, reason, "write one a picture, or none"
+        if name == "instruction":
+            continue
 
-def _mark_faults(template: Template, item: Item | Pair, name: str, column: str) -> Iterator[Fault]:
-    """Yield a fault where a text's "<image>" marks are not as many as its pictures."""
-    n_pictures = len(getattr(item, column))
-    n_marks = getattr(item, name).count(str(IMAGE))
-    if n_pictures and f"{{{column}}}" in template.body and n_marks not in (0, n_pictures):
-        reason = f"{n_marks} times {IMAGE} for {n_pictures} pictures"
-        yield name, reason, "write one a picture, or none"
-
-
-def _response_faults(
-    template: Template, item: Item | Pair, name: str, column: str
-) -> Iterator[Fault]:
-    """Yield a fault for a response's pictures and for its text that the wording does not show."""
-    pictures = getattr(item, column)
-    shows_pictures = f"{{{column}}}" in template.body
-    shows_text = f"{{{name}}}" in template.body + template.reply
-    if pictures and not shows_pictures:
-        reason = f"template {template.name!r} has no place for a response's pictures"
-        pictured = "chat-picture-relative" if template.compares else "chat-picture"
-        yield column, reason, f"use template={pictured!r}, or {{{column}}}"
-    elif not pictures and not shows_text:
-        reason = f"is missing, and template {template.name!r} shows pictures alone"
-        yield column, reason, "fill it in or leave the row out"
-    if getattr(item, name).strip() and not shows_text:
-        reason = f"template {template.name!r} shows a response's pictures without its text"
-        yield name, reason, f"leave the text out, or use one with {{{name}}}"
+        # 2) what a response has is shown, and what is shown it has
+        if n_pictures and not shows_pictures:
+            pictured = "chat-picture-relative" if template.compares else "chat-picture"
+            reason = f"{wording} has no place for a response's pictures"
+            yield column, reason, f"use template={pictured!r}, or {{{column}}}"
+        elif not n_pictures and not shows_text:
+            reason = f"is missing, and {wording} shows pictures alone"
+            yield column, reason, "fill it in or leave the row out"
+        if text.strip() and not shows_text:
+            reason = f"{wording} shows a response's pictures without its text"
+            yield name, reason, f"leave the text out, or use one with {{{name}}}"
 
 
 def _shows_responses_alone(body: str) -> bool:

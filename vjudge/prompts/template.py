@@ -18,7 +18,9 @@ from vjudge.prompts.answers import answer_text
 from vjudge.prompts.chat import Chat, chat_of
 from vjudge.prompts.conversation import IMAGE, MESSAGES, Conversation, Piece, Prompt, Reply
 from vjudge.prompts.formats import FORMATS
-from vjudge.records import RESPONSE_IMAGES, Item, Pair, Rubric
+from vjudge.prompts.slots import Placed
+from vjudge.prompts.values import Scale
+from vjudge.records import RESPONSE_IMAGES, Item, Pair, Rubric, Subject
 
 FIELDS = frozenset(
     "instruction images criteria levels lowest highest reference_answer reference_clause"
@@ -166,7 +168,7 @@ class Template:
         """The marker, behind the brace that opens a JSON answer."""
         return f"{{{self.marker}" if self.is_json else self.marker
 
-    def score_texts(self, scores: Sequence[int]) -> dict[int, str]:
+    def score_texts(self, scores: Scale) -> dict[int, str]:
         """Map each score to what the judge writes after `marker`; of two responses 0 is the first.
 
         Returns:
@@ -185,7 +187,7 @@ class Template:
 
     # --- the prompt
 
-    def render(self, item: Item | Pair, examples: Sequence[Item] = ()) -> Prompt:
+    def render(self, item: Subject, examples: Sequence[Item] = ()) -> Prompt:
         """Fill the template for one item or pair; texts go in as they are, not escaped or scanned.
 
         Graded examples stand before it, each a turn with the answer that the wording asks for.
@@ -220,40 +222,35 @@ class Template:
         reply = self.reply.format(**self._texts(item)) if self.reply else None
         return self.conversation.ask(parts, answer=reply)
 
-    def pictures(self, item: Item | Pair, examples: Sequence[Item] = ()) -> list[ImageSource]:
+    def _parts(self, subject: Subject) -> list[Piece]:
+        """Return the turn of an item or a pair, with `IMAGE` in the places of its pictures."""
+        return [IMAGE if isinstance(piece, Placed) else piece for piece in self._turn(subject)]
+
+    def pictures(self, item: Subject, examples: Sequence[Item] = ()) -> list[ImageSource]:
         """List the pictures of a prompt's `IMAGE` marks, in their order."""
-        sources: list[ImageSource] = []
+        sources = []
         for subject in (*examples, item):
-            sources += self._leading(subject)
-            for piece in self._pieces(subject):
-                if isinstance(piece, slots.Placed):
+            for piece in self._turn(subject):
+                if isinstance(piece, Placed):
                     sources.append(piece.source)
         return sources
 
-    def faults(self, item: Item | Pair) -> list[slots.Fault]:
-        """List the pictures and texts of an item that this wording has no place for."""
-        return slots.faults(self, item)
+    def faults(self, item: Subject) -> list[slots.Fault]:
+        """List the pictures and texts of an item or a pair that this wording has no place for."""
+        return list(slots.faults(self, item))
 
-    def _parts(self, item: Item | Pair) -> list[Piece]:
-        """Return the turn of an item: texts, and `IMAGE` marks in the places of its pictures."""
-        parts = self.conversation.leading(len(self._leading(item)))
-        for piece in self._pieces(item):
-            parts.append(IMAGE if isinstance(piece, slots.Placed) else piece)
-        return parts
-
-    def _leading(self, item: Item | Pair) -> Sequence[ImageSource]:
-        """Return the pictures that stand before the text."""
-        leads = self.sees_images and "{images}" not in self.body
-        return item.images if leads else ()
-
-    def _pieces(self, item: Item | Pair) -> list[str | slots.Placed]:
-        """Return the filled body: its text, and pictures where the body has places for them."""
-        texts = self._texts(item)
+    def _turn(self, subject: Subject) -> list[str | Placed]:
+        """Return the texts and pictures of a turn, in reading order."""
+        turn: list[str | Placed] = []
+        if self.sees_images and "{images}" not in self.body:
+            for source in subject.images:
+                turn += [Placed(source), self.conversation.behind_image]
+        texts = self._texts(subject)
         if "images}" in self.body:
-            return slots.fill(self, item, texts)
-        return [self.body.format(**texts)]
+            return turn + slots.fill(self, subject, texts)
+        return [*turn, self.body.format(**texts)]
 
-    def _texts(self, item: Item | Pair) -> dict[str, Any]:
+    def _texts(self, item: Subject) -> dict[str, Any]:
         """Return what stands in the body's fields, by name."""
         rubric = item.rubric
         lowest, highest = rubric.bounds if rubric else self.scale or (1, 5)
@@ -294,7 +291,7 @@ class Template:
             form = form.replace("score {highest}", "the highest scores")
         return form.format(**texts)
 
-    def middle(self, scale: Sequence[int]) -> int | str:
+    def middle(self, scale: Scale) -> int | str:
         """Return a verdict to show as an example: the middle of a scale, or a choice."""
         lowest, *_, highest = scale or (1, 5)
         return "B" if self.compares else (lowest + highest) // 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from vjudge.records import NAN
 
@@ -27,12 +27,18 @@ class Value(NamedTuple):
     scores: tuple[float, ...] | Mapping[str, float] | None = None
 
 
+Scale: TypeAlias = Sequence[int]
+"""The whole numbers of a scale, lowest first."""
+ValueOrReason: TypeAlias = Value | str
+"""The value that was read, or as a text the reason why there is none."""
+
+
 class Candidate(NamedTuple):
     """What stands at one place of an answer where a verdict may stand."""
 
     start: int  # of the place, in characters of the answer
     end: int
-    value: Value | str  # or the reason why there is none
+    value: ValueOrReason
     value_start: int = 0
     feedback: str | None = None  # that stands at the same place
     is_prose: bool = False  # its first words hold no value: it is a heading, say
@@ -145,14 +151,14 @@ _COUNTED = re.compile(
 )
 
 
-def no_value(text: str, gives: str) -> Value | str:
+def no_value(text: str, gives: str) -> ValueOrReason:
     """Tell an abstention, a line of several values and a line without any apart."""
     if _ABSTAINED.fullmatch(bare(text)):
         return Value(choice="abstain")
     return MORE if LOOKS_LIKE[gives].search(text) else NO_VALUE
 
 
-def score(text: str, scale: Sequence[int], *, halves: bool = False) -> Value | str:
+def score(text: str, scale: Scale, *, halves: bool = False) -> ValueOrReason:
     """Read a line that says one number of the scale.
 
     >>> score("**4/5** (good)", (1, 2, 3, 4, 5)).score, score("4 or 5", (1, 2, 3, 4, 5))
@@ -160,7 +166,6 @@ def score(text: str, scale: Sequence[int], *, halves: bool = False) -> Value | s
 
     Args:
         text: the line, as plain text.
-        scale: whole numbers, lowest first.
         halves: numbers between those of the scale count, too.
     """
     # 1) one value, and words that hold no other

@@ -24,7 +24,7 @@ from vjudge.engines.vision import call_images, embedded, left_padded
 from vjudge.images import picture
 from vjudge.models import VisionLanguageModel
 from vjudge.prompts import Conversation, Prompt, Template
-from vjudge.prompts.answers import PLACES, answer_text
+from vjudge.prompts.answers import ORDINALS, answer_text
 from vjudge.records import Item, Pair, text_of
 
 IGNORED = -100  # the label of a token without loss
@@ -95,7 +95,7 @@ def has_own_texts(row: Mapping) -> bool:
 def _verdict(item: Item | Pair) -> Any:
     """The score of an item, or which response of a pair is better."""
     if isinstance(item, Pair):
-        if item.preference not in PLACES:
+        if item.preference not in ORDINALS:
             raise ValueError(
                 "preference: a target needs 'a' or 'b'; fill it in or leave the row out"
             )
