@@ -17,7 +17,7 @@ from validity.numbers import COVERS, Rows, holds, two_judges
 from vjudge import metrics
 from vjudge.metrics.array_types import Floats
 from vjudge.metrics.block_permutation import within_blocks
-from vjudge.metrics.noninferiority import p_below
+from vjudge.metrics.noninferiority import noninferiority_test
 from vjudge.metrics.weighted_correlation import STATISTICS
 
 LEVEL = "equal judges told apart at .05"
@@ -159,7 +159,7 @@ def alt_test(rng: np.random.Generator) -> Rows:
     for n, per, epsilon, behind in ((30, 1, 0.1, 0.01), (60, 1, 0.01, 0.01), (60, 5, 0.2, 0.1)):
         shares = [behind + epsilon, behind, 1 - 2 * behind - epsilon]
         lead = rng.choice([1.0, -1.0, 0.0], n, p=shares).repeat(per)
-        p = p_below(lead, np.arange(n * per) // per, epsilon)
+        p = noninferiority_test(lead, np.arange(n * per) // per, epsilon)
         setting = f"{n} images of {per}, the judge ahead in {behind:.0%}, epsilon {epsilon}"
         yield "alt_test", setting, claim, bool(p <= 0.05)
 

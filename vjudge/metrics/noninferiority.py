@@ -1,4 +1,4 @@
-"""Tests that a person is ahead of a judge by less than a margin, on paired items."""
+"""Test that a person is ahead of a judge by less than a margin, on paired items."""
 
 from __future__ import annotations
 
@@ -11,75 +11,96 @@ from vjudge.metrics.array_types import Floats, Integers
 from vjudge.metrics.intervals import effective_number
 
 EXACT_BELOW = 10  # items of a kind, below which the t test gives way to an exact one
-NUISANCE = 60  # values of the nuisance share
-EXACT = 300  # items, beyond which the score test is as good and the exact one slow
+MAX_EXACT = 300  # items, beyond which the score test is as good and the exact one slow
+NUISANCES = 60  # values of the nuisance parameter of the exact test
 
 
-def p_below(lead: Floats, unit: Integers, epsilon: float) -> float:
-    """The p-value against a mean lead of epsilon or more.
+def noninferiority_test(lead: Floats, unit: Integers, epsilon: float) -> float:
+    """Test the hypothesis that a person's mean lead is epsilon or more; return its p-value.
+
+    The test is Student's t of a mean over items or groups, as published. Where one side is ahead on
+    fewer than 10 items the mean is far from normal: with people right in .98 to .99 of 30 items a
+    t test rejects in 12 to 16 % at 5 %. There the test is exact; of items in groups each group
+    counts as one, with its share of the items.
 
     Args:
         lead: of n items 1 where the person is ahead, -1 where the judge is, else 0.
         unit: the group of each item, 0..G-1.
+        epsilon: the margin, in [0, 1).
 
-    Where one of them is ahead on a few items only, the mean is far from normal: with people right
-    in .98 to .99 of 30 items a t test rejects in 12 to 16 % at 5 %. The exact test is taken there;
-    of items in groups each group counts as one, with its share of the items.
+    Returns:
+        A one-sided p-value; NaN without items.
+
+    >>> lead = np.repeat([1.0, -1.0, 0.0], [20, 30, 50])  # the person leads by -.1
+    >>> round(noninferiority_test(lead, np.arange(100), 0.1), 4)
+    0.0027
     """
     n = len(lead)
     if not n:
         return math.nan
-    size = np.bincount(unit)
-    ahead = np.count_nonzero(lead > 0)
-    behind = np.count_nonzero(lead < 0)
-    if min(ahead, behind) < EXACT_BELOW:
-        share = len(size) / n  # 1 without groups
-        return noninferiority(
-            math.ceil(ahead * share), math.floor(behind * share), len(size), epsilon
-        )
-    # Student's t of a mean over items, with the sums over groups as independent
-    surplus = np.bincount(unit, lead - lead.mean())
-    error = math.sqrt(surplus @ surplus * len(size) / (len(size) - 1)) / n
-    freedom = effective_number(size) - 1
+    group_sizes = np.bincount(unit)
+    n_groups = len(group_sizes)
+    n_ahead = np.count_nonzero(lead > 0)
+    n_behind = np.count_nonzero(lead < 0)
+    if min(n_ahead, n_behind) < EXACT_BELOW:
+        # Count groups instead of items, rounded against the judge.
+        groups_per_item = n_groups / n
+        ahead = math.ceil(n_ahead * groups_per_item)
+        behind = math.floor(n_behind * groups_per_item)
+        return exact_p(ahead, behind, n_groups, epsilon)
+    # The standard error from sums of deviations over groups, which are independent
+    group_sums = np.bincount(unit, lead - lead.mean())
+    error = math.sqrt(group_sums @ group_sums * n_groups / (n_groups - 1)) / n
+    freedom = effective_number(group_sizes) - 1
     return float(stats.t.cdf((lead.mean() - epsilon) / error, freedom))
 
 
-def noninferiority(ahead: int, behind: int, n: int, epsilon: float) -> float:
-    """The exact p-value against a difference of epsilon or more between paired shares.
+def exact_p(ahead: int, behind: int, n: int, epsilon: float) -> float:
+    """Compute an exact p-value against a difference of epsilon or more between paired shares.
 
-    Of n items, a share p + epsilon is ahead, p behind, the rest tied. All outcomes that speak as
-    much against this by Tango's score are added up, for the p that makes them likeliest. Thirty
-    ties at an epsilon of .01 are .99^30 = .74 likely where p is 0. Beyond 300 items the normal
-    distribution of the score takes its place.
+    In the model a share p + epsilon of the items is ahead, p is behind, and the remaining items are
+    tied. The p-value sums the probabilities of all outcomes that speak as much against the
+    hypothesis by Tango's score, for the p that makes them most likely (the unconditional test).
+    Thirty ties at an epsilon of .01 have probability .99^30 = .74 at p = 0.
+
+    Beyond 300 items the normal distribution of the score takes its place.
+
+    Args:
+        ahead, behind: how many of n items are ahead and behind.
+        epsilon: in [0, 1).
 
     Source: Tango, Statistics in Medicine 17 (1998), 891-908; Sidik, Journal of Statistical Planning
     and Inference 113 (2003), 209-224, for the unconditional test.
 
-    >>> round(noninferiority(0, 0, 30, 0.01), 2)
+    >>> round(exact_p(0, 0, 30, 0.01), 2)
     0.74
     """
-    score = _tango(np.array(ahead), np.array(behind), n, epsilon)
-    if n > EXACT:
+    score = _tango_score(np.array(ahead), np.array(behind), n, epsilon)
+    if n > MAX_EXACT:
         return float(stats.norm.cdf(score))
-    # 1) all outcomes (ahead, behind) at least as extreme
+    # 1) All outcomes (a ahead, b behind) that are at least as extreme
     a, b = np.indices((n + 1, n + 1)).reshape(2, -1)
     possible = a + b <= n
     a, b = a[possible], b[possible]
-    extreme = _tango(a, b, n, epsilon) <= score + 1e-9
+    extreme = _tango_score(a, b, n, epsilon) <= score + 1e-9
     a, b = a[extreme], b[extreme]
-    # 2) their probability under each p; shape (p, outcomes)
-    orders = special.gammaln([n + 1]) - special.gammaln([a + 1, b + 1, n - a - b + 1]).sum(axis=0)
-    p = np.linspace(0, (1 - epsilon) / 2, NUISANCE)[:, None]
+    tied = n - a - b
+    # 2) Their multinomial probabilities for each p, shape (p, outcomes):
+    #    n! / (a! b! tied!) * (p + epsilon)^a * p^b * (1 - epsilon - 2 p)^tied
+    coefficients = special.gammaln([n + 1]) - special.gammaln([a + 1, b + 1, tied + 1]).sum(axis=0)
+    p = np.linspace(0, (1 - epsilon) / 2, NUISANCES)[:, None]
     logs = special.xlogy(a, p + epsilon) + special.xlogy(b, p)
-    logs += special.xlogy(n - a - b, np.maximum(1 - epsilon - 2 * p, 0))
-    return float(min(np.exp(orders + logs).sum(axis=1).max(), 1.0))
+    logs += special.xlogy(tied, np.maximum(1 - epsilon - 2 * p, 0))
+    return float(min(np.exp(coefficients + logs).sum(axis=1).max(), 1.0))
 
 
-def _tango(ahead: Integers, behind: Integers, n: int, epsilon: float) -> Floats:
-    """Tango's score: the difference less epsilon over its error where it is epsilon.
+def _tango_score(ahead: Integers, behind: Integers, n: int, epsilon: float) -> Floats:
+    """Compute Tango's score: the difference minus epsilon, over its standard error at epsilon.
 
-    The share behind is then q, the root of 2n q^2 + (2n epsilon - a - b - (a - b) epsilon) q
-    - b epsilon (1 - epsilon) = 0.
+    Under the hypothesis the share behind is most likely q, the positive root of
+    2n q^2 + (2n epsilon - a - b - (a - b) epsilon) q - b epsilon (1 - epsilon) = 0
+    for a items ahead and b behind; the variance of the difference of counts is then
+    n (2q + epsilon - epsilon^2).
     """
     linear = (2 * n - ahead + behind) * epsilon - ahead - behind
     constant = behind * epsilon * (1 - epsilon)

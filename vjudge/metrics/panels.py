@@ -25,20 +25,21 @@ def effective_judges(
     n_resamples: int = 2_000,
     **options: Any,
 ) -> pd.DataFrame:
-    """Count the independent judges that a panel whose errors are correlated amounts to.
+    """Estimate how many independent judges a panel with correlated errors is worth.
 
     Args:
-        errors: items by judges: score minus truth, or 1 where a judge is wrong and 0 where right;
-            NaN where there is none (the item is left out and counted).
+        errors: items by judges: score minus truth, or 1 where a judge is wrong and 0 where right.
+            An item that lacks the error of a judge (NaN) is left out and counted.
         groups: the unit of resampling of each item, see `correlate`.
         n_resamples, options: confidence and seed of the interval, by resampling units.
 
     Returns:
-        Rows `effective_judges`, `error_correlation` (the mean over pairs of judges) and
-        `next_judge` (what one more judge with errors as correlated would add), with `estimate`,
-        `low`, `high`, `n` (items) and `missing`.
+        Rows error_correlation (the mean over pairs of judges), effective_judges and next_judge (how
+        many one more judge with errors as correlated would add); columns estimate, low, high, n
+        (items) and missing.
 
-    ValueError: fewer than two judges, or a judge whose errors are all the same.
+    Raises:
+        ValueError: there are fewer than two judges, or a judge's errors are all the same.
 
     >>> rng = np.random.default_rng(0)
     >>> shared = rng.normal(size=(500, 1))
@@ -64,9 +65,10 @@ def effective_judges(
     pairs = list(combinations(complete.to_numpy().T, 2))
 
     def mean_correlation(weights: Weights) -> Floats:
-        """The mean correlation over pairs of judges."""
-        r = [correlations(x, y, weights, statistics=["pearson"]) for x, y in pairs]
-        return mean_of_defined(r)
+        """Average Pearson's r over pairs of judges, shape (1, replicates)."""
+        return mean_of_defined(
+            [correlations(x, y, weights, statistics=["pearson"]) for x, y in pairs]
+        )
 
     table = tabulate(
         mean_correlation,
@@ -78,13 +80,16 @@ def effective_judges(
     )
     add_caveats(table, [*caveats, *balanced_group_caveats(groups, used)])
     r = table.loc["error_correlation", INTERVAL]
-    # The more correlated, the fewer; judges whose errors cancel are no more than there are
-    turned = r.rename(dict(low="high", high="low")).clip(lower=0)
-    worth = k / (1 + (k - 1) * turned)
+    # Kish: k judges are worth k / (1 + (k - 1) r). Of nine judges with r = .5: 9 / (1 + 4) = 1.8.
+    # A higher r makes fewer judges, so that low and high change places. Judges whose errors cancel
+    # (r < 0) are worth no more than independent ones.
+    swapped = r.rename({"low": "high", "high": "low"}).clip(lower=0)
+    n_judges = k / (1 + (k - 1) * swapped)
+    with_one_more = (k + 1) / (1 + k * swapped)
     rows = {
         "error_correlation": r,
-        "effective_judges": worth,
-        "next_judge": (k + 1) / (1 + k * turned) - worth,
+        "effective_judges": n_judges,
+        "next_judge": with_one_more - n_judges,
     }
     result = pd.DataFrame(rows).T[INTERVAL].assign(n=n, missing=len(errors) - n)
     result.attrs = table.attrs

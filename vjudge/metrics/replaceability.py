@@ -1,20 +1,21 @@
-"""Whether a judge may replace the people who label: the alternative annotator test."""
+"""Test whether a judge may replace the people who label: the alternative annotator test."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from vjudge.metrics.array_types import Groups
+from vjudge.metrics.array_types import Groups, Integers
 from vjudge.metrics.caveats import add_caveats, warn
 from vjudge.metrics.cells import dense_ranks
 from vjudge.metrics.columns import check_columns
 from vjudge.metrics.groups import balanced_group_caveats, group_codes, groups_from_ids
 from vjudge.metrics.intervals import INTERVAL
-from vjudge.metrics.noninferiority import p_below
+from vjudge.metrics.noninferiority import noninferiority_test
 from vjudge.metrics.ratings import aligned_to, label_text, rater_table
 from vjudge.metrics.shares import shares
 
@@ -34,35 +35,40 @@ def alt_test(
 ) -> pd.DataFrame:
     """Test whether a judge may replace a person who labels: the alternative annotator test.
 
-    Each person is left out in turn. On that person's items it is compared whether the judge or the
-    person agrees better with the other people.
+    Each person is left out in turn. On that person's items the test compares who agrees better with
+    the other people: the judge or the person.
 
-    Epsilon is what a judge may be worse and still be the better choice, since it costs less: the
-    share of items that a person may be ahead by. The authors use 0.2 where the people are experts,
-    0.15 where they are trained, 0.1 where they are a crowd.
+    Epsilon is the share of items by which the person may be ahead, and the judge still be the
+    better choice since it costs less. The authors use 0.2 where the people are experts, 0.15 where
+    they are trained, 0.1 where they are a crowd.
 
     Args:
         people: labels, items by persons, NaN where a person gave none; or a Series of lists, as
             `human_scores` of a collection.
         judge: the judge's label of each item, by the same index, NaN where there is none.
         epsilon: in [0, 1).
-        measure: "accuracy" for categories (share of the other people who said the same), "rmse" for
-            scores (negative root mean squared distance to them).
+        measure: how labels agree with those of the other people. "accuracy" for categories: the
+            share of people who gave the same label. "rmse" for scores: the negative root mean
+            squared distance.
         groups: the unit of sampling of each item, such as its image; None: each item is its own.
         confidence: of the intervals.
 
     Returns:
-        One row a person: `n` (items that the person, the judge and others labelled), `advantage`
-        (share of items on which the judge is at least as close to the others), `low`, `high`
-        (Wilson's interval of it), `p` (one-sided, that the person is ahead by epsilon or more: a t
-        test as published; where fewer than 10 items favour the judge, or the person, an exact
-        test), `rejected` (after Benjamini-Yekutieli at .05). A person with fewer than 30 items has
-        NaN and is not counted. In each row alike: `winning_rate` (share of persons rejected; from
-        .5 on the judge may replace people) and `advantage_probability` (mean of `advantage`), each
-        with `_low` and `_high` (Wilson's, over persons and over items), and `missing` (items
-        without a verdict).
+        One row per person, with columns
+        - n: items that the person, the judge and others labelled;
+        - advantage: the share of these on which the judge is at least as close to the others, with
+          low and high, its Wilson score interval;
+        - p: one-sided, against the person being ahead by epsilon or more, see
+          `noninferiority.noninferiority_test`;
+        - rejected: whether p is significant after Benjamini and Yekutieli's correction at .05.
+        A person with fewer than 30 items has NaN and is not counted. The same in each row:
+        - winning_rate: the share of persons rejected, with _low and _high, its Wilson interval over
+          persons; from .5 on the judge may replace people;
+        - advantage_probability: the mean advantage, with _low and _high, over items;
+        - missing: items without a verdict.
 
-    ValueError: an unknown measure, an epsilon outside [0, 1), fewer than three people.
+    Raises:
+        ValueError: an unknown measure, an epsilon outside [0, 1), fewer than three people.
 
     >>> rng = np.random.default_rng(0)
     >>> truth = rng.integers(1, 6, size=200)
@@ -89,55 +95,94 @@ def alt_test(
     if measure == "accuracy":
         people = people.map(label_text)
         judge = judge.map(label_text)
-    every = np.ones(len(people), dtype=bool)
-    unit = group_codes(groups, every)
-    # 1) on each person's items: who agrees better with the others
-    rows = []
-    n = []
-    p = {}
-    for person in people:
-        remaining = people.drop(columns=person)
-        shared = people[person].notna() & judge.notna() & remaining.notna().any(axis=1)
-        n.append(shared.sum())
-        shared &= shared.sum() >= MIN_ITEMS
-        gap = _closeness(remaining, judge, measure) - _closeness(remaining, people[person], measure)
-        rows.append((person, shared & (gap >= 0), shared))
-        lead = -np.sign(gap[shared].to_numpy())
-        p[person] = p_below(lead, dense_ranks(unit[shared.to_numpy()]), epsilon)
+    every_item = np.ones(len(people), dtype=bool)
+    unit = group_codes(groups, every_item)
+
+    # 1) One test per person
+    tests = [_test_person(person, people, judge, unit, measure, epsilon) for person in people]
     options: dict[str, Any] = {"groups": groups, "confidence": confidence}
+    rows = [(test.person, test.is_ahead, test.shared) for test in tests]
     table = shares(rows, unit="items", index="person", **options)
-    table["n"] = n
-    table["p"] = pd.Series(p)
-    # 2) of which persons the judge is the better choice
-    tested = table["p"].notna()
-    if not tested.any():
-        warn(f"no person has {MIN_ITEMS} items: the test is undefined")
-    adjusted = stats.false_discovery_control(table.loc[tested, "p"], method="by")
-    table["rejected"] = False
-    table.loc[tested, "rejected"] = adjusted <= FALSE_DISCOVERIES
-    add_caveats(table, [*caveats, *balanced_group_caveats(groups, every)])
+    add_caveats(table, [*caveats, *balanced_group_caveats(groups, every_item)])
     table = table.rename(columns={"estimate": "advantage"})
+    table["n"] = [test.n for test in tests]
+    table["p"] = [test.p for test in tests]
+
+    # 2) Which tests are rejected, at a false discovery rate of .05
+    is_tested = table["p"].notna()
+    if not is_tested.any():
+        warn(f"no person has {MIN_ITEMS} items: the test is undefined")
+    adjusted = stats.false_discovery_control(table.loc[is_tested, "p"], method="by")
+    table["rejected"] = False
+    table.loc[is_tested, "rejected"] = adjusted <= FALSE_DISCOVERIES
     table = table[["n", "advantage", "low", "high", "p", "rejected"]]
-    # 3) over persons, who share the items
-    over_people = ("winning_rate", table["rejected"], tested)
-    won = shares([over_people], groups=None, unit="people", confidence=confidence)
-    counted = [row for row in rows if tested[row[0]]] or rows
-    _, ahead, shared_items = zip(*counted, strict=True)
-    over_items = ("advantage_probability", np.stack(ahead), np.stack(shared_items))
+
+    # 3) The share of persons rejected, and the mean advantage over persons, who share the items
+    over_people = ("winning_rate", table["rejected"], is_tested)
+    winning_rate = shares([over_people], groups=None, unit="people", confidence=confidence)
+    counted = [test for test in tests if is_tested[test.person]] or tests
+    is_ahead = np.stack([test.is_ahead for test in counted])  # (persons, items)
+    shared = np.stack([test.shared for test in counted])
+    over_items = ("advantage_probability", is_ahead, shared)
     advantage = shares([over_items], unit="items", **options)
-    for name, row in pd.concat([won, advantage])[INTERVAL].iterrows():
+    for name, row in pd.concat([winning_rate, advantage])[INTERVAL].iterrows():
         table[name], table[f"{name}_low"], table[f"{name}_high"] = row
     return table.assign(missing=int(judge.isna().sum()))
 
 
-def _closeness(
+@dataclass(frozen=True)
+class PersonTest:
+    """The test of a judge against one person.
+
+    Attributes:
+        person: its name.
+        n: items that the person, the judge and others labelled.
+        shared: which items these are; none if they are fewer than `MIN_ITEMS`; shape (items,).
+        is_ahead: on which of them the judge is at least as close to the others; shape (items,).
+        p: the p-value; NaN without items.
+    """
+
+    person: Any
+    n: int
+    shared: pd.Series
+    is_ahead: pd.Series
+    p: float
+
+
+def _test_person(
+    person: Any,
     people: pd.DataFrame,
-    labels: pd.Series,
+    judge: pd.Series,
+    unit: Integers,
     measure: str,
-) -> pd.Series:
-    """How near labels are to those of the other people, the higher the nearer."""
+    epsilon: float,
+) -> PersonTest:
+    """Test whether one person is ahead of the judge by epsilon or more, see `alt_test`.
+
+    Args:
+        person: a column of `people`. unit: the unit of sampling of each item, 0..G-1.
+    """
+    labels = people[person]
+    others = people.drop(columns=person)
+    shared = labels.notna() & judge.notna() & others.notna().any(axis=1)
+    n = shared.sum()
+    shared &= n >= MIN_ITEMS
+    gap = _closeness(others, judge, measure) - _closeness(others, labels, measure)
+    lead = -np.sign(gap[shared].to_numpy())  # 1 where the person is closer to the others
+    units = dense_ranks(unit[shared.to_numpy()])
+    p = noninferiority_test(lead, units, epsilon)
+    return PersonTest(person, n, shared, shared & (gap >= 0), p)
+
+
+def _closeness(others: pd.DataFrame, labels: pd.Series, measure: str) -> pd.Series:
+    """Measure how close labels are to those of the other people; the higher, the closer.
+
+    Returns:
+        Per item the share of equal labels if the measure is "accuracy", else minus the root mean
+        squared distance.
+    """
     if measure == "accuracy":
-        equal = people.eq(labels, axis=0)
-        return equal.sum(axis=1) / people.notna().sum(axis=1)
-    distance = people.astype(float).sub(labels.astype(float), axis=0)
+        is_equal = others.eq(labels, axis=0)
+        return is_equal.sum(axis=1) / others.notna().sum(axis=1)
+    distance = others.astype(float).sub(labels.astype(float), axis=0)
     return -np.sqrt((distance**2).mean(axis=1))

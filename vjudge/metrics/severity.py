@@ -1,4 +1,4 @@
-"""How strict each rater is, estimated from the items that raters share."""
+"""Estimate how strict each rater is, from the items that raters share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pandas as pd
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from vjudge.metrics.array_types import Floats, Groups, Integers, Weights
+from vjudge.metrics.array_types import Booleans, Floats, Groups, Integers, Weights
 from vjudge.metrics.caveats import add_caveats
 from vjudge.metrics.cells import count_matrix
 from vjudge.metrics.columns import check_columns, check_options, group_columns
@@ -15,7 +15,7 @@ from vjudge.metrics.groups import design_of, group_codes
 from vjudge.metrics.intervals import INTERVAL
 from vjudge.metrics.tables import tabulate
 
-SINGULAR = 1e-9  # of an eigenvalue beside the largest
+SINGULAR = 1e-9  # of an eigenvalue over the largest, below which it is 0
 
 
 def severities(
@@ -26,22 +26,26 @@ def severities(
 ) -> pd.DataFrame:
     """Estimate how far each rater, person or judge, scores below the mean on the same items.
 
-    score = quality of the item - severity of the rater + error, by least squares with an effect of
-    every item, so that raters who were given better or worse items are comparable: only how raters
-    differ on items that they share counts.
+    The model is score = quality of the item - severity of the rater + error. Least squares
+    estimates both effects jointly, so that raters who were given better or worse items are
+    comparable: only how raters differ on items that they share counts.
 
     Args:
-        scores: one row a score, with the columns `item`, `rater` and `score`.
+        scores: one row per score, with the columns `item`, `rater` and `score`.
         groups: the unit of resampling of each row, such as the image; None: the item.
-        confidence: of the intervals.
+        confidence: of the intervals, by a jackknife over items or groups.
 
     Returns:
-        One row a rater, the most severe first: `estimate` (score points below the mean of the
-        raters of its part), `low`, `high`, `n` (scores), `part` (raters of different parts share no
-        item, even by way of others, and can't be compared), `items` (of that part), `missing` (rows
-        without a score, left out). Intervals are of a jackknife over items or groups.
+        One row per rater, the most severe first, with columns
+        - estimate: score points below the mean of the raters of its part; low and high;
+        - n: its scores;
+        - part: raters of different parts share no item, not even through other raters, and can't be
+          compared; items: the items of that part;
+        - missing: rows without a score, left out.
 
-    ValueError: a column is absent, fewer than two raters, or no item that two raters share.
+    Raises:
+        ValueError: a column is absent, there are fewer than two raters, no item has two raters, or
+            an item has scores in two groups.
 
     >>> rng = np.random.default_rng(0)
     >>> quality = rng.normal(3, 1, size=100)
@@ -61,25 +65,27 @@ def severities(
             f"severities needs the columns {', '.join(columns)}, a row a score, and there are"
             f" {list(scores)}: of a column a rater make rows with DataFrame.melt"
         )
-    # 1) rows with a score, and the parts of raters that shared items connect
     check_columns(scores=scores, groups=groups)
+    # 1) Rows with a score
     used = scores[columns].notna().all(axis=1).to_numpy()
     rated = scores.loc[used, columns].astype({"score": float}).reset_index(drop=True)
     rater, names = pd.factorize(rated["rater"])
-    item = pd.factorize(rated["item"])[0]
+    item, items = pd.factorize(rated["item"])
     if len(names) < 2:
         raise ValueError(f"{len(names)} rater(s): severities compare two or more")
-    counts = count_matrix(rater, item, (len(names), item.max() + 1))  # (raters, items)
+    counts = count_matrix(rater, item, (len(names), len(items)))
     if counts.astype(bool).sum(axis=0).max() < 2:
         raise ValueError("no item has scores of two raters: their severities can't be told apart")
-    n_parts, component = connected_components(counts @ counts.T, directed=False)
-    # 2) each part on its own
+
+    # 2) Each part of raters whom shared items connect, apart
+    n_parts, part_of_rater = connected_components(counts @ counts.T, directed=False)
     tables = []
-    for number in range(n_parts):
-        rows = component[rater] == number
-        mask = used.copy()
-        mask[used] = rows
-        tables.append(_severities(rated[rows], groups, mask, confidence).assign(part=number))
+    for part in range(n_parts):
+        in_part = part_of_rater[rater] == part
+        rows = used.copy()
+        rows[used] = in_part
+        table = _severities_of_part(rated[in_part], groups, rows, confidence)
+        tables.append(table.assign(part=part))
     result = pd.concat(tables).sort_values("estimate", ascending=False, kind="stable")
     result["missing"] = int((~used).sum())
     result.attrs = {"method": f"{confidence:.0%} jackknife intervals (Student's)", "caveats": []}
@@ -92,55 +98,66 @@ def severities(
     return result[[*INTERVAL, "n", "part", "items", "missing"]]
 
 
-def _severities(
-    rated: pd.DataFrame,
-    groups: Groups,
-    used: np.ndarray,
-    confidence: float,
+def _severities_of_part(
+    rated: pd.DataFrame, groups: Groups, used: Booleans, confidence: float
 ) -> pd.DataFrame:
-    """Severities of raters whom shared items connect; a row of `rated` for each used row."""
-    # 1) what an item adds to the normal equations: of N_r scores by rater r of its M scores,
-    #    diag(N) - N N' / M on the left; on the right, r's scores less the item's mean
+    """Estimate the severities of raters whom shared items connect.
+
+    Args:
+        rated: columns item, rater and score; one row per used row.
+        groups: of all rows. used: which rows these are.
+    """
+    # 1) The normal equations, from which the items' effects are eliminated. N counts the scores by
+    #    rater r of item i, M those of item i: (diag(N 1) - N diag(1 / M) N') effects = surplus 1,
+    #    where surplus is the sum of r's scores of i minus the item's mean.
     rater, names = pd.factorize(rated["rater"])
     item, items = pd.factorize(rated["item"])
     shape = (len(names), len(items))
-    counts = count_matrix(rater, item, shape)  # N, (raters, items)
-    total = np.bincount(item)
-    mean = np.bincount(item, rated["score"]) / total
-    deviation = rated["score"].to_numpy() - mean[item]
+    counts = count_matrix(rater, item, shape)  # N
+    item_counts = np.bincount(item)  # M
+    item_means = np.bincount(item, rated["score"]) / item_counts
+    deviation = rated["score"].to_numpy() - item_means[item]
     surplus = sparse.csr_array((deviation, (rater, item)), shape=shape)
 
-    def below_mean(weights: Weights) -> Floats:
-        """Severities with each item so often, (raters, replicates); NaN where raters fall apart."""
+    def severity(weights: Weights) -> Floats:
+        """Estimate severities for weights of the items; shape (raters, replicates).
+
+        They are NaN in replicates where the raters fall into parts.
+        """
         right = surplus @ weights
-        effects = np.full(right.shape, np.nan)
+        severities = np.full(right.shape, np.nan)
         for replicate, weight in enumerate(np.asarray(weights, dtype=float).T):
-            left = -(counts.multiply(weight / total) @ counts.T).toarray()
+            left = -(counts.multiply(weight / item_counts) @ counts.T).toarray()
             left[np.diag_indices_from(left)] += counts @ weight
-            # The mean of raters is free, and 0 as the shortest solution has it.
+            # A constant of all raters is free; the shortest solution makes their mean 0.
             effect, _, rank, _ = np.linalg.lstsq(left, right[:, replicate], rcond=SINGULAR)
             if rank == len(names) - 1 > 0:
-                effects[:, replicate] = -effect
-        return effects
+                severities[:, replicate] = -effect
+        return severities
 
-    # 2) the jackknife over items, or over groups of items
-    cell = np.arange(len(items))
-    unit = None if groups is None else _of_items(groups, used, item)
+    # 2) The jackknife over items, or over groups of items
     table = tabulate(
-        below_mean,
+        severity,
         names,
-        design_of(cell, unit, np.ones(len(items), dtype=bool)),
+        design_of(
+            np.arange(len(items)),
+            None if groups is None else _item_groups(groups, used, item),
+            np.ones(len(items), dtype=bool),
+        ),
         by="jackknife",
         index="rater",
         reason="of one rater alone",
         confidence=confidence,
     )
-    table["n"] = np.bincount(rater)
-    return table.assign(items=len(items))
+    return table.assign(n=np.bincount(rater), items=len(items))
 
 
-def _of_items(groups: Groups, used: np.ndarray, item: Integers) -> pd.DataFrame:
-    """The groups of items, from those of their rows. ValueError: an item is in two groups."""
+def _item_groups(groups: Groups, used: Booleans, item: Integers) -> pd.DataFrame:
+    """Find the groups of each item from those of its rows.
+
+    Raises:
+        ValueError: an item is in two groups.
+    """
     codes = pd.DataFrame([group_codes(column, used) for column in group_columns(groups)]).T
     by_item = codes.groupby(item)
     if (by_item.nunique() > 1).any(axis=None):

@@ -1,4 +1,4 @@
-"""How strict raters are, told from the quality of what they rated: only where they share items."""
+"""Take raters' strictness out of ratings, estimated from the items that raters share."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Levelled(NamedTuple):
     Attributes:
         ratings: items x raters, NaN where a rater gave none.
         error: the variance of one rating about its item's quality; NaN where no item has two.
-        teams: how many parts of the raters share no item with one another: whether one part is
-            stricter than another can't be told from the quality of their items.
+        teams: into how many parts the raters fall that share no item with one another. Whether one
+            part is stricter than another can't be told from the quality of their items.
     """
 
     ratings: pd.DataFrame
@@ -24,18 +24,18 @@ class Levelled(NamedTuple):
 
 
 def levelled(ratings: pd.DataFrame) -> Levelled:
-    """Take each rater's strictness out of the ratings.
+    """Subtract each rater's effect from the ratings, by a two-way model without interaction.
 
-    Ratings are item + rater + noise. The raters' effects are the least-squares ones beside an
-    effect of each item, so that a rater who saw better items is not called mild; within each part
-    of connected raters they sum to zero.
+    In the model a rating is the sum of an item's effect, a rater's effect and noise. Least squares
+    estimates the effects jointly, so that a rater who saw better items does not appear mild. Within
+    each part of raters who share items, the raters' effects sum to zero.
 
     Args:
         ratings: items x raters, NaN where a rater gave none.
 
     Returns:
-        The ratings less the raters' effects, and the variance of a single rating on each item that
-        has two, corrected for the estimated effects.
+        The ratings minus the raters' effects; and per item with two ratings the variance of a
+        single rating, corrected for the estimated effects.
 
     Source: the two-way model of incomplete block designs, Searle, Linear Models (1971), chapter 7.
 
@@ -44,20 +44,24 @@ def levelled(ratings: pd.DataFrame) -> Levelled:
     >>> fit.ratings.mean(axis=1).tolist(), fit.teams
     ([2.5, 1.5, 4.5], 2)
     """
-    rated = ratings.notna().to_numpy(float)  # (items, raters)
-    counts = rated.sum(axis=1, keepdims=True)
-    share = rated / np.maximum(counts, 1)
+    is_rated = ratings.notna().to_numpy(float)  # (items, raters)
+    counts = is_rated.sum(axis=1, keepdims=True)  # ratings of each item
+    share = is_rated / np.maximum(counts, 1)
     deviation = ratings.sub(ratings.mean(axis=1), axis=0).fillna(0.0).to_numpy(float)
 
-    # normal equations of the raters' effects, with the items' effects eliminated
-    square = np.diag(rated.sum(axis=0)) - rated.T @ share  # (raters, raters)
-    effects = np.linalg.pinv(square, hermitian=True) @ deviation.sum(axis=0)
-    n_effects = int(np.linalg.matrix_rank(square, hermitian=True))
-    present = rated.any(axis=0)
+    # The normal equations of the raters' effects, from which the items' effects are eliminated,
+    # with R = is_rated: (diag(R' 1) - R' diag(1 / counts) R) effects = sums of the deviations
+    normal = np.diag(is_rated.sum(axis=0)) - is_rated.T @ share  # (raters, raters)
+    # The constant of each part is free. The pseudoinverse takes the shortest solution: sum zero.
+    effects = np.linalg.pinv(normal, hermitian=True) @ deviation.sum(axis=0)
+    n_effects = int(np.linalg.matrix_rank(normal, hermitian=True))
 
-    # the variance about an item's mean, as if its ratings were not used for the effects too
+    # The variance about an item's mean divides by ratings minus items; the effects, too, take
+    # degrees of freedom.
     fitted = ratings - effects
     freedom = np.maximum(counts - 1, 0).sum()
     inflation = freedom / (freedom - n_effects) if freedom > n_effects else np.nan
     error = fitted.var(axis=1) * inflation
-    return Levelled(fitted, error, int(present.sum()) - n_effects)
+    # Each part of the raters lacks one rank.
+    n_raters = int(is_rated.any(axis=0).sum())
+    return Levelled(fitted, error, n_raters - n_effects)
