@@ -19,8 +19,12 @@ import pytest
 from chatmodels import chatml_tokenizer
 from samples import pair, scripted
 from vjudge.judging import asking
+from vjudge.judging.asking import Question
+from vjudge.judging.grading import verdict_key
 from vjudge.judging.runs import Run, RunError
 from vjudge.prompts import TEMPLATES
+from vjudge.prompts.conversation import IMAGE, Control, Prompt, Reply
+from vjudge.records import Criterion, Rubric
 
 
 def grader(name="scripted", *, slow=0.0):
@@ -79,6 +83,23 @@ def test_a_run_keeps_the_day_that_its_prompts_name(rows, tmp_path, monkeypatch):
     assert Run(tmp_path / "a").manifest["day"] == "2026-11-28"
     grader().grade(rows[:1], out=tmp_path / "c")
     assert "day" not in Run(tmp_path / "c").manifest
+
+
+def test_a_run_of_an_older_version_finds_its_verdicts_again():
+    """A class of prompts got another name, and with it every verdict another key: all were asked again."""
+    levels = {1: "No.", 5: "Yes."}
+    named = (Criterion("a", "Right?"), Criterion("b", "Clear?", 2.0, {0: "No.", 1: "Yes."}))
+    rubric = Rubric("a: Right?\nb: Clear?", levels, named=named)
+    parts = (Control("<|im_start|>"), "See ", IMAGE, Reply("[RESULT] 3"), " <image>")
+    question = Question(0, "id", Prompt(parts, "Be fair."))
+    asked = replace(
+        question, row=7, sample=1, order="ab", scores=(0, 1), rubric=rubric, criterion={"name": "a"}
+    )
+    keys = [verdict_key(asked, [SimpleNamespace(key="k")]), verdict_key(question, [])]
+    assert keys == [
+        "89408baf45de0e1fd17d1cd01432a5f266881316d4ea67814f87622005223064",
+        "b3777ea6c7d77992bc90d0970c891e78ce84070251ae1e54076ad3d09b1bbb5d",
+    ]
 
 
 def test_more_samples_reuse_the_first(rows, tmp_path):

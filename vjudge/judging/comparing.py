@@ -11,7 +11,7 @@ from vjudge.data.schema import Items
 from vjudge.judging.asking import Options, prepare
 from vjudge.judging.choices import combine, majority, sign
 from vjudge.judging.counts import announced, work_of
-from vjudge.judging.grading import answered, by_row, table
+from vjudge.judging.grading import JudgedRow, answered, by_row, table
 from vjudge.judging.orders import ORDERS, turned
 from vjudge.judging.record import Record
 
@@ -26,13 +26,7 @@ def compare(judge: Judge, pairs: Items, options: Options) -> pd.DataFrame:
     """Make the table of `Judge.compare`."""
     call = prepare(judge, pairs, options, pairs=True)
     records = answered(call, "compare")
-    frame = compared(
-        by_row(call, records),
-        call.cells,
-        judge=judge.name,
-        samples=options.samples,
-        orders=options.orders,
-    )
+    frame = compared(by_row(call, records), judge.name, options)
     remarks = []
     if "consistent" in frame:
         changed = int(frame["consistent"].eq(False).sum())
@@ -41,30 +35,16 @@ def compare(judge: Judge, pairs: Items, options: Options) -> pd.DataFrame:
     return announced(call, frame, records, *remarks)
 
 
-def compared(
-    records_of_rows: Sequence[Sequence[Record]],
-    cells_of_rows: Sequence[Record],
-    *,
-    judge: str,
-    samples: int,
-    orders: str,
-) -> pd.DataFrame:
-    """Make the table of compared pairs.
-
-    Args:
-        records_of_rows: the records of each pair's questions.
-        cells_of_rows: what the run repeats of each pair.
-        judge: the name in the table.
-        samples, orders: the options of the call.
-    """
-    rows = []
-    for records, cells in zip(records_of_rows, cells_of_rows, strict=True):
+def compared(rows: Sequence[JudgedRow], judge: str, options: Options) -> pd.DataFrame:
+    """Make the table of compared pairs."""
+    verdicts = []
+    for records, cells in rows:
         if records[0]["order"] in ORDERS:
-            verdict = _verdict_of_orders(records, samples=samples, orders=orders)
+            verdict = _verdict_of_orders(records, options)
         else:
             verdict = _verdict_of_values(records)
-        rows.append({"id": records[0]["id"]} | verdict | cells)
-    return table(rows, judge)
+        verdicts.append({"id": records[0]["id"]} | verdict | cells)
+    return table(verdicts, judge)
 
 
 def _verdict_of_values(records: Sequence[Record]) -> Record:
@@ -76,7 +56,7 @@ def _verdict_of_values(records: Sequence[Record]) -> Record:
     return row | {"closed": False} | work_of(records)
 
 
-def _verdict_of_orders(records: Sequence[Record], *, samples: int, orders: str) -> Record:
+def _verdict_of_orders(records: Sequence[Record], options: Options) -> Record:
     """Combine the records of a pair: its two orders, or the votes of several draws."""
     # 1) the verdict of each order, and of both
     draws = list(map(turned, records))
@@ -90,12 +70,12 @@ def _verdict_of_orders(records: Sequence[Record], *, samples: int, orders: str) 
     row = {"verdict": verdict, "consistent": consistent, "probability_a": sum(chances) / len(draws)}
 
     # 2) a column an order where each order was asked once, otherwise votes and a list of the draws
-    if samples > 1 or orders == "random":
+    if options.samples > 1 or options.orders == "random":
         row |= _votes(draws)
     else:
         for name in ANSWER_TEXTS:
             row |= {f"{name}_{draw['order']}": draw[name] for draw in draws}
-    if orders == "random":  # an order may be missing, so that nothing is said of the two
+    if options.orders == "random":  # an order may be missing, so that nothing is said of the two
         row["consistent"] = None
     else:
         row |= in_order

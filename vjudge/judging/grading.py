@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pandas as pd
 
 import vjudge
 from vjudge.data.schema import Items
+from vjudge.engines.closing import most_probable
 from vjudge.engines.engine import Answer, Ask, Engine
 from vjudge.engines.progress import progress_bar, say
 from vjudge.images import Picture
@@ -41,45 +42,35 @@ FLOATS = (
 INTEGERS = ("sample", "n_prompt_tokens", "n_new_tokens")
 COLUMN_DTYPES = dict.fromkeys(FLOATS, "float64") | dict.fromkeys(INTEGERS, "int64")
 COLUMN_DTYPES |= {"closed": "bool", "sees_image": "bool"}
+JudgedRow: TypeAlias = tuple[list[Record], Record]
+"""The records of a row's questions, and the cells of the row that its run repeats."""
 
 
 def grade(judge: Judge, items: Items, options: Options) -> pd.DataFrame:
     """Make the table of `Judge.grade`."""
     call = prepare(judge, items, options)
     records = answered(call, "grade")
-    frame = graded(by_row(call, records), call.cells, judge=judge.name, samples=options.samples)
+    frame = graded(by_row(call, records), judge.name, options)
     return announced(call, frame, records)
 
 
-def by_row(call: Call, records: Sequence[Record]) -> list[list[Record]]:
+def by_row(call: Call, records: Sequence[Record]) -> list[JudgedRow]:
     """Group the records of a call by the collection's rows."""
-    of_rows: list[list[Record]] = [[] for _ in call.cells]
+    rows: list[JudgedRow] = [([], cells) for cells in call.cells]
     for question, record in zip(call.questions, records, strict=True):
-        of_rows[question.row].append(record)
-    return of_rows
+        rows[question.row][0].append(record)
+    return rows
 
 
-def graded(
-    records_of_rows: Sequence[Sequence[Record]],
-    cells_of_rows: Sequence[Record],
-    *,
-    judge: str,
-    samples: int,
-) -> pd.DataFrame:
-    """Make the table of graded rows, without the columns that are empty in all of them.
-
-    Args:
-        records_of_rows: the records of each row's questions.
-        cells_of_rows: what the run repeats of each row.
-        judge: the name in the table.
-        samples: verdicts an item; the column `sample` tells several apart.
-    """
-    rows = []
-    for records, cells in zip(records_of_rows, cells_of_rows, strict=True):
-        rows += [record | cells for record in joined(records, (cells["lowest"], cells["highest"]))]
-    frame = table(rows, judge)
+def graded(rows: Sequence[JudgedRow], judge: str, options: Options) -> pd.DataFrame:
+    """Make the table of graded rows, without the columns that are empty in all of them."""
+    verdicts = []
+    for records, cells in rows:
+        scale = (cells["lowest"], cells["highest"])
+        verdicts += [record | cells for record in joined(records, scale)]
+    frame = table(verdicts, judge)
     absent = ["asked", "order", "unclosed"]
-    if samples == 1:
+    if options.samples == 1:
         absent.append("sample")
     for name in ("choice", "scores", "reasoning", "served_model", "remarks"):
         if frame[name].isna().all():
@@ -168,7 +159,7 @@ def collect(
         The record of each question, in their order.
     """
     # 1) what earlier calls recorded
-    keys = list(map(_key, questions, images)) if out is not None else []
+    keys = list(map(verdict_key, questions, images)) if out is not None else []
     with _recording(out, engine, call_manifest, _rows(questions, keys, cells_of_rows)) as run:
         recorded = run.done if run else {}
         done = {index: recorded[key] for index, key in enumerate(keys) if key in recorded}
@@ -227,8 +218,12 @@ def _rows(
     return list(rows.values())
 
 
-def _key(question: Question, images: Sequence[Picture]) -> str:
-    """Digest all that one verdict depends on and the manifest does not say."""
+def verdict_key(question: Question, images: Sequence[Picture]) -> str:
+    """Digest all that one verdict depends on and the manifest does not say.
+
+    The record finds a verdict by this key, also one that an older version wrote: the names and the
+    order of the fields of `Question`, `Prompt` and `Rubric` are part of it.
+    """
     depends_on: tuple = (replace(question, row=0), [image.key for image in images])
     if question.criterion:
         depends_on += (question.criterion,)
@@ -243,17 +238,17 @@ def read(answer: Answer, question: Question, *, mode: str, format: str) -> Recor
 
     A number that is missing is NaN, anything else that is missing None.
     """
+    # 1) the verdict that the answer states, or else the one that its distribution decides
     shares, mass = distribution(answer.score_logprobs, question.scores)
     verdict = verdict_of(answer, question, mode=mode, format=format)
     closed = False
-    if answer.failure is None and verdict.failure is not None:
-        if mode == "score":
-            verdict = of_score_pass(verdict, question, shares)
-        elif mode == "feedback":
-            verdict = of_closing(verdict, answer, question, shares)
-            closed = verdict.failure is None
+    if verdict.failure and not answer.failure:
+        verdict = decided(verdict, answer, question, shares, mode)
+        closed = mode == "feedback" and not verdict.failure
+
+    # 2) the distribution, which belongs to a verdict
     expected = NAN
-    if verdict.failure or verdict.choice == "abstain":  # a distribution belongs to a verdict
+    if verdict.failure or verdict.choice == "abstain":
         shares = {}
         mass = NAN
     elif shares:
@@ -290,29 +285,31 @@ def verdict_of(answer: Answer, question: Question, *, mode: str, format: str) ->
     return Verdict(NAN, "", answer.text, failure or "no score of the rubric has a probability")
 
 
-def of_score_pass(verdict: Verdict, question: Question, shares: Mapping[int, float]) -> Verdict:
-    """Choose the most probable score or response, the lowest of equals."""
-    if not shares:
-        return verdict
-    return _at_level(verdict, question, max(shares, key=shares.__getitem__), shares)
-
-
-def of_closing(
-    verdict: Verdict, answer: Answer, question: Question, shares: Mapping[int, float]
+def decided(
+    verdict: Verdict,
+    answer: Answer,
+    question: Question,
+    shares: Mapping[int, float],
+    mode: str,
 ) -> Verdict:
-    """Take the verdict with which an answer was closed, if it was (`unread="close"`)."""
+    """Decide an answer that states no verdict by the distribution over its scale.
+
+    In a score pass the most probable score is the verdict, the lowest of equals. Another answer may
+    have been closed by the engine, with one score or with one a criterion. In a comparison the
+    scores 0 and 1 choose the first and the second response, and equal shares are a tie.
+
+    Returns:
+        The verdict without its failure; the same verdict where nothing decides it.
+    """
     scores = answer.closed_scores
     if scores and question.rubric:
-        return replace(verdict, failure=None, score=question.rubric.combined(scores), scores=scores)
-    if answer.closed is None:
+        mean = question.rubric.combined(scores)
+        return replace(verdict, failure=None, score=mean, scores=scores)
+    level = answer.closed
+    if mode == "score" and shares:
+        level = most_probable(shares)
+    if level is None:
         return verdict
-    return _at_level(verdict, question, answer.closed, shares)
-
-
-def _at_level(
-    verdict: Verdict, question: Question, level: int, shares: Mapping[int, float]
-) -> Verdict:
-    """Make a level of the scale the verdict: a score; in a comparison 0 and 1 are a and b."""
     if not question.order:
         return replace(verdict, failure=None, score=float(level))
     choice = "b" if level else "a"

@@ -12,6 +12,7 @@ import pandas as pd
 
 from vjudge import engines
 from vjudge.engines.progress import say
+from vjudge.judging.asking import Options
 from vjudge.judging.comparing import compared
 from vjudge.judging.grading import graded
 from vjudge.judging.judge import Judge, wordings_of
@@ -160,18 +161,18 @@ def load_run(folder: str | Path) -> pd.DataFrame:
     True
     """
     run = Run(folder)
-    note = run.manifest.get("note") or {}
+    call = run.manifest.get("note") or {}
     recorded = {verdict["asked"]: verdict for verdict in run.verdicts()}
     rows = run.rows()
-    finished = [row for row in rows if recorded.keys() >= set(row["asked"])]
-    answers = [[recorded[key] for key in row["asked"]] for row in finished]
-    facts = [row["cells"] for row in finished]
-    if not answers:
+    finished = []
+    for row in rows:
+        if recorded.keys() >= set(row["asked"]):
+            finished.append(([recorded[key] for key in row["asked"]], row["cells"]))
+    if not finished:
         raise RunError(f"{run.path} has no rows with verdicts: repeat the call that made it")
-    missing = len(rows) - len(answers)
+    missing = len(rows) - len(finished)
     if missing:
         say(f"{run.path}: {missing} of {len(rows)} rows wait for verdicts: repeat the call")
-    if note["call"] == "compare":
-        made = {name: note[name] for name in ("judge", "samples", "orders")}
-        return compared(answers, facts, **made)
-    return graded(answers, facts, judge=note["judge"], samples=note["samples"])
+    options = Options(samples=call["samples"], orders=call["orders"])
+    make_table = compared if call["call"] == "compare" else graded
+    return make_table(finished, call["judge"], options)

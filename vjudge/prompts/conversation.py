@@ -23,6 +23,11 @@ class Mark(Enum):
     def __str__(self) -> str:
         return str(self.value)
 
+    def __repr__(self) -> str:
+        # A recorded verdict is found by the repr of its prompt: a run that an older version began,
+        # in which this class had another name, must find its own.
+        return f"<_Mark.{self.name}: {self.value!r}>"
+
 
 IMAGE: Literal[Mark.IMAGE] = Mark.IMAGE
 """Stands for one image inside a `Prompt`; the n-th one is the item's n-th image."""
