@@ -90,13 +90,13 @@ def written(engine, prompt, images, limit):
 def distribution(engine, prompt, images, more, scale):
     """The log-probabilities of a scale after a prompt and more tokens, a fresh pass a stem."""
     after = {}
-    for stem in scale.steps:
+    for stem in scale.next_tokens:
         with torch.no_grad():
             taken = inputs(engine, prompt, images, [*more, *stem])
             logits = engine.model.model(**taken).logits[0, -1]
         logits[engine.model.image_token_id] = -torch.inf  # an image's place is no word
         logprobs = logits.log_softmax(-1)
-        after[stem] = {token: float(logprobs[token]) for token in scale.steps[stem]}
+        after[stem] = {token: float(logprobs[token]) for token in scale.next_tokens[stem]}
     return scale.logprobs(after)
 
 
@@ -126,7 +126,7 @@ def test_the_distribution_is_the_models_at_the_verdict(texts_of):
     for answer, prompt, shown in zip(together, prompts, images, strict=True):
         ids = written(taught, prompt, shown, 64)
         assert answer.text == taught.encoder.text(ids[:-1]) and answer.finish == "stop"
-        step = max(n for n, token in enumerate(ids) if token in scale.steps[()])
+        step = max(n for n, token in enumerate(ids) if token in scale.next_tokens[()])
         expected = distribution(taught, prompt, shown, ids[:step], scale)
         assert answer.score_logprobs == pytest.approx(expected, abs=1e-3)
     assert len({answer.n_new_tokens for answer in together}) > 1
@@ -146,7 +146,7 @@ def test_a_scale_is_read_behind_prompts_and_behind_answers_that_are_closed(
         how = replace(
             how, max_new_tokens=8, closing=Closing(partial(parse_to_close, format="prometheus"))
         )
-    marker, scale = engine.encoder.closing("\n[RESULT]", texts_of)
+    marker, scale = engine.encoder.closing_ids("\n[RESULT]", texts_of)
     for answer, prompt, shown in zip(answers(engine, *call, how), *mixed, strict=True):
         ids = written(engine, prompt, shown, 8) if mode == "feedback" else []
         ids = ids[:-1] if answer.finish == "stop" else ids
@@ -174,7 +174,7 @@ def test_each_criterion_is_closed_behind_the_answer_by_itself(engine, mixed, sha
         ids = ids[:-1] if answer.finish == "stop" else ids
         levels = {}
         for name, texts_of in scales.items():
-            marker, scale = engine.encoder.closing(markers[name], texts_of)
+            marker, scale = engine.encoder.closing_ids(markers[name], texts_of)
             expected = distribution(engine, prompt, shown, ids + marker, scale)
             levels[name] = max(expected, key=expected.get)
         assert (answer.closed_scores, answer.closed, answer.score_logprobs) == (levels, None, None)

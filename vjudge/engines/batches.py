@@ -84,7 +84,7 @@ class Batcher:
         try:
             # 1) the tokens, those of images in their places
             prompt, places = self.source.place(self.prompts[index], request.keys)
-            request.ids, request.scale = self.engine.encoder.asked(
+            request.ids, request.scale = self.engine.encoder.row_ids(
                 prompt, ask, index, image_tokens=places
             )
             request.n_prompt_tokens = len(request.ids)

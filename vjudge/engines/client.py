@@ -1,8 +1,8 @@
-"""Requests to an OpenAI-compatible server, by the `openai` client: retries, deadlines, and the key.
+"""Send requests to an OpenAI-compatible server by the `openai` client: retries, deadlines, the key.
 
-The key goes into one header and is cut out of everything that a server says. Plain http carries a
-key to this machine only, and no proxy stands between. Headers that the client library adds by
-itself, such as those of OPENAI_CUSTOM_HEADERS and OPENAI_ORG_ID, are not sent.
+The key goes into one header, and is cut out of everything that a server returns. Over plain http a
+key goes to this machine alone, and by no proxy. Headers that the client library adds itself, such
+as those of OPENAI_CUSTOM_HEADERS and OPENAI_ORG_ID, are not sent.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ import httpx
 import openai
 
 OPENAI = "https://api.openai.com/v1"
-KEY_NAME = "OPENAI_API_KEY"
+KEY_NAME = "OPENAI_API_KEY"  # the environment variable of the key, unless another is named
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")  # hosts that are this machine
-RETRIES = 6
-EXCERPT = 300  # characters of a server's own words in a message
-WINDOW = 8  # characters of a key in a row that are cut out
-HIDDEN = "\uffff"  # no character of any text
-MAX_REPLY = 2**26  # of a reply's body, unpacked: 67 MB
-PACKED = ("identity", "gzip", "deflate")  # how a body may come; others unpack to thousands of times
+RETRIES = 6  # after the first attempt
+EXCERPT = 300  # characters of a server's reply in an error message
+WINDOW = 8  # consecutive characters of a key that are cut out of a text
+HIDDEN = "\uffff"  # stands for a character of a key; no text holds it
+MAX_REPLY = 2**26  # bytes of a reply's body, decompressed: 67 MB
+ENCODINGS = ("identity", "gzip", "deflate")
+"""How a body may be compressed; other encodings can grow to thousands of times their size."""
 HEADERS = {
     "Accept": "application/json",
     "Accept-Encoding": "gzip, deflate",
     "User-Agent": "vjudge",
 }
-PROTOCOL = ("Connection", "Content-Length", "Content-Type", "Host", "Transfer-Encoding")
+PROTOCOL_HEADERS = ("Connection", "Content-Length", "Content-Type", "Host", "Transfer-Encoding")
 
 
 class Unanswered(Exception):
@@ -48,11 +49,24 @@ class Rejected(Unanswered):
 
 
 class Refused(Unanswered):
-    """The server would turn every request down, for its key or its address for instance."""
+    """The server would turn every request down, because of its key or its address for instance."""
 
 
 def address(base_url: str, variable: str | None) -> tuple[str, str]:
-    """A base URL without its last slash, and the key of a variable; else ValueError."""
+    """Check a base URL, and read the key for it.
+
+    Args:
+        base_url: the address, such as "https://HOST/v1".
+        variable: the environment variable that holds the key; None for no key. Only OpenAI's own
+            variable may be unset, and only for another server than OpenAI's.
+
+    Returns:
+        The address without its last slash, and the key; "" for none.
+
+    Raises:
+        ValueError: an address that is no plain http or https URL; a key that is missing, that holds
+            a character no key has, or that would go over a network unencrypted.
+    """
     base_url = base_url.rstrip("/")
     url = httpx.URL(base_url)
     if url.scheme not in ("http", "https") or not url.host or url.userinfo or url.query:
@@ -80,26 +94,27 @@ def address(base_url: str, variable: str | None) -> tuple[str, str]:
 
 
 def without_key(text: str, key: str) -> str:
-    """The text with "[key]" where eight characters in a row of the key stood, or more.
+    """Replace each occurrence of the key in a text, whole or in part, by "[key]".
 
-    Also in base64, in hexadecimal digits and backwards, in capitals or not. A shorter key is a
-    placeholder such as "EMPTY".
+    An occurrence is eight or more consecutive characters of the key, as it is, reversed, in base64
+    or in hexadecimal digits, in capitals or not. A key of fewer than eight characters is a
+    placeholder such as "EMPTY", and stays.
 
     >>> without_key("no such key: sk-0123-4567-..., sorry", "sk-0123-4567-89ab")
     'no such key: [key]..., sorry'
     """
-    # 1) the key in each shape, cut into all its windows
+    # 1) the key in each form; base64 has three, by the key's position in its groups of three bytes
     raw = key.encode()
-    shapes = [key, key[::-1], raw.hex()]
+    forms = [key, key[::-1], raw.hex()]
     for shift in range(3):
-        shapes.append(base64.b64encode(b"\0" * shift + raw).decode())
-    secret = "\n".join(shapes).lower()
+        forms.append(base64.b64encode(b"\0" * shift + raw).decode())
+    secret = "\n".join(forms).lower()
     windows = {secret[start : start + WINDOW] for start in range(len(secret) - WINDOW + 1)}
-    # 2) hardly a text holds any of them
+    # 2) nearly every text holds none of them: this quick test is enough
     lowered = text.lower()
     if len(key) < WINDOW or not any(window in lowered for window in windows):
         return text
-    # 3) hide each character of those that it holds
+    # 3) hide the characters under each window of the text that is in the key
     characters = list(text)
     for start in range(len(text) - WINDOW + 1):
         stop_at = start + WINDOW
@@ -109,7 +124,7 @@ def without_key(text: str, key: str) -> str:
 
 
 def proxy_of(base_url: str) -> str:
-    """Host and port of the environment's proxy to an address; "" where there is none."""
+    """Return host and port of the environment's proxy to an address; "" where there is none."""
     url = httpx.URL(base_url)
     if url.host in LOCAL_HOSTS or proxy_bypass(url.host):
         return ""
@@ -119,14 +134,14 @@ def proxy_of(base_url: str) -> str:
 
 
 class TooLong(openai.OpenAIError):
-    """A reply's body can't be held; being an OpenAIError, it is not asked for again."""
+    """A reply's body is too long to hold. As an OpenAIError it is not repeated by the library."""
 
 
 class BoundedClient(httpx.AsyncClient):
-    """A client that sends the named headers alone, and bounds a reply's time and size.
+    """Send no headers but those named here, and bound a reply's time and size.
 
-    One deadline holds over connection, headers and body of a try: httpx bounds each read, so that
-    a server which sends a byte now and then would hold a request for ever.
+    One deadline holds for connection, headers and body of an attempt together. httpx bounds each
+    read alone, so that a server which sends a byte now and then would hold a request for ever.
     """
 
     def __init__(self, key: str, **options: Any) -> None:
@@ -136,7 +151,10 @@ class BoundedClient(httpx.AsyncClient):
             self.named["Authorization"] = f"Bearer {key}"
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        protocol = {name: request.headers[name] for name in PROTOCOL if name in request.headers}
+        """Send a request with the named headers, within the client's timeout."""
+        protocol = {
+            name: request.headers[name] for name in PROTOCOL_HEADERS if name in request.headers
+        }
         request.headers = httpx.Headers(protocol | self.named)
         try:
             return await asyncio.wait_for(self._read(request, **options), self.timeout.read)
@@ -144,13 +162,13 @@ class BoundedClient(httpx.AsyncClient):
             raise httpx.ReadTimeout("no whole answer in time", request=request) from None
 
     async def _read(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        """The response with its whole body; TooLong where that has more than `MAX_REPLY`."""
+        """Return the response with its whole body; TooLong if that has more than `MAX_REPLY`."""
         response = await super().send(request, **{**options, "stream": True})
         body = bytearray()
         try:
-            packed = response.headers.get("Content-Encoding", "identity")
-            if packed.lower() not in PACKED:
-                raise TooLong(f"the reply is packed as {packed!r}, which was not asked for")
+            encoding = response.headers.get("Content-Encoding", "identity")
+            if encoding.lower() not in ENCODINGS:
+                raise TooLong(f"the reply is packed as {encoding!r}, which was not asked for")
             async for chunk in response.aiter_bytes():
                 body += chunk
                 if len(body) > MAX_REPLY:
@@ -159,24 +177,29 @@ class BoundedClient(httpx.AsyncClient):
             await response.aclose()
         headers = response.headers.copy()
         for name in ("Content-Encoding", "Content-Length", "Transfer-Encoding"):
-            headers.pop(name, None)  # they speak of the packed body
+            headers.pop(name, None)  # they describe the compressed body
         return httpx.Response(
             response.status_code, headers=headers, content=bytes(body), request=request
         )
 
 
 class PlainClient(openai.AsyncOpenAI):
-    """The library's client without the headers that it adds, of which one may not be sendable."""
+    """The library's client without the headers that it adds, of which some can't be sent."""
 
     default_headers = HEADERS | {"Content-Type": "application/json"}
 
 
 class Client:
-    """The requests of one call."""
+    """Send the requests of one call.
+
+    Args:
+        base_url, key: from `address`.
+        timeout: seconds for one attempt.
+    """
 
     def __init__(self, base_url: str, key: str, timeout: float) -> None:
         self.key = key
-        # A proxy would be given the key of a server on this machine.
+        # A proxy would see the key of a server on this machine, so none is used.
         is_local = httpx.URL(base_url).host in LOCAL_HOSTS
         self.api = PlainClient(
             base_url=base_url,
@@ -186,10 +209,19 @@ class Client:
         )
 
     async def post(self, url: str, body: Mapping[str, Any], retries: int) -> dict[str, Any]:
-        """The JSON object that answers a request.
+        """Send a request, and return the JSON object that answers it.
 
-        Rejected: a status that speaks of this request alone. Refused: one that speaks of all.
-        Unsound: no such object. Unanswered: no reply.
+        Args:
+            url: a whole address, or a path behind the base URL.
+            body: the fields of the request.
+            retries: how often the request is repeated where the failure may pass.
+
+        Raises:
+            Rejected: the server turned this request down (HTTP 400, 413, 422), or its reply is too
+                long.
+            Refused: it would turn all requests down (HTTP 401, 403, 404 and others).
+            Unsound: the reply is no JSON object, or reports an error.
+            Unanswered: no reply, or HTTP 408, 409, 429 or 5xx, also after the retries.
         """
         options: Any = {"max_retries": retries}
         try:
@@ -216,5 +248,5 @@ class Client:
         return reply
 
     def shown(self, text: str) -> str:
-        """A server's words made fit to print: short, on one line, without the key."""
+        """Return a text of the server for an error message: short, on one line, without the key."""
         return " ".join(without_key(text[: 8 * EXCERPT], self.key).split())[:EXCERPT]

@@ -75,7 +75,7 @@ class Writer(LogitsProcessor):
     def _write(self, row: Request, token: int, logits: torch.Tensor) -> None:
         """Put a token behind a row's answer; keep the distribution where it is a score's."""
         writing = row.writing
-        score_tokens = row.scale.steps[()] if row.scale else []
+        score_tokens = row.scale.next_tokens[()] if row.scale else []
         if token in score_tokens:
             writing.logprobs[len(writing.tokens)] = logprobs_of(score_tokens, logits)
         writing.tokens.append(token)

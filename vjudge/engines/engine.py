@@ -86,7 +86,8 @@ class Ask(Sampling):
             faults.append(f'mode={self.mode!r}: use one of "feedback", "score", "value"')
         if self.batch_size != "auto" and not is_int_at_least(self.batch_size, 1):
             faults.append(f'batch_size={self.batch_size!r}: use "auto" or a whole number from 1')
-        if self.mode != "feedback" and not self.is_default:
+        changes_decoding = (self.temperature, self.top_p, self.repetition_penalty) != (0, 1, 1)
+        if self.mode != "feedback" and changes_decoding:
             faults.append(
                 f'mode="{self.mode}" draws nothing: leave temperature, top_p and'
                 " repetition_penalty out"

@@ -1,12 +1,12 @@
-"""What a server is found to do before a call's first prompt: does it write the judge's own prompt,
-and can it continue an answer?"""
+"""Find out what a server does before a call's first prompt: does it write the judge's own prompt,
+and does it continue an answer?"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from PIL import Image
 
@@ -19,56 +19,78 @@ from vjudge.prompts import IMAGE, Prompt
 from vjudge.prompts.conversation import Reply
 from vjudge.records import is_int_at_least
 
-Part = Mapping[str, Any]  # of a message, that holds a picture
-BLANK: Part = {"image_url": {"url": data_uri(Image.new("RGB", (64, 64), "white"))}}
-"""Stands for any picture."""
-LISTED = 20  # tokens at each place whose log-probabilities are requested; many allow no more
+if TYPE_CHECKING:
+    from vjudge.engines.server import ServerEngine
 
-Job = tuple[int, Prompt, Sequence[Any]]  # a row, its turn, its pictures
+ImagePart = Mapping[str, Any]  # the part of a message that holds an image
+BLANK: ImagePart = {"image_url": {"url": data_uri(Image.new("RGB", (64, 64), "white"))}}
+"""A white square, which stands for any image."""
+LISTED = 20  # tokens per place whose log-probabilities are requested; many servers allow no more
+IMAGE_ID = -1  # stands for an image among token ids
 
 
 class ServerError(RuntimeError):
     """The server can't be used as asked; the message says why and what to do."""
 
 
+class Job(NamedTuple):
+    """One prompt of a call."""
+
+    row: int
+    prompt: Prompt
+    images: Sequence[Any]  # as `vjudge.images.picture` takes them
+
+
+class Turn(NamedTuple):
+    """One prompt of a call as it is sent."""
+
+    row: int
+    prompt: Prompt
+    images: Sequence[ImagePart]
+
+
 class ServedScale(NamedTuple):
-    """A scale in a server's own tokens, and the text that each of its stems is read behind."""
+    """A scale in a server's own tokens."""
 
     scale: ScoreTokens
-    behind: dict[Stem, str]  # begins with the marker
+    text_before: dict[Stem, str]  # stem -> the text that it is read behind; begins with the marker
 
 
 class Handshake:
-    """What a call found out about its server.
+    """Find out what a server can do in a call.
 
     Args:
-        look: a request to `/tokenize` -> the reply.
-        engine: the `ServerEngine`.
+        tokenize: sends a request to `/tokenize`, and returns the reply.
+        engine: the engine of the call.
+        ask: the options of the call.
+        jobs: the prompts of the call, at least one.
 
     Attributes:
-        context: tokens of the model's context; 0 where the server shows no tokens.
+        context: the tokens of the model's context; 0 where the server shows no tokens.
         continues: whether the server continues an answer token for token, so that distributions
             can be read behind it.
 
-    ServerError: the server writes another prompt than the judge's own, or can't do what score mode
-    needs.
+    Raises:
+        ServerError: the server writes another prompt than the judge's own, or can't do what score
+            mode needs.
     """
 
     def __init__(
         self,
-        look: Callable[[dict[str, Any]], dict[str, Any]],
-        engine: Any,
+        tokenize: Callable[[dict[str, Any]], dict[str, Any]],
+        engine: ServerEngine,
         ask: Ask,
         jobs: Sequence[Job],
     ) -> None:
-        self.look = look
+        self.tokenize = tokenize
         self.name = repr(engine)
         self.conversation = engine.conversation
         self.ask = ask
         self.context = 0
         self.continues = False
-        self.scales: dict[Any, ServedScale | None] = {}
+        self.scales: dict[Any, ServedScale | None] = {}  # marker and texts -> the scale
         self.encode = cache(self._encode)
+        # 1) does the server show its tokens at all?
         try:
             self.encode("###")
         except Unanswered as error:
@@ -80,34 +102,40 @@ class Handshake:
             if self.conversation is not None:
                 say(f"{self.name} shows no tokens: its prompt is not compared with the judge's own")
             return
+        # 2) tokenize each scale now: a scale that can't be read is an error before the first prompt
         markers = [ask.marker] if ask.closing is None else [ask.marker, ask.closing.marker]
-        for marker, (row, _, _) in itertools.product(markers, jobs):
-            self.scale(marker, ask.scale(row))
+        for marker, job in itertools.product(markers, jobs):
+            self.scale(marker, ask.scale(job.row))
+        # 3) does it write the judge's own prompt, and continue an answer?
         self._compare(jobs)
 
     def _compare(self, jobs: Sequence[Job]) -> None:
-        """Compare the judge's own prompts, one of each form, and answers that are continued."""
-        begun = f"It is so.\n{self.ask.marker}"
-        served = self.scale(self.ask.marker, self.ask.scale(jobs[0][0]))
-        if self.ask.scores and served:
-            begun = served.behind[()]
-        forms = {(prompt.n_images, prompt.system): prompt for _, prompt, _ in jobs}
-        prompts = forms.values()
+        """Compare the server's prompts and continued answers with the judge's own; set `continues`.
+
+        One prompt is compared per number of images and system prompt, on which the form depends.
+        """
+        ask = self.ask
+        prompts = {(job.prompt.n_images, job.prompt.system): job.prompt for job in jobs}.values()
         if self.conversation and not all(self._agrees(prompt, "") for prompt in prompts):
             raise ServerError(
                 f"{self.name} does not write the judge's own prompt, token for token. Start it with"
                 " the judge's own chat template (--chat-template); conversation=None asks in the"
                 " server's own words"
             )
-        self.continues = all(self._agrees(prompt, begun) for prompt in prompts)
-        if self.ask.scores and (not self.continues or None in self.scales.values()):
+        # A score pass reads right behind the marker, other calls behind an answer and the marker.
+        beginning = f"It is so.\n{ask.marker}"
+        served = self.scale(ask.marker, ask.scale(jobs[0].row))
+        if ask.scores and served:
+            beginning = served.text_before[()]
+        self.continues = all(self._agrees(prompt, beginning) for prompt in prompts)
+        if ask.scores and (not self.continues or None in self.scales.values()):
             raise ServerError(
                 f"{self.name} does not continue an answer that is begun, token for token, or its"
                 ' tokens do not tell the scores apart, which score mode needs; use mode="feedback"'
             )
 
     def scale(self, marker: str, texts: Texts) -> ServedScale | None:
-        """A scale behind a marker; None where its distribution can't be read token by token."""
+        """Return a scale behind a marker; None if its distribution can't be read by tokens."""
         if not texts or not self.context:
             return None
         key = (marker, *texts.items())
@@ -115,71 +143,94 @@ class Handshake:
             self.scales[key] = self._served(marker, texts)
         return self.scales[key]
 
-    def firsts(self, row: int) -> list[int] | None:
-        """The tokens to ask log-probabilities of while an answer is written.
+    def first_tokens(self, row: int) -> list[int] | None:
+        """Return the tokens whose log-probabilities are requested while an answer is written.
 
-        Empty where the server shows none, and the scores are known by their texts. None where one
-        place can't tell the scores apart.
+        Returns:
+            The tokens that tell the scores apart. An empty list where the server shows no tokens,
+            and the scores are recognised by their texts. None where the first token does not tell
+            the scores apart, so that nothing is requested.
         """
         texts = self.ask.scale(row)
         served = self.scale(self.ask.marker, texts)
         if served is not None:
-            return served.scale.steps[()] if served.scale.single else None
-        letters = {text.strip()[:1] for text in texts.values()}  # "1" does not tell 1 from 10
-        return [] if texts and len(letters) == len(texts) else None
+            return served.scale.next_tokens[()] if served.scale.first_token_decides else None
+        # Without tokens: "1" may be the beginning of "10", and does not tell them apart.
+        first_letters = {text.strip()[:1] for text in texts.values()}
+        return [] if texts and len(first_letters) == len(texts) else None
 
     def _served(self, marker: str, texts: Texts) -> ServedScale | None:
-        """A scale in the server's tokens; None where no text leads to one of its stems."""
+        """Tokenize a scale; return None if its distribution can't be read behind texts.
+
+        A server continues texts, not tokens. So each stem needs a text whose tokens end in it: for
+        the stem of "1" in a scale from 1 to 10, the text "[RESULT] 1".
+        """
         scale = ScoreTokens.read(marker, texts, self.encode)
-        if len(scale.steps[()]) > LISTED:
+        if len(scale.next_tokens[()]) > LISTED:
             return None
-        beginnings = {}
+        text_of_tokens = {}
         for text in texts.values():
             for length in range(len(text)):
-                begun = marker + text[:length]
-                beginnings[tuple(self.encode(f".\n{begun}"))] = begun
+                beginning = marker + text[:length]
+                text_of_tokens[tuple(self.encode(f".\n{beginning}"))] = beginning
         try:
-            behind = {stem: beginnings[scale.before + stem] for stem in scale.steps}
+            text_before = {
+                stem: text_of_tokens[scale.common_start + stem] for stem in scale.next_tokens
+            }
         except KeyError:
             return None
-        return ServedScale(scale, behind)
+        return ServedScale(scale, text_before)
 
-    def _agrees(self, prompt: Prompt, begun: str) -> bool:
-        """Whether the server writes a prompt and the beginning of its answer as it should."""
+    def _agrees(self, prompt: Prompt, beginning: str) -> bool:
+        """Tell whether the server writes a prompt, and the beginning of its answer, as it should.
+
+        The server may put any number of tokens for an image. They are left out of the comparison:
+
+            expected  A : -1       B      IMAGE_ID at the image
+            written   A : 9 9 9 9  B      9 is what the server has at that place
+            compared  A :          B
+        """
         blanks = [BLANK] * prompt.n_images
-        served = self._tokens(messages(prompt, blanks, begun))
+        written = self._tokens(messages(Turn(0, prompt, blanks), beginning))
         if self.conversation is None:  # what the server writes itself is right
-            return served == [*self._tokens(messages(prompt, blanks)), *self.encode(begun)]
-        # 1) the judge's own tokens, -1 for an image
-        parts: list = []
-        leads = True  # whether an image stands before the text of its turn
+            alone = self._tokens(messages(Turn(0, prompt, blanks)))
+            return written == [*alone, *self.encode(beginning)]
+        expected = self._expected(prompt, beginning)
+        image_ids = [IMAGE_ID]
+        if IMAGE_ID in expected:
+            position = expected.index(IMAGE_ID)
+            image_ids += written[position : position + 1]
+        expected_text = [token for token in expected if token not in image_ids]
+        return expected_text == [token for token in written if token not in image_ids]
+
+    def _expected(self, prompt: Prompt, beginning: str) -> list[int]:
+        """Return the tokens of a prompt in the judge's own conversation, IMAGE_ID for an image."""
+        assert self.conversation is not None
+        # 1) the prompt; images before the text of their turn stand where the conversation has them
+        parts: list[Any] = []
+        is_before_text = True
         for part in prompt.parts:
-            if part is IMAGE and leads:
+            if part is IMAGE and is_before_text:
                 parts += [IMAGE, self.conversation.behind_image]
             else:
                 parts.append(part)
-                leads = isinstance(part, Reply)
-        written = self.conversation.ask(parts)
-        if begun:
-            written = written.append(self.conversation.reply + begun)
-        expected = self._tokens({"prompt": "", "add_special_tokens": True})
-        for piece in written.parts:
-            expected += [-1] if piece is IMAGE else self.encode(str(piece))
-        # 2) the same without images, each of which the server writes as a run of one token
-        image = [-1]
-        if -1 in expected:
-            position = expected.index(-1)
-            image += served[position : position + 1]
-        plain = [token for token in expected if token not in image]
-        return plain == [token for token in served if token not in image]
+                is_before_text = isinstance(part, Reply)  # the next turn begins
+        whole = self.conversation.ask(parts)
+        if beginning:
+            whole = whole.append(self.conversation.reply + beginning)
+        # 2) its tokens, behind those that the tokenizer puts before any text
+        tokens = self._tokens({"prompt": "", "add_special_tokens": True})
+        for piece in whole.parts:
+            tokens += [IMAGE_ID] if piece is IMAGE else self.encode(str(piece))
+        return tokens
 
     def _encode(self, text: str) -> list[int]:
-        """The tokens of a text, without those that the tokenizer adds by itself."""
+        """Return the tokens of a text, without those that the tokenizer adds itself."""
         return self._tokens({"prompt": text, "add_special_tokens": False})
 
     def _tokens(self, request: dict[str, Any]) -> list[int]:
-        """The server's tokens of a request's prompt; Unanswered where it shows none."""
-        reply = self.look(request)
+        """Return the server's tokens of a request's prompt; Unanswered if it shows none."""
+        reply = self.tokenize(request)
         tokens = reply.get("tokens")
         context: Any = reply.get("max_model_len")
         if not isinstance(tokens, list) or not is_int_at_least(context, 1):
@@ -190,20 +241,25 @@ class Handshake:
         return tokens
 
 
-def messages(prompt: Prompt, pictures: Sequence[Part], begun: str = "") -> dict[str, Any]:
-    """The part of a request that holds a turn, its pictures, and how the answer begins."""
-    check_images(prompt, pictures)
-    turns = prompt.messages()
-    remaining = iter(pictures)
-    for message in turns:
+def messages(turn: Turn, beginning: str = "") -> dict[str, Any]:
+    """Return the fields of a request that hold a prompt, its images and how the answer begins.
+
+    Args:
+        turn: the prompt, and its images as parts of a message.
+        beginning: what the server is to continue; "" lets it begin the answer.
+    """
+    check_images(turn.prompt, turn.images)
+    written = turn.prompt.messages()
+    images = iter(turn.images)
+    for message in written:
         content = message["content"]
         if len(content) == 1 and "text" in content[0]:
             message["content"] = content[0]["text"]  # a plain string, which every server takes
             continue
         for entry in content:
             if entry["type"] == "image":
-                entry |= {"type": "image_url", **next(remaining)}
-    if not begun:
-        return {"messages": turns}
-    turns.append({"role": "assistant", "content": begun})
-    return {"messages": turns, "add_generation_prompt": False, "continue_final_message": True}
+                entry |= {"type": "image_url", **next(images)}
+    if not beginning:
+        return {"messages": written}
+    written.append({"role": "assistant", "content": beginning})
+    return {"messages": written, "add_generation_prompt": False, "continue_final_message": True}

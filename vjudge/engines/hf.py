@@ -164,7 +164,7 @@ class HFEngine(Engine):
             readings[position].failure = not_finite(self.model, 1)
         self.model.mask_non_text(logits)
         for reading, row_logits in zip(readings, logits, strict=True):
-            reading.logprobs = logprobs_of(reading.scale.steps[reading.stem], row_logits)
+            reading.logprobs = logprobs_of(reading.scale.next_tokens[reading.stem], row_logits)
 
     def _read_values(self, call: Batcher, rows: Sequence[Request]) -> None:
         """Read the number that the value head gives behind each prompt."""

@@ -1,8 +1,8 @@
 """The Ray engine: one judge in many processes, on one machine or on a cluster.
 
-Where a worker dies, Ray restarts it and repeats its unfinished block of rows. Blocks follow from
-all prompts of the call, also in a continued run, so that its rows are computed beside the same
-others. vjudge/README.md, "On a cluster", has a script for Slurm.
+Where a worker dies, Ray restarts it and repeats its unfinished block of rows. The blocks follow
+from all prompts of the call, also in a continued run, so that a row is always computed beside the
+same others. vjudge/README.md, "On a cluster", has a script for Slurm.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from vjudge.engines.engine import NOISE, Answer, Answers, Ask, Engine, Sources, 
 from vjudge.engines.progress import say
 from vjudge.prompts import Prompt
 
-BLOCK_ROWS = 64  # prompts of a block
-RESTARTS = 2  # times a block is computed again, if its worker dies each time
-STARTS = 4  # times that Ray may try to start
+BLOCK_ROWS = 64  # prompts per block
+RESTARTS = 2  # how often a block is computed again if its worker dies each time
+STARTS = 4  # attempts to start Ray
 PAUSE = 5.0  # seconds between them
 
 
@@ -31,18 +31,21 @@ class RayEngine(Engine):
 
     Ray joins the cluster of RAY_ADDRESS or of this machine, or starts one; call `ray.init` before
     for anything else. A block whose worker dies three times ends the call with Ray's error; with an
-    `out` folder the next call goes on. A family that was registered in this process is not known to
-    the workers: name its wording by `template`.
+    `out` folder the next call continues. The workers don't know a family that was registered in
+    this process: name its prompt template by `template`.
 
     Args:
-        judge, load: the judge's name, and `load_judge`, or it with options such as `dtype` bound.
+        judge: the judge's name.
+        load: `load_judge`, or it with options such as `template` bound.
         workers: how many processes, each with the whole judge and one GPU, or an equal share where
             they outnumber the GPUs; None: as many as there are GPUs.
-        worker_engine, options: the workers' own engine, "hf" or "vllm" ("auto" as in
-            `load_judge`), and its options.
+        worker_engine: the workers' own engine, "hf" or "vllm" ("auto" as in `load_judge`).
+        options: of that engine.
 
-    ImportError: Ray is not installed. ValueError: no room for a worker, or what `load_judge`
-    raises. RuntimeError: Ray does not start.
+    Raises:
+        ImportError: Ray is not installed.
+        ValueError: no room for a worker, or what `load_judge` raises.
+        RuntimeError: Ray does not start.
     """
 
     name = "ray"
@@ -51,7 +54,7 @@ class RayEngine(Engine):
         self,
         judge: str | Path,
         *,
-        load: Any,
+        load: Callable[..., Any],
         workers: int | None = None,
         worker_engine: str = "auto",
         **options: Any,
@@ -62,21 +65,22 @@ class RayEngine(Engine):
         free = self.ray.available_resources()
         n_cpus = int(free.get("CPU", 0))
         n_gpus = int(free.get("GPU", 0))
-        count = n_gpus if workers is None else workers
-        if not 1 <= count <= n_cpus:
+        n_workers = n_gpus if workers is None else workers
+        if not 1 <= n_workers <= n_cpus:
             raise ValueError(
                 f"workers={workers!r}: say how many; a worker takes one CPU, and Ray has {n_cpus}"
                 f" CPUs and {n_gpus} GPUs free"
             )
-        share = 1 / math.ceil(count / n_gpus) if n_gpus else 0
-        # 3) start them; a folder's path holds in their processes too
+        # Five workers on two GPUs: three on one of them, so that each takes a third of a GPU.
+        gpu_share = 1 / math.ceil(n_workers / n_gpus) if n_gpus else 0
+        # 3) start them; an absolute path is valid in their processes, too
         path = str(Path(judge).absolute()) if Path(judge).is_dir() else str(judge)
         actor = self.ray.remote(
-            num_cpus=1, num_gpus=share, max_restarts=-1, max_task_retries=RESTARTS
+            num_cpus=1, num_gpus=gpu_share, max_restarts=-1, max_task_retries=RESTARTS
         )(Worker)
-        loaded = partial(load, path, engine=worker_engine, **options)
-        self.workers = [actor.remote(loaded) for _ in range(count)]
-        # 4) ask one what the judge is
+        load_on_worker = partial(load, path, engine=worker_engine, **options)
+        self.workers = [actor.remote(load_on_worker) for _ in range(n_workers)]
+        # 4) ask one of them what the judge is
         self.template, self.pairs, self.family, self.workers_identity = self.ray.get(
             self.workers[0].describe.remote()
         )
@@ -89,7 +93,8 @@ class RayEngine(Engine):
         ask: Ask,
         wanted: Wanted = None,
     ) -> Answers:
-        """Answer every prompt; see `Engine.answer`. `batch_size` is each worker's."""
+        """Answer every prompt, see `Engine.answer`; `ask.batch_size` is each worker's own."""
+        # 1) cut the call into blocks, and leave out those without a wanted row
         rows = range(len(prompts))
         chosen: Any = rows if wanted is None else wanted
         blocks = []
@@ -98,40 +103,50 @@ class RayEngine(Engine):
             if any(row in chosen for row in block):
                 blocks.append(block)
 
+        # 2) send each block to the next idle worker; a block numbers its rows from 0
         def send(worker: Any, block: range) -> Any:
-            settings: dict[str, Any] = {"seeds": list(map(ask.seed, block))}
-            for name in ("scales", "schemas", "criteria"):
-                every = getattr(ask, name)
-                settings[name] = [every[row] for row in block] if every else ()
             return worker.answer.remote(
                 block,
                 [prompts[row] for row in block],
                 [images[row] for row in block],
-                replace(ask, **settings),
+                _ask_of_block(ask, block),
                 [position for position, row in enumerate(block) if row in chosen],
             )
 
-        # each block goes to the next worker that is idle
         yield from self.ray.util.ActorPool(self.workers).map_unordered(send, blocks)
 
     def identity(self) -> dict[str, Any]:
-        """The workers' own; how many they are decides nothing."""
+        """Return the identity of the workers' engines; their number decides no answer."""
         return self.workers_identity
 
 
+def _ask_of_block(ask: Ask, block: range) -> Ask:
+    """Return the options of a call for the rows of a block."""
+    columns: dict[str, Any] = {"seeds": list(map(ask.seed, block))}
+    for name in ("scales", "schemas", "criteria"):
+        column = getattr(ask, name)
+        columns[name] = [column[row] for row in block] if column else ()
+    return replace(ask, **columns)
+
+
 class Worker:
-    """What runs in a worker's process; it loads the judge at the first call and after a restart."""
+    """Answer blocks in a worker's process; the judge is loaded at the first call, once."""
 
     def __init__(self, load: Callable[[], Any]) -> None:
         self.judge = cache(load)
 
     def describe(self) -> tuple[Any, ...]:
-        """The judge's wordings, its family and its engine's identity."""
+        """Return the judge's prompt templates (items, pairs), family, and engine's identity."""
         judge = self.judge()
         return judge.template, judge.pairs, judge.family, judge.engine.identity()
 
     def answer(self, block: Sequence[int], *request: Any) -> list[Answer]:
-        """The answers to a block, whose rows are numbered from 0 in the request."""
+        """Answer the rows of a block.
+
+        Args:
+            block: the rows' positions in the call, which the answers get.
+            request: the arguments of `Engine.answer`, with the rows numbered from 0.
+        """
         answers: list[Answer] = []
         for batch in self.judge().engine.answer(*request):
             answers += [replace(answer, index=block[answer.index]) for answer in batch]
@@ -139,16 +154,18 @@ class Worker:
 
 
 def start_ray(**options: Any) -> Any:
-    """Join or start Ray, and wait for a machine that is slow to start it.
+    """Join or start Ray, in several attempts, and return its module.
 
-    Ray gives its own processes 30 seconds, which a crowded machine may not keep to.
+    Ray gives its own processes 30 seconds to start, which a crowded machine may not keep to.
 
     Args:
         options: for `ray.init`.
 
-    ImportError: Ray is not installed. RuntimeError: it did not start.
+    Raises:
+        ImportError: Ray is not installed.
+        RuntimeError: Ray did not start.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anyone unasked
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is sent statistics unasked
     try:
         import ray
     except ImportError as error:
@@ -157,7 +174,7 @@ def start_ray(**options: Any) -> Any:
         try:
             ray.init(include_dashboard=False, ignore_reinit_error=True, **options)
             return ray
-        except Exception as error:  # Ray says that its node timed out by a plain Exception
+        except Exception as error:  # Ray reports a time-out of its node by a plain Exception
             ray.shutdown()
             reason = f"{type(error).__name__}: {error}"
         say(f"Ray's node has not started, attempt {attempt} of {STARTS}: {reason}")

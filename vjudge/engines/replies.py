@@ -1,6 +1,6 @@
-"""A server's reply, read field by field: what is unsound costs that field, and is remarked.
+"""Read a server's reply field by field: an invalid field is left out, with a remark.
 
-Also the distribution at the verdict, by the log-probabilities of a reply's tokens.
+Also the distribution at the verdict, from the log-probabilities of a reply's tokens.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from vjudge.prompts import parse
 from vjudge.records import brief
 
 ENDED = parse.ENDINGS | {"null", ""}
-"""How servers say, in any case, that an answer ended by itself."""
+"""Finish reasons by which servers say, in any case, that an answer ended by itself."""
 CUT_OFF = ("length", "max_tokens", "model_length", "model_context_window_exceeded")
 NO_TEXT = "cut off: the reply has no text"
 FILTERED = "refused: the judge, or the server's content filter"
-MAX_COUNT = 2**31  # tokens; what a usage names beyond it is no count of tokens
+MAX_COUNT = 2**31  # a larger number in a reply's usage is no count of tokens
 TOLERANCE = 1e-3  # by which rounded probabilities may exceed 1
-CONTROL = re.compile(rb"(<[^<>]*>)?")  # a token that ends an answer and is not in its text
+CONTROL_TOKEN = re.compile(rb"(<[^<>]*>)?")  # it ends an answer and is not in its text; or nothing
 NO_LOGPROBS = "no distribution: the reply has no log-probabilities"
 NO_DISTRIBUTION = "no distribution: the log-probabilities are not those of the verdict's tokens"
 
 
 class Token(NamedTuple):
-    """A token of a reply: its bytes, and its own and the listed log-probabilities.
+    """A token of a reply: its text as bytes, and the log-probabilities at its place.
 
-    `logprobs` maps a token's text, or "token_id:5", to its log-probability; None where any of them
-    is missing or unsound.
+    `logprobs` maps the text of each listed token, or its number as "token_id:5", to its
+    log-probability. It is None where none is listed or any is invalid.
     """
 
     written: bytes
@@ -41,9 +41,19 @@ class Token(NamedTuple):
 def read_reply(
     reply: Mapping[str, Any], row: int, model: str, key: str
 ) -> tuple[Answer, list[Token]]:
-    """The answer in a completion, without the key; no tokens where it has no log-probabilities.
+    """Read the answer in a chat completion, and its tokens.
 
-    Unsound: it is no completion, or not by `model`.
+    Args:
+        reply: the JSON object that the server returned.
+        row: the position of the prompt in the call.
+        model: the name of the model that has to have answered.
+        key: the key of the server, which is cut out of every text.
+
+    Returns:
+        The answer, and its tokens; no tokens where the reply has no log-probabilities.
+
+    Raises:
+        Unsound: the reply is no chat completion, or not by `model`.
     """
     choice = _at(reply, "choices", 0)
     message = _at(choice, "message")
@@ -52,30 +62,30 @@ def read_reply(
     remarks: list[str] = []
     served = _served(reply.get("model"), model, key, remarks)
 
-    # 1) what was written and thought
-    text, thoughts = _text_of(message.get("content"), "content", remarks)
+    # 1) text, refusal and thinking
+    text, thinking = _text_of(message.get("content"), "content", remarks)
     refusal, _ = _text_of(message.get("refusal"), "refusal", remarks)
-    for name in ("reasoning_content", "reasoning"):
+    for name in ("reasoning_content", "reasoning"):  # the field's name depends on the server
         thought, inner = _text_of(message.get(name), name, remarks)
-        thoughts = thoughts or thought or inner
+        thinking = thinking or thought or inner
 
-    # 2) how it ended
+    # 2) how the answer ended
     finish, failure = _ending(_at(choice, "finish_reason"), key)
     if refusal or finish == "content_filter":
         failure = FILTERED
     elif text is None and failure is None and finish == "stop":
         failure = NO_TEXT
 
-    # 3) what it took, and its tokens
+    # 3) the counts of tokens, and the tokens
     usage = reply.get("usage")
     answer = Answer(
         row,
         _clean(text or refusal, key),
-        _count(usage, "prompt_tokens", remarks),
-        _count(usage, "completion_tokens", remarks),
+        n_prompt_tokens=_count(usage, "prompt_tokens", remarks),
+        n_new_tokens=_count(usage, "completion_tokens", remarks),
         finish=finish,
         failure=failure,
-        reasoning=_clean(thoughts, key),
+        reasoning=_clean(thinking, key),
         served=served,
         remarks=tuple(remarks),
     )
@@ -83,17 +93,21 @@ def read_reply(
 
 
 def read_value(reply: Mapping[str, Any], row: int, model: str, key: str) -> Answer:
-    """The number in a reply of vLLM's `/classify` or `/pooling`, which may give one a token.
+    """Read the number in a reply of vLLM's `/classify` or `/pooling`.
 
-    Unsound: it is no such number, or not by `model`.
+    Arguments are those of `read_reply`.
+
+    Raises:
+        Unsound: the reply holds no single number, or is not by `model`.
     """
     remarks: list[str] = []
     served = _served(reply.get("model"), model, key, remarks)
-    numbers = _at(reply, "data", 0, "probs")
+    numbers = _at(reply, "data", 0, "probs")  # of /classify
     if numbers is None:
-        numbers = _at(reply, "data", 0, "data")
+        numbers = _at(reply, "data", 0, "data")  # of /pooling
+    # A reply may hold one number per token, [[0.1], [0.3]]: the last token's is the value.
     last = _at(numbers, -1)
-    if isinstance(last, list) and len(last) == 1:  # the value behind each token: the last's counts
+    if isinstance(last, list) and len(last) == 1:
         numbers = last
     if not isinstance(numbers, list) or len(numbers) != 1 or type(numbers[0]) not in (int, float):
         raise Unsound(f"the server gives {_clean(brief(numbers), key)} and not one number")
@@ -107,18 +121,22 @@ def read_value(reply: Mapping[str, Any], row: int, model: str, key: str) -> Answ
     )
 
 
-# --- the fields
+# --- the fields of a reply; their values are of any type, because any server may have sent them
 
 
 def _served(name: Any, model: str, key: str, remarks: list[str]) -> str | None:
-    """The name of the model that answered; Unsound where it is another than `model`."""
+    """Return the name of the model that answered; None where the reply names none.
+
+    Raises:
+        Unsound: it is another than `model`. A date may follow: "gpt-4o-2024-08-06" is "gpt-4o".
+    """
     if name is None or name == "":
         return None
     if not isinstance(name, str):
         remarks.append("model is no text")
         return None
     printable = without_key(name[:200], key)
-    dated = re.escape(model) + r"(@main|-\d{4}-?\d\d-?\d\d)?"  # or the state of a day
+    dated = re.escape(model) + r"(@main|-\d{4}-?\d\d-?\d\d)?"
     if not re.fullmatch(dated, name):
         raise Unsound(
             f"model {printable!r} answered, and {model!r} was expected; if it is the one you mean,"
@@ -128,10 +146,17 @@ def _served(name: Any, model: str, key: str, remarks: list[str]) -> str | None:
 
 
 def _text_of(content: Any, name: str, remarks: list[str]) -> tuple[str | None, str]:
-    """The text and the thoughts of a field that is a text or a list of parts.
+    """Return the text and the thinking of a field that is a text or a list of parts.
 
-    A part is {"type": "text", "text": ...}, or {"type": "thinking", "thinking": [parts]}. The text
-    is None where there is none.
+    A part is {"type": "text", "text": ...}, or {"type": "thinking", "thinking": [parts]}.
+
+    Args:
+        content: the field's value.
+        name: the field's name, for remarks.
+        remarks: takes a remark for each part that is no text.
+
+    Returns:
+        The text, None where there is none; and the thinking, "" where there is none.
     """
     if content is None or isinstance(content, str):
         return content, ""
@@ -141,34 +166,38 @@ def _text_of(content: Any, name: str, remarks: list[str]) -> tuple[str | None, s
         kind = _at(part, "type")
         if kind in ("thinking", "reasoning"):
             inner = _at(part, kind) or _at(part, "text")
-            thoughts += _plain(inner if isinstance(inner, list) else [inner])
-        elif _plain([part]):
-            texts += _plain([part])
+            thoughts += _texts_among(inner if isinstance(inner, list) else [inner])
+        elif _texts_among([part]):
+            texts += _texts_among([part])
         else:
             remarks.append(f"a part of {name} is no text")
     return "".join(texts) if texts else None, "".join(thoughts)
 
 
-def _plain(parts: Sequence[Any]) -> list[str]:
-    """The texts among parts that are a text, or {"text": a text}."""
+def _texts_among(parts: Sequence[Any]) -> list[str]:
+    """Return the texts among parts that are a text, or {"text": a text}."""
     texts = [part if isinstance(part, str) else _at(part, "text") for part in parts]
     return [text for text in texts if isinstance(text, str)]
 
 
 def _ending(reason: Any, key: str) -> tuple[str, str | None]:
-    """How an answer ended, and why it is none where it neither ended by itself nor was cut off."""
-    word = "" if reason is None else str(reason)
-    plain = word.strip().casefold()
+    """Return how an answer ended, and why it is a failure if it is one.
+
+    An answer that ended by itself ("stop") is none, nor is one that was cut off: whether that one
+    holds a verdict is decided when it is read. Any other reason is a failure.
+    """
+    written = "" if reason is None else str(reason)
+    plain = written.strip().casefold()
     if plain in ENDED:
         return "stop", None
     if plain == "length":
         return plain, None
-    reported = " ".join(_clean(word[:80], key).split())
+    reported = " ".join(_clean(written[:80], key).split())
     return reported, None if plain in CUT_OFF else f"ended by {reported}"
 
 
 def _count(usage: Any, name: str, remarks: list[str]) -> int:
-    """A number of tokens; 0 where none is told."""
+    """Return a number of tokens; 0 where none is reported, or none that is valid."""
     count = _at(usage, name)
     if type(count) is int and 0 <= count < MAX_COUNT:
         return count
@@ -178,22 +207,23 @@ def _count(usage: Any, name: str, remarks: list[str]) -> int:
 
 
 def _tokens(content: Any) -> list[Token]:
-    """The tokens of a reply; none where one of them has no text."""
+    """Return the tokens of a reply; an empty list if one of them has no text."""
     tokens = []
     for entry in content if isinstance(content, list) else []:
         text = _at(entry, "token")
         if not isinstance(text, str):
             return []
         written = text.encode("utf-8", "surrogatepass")
-        spelled = entry.get("bytes")  # a token that is a part of a character has no text of its own
+        # A token that is a part of a character has no text of its own, but bytes.
+        spelled = entry.get("bytes")
         if isinstance(spelled, list) and all(byte in range(256) for byte in spelled):
             written = bytes(map(int, spelled))
-        tokens.append(Token(written, _listed(entry)))
+        tokens.append(Token(written, _listed_logprobs(entry)))
     return tokens
 
 
-def _listed(entry: Mapping[str, Any]) -> dict[str, float] | None:
-    """The log-probabilities at a token; None where one is unsound, or no others are listed."""
+def _listed_logprobs(entry: Mapping[str, Any]) -> dict[str, float] | None:
+    """Return the log-probabilities at a token; None where one is invalid, or none is listed."""
     alternatives = entry.get("top_logprobs")
     if not isinstance(alternatives, list) or not alternatives:
         return None
@@ -202,14 +232,18 @@ def _listed(entry: Mapping[str, Any]) -> dict[str, float] | None:
         value = _at(alternative, "logprob")
         if type(value) is int and abs(value) < MAX_COUNT:
             value = float(value)
-        if type(value) is not float or not value <= TOLERANCE:  # NaN is not, either
+        if type(value) is not float or not value <= TOLERANCE:  # NaN fails the comparison, too
             return None
         logprobs[str(alternative.get("token"))] = min(value, 0.0)
     return logprobs
 
 
 def _at(value: Any, *path: str | int) -> Any:
-    """What stands at a path of names and positions; None where there is no such place."""
+    """Return what stands at a path of keys and positions; None where the path leads nowhere.
+
+    >>> _at({"choices": [{"text": "4"}]}, "choices", 0, "text"), _at({"choices": []}, "choices", 0)
+    ('4', None)
+    """
     for step in path:
         try:
             value = value[step]
@@ -219,7 +253,7 @@ def _at(value: Any, *path: str | int) -> Any:
 
 
 def _clean(text: str | None, key: str) -> str:
-    """A text without the key, and without halves of characters, which no file can hold."""
+    """Return a text without the key, and without lone surrogates, which no file can hold."""
     return without_key(text or "", key).encode("utf-8", "replace").decode()
 
 
@@ -229,19 +263,29 @@ def _clean(text: str | None, key: str) -> str:
 def at_verdict(
     text: str, tokens: Sequence[Token], marker: str, texts: Texts
 ) -> dict[int, float] | None:
-    """The scores' log-probabilities at the verdict: the scale's first token after the last marker.
+    """Return the scores' log-probabilities at the verdict, after the last marker.
 
-    " 4" and "4" are one score; one that is not listed has probability 0. None where no verdict
-    stands after the marker, or its log-probabilities are unsound.
+    " 4" and "4" are the same score, and their probabilities are added. A score that is not listed
+    has probability 0.
+
+    Args:
+        text: the answer.
+        tokens: its tokens.
+        marker: the text before the verdict.
+        texts: the scale, score -> its text after the marker.
+
+    Returns:
+        score -> log-probability; None where no verdict stands after the marker, or where its
+        log-probabilities are invalid.
     """
-    scores = {written.strip(): score for score, written in texts.items()}
-    step = _verdict_step(text, tokens, marker, scores)
+    score_of_text = {text_of_score.strip(): score for score, text_of_score in texts.items()}
+    step = _verdict_step(text, tokens, marker, score_of_text)
     logprobs = None if step is None else tokens[step].logprobs
     if logprobs is None:
         return None
     probabilities = dict.fromkeys(texts, 0.0)
     for token, logprob in logprobs.items():
-        score = scores.get(token.strip())
+        score = score_of_text.get(token.strip())
         if score is not None:
             probabilities[score] += math.exp(logprob)
     if sum(probabilities.values()) > 1 + TOLERANCE:
@@ -252,39 +296,46 @@ def at_verdict(
 def _verdict_step(
     text: str, tokens: Sequence[Token], marker: str, scores: Mapping[str, int]
 ) -> int | None:
-    """The step that wrote the verdict in a text; None where the tokens are not the text's.
+    """Return the position of the token that wrote the verdict; None where it is not certain.
 
-    A server may list the tokens of the thinking before those of the text. Blanks do not count: a
-    vocabulary may keep them apart from its tokens.
+    A server may list the tokens of the thinking before those of the text, so the end of the tokens
+    is compared with the end of the text. Blanks are left out, because some vocabularies keep them
+    apart from their tokens; so are capitals. The position of a token in the text follows from what
+    stands behind it:
 
-        tokens   ... [RESULT] 2 </think> Good. [RESULT] 4 </s>
-        text                             Good. [RESULT] 4
-                                         start ---------^ verdict = len(text) - len(tail)
+        tokens   [RESULT] 2 </think> Good. [RESULT] 4 </s>
+        joined   [result]2</think>good.[result]4
+        plain                    good.[result]4
+                          marker_end ---------^ position = len(plain) - (len(joined) - n_before)
     """
     plain = _bare(text.encode("utf-8", "surrogatepass"))
     label = _bare(marker.encode())
     if label not in plain:
         return None
-    start = plain.rindex(label) + len(label)
-    # 1) the tokens without those that ended the answer, which are not in its text
+    marker_end = plain.rindex(label) + len(label)
+    # 1) leave out the control tokens that ended the answer, which are not in its text
     pieces = [_bare(token.written) for token in tokens]
-    while pieces and CONTROL.fullmatch(pieces[-1]) and not plain.endswith(pieces[-1] or b"\0"):
+    while pieces and CONTROL_TOKEN.fullmatch(pieces[-1]):
+        if pieces[-1] and plain.endswith(pieces[-1]):  # "<b>" at the end of the text is text
+            break
         pieces.pop()
     joined = b"".join(pieces)
-    # 2) the first score behind the last marker, if the tokens from there on are the text's end
-    names = [score.encode() for score in scores]
-    begin = 0
+    # 2) find the first token behind the last marker that is a score
+    score_texts = [score.encode() for score in scores]
+    n_before = 0  # bytes of the tokens before this one
     for step, piece in enumerate(pieces):
-        verdict = len(plain) - (len(joined) - begin)
-        if verdict >= start and tokens[step].written.strip() in names:
-            between = plain[start:verdict]
-            wordless = not any(map(str.isalnum, between.decode("utf-8", "replace")))
-            marked = joined[:begin].endswith(label + between)
-            return step if wordless and marked and plain.endswith(joined[begin:]) else None
-        begin += len(piece)
+        position = len(plain) - (len(joined) - n_before)
+        if position >= marker_end and tokens[step].written.strip() in score_texts:
+            # 3) it is the verdict if no word stands between, and the tokens are those of the text
+            between = plain[marker_end:position]
+            has_word = any(map(str.isalnum, between.decode("utf-8", "replace")))
+            follows_marker = joined[:n_before].endswith(label + between)
+            is_text_end = plain.endswith(joined[n_before:])
+            return step if follows_marker and is_text_end and not has_word else None
+        n_before += len(piece)
     return None
 
 
 def _bare(text: bytes) -> bytes:
-    """A text without blanks, in lower case."""
+    """Return a text without blanks, in lower case."""
     return b"".join(text.split()).lower()

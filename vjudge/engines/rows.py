@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from vjudge.engines.closing import has_to_be_closed, most_probable, scales_to_close
 from vjudge.engines.engine import Answer, Ask
@@ -42,6 +43,9 @@ class Tokenized:
     def n_behind_prefix(self) -> int:
         """How many tokens are computed for this row alone."""
         return len(self.ids) - (len(self.prefix.ids) if self.prefix else 0)
+
+
+TokenizedT = TypeVar("TokenizedT", bound=Tokenized)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -91,7 +95,7 @@ class Request(Tokenized):
 
     def read_behind(self, ids: Sequence[int], scale: ScoreTokens, criterion: str = "") -> None:
         """Add the readings of a scale behind `ids`: one for each stem of the scale."""
-        for stem in scale.steps:
+        for stem in scale.next_tokens:
             reading = Reading(
                 ids=[*ids, *stem], keys=self.keys, scale=scale, stem=stem, criterion=criterion
             )
@@ -118,7 +122,7 @@ class Request(Tokenized):
         step = encoder.verdict_step(tokens, self.scale) if self.scale else None
         if self.scale is None or step is None:
             return
-        if self.scale.single:  # it was kept at that step
+        if self.scale.first_token_decides:  # it was kept at that step
             self.answer.score_logprobs = self.scale.logprobs({(): self.writing.logprobs[step]})
         else:
             self.read_behind([*self.ids, *tokens[:step]], self.scale)
@@ -128,7 +132,7 @@ class Request(Tokenized):
         assert ask.closing is not None
         try:
             for criterion, texts in scales_to_close(ask, self.index).items():
-                marker, scale = encoder.closing(ask.closing.marker_of(criterion), texts)
+                marker, scale = encoder.closing_ids(ask.closing.marker_of(criterion), texts)
                 self.read_behind([*ids, *marker], scale, criterion)
             # `ids` may hold one token for an image that takes many places.
             n_image_places = self.n_prompt_tokens - len(self.ids)

@@ -27,11 +27,6 @@ class Sampling:
     top_p: float = 1.0
     repetition_penalty: float = 1.0
 
-    @property
-    def is_default(self) -> bool:
-        """Whether an answer is the model's most probable text, with nothing drawn or penalised."""
-        return (self.temperature, self.top_p, self.repetition_penalty) == (0, 1, 1)
-
     def check(self) -> list[str]:
         """Say what is wrong with each bad option, and what to use instead; else return nothing."""
         # option -> whether its value is valid, and the values to use

@@ -1,11 +1,11 @@
-"""Text to token ids: text from data is never a control token; and which tokens carry a score."""
+"""Turn text into token ids: text from data is never a control token; and find a scale's tokens."""
 
 from __future__ import annotations
 
 import functools
 import math
 import os.path
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,78 +15,98 @@ from vjudge.prompts import Control, Prompt
 if TYPE_CHECKING:
     from vjudge.models import VisionLanguageModel
 
-Stem = tuple[int, ...]
+Stem = tuple[int, ...]  # the tokens with which the texts of some scores begin
 
 
 @dataclass(frozen=True)
 class ScoreTokens:
-    """How a tokenizer writes the scores after a marker.
+    """The tokens in which a tokenizer writes each score behind a marker.
 
-    `paths` maps each score to its tokens, without those that all scores begin with. The path of
-    one score may begin that of another, as "1" begins "10".
+    Attributes:
+        marker: the text before every score.
+        paths: score -> its tokens, without the tokens that all scores begin with. The path of one
+            score may begin that of another, as the tokens of "1" begin those of "10".
+        common_start: the tokens of the marker, and those that all scores begin with.
     """
 
     marker: str
     paths: dict[int, Stem]
-    before: Stem = ()  # the tokens that all scores begin with, behind ".", a new line, the marker
+    common_start: Stem = ()
 
     @classmethod
     def read(cls, marker: str, texts: Texts, encode: Callable[[str], list[int]]) -> ScoreTokens:
-        """Tokenize a scale; ValueError where two scores are the same tokens."""
-        written = {score: tuple(encode(f".\n{marker}{text}")) for score, text in texts.items()}
-        if len(set(written.values())) < len(written):
+        """Tokenize a scale behind its marker.
+
+        Args:
+            marker: the text before every score.
+            texts: score -> its text after the marker, such as {4: " 4"}.
+            encode: a text -> its token ids.
+
+        Raises:
+            ValueError: two scores are the same tokens.
+        """
+        # The marker stands on a new line, as in an answer: its tokens may depend on that.
+        tokens = {score: tuple(encode(f".\n{marker}{text}")) for score, text in texts.items()}
+        if len(set(tokens.values())) < len(tokens):
             raise ValueError(f"two scores are written alike after {marker!r} by this vocabulary")
-        # The "▁" of "▁" and "4" belongs to all scores; of " 1" and " 10" the last token stays.
-        shortest = min(map(len, written.values()))
-        before: Any = os.path.commonprefix(list(written.values()))[: shortest - 1]
-        paths = {score: ids[len(before) :] for score, ids in written.items()}
-        return cls(marker, paths, before)
+        # In Llama's vocabulary " 4" is "▁" and "4": the "▁" belongs to all scores. At least one
+        # token of each score remains, because " 1" may be all that " 10" begins with.
+        shortest = min(map(len, tokens.values()))
+        common: Any = os.path.commonprefix(list(tokens.values()))[: shortest - 1]
+        paths = {score: ids[len(common) :] for score, ids in tokens.items()}
+        return cls(marker, paths, common)
 
     @property
-    def single(self) -> bool:
-        """Whether the first tokens tell the scores apart."""
+    def first_token_decides(self) -> bool:
+        """Whether the first tokens alone tell the scores apart."""
         return len({path[0] for path in self.paths.values()}) == len(self.paths)
 
     @functools.cached_property
-    def steps(self) -> dict[Stem, list[int]]:
-        """What is read: stem -> the tokens that go on to a score after it.
+    def next_tokens(self) -> dict[Stem, list[int]]:
+        """The places where the distribution is read: stem -> the tokens that go on to a score.
 
-        The stems are (), and all beginnings of several scores where one token does not suffice.
+        The only stem is () where the first token decides. Else each beginning of several scores is
+        a stem. Of the scores 1 to 10, in a vocabulary with a token for each digit:
+
+            ()      1 2 3 4 5 6 7 8 9
+            (1,)    0
         """
-        steps: dict[Stem, list[int]] = {}
+        next_tokens: dict[Stem, list[int]] = {}
         for path in self.paths.values():
-            read = path[:1] if self.single else path
-            for n_before, token in enumerate(read):
-                after = steps.setdefault(path[:n_before], [])
-                if token not in after:
-                    after.append(token)
-        return steps
+            path_to_read = path[:1] if self.first_token_decides else path
+            for n_before, token in enumerate(path_to_read):
+                tokens = next_tokens.setdefault(path[:n_before], [])
+                if token not in tokens:
+                    tokens.append(token)
+        return next_tokens
 
     def logprobs(self, after: Mapping[Stem, Mapping[int, float]]) -> dict[int, float]:
-        """The log-probability of each score's text.
+        """Return the log-probability of each score's text.
+
+        P(a score) = P(its tokens) - P(the longer scores that begin with them). With the scores 1 to
+        10, where "1" has probability .6 and "0" after it .5:
+
+            P("10") = .6 * .5   = .3
+            P("1")  = .6 - .3   = .3
 
         Args:
-            after: stem -> token -> log-probability, for the tokens in `steps`.
-
-        P(a score) = P(its tokens) - P(the longer scores that begin with them). From 1 to 10:
-
-            "1"   .6 = P("1")                 P(1)  = .6 - .3 = .3
-            "10"  .3 = P("1") P("0" | "1")    P(10) = .3
+            after: stem -> token -> log-probability, for the tokens in `next_tokens`.
         """
-        if self.single:
+        if self.first_token_decides:
             return {score: after[()][path[0]] for score, path in self.paths.items()}
         probabilities: dict[Stem, float] = {}
         for path in sorted(self.paths.values(), key=len, reverse=True):  # longer ones first
-            # 1) the product of its tokens' probabilities
+            # 1) the product of its tokens' probabilities (chain rule)
             logprob = 0.0
             for n_before, token in enumerate(path):
                 logprob += after[path[:n_before]][token]
-            # 2) without that of the longer scores
+            # 2) without the longer scores that begin with these tokens
             probability = math.exp(logprob)
-            for longer, share in probabilities.items():
+            for longer, probability_of_longer in probabilities.items():
                 if longer[: len(path)] == path:
-                    probability -= share
+                    probability -= probability_of_longer
             probabilities[path] = probability
+        # 3) rounding can leave a probability at or below 0
         logprobs = dict.fromkeys(self.paths, -math.inf)
         for score, path in self.paths.items():
             if probabilities[path] > 0:
@@ -95,14 +115,20 @@ class ScoreTokens:
 
 
 class Encoder:
-    """Turn prompts into token ids, with special tokens disabled in their texts.
+    """Turn prompts into token ids; a special token's spelling in their texts is plain text.
 
-    "<image>" or "</s>" in a response is spelled out. `image_token_id` takes `tokens_per_image`
-    places for an image; it is None for judges without images. ValueError: the tokenizer reads a
-    control token in plain text even so.
+    "<image>" or "</s>" in a response is spelled out, letter by letter.
 
-    Source: chunks split at images, one BOS: `tokenizer_image_token` in llava/mm_utils.py of
-    kaistAI/prometheus-vision.
+    Args:
+        tokenizer: of transformers.
+        image_token_id: the token that stands at an image's places; None for a text-only judge.
+        tokens_per_image: how many places an image takes, where `ids` is not told.
+
+    Raises:
+        ValueError: the tokenizer reads a control token in plain text even so.
+
+    Source: chunks split at images, one beginning-of-text token: `tokenizer_image_token` in
+    llava/mm_utils.py of kaistAI/prometheus-vision.
     """
 
     def __init__(
@@ -110,8 +136,8 @@ class Encoder:
     ) -> None:
         self.tokenizer = tokenizer
         self.image_ids = [] if image_token_id is None else [image_token_id] * tokens_per_image
-        start = tokenizer("").input_ids[:1]
-        self.start = start if start == [tokenizer.bos_token_id] else []
+        first_ids = tokenizer("").input_ids[:1]  # what the tokenizer puts before any text
+        self.start = first_ids if first_ids == [tokenizer.bos_token_id] else []
         self._scales: dict[tuple[Hashable, ...], ScoreTokens] = {}
         self._added: dict[str, int] = tokenizer.get_added_vocab()
         # The unknown token is no control: it is how some vocabularies spell a character.
@@ -123,7 +149,7 @@ class Encoder:
             )
 
     def text_ids(self, text: str) -> list[int]:
-        """The ids of one chunk of plain text."""
+        """Return the ids of one chunk of plain text."""
         ids = self.tokenizer.encode(
             text, add_special_tokens=False, split_special_tokens=True, verbose=False
         )
@@ -136,10 +162,15 @@ class Encoder:
         suffix: str = "",
         image_tokens: Sequence[int] | None = None,
     ) -> list[int]:
-        """The ids of a prompt followed by `suffix`.
+        """Return the ids of a prompt followed by `suffix`; neighbouring texts are one chunk.
 
-        Neighbouring texts are one chunk. `image_tokens` says how many places each image takes,
-        None for the same number each. ValueError: a control token that this vocabulary lacks.
+        Args:
+            prompt: texts, control tokens and images.
+            suffix: plain text.
+            image_tokens: how many places each image takes, in order; None for the same number each.
+
+        Raises:
+            ValueError: the vocabulary lacks one of the prompt's control tokens.
         """
         ids = list(self.start)
         places = iter(image_tokens or ())
@@ -154,61 +185,79 @@ class Encoder:
                         " conversation"
                     )
                 ids.append(self._added[piece.text])
-            elif image_tokens is None:
+            elif image_tokens is None:  # an image
                 ids += self.image_ids
             else:
                 ids += self.image_ids[:1] * next(places)
         return ids
 
     def scale(self, marker: str, texts: Texts) -> ScoreTokens:
-        """The tokens by which each score is read after the marker (`ScoreTokens.read`)."""
+        """Return the tokens of a scale behind a marker; arguments and errors as `ScoreTokens`."""
         key = (marker, *texts.items())
         if key not in self._scales:
             self._scales[key] = ScoreTokens.read(marker, texts, self.text_ids)
         return self._scales[key]
 
-    def asked(
+    def row_ids(
         self,
         prompt: Prompt,
         ask: Ask,
-        index: int,
+        row: int,
         *,
         image_tokens: Sequence[int] | None = None,
     ) -> tuple[list[int], ScoreTokens | None]:
-        """The ids of a call's prompt, and the scale of its verdict.
+        """Return the ids of a row's prompt, and the scale of its verdict if it has one.
 
-        The ids of a score pass end before the scores' own tokens.
+        In a score pass the ids end right before the scores' own tokens.
         """
-        texts = ask.scale(index)
-        scale: Any = self.scale(ask.marker, texts) if texts else None
+        texts = ask.scale(row)
+        if not texts:
+            return self.ids(prompt, image_tokens=image_tokens), None
+        scale = self.scale(ask.marker, texts)
         if not ask.scores:
             return self.ids(prompt, image_tokens=image_tokens), scale
+        # The text of a score is encoded together with the prompt, and its own tokens are removed:
+        # the tokens before it may depend on what follows.
         ids = self.ids(prompt, suffix=texts[min(texts)], image_tokens=image_tokens)
-        return _up_to(ids, scale), scale
+        return _without_lowest(ids, scale), scale
 
-    def closing(self, marker: str, texts: Texts) -> tuple[list[int], ScoreTokens]:
-        """What is put behind an answer to close it, up to the scores' own tokens; the scale."""
+    def closing_ids(self, marker: str, texts: Texts) -> tuple[list[int], ScoreTokens]:
+        """Return the ids that close an answer, up to the scores' own tokens, and the scale."""
         scale = self.scale(marker, texts)
-        # Behind a letter: a chunk of its own would begin with a blank in some vocabularies.
-        start = len(self.text_ids("x"))
+        # Behind a letter, because some vocabularies begin each chunk with a blank.
+        n_before = len(self.text_ids("x"))
         ids = self.text_ids(f"x{marker}{texts[min(texts)]}")
-        return _up_to(ids, scale)[start:], scale
+        return _without_lowest(ids, scale)[n_before:], scale
 
     def text(self, ids: Sequence[int]) -> str:
-        """The text of generated ids, special tokens spelled out: what was written is shown."""
+        """Decode generated ids; special tokens are spelled out, because they were written."""
         return str(self.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
 
     def verdict_step(self, ids: Sequence[int], scale: ScoreTokens) -> int | None:
-        """The step at which an answer's verdict was written; None where it holds none."""
-        steps = []
+        """Return the position of the token with which an answer's verdict begins.
+
+        It is the first token of the scale after the last marker, with no word in between:
+
+            Good. [RESULT] 2 was raised. [RESULT] 4       the position of 4
+            Good. [RESULT] It is 4                        None
+
+        Args:
+            ids: the tokens of the answer.
+            scale: the tokens of its scale.
+        """
+        marker = scale.marker.casefold()  # the parser of answers ignores capitals, too
+        n_markers = self.text(ids).casefold().count(marker)
         for step, token in enumerate(ids):
-            if token in scale.steps[()]:
-                steps.append((step, self.text(ids[:step])))
-        return verdict_step(self.text(ids), scale.marker, steps)
+            if token in scale.next_tokens[()]:
+                *earlier, between = self.text(ids[:step]).casefold().split(marker)
+                is_after_last = len(earlier) == n_markers > 0
+                if is_after_last and not any(map(str.isalnum, between)):
+                    return step
+        return None
 
 
-def _up_to(ids: list[int], scale: ScoreTokens) -> list[int]:
-    """Ids that end in the lowest score, without its tokens."""
+def _without_lowest(ids: list[int], scale: ScoreTokens) -> list[int]:
+    """Remove the tokens of the lowest score from the end of ids that end in it."""
     path = scale.paths[min(scale.paths)]
     if tuple(ids[-len(path) :]) != path:
         raise ValueError(
@@ -217,22 +266,8 @@ def _up_to(ids: list[int], scale: ScoreTokens) -> list[int]:
     return ids[: -len(path)]
 
 
-def verdict_step(text: str, marker: str, steps: Iterable[tuple[int, str]]) -> int | None:
-    """The step that wrote the verdict: the first after the last marker and before any word.
-
-    `steps` are those that wrote a score, each with the text before it.
-    """
-    marker = marker.casefold()  # as the parser reads it
-    n_markers = text.casefold().count(marker)
-    for step, before in steps:
-        *earlier, between = before.casefold().split(marker)
-        if len(earlier) == n_markers > 0 and not any(map(str.isalnum, between)):
-            return step
-    return None
-
-
 def ends_of(model: VisionLanguageModel) -> frozenset[int]:
-    """The tokens that end an answer of a loaded model."""
+    """Return the tokens that end an answer of a loaded model."""
     ids = model.model.generation_config.eos_token_id
     if ids is None:
         ids = model.tokenizer.eos_token_id

@@ -1,7 +1,7 @@
-"""Images to what a model takes: pixels and features of the LLaVA families, or a chat model's own.
+"""Turn images into what a model takes: features of the LLaVA families, or a chat model's pixels.
 
-In the LLaVA families an image becomes tiles (tiles, 3, side, side). Its features are packed as the
-original packs them, which differs from transformers in the rounding of a tiled image's margins.
+In the LLaVA families an image becomes tiles (tiles, 3, side, side). Its features are arranged as in
+the original code, which rounds a tiled image's margins in another way than transformers.
 
 Source: kaistAI/prometheus-vision llava/mm_utils.py and llava/eval/model_vqa.py; LLaVA-VL/LLaVA-NeXT
 llava/mm_utils.py (process_anyres_image) and llava/model/llava_arch.py
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.nn.functional import interpolate
@@ -25,22 +25,38 @@ from vjudge.images import pad_to_square
 from vjudge.models import VisionLanguageModel
 from vjudge.prompts import Prompt, split
 
+if TYPE_CHECKING:
+    from vjudge.engines.rows import TokenizedT
+
 Size = tuple[int, int]  # (width, height) in pixels, as PIL has it
 Prepared = tuple[torch.Tensor, Size, str]  # tiles (tiles, 3, side, side), size of the image, mode
-Keys = Sequence[str]
-Ids = Sequence[Sequence[int]]
-Inputs = dict[str, Any]
+Keys = Sequence[str]  # names of images, equal for equal images
+Ids = Sequence[Sequence[int]]  # the token ids of rows
+Inputs = dict[str, Any]  # the arguments of a model's `forward`
+
 IMAGE_MODES = {"llava": ("crop", "pad"), "llava_onevision": ("anyres", "pad")}
-MAX_ASPECT_RATIO = 200  # times as long as wide: no model sees anything in such an image
-KINDS_OF_TOKEN = ("mm_token_type_ids", "token_type_ids")  # which tokens are an image's
+"""Model type -> the mode for one image in a prompt, and the mode for several (of tiled models)."""
+MAX_ASPECT_RATIO = 200  # no model sees anything in an image that is longer than that
+TOKEN_TYPE_INPUTS = ("mm_token_type_ids", "token_type_ids")  # which tokens are an image's
 TEXT_INPUTS = ("input_ids", "attention_mask", "text_replacement_offsets")
 
 
 class CallImages:
-    """The images of a call by key; `features` holds what was fetched of the present batch's.
+    """Hold the images of a call by key; this base class hands opened images to an engine.
 
     `keys` names images, `place` puts their tokens into a prompt, `fetch` loads those of a batch,
     and `inputs` makes what the model takes.
+
+    Args:
+        model: the model that sees the images.
+        mode: how a LLaVA's images are cut; None for the family's own way.
+
+    Attributes:
+        features: key -> what `fetched` returned, for the images of the present batch.
+        encoded: how many images were encoded.
+
+    Raises:
+        ValueError: a mode that the model does not have.
     """
 
     def __init__(self, model: VisionLanguageModel, mode: str | None = None) -> None:
@@ -51,17 +67,23 @@ class CallImages:
             raise ValueError(f"image_mode={mode!r}: use None, or for this judge one of {modes}")
         self.modes = modes if mode is None else (mode, mode)
         self.model = model
-        self.encoded = 0  # how many images were encoded
+        self.encoded = 0
         self.features: dict[str, Any] = {}
-        self.pictures: dict[str, tuple[Any, str]] = {}  # key -> picture, mode
+        self.pictures: dict[str, tuple[Any, str]] = {}  # key -> image, mode
 
     def keys(self, pictures: Sequence[Any]) -> tuple[str, ...]:
-        """Name a prompt's pictures, equal ones alike."""
+        """Name a prompt's images; equal images in the same mode get the same key.
+
+        Raises:
+            ValueError: the model reads no images.
+        """
         if pictures and not self.model.sees_images:
             raise ValueError(
                 "this judge reads no images: use a template whose sees_images is False"
             )
-        mode = self.modes[self.model.tiled and len(pictures) > 1]
+        # A tiled model was trained with several images per prompt that were padded, not tiled.
+        is_one_of_several = self.model.tiled and len(pictures) > 1
+        mode = self.modes[1] if is_one_of_several else self.modes[0]
         keys = []
         for picture in pictures:
             key = f"{mode}:{picture.key}"
@@ -70,37 +92,57 @@ class CallImages:
         return tuple(keys)
 
     def place(self, prompt: Prompt, keys: Keys) -> tuple[Prompt, Sequence[int] | None]:
-        """The prompt for the encoder, and the places that each of its images takes: here one."""
+        """Return the prompt for the encoder, and how many places each of its images takes.
+
+        Here an image takes one place. None stands for the encoder's own number.
+        """
         return prompt, [1] * len(keys)
 
     def fetched(self, key: str) -> Any:
-        """An image as `inputs` takes it: here opened."""
+        """Return an image as `inputs` takes it; here opened."""
         return self.pictures[key][0].open()
 
     def inputs(self, ids: Ids, keys: Sequence[Keys]) -> Inputs:
-        """What the model takes for rows whose images were fetched, padded on the left."""
+        """Return what the model takes for rows whose images were fetched, padded on the left.
+
+        Args:
+            ids: the token ids of each row.
+            keys: the keys of each row's images.
+        """
         raise NotImplementedError
 
-    def fetch(self, rows: Sequence[Any]) -> list[Any]:
-        """Load the images of a batch; returns the rows whose images could be loaded, others fail.
+    def fetch(self, rows: Sequence[TokenizedT]) -> list[TokenizedT]:
+        """Load the images of a batch; return the rows whose images could be loaded.
 
-        Images of the batch before are reused, and those that no row has are dropped.
+        The other rows get a `failure`. Images of the last batch are reused, or dropped if no row
+        has them.
         """
-        before = self.features
+        loaded = self.features
         self.features = {}
         for row in rows:
             try:
                 for key in row.keys:
-                    if key not in before:
-                        before[key] = self.fetched(key)
-                    self.features[key] = before[key]
+                    if key not in loaded:
+                        loaded[key] = self.fetched(key)
+                    self.features[key] = loaded[key]
             except (ValueError, OSError) as error:
                 row.failure = str(error)
         return [row for row in rows if row.failure is None]
 
 
+class GridLayout(NamedTuple):
+    """How an image lies on a grid of tiles; numbers are of patches, except for `down`, `across`."""
+
+    down: int  # tiles
+    across: int
+    rows: slice  # those that the image covers, without the margins
+    columns: slice
+    height: int  # of the features that remain
+    width: int
+
+
 class ImageFeatures(CallImages):
-    """A LLaVA model's images: `features` are what the projector gives, each encoded once.
+    """The images of a LLaVA model: `features` are the projector's output, each computed once.
 
     LLaVA-1.5 sees one square: cut from the middle ("crop", as model_vqa.py does whatever
     image_aspect_ratio says) or padded with the mean colour ("pad", as the demo does). OneVision
@@ -112,22 +154,27 @@ class ImageFeatures(CallImages):
         super().__init__(model, mode)
         self.config = model.model.config
         self.processor = model.image_processor
-        self.side = int(self.config.vision_config.image_size)
-        self.across = self.side // self.config.vision_config.patch_size  # patches along a tile
+        self.side = int(self.config.vision_config.image_size)  # of a tile, in pixels
+        self.across = self.side // self.config.vision_config.patch_size  # of a tile, in patches
 
     def place(self, prompt: Prompt, keys: Keys) -> tuple[Prompt, list[int]]:
-        """As above; ValueError: an image is too narrow."""
+        """Return the prompt, and how many places each of its images takes.
+
+        Raises:
+            ValueError: an image is too narrow.
+        """
         places = []
         for key in keys:
             picture, mode = self.pictures[key]
             size = picture.size
             n_tokens = self.model.tokens_per_image
-            narrow = max(size) > MAX_ASPECT_RATIO * min(size)
+            is_too_narrow = max(size) > MAX_ASPECT_RATIO * min(size)
             if mode == "anyres":
-                _, _, (height, width) = self._layout(size)
-                n_tokens = self.across**2 + height * (width + 1)
-                narrow = narrow or height < 1 or width < 1  # no row or column is left
-            if narrow:
+                layout = self._layout(size)
+                # the whole image, and each row of the grid with its newline
+                n_tokens = self.across**2 + layout.height * (layout.width + 1)
+                is_too_narrow = is_too_narrow or layout.height < 1 or layout.width < 1
+            if is_too_narrow:
                 raise ValueError(
                     f"an image of {size[0]} x {size[1]} pixels is too narrow for this judge; crop"
                     " it"
@@ -136,83 +183,109 @@ class ImageFeatures(CallImages):
         return prompt, places
 
     def inputs(self, ids: Ids, keys: Sequence[Keys]) -> Inputs:
-        """See `CallImages.inputs`."""
+        """Return embeddings with features in the places of images, see `CallImages.inputs`."""
         padded, mask = left_padded(ids, 0, self.model.device)
         features = [self.features[key] for row in keys for key in row]
         return {"inputs_embeds": embedded(self.model, padded, features), "attention_mask": mask}
 
     @torch.no_grad()
     def fetched(self, key: str) -> torch.Tensor:
-        """An image's features."""
-        # One at a time: the last bits depend on who is encoded along.
+        """Encode one image, by itself: the last bits depend on which images are encoded with it."""
         self.encoded += 1
         return self.encode(*self.prepare(key))
 
     def prepare(self, key: str) -> Prepared:
-        """An image's tiles; a huge one that is padded is reduced first."""
+        """Cut an image into tiles; return them with its size and mode, as `encode` takes them."""
         picture, mode = self.pictures[key]
         image = picture.open()
         if mode == "pad":
             background = tuple(int(value * 255) for value in self.processor.image_mean)
             image = pad_to_square(image, background)
-        if self.model.tiled:
-            grid = self.config.image_grid_pinpoints
-            if mode == "pad":
-                grid = [[self.side, self.side]]
-            (tiles,) = self.processor(
-                image,
-                size={"height": self.side, "width": self.side},
-                image_grid_pinpoints=grid,
-                return_tensors="pt",
-            )["pixel_values"]
-            if mode == "pad":
-                tiles = tiles[:1]  # the whole image stands first
-        else:
-            tiles = self.processor(image, return_tensors="pt")["pixel_values"]
+        if not self.model.tiled:
+            return self.processor(image, return_tensors="pt")["pixel_values"], picture.size, mode
+        grid = self.config.image_grid_pinpoints
+        if mode == "pad":
+            grid = [[self.side, self.side]]
+        (tiles,) = self.processor(
+            image,
+            size={"height": self.side, "width": self.side},
+            image_grid_pinpoints=grid,
+            return_tensors="pt",
+        )["pixel_values"]
+        if mode == "pad":
+            tiles = tiles[:1]  # the whole image comes first, and there are no tiles of it
         return tiles, picture.size, mode
 
     def encode(self, tiles: torch.Tensor, size: Size, mode: str) -> torch.Tensor:
-        """An image's features as they stand in a prompt, (tokens, hidden)."""
+        """Compute an image's features as they stand in a prompt, (tokens, hidden)."""
+        # 1) tower and projector
         inner = self.model.model.model
         pixels = tiles.to(self.model.device, self.model.dtype)
         states = inner.vision_tower(pixels, output_hidden_states=True).hidden_states
-        chosen = states[self.config.vision_feature_layer]
+        chosen = states[self.config.vision_feature_layer]  # (tiles, patches, width)
         if self.config.vision_feature_select_strategy == "default":
             chosen = chosen[:, 1:]  # without the class token
-        projected = inner.multi_modal_projector(chosen)
+        projected = inner.multi_modal_projector(chosen)  # (tiles, patches, hidden)
         if not self.model.tiled:
             return projected[0]
-        newline = inner.image_newline
-        if newline.device.type == "meta":  # accelerate's hook keeps it elsewhere
+        # 2) OneVision: the whole image, then the grid of tiles, or a single newline
+        newline = inner.image_newline  # (hidden,)
+        if newline.device.type == "meta":  # accelerate keeps it elsewhere
             newline = inner._hf_hook.weights_map["image_newline"]
         newline = newline.to(projected)
-        margin = newline[None]
+        after_whole = newline[None]
         if mode == "anyres":
-            margin = self._grid(projected[1:], newline, size)
-        return torch.cat([projected[0], margin])
+            after_whole = self._grid(projected[1:], newline, size)
+        return torch.cat([projected[0], after_whole])
 
     def _grid(self, tiles: torch.Tensor, newline: torch.Tensor, size: Size) -> torch.Tensor:
-        """Lay the features of a grid's tiles out as one picture, a newline after each row."""
-        (down, across), crop, shape = self._layout(size)
-        picture = tiles.view(down, across, self.across, self.across, -1)
-        picture = picture.permute(4, 0, 2, 1, 3).flatten(1, 2).flatten(2, 3)[crop]
-        if picture.shape[1:] != shape:
-            picture = interpolate(picture[None], shape, mode="bilinear")[0]
-        newlines = newline[:, None, None].expand(-1, shape[0], 1)
-        rows = torch.cat([picture, newlines], dim=-1)
+        """Join the features of tiles into one large image; put a newline after each of its rows.
+
+        Tiles of 2 x 2 patches, two across:
+
+            a b | e f
+            c d | g h     ->  a b e f newline c d g h newline
+
+        Args:
+            tiles: features (tiles, patches, hidden), the tiles row by row.
+            newline: its features (hidden,).
+            size: of the image.
+
+        Returns:
+            Features (height * (width + 1), hidden).
+        """
+        layout = self._layout(size)
+        # 1) put the tiles next to each other, (hidden, patches down, patches across)
+        joined = tiles.view(layout.down, layout.across, self.across, self.across, -1)
+        joined = joined.permute(4, 0, 2, 1, 3).flatten(1, 2).flatten(2, 3)
+        # 2) cut off the margins, and reduce the number of features where there are too many
+        joined = joined[:, layout.rows, layout.columns]
+        if joined.shape[1:] != (layout.height, layout.width):
+            shape = (layout.height, layout.width)
+            joined = interpolate(joined[None], shape, mode="bilinear")[0]
+        # 3) a newline as the last column
+        newlines = newline[:, None, None].expand(-1, layout.height, 1)
+        rows = torch.cat([joined, newlines], dim=-1)  # (hidden, height, width + 1)
         return rows.flatten(1).T
 
-    def _layout(self, size: Size) -> tuple[Size, tuple[slice, ...], Size]:
-        """How an image lies on its grid: tiles (down, across), features kept, (height, width).
+    def _layout(self, size: Size) -> GridLayout:
+        """Compute how an image lies on its grid of tiles.
 
-        The margin is cut without rounding first, as in the original; transformers rounds.
+        An image of 600 x 200 pixels on two tiles across, one down, of 27 x 27 patches each: the
+        grid has 54 x 27 patches. The image is as wide as the grid, and
+
+            200 * (54 / 600) = 18 patches high,  (27 - 18) // 2 = 4 rows are cut at top and bottom
+
+        so that 19 rows remain. The height is cut to a whole number first, as in the original code;
+        transformers rounds it.
         """
+        # 1) the grid, in tiles and in patches
         best = select_best_resolution(size[::-1], self.config.image_grid_pinpoints)
         down = best[0] // self.side
         across = best[1] // self.side
         height = down * self.across
         width = across * self.across
-        # 1) cut the margins
+        # 2) cut off the margins
         top = left = 0
         if size[0] / size[1] > width / height:
             top = (height - int(size[1] * (width / size[0]))) // 2
@@ -222,18 +295,18 @@ class ImageFeatures(CallImages):
         columns = slice(left, width - left)
         height -= 2 * top
         width -= 2 * left
-        # 2) thin the features out beyond the most tiles
+        # 3) "anyres_max_9" allows as many features as nine tiles have, with a tolerance
         limit, _, n_tiles = str(getattr(self.config, "vision_aspect_ratio", "")).rpartition("_")
         if limit == "anyres_max":
-            times = math.sqrt(height * width / (int(n_tiles) * self.across**2))
-            if times > 1.1:
-                height = int(height // times)
-                width = int(width // times)
-        return (down, across), (slice(None), rows, columns), (height, width)
+            factor = math.sqrt(height * width / (int(n_tiles) * self.across**2))
+            if factor > 1.1:
+                height = int(height // factor)
+                width = int(width // factor)
+        return GridLayout(down, across, rows, columns, height, width)
 
 
 class ProcessedImages(CallImages):
-    """A chat model's images, which its own processor prepares; or none, of a text judge.
+    """The images of a chat model, which its own processor prepares; or none, of a text judge.
 
     `features` are the opened images: they are encoded together with the prompts they stand in.
     """
@@ -241,54 +314,68 @@ class ProcessedImages(CallImages):
     def __init__(self, model: VisionLanguageModel, mode: str | None) -> None:
         super().__init__(model, mode)
         self.processor = model.processor
-        self.spelling: dict[tuple[Size, ...], list[Any]] = {}  # sizes -> parts of each image
+        self.parts_of_sizes: dict[tuple[Size, ...], list[Any]] = {}  # sizes -> tokens of each image
 
     def place(self, prompt: Prompt, keys: Keys) -> tuple[Prompt, None]:
-        """A prompt with each image's own tokens in its place, which the processor may refuse."""
+        """Return the prompt with each image's own tokens in its place.
+
+        Raises:
+            ValueError: the processor refuses an image.
+        """
         if not keys:
             return prompt, None
         pictures = [self.pictures[key][0] for key in keys]
-        sizes = tuple(picture.size for picture in pictures)  # these alone decide the tokens
-        if sizes not in self.spelling:
+        # The sizes alone decide an image's tokens, so the processor is asked once for equal sizes.
+        sizes = tuple(picture.size for picture in pictures)
+        if sizes not in self.parts_of_sizes:
             opened = [picture.open() for picture in pictures]
             outputs = self._process([opened], return_text_replacement_offsets=True)
-            (images,) = outputs["text_replacement_offsets"]
+            (replaced,) = outputs["text_replacement_offsets"]
             controls = list(self.model.tokenizer.get_added_vocab())
-            self.spelling[sizes] = [split(image["replacement"], controls) for image in images]
-        return prompt.with_images(self.spelling[sizes]), None
+            parts = [split(image["replacement"], controls) for image in replaced]
+            self.parts_of_sizes[sizes] = parts
+        return prompt.with_images(self.parts_of_sizes[sizes]), None
 
     def inputs(self, ids: Ids, keys: Sequence[Keys]) -> Inputs:
+        """Return token ids and what the processor makes of the images, see `CallImages.inputs`."""
+        # 1) the token ids, which hold the images' tokens already
         padded, mask = left_padded(ids, self.model.tokenizer.pad_token_id or 0, self.model.device)
         inputs = {"input_ids": padded, "attention_mask": mask}
-        images = []  # of each row that has any
+        # 2) the images of each row that has any
+        images = []
         for row in keys:
             if row:
                 images.append([self.features[key] for key in row])
         if images:
             outputs = self._process(images, padding=True)
             for name in outputs:
-                if name in KINDS_OF_TOKEN:
-                    kinds = self.processor.create_mm_token_type_ids(padded.tolist())
-                    inputs[name] = torch.tensor(kinds).to(mask) * mask
+                if name in TOKEN_TYPE_INPUTS:  # of our ids, and not of the processor's own text
+                    types = self.processor.create_mm_token_type_ids(padded.tolist())
+                    inputs[name] = torch.tensor(types).to(mask) * mask
                 elif name not in TEXT_INPUTS:
                     inputs[name] = outputs[name]
             self.encoded += sum(map(len, images))
-        # The precision is for inputs with a fraction alone.
+        # `to` changes the precision of floating-point inputs alone.
         return dict(BatchFeature(inputs).to(self.model.device, dtype=self.model.dtype))
 
     def _process(self, images: Sequence[list[Any]], **options: Any) -> Any:
+        """Run the processor on the images of rows, with a text of image tokens per row."""
         text = [self.processor.image_token * len(row) for row in images]
         return self.processor(images=list(images), text=text, return_tensors="pt", **options)
 
 
 def call_images(model: VisionLanguageModel, mode: str | None = None) -> CallImages:
-    """The images of a call, by what kind of model reads them; ValueError for an unknown mode."""
+    """Return the images of a call for the kind of model that sees them.
+
+    Raises:
+        ValueError: a mode that the model does not have.
+    """
     kind: Any = ImageFeatures if model.kind == "llava" else ProcessedImages
     return kind(model, mode)
 
 
 def left_padded(ids: Ids, pad: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows of tokens as one tensor (rows, longest), padded on the left, and the mask."""
+    """Return rows of tokens as one tensor (rows, longest), padded on the left, and its mask."""
     rows = list(map(torch.tensor, ids))
     left = partial(pad_sequence, batch_first=True, padding_side="left")
     padded = left(rows, padding_value=pad)
@@ -299,11 +386,20 @@ def left_padded(ids: Ids, pad: int, device: torch.device) -> tuple[torch.Tensor,
 def embedded(
     model: VisionLanguageModel, ids: torch.Tensor, features: Sequence[torch.Tensor]
 ) -> torch.Tensor:
-    """Embeddings (rows, tokens, hidden) of ids, image features in their places, in order."""
+    """Embed token ids (rows, tokens), with image features in the places of images.
+
+    Args:
+        model: its embeddings are used.
+        ids: token ids, `model.image_token_id` at each place of an image.
+        features: those of all images, (places, hidden) each, in the order of their places.
+
+    Returns:
+        Embeddings (rows, tokens, hidden).
+    """
     embed = model.model.get_input_embeddings()
-    is_image: Any = ids == model.image_token_id
+    is_image: Any = ids == model.image_token_id  # (rows, tokens)
     inputs = embed(ids.masked_fill(is_image, 0)).to(ids.device)
     if not features:
         return inputs
-    states = torch.cat([feature.to(inputs) for feature in features])
+    states = torch.cat([feature.to(inputs) for feature in features])  # (all places, hidden)
     return inputs.masked_scatter(is_image.unsqueeze(-1), states)

@@ -1,12 +1,16 @@
 """The vLLM engine: vLLM inside this process, for GPUs and, with its CPU build, without one.
 
 Prompts go to vLLM as token ids, so that no text from data can become a control token. Prompts with
-a common beginning stand one after another and what is read follows its own prompt, so that vLLM's
-prefix cache holds their keys and values.
+a common beginning follow each other, and each reading follows its prompt, so that vLLM's prefix
+cache holds their keys and values.
 
-Other than in `HFEngine`, vLLM prepares the images, in the family's own way only; which prompts are
-computed together decides the last bits, and words after a near tie; log-probabilities are over all
-rows of the output layer. What vLLM would do otherwise than the original code is refused.
+Differences from `HFEngine`:
+
+- vLLM prepares the images, in no other way than the family's own.
+- Which prompts are computed together decides the last bits, and the text after a near tie.
+- Log-probabilities are over all entries of the output layer, those without a token included.
+
+What vLLM would do otherwise than the original code is refused.
 
 Source: vllm-project/vllm, vllm/sampling_params.py, vllm/inputs/data.py (TokensPrompt),
 vllm/model_executor/models/llava.py (an image token is replaced by the image's places).
@@ -19,7 +23,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -39,23 +42,21 @@ from vjudge.engines.engine import (
     Wanted,
     Work,
 )
-from vjudge.engines.rows import Request, Tokenized
+from vjudge.engines.rows import Request, Tokenized, TokenizedT
 from vjudge.engines.tokens import Encoder, ends_of
 from vjudge.engines.vision import CallImages
 from vjudge.models.adapters import base_of
 from vjudge.models.value_head import classifier, load_value_head
 from vjudge.prompts import Prompt
 
-LOGPROBS = 128  # tokens whose log-probabilities vLLM gives at most for one place
-# Options that decide how fast, not what, or that the identity names apart.
-NOT_IDENTITY = (
+LOGPROBS = 128  # tokens per place whose log-probabilities vLLM may be asked for
+NOT_IN_IDENTITY = (
     "tensor_parallel_size pipeline_parallel_size gpu_memory_utilization max_num_seqs"
     " max_num_batched_tokens enforce_eager enable_prefix_caching cpu_offload_gb"
     " distributed_executor_backend dtype"
 ).split()
-NORMALISES = (
-    "mm_device_do_normalize"  # option: normalise pixels on the device, not in the processor
-)
+"""Options that decide how fast, not what, is answered, or that the identity names by itself."""
+NORMALISE = "mm_device_do_normalize"  # option: normalise pixels on the device, not in the processor
 DAMAGED = "the model's probabilities are not finite numbers: its weights are damaged"
 
 
@@ -64,16 +65,17 @@ class VllmEngine(Engine):
 
     Args:
         judge, revision: as for `load_judge`.
-        max_images: images in a prompt at most; vLLM sets memory aside for them.
+        max_images: the most images in a prompt; vLLM sets memory aside for them.
         options: for vLLM's `LLM`, such as `dtype`, `tensor_parallel_size`, `max_model_len` or
             `gpu_memory_utilization`.
 
-    ImportError: vLLM is not installed. ValueError: an unsupported checkpoint, a folder of adapters
-    among them.
+    Raises:
+        ImportError: vLLM is not installed.
+        ValueError: an unsupported checkpoint, a folder of adapters among them.
     """
 
     name = "vllm"
-    auto = 512  # prompts given to vLLM at once: what is lost at most when the process dies
+    auto = 512  # prompts given to vLLM at once: at most these are lost when the process dies
 
     def __init__(
         self,
@@ -94,22 +96,25 @@ class VllmEngine(Engine):
         self.options = options
         self.max_images = max_images
         self.work: Work = Work()
+        # 1) the judge's settings and tokens
         self.model = self._outline(judge, revision)
         self.encoder = Encoder(
             self.model.tokenizer, image_token_id=self.model.image_token_id, tokens_per_image=1
         )
         self.ends = sorted(ends_of(self.model))
+        # 2) vLLM reads the weights; those of a value head under names of its own
         folder = self.model.folder
         if self.model.value_head is not None:
-            self.written = TemporaryDirectory()  # of links, for as long as this engine lives
+            self.written = TemporaryDirectory()  # of links; it lives as long as this engine
             folder = classifier(folder, Path(self.written.name) / "classifier")
-        self.llm = vllm.LLM(model=str(folder), trust_remote_code=False, **self._settings())
-        self.settled = self.llm.llm_engine.model_config
-        self.context_length = int(self.settled.max_model_len)
-        self.noise = NOISE.get(str(self.settled.dtype).removeprefix("torch."), self.noise)
+        self.llm = vllm.LLM(model=str(folder), trust_remote_code=False, **self._llm_options())
+        self.model_config = self.llm.llm_engine.model_config
+        self.context_length = int(self.model_config.max_model_len)
+        self.dtype = str(self.model_config.dtype).removeprefix("torch.")
+        self.noise = NOISE.get(self.dtype, self.noise)
 
     def _outline(self, judge: str | Path, revision: str | None) -> models.VisionLanguageModel:
-        """The judge's settings; ValueError where vLLM can't run it as it should be run."""
+        """Load the judge's settings and value head; ValueError if vLLM can't run it faithfully."""
         if base_of(judge) is not None:
             raise ValueError(
                 f"judge {str(judge)!r} is a folder of adapters, which this engine does not load:"
@@ -117,8 +122,8 @@ class VllmEngine(Engine):
                 ' engine="hf"'
             )
         model = models.outline(judge, revision=revision)
-        width = model.model.config.get_text_config().hidden_size
-        head = load_value_head(model.folder, width, torch.device("cpu"))
+        hidden_size = model.model.config.get_text_config().hidden_size
+        head = load_value_head(model.folder, hidden_size, torch.device("cpu"))
         if model.tiled and self.max_images > 1:
             raise ValueError(
                 f"max_images={self.max_images}: vLLM cuts several images of a prompt into tiles,"
@@ -126,31 +131,35 @@ class VllmEngine(Engine):
             )
         return replace(model, checkpoint=model.fingerprint(), value_head=head)
 
-    def _settings(self) -> dict[str, Any]:
-        """The options of vLLM's `LLM`: ours, and the caller's over them."""
-        settings: dict[str, Any] = {
-            "enable_prefix_caching": True,
-            "generation_config": "vllm",
-            "seed": 0,
-            "max_logprobs": LOGPROBS,
-            "logprobs_mode": "raw_logprobs",
-            # With blanks allowed between its tokens, an object need never end.
-            "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
-        }
+    def _llm_options(self) -> dict[str, Any]:
+        """Return the options of vLLM's `LLM`; the caller's replace ours."""
+        ours: dict[str, Any] = {"enable_prefix_caching": True}
         if self.model.value_head is not None:  # it writes nothing
-            settings = {"runner": "pooling", "convert": "classify", "enable_prefix_caching": True}
+            ours |= {"runner": "pooling", "convert": "classify"}
+        else:
+            ours |= {
+                "generation_config": "vllm",  # and not the checkpoint's own
+                "seed": 0,
+                "max_logprobs": LOGPROBS,
+                "logprobs_mode": "raw_logprobs",  # before temperature and penalties
+                # With blanks allowed between its tokens, a JSON object need never end.
+                "structured_outputs_config": {
+                    "backend": "xgrammar",
+                    "disable_any_whitespace": True,
+                },
+            }
         if self.model.sees_images:
             limits = {"image": self.max_images}
             if hasattr(self.model.model.config, "video_token_id"):
                 limits["video"] = 0
-            settings["limit_mm_per_prompt"] = limits
+            ours["limit_mm_per_prompt"] = limits
             # The image processor shall normalise the pixels, as it does in transformers. vLLM 0.32
             # does so in the model for some families, by the mean and the standard deviation in
             # `preprocessor_config.json`. Where that file leaves them to the processor's class, the
             # model gets raw bytes, 0 to 255.
-            if NORMALISES in self.vllm.EngineArgs.__dataclass_fields__:
-                settings[NORMALISES] = False
-        return settings | self.options
+            if NORMALISE in self.vllm.EngineArgs.__dataclass_fields__:
+                ours[NORMALISE] = False
+        return ours | self.options
 
     def answer(
         self,
@@ -159,10 +168,19 @@ class VllmEngine(Engine):
         ask: Ask,
         wanted: Wanted = None,
     ) -> Answers:
-        """Answer every prompt; see `Engine.answer`.
+        """Answer every prompt, see `Engine.answer`.
 
-        `batch_size` is how many prompts vLLM is given at once.
+        `ask.batch_size` is how many prompts vLLM is given at once.
         """
+        self._check(prompts, ask)
+        self.work = Work()
+        self.source = CallImages(self.model)
+        call = Batcher(self, self.source, prompts, images, ask, wanted=wanted)
+        for rows in call.batches(unbroken=False):
+            yield self._answer_batch(rows, ask)
+
+    def _check(self, prompts: Sequence[Prompt], ask: Ask) -> None:
+        """Raise ValueError if vLLM can't do what a call asks, or not as the judge's own code."""
         if (ask.mode == "value") != (self.model.value_head is not None):
             head = "no" if ask.mode == "value" else "a"
             raise ValueError(f"judge {self.model.name!r} has {head} value head")
@@ -177,19 +195,14 @@ class VllmEngine(Engine):
                 f"max_images={self.max_images}, and a prompt has {n_images} images: give"
                 f" load_judge max_images={n_images}"
             )
-        self.work = Work()
-        self.source = CallImages(self.model)
-        call = Batcher(self, self.source, prompts, images, ask, wanted=wanted)
-        for rows in call.batches(unbroken=False):
-            yield self._block(rows, ask)
 
     def identity(self) -> dict[str, Any]:
-        """See `Engine.identity`."""
-        options = {name: self.options[name] for name in self.options if name not in NOT_IDENTITY}
+        """Return what decides the answers, see `Engine.identity`."""
+        options = {key: self.options[key] for key in self.options if key not in NOT_IN_IDENTITY}
         return {
             "checkpoint": self.model.checkpoint,
             "engine": self.name,
-            "dtype": str(self.settled.dtype).removeprefix("torch."),
+            "dtype": self.dtype,
             "options": options,
             "versions": {
                 "vllm": self.vllm.__version__,
@@ -197,25 +210,25 @@ class VllmEngine(Engine):
             },
         }
 
-    # --- a call ---------------------------------------------------------------------------------
+    # --- a call
 
-    def _block(self, rows: Sequence[Request], ask: Ask) -> list[Answer]:
-        """Answer a block of prompts."""
+    def _answer_batch(self, rows: Sequence[Request], ask: Ask) -> list[Answer]:
+        """Answer a batch of prompts."""
         started = time.perf_counter()
-        # 1) open each image once
+        # 1) open each image once; rows whose images can't be read drop out
         alive = self.source.fetch(rows)
         # 2) read values; or write the answers, and find where their verdicts are read
         if ask.mode == "value":
             self._read_values(alive)
         elif not ask.scores:
             self._write(alive, ask)
-        # 3) read at the verdicts' places and behind answers that are closed
+        # 3) read at the verdicts' places, and behind answers that are closed
         alive = [row for row in alive if row.failure is None and row.readings]
         if alive:
             self._read(alive)
         for row in alive:
             row.settle()
-        # 4) hand the answers over
+        # 4) count the work, and hand the answers over
         seconds = time.perf_counter() - started
         self.work.images += len(self.source.features)
         self.work.seconds += seconds
@@ -225,7 +238,8 @@ class VllmEngine(Engine):
         return [row.finished(seconds / len(rows)) for row in rows]
 
     def _write(self, rows: Sequence[Request], ask: Ask) -> None:
-        for row, output in self._generate(rows, [self._writing(row, ask) for row in rows]):
+        """Write the answers, and plan what is read behind them."""
+        for row, output in self._generate(rows, [self._sampling(row, ask) for row in rows]):
             written = output.outputs[0]
             row.writing.tokens = list(written.token_ids)
             row.answer.finish = written.finish_reason or "error"
@@ -236,12 +250,12 @@ class VllmEngine(Engine):
             row.plan_readings(self.encoder, ask, self.ends, self.context_length)
 
     def _read(self, rows: Sequence[Request]) -> None:
-        """Read the distributions over scales behind rows, a request a stem."""
-        readings = list(chain.from_iterable(row.readings for row in rows))
-        params = []
+        """Read the distributions over scales behind rows, one request per stem."""
+        readings = [reading for row in rows for reading in row.readings]
+        parameters = []
         for reading in readings:
-            tokens = reading.scale.steps[reading.stem]
-            parameters = self.vllm.SamplingParams(
+            tokens = reading.scale.next_tokens[reading.stem]
+            one_token = self.vllm.SamplingParams(
                 max_tokens=1,
                 temperature=0.0,
                 allowed_token_ids=tokens,
@@ -249,23 +263,27 @@ class VllmEngine(Engine):
                 logprob_token_ids=tokens,
                 detokenize=False,
             )
-            params.append(parameters)
-        for reading, output in self._generate(readings, params):
+            parameters.append(one_token)
+        for reading, output in self._generate(readings, parameters):
             reading.logprobs = finite_logprobs(reading, output.outputs[0].logprobs[0])
         for row in rows:
-            if not row.writing.tokens:  # a score pass
+            if not row.writing.tokens:  # in a score pass only the reading was computed
                 row.n_prompt_tokens = row.readings[0].n_prompt_tokens
 
     def _read_values(self, rows: Sequence[Request]) -> None:
         """Read the value head behind each prompt's last token."""
-        plain = self.vllm.PoolingParams(use_activation=False)
-        for row, output in self._generate(rows, [plain] * len(rows)):
+        raw = self.vllm.PoolingParams(use_activation=False)
+        for row, output in self._generate(rows, [raw] * len(rows)):
             row.answer.value = output.outputs.data.item()
             if not math.isfinite(row.answer.value):
                 row.failure = DAMAGED
 
-    def _writing(self, row: Request, ask: Ask) -> Any:
-        """How an answer is written: ids, no text; the scale's log-probabilities at each step."""
+    def _sampling(self, row: Request, ask: Ask) -> Any:
+        """Return vLLM's sampling parameters for a row's answer.
+
+        The answer comes as token ids, with the log-probabilities of the scale's tokens at each
+        step, if one token tells the scores apart.
+        """
         fields: dict[str, Any] = {
             "max_tokens": ask.max_new_tokens,
             "temperature": ask.temperature,
@@ -275,47 +293,57 @@ class VllmEngine(Engine):
             "logprobs": 0,
             "detokenize": False,
         }
-        if row.scale is not None and row.scale.single:
-            fields["logprob_token_ids"] = row.scale.steps[()]
-            fields["logprobs"] = len(row.scale.steps[()])
+        if row.scale is not None and row.scale.first_token_decides:
+            fields["logprob_token_ids"] = row.scale.next_tokens[()]
+            fields["logprobs"] = len(row.scale.next_tokens[()])
         if ask.temperature:
             fields["top_p"] = ask.top_p
             fields["seed"] = ask.seed(row.index) % 2**63
         schema = ask.schema(row.index)
         if schema is not None:
-            guide = self.vllm.sampling_params.StructuredOutputsParams(json=dict(schema))
-            fields["structured_outputs"] = guide
+            structure = self.vllm.sampling_params.StructuredOutputsParams(json=dict(schema))
+            fields["structured_outputs"] = structure
         return self.vllm.SamplingParams(**fields)
 
-    def _generate(self, rows: Sequence[Any], params: Sequence[Any]) -> list[tuple[Any, Any]]:
-        """The rows with vLLM's outputs; one that vLLM turns down fails.
+    def _generate(
+        self, rows: Sequence[TokenizedT], parameters: Sequence[Any]
+    ) -> list[tuple[TokenizedT, Any]]:
+        """Run vLLM on rows; a row that vLLM rejects gets a `failure`.
 
-        vLLM checks all requests before it computes any, so those beside a bad one are given again.
+        Args:
+            rows: what the model reads.
+            parameters: vLLM's sampling or pooling parameters for each row.
+
+        Returns:
+            Each row that was computed, with vLLM's output.
         """
         if not rows:
             return []
+        # 1) the requests, with images by name, so that vLLM keeps what it made of them
         requests = []
         for row in rows:
             request: dict[str, Any] = {"prompt_token_ids": row.ids}
             if row.keys:
-                loaded = [self.source.features[key] for key in row.keys]
-                request["multi_modal_data"] = {"image": loaded}
+                images = [self.source.features[key] for key in row.keys]
+                request["multi_modal_data"] = {"image": images}
                 request["multi_modal_uuids"] = {"image": list(row.keys)}
             requests.append(request)
-        answered = []
+        # 2) vLLM checks all requests before it computes any: beside a bad one, each is given alone
         if self.model.value_head is None:
             run = self.llm.generate
         else:
             run = partial(self.llm.encode, pooling_task="classify")
+        answered = []
         try:
-            outputs = run(requests, params, use_tqdm=False)
+            outputs = run(requests, parameters, use_tqdm=False)
         except (ValueError, self.vllm.exceptions.VLLMClientError) as error:
             if len(rows) == 1:
                 rows[0].failure = f"vLLM: {error}"
                 return []
-            for row, parameters in zip(rows, params, strict=True):
-                answered += self._generate([row], [parameters])
+            for row, parameters_of_row in zip(rows, parameters, strict=True):
+                answered += self._generate([row], [parameters_of_row])
             return answered
+        # 3) count the tokens
         for row, output in zip(rows, outputs, strict=True):
             answered.append((row, output))
             row.n_prompt_tokens = len(output.prompt_token_ids)
@@ -324,7 +352,7 @@ class VllmEngine(Engine):
 
 
 def finite_logprobs(row: Tokenized, entries: Mapping[int, Any]) -> dict[int, float]:
-    """Token -> log-probability at one place; numbers that are not finite fail the row."""
+    """Return token -> log-probability at one place; a number that is not finite fails the row."""
     logprobs = {token: entry.logprob for token, entry in entries.items()}
     if not all(map(math.isfinite, logprobs.values())):
         row.failure = DAMAGED

@@ -7,7 +7,6 @@ Read in this order; the files marked with a star are of the core:
     load.py *      the loaded model, and how it is loaded
     placement.py   on which device, how precisely, and whether it fits
     processors.py  a chat model's own processor
-    libraries.py   errors and progress bars of the libraries that read files
     adapters.py    low-rank adapters on a base; value_head.py: a judge that gives one number
     original.py    an original LLaVA checkpoint in transformers' terms; llava.py: converted once
 """

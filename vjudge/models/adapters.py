@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vjudge.models.files import ADAPTER_FILE, read_settings
+from vjudge.models.files import ADAPTER_FILE, read_settings, reading
 from vjudge.models.find import folder_of
-from vjudge.models.libraries import reading
 
 if TYPE_CHECKING:
     from vjudge.models.load import VisionLanguageModel

@@ -1,8 +1,8 @@
-"""Original LLaVA checkpoints -> a folder in the transformers layout, once.
+"""Convert original LLaVA checkpoints, once, to a folder in the transformers layout.
 
-LLaVA-1.5 with a Llama decoder (Prometheus-Vision), and LLaVA-NeXT/OneVision with a Qwen2 one
-(LLaVA-Critic). transformers must not see such a folder first: it takes `model_type: "llava"` for
-its own, of default sizes.
+These are LLaVA-1.5 with a Llama decoder (Prometheus-Vision), and LLaVA-NeXT or OneVision with a
+Qwen2 one (LLaVA-Critic). transformers must not read such a folder itself: it would take
+`model_type: "llava"` for its own model of default sizes.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from vjudge.models.files import fingerprint, read_settings
 from vjudge.models.find import find_checkpoint, locate
 from vjudge.models.original import Original
 
-WRITTEN = 4  # raise it whenever another folder would be written, and caches are renewed
-SHARD_BYTES = 2 << 30  # of a converted checkpoint's files
+FORMAT_VERSION = 4  # raised whenever another folder would be written, which renews caches
+SHARD_BYTES = 2 << 30  # the largest size of a converted checkpoint's files
 
 
 def convert(source: str | Path, target: str | Path) -> Path:
     """Write an original LLaVA checkpoint as a transformers folder, as `load_judge` does once.
 
-    Precision, tokenizer, preprocessing, conversation (as a chat template) and generation settings
-    are the original's; entries that are no words are suppressed, and no repetition penalty stays:
-    the original never penalises the prompt. Elsewhere, a processor by torchvision differs from the
-    original's pixels by 1-2 of 255 levels, and OneVision's counts a few image sizes otherwise.
+    Precision, tokenizer, image preprocessing, conversation (as a chat template) and generation
+    settings are the original's. Entries that are no text are suppressed. A repetition penalty is
+    left out, because the original never penalises the prompt. In other programs, image processors
+    based on torchvision differ from the original's pixels by 1 or 2 of 255 levels, and OneVision's
+    counts the tokens of a few image sizes differently.
 
     Args:
         source: a folder, with its vision tower where `mm_vision_tower` says, or a hub id.
@@ -57,14 +58,15 @@ def convert(source: str | Path, target: str | Path) -> Path:
 
 
 def converted(original: Original) -> Path:
-    """The transformers folder of an original checkpoint, written once into the user's cache.
+    """Return the transformers folder of an original checkpoint, written once per content.
 
-    It stands in XDG_CACHE_HOME or ~/.cache by the content of all files. ValueError as `convert`.
+    It stands in the user's cache, XDG_CACHE_HOME or ~/.cache, under the fingerprint of all files.
+    Errors are those of `convert`.
     """
-    original.tower_weights  # noqa: B018  # fetched now, so that the fingerprints are of all files
+    original.tower_weights  # noqa: B018  # fetched now, so that the fingerprint covers all files
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser()
     home = cache / "vjudge" / "converted"
-    target = home / f"{fingerprint(*original.origins)[:16]}-{WRITTEN}"
+    target = home / f"{fingerprint(*original.origins)[:16]}-{FORMAT_VERSION}"
     home.mkdir(parents=True, exist_ok=True)
     with FileLock(home / f"{target.name}.lock"):  # another process may be writing it
         if not target.is_dir():
@@ -72,13 +74,13 @@ def converted(original: Original) -> Path:
     return target
 
 
-# Writing a folder
+# --- writing a folder
 
 
 def _write(original: Original, target: Path) -> Path:
-    """All files into a folder beside, which then gets its name."""
+    """Write all files into a hidden folder beside the target, then give it the target's name."""
     partial = target.with_name(f".{target.name}")
-    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
     partial.mkdir(parents=True)
     # 1) settings and tokenizer
     config = original.config
@@ -94,9 +96,11 @@ def _write(original: Original, target: Path) -> Path:
 
 
 def _write_tensors(tensors: dict[str, torch.Tensor], folder: Path) -> None:
-    # Tensors of one mapped file are one storage, which no plan may cut: it is made of their sizes.
-    sizes = {name: tensor.to("meta") for name, tensor in tensors.items()}
-    plan = split_torch_state_dict_into_shards(sizes, max_shard_size=SHARD_BYTES)
+    """Write weights into files of at most `SHARD_BYTES`, with an index if there are several."""
+    # The plan is made of shapes alone: tensors of one memory-mapped file share their storage, which
+    # the planning function would refuse to split.
+    shapes = {name: tensor.to("meta") for name, tensor in tensors.items()}
+    plan = split_torch_state_dict_into_shards(shapes, max_shard_size=SHARD_BYTES)
     for file, names in plan.filename_to_tensors.items():
         shard = {name: tensors[name].contiguous() for name in names}
         save_file(shard, folder / file, metadata={"format": "pt"})
@@ -106,12 +110,12 @@ def _write_tensors(tensors: dict[str, torch.Tensor], folder: Path) -> None:
 
 
 def _generation_settings(original: Original) -> dict[str, Any]:
-    """What ends an answer, and what is no word."""
+    """Return which tokens begin and end an answer, and which entries are no text."""
     file = original.folder / "generation_config.json"
     stored = original.settings | (read_settings(file) if file.is_file() else {})
     config = original.config
-    spare = range(config.image_token_index, config.text_config.vocab_size)
-    generation: dict[str, Any] = {"suppress_tokens": list(spare)}
+    spare_entries = range(config.image_token_index, config.text_config.vocab_size)
+    generation: dict[str, Any] = {"suppress_tokens": list(spare_entries)}
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         if stored.get(name) is not None:
             generation[name] = stored[name]
@@ -119,8 +123,9 @@ def _generation_settings(original: Original) -> dict[str, Any]:
 
 
 def _processor_settings(original: Original) -> dict[str, Any]:
+    """Return the settings by which transformers' processor counts an image's tokens."""
     config = original.config
-    patches = config.vision_config.image_size // config.vision_config.patch_size
+    patches_per_side = config.vision_config.image_size // config.vision_config.patch_size
     settings: dict[str, Any] = {
         "vision_feature_select_strategy": config.vision_feature_select_strategy,
         "image_token": original.tokenizer.convert_ids_to_tokens(config.image_token_index),
@@ -128,7 +133,7 @@ def _processor_settings(original: Original) -> dict[str, Any]:
     if original.tiled:
         return settings | {
             "processor_class": "LlavaOnevisionProcessor",
-            "num_image_tokens": patches**2,
+            "num_image_tokens": patches_per_side**2,
             "vision_aspect_ratio": config.vision_aspect_ratio,
         }
     return settings | {
@@ -139,4 +144,5 @@ def _processor_settings(original: Original) -> dict[str, Any]:
 
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:
+    """Write a JSON file."""
     file.write_text(json.dumps(content, indent=2) + "\n")

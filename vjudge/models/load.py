@@ -16,9 +16,8 @@ from tokenizers import AddedToken
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from vjudge.models.adapters import base_of, with_adapters
-from vjudge.models.files import fingerprint, read_settings
+from vjudge.models.files import fingerprint, read_settings, reading
 from vjudge.models.find import NO_HUB, find_checkpoint, locate
-from vjudge.models.libraries import reading
 from vjudge.models.llava import converted
 from vjudge.models.original import Original
 from vjudge.models.placement import Placement, check_fit, place

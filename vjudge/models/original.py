@@ -1,4 +1,4 @@
-"""What an original LLaVA checkpoint holds, in the terms of transformers.
+"""Read an original LLaVA checkpoint in transformers' terms: settings, tokenizer, weights.
 
 Source: kaistAI/prometheus-vision and LLaVA-VL/LLaVA-NeXT, llava/model/ (builder.py, llava_arch.py,
 multimodal_encoder).
@@ -41,29 +41,34 @@ from vjudge.models.layout import decoder_of
 from vjudge.prompts import QWEN_1_5, VICUNA_V1
 
 VOCABULARY_WEIGHTS = ("language_model.model.embed_tokens.weight", "language_model.lm_head.weight")
-OWN_TOWER = "model.vision_tower.vision_tower."  # begins the names of a tower in a checkpoint
+TOWER_PREFIX = "model.vision_tower.vision_tower."  # of the names of a tower's weights, if included
 
 
 class Original:
-    """An original checkpoint folder in transformers' terms; its files are read when asked for.
+    """Read an original checkpoint folder in transformers' terms; each file when it is needed.
+
+    Args:
+        folder: the folder of the checkpoint; `mm_vision_tower` in its config.json names the folder
+            or hub id of its vision tower.
 
     Raises:
-        ValueError: what transformers' classes can't hold.
+        ValueError: files that are missing or damaged.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.settings = read_settings(folder / "config.json")
-        # Images are cut into tiles by LLaVA-NeXT and OneVision.
+        # LLaVA-NeXT and OneVision, which have a Qwen2 decoder, cut images into tiles.
         self.tiled = decoder_of(self.settings) == "qwen2"
         self.tied = bool(self.settings.get("tie_word_embeddings", False))
         # OneVision reads its tower's last layer, LLaVA-1.5 the one before it.
         self.layer = -1 if self.tiled else int(self.settings.get("mm_vision_select_layer", -2))
 
-        # The tower's own folder says what the checkpoint does not: sizes, heads, activation.
+        # The tower's own folder holds what the checkpoint lacks: sizes, heads, activation. A path
+        # may be relative to the checkpoint or to its parent, or absolute.
         self.tower = str(self.settings["mm_vision_tower"])
         for parent in (folder.parent, folder):
-            self.tower_folder = parent / self.tower  # or an absolute path
+            self.tower_folder = parent / self.tower
             if self.tower_folder.is_dir():
                 break
         else:
@@ -85,62 +90,71 @@ class Original:
     def tower_weights(self) -> dict[str, torch.Tensor]:
         """The tower's weights by their names in a tower.
 
-        LLaVA-1.5 reads its tower from `mm_vision_tower` last, LLaVA-OneVision first, and puts the
-        checkpoint's own over it.
+        LLaVA-1.5 uses those of `mm_vision_tower`, OneVision those in the checkpoint, if any.
         """
-        tower = _inside(self.weights, OWN_TOWER)
+        tower = _with_prefix(self.weights, TOWER_PREFIX)
         if not (tower and self.tiled):
             if not weight_files(self.tower_folder):
                 fetch_weights(self.tower)
             tower = read_tensors(self.tower_folder)
-        # transformers 5 saves a tower by itself without the prefix that the hub's files have.
-        return _inside(tower, "vision_model.") or tower
+        # Files on the hub have the prefix; transformers 5 saves a tower by itself without it.
+        return _with_prefix(tower, "vision_model.") or tower
 
     @cached_property
     def tokenizer(self) -> Any:
-        """The original's tokenizer, by the class that reads it alike, with places for images."""
-        # 1) the words of the checkpoint's files
-        # The classes by name make an all but empty vocabulary where there are no files.
-        files = ("tokenizer.json", "tokenizer.model", "vocab.json")
-        if not any((self.folder / file).is_file() for file in files):
-            raise ValueError(f"{self.folder} holds no tokenizer")
-        family = transformers.Qwen2Tokenizer if self.tiled else transformers.LlamaTokenizer
-        tokenizer: Any = family.from_pretrained(self.folder, local_files_only=True)
+        """The original's tokenizer, with tokens for images and a chat template."""
+        tokenizer = self._plain_tokenizer()
 
-        # 2) the places of images and videos, after all words
-        marks = []
-        for mark in ("<image>", "<video>") if self.tiled else ("<image>",):
-            marks.append(f"{mark[:-1]}_place>" if mark in tokenizer.get_vocab() else mark)
-        places = [AddedToken(mark, special=True, normalized=False) for mark in marks]
+        # 1) tokens for the places of images and videos, behind all others
+        spellings = []
+        for spelling in ("<image>", "<video>") if self.tiled else ("<image>",):
+            if spelling in tokenizer.get_vocab():  # as a word of text
+                spelling = f"{spelling[:-1]}_place>"
+            spellings.append(spelling)
+        places = [AddedToken(spelling, special=True, normalized=False) for spelling in spellings]
         tokenizer.add_tokens(places, special_tokens=True)
 
-        # 3) the conversation
+        # 2) the conversation as a chat template
         body = _CHATML if self.tiled else _VICUNA
         system = (QWEN_1_5 if self.tiled else VICUNA_V1).system
-        if not self.tiled:
-            # The original reads the text after an image by itself, which puts sentencepiece's blank
-            # before it; so does this, for whoever reads a prompt in one go.
-            blank = Metaspace(prepend_scheme="always", split=False)
-            tokenizer.backend_tokenizer.pre_tokenizer = blank
-        template = f'{{% set IMAGE = "{marks[0]}\\n" %}}{{% set SYSTEM = "{system}" %}}'
-        # The beginning-of-text token is written where prompts have one: chat endpoints add none.
+        template = f'{{% set IMAGE = "{spellings[0]}\\n" %}}{{% set SYSTEM = "{system}" %}}'
+        # The beginning-of-text token is written out, because chat endpoints add none.
         if tokenizer("").input_ids[:1] == [tokenizer.bos_token_id]:
             template += "{{ bos_token }}"
         tokenizer.chat_template = template + body
         return tokenizer
 
+    def _plain_tokenizer(self) -> Any:
+        """Load the tokenizer of the checkpoint's files; ValueError if there are none."""
+        # Without files transformers' classes would make an all but empty vocabulary.
+        files = ("tokenizer.json", "tokenizer.model", "vocab.json")
+        if not any((self.folder / file).is_file() for file in files):
+            raise ValueError(f"{self.folder} holds no tokenizer")
+        family = transformers.Qwen2Tokenizer if self.tiled else transformers.LlamaTokenizer
+        tokenizer: Any = family.from_pretrained(self.folder, local_files_only=True)
+        if not self.tiled:
+            # The original encodes the text behind an image by itself, so that sentencepiece puts a
+            # blank before it. This setting does so in a prompt that is encoded in one go.
+            blank = Metaspace(prepend_scheme="always", split=False)
+            tokenizer.backend_tokenizer.pre_tokenizer = blank
+        return tokenizer
+
     @cached_property
     def config(self) -> Any:
-        """The whole model's configuration: an image's place follows the words.
+        """The configuration of the whole model.
 
-        The rows of the embeddings are filled up to a multiple of 64.
+        An image's token is the first behind those of the text. The embeddings have a multiple of 64
+        rows; spare rows are filled with zeros.
+
+            rows     0 ... 31,999   32,000    32,001 ... 32,063
+            tokens   text           <image>   spare
         """
-        entries = len(self.tokenizer)
-        n_words = entries - 2 if self.tiled else entries - 1
+        n_tokens = len(self.tokenizer)
+        n_text_tokens = n_tokens - 2 if self.tiled else n_tokens - 1  # <video> comes behind <image>
         shared: dict[str, Any] = {
             "vision_config": self.tower_config,
-            "text_config": self._text_settings(64 * math.ceil(entries / 64)),
-            "image_token_index": n_words,
+            "text_config": self._text_settings(64 * math.ceil(n_tokens / 64)),
+            "image_token_index": n_text_tokens,
             "projector_hidden_act": "gelu",
             "vision_feature_layer": self.layer,
             "tie_word_embeddings": self.tied,
@@ -151,7 +165,7 @@ class Original:
                 architectures=["LlavaOnevisionForConditionalGeneration"],
                 vision_feature_select_strategy="full",
                 vision_aspect_ratio=self.settings["image_aspect_ratio"],
-                video_token_index=n_words + 1,
+                video_token_index=n_text_tokens + 1,
                 image_grid_pinpoints=self.grid,
             )
         return LlavaConfig(
@@ -161,21 +175,22 @@ class Original:
             image_seq_length=(self.tower_config.image_size // self.tower_config.patch_size) ** 2,
         )
 
-    def _text_settings(self, rows: int) -> dict[str, Any]:
+    def _text_settings(self, n_rows: int) -> dict[str, Any]:
+        """Return the decoder's settings, with a vocabulary of `n_rows` entries."""
         kind = str(decoder_of(self.settings))
         text: dict[str, Any] = {"rope_theta": 10_000.0}
         for key in (*CONFIG_MAPPING[kind]().to_dict(), "rope_theta", "rope_scaling"):
             if self.settings.get(key) is not None:
                 text[key] = self.settings[key]
-        return text | {"model_type": kind, "vocab_size": rows, "tie_word_embeddings": self.tied}
+        return text | {"model_type": kind, "vocab_size": n_rows, "tie_word_embeddings": self.tied}
 
     @property
     def grid(self) -> list[list[int]]:
-        """The resolutions that a tiled image may take, each (height, width) as in transformers."""
+        """The sizes of the grids of a tiled image, each (height, width) in pixels."""
         listed = self.settings["image_grid_pinpoints"]
-        if isinstance(listed, list):  # (width, height)
+        if isinstance(listed, list):  # each (width, height) in pixels
             return [[height, width] for width, height in listed]
-        # the first and the last in tiles, "(1x1),...,(6x6)"
+        # A text names the smallest and the largest grid in tiles, "(1x1),...,(6x6)".
         left, top, right, bottom = map(int, re.findall(r"\d+", listed))
         size = self.tower_config.image_size
         tiles = itertools.product(range(left, right + 1), range(top, bottom + 1))
@@ -183,10 +198,11 @@ class Original:
 
     @property
     def image_processor(self) -> Any:
+        """The image processor: the tower's own, or of a tiled model that of the original code."""
         if not self.tiled:
             return CLIPImageProcessorPil.from_pretrained(self.tower_folder, local_files_only=True)
         size = self.tower_config.image_size
-        half = [0.5, 0.5, 0.5]  # SigLIP's, fixed in the original
+        half = [0.5, 0.5, 0.5]  # SigLIP's, fixed in the original code
         kind: Any = LlavaOnevisionImageProcessorPil
         return kind(
             size={"height": size, "width": size},
@@ -197,45 +213,52 @@ class Original:
 
     @cached_property
     def tensors(self) -> dict[str, torch.Tensor]:
-        """All weights by their names in the written folder, zeros in the rows after the words.
+        """All weights by their names in the transformers layout.
 
         Source: the names of llava-hf/llava-1.5-7b-hf, which transformers, vLLM and TRL read.
         """
         tensors: dict[str, torch.Tensor] = {}
+        # 1) decoder and projector; rotary frequencies are computed by today's classes
         for key, tensor in self.weights.items():
-            # Today's classes compute the rotary frequencies.
-            if not key.startswith(OWN_TOWER) and not key.endswith("rotary_emb.inv_freq"):
+            if not key.startswith(TOWER_PREFIX) and not key.endswith("rotary_emb.inv_freq"):
                 tensors[_new_name(key)] = tensor
+        # 2) vision tower
         for key, tensor in self.tower_weights.items():
-            if self._in_tower(key):
+            if self._is_in_tower(key):
                 tensors[f"vision_tower.vision_model.{key}"] = tensor
+        # 3) embeddings and output weights: zeros in the rows behind those of the text
         if self.tied:
             tensors.pop(VOCABULARY_WEIGHTS[1], None)
-        rows = self.config.text_config.vocab_size
+        n_rows = self.config.text_config.vocab_size
         for name in VOCABULARY_WEIGHTS:
             if name in tensors:
-                rows_of_words = tensors[name][: self.config.image_token_index]
-                tensors[name] = pad(rows_of_words, (0, 0, 0, rows - len(rows_of_words)))
+                text_rows = tensors[name][: self.config.image_token_index]
+                tensors[name] = pad(text_rows, (0, 0, 0, n_rows - len(text_rows)))
         return tensors
 
-    def _in_tower(self, key: str) -> bool:
-        """Whether the configured tower has a weight: deleted layers and its head are gone."""
+    def _is_in_tower(self, key: str) -> bool:
+        """Tell whether the configured tower has a weight: deleted layers and its head are gone."""
         layer = re.match(r"encoder\.layers\.(\d+)\.", key)
         if layer and int(layer[1]) >= self.tower_config.num_hidden_layers:
             return False
         return not key.startswith("head.") and not key.endswith("position_ids")
 
 
-def _inside(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    """The tensors whose names begin so, by the rest of their names."""
+def _with_prefix(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    """Return the tensors whose names begin with a prefix, by their names without it."""
     keys = [key for key in tensors if key.startswith(prefix)]
     return {key.removeprefix(prefix): tensors[key] for key in keys}
 
 
 def _new_name(key: str) -> str:
-    """transformers' name of a weight of the decoder, the projector or the newline."""
+    """Return transformers' name of a weight of the decoder, the projector or the newline.
+
+    >>> _new_name("model.mm_projector.2.bias"), _new_name("lm_head.weight")
+    ('multi_modal_projector.linear_2.bias', 'language_model.lm_head.weight')
+    """
     if key == "model.image_newline":
         return "image_newline"
+    # The original numbers linear layers 0 and 2, with the activation function between them.
     projector = re.fullmatch(r"model\.mm_projector\.([02])\.(weight|bias)", key)
     if projector:
         number = 1 + int(projector[1]) // 2
