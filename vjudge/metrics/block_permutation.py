@@ -10,67 +10,84 @@ from scipy import stats
 
 from vjudge.metrics.array_types import Floats
 
-FEW_BLOCKS = 50  # up to which the test within blocks is exact
-SMALL_BLOCK = 6  # responses, of which there are 720 orders
+EXACT_BLOCKS = 50  # up to which the test is exact ...
+EXACT_ROWS = 6  # ... if no block has more rows than these, which have 720 orders
 
 
 def within_blocks(blocks: list[Floats]) -> tuple[float, float]:
-    """How often the better of two responses is the longer one within blocks, and a p-value.
+    """Test whether the better of two responses tends to be the longer one within blocks.
+
+    Kendall's S of a block counts its concordant minus its discordant pairs, and the test takes
+    their sum over blocks. Four blocks of one pair each, in all of which the better response is the
+    longer: p = 2 / 2^4 = .125, where the normal distribution says .046.
 
     Args:
         blocks: of each question an array with score and length of each response, shape (n, 2).
 
     Returns:
-        The share in [0, 1] over pairs with different scores, ties in length counted as half, and
-        the p of the test that score and length are independent within blocks: exact for up to 50
-        blocks of up to six responses, else by the normal distribution; NaN without such pairs.
-
-    Four pairs in which the better one is always the longer: 2 / 2^4 = .125, where the normal
-    distribution says .046.
+        The share of concordant pairs, in [0, 1], over pairs with different scores, ties in length
+        counted as half; and the p-value of the test that score and length are independent within
+        blocks: exact for up to 50 blocks of up to six responses, else by the normal distribution.
+        Both are NaN without such pairs.
 
     Source: Daniels, Biometrika 33 (1944), 129-135, of which Kendall's S with ties is a case.
     """
-    net = 0.0
-    pairs = 0
-    variance = 0.0
-    orders = []
+    twice_s = 0.0
+    n_untied = 0  # ordered pairs of responses with different scores
+    variance = 0.0  # of twice_s
+    signs = []
     for block in blocks:
-        n = len(block)
-        signs = np.sign(block.T[:, :, None] - block.T[:, None])  # (score and length, n, n)
-        net += float(signs.prod(axis=0).sum())
-        pairs += int(np.count_nonzero(signs[0]))
-        orders.append(signs)
-        # The variance of the sum over orders of the items
-        squares = (signs**2).sum(axis=(1, 2))
-        spread = (signs.sum(axis=2) ** 2).sum(axis=1) - squares
-        variance += 2 * squares.prod() / max(n * (n - 1), 1)
-        variance += 4 * spread.prod() / max(n * (n - 1) * (n - 2), 1)
-    if not pairs:
+        # The sign of each ordered pair's difference: (score and length, n, n)
+        pair_signs = np.sign(block.T[:, :, None] - block.T[:, None])
+        signs.append(pair_signs)
+        twice_s += float(pair_signs.prod(axis=0).sum())
+        n_untied += int(np.count_nonzero(pair_signs[0]))
+        variance += _daniels_variance(pair_signs)
+    if not n_untied:
         return math.nan, math.nan
-    if len(blocks) <= FEW_BLOCKS and max(map(len, blocks)) <= SMALL_BLOCK:
-        p = _exact(round(abs(net) / 2), orders)
+    if len(blocks) <= EXACT_BLOCKS and max(map(len, blocks)) <= EXACT_ROWS:
+        p = _exact_p(round(abs(twice_s) / 2), signs)
     elif variance:
-        p = float(2 * stats.norm.sf(abs(net) / math.sqrt(variance)))
+        p = float(2 * stats.norm.sf(abs(twice_s) / math.sqrt(variance)))
     else:
         p = 1.0
-    return float((net / pairs + 1) / 2), p
+    return float((twice_s / n_untied + 1) / 2), p
 
 
-def _exact(net: int, blocks: list[Floats]) -> float:
-    """The share of all orders of the lengths within blocks whose |S| is `net` or more.
+def _daniels_variance(signs: Floats) -> float:
+    """Compute the variance of sum(a_ij b_ij) over random orders of one of the two measures.
 
-    S of a block is the number of pairs of which the better is the longer, less that of which it is
-    the shorter. Blocks are independent, so that the distribution of their sum is the convolution of
-    theirs: of two pairs 1/4, 1/2, 1/4 at -2, 0, 2.
+    It is 4 A B / (n (n - 1) (n - 2)) + 2 A' B' / (n (n - 1)), with A' the sum of a_ij^2, and A the
+    sum over rows of (sum_j a_ij)^2 minus A'; B of b alike.
+
+    Args:
+        signs: a and b, shape (2, n, n).
     """
-    distribution = np.ones(1)  # of S from -reach to reach
-    for ahead, longer in blocks:
-        order = np.array(list(permutations(range(len(ahead)))))  # (orders, n)
-        shuffled = longer[order[:, :, None], order[:, None, :]]  # (orders, n, n)
-        s = np.rint((ahead * shuffled).sum(axis=(1, 2)) / 2).astype(int)
-        reach = math.comb(len(ahead), 2)
-        share = np.bincount(s + reach, minlength=2 * reach + 1) / len(order)
-        distribution = np.convolve(distribution, share)
-    reach = len(distribution) // 2
-    extreme = np.abs(np.arange(-reach, reach + 1)) >= net
-    return float(min(distribution[extreme].sum(), 1.0))
+    n = signs.shape[1]
+    squares = (signs**2).sum(axis=(1, 2))
+    row_squares = (signs.sum(axis=2) ** 2).sum(axis=1) - squares
+    variance = 2 * squares.prod() / max(n * (n - 1), 1)
+    return variance + 4 * row_squares.prod() / max(n * (n - 1) * (n - 2), 1)
+
+
+def _exact_p(s: int, signs: list[Floats]) -> float:
+    """Compute the probability that |S| is at least s if all orders in blocks are equally likely.
+
+    Blocks are independent, so that the distribution of their sum is the convolution of theirs. A
+    block of one pair has S = -1 or 1; the sum of two is -2, 0, 2 with probability 1/4, 1/2, 1/4.
+
+    Args:
+        signs: of each block the signs of its pairs in score and in length, shape (2, n, n).
+    """
+    distribution = np.ones(1)  # of S, from its lowest to its highest value
+    for score_signs, length_signs in signs:
+        n = len(score_signs)
+        orders = np.array(list(permutations(range(n))))  # (n!, n)
+        shuffled = length_signs[orders[:, :, None], orders[:, None, :]]  # (n!, n, n)
+        s_of_order = np.rint((score_signs * shuffled).sum(axis=(1, 2)) / 2).astype(int)
+        highest = math.comb(n, 2)
+        counts = np.bincount(s_of_order + highest, minlength=2 * highest + 1)
+        distribution = np.convolve(distribution, counts / len(orders))
+    highest = len(distribution) // 2
+    is_extreme = np.abs(np.arange(-highest, highest + 1)) >= s
+    return float(min(distribution[is_extreme].sum(), 1.0))

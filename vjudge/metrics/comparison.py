@@ -22,8 +22,9 @@ from vjudge.metrics.strata import OVERALL, Strata
 from vjudge.metrics.tables import tabulate
 from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 
-PAIRS = 500  # of units, left out together
-COMPARED_COLUMNS = "estimate_a estimate_b difference low high p p_holm n missing".split()
+PAIRS = 500  # of units that the jackknife leaves out together
+# p_equivalence is there with a margin only.
+COLUMNS = "estimate_a estimate_b difference low high p p_holm p_equivalence n missing".split()
 
 
 def compare_judges(
@@ -43,7 +44,8 @@ def compare_judges(
 
     Args:
         reference: the scores to agree with, of n items; None and NaN are missing.
-        judges: name -> scores of the same items, or a frame with a column each; at least two.
+        judges: name -> scores of the same items, or a frame with one column per judge; at least
+            two.
         groups, ids, strata, confidence, seed: see `correlate`. With strata each judge's correlation
             is the mean of those within strata.
         each: whether to compare within each stratum, too.
@@ -52,24 +54,30 @@ def compare_judges(
             and p NaN.
 
     Returns:
-        A row for each pair of judges and statistic (index a, b, statistic), NaN with a warning
-        where undefined: estimate_a, estimate_b, each judge's correlation with the reference over
-        the items that both scored; difference, in [-2, 2], with low and high by the jackknife; p,
-        two-sided, of the t test whose inversion the interval is; p_holm, corrected over the pairs
-        of judges, for each statistic alone; n and missing. With a margin also p_equivalence, of two
-        one-sided t tests that the judges differ by the margin or more: at .05 or below they are
-        equivalent. With `each` the index has a first level, stratum, the last of which is
-        "overall"; within strata p_holm is corrected over strata and pairs of judges.
+        One row per pair of judges and statistic (index a, b, statistic), NaN with a warning where
+        undefined; columns
+        - estimate_a, estimate_b: each judge's correlation with the reference over the items that
+          both scored;
+        - difference, in [-2, 2], with low and high by the jackknife;
+        - p, two-sided, of the t test whose inversion the interval is; p_holm, corrected over the
+          pairs of judges, for each statistic alone;
+        - p_equivalence, with a margin: of two one-sided t tests that the judges differ by the
+          margin or more. At .05 or below they are equivalent;
+        - n and missing.
+        With `each` the index has a first level, stratum, the last of which is "overall"; within
+        strata p_holm is corrected over strata and pairs of judges.
 
-    Source: Efron and Stein, Annals of Statistics 9 (1981), 586-596, for the jackknife with its
-    bias from pairs of items taken off, without which ranks of similar judges are hardly told apart;
-    Holm, Scandinavian Journal of Statistics 6 (1979), 65-70; Schuirmann, Journal of
-    Pharmacokinetics and Biopharmaceutics 15 (1987), 657-680, for equivalence. The level by
+    A bootstrap would draw items twice, whose ties hide differences of ranks between similar judges
+    (level .004); so does a jackknife without its correction for pairs of items. The level by
     simulation, similar judges, groups of very unequal size and crossed designs among them:
-    figures/validity_comparison.csv, validity_crossed.csv. A bootstrap draws items twice, whose ties
-    hide differences of ranks between similar judges (level .004).
+    figures/validity_comparison.csv, validity_crossed.csv.
 
-    ValueError: fewer than two judges, or a margin that is not above 0.
+    Raises:
+        ValueError: there are fewer than two judges, or the margin is not above 0.
+
+    Source: Efron and Stein, Annals of Statistics 9 (1981), 586-596, for the jackknife's correction;
+    Holm, Scandinavian Journal of Statistics 6 (1979), 65-70; Schuirmann, Journal of
+    Pharmacokinetics and Biopharmaceutics 15 (1987), 657-680, for equivalence.
 
     >>> first, second = [1, 2, 3, 4, 5] * 4, [1, 3, 2, 5, 4] * 4
     >>> table = compare_judges(first, {"first": first, "second": second})
@@ -93,24 +101,20 @@ def compare_judges(
     pairs = {}
     for a, b in combinations(scores, 2):
         three = np.stack([gold, scores[a], scores[b]])
-        pairs[a, b] = _compare(three, a, b, groups, strata, margin, options)
+        pairs[a, b] = _compare_pair(three, a, b, groups, strata, margin, options)
     table = pd.concat(pairs, names=["a", "b", "statistic"])
     table["p_holm"] = table.groupby(level="statistic")["p"].transform(holm)
+    table = table[[name for name in COLUMNS if name in table]]
     method = next(iter(pairs.values())).attrs["method"]
     table.attrs = {
         "method": f"{method}; Holm over {len(pairs)} pairs of judges",
         "caveats": merged_caveats(pairs.values()),
     }
     add_caveats(table, [*caveats, *balanced_group_caveats(groups, used)])
-    order = (
-        COMPARED_COLUMNS
-        if margin is None
-        else [*COMPARED_COLUMNS[:7], "p_equivalence", *COMPARED_COLUMNS[7:]]
-    )
-    table = table[order]
     if strata is None or not each:
         return table
-    # The same within each stratum, corrected together
+
+    # The same within each stratum, where scores of other items are masked
     labels = np.array([str(label) for label in strata])
     within = {}
     for stratum in dict.fromkeys(labels):
@@ -126,7 +130,7 @@ def compare_judges(
     return result
 
 
-def _compare(
+def _compare_pair(
     columns: Floats,
     a: str,
     b: str,
@@ -135,55 +139,60 @@ def _compare(
     margin: float | None,
     options: Mapping[str, Any],
 ) -> pd.DataFrame:
-    """The rows of one pair of judges; columns of shape (3, n): the reference, a, b."""
-    # 1) the items that both scored, and the strata in which all three vary
+    """Compare two judges, a row per statistic.
+
+    Args:
+        columns: the scores of the reference, of a and of b, shape (3, n), NaN where missing.
+        a, b: the judges' names.
+        groups, strata, margin: see `compare_judges`.
+        options: confidence, n_resamples and seed.
+    """
+    # 1) The items that both judges scored, and the strata in which all three scores vary
     used = np.asarray(~np.isnan(columns).any(axis=0))
     code = np.zeros(int(used.sum()), dtype=np.int64)
-    method = ""
+    caption = ""
     caveats: list[str] = []
     if strata is not None:
         stratified = Strata.of(strata, used, list(columns))
         used, code, caveats = stratified.used, stratified.code, stratified.caveats
-        method = f"; means over {len(set(code))} strata"
+        caption = f"; means over {len(set(code))} strata"
     columns = columns[:, used]
-    gold, x, y = columns
-    why = undefined_reason(**{"the reference": gold, a: x, b: y})
+    why = undefined_reason(**dict(zip(("the reference", a, b), columns, strict=True)))
     cells, cell = distinct_rows(np.column_stack([*columns, code]))
     design = design_of(cell, groups, used)
-    of_gold, of_a, of_b, stratum = cells.T
+    gold, *judges, stratum = cells.T
 
     def both(weights: Weights) -> Floats:
-        """The correlations with the reference, shape (2, 3, replicates)."""
+        """Correlate both judges with the reference, shape (2, 3, replicates)."""
         if strata is None:
-            pair = [correlations(of_gold, judge, weights) for judge in (of_a, of_b)]
-        else:
-            pair = [
-                stratified.correlations(of_gold, of_a, stratum, weights),
-                stratified.correlations(of_gold, of_b, stratum, weights),
-            ]
-        return np.stack(pair)
+            return np.stack([correlations(gold, judge, weights) for judge in judges])
+        return np.stack(
+            [stratified.correlations(gold, judge, stratum, weights) for judge in judges]
+        )
 
-    # 2) their difference
+    # 2) The difference of their correlations, and each correlation
     table = tabulate(
         lambda weights: np.subtract(*both(weights)),
         STATISTICS,
         design,
         by="jackknife",
         pairs=PAIRS,
-        reason=": ".join(filter(None, [f"{a} and {b}", why])),
+        reason=f"{a} and {b}: {why}" if why else f"{a} and {b}",
         **options,
     )
     table = table.rename(columns={"estimate": "difference"})
     table[["estimate_a", "estimate_b"]] = np.nan
     if not why:
         table[["estimate_a", "estimate_b"]] = evaluate(both, design.counts[:, None])[..., 0].T
-    table.attrs["method"] += method
+    table.attrs["method"] += caption
     add_caveats(table, caveats)
-    # 3) the test that the interval inverts, and the two one-sided ones
-    error, freedom = (table.get(name, np.nan) for name in ("error", "freedom"))
+
+    # 3) The t test that the interval inverts, and two one-sided ones (TOST) of the margin
+    error = table.get("error", np.nan)  # without resamples there is none
+    freedom = table.get("freedom", np.nan)
     size = table["difference"].abs()
     table["p"] = 2 * stats.t.sf(size / error, freedom)
-    table.loc[(error == 0) & (size == 0), "p"] = 1.0  # one judge twice
+    table.loc[(error == 0) & (size == 0), "p"] = 1.0  # both judges gave the same scores
     if margin is not None:
         table["p_equivalence"] = stats.t.sf((margin - size) / error, freedom)
     return table

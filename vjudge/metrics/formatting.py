@@ -1,20 +1,18 @@
-"""How numbers stand in print."""
+"""Format numbers, intervals and p-values for print."""
 
 from __future__ import annotations
 
 import math
 import re
 
+MAX_DIGITS = 5  # of an interval whose bounds are close to each other
 
-def format_number(
-    value: float,
-    digits: int = 2,
-    *,
-    zero: bool = True,
-) -> str:
-    """A number as tables and figures print it: never -0.00, "n/a" where it is NaN.
 
-    `zero`: whether the zero before the point is printed.
+def format_number(value: float, digits: int = 2, *, zero: bool = True) -> str:
+    """Format a number for tables and figures: never -0.00, and "n/a" for NaN.
+
+    Args:
+        zero: whether the zero before the point is printed.
 
     >>> format_number(-0.001), format_number(-0.714, zero=False), format_number(float("nan"))
     ('0.00', '-.71', 'n/a')
@@ -28,14 +26,9 @@ def format_number(
 
 
 def format_interval(
-    estimate: float,
-    low: float,
-    high: float,
-    digits: int = 2,
-    *,
-    zero: bool = True,
+    estimate: float, low: float, high: float, digits: int = 2, *, zero: bool = True
 ) -> str:
-    """An estimate with its bounds, in more digits (up to five) where they make the bounds differ.
+    """Format an estimate with its bounds, in more digits (up to five) if these make them differ.
 
     >>> format_interval(0.714, 0.618, 0.784), format_interval(0.9994, 0.9985, 0.9997)
     ('0.71 [0.62, 0.78]', '0.999 [0.999, 1.000]')
@@ -44,18 +37,16 @@ def format_interval(
     """
     if math.isnan(low) or math.isnan(high):
         return format_number(estimate, digits, zero=zero)
-    for finer in range(digits, 6):
-        if format_number(low, finer) != format_number(high, finer):
-            digits = finer
+    for more_digits in range(digits, MAX_DIGITS + 1):
+        if format_number(low, more_digits) != format_number(high, more_digits):
+            digits = more_digits
             break
-    value = format_number(estimate, digits, zero=zero)
-    below = format_number(low, digits, zero=zero)
-    above = format_number(high, digits, zero=zero)
-    return f"{value} [{below}, {above}]"
+    numbers = [format_number(number, digits, zero=zero) for number in (estimate, low, high)]
+    return "{} [{}, {}]".format(*numbers)
 
 
 def format_p(p: float) -> str:
-    """A p value with its relation.
+    """Format a p-value with its relation, in three digits.
 
     >>> format_p(0.0149), format_p(0.0001), format_p(1.0)
     ('= .015', '< .001', '= 1')

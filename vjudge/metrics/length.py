@@ -22,14 +22,14 @@ from vjudge.records import is_missing
 
 
 def lengths(texts: Column) -> pd.Series:
-    """Measure each text in words; NaN where it is missing.
+    """Count the words of each text.
 
     Args:
-        texts: n texts; None and NaN are missing. See `vjudge.data.n_words` for what is a word: a
-            character of a script without spaces is one.
+        texts: n texts; None and NaN are missing. `vjudge.data.n_words` defines a word; a character
+            of a script without spaces is one.
 
     Returns:
-        One length a text, with the index of a Series.
+        One length per text, NaN where it is missing, with the index of `texts` if it has one.
 
     Source: Unicode's blocks for the scripts; spaces as the bounds of words as in AlpacaEval's
     lengths.
@@ -39,9 +39,8 @@ def lengths(texts: Column) -> pd.Series:
     """
     check_columns(texts=texts)
     index = texts.index if isinstance(texts, pd.Series) else None
-    column = pd.Series(list(texts), index, dtype=object, name="length")
-    counts = column.map(lambda text: math.nan if is_missing(text) else data.n_words(text))
-    return counts.astype(float)
+    counts = [math.nan if is_missing(text) else data.n_words(text) for text in texts]
+    return pd.Series(counts, index, dtype=float, name="length")
 
 
 def length_test(
@@ -54,8 +53,8 @@ def length_test(
 
     The AUC is the probability that, of two responses with different scores, the one with the higher
     score is the longer one, ties in length counted as half: 0.5 means that length predicts nothing.
-    `within` is the same over the pairs of one case (see `data.cases`) alone, where questions can't
-    differ in how long an answer they ask for.
+    `within` is the same probability over pairs of responses to one case (see `data.cases`), which
+    asks the same length of both.
 
     Args:
         items: as for `data.rows_of`, with gold scores.
@@ -63,9 +62,11 @@ def length_test(
         seed: of the resampling, at least 0.
 
     Returns:
-        Rows words and characters; columns auc in [0, 1] with low and high, its 95 % interval;
-        within in [0, 1] with p, of the test that score and length are independent within cases; n
-        (items used) and missing. What is undefined is NaN.
+        Rows words and characters, by which length is measured; columns
+        - auc, in [0, 1], with low and high, its 95 % interval;
+        - within, in [0, 1], with p, of the test that score and length are independent within cases;
+        - n (items used) and missing.
+        What is undefined is NaN.
 
     Source: Hanley and McNeil, Radiology 143 (1982), for the AUC as a probability over pairs;
     Hirsch, Slack and Smith, Water Resources Research 18 (1982), for Kendall's test within blocks.
@@ -77,33 +78,37 @@ def length_test(
     """
     table = data.lengths(items)
     table["case"] = 0
-    for number, rows in enumerate(data.cases(items)["rows"]):
-        table.loc[rows, "case"] = number
+    for case, rows in enumerate(data.cases(items)["rows"]):
+        table.loc[rows, "case"] = case
     used = table.dropna(subset=["gold", "words"])
     tests = {}
     for unit in ("words", "characters"):
         columns = used[["gold", unit]].astype(float)
         cells, cell = distinct_rows(columns.to_numpy())
-        auc = tabulate(
-            partial(_auc, *cells.T),
+        somers_d = tabulate(
+            partial(_somers_d, *cells.T),
             ["auc"],
             design_of(cell, used["group"], np.ones(len(used), dtype=bool)),
-            method="fisher",
+            method="fisher",  # which takes the scale of a correlation
             reason="no two scores",
             n_resamples=n_resamples,
             seed=seed,
         )
-        # Twice the AUC less 1 is on the scale of a correlation.
-        bounds = (auc.iloc[0][INTERVAL] + 1) / 2
+        auc = (somers_d.iloc[0][INTERVAL] + 1) / 2  # with low and high
         blocks = [block.to_numpy() for _, block in columns.groupby(used["case"])]
-        tests[unit] = [*bounds, *within_blocks(blocks)]
+        tests[unit] = [*auc, *within_blocks(blocks)]
     result = pd.DataFrame(tests, ["auc", "low", "high", "within", "p"]).T.rename_axis("unit")
     return result.assign(n=len(used), missing=len(table) - len(used))
 
 
-def _auc(score: Floats, length: Floats, weights: Weights) -> Floats:
-    """Twice the AUC less 1: concordant less discordant pairs over those that differ in score."""
-    code = dense_ranks(score)
+def _somers_d(score: Floats, length: Floats, weights: Weights) -> Floats:
+    """Compute Somers' D of length given score, which is 2 AUC - 1; shape (1, replicates).
+
+    It is concordant minus discordant pairs, over the pairs of responses that differ in score.
+    """
+    score_rank = dense_ranks(score)
     w = np.asarray(weights, dtype=float)
-    pairs = (w.sum(axis=0) ** 2 - ((indicator_matrix(code) @ w) ** 2).sum(axis=0)) / 2
-    return (net_concordance(code, dense_ranks(length), w) / pairs)[None]
+    # All pairs minus those within each level of the score: (n^2 - sum of n_level^2) / 2
+    level_counts = indicator_matrix(score_rank) @ w  # (levels, replicates)
+    n_untied = (w.sum(axis=0) ** 2 - (level_counts**2).sum(axis=0)) / 2
+    return (net_concordance(score_rank, dense_ranks(length), w) / n_untied)[None]
