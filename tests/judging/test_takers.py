@@ -54,6 +54,15 @@ def test_a_panel_ranks(panel):
         assert set(frame["judge"]) == {"both"} and not frame["missing"].any()
 
 
+def test_a_changed_panel_has_the_same_members(panel):
+    """A member that is no `Judge` was left out, and a panel in the panel was taken in pieces."""
+    nested = vj.panel([panel, lengthy("three")]).reworded("prometheus-vision-readme")
+    assert [judge.name for judge in nested.judges] == ["both", "three"]
+    assert {judge.template.name for judge in nested.members} == {"prometheus-vision-readme"}
+    with pytest.raises(AttributeError, match="'Foreign' object has no attribute 'reworded'"):
+        vj.panel([panel, Foreign(lengthy("inner"))]).reworded("prometheus-vision-readme")
+
+
 def test_a_panel_is_planned(panel):
     items = [row(str(n), images=[]) for n in range(3)]
     assert vj.plan(panel, items).loc["verdicts", "planned"] == 6

@@ -13,7 +13,7 @@ from vjudge.judging.choices import combine, majority, sign
 from vjudge.judging.counts import announced, work_of
 from vjudge.judging.grading import JudgedRow, answered, by_row, table
 from vjudge.judging.orders import ORDERS, turned
-from vjudge.judging.record import Record
+from vjudge.judging.record import Record, Records
 
 if TYPE_CHECKING:
     from vjudge.judging.judge import Judge
@@ -47,7 +47,7 @@ def compared(rows: Sequence[JudgedRow], judge: str, options: Options) -> pd.Data
     return table(verdicts, judge)
 
 
-def _verdict_of_values(records: Sequence[Record]) -> Record:
+def _verdict_of_values(records: Records) -> Record:
     """Choose the response with the larger value of a value head; equal values are a tie."""
     score_a, score_b = (record["score"] for record in records)
     failure = records[0]["failure"] or records[1]["failure"]
@@ -56,7 +56,7 @@ def _verdict_of_values(records: Sequence[Record]) -> Record:
     return row | {"closed": False} | work_of(records)
 
 
-def _verdict_of_orders(records: Sequence[Record], options: Options) -> Record:
+def _verdict_of_orders(records: Records, options: Options) -> Record:
     """Combine the records of a pair: its two orders, or the votes of several draws."""
     # 1) the verdict of each order, and of both
     draws = list(map(turned, records))
@@ -87,7 +87,7 @@ def _verdict_of_orders(records: Sequence[Record], options: Options) -> Record:
     return row | work_of(draws)
 
 
-def _votes(draws: Sequence[Record]) -> Record:
+def _votes(draws: Records) -> Record:
     """Count each draw as a vote: the majority, the votes, and what each draw says."""
     votes = [draw["verdict"] for draw in draws]
     return {

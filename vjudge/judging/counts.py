@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from vjudge.engines.progress import say
-from vjudge.judging.record import Record
+from vjudge.judging.record import Record, Records
 
 if TYPE_CHECKING:
     from vjudge.judging.asking import Call
@@ -27,7 +26,7 @@ COUNTS = {  # an entry of a table's `attrs` -> the words for it
 MAX_REASONS = 5  # reasons on a line
 
 
-def work_of(records: Sequence[Record]) -> Record:
+def work_of(records: Records) -> Record:
     """Sum what several answers took, and join who gave them and what was remarked of them."""
     row = {name: sum(record[name] for record in records) for name in WORK}
     for name in ("served_model", "remarks"):
@@ -37,9 +36,7 @@ def work_of(records: Sequence[Record]) -> Record:
     return row
 
 
-def announced(
-    call: Call, frame: pd.DataFrame, records: Sequence[Record], *remarks: str
-) -> pd.DataFrame:
+def announced(call: Call, frame: pd.DataFrame, records: Records, *remarks: str) -> pd.DataFrame:
     """Count what the verdicts of a call lack, in the table's `attrs` and on one line for people.
 
     Args:
@@ -78,6 +75,6 @@ def announced(
     return frame
 
 
-def _tally(records: Sequence[Record], name: str) -> dict[str, int]:
+def _tally(records: Records, name: str) -> dict[str, int]:
     """Count the records with each text under a name; records without one don't count."""
     return dict(Counter(record[name] for record in records if record[name]))

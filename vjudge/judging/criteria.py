@@ -5,10 +5,10 @@ Asked together, they share one answer, which `vjudge.prompts.parse` reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from vjudge.judging.counts import work_of
-from vjudge.judging.record import Record, json_value
+from vjudge.judging.record import Record, Records, json_value
 from vjudge.records import NAN, Rubric, combined_score, is_missing
 
 TEXTS = ("failure", "feedback", "raw", "reasoning", "unclosed")  # listed criterion by criterion
@@ -36,7 +36,7 @@ def rubrics_of(rubric: Rubric | None, asked: str) -> Iterator[tuple[Record | Non
         yield json_value(cells), alone
 
 
-def joined(records: Sequence[Record], bounds: Bounds) -> list[Record]:
+def joined(records: Records, bounds: Bounds) -> list[Record]:
     """Make one record a sample of the records of a row's criteria; other records stay as they are.
 
     Args:
@@ -51,7 +51,7 @@ def joined(records: Sequence[Record], bounds: Bounds) -> list[Record]:
     return [_as_one(sample, bounds) for sample in samples.values()]
 
 
-def _as_one(records: Sequence[Record], bounds: Bounds) -> Record:
+def _as_one(records: Records, bounds: Bounds) -> Record:
     """Combine the records of one sample, one a criterion."""
     row: Record = {name: records[0][name] for name in ("id", "sample", "order")}
     for name in ("score", "expected_score"):
@@ -73,7 +73,7 @@ def _as_one(records: Sequence[Record], bounds: Bounds) -> Record:
     }
 
 
-def _weighted_mean(records: Sequence[Record], name: str, bounds: Bounds) -> float:
+def _weighted_mean(records: Records, name: str, bounds: Bounds) -> float:
     """Average a kind of score over the criteria; NaN where a criterion has none."""
     terms = []
     for record in records:

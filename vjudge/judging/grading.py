@@ -27,7 +27,7 @@ from vjudge.images import Picture
 from vjudge.judging.asking import DECODING, Call, Options, Question, prepare
 from vjudge.judging.counts import WORK, announced
 from vjudge.judging.criteria import joined
-from vjudge.judging.record import Record, json_value
+from vjudge.judging.record import Record, Records, json_value
 from vjudge.judging.runs import Run
 from vjudge.prompts.parse import parse
 from vjudge.records import NAN, Verdict
@@ -54,7 +54,7 @@ def grade(judge: Judge, items: Items, options: Options) -> pd.DataFrame:
     return announced(call, frame, records)
 
 
-def by_row(call: Call, records: Sequence[Record]) -> list[JudgedRow]:
+def by_row(call: Call, records: Records) -> list[JudgedRow]:
     """Group the records of a call by the collection's rows."""
     rows: list[JudgedRow] = [([], cells) for cells in call.cells]
     for question, record in zip(call.questions, records, strict=True):
@@ -78,7 +78,7 @@ def graded(rows: Sequence[JudgedRow], judge: str, options: Options) -> pd.DataFr
     return frame.drop(columns=absent, errors="ignore")
 
 
-def table(rows: Sequence[Record], judge: str) -> pd.DataFrame:
+def table(rows: Records, judge: str) -> pd.DataFrame:
     """Make a frame of rows, each column in its own type, and the judge's name beside the id."""
     frame = pd.DataFrame(rows, dtype=object)
     frame = frame.where(frame.notna(), None)
@@ -144,7 +144,7 @@ def collect(
     *,
     out: str | Path | None,
     progress: bool,
-    cells_of_rows: Sequence[Record] = (),
+    cells_of_rows: Records = (),
 ) -> list[Record]:
     """Take each answer from the record in `out` where it stands there, otherwise from the engine.
 
@@ -192,7 +192,7 @@ def collect(
 
 @contextmanager
 def _recording(
-    out: str | Path | None, engine: Engine, call_manifest: Record, rows: Sequence[Record]
+    out: str | Path | None, engine: Engine, call_manifest: Record, rows: Records
 ) -> Iterator[Run | None]:
     """Open the record in a folder for a call on some rows; None without a folder."""
     if out is None:
@@ -207,7 +207,7 @@ def _recording(
 
 
 def _rows(
-    questions: Sequence[Question], keys: Sequence[str], cells_of_rows: Sequence[Record]
+    questions: Sequence[Question], keys: Sequence[str], cells_of_rows: Records
 ) -> list[Record]:
     """List what `Run.keep` writes: each row's id, the keys of its verdicts, and its cells."""
     rows: dict[int, Record] = {}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from vjudge.data.schema import Items
 from vjudge.engines.engine import Engine
 from vjudge.judging.choices import SIGNED_POINTS, majority, sign
 from vjudge.judging.judge import Judge, JudgeLike
@@ -22,36 +23,47 @@ __all__ = ["Panel", "combine_samples", "panel"]
 __dir__ = __all__.copy
 
 WAYS = ("mean", "median", "majority")
-GRADED = ("score", "scores", "expected_score", "failure", "feedback", "closed")  # of each member
+OF_MEMBERS = tuple(  # columns of each member's run
+    "score scores expected_score verdict consistent probability_a failure feedback closed".split()
+)
 NOBODY = "no member gave a verdict"
-COMBINED = ("verdict", "consistent", "probability_a", "failure", "closed")
 
 
 def check_way(combine: str) -> None:
-    """Refuse an unknown way to combine verdicts."""
+    """Refuse an unknown way to combine verdicts by ValueError."""
     if combine not in WAYS:
         raise ValueError(f"combine={combine!r}: use one of {', '.join(WAYS)}")
 
 
 def combined_score(scores: pd.Series, how: str) -> float:
-    """Several scores as one, without the missing; equals of a majority are averaged."""
+    """Combine scores, without the missing ones; equally frequent ones of a majority are averaged.
+
+    >>> combined_score(pd.Series([1.0, 4.0, 4.0]), "majority")
+    4.0
+    """
     if how == "majority":
-        scores, how = scores.mode(), "mean"
+        scores = scores.mode()
+        how = "mean"
     return float(scores.agg(how))
 
 
 def combine_samples(run: pd.DataFrame, *, combine: str = "mean") -> pd.DataFrame:
     """Make one row an item of a run of several samples.
 
+    Pairs need no such call: `Judge.compare` counts votes.
+
     Args:
-        run: from `Judge.grade(samples=k)`; of several judges, too.
-        combine: "mean", "median" or "majority" of the verdicts that there are; equally frequent
+        run: from `Judge.grade(samples=k)`, of one judge or several.
+        combine: "mean", "median" or "majority" of the scores that are there; the equally frequent
             scores of a majority are averaged.
 
     Returns:
-        One row an item and judge, in their order: id, judge, score, n and missing (how many
-        verdicts there are and are not), failure (why there is none), closed (whether some was), and
-        the columns from `lowest` on. Pairs need no such call: `Judge.compare` counts votes.
+        One row an item and judge, in the run's order: id, judge, score, n and missing (how many
+        samples have a score and have none), failure (why no sample has one), closed (whether some
+        sample was), and the columns from `lowest` on.
+
+    Raises:
+        ValueError: an unknown `combine`.
 
     >>> run = pd.DataFrame({"id": ["a"] * 3, "judge": "mine", "score": [4.0, 4.0, 1.0]})
     >>> run = run.assign(failure=None, closed=False, lowest=1.0, highest=5.0)
@@ -60,16 +72,16 @@ def combine_samples(run: pd.DataFrame, *, combine: str = "mean") -> pd.DataFrame
     """
     check_way(combine)
     items = run.groupby(["judge", "id"], sort=False)
-    frame = items[["id", "judge"]].head(1).set_index(["judge", "id"], drop=False)
+    first = run.drop_duplicates(["judge", "id"]).set_index(["judge", "id"], drop=False)
+    frame = first[["id", "judge"]].copy()
     frame["score"] = items["score"].agg(combined_score, how=combine)
     frame["n"] = items["score"].count()
     frame["missing"] = items.size() - frame["n"]
     reasons = items["failure"].agg(lambda texts: "; ".join(texts.dropna().unique()) or None)
     frame["failure"] = reasons.astype(object).where(frame["n"] == 0, None)
     frame["closed"] = items["closed"].any()
-    item_columns = run.iloc[:, run.columns.get_loc("lowest") :].columns
-    first = run.drop_duplicates(["judge", "id"]).set_index(["judge", "id"])[item_columns]
-    return frame.join(first).reset_index(drop=True)
+    # from `lowest` on, a run's columns are of the item, and equal in all of its samples
+    return frame.join(first.loc[:, "lowest":]).reset_index(drop=True)
 
 
 @dataclass(frozen=True)
@@ -100,7 +112,7 @@ class Panel:
     def __post_init__(self) -> None:
         if len(self.judges) < 2:
             raise ValueError(f"a panel has two judges or more, not {self.judges}")
-        file_names([judge.name for judge in self.judges])  # refuses names that look alike
+        file_names([judge.name for judge in self.judges])  # a ValueError where names are alike
         check_way(self.combine)
 
     @property
@@ -110,7 +122,7 @@ class Panel:
 
     @property
     def members(self) -> list[Judge]:
-        """All judges, those of a panel in the panel too."""
+        """All members that are a `Judge`, those of a panel in the panel included."""
         members: list[Judge] = []
         for judge in self.judges:
             if isinstance(judge, Panel):
@@ -119,11 +131,11 @@ class Panel:
                 members.append(judge)
         return members
 
-    def grade(self, items: Any, **options: Any) -> pd.DataFrame:
+    def grade(self, items: Items, **options: Any) -> pd.DataFrame:
         """Grade every response by every member.
 
-        The arguments are those of `Judge.grade`; each member's run is kept in a folder of its name
-        inside `out`.
+        The arguments are those of `Judge.grade`; `out` holds each member's run in a folder of its
+        name.
 
         Returns:
             One row a verdict: id, judge, sample (where there are several), score (the members'
@@ -145,11 +157,11 @@ class Panel:
             )
         return self.combined(self._runs("grade", items, options))
 
-    def compare(self, pairs: Any, **options: Any) -> pd.DataFrame:
+    def compare(self, pairs: Items, **options: Any) -> pd.DataFrame:
         """Compare the two responses of every pair by every member.
 
-        The arguments are those of `Judge.compare`; each member's run is kept in a folder of its
-        name inside `out`.
+        The arguments are those of `Judge.compare`; `out` holds each member's run in a folder of its
+        name.
 
         Returns:
             One row a pair: id, judge, verdict (the members' combined), verdict_ab and verdict_ba
@@ -165,64 +177,38 @@ class Panel:
                 judge.wording_of_pairs()  # an error before the first member starts
         return self.combined(self._runs("compare", pairs, options))
 
-    def combined(self, runs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-        """The panel's run, made of the members' runs of the same rows, by their names."""
-        names = set.intersection(*map(set, runs.values()))
-        if "verdict" not in names:
-            scores = of_members(runs, "score")
-            score = scores.apply(combined_score, axis=1, how=self.combine)
-            return self._joined(runs, {"score": score}, scores, GRADED)
-        verdicts = of_members(runs, "verdict")
-        columns = {}
-        for name in ("verdict", "verdict_ab", "verdict_ba"):
-            if name in names:
-                choices = of_members(runs, name).apply(self._choice, axis=1)
-                columns[name] = choices.astype(object)
-        for choice in SIGNED_POINTS:
-            columns[f"votes_{choice}"] = (verdicts == choice).sum(axis=1)
-        return self._joined(runs, columns, verdicts, COMBINED)
-
-    def rank(self, candidates: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
-        """Rank the responses to each instruction by the panel's verdicts, see `Judge.rank`."""
-        judged = partial(self.compare if by == "pairs" else self.grade, **options)
-        return rank(candidates, by, judged, noise=noise_of(self))
-
-    def render(self, item: Item | Pair | Mapping, **options: Any) -> str:
-        """What each member reads for one item, pair or row, below its name."""
-        texts = [f"## {judge.name}\n{judge.render(item, **options)}" for judge in self.judges]
-        return "\n\n".join(texts)
-
-    def plan(self, items: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
-        """What a call would take of all members together, see `vjudge.plan`."""
-        plans = [judge.plan(items, by=by, **options) for judge in self.judges]
-        total = plans[0].copy()
-        total["planned"] = sum(plan["planned"] for plan in plans)
-        total["note"] = total["note"].where(total["note"] == "", f"of {len(plans)} members")
-        return total
-
-    def reworded(self, template: Template | str) -> Panel:
-        """The same panel, each member asked in another wording."""
-        return replace(self, judges=[judge.reworded(template) for judge in self.members])
-
-    def with_examples(self, rows: Any) -> Panel:
-        """The same panel, each member shown graded items in every prompt."""
-        return replace(self, judges=[judge.with_examples(rows) for judge in self.members])
-
-    def _runs(self, call: str, rows: Any, options: dict) -> dict:
-        """Each member's run by its name."""
+    def _runs(self, call: str, rows: Items, options: dict[str, Any]) -> dict[str, pd.DataFrame]:
+        """Make each member's run, by its name."""
         runs = {}
         for judge, folder in self.folders(options.get("out")):
             runs[judge.name] = getattr(judge, call)(rows, **options | {"out": folder})
         return runs
 
-    def folders(self, out: str | Path | None) -> list[tuple[Any, Path | None]]:
-        """Each member with its folder in `out`, None where nothing is kept."""
+    def folders(self, out: str | Path | None) -> list[tuple[JudgeLike, Path | None]]:
+        """List each member with its folder in `out`, or with None where no record is kept."""
         files = file_names(judge.name for judge in self.judges)
         folders = [None if out is None else Path(out) / file for file in files.values()]
         return list(zip(self.judges, folders, strict=True))
 
+    def combined(self, runs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        """Combine the members' runs of the same rows, by their names, into the panel's."""
+        names = set.intersection(*map(set, runs.values()))
+        if "verdict" not in names:
+            scores = of_members(runs, "score")
+            score = scores.apply(combined_score, axis=1, how=self.combine)
+            return self._joined(runs, {"score": score}, scores)
+        columns = {}
+        for name in ("verdict", "verdict_ab", "verdict_ba"):
+            if name in names:
+                choices = of_members(runs, name).apply(self._choice, axis=1)
+                columns[name] = choices.astype(object)
+        verdicts = of_members(runs, "verdict")
+        for choice in SIGNED_POINTS:
+            columns[f"votes_{choice}"] = (verdicts == choice).sum(axis=1)
+        return self._joined(runs, columns, verdicts)
+
     def _choice(self, choices: pd.Series) -> str | None:
-        """What the members' choices say together; None where no member chose."""
+        """Combine the members' choices on a pair; None where no member chose."""
         points = choices.map(SIGNED_POINTS).dropna()
         if self.combine == "majority" or points.empty:
             return majority(choices.tolist())
@@ -233,9 +219,15 @@ class Panel:
         runs: Mapping[str, pd.DataFrame],
         combined: Mapping[str, pd.Series],
         verdicts: pd.DataFrame,
-        columns: Sequence[str],
     ) -> pd.DataFrame:
-        """The combined columns, who is missing, each member's own, and what was given."""
+        """Join the combined columns, those of each member, and those of the rows.
+
+        Args:
+            runs: of each member.
+            combined: the panel's columns.
+            verdicts: of each member, missing where it gave none.
+        """
+        # 1) the panel's verdict
         first = runs[self.judges[0].name]
         frame = first.filter(["id", "sample"]).assign(**combined)
         frame.insert(1, "judge", self.name)
@@ -244,12 +236,15 @@ class Panel:
         nobody = frame["n"] == 0
         frame["failure"] = nobody.map({True: NOBODY, False: None}).astype(object)
         frame["closed"] = of_members(runs, "closed").any(axis=1)
+
+        # 2) each member's, with its name behind the column's
         for name, run in runs.items():
-            frame = frame.join(run.filter(columns).add_suffix(f"_{name}"))
-        # a table's columns from `lowest` on are of the row: its scale, and what was given
-        of_items = first.iloc[:, first.columns.get_loc("lowest") :]
-        taken = {name: f"item_{name}" for name in of_items.columns.intersection(frame.columns)}
-        frame = frame.join(of_items.rename(columns=taken))
+            frame = frame.join(run.filter(OF_MEMBERS).add_suffix(f"_{name}"))
+
+        # 3) from `lowest` on, a run's columns are of the row: its scale, and what was given
+        of_rows = first.loc[:, "lowest":]
+        taken = {name: f"item_{name}" for name in of_rows.columns.intersection(frame.columns)}
+        frame = frame.join(of_rows.rename(columns=taken))
         frame["sees_image"] = of_members(runs, "sees_image").all(axis=1)
         frame.attrs = {
             "failures": {NOBODY: int(nobody.sum())},
@@ -257,14 +252,44 @@ class Panel:
         }
         return frame
 
+    def rank(self, candidates: Items, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
+        """Rank the responses to each instruction by the panel's verdicts, see `Judge.rank`."""
+        judged = partial(self.compare if by == "pairs" else self.grade, **options)
+        return rank(candidates, by, judged, noise=noise_of(self))
+
+    def render(self, item: Item | Pair | Mapping[str, Any], **options: Any) -> str:
+        """Write what each member reads for one item, pair or row, below its name."""
+        texts = [f"## {judge.name}\n{judge.render(item, **options)}" for judge in self.judges]
+        return "\n\n".join(texts)
+
+    def plan(self, items: Items, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
+        """Add up what a call takes of the members, see `vjudge.plan`."""
+        plans = [judge.plan(items, by=by, **options) for judge in self.judges]
+        total = plans[0].copy()
+        total["planned"] = sum(plan["planned"] for plan in plans)
+        total["note"] = total["note"].where(total["note"] == "", f"of {len(plans)} members")
+        return total
+
+    def reworded(self, template: Template | str) -> Panel:
+        """Return the same panel, each member asked in another wording."""
+        return self._changed("reworded", template)
+
+    def with_examples(self, rows: Items) -> Panel:
+        """Return the same panel, each member shown graded items in every prompt."""
+        return self._changed("with_examples", rows)
+
+    def _changed(self, method: str, argument: Any) -> Panel:
+        """Call a method of every member; AttributeError where a judge of one's own has it not."""
+        return replace(self, judges=[getattr(judge, method)(argument) for judge in self.judges])
+
 
 def of_members(runs: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
-    """A column of every member's run, by the member's name."""
+    """Take a column of every member's run, by the member's name."""
     return pd.DataFrame({judge: run[name] for judge, run in runs.items()})
 
 
 def noise_of(judge: JudgeLike) -> float:
-    """The share of the scale below which differences of a judge's scores say nothing."""
+    """Find the share of the scale below which differences of a judge's scores say nothing."""
     if isinstance(judge, Panel):
         return max(map(noise_of, judge.judges))
     return judge.engine.noise if isinstance(judge, Judge) else Engine.noise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,6 +14,7 @@ from vjudge.records import is_missing
 
 Record: TypeAlias = dict[str, Any]
 """One JSON object of a log, by its names."""
+Records: TypeAlias = Sequence[Record]
 
 
 class Log:
@@ -76,7 +77,7 @@ class Log:
                 return entry
         return {}
 
-    def append(self, entries: Iterable[Mapping[str, Any]]) -> None:
+    def append(self, entries: Iterable[Record]) -> None:
         """Write objects, NaN as null, and wait for the disk.
 
         Raises:

@@ -12,9 +12,8 @@ import json
 import os
 import warnings
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from filelock import FileLock
@@ -104,7 +103,7 @@ class Run:
             rows[row["id"]] = row
         return list(rows.values())
 
-    def open(self, manifest: Mapping[str, Any]) -> Run:
+    def open(self, manifest: Record) -> Run:
         """Start the run, or continue the one that the folder holds.
 
         Args:
@@ -165,7 +164,7 @@ class Run:
             first["continued"] = continued
         return first | {"note": call.get("note")}
 
-    def _identify(self, manifest: Mapping[str, Any]) -> None:
+    def _identify(self, manifest: Record) -> None:
         """Let the checksums of both logs start from a checksum of what was run."""
         run = {name: value for name, value in manifest.items() if name not in NO_IDENTITY}
         identity = zlib.crc32(json.dumps(run, sort_keys=True).encode())
@@ -184,7 +183,7 @@ class Run:
             )
         return entries
 
-    def append(self, verdicts: Iterable[Mapping[str, Any]]) -> None:
+    def append(self, verdicts: Iterable[Record]) -> None:
         """Write verdicts, NaN as null, and wait for the disk.
 
         Raises:
@@ -194,7 +193,7 @@ class Run:
         self._write(self._verdicts, fresh)
         self.done |= {verdict["asked"]: verdict for verdict in fresh}
 
-    def keep(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def keep(self, rows: Iterable[Record]) -> None:
         """Write the rows of a call, unless the folder holds exactly these.
 
         Args:
@@ -209,7 +208,7 @@ class Run:
         if written != list(call.values()):
             self._write(self._rows, call.values())
 
-    def _write(self, log: Log, entries: Iterable[Mapping[str, Any]]) -> None:
+    def _write(self, log: Log, entries: Iterable[Record]) -> None:
         """Append to one of the logs; RunError where the disk fails."""
         try:
             log.append(entries)
@@ -230,7 +229,7 @@ class Run:
         self.close()
 
 
-def _decides_no_verdict(name: str, first: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
+def _decides_no_verdict(name: str, first: Record, call: Record) -> bool:
     """Whether two manifests may differ in an entry although the verdicts are the same."""
     if name in VERSIONS:
         return True

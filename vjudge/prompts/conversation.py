@@ -24,8 +24,7 @@ class Mark(Enum):
         return str(self.value)
 
     def __repr__(self) -> str:
-        # A recorded verdict is found by the repr of its prompt: a run that an older version began,
-        # in which this class had another name, must find its own.
+        # part of the key of every recorded verdict: as the first version wrote it
         return f"<_Mark.{self.name}: {self.value!r}>"
 
 
@@ -41,6 +40,10 @@ class Control:
 
     def __str__(self) -> str:
         return self.text
+
+    def __repr__(self) -> str:
+        # part of the key of every recorded verdict: as the first version wrote it
+        return f"Control(text={self.text!r}, times=1)"
 
 
 @dataclass(frozen=True)
