@@ -28,10 +28,10 @@ FILE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", 
 ORIENTATION = 0x0112  # EXIF's tag
 MAX_SAMPLE_VALUE = 281  # TIFF's tag: 4095 of 12 bits in 16
 SENT = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "WEBP": "webp"}
-"""Formats that servers read, of MPO the first picture, by Pillow's names."""
+"""Formats that servers read, by Pillow's names; a server reads the first picture of an MPO file."""
 TRIES = ((95, 1), (85, 1), (75, 1), (60, 1), (85, 0.7), (85, 0.5), (85, 0.3), (85, 0.1))
-"""Qualities of JPEG and WebP, and shares of the sides, in which a picture that is too large is
-re-encoded, one after the other."""
+"""How a picture that is too large is re-encoded, one way after the other: the quality of JPEG and
+WebP, and by what the sides are multiplied."""
 
 
 ImageSource: TypeAlias = "str | os.PathLike | bytes | Mapping | np.ndarray | Image.Image | Picture"
@@ -43,12 +43,12 @@ class ImageError(ValueError):
 
 
 def open_image(source: object) -> Image.Image:
-    """Open and fully decode an image, as a new one in RGB; of a PIL image its present frame.
+    """Open and fully decode an image, as a new one in RGB.
 
     Args:
-        source: a path, the bytes of a file, a `data:` URI, a PIL image, a `Picture`, the {"bytes",
-            "path"} dict of the datasets library, or an array (height, width[, 1, 3 or 4 channels])
-            of bool, uint8, uint16 or floats from 0 to 1.
+        source: a path, the bytes of a file, a `data:` URI, a PIL image (its present frame), a
+            `Picture`, the {"bytes", "path"} dict of the datasets library, or an array
+            (height, width[, 1, 3 or 4 channels]) of bool, uint8, uint16 or floats from 0 to 1.
 
     Raises:
         ImageError: missing, broken, too large, of an unknown kind, or values of unknown scale.
@@ -59,25 +59,28 @@ def open_image(source: object) -> Image.Image:
 
 
 class Encoded(NamedTuple):
-    """A picture as the file that a server is sent; `change` says how the options changed it."""
+    """A picture as the file that a server is sent."""
 
     data: bytes
     format: str  # "jpeg", "png" or "webp"
-    change: str = ""
+    change: str = ""  # how the options changed the picture
 
     @property
     def uri(self) -> str:
+        """The file as a `data:` URI."""
         return f"data:image/{self.format};base64,{base64.b64encode(self.data).decode()}"
 
 
 class Picture:
-    """One image of a call, known by its content and opened when it is needed.
+    """One image of a call, identified by its content and opened when it is needed.
 
-    A file's header and checksums are checked here. `key` is equal for equal files, or for equal
-    pixels where there is no file; `size` is (width, height) as opened.
+    Attributes:
+        source: what the image was made of.
+        size: (width, height) as `open` gives it.
+        key: equal for equal files, or for equal pixels where there is no file.
 
     Raises:
-        ImageError: the image cannot be opened.
+        ImageError: the file's header or checksums are broken, or the image cannot be opened.
     """
 
     def __init__(self, source: object) -> None:
@@ -92,11 +95,15 @@ class Picture:
             self.key = f"pixels:{pixel_digest(image)}"
 
     def open(self) -> Image.Image:
-        """The image as `open_image` gives it; ImageError where its file has changed since."""
+        """Open the image as `open_image` does.
+
+        Raises:
+            ImageError: the file has changed since this picture was made.
+        """
         return _decode(*self._unchanged())
 
     def encoded(self, format: str | None = None, max_bytes: int | None = None) -> Encoded:
-        """The image as a file for a server.
+        """Encode the image as a file for a server.
 
         A JPEG, PNG or WebP file that holds what a viewer shows is sent as it is, its metadata
         included; anything else as PNG, without loss.
@@ -107,7 +114,7 @@ class Picture:
                 quality and then in smaller sizes.
 
         Raises:
-            ImageError: the image cannot be opened, or not be made so small.
+            ImageError: the image cannot be opened, or cannot be made so small.
         """
         content, name = self._unchanged()
         image = _decode(content, name)
@@ -134,25 +141,26 @@ class Picture:
         raise ImageError(f"{name} has more than {limit:,} bytes at any size; raise the limit")
 
     def _unchanged(self) -> tuple[bytes | Image.Image, str]:
-        """What stands behind the source and its name; ImageError where a file has changed."""
+        """Read the source again, with its name; refuse a file that has changed."""
         content, name = _content(self.source)
         if isinstance(content, bytes) and hashlib.sha256(content).hexdigest() != self.key:
             raise ImageError(f"{name} has changed since it was first read; start again")
         return content, name
 
     def __reduce__(self) -> tuple:
-        """A pickle holds the file's bytes, so that another machine can open it."""
+        """Pickle the file's bytes, so that another machine can open the picture."""
         content, _ = _content(self.source)
         return Picture, (content,)
 
 
 class Pictures:
-    """The images of a call: `pictures(source)` is a source's `Picture`, made once for a path."""
+    """The images of a call, of which each path is read once."""
 
     def __init__(self) -> None:
-        self._pictures: dict = {}
+        self._pictures: dict[str, Picture] = {}
 
     def __call__(self, source: object) -> Picture:
+        """Return a source's `Picture`."""
         if not isinstance(source, str | os.PathLike):
             return picture(source)
         path = os.fspath(source)
@@ -162,12 +170,12 @@ class Pictures:
 
 
 def picture(source: object) -> Picture:
-    """The `Picture` of any source that `open_image` opens; a picture is itself."""
+    """Return the `Picture` of any source that `open_image` opens."""
     return source if isinstance(source, Picture) else Picture(source)
 
 
 def pad_to_square(image: Image.Image, colour: tuple) -> Image.Image:
-    """Put an RGB image in the middle of a square, reduced where that has too many pixels."""
+    """Put an RGB image in the middle of a square; reduce it if the square is over `MAX_PIXELS`."""
     small = image.reduce(math.ceil(max(image.size) / math.isqrt(MAX_PIXELS)))
     side = max(small.size)
     square = Image.new("RGB", (side, side), colour)
@@ -176,31 +184,36 @@ def pad_to_square(image: Image.Image, colour: tuple) -> Image.Image:
 
 
 def thumbnail(image: Image.Image, *, size: int = 256) -> Image.Image:
-    """A copy for display, at most `size` pixels on its longer side and never enlarged."""
+    """Copy an image for display, at most `size` pixels on its longer side and never enlarged."""
     small = image.copy()
     small.thumbnail((size, size), Image.Resampling.LANCZOS)
     return small
 
 
 def data_uri(image: Image.Image, *, format: str = "png") -> str:
-    """An RGB image as a `data:` URI: "png" (exact) or "jpeg" (smaller)."""
+    """Encode an RGB image as a `data:` URI: "png" (exact) or "jpeg" (smaller)."""
     return Encoded(_file(image, format), format).uri
 
 
 def _file(image: Image.Image, format: str, quality: int = 85) -> bytes:
+    """Encode an image as a file; a PNG has no quality."""
     buffer = io.BytesIO()
     image.save(buffer, format, quality=quality)
     return buffer.getvalue()
 
 
 def pixel_digest(image: Image.Image) -> str:
-    """SHA-256 (hex) over mode, size and decoded pixels: equal for equal pictures of any file."""
+    """Return the SHA-256 (hex) of mode, size and decoded pixels, whatever file they come from."""
     header = f"{image.mode} {image.width}x{image.height} ".encode()
     return hashlib.sha256(header + image.tobytes()).hexdigest()
 
 
 def image_bytes(uri: str) -> bytes:
-    """The file inside a base64 `data:` URI; ImageError where it is no base64."""
+    """Decode the file inside a base64 `data:` URI.
+
+    Raises:
+        ImageError: it is not base64.
+    """
     _, _, payload = uri.partition(";base64,")
     try:
         return base64.b64decode(payload, validate=True)
@@ -210,11 +223,11 @@ def image_bytes(uri: str) -> bytes:
         ) from error
 
 
-# What stands behind a source
+# --- reading a source
 
 
 def _content(source: object) -> tuple[bytes | Image.Image, str]:
-    """The bytes of the file behind a source, or the image that it is; and its name."""
+    """Read the bytes of a source's file, or the image that it is, and what errors call it."""
     if isinstance(source, Mapping):
         data = source.get("bytes")
         source = source.get("path") if data is None else data
@@ -240,6 +253,7 @@ def _content(source: object) -> tuple[bytes | Image.Image, str]:
 
 
 def _read_file(path: str, name: str) -> bytes:
+    """Read a local file that is not too large."""
     if "://" in path:
         raise ImageError(f"{name} is a URL; download it and give the local path")
     if not os.path.isfile(path):
@@ -253,18 +267,22 @@ def _read_file(path: str, name: str) -> bytes:
 
 
 def _check_length(name: str, length: int) -> None:
+    """Refuse a file of more than `MAX_BYTES`."""
     if length > MAX_BYTES:
         raise ImageError(
             f"{name} has {length:,} bytes, more than the limit of {MAX_BYTES:,}; shrink it"
         )
 
 
-# Decoding
+# --- decoding
 
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Name the image whatever its decoder raises: on a hostile file that is nearly anything."""
+    """Turn whatever a decoder raises into an `ImageError` that names the image.
+
+    On a hostile file a decoder raises nearly anything.
+    """
     try:
         yield
     except ImageError:
@@ -278,7 +296,7 @@ def _named(name: str) -> Iterator[None]:
 
 
 def _open(content: bytes | Image.Image, name: str) -> Image.Image:
-    """A file's image by its header alone; ImageError for too many pixels."""
+    """Read a file's header, without its pixels, and refuse more than `MAX_PIXELS`."""
     image = content
     if isinstance(image, bytes):
         image = Image.open(io.BytesIO(image), formats=FILE_FORMATS)
@@ -292,18 +310,22 @@ def _open(content: bytes | Image.Image, name: str) -> Image.Image:
 
 
 def _size(content: bytes, name: str) -> tuple[int, int]:
-    """The size of a file's image as it is opened, after its checksums were checked."""
+    """Check a file's checksums, and return the size (width, height) of its image as opened."""
     with _named(name):
         _open(content, name).verify()
         image = _open(content, name)
-        # a quarter's turn; Pillow gives the size of a TIFF as it is opened
+        # Orientations 5 to 8 are quarter turns, which swap the sides. Pillow turns a TIFF itself.
         if image.format != "TIFF" and image.getexif().get(ORIENTATION) in range(5, 9):
             return image.height, image.width
         return image.size
 
 
 def _format_as_shown(content: bytes, name: str) -> str:
-    """The format in which a file holds, by itself, what a viewer shows; "" where it does not."""
+    """Return the format of a file that shows as it is; "" if it has to be re-encoded.
+
+    A server ignores orientation tags, takes any frame of a moving picture, and puts transparent
+    parts on any colour.
+    """
     with _named(name):
         image = _open(content, name)
         turned = image.getexif().get(ORIENTATION) in range(2, 9)
@@ -315,7 +337,7 @@ def _format_as_shown(content: bytes, name: str) -> str:
 
 
 def _decode(content: bytes | Image.Image, name: str) -> Image.Image:
-    """A new image in RGB; what Pillow's own conversion gets wrong is converted here."""
+    """Decode an image as a new one in RGB, and convert here what Pillow's conversion gets wrong."""
     with _named(name):
         file = _open(content, name)
         image = ImageOps.exif_transpose(file)
@@ -324,6 +346,7 @@ def _decode(content: bytes | Image.Image, name: str) -> Image.Image:
             image = Image.fromarray(_eight_bits(np.asarray(image), np.max(white)))
         if not image.has_transparency_data:
             return image.convert("RGB")
+        # transparent parts on white
         image = image.convert("RGBA")
         rgb = Image.new("RGB", image.size, "white")
         rgb.paste(image, mask=image)
@@ -331,10 +354,12 @@ def _decode(content: bytes | Image.Image, name: str) -> Image.Image:
 
 
 def _eight_bits(array: np.ndarray, white: float = 65535) -> np.ndarray:
-    """Scale an array to uint8; only where the scale of its values is certain.
+    """Scale the values of an array to uint8, and refuse values whose scale is not certain.
 
-    `white` is the highest value that 16 bits hold by the file's own word. Without one, values of 12
-    bits are dark, as a viewer shows them, and a warning says so.
+    Args:
+        array: (height, width[, 1, 3 or 4 channels]).
+        white: the highest value of 16 bits, where the file names one. Without one, values of 12
+            bits stay dark, as a viewer shows them, and a warning says so.
     """
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]

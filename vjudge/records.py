@@ -314,9 +314,10 @@ class Rubric:
         )
         if faults:
             raise ValueError("; ".join(f"{name}: {fault}" for name, fault in faults))
+        # equal rubrics get equal fields: a list if each score is described, else anchors by score
         levels: Any = _levels(self.descriptions, self.lowest)
         lowest = min(levels, default=None)
-        if levels and len(levels) == 1 + max(levels) - lowest:  # each score has a description
+        if levels and len(levels) == 1 + max(levels) - lowest:
             levels = tuple(levels.values())
         object.__setattr__(self, "descriptions", levels)
         object.__setattr__(self, "named", tuple(self.named))

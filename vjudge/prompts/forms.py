@@ -3,35 +3,49 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from vjudge.prompts.values import Scale
-from vjudge.records import Rubric
+from vjudge.records import Item, Pair, Rubric, Subject
 
 if TYPE_CHECKING:
     from vjudge.prompts.template import Template
 
-MIXED_SCALES = {"lowest": "its lowest", "highest": "its highest score", "levels": ""}
-"""Fields of a body where some criterion has a scale of its own: no number holds for all."""
+HIGHEST = "its highest score"
+"""Stands for the highest score where criteria have different scales."""
 
 
-def criteria_text(rubric: Rubric) -> str:
-    """Write several criteria, one a line."""
-    return "\n".join(f"{criterion.name}: {criterion.description}" for criterion in rubric.named)
+def criteria_texts(subject: Subject) -> dict[str, str]:
+    """Write what is judged, and the levels of its scale, for the fields of a body.
+
+    Where some criterion of an item has levels of its own, each criterion stands above its levels,
+    and no number is the lowest or the highest score of all.
+    """
+    rubric = subject.rubric
+    criteria = rubric.criteria if rubric else ""
+    if rubric and rubric.mixed and isinstance(subject, Item):
+        lines = []
+        for name, criterion in rubric.by_name.items():
+            lines += [f"{name}: {criterion.criteria}", _levels_text(criterion)]
+        return {"criteria": "\n".join(lines), "lowest": "its lowest", "highest": HIGHEST}
+    if rubric and rubric.named:
+        criteria = "\n".join(f"{each.name}: {each.description}" for each in rubric.named)
+    elif isinstance(subject, Pair) and subject.criteria:
+        criteria = subject.criteria
+    return {"criteria": criteria, "levels": _levels_text(rubric) if rubric else ""}
 
 
-def criteria_with_levels(rubric: Rubric) -> str:
-    """Write several criteria of which some have levels of their own: each above its levels."""
-    lines = []
-    for name, criterion in rubric.by_name.items():
-        lines += [f"{name}: {criterion.criteria}", levels_text(criterion)]
-    return "\n".join(lines)
-
-
-def levels_text(rubric: Rubric) -> str:
+def _levels_text(rubric: Rubric) -> str:
     """Write the levels of a rubric, one a line."""
     return "\n".join(f"Score {score}: {text}" for score, text in rubric.levels)
+
+
+def filled(reference: str, texts: Mapping[str, object]) -> str:
+    """Fill the clause or the section of a reference answer."""
+    if texts["highest"] == HIGHEST:
+        reference = reference.replace("score {highest}", "the highest scores")
+    return reference.format(**texts)
 
 
 def json_example(template: Template, rubric: Rubric | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -252,44 +252,31 @@ class Template:
 
     def _texts(self, item: Subject) -> dict[str, Any]:
         """Return what stands in the body's fields, by name."""
-        rubric = item.rubric
-        lowest, highest = rubric.bounds if rubric else self.scale or (1, 5)
-        quarter = round((highest - lowest) / 4)
+        # 1) the subject itself
         texts: dict[str, Any] = dict.fromkeys(FIELDS, "")
-        texts |= {
-            "instruction": self._unseen_images(len(item.images)) + item.instruction,
-            "lowest": lowest,
-            "highest": highest,
-            "criteria": rubric.criteria if rubric else "",
-            "levels": forms.levels_text(rubric) if rubric else "",
-            "low": lowest + quarter,
-            "example": self.middle((lowest, highest)),
-            "high": highest - quarter,
-        }
+        texts["instruction"] = self._unseen_images(len(item.images)) + item.instruction
         for name in ("response", "response_a", "response_b", "context"):
             texts[name] = getattr(item, name, None) or ""
         if self.sees_images and item.images:
             texts["look"] = " Check what is said about an image against the image."
+
+        # 2) the scale, and scores on it as examples
+        rubric = item.rubric
+        lowest, highest = rubric.bounds if rubric else self.scale or (1, 5)
+        quarter = round((highest - lowest) / 4)
+        texts |= {"lowest": lowest, "low": lowest + quarter}
+        texts |= {"highest": highest, "high": highest - quarter}
+        texts["example"] = self.middle((lowest, highest))
         if self.is_json:
             texts["form"] = forms.json_example(self, rubric)
-        mixed = rubric is not None and rubric.mixed and not self.compares
-        if rubric and mixed:
-            texts |= forms.MIXED_SCALES | {"criteria": forms.criteria_with_levels(rubric)}
-        elif rubric and rubric.named:
-            texts["criteria"] = forms.criteria_text(rubric)
-        elif isinstance(item, Pair) and item.criteria:
-            texts["criteria"] = item.criteria
+
+        # 3) the criteria, which may replace the ends of the scale, and the reference answer
+        texts |= forms.criteria_texts(item)
         if item.reference_answer and item.reference_answer.strip():
             texts["reference_answer"] = item.reference_answer
-            texts["reference_clause"] = self._reference(self.reference_clause, texts, mixed)
-            texts["reference_section"] = self._reference(self.reference_section, texts, mixed)
+            texts["reference_clause"] = forms.filled(self.reference_clause, texts)
+            texts["reference_section"] = forms.filled(self.reference_section, texts)
         return texts
-
-    def _reference(self, form: str, texts: Mapping[str, Any], mixed: bool) -> str:
-        """Fill the clause or the section of a reference answer."""
-        if mixed:  # no number is the highest score of all criteria
-            form = form.replace("score {highest}", "the highest scores")
-        return form.format(**texts)
 
     def middle(self, scale: Scale) -> int | str:
         """Return a verdict to show as an example: the middle of a scale, or a choice."""
