@@ -89,6 +89,7 @@ Good. [RESULT] 4\n\nThank you! => 4
 I can't assist with that. => refused
 I'm sorry, but I cannot judge this image. => refused
 As an AI language model, I cannot see images. => refused
+<think>The picture shows a face.</think>\n\nI'm sorry, but I cannot judge this image. => refused
 I'm sorry to say the hat is missing. [RESULT] 4 => 4
 --- prometheus-relative
 [RESULT] A because B is wrong => a

@@ -15,7 +15,7 @@ from rapidfuzz import fuzz, process
 from vjudge.data import n_words
 from vjudge.prompts.objects import json_objects
 from vjudge.prompts.parse import parse
-from vjudge.prompts.phrases import REFUSAL
+from vjudge.prompts.phrases import REFUSAL, without_thinking
 from vjudge.prompts.values import plain_text
 from vjudge.prompts.wordings import ASSETS
 
@@ -59,7 +59,6 @@ class Fault(Exception):
 _FORM = frozenset(  # the words of the forms that are shown
     text for stage in STAGES.values() for text in re.findall(r'"([^"]+)"', stage["sample"])
 )
-_THINKING = "(?:think(?:ing)?|thought|reasoning)"
 MARKUP = (  # name, example, pattern
     ("bracketed token", "[RESULT] 3", r"\[/?(?:RESULT|INST|SYS)\]|\[\[[AB]\]\]"),
     ("control token", "<|im_end|>", r"<\|[^|<>]{0,40}\|>"),
@@ -215,16 +214,16 @@ def read_answer(record: Mapping, schema: Mapping) -> dict:
         if "refused" in failure or "filter" in failure:
             raise Fault("refusal", failure, "it was refused, and the task is harmless.")
         raise Fault("turned down", failure)
-    text = re.split(rf"(?i)</{_THINKING}>", record["text"])[-1].strip()
-    if re.search(rf"(?i)<{_THINKING}>", text):
-        raise Fault("cut off", shorten(text, 80), "it ended before the thinking did.")
+    text = without_thinking(record["text"])
+    if text is None:
+        raise Fault("cut off", shorten(record["text"], 80), "it ended before the thinking did.")
     validator = jsonschema.Draft202012Validator(schema)
     objects = [cells for _, _, cells in json_objects(text)]
     for cells in objects:
         if validator.is_valid(cells):
             return cells
     excerpt = shorten(text, 80)
-    if not objects and REFUSAL.match(plain_text(text)):
+    if not objects and REFUSAL.match(plain_text(text).lstrip()):
         raise Fault("refusal", excerpt, "it declined to answer, and the task is harmless.")
     if record["finish"] != "stop":
         raise Fault("cut off", excerpt, "it was too long.")

@@ -1,4 +1,4 @@
-"""The judges that are known by name: how each is asked, read, and decoded in print."""
+"""The judges that are known by name: how each is asked, read and, as published, decoded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from vjudge.prompts.conversation import MESSAGES, Conversation
 from vjudge.prompts.template import Template
-from vjudge.prompts.wordings import ASSETS, TEMPLATES
+from vjudge.prompts.wordings import ASSETS, TEMPLATES, with_tuples
 
 RECORD = "judge.json"  # in a checkpoint's folder: its family, or the wording it was trained on
 
@@ -22,14 +22,14 @@ class Family:
     name: str
     template: Template  # how it scores one response
     pairs: Template | None = None  # how it compares two; None where it was never taught to
-    # Hub ids, or parts of names: a folder or an id whose name holds one of these belongs to it.
-    ids: Sequence = ()
+    # Hub ids, or parts of names: a folder or an id whose name contains one belongs to the family.
+    ids: Sequence[str] = ()
     # The decoding of its paper: `judge.grade(items, **judge.family.published)`; a comparison drops
     # "samples".
-    published: Mapping = field(default_factory=dict)
+    published: Mapping[str, Any] = field(default_factory=dict)
 
 
-FAMILIES: dict = {}
+FAMILIES: dict[str, Family] = {}
 """Every known family by name; `register` adds to it."""
 
 
@@ -38,8 +38,7 @@ def register(
 ) -> Family:
     """Make a family known to `load_judge`; `fields` are further ones of `Family`.
 
-    A template may be the name of one in `vjudge.prompts.TEMPLATES`. ValueError: a name that is
-    taken, an unknown template.
+    A template may be the name of one in `vjudge.prompts.TEMPLATES`.
 
     >>> from vjudge.prompts import VICUNA_V1, Template, families
     >>> body = "Q: {instruction}\\nA: {response}\\n{criteria}\\nEnd with [RESULT] and a score."
@@ -48,6 +47,9 @@ def register(
     'prometheus'
     >>> families.family_of("checkpoints/my-judge-7b").name
     'mine'
+
+    Raises:
+        ValueError: the name is taken, or a template is unknown.
     """
     if name in FAMILIES:
         raise ValueError(f"family {name!r} exists: choose another name")
@@ -61,7 +63,11 @@ def register(
 
 
 def wording(template: Template | str) -> Template:
-    """A `Template`, or the one of a name in `vjudge.prompts.TEMPLATES`; else ValueError."""
+    """Return a template, which may be given by its name in `vjudge.prompts.TEMPLATES`.
+
+    Raises:
+        ValueError: the name is unknown.
+    """
     if isinstance(template, str) and template in TEMPLATES:
         return TEMPLATES[template]
     if not isinstance(template, Template):
@@ -72,10 +78,9 @@ def wording(template: Template | str) -> Template:
 
 
 def family_of(name_or_path: str | Path) -> Family | None:
-    """Find the family of a judge by hub id, by the name of its folder, or by what stands in there.
+    """Find the family of a judge by its hub id, its folder's name, or its folder's judge.json.
 
-    A folder's judge.json may name the family. A checkpoint that merely has a known judge's
-    architecture is not taken for it.
+    A checkpoint that merely has a known judge's architecture is not taken for it.
 
     >>> family_of("lmms-lab/llava-critic-7b").name, family_of("lmms-lab/LLaVA-Critic-R1-7B").name
     ('llava-critic', 'llava-critic-r1')
@@ -83,19 +88,19 @@ def family_of(name_or_path: str | Path) -> Family | None:
     True
     """
     name = Path(name_or_path).name.lower()
-    longest = ""  # "llava-critic-r1" goes before "llava-critic"
-    match = None
+    matches = {}  # part of the name -> the family that it belongs to
     for family in FAMILIES.values():
         for id in family.ids:
             stem = id.lower().rpartition("/")[2]
-            if stem in name and len(stem) > len(longest):
-                longest = stem
-                match = family
-    return match or FAMILIES.get(str(_read_record(Path(name_or_path)).get("family")))
+            if stem in name:
+                matches[stem] = family
+    if matches:  # the longest: "llava-critic-r1" goes before "llava-critic"
+        return matches[max(matches, key=len)]
+    return FAMILIES.get(str(_read_record(Path(name_or_path)).get("family")))
 
 
 def record(folder: Path, template: Template) -> None:
-    """Write down the wording that a checkpoint was fine-tuned on, for `recorded`."""
+    """Record in a checkpoint's folder the wording that it was fine-tuned on, for `recorded`."""
     published = TEMPLATES.get(template.name)
     stored: Any = template.name
     if published is None or (published.body, published.marker) != (template.body, template.marker):
@@ -107,20 +112,20 @@ def record(folder: Path, template: Template) -> None:
 
 
 def recorded(folder: Path) -> Template | None:
-    """The wording that a checkpoint was fine-tuned on, as `record` wrote it down.
+    """Read the wording that a checkpoint was fine-tuned on; None where none is recorded.
 
-    None where nothing is said; ValueError where it can't be read or is unknown here.
+    Raises:
+        ValueError: the record can't be read, or names a wording that is unknown here.
     """
     stored = _read_record(folder).get("template")
     if not isinstance(stored, dict):
         return wording(stored) if stored else None
-    conversation = stored["conversation"]
-    conversation["controls"] = tuple(conversation["controls"])
-    scale = tuple(stored["scale"]) if stored["scale"] else None
-    return Template(**stored | {"conversation": Conversation(**conversation), "scale": scale})
+    conversation = Conversation(**with_tuples(stored["conversation"]))
+    return Template(**with_tuples(stored) | {"conversation": conversation})
 
 
-def _read_record(folder: Path) -> dict:
+def _read_record(folder: Path) -> dict[str, Any]:
+    """Read a folder's judge.json; {} where there is none."""
     file = folder / RECORD
     if not file.is_file():
         return {}
@@ -132,13 +137,14 @@ def _read_record(folder: Path) -> dict:
 
 # --- the judges of `../assets/families.json`, each with the decoding that its authors published
 
-_ASIDE = ("paper", "note", "checkpoints")  # for readers alone
+_NOTES = ("paper", "note", "checkpoints")  # for readers alone
 
 
 def _register_all() -> None:
+    """Register the judges of `assets/families.json`."""
     text = (ASSETS / "families.json").read_text(encoding="utf-8")
     for name, row in json.loads(text).items():
-        fields = {key: value for key, value in row.items() if key not in _ASIDE}
+        fields = {key: value for key, value in row.items() if key not in _NOTES}
         if fields.pop("own_conversation", False):  # pairs in the checkpoint's chat template
             fields["pairs"] = replace(TEMPLATES[fields["pairs"]], conversation=MESSAGES)
         register(name, **fields)

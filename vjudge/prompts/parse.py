@@ -106,13 +106,9 @@ def _failed(text: str, failure: str) -> Verdict:
 
 def _read(text: str, rule: Format, scale: Scale, rubric: Rubric | None) -> Verdict:
     """Read an answer that ended by itself."""
-    # 1) thinking is not read: it becomes blanks, so that places stay
-    thinking_end = 0
-    tag = r"(?i)< ?{}(?:think(?:ing)?|thought|reasoning|feedback)>"
-    for closing_tag in re.finditer(tag.format("/ ?"), text):
-        thinking_end = closing_tag.end()
-    visible = " " * thinking_end + text[thinking_end:]
-    if re.search(tag.format(""), visible):
+    # 1) thinking is not read
+    visible = phrases.without_thinking(text)
+    if visible is None:
         return _failed(text, "cut off before the thinking ended")
     if not text.strip():
         return _failed(text, "empty answer")
@@ -130,7 +126,7 @@ def _read(text: str, rule: Format, scale: Scale, rubric: Rubric | None) -> Verdi
     value = _settle(plain, rule, candidates)
     feedback = _feedback(text, candidates)
     if isinstance(value, str):
-        failure = "refused" if phrases.REFUSAL.match(plain) else value
+        failure = "refused" if phrases.REFUSAL.match(plain.lstrip()) else value
         return Verdict(NAN, feedback, text, failure)
     return Verdict(value.score, feedback, text, None, value.choice, value.scores)
 

@@ -76,6 +76,20 @@ _CONFIDENCE = _compiled(
 )
 
 
+def without_thinking(text: str) -> str | None:
+    """Blank out a model's thinking, so that places stay; None if the thinking did not end.
+
+    >>> without_thinking("<think>2?</think> 4").split(), without_thinking("<think>2?")
+    (['4'], None)
+    """
+    tag = r"(?i)< ?{}(?:think(?:ing)?|thought|reasoning|feedback)>"
+    end = 0
+    for closing_tag in re.finditer(tag.format("/ ?"), text):
+        end = closing_tag.end()
+    visible = " " * end + text[end:]
+    return None if re.search(tag.format(""), visible) else visible
+
+
 def may_follow(tail: str, *, explains: bool) -> bool:
     """Whether a text begins as what follows a verdict may.
 

@@ -31,6 +31,13 @@ UNSEEN = "(an image that you cannot see)"
 """Stands for a picture in the prompt of a text-only judge."""
 
 
+def _columns(template: Template) -> dict[str, str]:
+    """Map each text whose pictures have a place in the body to the column of these pictures."""
+    columns = {"instruction": "images"}
+    columns |= {name: RESPONSE_IMAGES[name] for name in template.responses}
+    return {name: column for name, column in columns.items() if f"{{{column}}}" in template.body}
+
+
 def fill(template: Template, subject: Subject, texts: Mapping[str, object]) -> list[str | Placed]:
     """Fill a body that has places for pictures.
 
@@ -44,16 +51,11 @@ def fill(template: Template, subject: Subject, texts: Mapping[str, object]) -> l
     """
     # 1) the content of each field: texts and pictures
     contents: dict[str, Sequence] = {name: [text] for name, text in texts.items()}
-    if "{images}" in template.body:
-        pictures = list(map(Placed, subject.images)) if template.sees_images else []
-        question = str(texts["instruction"])
-        contents["instruction"], contents["images"] = _at_marks(question, pictures)
-    for name in template.responses:
-        column = RESPONSE_IMAGES[name]
-        placed: list = list(map(Placed, getattr(subject, column)))
-        if not template.sees_images:
-            placed = [UNSEEN] * len(placed)
-        contents[name], contents[column] = _at_marks(str(texts[name]), placed)
+    for name, column in _columns(template).items():
+        pictures: list = [Placed(source) for source in getattr(subject, column)]
+        if not template.sees_images:  # the instruction says so of the question's pictures
+            pictures = [] if name == "instruction" else [UNSEEN] * len(pictures)
+        contents[name], contents[column] = _at_marks(str(texts[name]), pictures)
 
     # 2) the body with these contents in the places of its fields
     pieces: list[str | Placed] = []
@@ -93,30 +95,28 @@ def faults(template: Template, subject: Subject) -> Iterator[Fault]:
     if subject.images and template.sees_images and _shows_responses_alone(template.body):
         reason = f"{wording} shows a response's pictures, not the question's"
         yield "images", reason, "leave them out, or use one with {images}"
-    columns = {name: RESPONSE_IMAGES[name] for name in template.responses}
-    for name, column in {"instruction": "images", **columns}.items():
-        text = getattr(subject, name)
+    # 1) the marks in a text are as many as its pictures
+    for name, column in _columns(template).items():
         n_pictures = len(getattr(subject, column))
-        shows_pictures = f"{{{column}}}" in template.body
-        shows_text = f"{{{name}}}" in template.body + template.reply
-
-        # 1) the marks in a text are as many as its pictures
-        n_marks = text.count(str(IMAGE))
-        if n_pictures and shows_pictures and n_marks not in (0, n_pictures):
+        n_marks = getattr(subject, name).count(str(IMAGE))
+        if n_pictures and n_marks not in (0, n_pictures):
             reason = f"{n_marks} times {IMAGE} for {n_pictures} pictures"
             yield name, reason, "write one a picture, or none"
-        if name == "instruction":
-            continue
 
-        # 2) what a response has is shown, and what is shown it has
-        if n_pictures and not shows_pictures:
+    # 2) what a response has is shown, and what is shown it has
+    for name in template.responses:
+        column = RESPONSE_IMAGES[name]
+        pictures = getattr(subject, column)
+        shows_pictures = f"{{{column}}}" in template.body
+        shows_text = f"{{{name}}}" in template.body + template.reply
+        if pictures and not shows_pictures:
             pictured = "chat-picture-relative" if template.compares else "chat-picture"
             reason = f"{wording} has no place for a response's pictures"
             yield column, reason, f"use template={pictured!r}, or {{{column}}}"
-        elif not n_pictures and not shows_text:
+        elif not pictures and not shows_text:
             reason = f"is missing, and {wording} shows pictures alone"
             yield column, reason, "fill it in or leave the row out"
-        if text.strip() and not shows_text:
+        if getattr(subject, name).strip() and not shows_text:
             reason = f"{wording} shows a response's pictures without its text"
             yield name, reason, f"leave the text out, or use one with {{{name}}}"
 

@@ -7,8 +7,10 @@ conversation and the fields of `Template` that are not the default ones; `prompt
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from vjudge.prompts.conversation import MESSAGES, Conversation
 from vjudge.prompts.template import Template
@@ -16,14 +18,15 @@ from vjudge.prompts.template import Template
 ASSETS = Path(__file__).parents[1] / "assets"
 
 
-def read_asset(name: str) -> dict[str, dict]:
-    """A table of the assets by name; its lists are tuples."""
-    table: dict = json.loads((ASSETS / f"{name}.json").read_text(encoding="utf-8"))
-    for row in table.values():
-        for key, value in row.items():
-            if isinstance(value, list):
-                row[key] = tuple(value)
-    return table
+def read_asset(name: str) -> dict[str, dict[str, Any]]:
+    """Read a table of the assets, a row by each name, with tuples for lists."""
+    table = json.loads((ASSETS / f"{name}.json").read_text(encoding="utf-8"))
+    return {key: with_tuples(row) for key, row in table.items()}
+
+
+def with_tuples(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace the lists of a JSON object by tuples, as the fields of a frozen dataclass need."""
+    return {key: tuple(cell) if isinstance(cell, list) else cell for key, cell in row.items()}
 
 
 # --- conversations
@@ -42,11 +45,12 @@ CONVERSATIONS = {"llava": VICUNA_V1, "llava_onevision": QWEN_1_5}
 
 
 def _text(name: str) -> str:
+    """Read a file of `assets/prompts`."""
     return (ASSETS / "prompts" / f"{name}.txt").read_text(encoding="utf-8")
 
 
 def _wording(name: str, fields: dict) -> Template:
-    """One wording, whose text is the file of its name, and whose system message may be one, too."""
+    """Make a wording of its row: its text is the file of its name, its system message another."""
     conversation = _CONVERSATIONS[fields.pop("conversation")]
     fields.pop("note", None)  # for readers alone
     if "system" in fields:
