@@ -161,13 +161,14 @@ def test_judges_against_each_other_show_differences_and_corrected_p():
 def test_boxes_hold_image_texts_scores_and_what_went_wrong(tmp_path):
     items, rest = g.boxes(3)
     items[0]["instruction"] = r"\input{x} 100% & <b>$"
+    items[0]["human_scores"] = [2, None, 3]  # the second rater gave none, which was "nan"
     name = "Prometheus-Vision 13B"
     rest["runs"][name] = rest["runs"][name].assign(closed=True)
     fig = plots.qualitative(items, **rest)
     words = " ".join(shown(fig))
     assert len([ax for ax in fig.axes if ax.images]) == 1
     for part in (
-        "People's scores 2, 3",
+        "People's scores 2, –, 3",
         "True score 2",
         "13B: score 1 (closed)",
         "no verdict (no verdict: cut",

@@ -55,7 +55,8 @@ def battery_effects(table: DataFrame, **options: Any) -> Figure:
             for ax, (must, names) in zip(column, cases.items(), strict=True):
                 _draw_outcomes(ax, of_judge[of_judge["must"] == must], names, must)
             if len(judges) > 1:
-                column[0].set_title(*paper.fold([judge], paper.inches / len(judges) - 0.5))
+                (title,) = paper.fold([judge], paper.inches / len(judges) - 0.5)
+                column[0].set_title(title)
         for ax, (must, names) in zip(axes[:, 0], cases.items(), strict=True):
             ax.set_yticks(range(len(names)), paper.fold(names, 0.36 * paper.inches, 1))
             ax.set_ylabel(f"must {must}")

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
+from pandas import DataFrame
 from PIL import Image
 
 from vjudge.data import rows_of
-from vjudge.data.schema import Items, pictures_in
+from vjudge.data.schema import pictures_in
 from vjudge.images import open_image, thumbnail
 from vjudge.plots.escaping import latex
 from vjudge.plots.save import check_name
-from vjudge.plots.style import MIN_TEXT, PageFull, clean, drawable, page
+from vjudge.plots.style import MIN_TEXT, Look, PageFull, clean, drawable, page
 from vjudge.records import is_missing, row_levels
 
-LINE = 0.125  # inches from line to line
+LINE_INCHES = 0.125  # from line to line
 BOX_SHARE = 0.7  # of the page's width that a line of text takes
-MIN_LINES = 11  # lines of a box, beside its image
+MIN_LINES = 11  # of a box, beside its image
+MIN_CHARACTERS = 20  # of a line
+IMAGE_SIZE = 640  # pixels of the longer side
 HEADINGS = {
     "instruction": "Instruction",
     "response": "Response",
@@ -37,147 +41,177 @@ HEADINGS = {
 }
 
 
-def _cases(items: Any, runs: Mapping, ids: Sequence) -> list:
-    """The pictures of each item as one, or None, and its texts by heading."""
+@dataclass(frozen=True)
+class Example:
+    """What the box of one item shows."""
+
+    image: Image.Image | None  # all its images in one
+    texts: dict[str, str]  # by heading
+
+
+def _examples(items: Any, runs: Mapping[str, DataFrame], ids: Sequence[object]) -> list[Example]:
+    """Collect the examples; arguments as in `qualitative`."""
     rows = {str(row["id"]): row for row in rows_of(items)}
     absent = [id for id in map(str, ids) if id not in rows]
     if absent:
         raise ValueError(f"the collection has no item {absent}: give the ids of some of its rows")
-    cases = []
+    examples = []
     for id in map(str, ids):
-        pictures = [thumbnail(open_image(source), size=640) for _, source in pictures_in(rows[id])]
-        image = _stacked(pictures) if pictures else None
-        texts = _texts(rows[id])
+        images = [
+            thumbnail(open_image(source), size=IMAGE_SIZE) for _, source in pictures_in(rows[id])
+        ]
+        texts = _item_texts(rows[id])
         for name, run in runs.items():
             for verdict in run[run["id"].map(str) == id].to_dict("records"):
-                texts[f"{name}: {_heading(verdict)}"] = verdict.get("feedback") or ""
-        cases.append((image, texts))
-    return cases
+                texts[f"{name}: {_decision(verdict)}"] = verdict.get("feedback") or ""
+        examples.append(Example(_stacked(images) if images else None, texts))
+    return examples
 
 
-def _stacked(pictures: Sequence[Image.Image]) -> Image.Image:
-    """Pictures of a question and its responses one below another, on white, each as wide."""
-    width = max(picture.width for picture in pictures)
-    scaled = [
-        picture.resize((width, round(picture.height * width / picture.width)))
-        for picture in pictures
-    ]
+def _stacked(images: Sequence[Image.Image]) -> Image.Image:
+    """Stack images on a white sheet, one below the other, scaled to the same width."""
+    width = max(image.width for image in images)
+    scaled = [image.resize((width, round(image.height * width / image.width))) for image in images]
     gap = width // 32
-    height = sum(picture.height + gap for picture in scaled) - gap
+    height = sum(image.height + gap for image in scaled) - gap
     sheet = Image.new("RGB", (width, height), "white")
     top = 0
-    for picture in scaled:
-        sheet.paste(picture, (0, top))
-        top += picture.height + gap
+    for image in scaled:
+        sheet.paste(image, (0, top))
+        top += image.height + gap
     return sheet
 
 
-def _heading(verdict: Mapping) -> str:
-    """What a judge decided, or why it did not."""
-    chosen = verdict.get("verdict", verdict.get("score"))
-    if is_missing(chosen):
+def _decision(verdict: Mapping[str, Any]) -> str:
+    """Describe what a judge decided, or why it did not decide."""
+    decided = verdict.get("verdict", verdict.get("score"))
+    if is_missing(decided):
         return f"no verdict ({verdict.get('failure') or 'no reason given'})"
-    decided = f"says {chosen}" if "verdict" in verdict else f"score {chosen:g}"
-    return f"{decided} (closed)" if verdict.get("closed") else decided
+    text = f"says {decided}" if "verdict" in verdict else f"score {decided:g}"
+    return f"{text} (closed)" if verdict.get("closed") else text
 
 
-def _texts(row: Mapping) -> dict:
-    """An item's own texts by heading."""
+def _item_texts(row: Mapping[str, Any]) -> dict[str, str]:
+    """Collect an item's texts by heading; what is empty or missing is left out."""
     texts = {}
     for name, heading in HEADINGS.items():
         value = row.get(name)
         if name == "descriptions":
-            levels = row_levels(row)
-            value = "\n".join(f"{score}: {text}" for score, text in levels.items())
+            value = "\n".join(f"{score}: {text}" for score, text in row_levels(row).items())
         elif name == "human_scores":
-            value = ", ".join(map("{:g}".format, value or ()))
-        elif name == "gold" and value is not None:
-            value = f"{value:g}".replace("nan", "")
+            # A rater who gave no score keeps the position, since raters are told by it
+            value = ", ".join("–" if is_missing(score) else f"{score:g}" for score in value or ())
+        elif name == "gold":
+            value = "" if is_missing(value) else f"{value:g}"
         if value:
             texts[heading] = str(value)
     return texts
 
 
-def qualitative(items: Any, runs: Mapping, ids: Sequence, **options: Any) -> Figure:
-    """Boxes of pictures, instruction, response, rubric, people's scores and each judge's feedback.
+def qualitative(
+    items: Any, runs: Mapping[str, DataFrame], ids: Sequence[object], **options: Any
+) -> Figure:
+    """Draw a box for each item: images, texts, human scores and each judge's feedback.
 
     Args:
         items: a collection, as `data.rows_of` takes it.
-        runs: by judge, what `Judge.grade` returned: columns id, score; feedback, failure if known.
-        ids: of the items, in order of the boxes.
+        runs: by judge, what `Judge.grade` returned: columns id, score; optionally feedback,
+            failure.
+        ids: of the items, in the order of the boxes.
+        options: of `page`; the column is "full" by default.
 
     Raises:
-        ValueError: an item is absent; the boxes are higher than the page.
+        ValueError: an item is absent.
+        PageFull: the boxes are higher than the page.
     """
-    cases = _cases(items, runs, ids)
+    examples = _examples(items, runs, ids)
     with page(**{"column": "full", **options}) as paper:
-        boxes = [_lines(texts, BOX_SHARE * paper.inches) for _, texts in cases]
-        sizes = [max(len(lines), MIN_LINES) for lines in boxes]
-        height = LINE * sum(sizes) + 0.2
+        boxes = [_folded_lines(example.texts, BOX_SHARE * paper.inches) for example in examples]
+        n_lines = [max(len(lines), MIN_LINES) for lines in boxes]
+        height = LINE_INCHES * sum(n_lines) + 0.2
         if height > paper.tall:
             raise PageFull(
                 f"the boxes need {height:.1f} inches and the page has {paper.tall:g}: show fewer "
                 "items, or use `qualitative_latex`, whose boxes break across pages"
             )
-        shape: dict = {"width_ratios": (1, 4), "height_ratios": sizes, "squeeze": False}
-        fig, axes = paper.subplots(height, len(cases), 2, **shape)
-        for (left, right), (image, _), lines, size in zip(axes, cases, boxes, sizes, strict=True):
+        # A row for each item: its image at the left, and its texts at the right
+        fig, axes = paper.subplots(
+            height, len(examples), 2, width_ratios=(1, 4), height_ratios=n_lines, squeeze=False
+        )
+        for row, example in enumerate(examples):
+            left, right = axes[row]
             left.axis("off")
-            if image is not None:
-                left.imshow(image)
+            if example.image is not None:
+                left.imshow(example.image)
                 left.set_anchor("N")
-            right.set(ylim=(size, -0.9), xticks=[], yticks=[])
+            right.set(ylim=(n_lines[row], -0.9), xticks=[], yticks=[])  # y counts lines
             right.spines[:].set_visible(True)
-            for y, (label, weight) in enumerate(lines):
-                style: dict = {"weight": weight, "va": "top", "fontsize": MIN_TEXT}
-                right.text(0.01, y, label, in_layout=False, **style)
-        return paper.finish(fig, f"{len(cases)} items")
+            for y, (text, weight) in enumerate(boxes[row]):
+                style: Look = {"weight": weight, "va": "top", "fontsize": MIN_TEXT}
+                right.text(0.01, y, text, in_layout=False, **style)
+        return paper.finish(fig, f"{len(examples)} items")
 
 
-def _lines(texts: Mapping, inches: float) -> list[tuple[str, str]]:
-    """The lines of a box from top to bottom, each with its weight, folded at so many inches."""
+def _folded_lines(texts: Mapping[str, str], inches: float) -> list[tuple[str, str]]:
+    """Fold the texts of a box at a width.
+
+    Returns:
+        The lines from top to bottom, each with its font weight: "bold" for a heading, else
+        "normal".
+    """
     lines = []
     for heading, text in texts.items():
         lines.append((drawable(clean(heading)), "bold"))
         for paragraph in drawable(clean(text)).splitlines():
+            # The paragraph's own mean width of a character says how many fit on a line
             limit = int(inches * len(paragraph) / max(_inches(paragraph), 1e-6))
-            lines += [(wrapped, "normal") for wrapped in textwrap.wrap(paragraph, max(limit, 20))]
+            folds = textwrap.wrap(paragraph, max(limit, MIN_CHARACTERS))
+            lines += [(fold, "normal") for fold in folds]
     return lines
 
 
 def _inches(text: str) -> float:
-    """How wide a text is on one line of a box."""
-    prop = FontProperties(size=MIN_TEXT)
-    points, *_ = text_to_path.get_text_width_height_descent(text, prop, ismath=False)
+    """Measure the width of a text on one line of a box."""
+    font = FontProperties(size=MIN_TEXT)
+    points, *_ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
     return float(points) / 72
 
 
 def qualitative_latex(
-    items: Items, runs: Mapping, ids: Sequence, name: str, *, folder: str | Path = "figures"
+    items: Any,
+    runs: Mapping[str, DataFrame],
+    ids: Sequence[object],
+    name: str,
+    *,
+    folder: str | Path = "figures",
 ) -> Path:
     r"""Write the boxes as LaTeX, every text escaped.
 
     The preamble needs `\usepackage[breakable]{tcolorbox}` and `\usepackage{graphicx}`.
 
     Args:
-        items, runs, ids: see `qualitative`.
-        name: of the file, and the first part of the images' names.
+        items, runs, ids: as in `qualitative`.
+        name: of the file; the images are NAME_1.png and so on.
+        folder: where to write; it is made.
 
     Returns:
         The path of the file; the images stand beside it.
+
+    Raises:
+        ValueError: a bad name, or an item is absent.
     """
     check_name(name)
     folder = Path(folder).expanduser()
-    cases = _cases(items, runs, ids)
+    examples = _examples(items, runs, ids)
     folder.mkdir(parents=True, exist_ok=True)
     lines = []
-    for number, (image, texts) in enumerate(cases, 1):
+    for number, example in enumerate(examples, 1):
         lines.append(rf"\begin{{tcolorbox}}[breakable,colback=white,title=Item {number}]\small")
-        if image is not None:
+        if example.image is not None:
             path = folder / f"{name}_{number}.png"
-            image.save(path)
+            example.image.save(path)
             lines.append(rf"\includegraphics[width=.4\linewidth]{{{path.name}}}\par\medskip")
-        for heading, text in texts.items():
+        for heading, text in example.texts.items():
             paragraphs = [rf"\textbf{{{latex(heading)}}}", *map(latex, text.splitlines())]
             lines.append("\\par ".join(paragraphs) + r"\par\medskip")
         lines.append(r"\end{tcolorbox}")

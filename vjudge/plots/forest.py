@@ -82,7 +82,8 @@ def forest(
                 _write_names(ax, table, paper, max_lines=1)
             else:
                 _write_names(ax, lines, paper, max_lines=2)
-                ax.set_xlabel(*paper.fold(lines["panel"].unique(), 0.6 * paper.inches))
+                (title,) = paper.fold(lines["panel"].unique(), 0.6 * paper.inches)
+                ax.set_xlabel(title)
                 if paper.inches > NUMBERS_FROM:
                     _write_numbers(ax, lines)
             if reference is not None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from pandas import DataFrame
@@ -16,6 +16,7 @@ from vjudge.plots.style import (
     AROUND_ZERO,
     CHARACTERS,
     FROM_ZERO,
+    Look,
     Page,
     PageFull,
     best,
@@ -26,20 +27,27 @@ from vjudge.plots.style import (
     short,
 )
 
+# In inches
+MIN_ROW = 0.16  # names of rows that are closer can't be read
+WITH_INTERVAL = 0.6  # a narrower cell has no interval
+WITH_NUMBER = 0.25  # a narrower cell has no number
+COLUMNS_PER_INCH = 5  # more names of columns can't be read
+
 
 def heatmap(
     table: DataFrame, *, columns: str = "benchmark", label: str = "Pearson r", **options: Any
 ) -> Figure:
-    """Correlations of judges with the truth on several benchmarks, the best of each in bold.
+    """Draw correlations of judges with the truth on several benchmarks, the best of each in bold.
 
-    The side with more names stands in rows. Colours run from 0 to 1, from -1 to 1 where a
+    The side with more names stands in rows. Colours run from 0 to 1, or from -1 to 1 if a
     correlation is negative, so that figures of one paper can be compared.
 
     Args:
-        table: one statistic: columns judge, `columns`, estimate (in [-1, 1]); low, high, n and
-            missing where they are there.
+        table: one statistic: columns judge, `columns`, estimate (in [-1, 1]); optionally low, high,
+            n and missing.
         columns: the column with the names beside the judges': benchmarks, criteria, groups.
         label: of the colour scale.
+        options: of `page`.
 
     Source: the correlation heatmap of Prometheus-Vision (arXiv 2401.06591).
     """
@@ -48,115 +56,146 @@ def heatmap(
     cells["text"] = [short(*row).replace(" [", "\n[") for row in bounds]
     cells["bold"] = best(cells, [columns])
     judges = cells["judge"].unique()
-    grids = _grids(cells, "judge", columns, judges, cells[columns].unique())
-    if len(grids[0].columns) > len(judges):
-        grids = [grid.T for grid in grids]
-    scale: dict[str, Any] = {"cmap": FROM_ZERO, "vmin": 0, "vmax": 1}
+    names = cells[columns].unique()
+    matrix = Matrix.of(cells, "judge", columns, judges, names)
+    if len(names) > len(judges):
+        matrix = matrix.transposed()
+    look: Look = {"cmap": FROM_ZERO, "vmin": 0, "vmax": 1}
     if (cells["estimate"] < 0).any():
-        scale = {"cmap": AROUND_ZERO, "vmin": -1, "vmax": 1}
+        look = {"cmap": AROUND_ZERO, "vmin": -1, "vmax": 1}
     with page(**options) as paper:
-        fig = _matrix(paper, grids, label, **scale)
+        fig = _draw(paper, matrix, label, look)
         bold = f"Bold: the best judge of each {columns}" if len(judges) > 1 else ""
         return paper.finish(fig, counts(table), bold)
 
 
 def rank_heatmap(table: DataFrame, *, columns: str = "benchmark", **options: Any) -> Figure:
-    """Ranks of judges on each benchmark, 1 for the highest estimate, the best mean rank on top.
+    """Draw ranks of judges on each benchmark, and their mean; the best mean rank on top.
 
     Args:
-        table: columns judge, `columns` and estimate, one row of each pair.
+        table: columns judge, `columns` and estimate, one row for each pair; rank 1 is the highest
+            estimate.
         columns: the column with the names of benchmarks.
+        options: of `page`.
     """
     table = need(table, "estimate", names=["judge", columns])
     grid = table.pivot(index="judge", columns=columns, values="estimate")
     ranks = grid[table[columns].unique()].round(3).rank(ascending=False, method="min")
     ranks["mean"] = ranks.mean(axis=1)
     ranks = ranks.sort_values("mean")
-    texts = ranks.map("{:.3g}".format)
+    matrix = Matrix(ranks, ranks.map("{:.3g}".format), ranks == 1)
+    look: Look = {"cmap": FROM_ZERO.reversed(), "vmin": 0, "vmax": len(ranks)}
     with page(**options) as paper:
-        fig = _matrix(
-            paper, [ranks, texts, ranks == 1], cmap=FROM_ZERO.reversed(), vmin=0, vmax=len(ranks)
-        )
+        fig = _draw(paper, matrix, "", look)
         return paper.finish(fig, "Bold: rank 1; judges equal to three decimals share a rank")
 
 
 def who_beats_whom(comparisons: DataFrame, *, statistic: str = "pearson", **options: Any) -> Figure:
-    """Judges against each other, the best first: differences of correlations, row less column.
+    """Draw the differences between judges, row minus column, with the best judge first.
 
     Args:
         comparisons: what `metrics.compare_judges` or `compare_choices` returned. A difference is
-            coloured and bold where p, corrected by Holm's method, is at most 5 %.
+            coloured and bold if it is significant: its p value, corrected by Holm's method, is at
+            most 5 %.
         statistic: which of its statistics, such as "pearson" or "without_ties".
+        options: of `page`.
     """
     pairs = comparisons.xs(statistic, level=2).reset_index()
     pairs["estimate"] = pairs["difference"]
-    back = pairs.rename(columns={"a": "b", "b": "a"}).assign(estimate=-pairs["difference"])
-    cells = pd.concat([pairs, back], ignore_index=True)
+    # Each comparison fills two cells: (a, b), and mirrored (b, a) with the other sign
+    mirrored = pairs.rename(columns={"a": "b", "b": "a"}).assign(estimate=-pairs["difference"])
+    cells = pd.concat([pairs, mirrored], ignore_index=True)
     tests = "\np " + cells["p_holm"].map(format_p)
     cells["text"] = cells["estimate"].map(short) + tests.replace("\np n/a", "")
     cells["bold"] = cells["p_holm"] <= ALPHA
     order = cells.groupby("a")["estimate"].mean().sort_values(ascending=False).index
-    decided_or_absent = cells["bold"] | cells["estimate"].isna()
-    cells["estimate"] = cells["estimate"].where(decided_or_absent, 0.0)  # the colour of the middle
-    grids = _grids(cells, "a", "b", order, order)
+    # A difference that is not significant has the colour of 0, and an undefined one stays grey
+    has_colour = cells["bold"] | cells["estimate"].isna()
+    coloured = cells.assign(estimate=cells["estimate"].where(has_colour, 0.0))
+    matrix = Matrix.of(coloured, "a", "b", order, order)
+    look: Look = {"cmap": AROUND_ZERO, "vmin": -0.55, "vmax": 0.55}
     with page(**options) as paper:
-        fig = _matrix(
-            paper, grids, "difference, row less column", cmap=AROUND_ZERO, vmin=-0.55, vmax=0.55
-        )
-        decided = "Coloured and bold: p at most .05, corrected by Holm's method"
-        return paper.finish(fig, counts(pairs), decided)
+        fig = _draw(paper, matrix, "difference, row less column", look)
+        significant = "Coloured and bold: p at most .05, corrected by Holm's method"
+        return paper.finish(fig, counts(pairs), significant)
 
 
-def _grids(
-    cells: DataFrame,
-    down: str,
-    across: str,
-    rows: Sequence,
-    columns: Sequence,
-) -> list:
-    """Estimates, texts and whether they are bold, as rows and columns."""
-    grids = []
-    for name in ("estimate", "text", "bold"):
-        grid = cells.pivot(index=down, columns=across, values=name)
-        grids.append(grid.reindex(rows, columns=columns))
-    return grids
+@dataclass(frozen=True)
+class Matrix:
+    """Three tables of one shape: what each cell of a figure has for a colour and for a text."""
+
+    values: DataFrame  # NaN where undefined
+    texts: DataFrame
+    bold: DataFrame  # True where the text is bold
+
+    @classmethod
+    def of(
+        cls, cells: DataFrame, down: str, across: str, rows: Sequence[str], columns: Sequence[str]
+    ) -> Matrix:
+        """Arrange cells, one per row of a table with columns estimate, text and bold.
+
+        Args:
+            down, across: the columns with the names of a cell's row and column.
+            rows, columns: these names in the order of the matrix.
+        """
+        fields = ["estimate", "text", "bold"]
+        grids = cells.pivot(index=down, columns=across, values=fields)
+        return cls(*[grids[field].reindex(rows, columns=columns) for field in fields])
+
+    def transposed(self) -> Matrix:
+        """Exchange rows and columns."""
+        return Matrix(self.values.T, self.texts.T, self.bold.T)
 
 
-def _matrix(paper: Page, grids: Sequence, label: str = "", **look: Any) -> Figure:
-    """Cells of values with their texts, some bold; an undefined one is grey.
+def _draw(paper: Page, matrix: Matrix, label: str, look: Look) -> Figure:
+    """Draw a matrix; an undefined cell is grey.
 
-    label: of a colour bar; none draws none.
+    Args:
+        label: of a colour bar; "" draws none.
+        look: the colour map and its limits.
     """
-    value, texts, bold = grids
-    columns = value.columns
-    capacity = (int(paper.tall / 0.16), int(5 * paper.inches))  # readable names
-    if value.empty or (np.array(value.shape) > capacity).any():
-        n_rows, n_columns = value.shape
-        raise PageFull(
-            f"{n_rows} rows and {n_columns} columns can't be drawn: this page holds 1 to"
-            f" {capacity[0]} and 1 to {capacity[1]}; choose some, or group them"
-        )
-    side = 0.62 * paper.inches / len(columns)
-    texts = texts.fillna("")
-    if side < 0.6:  # too narrow for an interval
-        texts = texts.map(lambda text: text.partition("\n")[0] if side > 0.25 else " ")
-    across = paper.fold(columns, side)
-    upright = max(map(len, " ".join(columns).replace("-", " ").split())) > CHARACTERS * side
-    height = 0.33 * len(value) + 0.4
-    if upright:
-        across = paper.fold(columns, 1, max(1, int(8 * side)))
+    values = matrix.values
+    _check_capacity(paper, *values.shape)
+    names = list(values.columns)
+    inches = 0.62 * paper.inches / len(names)  # of a cell's width
+    # 1) What fits into a cell: the number with its interval, the number, or nothing
+    texts = matrix.texts.fillna("")
+    if inches <= WITH_NUMBER:
+        texts = texts.map(lambda _: " ")
+    elif inches < WITH_INTERVAL:
+        texts = texts.map(lambda text: text.partition("\n")[0])
+    # 2) Names of columns stand upright if a word of them is longer than a cell is wide
+    longest_word = max(map(len, " ".join(names).replace("-", " ").split()))
+    is_upright = longest_word > CHARACTERS * inches
+    height = 0.33 * len(values) + 0.4
+    if is_upright:
+        across = paper.fold(names, 1, max(1, int(8 * inches)))
         height += 0.7
+    else:
+        across = paper.fold(names, inches)
     if label:
         height += 0.6
+    # 3) Cells, colour bar, bold texts
     fig, ax = paper.subplots(height)
-    rows = paper.fold(value.index, 0.34 * paper.inches)
-    mesh = draw_cells(ax, value.set_axis(rows).set_axis(across, axis=1), texts, **look)
-    if label and value.size > 1:
+    down = paper.fold(values.index, 0.34 * paper.inches)
+    mesh = draw_cells(ax, values.set_axis(down).set_axis(across, axis=1), texts, **look)
+    if label and values.size > 1:
         bar = fig.colorbar(mesh, ax=ax, location="bottom", aspect=40, pad=0.03, label=label)
         bar.outline.set_visible(False)
-    for text, strong in zip(ax.texts, bold.eq(True).to_numpy().ravel(), strict=True):
-        if strong:
+    for text, is_bold in zip(ax.texts, matrix.bold.eq(True).to_numpy().ravel(), strict=True):
+        if is_bold:
             text.set_weight("bold")
     ax.tick_params(labeltop=True, labelbottom=False)
-    ax.tick_params(axis="x", labelrotation=90 if upright else 0)
+    ax.tick_params(axis="x", labelrotation=90 if is_upright else 0)
     return fig
+
+
+def _check_capacity(paper: Page, n_rows: int, n_columns: int) -> None:
+    """Refuse a matrix without cells, and one whose names could not be read on this page."""
+    max_rows = int(paper.tall / MIN_ROW)
+    max_columns = int(COLUMNS_PER_INCH * paper.inches)
+    if not (1 <= n_rows <= max_rows and 1 <= n_columns <= max_columns):
+        raise PageFull(
+            f"{n_rows} rows and {n_columns} columns can't be drawn: this page holds 1 to"
+            f" {max_rows} and 1 to {max_columns}; choose some, or group them"
+        )

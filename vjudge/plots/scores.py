@@ -19,6 +19,7 @@ from vjudge.plots.style import (
     INK,
     PALE,
     PALETTE,
+    Look,
     draw_cells,
     log_axis,
     looks,
@@ -28,41 +29,58 @@ from vjudge.plots.style import (
 )
 
 BOTH = ["score", "gold"]
-DIAGONAL: dict = {"ls": "--", "color": PALE, "lw": 0.8}
+DIAGONAL: Look = {"ls": "--", "color": PALE, "lw": 0.8}
+SLOPE = "slope at equal gold"  # the case of a length probe that `length_scatter` draws
 
 
-def by_judge(run: DataFrame, *columns: str) -> dict:
-    """The verdicts of each judge, in order of appearance, with these columns checked."""
+def by_judge(run: DataFrame, *columns: str) -> dict[str, DataFrame]:
+    """Split a run by judge, in order of appearance.
+
+    Args:
+        run: one row per verdict; without a column `judge` all are of one judge, "".
+        columns: that the run must have.
+
+    Raises:
+        ValueError: the run is empty, or lacks a column.
+    """
     if run.empty:
         raise ValueError("the run holds no verdict")
     named = need(run.assign(judge=run.get("judge", "")), *columns, names=["judge"])
     return dict(list(named.groupby("judge", sort=False)))
 
 
-def _used(frame: DataFrame, columns: Sequence) -> str:
-    """How many rows have all columns, and how many verdicts were closed."""
-    both = len(frame.dropna(subset=columns))
-    text = f"{both:,} of {len(frame):,} rows have {' and '.join(columns)}"
-    return "; ".join(filter(None, [text, closed_in(frame)]))
+def _used(frame: DataFrame, columns: Sequence[str]) -> str:
+    """Write how many rows have all these columns, and how many verdicts were closed."""
+    n = len(frame.dropna(subset=columns))
+    text = f"{n:,} of {len(frame):,} rows have {' and '.join(columns)}"
+    closed = closed_in(frame)
+    return f"{text}; {closed}" if closed else text
 
 
 def confusion(
-    run: DataFrame, *, truth_name: str = "true score", scale: Sequence | None = None, **options: Any
+    run: DataFrame,
+    *,
+    truth_name: str = "true score",
+    scale: Sequence[float] | None = None,
+    **options: Any,
 ) -> Figure:
-    """Counts of each score for each true score, shaded by their share of the true score's items.
+    """Draw the confusion matrix of each judge: counts of each score for each true score.
+
+    A cell is shaded by its share of the items of its true score.
 
     Args:
-        run: one row a verdict: columns score, gold; judge where known.
+        run: one row per verdict: columns score, gold; optionally judge.
         truth_name: what gold is called, for example "mean of three people".
-        scale: see `levels`.
+        scale: the rubric's scores, as in `metrics.levels.score_levels`.
+        options: of `page`.
 
     Returns:
-        A panel a judge; scores between two levels are counted at the nearer, and "none" counts
-        verdicts without a score.
+        A panel for each judge. A score between two levels is counted at the nearer one; "none"
+        counts verdicts without a score.
     """
     judges = by_judge(run, *BOTH)
-    where = score_levels(run["score"], run["gold"], scale=scale)
-    names = [f"{level:g}" for level in where]
+    levels = score_levels(run["score"], run["gold"], scale=scale)
+    names = [f"{level:g}" for level in levels]
     across = [*names, "none"] if run["score"].isna().any() else names
     with page(**options) as paper:
         fig, panels = paper.panels(
@@ -75,28 +93,29 @@ def confusion(
             shared=False,
         )
         for ax, rows in panels:
-            gold = nearest_level(rows["gold"], where).map("{:g}".format)
-            score = nearest_level(rows["score"], where).map("{:g}".format).replace("nan", "none")
-            table = pd.crosstab(gold.to_numpy(), score.to_numpy())
-            table = table.reindex(names, columns=across, fill_value=0)
-            share = table.div(table.sum(axis=1).clip(lower=1), axis=0)
-            draw_cells(
-                ax, share, table.astype(str).where(table > 0, ""), cmap=FROM_ZERO, vmin=0, vmax=1
-            )
+            gold = nearest_level(rows["gold"], levels).map("{:g}".format)
+            score = nearest_level(rows["score"], levels).map("{:g}".format).replace("nan", "none")
+            n = pd.crosstab(gold.to_numpy(), score.to_numpy())
+            n = n.reindex(names, columns=across, fill_value=0)  # (true scores, scores)
+            share = n.div(n.sum(axis=1).clip(lower=1), axis=0)
+            texts = n.astype(str).where(n > 0, "")
+            draw_cells(ax, share, texts, cmap=FROM_ZERO, vmin=0, vmax=1)
             ax.tick_params(axis="x", rotation=90 if len(across) > 8 else 0)
         return paper.finish(fig, "Cells: numbers of items", _used(run, BOTH))
 
 
-def calibration_curve(tables: Mapping, *, label: str = "mean true score", **options: Any) -> Figure:
-    """The mean true score at each score that a judge gives: a panel a judge, with the same axes.
+def calibration_curve(
+    tables: Mapping[str, DataFrame], *, label: str = "mean true score", **options: Any
+) -> Figure:
+    """Draw the mean true score at each score that a judge gives: one panel per judge.
 
-    On the dashed diagonal a score means what it says; above it the judge is too harsh, below it too
-    lenient.
+    On the dashed diagonal both are equal; above it the judge is too harsh, below it too lenient.
 
     Args:
         tables: by judge, what `metrics.calibration_curve` returned: columns judge, human, low,
             high, n.
         label: of the vertical axis, for example "mean human score".
+        options: of `page`.
     """
     points = need(pd.concat(tables), "judge", "human", "low", "high", "n")
     if points.empty:
@@ -105,10 +124,10 @@ def calibration_curve(tables: Mapping, *, label: str = "mean true score", **opti
     high = points["human"].max()
     with page(**options) as paper:
         fig, panels = paper.panels(tables, 0.85, across="judge's score", up=label, min_inches=1.25)
-        for (ax, table), style in zip(panels, looks(tables).values(), strict=True):
+        for (ax, table), look in zip(panels, looks(tables).values(), strict=True):
             ax.axline((low, low), slope=1, **DIAGONAL)
-            ax.errorbar(table["judge"], table["human"], yerr=reach(table, "human"), **style)
-        # an interval of two items may be far longer than the scale
+            ax.errorbar(table["judge"], table["human"], yerr=reach(table, "human"), **look)
+        # The axes end near the means: an interval of two items may be far longer than the scale
         margin = 0.1 * (high - low) + 0.1
         bottom = low - margin
         top = high + margin
@@ -119,28 +138,33 @@ def calibration_curve(tables: Mapping, *, label: str = "mean true score", **opti
 
 
 def agreement_scatter(run: DataFrame, **options: Any) -> Figure:
-    """The judge's score against people's mean: items by place, and the mean score at each level.
+    """Draw the judge's score against the mean human score: one panel per judge.
+
+    A dot stands for all items with the same two scores, and a diamond for the mean score of the
+    items nearest to a level of the scale.
 
     Args:
-        run: one row a verdict: columns score and gold; judge where known, a panel each.
+        run: one row per verdict: columns score and gold; optionally judge.
+        options: of `page`.
     """
     judges = by_judge(run, *BOTH)
-    where = score_levels(run["gold"])
+    levels = score_levels(run["gold"])
+    # Each distinct (score, gold) with its number of items, for each judge
     dots = [rows.value_counts(BOTH, sort=False).reset_index(name="n") for rows in judges.values()]
-    n_most = max([1, *(points["n"].max() for points in dots if len(points))])
+    n_max = max(1, pd.concat(dots)["n"].max())
     with page(**options) as paper:
         fig, panels = paper.panels(
             judges, 1.0, across="mean of people's scores", up="judge's score"
         )
         for (ax, rows), points in zip(panels, dots, strict=True):
-            area = min(8.0, 80 / n_most) * points["n"]
+            area = min(8.0, 80 / n_max) * points["n"]
             ax.scatter(points["gold"], points["score"], s=area, color=PALETTE[0], alpha=0.5, lw=0)
-            ax.axline((where[0], where[0]), slope=1, **DIAGONAL)
-            rows = rows[BOTH].dropna()
-            means = rows.groupby(nearest_level(rows["gold"], where)).mean()
+            ax.axline((levels[0], levels[0]), slope=1, **DIAGONAL)
+            scored = rows[BOTH].dropna()
+            means = scored.groupby(nearest_level(scored["gold"], levels)).mean()
             ax.plot(means["gold"], means["score"], "D", color=PALETTE[1])
             ax.set_box_aspect(1)
-        marks = f"Area of a dot: number of items, at most {n_most:,}; diamonds: means"
+        marks = f"Area of a dot: number of items, at most {n_max:,}; diamonds: means"
         return paper.finish(fig, _used(run, BOTH), marks)
 
 
@@ -148,31 +172,32 @@ def length_by_score(
     frame: DataFrame,
     *,
     score_name: str = "true score",
-    scale: Sequence | None = None,
+    scale: Sequence[float] | None = None,
     **options: Any,
 ) -> Figure:
-    """Length of the response at each score, as box plots: quartiles, and whiskers to 5 and 95%.
+    """Draw the length of responses at each score as box plots: quartiles, whiskers to 5 and 95%.
 
     Args:
-        frame: one row an item: columns gold and response.
+        frame: one row per item: columns gold and response.
         score_name: what gold is called.
-        scale: see `levels`.
+        scale: the rubric's scores, as in `metrics.levels.score_levels`.
+        options: of `page`.
     """
     rows = need(frame, "gold", "response").reset_index(drop=True)
     lengths = metrics.lengths(rows["response"])
-    where = score_levels(rows["gold"], scale=scale)
+    levels = score_levels(rows["gold"], scale=scale)
     with page(**options) as paper:
         fig, ax = paper.subplots(1.8)
         sns.boxplot(
-            x=nearest_level(rows["gold"], where),
+            x=nearest_level(rows["gold"], levels),
             y=lengths,
-            order=where,
+            order=levels,
             whis=(5, 95),
             showfliers=False,
-            color=PALETTE[4],  # light: the median is seen
+            color=PALETTE[4],  # light, so that the median is visible
             ax=ax,
         )
-        ax.set_xticks(range(len(where)), [f"{level:g}" for level in where])
+        ax.set_xticks(range(len(levels)), [f"{level:g}" for level in levels])
         ax.set(xlabel=score_name, ylabel="response (words)")
         ax.set_ylim(0, 1.06 * ax.get_ylim()[1])  # no box touches the top
         boxes = "Boxes: quartiles; whiskers: 5 and 95%"
@@ -182,25 +207,32 @@ def length_by_score(
 def length_scatter(
     frame: DataFrame, probe: DataFrame, *, truth_name: str = "true score", **options: Any
 ) -> Figure:
-    """What is left of a judge's score at equal true score, against the length of the response.
+    """Draw a judge's score, minus its mean at equal true score, against the response's length.
 
     Args:
-        frame: one row a verdict: columns score, gold and response; judge where known, a panel each.
-        probe: what `probes.length` returned for these verdicts; of several judges the tables in the
-            judges' order. The rows "slope at equal gold" are the lines, their intervals the bands.
+        frame: one row per verdict: columns score, gold and response; optionally judge, with a panel
+            for each.
+        probe: what `probes.length` returned for these verdicts; with several judges, the tables in
+            the judges' order. Its rows "slope at equal gold" are the lines, with their intervals as
+            bands.
         truth_name: what gold is called.
+        options: of `page`.
+
+    Raises:
+        ValueError: the number of slopes is not that of judges, or a column is absent.
     """
-    used = [*BOTH, "response"]
-    verdicts = need(frame, *used)
+    columns = [*BOTH, "response"]
+    verdicts = need(frame, *columns)
     lengths = metrics.lengths(verdicts["response"])
     verdicts["length"] = lengths
-    verdicts["response"] = verdicts["response"].where(lengths > 0)  # no words have no logarithm
-    judges = by_judge(verdicts, *used)
+    # A response without a word has no logarithm of its length: it counts as missing
+    verdicts["response"] = verdicts["response"].where(lengths > 0)
+    judges = by_judge(verdicts, *columns)
     slopes = need(probe, "case", "effect", "low", "high")
-    slopes = slopes[slopes["case"] == "slope at equal gold"].to_dict("records")
+    slopes = slopes[slopes["case"] == SLOPE].to_dict("records")
     if len(slopes) != len(judges):
         raise ValueError(f"{len(slopes)} slopes of {len(judges)} judges: give one for each")
-    where = score_levels(frame["gold"])
+    levels = score_levels(frame["gold"])
     with page(**options) as paper:
         fig, panels = paper.panels(
             judges,
@@ -210,13 +242,15 @@ def length_scatter(
             min_inches=1.6,
         )
         for (ax, rows), slope in zip(panels, slopes, strict=True):
-            rows = rows.dropna(subset=used).sort_values("length")
-            means = rows["score"].groupby(nearest_level(rows["gold"], where)).transform("mean")
+            rows = rows.dropna(subset=columns).sort_values("length")
+            level = nearest_level(rows["gold"], levels)
+            deviation = rows["score"] - rows["score"].groupby(level).transform("mean")
             x = rows["length"]
+            ax.scatter(x, deviation, s=8, color=PALETTE[0], alpha=0.35, lw=0)
+            # A slope is in score points per doubling of the length; its line is 0 at the mean
             doublings = np.log2(x) - np.log2(x).mean()
-            ax.scatter(x, rows["score"] - means, s=8, color=PALETTE[0], alpha=0.35, lw=0)
             band = [slope["low"] * doublings, slope["high"] * doublings]
             ax.fill_between(x, *band, color=PALETTE[1], alpha=0.4, lw=0)
             ax.plot(x, slope["effect"] * doublings, color=INK)
         log_axis(ax, "x", lengths[lengths > 0])
-        return paper.finish(fig, _used(verdicts, used))
+        return paper.finish(fig, _used(verdicts, columns))
