@@ -93,11 +93,14 @@ def prefill(model: VisionLanguageModel, source: CallImages, prefixes: Sequence[P
 def behind_prefixes(
     model: VisionLanguageModel, rows: Sequence[Tokenized], shared: Shared
 ) -> dict[str, Any]:
-    """Make what `generate` takes for rows whose prefixes are computed; `shared` becomes theirs.
+    """Return what `generate` takes for rows whose prefixes are computed.
 
-    prefix      | tokens behind it
-    . . P P P P | . R R     each side is padded on the left by itself
-    P P P P P P | R R R
+    `shared`, the cache of the prefixes, becomes the cache of the rows. Each side is padded on the
+    left by itself:
+
+        prefix      | tokens behind it
+        . . P P P P | . R R
+        P P P P P P | R R R
     """
     # 1) copy each prefix to its rows
     slots = torch.tensor([row.prefix.slot for row in rows if row.prefix])  # (rows,)

@@ -46,6 +46,7 @@ class Ask(Sampling):
         closing: how answers without a verdict are closed; None leaves them without one.
         criteria: of each row the rubric whose named criteria its answer scores; None for an answer
             with one verdict. An answer with named criteria has no distribution.
+        max_new_tokens: the most tokens of an answer, at least 1; the model's context bounds it too.
         batch_size: prompts computed at once, or "auto" for the engine's own choice.
     """
 
@@ -56,6 +57,7 @@ class Ask(Sampling):
     schemas: Sequence[Mapping[str, Any]] = ()
     closing: Closing | None = None
     criteria: Sequence[Rubric | None] = ()
+    max_new_tokens: int = 1024
     batch_size: int | str = "auto"
 
     @property
@@ -80,12 +82,14 @@ class Ask(Sampling):
         return self.criteria[row] if self.criteria else None
 
     def check(self) -> list[str]:
-        """Say what is wrong with each bad option, and what to use instead; else return nothing."""
+        """Return a text per invalid option that names its value and what to use instead."""
         faults = super().check()
         if self.mode not in MODES:
             faults.append(f'mode={self.mode!r}: use one of "feedback", "score", "value"')
         if self.batch_size != "auto" and not is_int_at_least(self.batch_size, 1):
             faults.append(f'batch_size={self.batch_size!r}: use "auto" or a whole number from 1')
+        if not is_int_at_least(self.max_new_tokens, 1):
+            faults.append(f"max_new_tokens={self.max_new_tokens!r}: use a whole number from 1")
         changes_decoding = (self.temperature, self.top_p, self.repetition_penalty) != (0, 1, 1)
         if self.mode != "feedback" and changes_decoding:
             faults.append(

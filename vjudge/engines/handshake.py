@@ -89,7 +89,7 @@ class Handshake:
         self.context = 0
         self.continues = False
         self.scales: dict[Any, ServedScale | None] = {}  # marker and texts -> the scale
-        self.encode = cache(self._encode)
+        self.encode = cache(self._encode)  # the same texts are asked for many times
         # 1) does the server show its tokens at all?
         try:
             self.encode("###")
@@ -207,20 +207,20 @@ class Handshake:
         """Return the tokens of a prompt in the judge's own conversation, IMAGE_ID for an image."""
         assert self.conversation is not None
         # 1) the prompt; images before the text of their turn stand where the conversation has them
-        parts: list[Any] = []
+        pieces: list[Any] = []
         is_before_text = True
-        for part in prompt.parts:
-            if part is IMAGE and is_before_text:
-                parts += [IMAGE, self.conversation.behind_image]
+        for piece in prompt.parts:
+            if piece is IMAGE and is_before_text:
+                pieces += [IMAGE, self.conversation.behind_image]
             else:
-                parts.append(part)
-                is_before_text = isinstance(part, Reply)  # the next turn begins
-        whole = self.conversation.ask(parts)
+                pieces.append(piece)
+                is_before_text = isinstance(piece, Reply)  # the next turn begins
+        conversation = self.conversation.ask(pieces)
         if beginning:
-            whole = whole.append(self.conversation.reply + beginning)
+            conversation = conversation.append(self.conversation.reply + beginning)
         # 2) its tokens, behind those that the tokenizer puts before any text
         tokens = self._tokens({"prompt": "", "add_special_tokens": True})
-        for piece in whole.parts:
+        for piece in conversation.parts:
             tokens += [IMAGE_ID] if piece is IMAGE else self.encode(str(piece))
         return tokens
 

@@ -105,6 +105,7 @@ class RayEngine(Engine):
 
         # 2) send each block to the next idle worker; a block numbers its rows from 0
         def send(worker: Any, block: range) -> Any:
+            """Send a block to a worker; return Ray's reference to the answers."""
             return worker.answer.remote(
                 block,
                 [prompts[row] for row in block],

@@ -20,7 +20,7 @@ ENDED = parse.ENDINGS | {"null", ""}
 CUT_OFF = ("length", "max_tokens", "model_length", "model_context_window_exceeded")
 NO_TEXT = "cut off: the reply has no text"
 FILTERED = "refused: the judge, or the server's content filter"
-MAX_COUNT = 2**31  # a larger number in a reply's usage is no count of tokens
+MAX_TOKENS = 2**31  # a larger number in a reply's usage is no count of tokens
 TOLERANCE = 1e-3  # by which rounded probabilities may exceed 1
 CONTROL_TOKEN = re.compile(rb"(<[^<>]*>)?")  # it ends an answer and is not in its text; or nothing
 NO_LOGPROBS = "no distribution: the reply has no log-probabilities"
@@ -127,8 +127,16 @@ def read_value(reply: Mapping[str, Any], row: int, model: str, key: str) -> Answ
 def _served(name: Any, model: str, key: str, remarks: list[str]) -> str | None:
     """Return the name of the model that answered; None where the reply names none.
 
+    A date or a revision may follow the name: "gpt-4o-2024-08-06" is "gpt-4o".
+
+    Args:
+        name: the reply's field `model`.
+        model: the name of the model that has to have answered.
+        key: the key of the server, which is cut out of the name.
+        remarks: takes a remark where the field is no text.
+
     Raises:
-        Unsound: it is another than `model`. A date may follow: "gpt-4o-2024-08-06" is "gpt-4o".
+        Unsound: another model answered.
     """
     if name is None or name == "":
         return None
@@ -199,7 +207,7 @@ def _ending(reason: Any, key: str) -> tuple[str, str | None]:
 def _count(usage: Any, name: str, remarks: list[str]) -> int:
     """Return a number of tokens; 0 where none is reported, or none that is valid."""
     count = _at(usage, name)
-    if type(count) is int and 0 <= count < MAX_COUNT:
+    if type(count) is int and 0 <= count < MAX_TOKENS:
         return count
     if count is not None or not (usage is None or isinstance(usage, Mapping)):
         remarks.append(f"usage.{name} is no count")
@@ -230,7 +238,7 @@ def _listed_logprobs(entry: Mapping[str, Any]) -> dict[str, float] | None:
     logprobs = {}
     for alternative in (*alternatives, entry):
         value = _at(alternative, "logprob")
-        if type(value) is int and abs(value) < MAX_COUNT:
+        if type(value) is int and abs(value) < MAX_TOKENS:
             value = float(value)
         if type(value) is not float or not value <= TOLERANCE:  # NaN fails the comparison, too
             return None

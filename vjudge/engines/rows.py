@@ -107,6 +107,8 @@ class Request(Tokenized):
         """Decode the finished answer, and plan what is read behind it.
 
         Args:
+            encoder: decodes the answer, and encodes what closes it.
+            ask: the options of the call.
             end_ids: the tokens that end an answer.
             context: the most tokens that the model can read.
         """
@@ -114,15 +116,17 @@ class Request(Tokenized):
         self.answer.text = encoder.text(tokens)
         if self.failure is not None:
             return
-        # 1) an answer without a verdict is closed
+        # 1) an answer without a verdict is closed by readings of their own
         if has_to_be_closed(ask, self.answer):
             self._plan_closing(ask, [*self.ids, *tokens], encoder, context)
             return
         # 2) else the distribution is that of the step at which the verdict was written
-        step = encoder.verdict_step(tokens, self.scale) if self.scale else None
-        if self.scale is None or step is None:
+        if self.scale is None:
             return
-        if self.scale.first_token_decides:  # it was kept at that step
+        step = encoder.verdict_step(tokens, self.scale)
+        if step is None:
+            return
+        if self.scale.first_token_decides:  # it was kept when that token was written
             self.answer.score_logprobs = self.scale.logprobs({(): self.writing.logprobs[step]})
         else:
             self.read_behind([*self.ids, *tokens[:step]], self.scale)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vjudge.records import is_int_at_least
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
     """How the tokens of an answer are drawn.
 
     Args:
-        max_new_tokens: the most tokens of an answer, at least 1; the model's context bounds it too.
         temperature: the divisor of the logits, above 0; or 0 for greedy decoding.
         top_p: nucleus sampling: tokens are drawn from the smallest set of the most probable ones
             that has at least this probability; in (0, 1].
@@ -22,13 +19,12 @@ class Sampling:
             transformers count the tokens of the answer alone.
     """
 
-    max_new_tokens: int = 1024
     temperature: float = 0.0
     top_p: float = 1.0
     repetition_penalty: float = 1.0
 
     def check(self) -> list[str]:
-        """Say what is wrong with each bad option, and what to use instead; else return nothing."""
+        """Return a text per invalid option that names its value and what to use instead."""
         # option -> whether its value is valid, and the values to use
         rules = {
             "temperature": (_is_number(self.temperature), "0 for greedy, or a number above 0"),
@@ -37,7 +33,6 @@ class Sampling:
                 _is_number(self.repetition_penalty) and self.repetition_penalty > 0,
                 "1 for none, or a number above 0",
             ),
-            "max_new_tokens": (is_int_at_least(self.max_new_tokens, 1), "a whole number from 1"),
         }
         faults = []
         for name, (is_valid, remedy) in rules.items():

@@ -403,9 +403,13 @@ class ServerCall:
         return read_value(reply, turn.row, self.expected_model, self.client.key)
 
     async def _written(self, turn: Turn) -> Answer:
-        """Let the server write an answer; read the distribution at its verdict, if one token is."""
+        """Let the server write an answer; read the distribution at its verdict.
+
+        A remark says why an answer with a marker has no distribution.
+        """
         request = self._request(turn)
         answer, tokens = await self._complete(request, turn.row)
+        # Log-probabilities that were not requested, or by the user's own fields, are not read.
         if not request.get("logprobs") or "logprobs" in self.engine.fields:
             return answer
         marker = self.ask.marker

@@ -18,6 +18,7 @@ from vjudge import data
 from vjudge.data.schema import CollectionError, Items, Row, problems_of
 from vjudge.engines.closing import Closing
 from vjudge.engines.engine import Ask
+from vjudge.engines.sampling import Sampling
 from vjudge.images import Picture, Pictures
 from vjudge.judging.carried import carried_cells, has_pictures
 from vjudge.judging.criteria import rubrics_of
@@ -33,7 +34,7 @@ from vjudge.records import Item, Pair, Rubric, is_int_at_least
 if TYPE_CHECKING:
     from vjudge.judging.judge import Judge
 
-DECODING = ("max_new_tokens", "temperature", "top_p", "repetition_penalty")
+DECODING = ("max_new_tokens", *(option.name for option in fields(Sampling)))
 
 
 class PairsNotSupportedError(ValueError):
@@ -44,15 +45,12 @@ class PairsNotSupportedError(ValueError):
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Sampling):
     """How a call asks: the keyword arguments of `Judge.grade` and `Judge.compare`."""
 
     mode: str = "feedback"
     orders: str = "both"
     samples: int = 1
-    temperature: float = 0.0
-    top_p: float = 1.0
-    repetition_penalty: float = 1.0
     seed: int = 0
     batch_size: int | str = "auto"
     max_new_tokens: int | None = None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vjudge.models.files import ADAPTER_FILE, read_settings, reading
+from vjudge.models.files import ADAPTER_FILE, library_errors, read_settings
 from vjudge.models.find import folder_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def with_adapters(base: VisionLanguageModel, name_or_path: str | Path) -> Vision
     folder = folder_of(name_or_path)
     adapted = replace(base, name=str(name_or_path), path=folder, sources=(base.path, *base.sources))
     adapted = replace(adapted, checkpoint=adapted.fingerprint())
-    with reading(str(folder), folder), warnings.catch_warnings():
+    with library_errors(str(folder), folder), warnings.catch_warnings():
         import peft
 
         # 1) an adapter that the configuration names and the file lacks: peft only warns

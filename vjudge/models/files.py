@@ -157,7 +157,7 @@ def reason_of(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def reading(name: str, folder: Path) -> Iterator[None]:
+def library_errors(name: str, folder: Path) -> Iterator[None]:
     """Turn any error of a library into a ValueError that names the judge and its folder.
 
     A ValueError that names one of them already passes as it is. No progress bar is shown.
@@ -197,14 +197,14 @@ def fingerprint(*folders: Path) -> str:
     """Return the SHA-256 over all files of checkpoints that decide their outputs.
 
     It depends on the files' contents and on their names within the folder, not on where the folder
-    stands. A file that did not change is read once a process.
+    stands. A file that does not change is read once per process.
     """
     digest_of_all = hashlib.sha256()
     for folder in folders:
         settings = [folder / name for name in SETTINGS_FILES if (folder / name).is_file()]
         for file in [*weight_files(folder), *settings]:
             state = file.stat()
-            # The time of the content can be set back by hand, that of the entry can't.
+            # The modification time can be set back by hand, the inode's change time can't.
             times = (state.st_mtime_ns, state.st_ctime_ns)
             digest = _digest(file.resolve(), times, state.st_size)
             digest_of_all.update(f"{os.path.relpath(file, folder)}\0{digest}\n".encode())

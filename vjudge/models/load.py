@@ -16,7 +16,7 @@ from tokenizers import AddedToken
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from vjudge.models.adapters import base_of, with_adapters
-from vjudge.models.files import fingerprint, read_settings, reading
+from vjudge.models.files import fingerprint, library_errors, read_settings
 from vjudge.models.find import NO_HUB, find_checkpoint, locate
 from vjudge.models.llava import converted
 from vjudge.models.original import Original
@@ -24,7 +24,7 @@ from vjudge.models.placement import Placement, check_fit, place
 from vjudge.models.processors import load_processor
 from vjudge.models.value_head import load_value_head
 
-BUFFERS = ("position_ids", "inv_freq")  # older checkpoints store these; newer classes compute them
+BUFFERS = ("position_ids", "inv_freq")  # weights in older files that newer classes compute
 UNBOUNDED = 1 << 20  # tokens of context, where a configuration names no limit
 
 
@@ -131,17 +131,17 @@ def load(
             fit its config.json, or that do not fit into memory.
     """
     base = base_of(name_or_path)
-    whole = base or name_or_path  # whose weights are whole
+    weights_from = base or name_or_path  # adapters alone are no whole model
 
     # 1) where it goes, and whether it fits there, before any weight is fetched
     placed = place(**placing)
     if check_memory:
-        check_fit(find_checkpoint(whole, revision=revision), placed)
+        check_fit(find_checkpoint(weights_from, revision=revision), placed)
 
     # 2) settings, tokenizer and processors, then the weights
-    shape = outline(whole, revision=revision)
+    shape = outline(weights_from, revision=revision)
     checkpoint = shape.fingerprint()  # before the weights are read: the files may change later
-    with reading(shape.name, shape.folder):
+    with library_errors(shape.name, shape.folder):
         model = _network(shape, placed)
         hidden_size = model.config.get_text_config().hidden_size
         head = load_value_head(shape.folder, hidden_size, placed.device)
@@ -182,7 +182,7 @@ def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionL
     kind = find_checkpoint(path).kind
     sources: tuple[Path, ...] = ()
     processor = image_processor = None
-    with reading(name, path):
+    with library_errors(name, path):
         # 1) an original checkpoint is read from what it is converted to
         if kind == "original":
             original = Original(path)
@@ -233,7 +233,15 @@ def _make_special(shape: VisionLanguageModel) -> None:
 
 
 def _network(shape: VisionLanguageModel, placed: Placement) -> Any:
-    """Build the network with its weights, placed; ValueError if they do not fit its config.json."""
+    """Build the network with its weights on its device.
+
+    Args:
+        shape: the model without its weights.
+        placed: where and how it computes.
+
+    Raises:
+        ValueError: the weights do not fit config.json.
+    """
     auto: Any = transformers.AutoModelForImageTextToText
     if shape.kind == "text":
         auto = transformers.AutoModelForCausalLM
@@ -245,7 +253,7 @@ def _network(shape: VisionLanguageModel, placed: Placement) -> Any:
         **NO_HUB,
         **placed.options,
     )
-    # transformers would fill a gap with random numbers, and say so in a warning.
+    # transformers fills a gap with random numbers, and only warns of it.
     misfits = set(report["missing_keys"])
     if shape.kind == "llava":
         misfits.update(key for key in report["unexpected_keys"] if not key.endswith(BUFFERS))

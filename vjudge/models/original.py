@@ -60,6 +60,7 @@ class Original:
         self.settings = read_settings(folder / "config.json")
         # LLaVA-NeXT and OneVision, which have a Qwen2 decoder, cut images into tiles.
         self.tiled = decoder_of(self.settings) == "qwen2"
+        # Tied: the output weights are the embeddings.
         self.tied = bool(self.settings.get("tie_word_embeddings", False))
         # OneVision reads its tower's last layer, LLaVA-1.5 the one before it.
         self.layer = -1 if self.tiled else int(self.settings.get("mm_vision_select_layer", -2))

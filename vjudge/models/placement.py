@@ -132,7 +132,8 @@ def check_fit(checkpoint: Checkpoint, placed: Placement) -> None:
             free, and what to pass instead.
     """
     device = placed.device
-    if placed.options.get("device_map", {"": device}) != {"": device}:
+    everything_there = {"": device}  # the device map of a model that stands on one device
+    if placed.options.get("device_map", everything_there) != everything_there:
         return
     n_needed = needed_bytes(checkpoint, placed)
     n_free = psutil.virtual_memory().available

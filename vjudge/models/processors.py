@@ -25,6 +25,7 @@ def load_processor(folder: Path, config: PreTrainedConfig) -> Any:
     class Processor(kind):
         @classmethod
         def get_attributes(cls) -> list[str]:
+            """Return the names of the parts that are loaded."""
             return [name for name in kind.get_attributes() if name != "video_processor"]
 
     Processor.__name__ = kind.__name__  # which transformers compares with the stored name
