@@ -13,7 +13,7 @@ import vjudge as vj
 from servers import ChatServer, Reply, completion
 from vjudge import builder, data
 from vjudge.builder import faults
-from vjudge.builder.build import VERSION
+from vjudge.builder.stages import VERSION
 from vjudge.engines import client as client_module
 from vjudge.judging.runs import RunError
 from vjudge.training import fine_tune

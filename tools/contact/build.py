@@ -21,7 +21,7 @@ import pandas as pd
 
 import vjudge as vj
 from vjudge import builder
-from vjudge.builder.build import SYSTEM
+from vjudge.builder.stages import SYSTEM
 from vjudge.data import scenes
 from vjudge.engines import Answer, Engine
 from vjudge.images import open_image, pixel_digest

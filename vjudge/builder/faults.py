@@ -1,4 +1,8 @@
-"""What an answer must hold before it is kept: its form, and that no text of it judges itself."""
+"""What is wrong with a generator's answer: its form, or a text that judges itself.
+
+The patterns are tables of rows (name, example, regular expression). A test checks that each
+expression finds its example.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +24,13 @@ from vjudge.prompts.values import plain_text
 from vjudge.prompts.wordings import ASSETS
 
 NEAR = 80.0
-"""From where on two criteria are near duplicates: rapidfuzz's ratio in percent.
+"""The similarity from which on two criteria are near duplicates: rapidfuzz's ratio in percent.
 
-Of 2,016 pairs of different criteria the closest has 63 (Chinese 69, German 71); rewordings of one
+Among 2,016 pairs of different criteria the highest is 63 (Chinese 69, German 71); rewordings of one
 criterion have 83 to 97.
 """
-STAGES: dict = json.loads((ASSETS / "stages.json").read_text("utf-8"))
-"""What is asked, in order: task, schema and sample of the answer."""
+STAGES: dict[str, dict] = json.loads((ASSETS / "stages.json").read_text("utf-8"))
+"""The stages in order, each with its task, and the JSON schema and a sample of the answer."""
 KINDS = {
     "refusal": "it declined, or a content filter cut it off",
     "turned down": "the request was refused: too long, an unusable picture",
@@ -41,12 +45,19 @@ KINDS = {
     "near duplicate": "the criterion is too close to a seed's or an earlier one",
     "not judgeable": "the generator says that the rubric can't be applied to the image",
 }
-"""What can be wrong, as counted in a build and its card."""
+"""The kinds of faults, as a build and its card count them, with their meaning."""
 
 
-@dataclass(eq=False)  # exceptions are told apart by identity
+@dataclass(eq=False)  # exceptions are compared by identity
 class Fault(Exception):
-    """Why an answer is not kept: one of `KINDS`, what was wrong, and what the generator is told."""
+    """Why an answer is rejected.
+
+    Args:
+        kind: one of `KINDS`.
+        detail: what was wrong, for the log.
+        note: what the next attempt tells the generator. A fault without a note is final: the call
+            is not asked again.
+    """
 
     kind: str
     detail: str
@@ -56,9 +67,8 @@ class Fault(Exception):
         return f"{self.kind}: {self.detail}"
 
 
-_FORM = frozenset(  # the words of the forms that are shown
-    text for stage in STAGES.values() for text in re.findall(r'"([^"]+)"', stage["sample"])
-)
+_FORM = set(re.findall(r'"([^"]+)"', " ".join(stage["sample"] for stage in STAGES.values())))
+"""The texts in the stages' samples, which weak generators copy."""
 MARKUP = (  # name, example, pattern
     ("bracketed token", "[RESULT] 3", r"\[/?(?:RESULT|INST|SYS)\]|\[\[[AB]\]\]"),
     ("control token", "<|im_end|>", r"<\|[^|<>]{0,40}\|>"),
@@ -78,34 +88,42 @@ MARKUP = (  # name, example, pattern
 )
 _MARKUP = re.compile("|".join(pattern for *_, pattern in MARKUP), re.IGNORECASE | re.MULTILINE)
 
+# Fragments of the patterns below, in English and German
 _NUMERALS = (
     "zero one two three four five six seven eight nine ten".split(),
     "零一二三四五六七八九十",
 )
 _NUMBERS = {word: n for numerals in _NUMERALS for n, word in enumerate(numerals)} | {"两": 2}
+# a number: "3", "3.5", "three", "三"
 _N = rf"(?:[0-9]+(?:\.[0-9]+)?|(?:{'|'.join(_NUMBERS)})(?![a-z]))"
 _TEXT = r"(?:answer|response|reply)"
+# the text itself: "this answer", "my own response", "diese Antwort"
 _SELF = (
     rf"(?:(?:this|my(?: own)?|the|your|an?) {_TEXT}"
     r"|(?:diese|meine|deine|die|der|eine)[rs]? Antwort)"
 )
 _GRADE = r"(?:score|rating|mark|grade|level|quality)"
-_LINK = (  # words that may stand between a text, what it earns and the number
+# up to nine words between a text, its verb and the number: "answer [that clearly] deserves [a] 3"
+_LINK = (
     r"(?:,? (?:that|which|is|be|would|should|could|can|will|may|clearly|only|just|probably|fully"
     rf"|full|overall|an?|the|of|at|as|with|{_GRADE}|eine?|die|mit|nur|wohl|würde|\w{{0,20}}note))"
     r"{0,9}"
 )
+# a verb: "deserves", "is worth", "verdient"
 _EARNS = (
     r"(?:(?:deserve|earn|merit|warrant|receive|get|score|rate|grade)[sd]?|worth|given"
     r"|verdient|bekommt|erhält|erhalten|erreicht|erzielt|bewerten|benoten|geben)"
 )
 _AT_BEST = r"at (?:the )?(?:very )?(?:best|most)\b"
+# what follows a grade, unlike a count such as "3 stars": punctuation, "out of", "points", "as"
 _END = (
     r"(?=\s*(?:$|[.,;:!?)\n/]|(?:out of|von|points?|Punkte?|because|since|as|for|about)\b"
     rf"|{_AT_BEST}))"
 )
+# "rubric", "rubric's standards", but not "rubric's author"
 _OF_RUBRIC = r"(?!['\u2019]s (?!standard|criteri|level|scale|term|wording))"
-JUDGEMENTS = (  # name, example, pattern: what a text says of itself, and nobody of an image
+# Name, example, pattern: phrases in which a text judges itself, and that describe no image.
+JUDGEMENTS = (
     (
         "earns at best",
         "the cup merits a 3 at best",
@@ -185,17 +203,25 @@ JUDGEMENTS = (  # name, example, pattern: what a text says of itself, and nobody
     ),
 )
 _JUDGES_ITSELF = re.compile("|".join(pattern for *_, pattern in JUDGEMENTS), re.IGNORECASE)
-_VERDICT = re.compile(  # a sentence or a line that is nothing but a verdict
+# A sentence or a line that is nothing but a verdict, such as "So the overall score is 3/5.",
+# "**Rating:** 3", "Daher ist die Gesamtnote 3." or "因此，总体得分是3。"
+_VERDICT = re.compile(
     r"(?i)[*_\s]*"
+    # "So ", "Therefore, "
     r"(?P<so>(?:so|thus|therefore|hence|also|daher|somit|deshalb),? "
     r"|(?:因此|所以|综上|因而)[，,]?)?"
+    # "the overall final "
     r"(?:ist |beträgt )?(?:the |my |die )?"
     r"(?P<overall>overall |总体|整体|總體)?(?:final |total |最终)?"
+    # "score"
     r"(?:score|rating|grade|(?:mark|level|quality)(?= is)|Gesamt\w+|Bewertung|Wertung|Note"
     r"|Punktzahl|得分|评分|評分|分数|分數|总分|總分)[*_]*"
+    # " is" or ":"
     r"(?:(?P<label>\s*[:：])| is| ist| beträgt|[是为為])?[*_\s]*"
+    # "3" or "3 out of 5 points."
     rf"(?P<n>{_N})(?:\s*(?:/|out of|von)\s*{_N})?(?: Punkte| points|\s*分)?[*_\s.。!]*"
 )
+# A sentence ends at the end of a line, or at a full stop before white space or a non-ASCII letter.
 _SENTENCES = re.compile(r"\n|(?<=[.!?。！？])(?=\s|[^\x00-\x7f])")
 
 
@@ -222,6 +248,8 @@ def read_answer(record: Mapping, schema: Mapping) -> dict:
     for cells in objects:
         if validator.is_valid(cells):
             return cells
+
+    # 3) why there is none
     excerpt = shorten(text, 80)
     if not objects and REFUSAL.match(plain_text(text).lstrip()):
         raise Fault("refusal", excerpt, "it declined to answer, and the task is harmless.")
@@ -235,11 +263,12 @@ def read_answer(record: Mapping, schema: Mapping) -> dict:
 
 
 def self_judgement(text: str, scores: Container[float] = range(101)) -> str:
-    """The words in which a text judges itself; empty where its numbers are content.
+    """Find the phrase in which a text judges itself; empty where its numbers are content.
 
-    A judgement is, in English, German or Chinese, a grade that the text gives itself, or talk of
-    the rubric or of planned errors; a verdict that the parser reads; a first or last sentence that
-    only states one of `scores`.
+    A text judges itself, in English, German or Chinese, where
+    - it grades itself, or speaks of the rubric or of planned errors (`JUDGEMENTS`);
+    - `parse` reads a verdict in it;
+    - its first or last sentence does nothing but state a score, and that is one of `scores`.
 
     >>> self_judgement("The scoreboard says that the score is 3.")
     ''
@@ -250,7 +279,8 @@ def self_judgement(text: str, scores: Container[float] = range(101)) -> str:
     match = _JUDGES_ITSELF.search(text)
     if match:
         return match[0]
-    for form in ("prometheus", "mt-bench-score", "flow-judge"):  # that hold nothing but a verdict
+    # Three formats whose marker stands before verdicts only, and never before content.
+    for form in ("prometheus", "mt-bench-score", "flow-judge"):
         if not parse(text, scores=range(101), format=form).failure:
             return f"a verdict in the form of {form}"
     sentences = _SENTENCES.split(text)
@@ -262,10 +292,15 @@ def self_judgement(text: str, scores: Container[float] = range(101)) -> str:
 
 
 def check_text(name: str, text: str, scores: Container[float] = ()) -> str:
-    """A field's text, stripped.
+    """Strip a field's text, and check it.
+
+    Args:
+        name: of the field, for messages.
+        text: as the generator wrote it.
+        scores: scores that the text must not state; empty for a text that may judge itself.
 
     Raises:
-        Fault: it is blank or copied from the form, holds markup or, given `scores`, judges itself.
+        Fault: the text is blank, copied from the sample, holds markup or judges itself.
     """
     text = text.strip()
     if not text or text in _FORM:
@@ -283,10 +318,15 @@ def check_text(name: str, text: str, scores: Container[float] = ()) -> str:
 
 
 def check_feedback(text: str, score: int) -> str:
-    """A feedback without its closing "So the overall score is N.".
+    """Return a feedback without its closing "So the overall score is N.", and check the rest.
+
+    Args:
+        text: as the generator wrote it.
+        score: the one that the generator was asked for.
 
     Raises:
-        Fault: another score or markup is in it, or it opens with its score.
+        Fault: the closing states another score, the feedback opens with its score, or its text
+            fails `check_text`.
     """
     text = text.strip()
     sentences = _SENTENCES.split(text)
@@ -308,33 +348,35 @@ def check_feedback(text: str, score: int) -> str:
 
 
 def normal(text: str) -> str:
-    """A text as repetitions are told by: case, punctuation and white space do not count."""
+    """Normalise a text for comparisons: without case, punctuation and white space."""
     return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", text).casefold()))
 
 
-def check_length(name: str, text: str, given: Mapping) -> None:
-    """Raise a `Fault` where a text has not `least` to `most` words."""
+def check_length(name: str, text: str, limits: Mapping) -> None:
+    """Raise a `Fault` where a text has fewer words than limits["least"] or more than ["most"]."""
     length = n_words(text)
-    limits = f"{given['least']} to {given['most']}"
-    if not given["least"] <= length <= given["most"]:
-        note = f"{name} had {length} words, and must have {limits}."
-        raise Fault("length", f"{name} has {length} words, not {limits}", note)
+    if not limits["least"] <= length <= limits["most"]:
+        allowed = f"{limits['least']} to {limits['most']}"
+        note = f"{name} had {length} words, and must have {allowed}."
+        raise Fault("length", f"{name} has {length} words, not {allowed}", note)
 
 
-def near_duplicate(text: str, texts: Mapping[str, str], least: float = NEAR) -> Fault | None:
-    """What is wrong with a text that is like one of `texts`.
+def near_duplicate(text: str, texts: Mapping[str, str], threshold: float = NEAR) -> Fault | None:
+    """Compare a text with others; return a `Fault` where it is too similar to one, else None.
 
     Args:
         text: as the generator wrote it.
-        texts: by name, as `normal` gives them.
-        least: the likeness from which on a text is a near duplicate, in percent.
+        texts: name -> text, as `normal` returns it.
+        threshold: the similarity from which on a text is a near duplicate, in percent.
     """
-    closest = process.extractOne(normal(text), texts, scorer=fuzz.ratio, score_cutoff=least)
+    closest = process.extractOne(normal(text), texts, scorer=fuzz.ratio, score_cutoff=threshold)
     if closest is None:
         return None
-    detail = f"{text[:60]!r} is {closest[1]:.0f} % like {closest[2]}"
+    _, similarity, name = closest
+    detail = f"{text[:60]!r} is {similarity:.0f} % like {name}"
     return Fault("near duplicate", detail, "it was too close to one that there is already.")
 
 
 def _value(verdict: re.Match[str]) -> float:
+    """Return the number in a match of `_VERDICT`, which may be a word such as "three"."""
     return float(_NUMBERS.get(verdict["n"].lower(), verdict["n"]))
