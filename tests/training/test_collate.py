@@ -16,9 +16,9 @@ from vjudge.training.collate import (
     Examples,
     answer_loss,
     encode_pictures,
-    prompt_and_target,
     training_order,
 )
+from vjudge.training.targets import prompt_and_target
 
 MODELS = dict.fromkeys(CHATS, "chat") | TEXTS
 MODELS |= {"random": "prometheus-vision", "onevision": "llava-critic-rubric"}

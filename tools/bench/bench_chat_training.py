@@ -21,7 +21,8 @@ from vjudge.data import rows_of
 from vjudge.prompts import TEMPLATES
 from vjudge.records import Item
 from vjudge.training import RECIPES, fine_tune, finetune
-from vjudge.training.collate import Examples, prompt_and_target
+from vjudge.training.collate import Examples
+from vjudge.training.targets import prompt_and_target
 
 BATCH, TURNS, SEED = 8, 2, 0
 RECIPE = RECIPES["chat"]

@@ -96,7 +96,7 @@ def theirs(rows, judge, examples, tmp_path_factory) -> Callable[..., tuple[float
     import datasets
     from transformers import AutoModelForImageTextToText, LlavaProcessor
 
-    from vjudge.training.collate import prompt_and_target
+    from vjudge.training.targets import prompt_and_target
 
     model, tokenizer = judge.engine.model, judge.engine.model.tokenizer
     processor = LlavaProcessor(

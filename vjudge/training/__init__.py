@@ -12,7 +12,7 @@ from vjudge import lazy
 _NAMES = {
     "account": "ablations losses read_log training_log",
     "checks": "check_balance check_leakage",
-    "collate": "prompt_and_target",
+    "targets": "prompt_and_target",
     "finetune": "fine_tune",
     "recipes": "RECIPES Recipe",
 }

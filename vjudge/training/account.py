@@ -1,4 +1,4 @@
-"""What trainings came to, as results: a log, several losses, ablations over seeds."""
+"""Results of trainings: the log of one, the losses of several, ablations of a recipe over seeds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from vjudge.training.trainer import LOG
 
 
 def read_log(out: str | Path) -> pd.DataFrame:
-    """The log of a training, one row an entry; NotComputed: the folder has none."""
+    """Read the log of a training, one row per entry.
+
+    Raises:
+        NotComputed: the folder has no log.
+    """
     file = Path(out).expanduser() / LOG
     if not file.is_file():
         raise NotComputed(f"{str(out)!r} holds no {LOG}: give the out= of fine_tune")
@@ -27,22 +31,27 @@ def read_log(out: str | Path) -> pd.DataFrame:
 
 @analysis
 def training_log(out: str | Path) -> Result:
-    """Show how a training went: its loss and, where it was graded, agreement with the truth.
+    """Show how a training went: its loss and, where it was graded, its agreement with the truth.
 
     Args:
-        out: that of `fine_tune`, also of a training that still runs.
+        out: the folder that `fine_tune` got, whose training may still run.
+
+    Raises:
+        NotComputed: there is no log, or no loss in it yet.
     """
     log = read_log(out)
     if "loss" not in log:
         raise NotComputed("no loss is logged yet: look again when the first steps are done")
     losses = log.dropna(subset="loss")
-    start, final = losses.iloc[0], losses.iloc[-1]
+    start = losses.iloc[0]
+    final = losses.iloc[-1]
     reading = (
         f"The loss goes from {start['loss']:.3g} at step {start['step']:.0f} to"
         f" {final['loss']:.3g} at step {final['step']:.0f}."
     )
     if "pearson" in log and log["pearson"].notna().any():
         graded = log.dropna(subset="pearson")
+        # The rule by which `JudgeTrainer.evaluate` keeps the best weights.
         best = graded.loc[(graded["pearson"] * graded["parsed"]).idxmax()]
         numbers = short(best["pearson"], best["low"], best["high"])
         reading += (
@@ -71,17 +80,21 @@ def losses(logs: Mapping[str, pd.DataFrame]) -> Result:
     """Compare how the loss of several trainings falls over the examples they have seen.
 
     Args:
-        logs: name -> a frame with the columns examples and loss.
+        logs: name of a training -> a frame with the columns examples (seen so far) and loss.
+
+    Raises:
+        NotComputed: no log has a loss.
     """
-    tables = [
-        log[["examples", "loss"]].dropna().assign(training=name) for name, log in logs.items()
-    ]
+    tables = []
+    for name, log in logs.items():
+        tables.append(log[["examples", "loss"]].dropna().assign(training=name))
     table = pd.concat(tables, ignore_index=True)
     if table.empty:
         raise NotComputed("no log has a loss; log_every is the number of steps between two")
     sentences = []
     for name, rows in table.groupby("training", sort=False):
-        before, after = rows.iloc[0], rows.iloc[-1]
+        before = rows.iloc[0]
+        after = rows.iloc[-1]
         sentences.append(
             f"{name}: from {before['loss']:.3g} to {after['loss']:.3g} in {after['examples']:,.0f}"
         )
@@ -104,33 +117,37 @@ def losses(logs: Mapping[str, pd.DataFrame]) -> Result:
 
 @analysis
 def ablations(table: str | Path | pd.DataFrame) -> Result:
-    """Show what each part of a recipe is worth, over seeds.
+    """Show what each part of a recipe is worth: the recipe without it, over seeds.
 
     Args:
-        table: a frame or a CSV: ablation (the first is the full recipe), pearson with low and high
-            over seeds (NaN: undefined), difference from the full recipe with difference_low,
-            difference_high, and p_holm.
+        table: a frame or a CSV file with one row per ablation, the full recipe first. Columns:
+            ablation; pearson with low and high over seeds (NaN: undefined); difference from the
+            full recipe with difference_low, difference_high; p_holm, the p value of the difference
+            after Holm's correction.
+
+    Raises:
+        NotComputed: the file does not exist.
     """
     if not isinstance(table, pd.DataFrame):
         if not Path(table).is_file():
             raise NotComputed(f"there is no {str(table)!r}; `make ablations` writes it")
         table = pd.read_csv(table)
     full = table["ablation"].iloc[0]
-    sure = table["p_holm"] < ALPHA
+    significant = table["p_holm"] < ALPHA
     undefined = table["pearson"].isna()
     sentences = [
         f"{row.ablation} {short(row.difference, row.difference_low, row.difference_high)}"
-        for row in table[sure].itertuples()
+        for row in table[significant].itertuples()
     ]
-    open_ = table.loc[~sure & ~undefined & (table["ablation"] != full), "ablation"]
     listed = "; ".join(sentences) or "none"
     reading = f"From the {full} differ by more than seeds do, after Holm: {listed}."
-    if len(open_):
-        reading += f" Not decided so: {', '.join(open_)}."
+    undecided = table.loc[~significant & ~undefined & (table["ablation"] != full), "ablation"]
+    if len(undecided):
+        reading += f" Not decided so: {', '.join(undecided)}."
     if undefined.any():
         reading += f" Without a correlation: {', '.join(table.loc[undefined, 'ablation'])}."
-    lines = table.rename(columns={"pearson": "estimate"})
-    lines["ablation"] += undefined.map({True: " (undefined)", False: ""})
+    bars = table.rename(columns={"pearson": "estimate"})
+    bars["ablation"] += undefined.map({True: " (undefined)", False: ""})
     return Result(
         table,
         name="ablations_forest",
@@ -139,6 +156,6 @@ def ablations(table: str | Path | pd.DataFrame) -> Result:
         " recipe; means over seeds with 95% t intervals, cut at 1; undefined: a seed without"
         " verdicts, or with one score",
         caveats=["few seeds: an undecided part is not shown to be harmless"],
-        plot=partial(plots.forest, lines, rows="ablation"),
+        plot=partial(plots.forest, bars, rows="ablation"),
         view=table[["ablation", "pearson", "low", "high", "difference", "p_holm"]],
     )

@@ -1,6 +1,7 @@
 """What must hold of a collection before a judge is trained on it.
 
-Whole rows, no cue but the content, no test item.
+Every row can be trained on, only the content of a response tells its score, and no training row
+shares an image or texts with a test row.
 """
 
 from __future__ import annotations
@@ -13,26 +14,31 @@ import pandas as pd
 
 from vjudge import data
 from vjudge.data import CollectionError, Problem
-from vjudge.data.schema import Items, pictures_in
+from vjudge.data.schema import Items, Row, pictures_in
 from vjudge.data.summary import ratings
 from vjudge.images import ImageError, Pictures, pixel_digest
 from vjudge.metrics import length_test
 from vjudge.records import is_missing
-from vjudge.training.collate import IGNORED, Examples, has_own_texts
+from vjudge.training.collate import IGNORED, Examples
+from vjudge.training.targets import has_own_texts
 
 LENGTH_LIMIT = 0.10  # how far from 0.5 the AUC of length for score may lie
 SCORE_LIMIT = 3.0  # how many times as frequent as the rarest score the most frequent may be
 
 
 def survey(items: Items, examples: Examples) -> tuple[list[int], int]:
-    """Encode each row once: the tokens of every row, and of the longest answer.
+    """Encode every row and decode every image once, before anything is trained.
 
-    CollectionError: every row that can't be trained on, or whose image can't be decoded.
+    Returns:
+        The tokens of each row, and of the longest answer.
+
+    Raises:
+        CollectionError: every row that cannot be trained on, or whose image cannot be decoded.
     """
-    problems = _unsound(items, examples)
+    problems = _invalid_rows(items, examples)
     faulty = {problem.index for problem in problems}
     pictures = Pictures()
-    decoded = set()  # the key of each image
+    decoded = set()  # keys of images
     lengths = []
     longest_answer = 0
     for index, row in enumerate(examples.rows):
@@ -45,10 +51,11 @@ def survey(items: Items, examples: Examples) -> tuple[list[int], int]:
                     image.open()
                 decoded.add(image.key)
         except (ValueError, KeyError) as error:
+            # The messages of `encode` are "COLUMN: REASON; REMEDY".
             message = f"images: {error}" if isinstance(error, ImageError) else str(error)
             field, _, detail = message.partition(": ")
-            fault, _, remedy = detail.partition("; ")
-            problems.append(Problem(index, str(row.get("id")), field, fault, remedy))
+            reason, _, remedy = detail.partition("; ")
+            problems.append(Problem(index, str(row.get("id")), field, reason, remedy))
         else:
             lengths.append(len(example.ids))
             answer = len(example.ids) - example.labels.count(IGNORED)
@@ -59,12 +66,23 @@ def survey(items: Items, examples: Examples) -> tuple[list[int], int]:
     return lengths, longest_answer
 
 
-def with_truth(items: Items, validation: Items | None, truth: str) -> tuple[Any, Any, dict]:
-    """Items and validation rows with the truth that is asked for in `gold`, and its account.
+def with_truth(
+    items: Items, validation: Items | None, truth: str
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Write the chosen truth into the column `gold` of training and validation rows.
 
-    Of people's means the targets are rounded to whole scores, halves up, and counted.
+    Args:
+        items, validation: the rows; validation may be None.
+        truth: "gold" leaves all rows as they are. "people" takes the mean of `human_scores`:
+            rounded to a whole score, halves up, for training, and unrounded for validation.
 
-    ValueError: an unknown truth. CollectionError: every row that nobody scored.
+    Returns:
+        items, validation, and what the manifest says of it: the truth, and how many means were
+        rounded; empty for "gold".
+
+    Raises:
+        ValueError: an unknown truth.
+        CollectionError: every row that nobody scored.
     """
     if truth == "gold":
         return items, validation, {}
@@ -81,8 +99,8 @@ def with_truth(items: Items, validation: Items | None, truth: str) -> tuple[Any,
     return targets, validation, {"truth": "the mean of people, rounded", "rounded": n_rounded}
 
 
-def _people_means(items: Items) -> list:
-    """The rows with the mean of people's scores in `gold`."""
+def _people_means(items: Items) -> list[dict]:
+    """Return the rows with the mean of people's scores in `gold`."""
     rows = list(data.rows_of(items))
     means = ratings(row.get("human_scores") for row in rows).mean(axis=1)
     problems = []
@@ -95,33 +113,36 @@ def _people_means(items: Items) -> list:
     return [{**row, "gold": mean} for row, mean in zip(rows, means, strict=True)]
 
 
-def _unsound(items: Items, examples: Examples) -> list:
-    """What is wrong with rows by themselves; one with its own texts needs no others."""
+def _invalid_rows(items: Items, examples: Examples) -> list[Problem]:
+    """List what `validate` finds; rows with their own texts need only a valid id and images."""
     problems = []
     try:
-        data.validate(items, needs=examples.template.needs, sees_images=examples.sees)
+        data.validate(items, needs=examples.template.needs, sees_images=examples.sees_images)
     except CollectionError as error:
-        if not error.problems:
+        if not error.problems:  # an error of the whole collection
             raise
         for problem in error.problems:
-            needed = problem.field.partition("[")[0] in ("id", "images")
-            if needed or not has_own_texts(examples.rows[problem.index]):
+            always_needed = problem.field.partition("[")[0] in ("id", "images")
+            if always_needed or not has_own_texts(examples.rows[problem.index]):
                 problems.append(problem)
     return problems
 
 
 def check_balance(items: Items, *, allow: Collection[str] = ()) -> dict[str, float]:
-    """Refuse a collection where length or one frequent score tells the score.
+    """Refuse a collection where length, or one frequent score, predicts the score.
 
     Args:
         items: rows with gold scores, or pairs with a preference.
-        allow: "length" or "scores", to go on all the same.
+        allow: "length", "scores" or both, to allow what they name.
 
     Returns:
-        auc, the probability that the better of two responses is the longer one (0.5 tells
-        nothing), and ratio, the most frequent score's count by the rarest one's; NaN if undefined.
+        auc: the probability that the better of two responses is the longer one (0.5: length
+            predicts nothing).
+        ratio: the count of the most frequent score, or preference, divided by the rarest one's;
+            infinite where there is only one.
 
-    CollectionError: a figure beyond its limit.
+    Raises:
+        CollectionError: a figure is beyond its limit and not allowed.
     """
     rows: Any = data.rows_of(items)
     column, measure = "gold", "auc"
@@ -148,8 +169,8 @@ def check_balance(items: Items, *, allow: Collection[str] = ()) -> dict[str, flo
     return {"auc": auc, "ratio": ratio}
 
 
-def _sides(pairs: Iterable[Mapping]) -> list:
-    """Both responses of each pair with a preference, as items of score 1 and 0."""
+def _sides(pairs: Iterable[Row]) -> list[dict]:
+    """Turn each pair with a preference into two items: the preferred response has gold 1."""
     sides = []
     for row in pairs:
         if row.get("preference") in ("a", "b"):
@@ -160,13 +181,18 @@ def _sides(pairs: Iterable[Mapping]) -> list:
 
 
 def check_leakage(train: Items, test: Items, *, allow: Collection[str] = ()) -> int:
-    """Refuse training rows that share pixels or texts with the test rows, all of them.
+    """Refuse training rows that share pixels or texts with test rows.
+
+    Args:
+        train, test: collections.
+        allow: "leakage" to count such rows instead.
 
     Returns:
-        How many training rows share an image, or instruction and response; 0 unless "leakage" is
-        in `allow`.
+        How many training rows share an image, or instruction and response, with a test row.
 
-    CollectionError: such rows, unless they are allowed; rows with a picture that does not open.
+    Raises:
+        CollectionError: all such rows, unless they are allowed; rows with an image that cannot be
+            opened.
 
     >>> import vjudge as vj
     >>> train = vj.load_collection("scenes", split="train", limit=5)
@@ -174,8 +200,8 @@ def check_leakage(train: Items, test: Items, *, allow: Collection[str] = ()) -> 
     0
     """
     pictures = Pictures()
-    digests: dict = {}
-    owners: dict = {}
+    digests: dict[str, str] = {}
+    owners = {}  # content of a test row -> the row's id
     for id, contents in _contents_of(test, pictures, digests):
         owners |= {content: id for _, content in contents}
     problems = []
@@ -191,26 +217,37 @@ def check_leakage(train: Items, test: Items, *, allow: Collection[str] = ()) -> 
     return len(problems)
 
 
-def _contents_of(items: Items, pictures: Pictures, digests: dict) -> list:
-    """Each row's id and contents; CollectionError names rows with a picture that does not open."""
+def _contents_of(
+    items: Items, pictures: Pictures, digests: dict[str, str]
+) -> list[tuple[str, list]]:
+    """Return each row's id, and its contents as `_contents` yields them.
+
+    Raises:
+        CollectionError: every row with an image that cannot be opened.
+    """
     rows = []
     problems = []
     for index, row in enumerate(data.rows_of(items)):
+        id = str(row["id"])
         try:
-            rows.append((str(row["id"]), list(_contents(row, pictures, digests))))
+            rows.append((id, list(_contents(row, pictures, digests))))
         except ImageError as error:
             reason, _, remedy = str(error).rpartition("; ")
-            problems.append(Problem(index, str(row["id"]), "images", reason, remedy))
+            problems.append(Problem(index, id, "images", reason, remedy))
     if problems:
         raise CollectionError.of_rows(problems, len(rows) + len(problems))
     return rows
 
 
-def _contents(row: Mapping, pictures: Pictures, digests: dict) -> Iterator:
-    """The pixels of each image of a row, then its texts, blanks made one."""
+def _contents(row: Mapping, pictures: Pictures, digests: dict[str, str]) -> Iterator[tuple]:
+    """Yield (column, digest of the pixels) for each image of a row, then ("response", its texts).
+
+    White space in texts is normalised. `digests`, key of a file -> digest of its pixels, keeps the
+    images of all calls, so that each file is decoded once.
+    """
     for column, source in pictures_in(row):
         image = pictures(source)
-        if image.key not in digests:  # each file's pixels are decoded once
+        if image.key not in digests:
             digests[image.key] = pixel_digest(image.open())
         yield column, digests[image.key]
     names = ("response", "response_a", "response_b")
