@@ -201,7 +201,7 @@ def check_leakage(train: Items, test: Items, *, allow: Collection[str] = ()) -> 
     """
     pictures = Pictures()
     digests: dict[str, str] = {}
-    owners = {}  # content of a test row -> the row's id
+    owners: dict = {}  # content of a test row -> the row's id
     for id, contents in _contents_of(test, pictures, digests):
         owners |= {content: id for _, content in contents}
     problems = []

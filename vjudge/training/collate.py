@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from transformers.modeling_outputs import ModelOutput
 
 from vjudge.engines.tokens import Encoder
 from vjudge.engines.vision import call_images, embedded, left_padded
@@ -276,7 +275,7 @@ def predicting(labels: torch.Tensor) -> torch.Tensor:
 
 
 def answer_loss(
-    output: ModelOutput, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int
+    output: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int
 ) -> torch.Tensor:
     """Compute the cross-entropy of the tokens with loss, divided by their number in the step.
 

@@ -34,8 +34,9 @@ from vjudge.training.collate import Examples
 from vjudge.training.recipes import Plan, Recipe, recipe_of
 from vjudge.training.trainer import JudgeTrainer
 
-FREE = ("checkpoint_every", "log_every", "allow", "source")  # no weight depends on them
-VERIFIED_KINDS = (  # whose tokens, labels and loss equal their own processors' and classes'
+FREE = ("checkpoint_every", "log_every", "allow", "source")  # fields that change no weight
+# Architectures whose tokens, labels and loss equal those of their own processors and classes.
+VERIFIED_KINDS = (
     "llava llava_onevision llava_next qwen2_vl qwen2_5_vl qwen3_vl internvl idefics3 gemma3"
 ).split()
 ALWAYS: dict = {
@@ -54,7 +55,7 @@ base_model: {plan.base}
 ---
 # {name}: a judge fine-tuned with vjudge
 
-Source of its recipe: {plan.recipe.source}. What came of the training stands under "result":
+Source of its recipe: {plan.recipe.source}. The outcome of the training is under "result":
 
 ```json
 {manifest}
@@ -82,57 +83,61 @@ def fine_tune(
 ) -> Path:
     """Fine-tune a judge on a collection, with the loss on feedback and verdict alone.
 
-    The same call continues where it was cut off, and ends in the same weights (float32, same
-    machine and versions); it runs alike under `accelerate launch` and `torchrun`. What trains is
-    float32.
+    The same call continues an interrupted training, and ends in the same weights as an
+    uninterrupted one (float32, same machine and versions). It works the same under `accelerate
+    launch` and `torchrun`. Weights that train are in float32.
 
     Args:
-        base: any model that `load_judge` loads here: a LLaVA, a chat model, a language model.
-            Adapters alone are first written with their base as whole weights beside `out`.
+        base: any model that `load_judge` loads on this machine: a LLaVA, a chat model, a language
+            model. Adapters without their base are first merged with it, into whole weights beside
+            `out`.
         items: items, or pairs; a row with its own `prompt` and `target` needs no other texts.
         out: a folder for checkpoints, `training_log.jsonl`, `manifest.json` and the judge.
         recipe: a name in `RECIPES`, or a `Recipe`; None takes "chat" for a chat model with a
-            processor of its own, else "prometheus-vision", with adapters their "-lora".
-        template: the wording to train; None takes the base's own, as `load_judge` does.
-        validation: held-out items (compared for leakage), graded while it trains; the weights with
-            the best correlation times share of readable verdicts become the judge.
+            processor of its own, else "prometheus-vision"; with adapters "chat-lora" or
+            "prometheus-vision-lora".
+        template: the prompt template to train; None takes the base's own, as `load_judge` does.
+        validation: held-out items. They are compared with `items` for leakage, and graded during
+            training; the weights with the highest correlation times share of readable verdicts
+            become the judge.
         truth: "gold", or "people" for the mean of `human_scores`: rounded to a whole score, halves
-            up, as the target, which is counted under "result"; as it is in `validation`.
-        lora: adapters on the decoder: True, or options of `peft.LoraConfig` such as {"r": 16},
-            beside which "merge" says whether they go into the stored weights (by default unless
-            the base is quantised). None: in full.
+            up, as the training target (the manifest counts the rounded ones), unrounded in
+            `validation`.
+        lora: adapters on the decoder: True, or options of `peft.LoraConfig` such as {"r": 16}. The
+            further option "merge" says whether adapters are merged into the stored weights (by
+            default unless the base is quantised). None trains the weights themselves.
         quantization: "4bit" or "8bit" for the base under adapters (QLoRA); needs bitsandbytes.
         device: "auto", "cpu", "cuda" or "mps"; under a launcher each process takes its own.
-        precision: "auto", "float32", "bfloat16" or "float16": of products, and of a base's weights
-            under adapters.
-        seed: of the order, of dropout and of adapters' first values.
-        on_log: called with every new entry of the log.
+        precision: "auto", "float32", "bfloat16" or "float16": of matrix products, and of a base's
+            weights under adapters.
+        seed: of the order of rows, of dropout and of the adapters' initial values.
+        on_log: a function that is called with every new entry of the log.
         progress: whether to show a bar.
         changes: fields of the recipe, such as steps=200 or freeze=["tower"].
 
     Returns:
-        The folder of the judge. `manifest.json` beside it says under "result" how the loss fell; a
-        training that taught nothing that shows ends in a warning.
-        A line of the log has step, seconds, and of losses loss, grad_norm and learning_rate, of
+        The folder of the judge. `manifest.json` beside it says under "result" how the loss fell;
+        where it did not, a warning says so too.
+        An entry of the log has step and seconds; for losses loss, grad_norm and learning_rate; for
         evaluations pearson with low and high (95 %), parsed (share of readable verdicts) and n.
 
     Raises:
-        CollectionError: rows that can't be trained on, all of them; a collection that is
-            unbalanced or leaks.
+        CollectionError: every row that cannot be trained on; a collection that is unbalanced or
+            leaks.
         TypeError: a name that is neither an argument nor a field of `Recipe`.
-        ValueError: an unsound option; a folder of another training.
-        FloatingPointError: a loss that is no number; the last checkpoint stays.
+        ValueError: an invalid option; a folder that holds another training.
+        FloatingPointError: the loss is NaN or infinite; the last checkpoint stays.
     """
-    # 1) what is asked for, and the base in its precision
+    # 1) the options, and the base as a judge
     base = weights.whole_base(base, out)
     items, validation, account = with_truth(items, validation, truth)
     plan = _settle(base, recipe, changes, lora, quantization, device, precision, seed)
     judge = _load(plan, template, validation)
 
-    # 2) the rows, each looked at before anything is computed
+    # 2) the rows, all checked before anything is computed
     out = Path(out).expanduser()
     rows = data.rows_of(items)
-    _check_wording(template, rows.columns)
+    _check_template(template, rows.columns)
     examples = _examples(judge, rows, validation, plan.recipe)
     arguments = _arguments(plan, out, len(rows), progress)
     transformers.set_seed(seed)
@@ -142,24 +147,29 @@ def fine_tune(
         check_leakage(items, validation, allow=plan.recipe.allow)
     account |= check_balance(items, allow=plan.recipe.allow)
 
-    # 3) what the folder holds already
+    # 3) the manifest in the folder; a finished training is not repeated
     settings = _settings(plan, judge, examples, items, arguments)
     record = weights.claim(out / MANIFEST, settings, begin=arguments.process_index == 0)
     if "result" in record:
         return out / "judge"
 
-    # 4) train
+    # 4) the training
     trainer = JudgeTrainer(network, arguments, examples, lengths, plan, on_log)
     if validation is not None:
         trainer.grade = _grading(judge, validation, plan.recipe, longest_answer)
-    trainer.go_on(judge.engine.model)
+    trainer.resume(judge.engine.model)
 
-    # 5) store the judge
+    # 5) the judge's files
     _store(trainer, judge.engine.model, record, account, out)
     return out / "judge"
 
 
-# -- what is asked for
+# -- the options
+
+
+def _uses_fsdp() -> bool:
+    """Tell whether accelerate's launcher was told to shard the weights over processes (FSDP)."""
+    return "ACCELERATE_USE_FSDP" in os.environ
 
 
 def _settle(
@@ -172,7 +182,11 @@ def _settle(
     precision: str,
     seed: int,
 ) -> Plan:
-    """Every option as it will be used; ValueError where two do not go together."""
+    """Fill in the defaults of all options; the arguments are those of `fine_tune`.
+
+    Raises:
+        TypeError, ValueError: an option that is invalid, or that another one excludes.
+    """
     adapted = lora not in (None, False)
     if adapted and lora is not True and not isinstance(lora, Mapping):
         raise ValueError(f"lora={lora!r}: use True, or options of peft.LoraConfig")
@@ -181,7 +195,9 @@ def _settle(
     chat = find_checkpoint(locate(base)).kind == "chat"
     recipe = recipe_of(recipe, changes, chat=chat, adapters=adapted)
     device, dtype = _place(device, precision)
-    plan = Plan(str(base), recipe, None, None, quantization, device, dtype, seed)
+    plan = Plan(
+        str(base), recipe, quantization=quantization, device=device, precision=dtype, seed=seed
+    )
     if not adapted:
         return plan
     options = {"r": recipe.rank, "lora_alpha": recipe.alpha, "lora_dropout": recipe.dropout}
@@ -191,34 +207,37 @@ def _settle(
     return replace(plan, lora=options, merge=merge)
 
 
-def _check_wording(template: str | Template | None, columns: Collection) -> None:
-    """Refuse a wording for one response where rows hold two, and the reverse."""
+def _check_template(template: str | Template | None, columns: Collection[str]) -> None:
+    """Refuse a prompt template for one response where rows hold two, and the reverse."""
     if template is None:
         return
     wording = families.wording(template)
     pairs = "response_a" in columns
-    if not pairs and "response" not in columns:  # rows with prompts of their own
+    if not pairs and "response" not in columns:  # rows with their own prompts
         return
     if wording.compares != pairs:
         shows = "two responses" if wording.compares else "one response"
         raise ValueError(f"template: {wording.name!r} shows {shows}, and the rows do not")
 
 
-def _place(device: str, precision: str) -> tuple:
-    """This process's device, and the precision of its products."""
+def _place(device: str, precision: str) -> tuple[str, str]:
+    """Return this process's device, and the precision of its matrix products."""
     chosen = choose_device(device)
     dtype = str(choose_dtype(precision, chosen)).removeprefix("torch.")
-    if "ACCELERATE_USE_FSDP" in os.environ:
-        return "cpu", dtype  # each process moves its shards
+    if _uses_fsdp():
+        return "cpu", dtype  # the trainer moves each process's shards to its device
     if "LOCAL_RANK" in os.environ and chosen.type == "cuda":
         return f"cuda:{os.environ['LOCAL_RANK']}", dtype
     return str(chosen), dtype
 
 
 def _load(plan: Plan, template: str | Template | None, validation: Items | None) -> Any:
-    """The base as a judge, in float32 where its own weights train."""
-    spread = "ACCELERATE_USE_FSDP" in os.environ
-    if spread and (validation is not None or plan.lora is not None):
+    """Load the base as a judge, in float32 where its own weights train.
+
+    Raises:
+        ValueError: FSDP together with validation or adapters.
+    """
+    if _uses_fsdp() and (validation is not None or plan.lora is not None):
         raise ValueError(
             "FSDP spreads the weights over processes, which takes no validation= and no lora=:"
             " grade the finished judge, and train adapters under DDP (launch/ddp.yaml)"
@@ -236,7 +255,13 @@ def _load(plan: Plan, template: str | Template | None, validation: Items | None)
 
 
 def _examples(judge: Any, rows: Rows, validation: Items | None, recipe: Recipe) -> Examples:
-    """The rows in the judge's wording; a warning where its architecture was not compared."""
+    """Make the training examples of rows, in the judge's prompt template for them.
+
+    Warns where the training of the judge's architecture was never compared with the original's.
+
+    Raises:
+        ValueError: validation rows together with pairs.
+    """
     model = judge.engine.model
     kind = model.model.config.model_type
     if model.sees_images and kind not in VERIFIED_KINDS:
@@ -258,7 +283,7 @@ def _examples(judge: Any, rows: Rows, validation: Items | None, recipe: Recipe) 
 def _settings(
     plan: Plan, judge: Judge, examples: Examples, items: Items, arguments: TrainingArguments
 ) -> dict:
-    """All that the weights follow from, by which another training is told."""
+    """Return all that the trained weights depend on, to tell this training from another one."""
     settings = asdict(plan)
     del settings["device"]
     for name in FREE:
@@ -275,16 +300,16 @@ def _settings(
 
 
 def _arguments(plan: Plan, out: Path, n_rows: int, progress: bool) -> TrainingArguments:
-    """transformers' arguments for a recipe on this machine."""
+    """Translate a recipe into transformers' arguments on this machine."""
     recipe = plan.recipe
-    at_once, passes = _batches(recipe)
+    rows_at_once, passes = _batches(recipe)
     steps = recipe.steps
     if steps is None:
         steps = max(1, round(recipe.epochs * math.ceil(n_rows / recipe.batch_size)))
     tenth = math.ceil(steps / 10)
     arguments = TrainingArguments(
         str(out / "checkpoints"),
-        per_device_train_batch_size=at_once,
+        per_device_train_batch_size=rows_at_once,
         gradient_accumulation_steps=passes,
         max_steps=steps,
         learning_rate=recipe.lr,
@@ -299,38 +324,49 @@ def _arguments(plan: Plan, out: Path, n_rows: int, progress: bool) -> TrainingAr
         save_steps=recipe.checkpoint_every or tenth,
         bf16=plan.precision == "bfloat16",
         fp16=plan.precision == "float16" and plan.device != "cpu",
-        use_cpu=plan.device == "cpu" and "ACCELERATE_USE_FSDP" not in os.environ,
+        use_cpu=plan.device == "cpu" and not _uses_fsdp(),
         seed=plan.seed,
         disable_tqdm=not progress,
         **ALWAYS,
     )
-    arguments._n_gpu = min(1, arguments.n_gpu)  # one process, one device: more take a launcher
+    # One device per process; without this, transformers would use all GPUs of the machine.
+    arguments._n_gpu = min(1, arguments.n_gpu)
     return arguments
 
 
-def _batches(recipe: Recipe) -> tuple:
-    """The rows that a process computes at once, and how many such passes make a step."""
+def _batches(recipe: Recipe) -> tuple[int, int]:
+    """Split a batch over processes and passes.
+
+    Returns:
+        The rows of one forward pass of one process, and how many passes make an optimiser step:
+        batch_size = processes x rows x passes.
+
+    Raises:
+        ValueError: the batch cannot be split evenly.
+    """
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    at_once = recipe.rows_at_once or max(1, recipe.batch_size // processes)
-    passes, remainder = divmod(recipe.batch_size, at_once * processes)
+    rows_at_once = recipe.rows_at_once or max(1, recipe.batch_size // processes)
+    passes, remainder = divmod(recipe.batch_size, rows_at_once * processes)
     if remainder:
         raise ValueError(
             f"batch_size={recipe.batch_size} is no multiple of {processes} process(es) times"
-            f" {at_once}"
+            f" {rows_at_once}"
         )
-    return at_once, passes
+    return rows_at_once, passes
 
 
 def _grading(
     judge: Judge, validation: Items | None, recipe: Recipe, longest_answer: int
-) -> Callable:
-    """What grades the validation rows with the weights as they are."""
+) -> Callable[[], Any]:
+    """Return a function that grades the validation rows with the weights as they are."""
     return partial(
         judge.grade,
         validation,
         progress=False,
         mode="feedback" if recipe.shape == "feedback" else "score",
-        max_new_tokens=longest_answer * 5 // 4 + 8,  # a base that never ends takes minutes
+        # A quarter more than the longest answer in training: a base that never ends an answer
+        # would take minutes.
+        max_new_tokens=longest_answer * 5 // 4 + 8,
     )
 
 
@@ -340,11 +376,19 @@ def _grading(
 def _store(
     trainer: JudgeTrainer, model: VisionLanguageModel, record: dict, account: dict, out: Path
 ) -> None:
-    """Write a trained judge for `load_judge`, and what came of its training."""
-    state = trainer.whole_state()  # of all processes
+    """Write a trained judge for `load_judge`, its card, and the result into the manifest.
+
+    Args:
+        trainer: after the training.
+        model: the base.
+        record: the manifest so far.
+        account: of the rows' truth and balance, to be recorded with the result.
+        out: the training's folder.
+    """
+    state = trainer.full_state()  # every process takes part in gathering the weights
     if trainer.is_world_process_zero():
         record["result"] = trainer.result() | account
-        _write(trainer.model, model, out / "judge", state, trainer.plan)
+        _write_weights(trainer.model, model, out / "judge", state, trainer.plan)
         families.record(out / "judge", trainer.examples.template)
         manifest = json.dumps(record, indent=2)
         card = CARD.format(plan=trainer.plan, name=out.name, manifest=manifest)
@@ -355,21 +399,29 @@ def _store(
     trainer.accelerator.wait_for_everyone()
 
 
-def _write(
+def _write_weights(
     network: PreTrainedModel,
     model: VisionLanguageModel,
     folder: Path,
     state: dict[str, torch.Tensor] | None,
     plan: Plan,
 ) -> None:
-    """Whole weights, or adapters alone."""
+    """Write the trained weights: adapters alone, or whole weights in the base's precision.
+
+    Args:
+        network: the trained network, or peft's around it.
+        model: the base.
+        folder: the judge's, which is replaced.
+        state: the weights of all processes.
+        plan: of the training; its `merge` is None without adapters, False to keep them apart.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     if plan.merge is False:
         weights.save_adapters(network, plan.base, folder)
         return
     dtype = AutoConfig.from_pretrained(model.folder).dtype
     if plan.merge:
-        aside = folder.with_name("adapters")
-        network = weights.merged(network, plan.base, aside, dtype=dtype or torch.bfloat16)
+        scratch = folder.with_name("adapters")
+        network = weights.merged(network, plan.base, scratch, dtype=dtype or torch.bfloat16)
         state = None
     weights.write_checkpoint(network, model.folder, folder, state=state, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Recipes: how a judge is trained, as published, and which of them fits a base."""
+"""Recipes: how a judge is trained, as published, and which recipe fits a base."""
 
 from __future__ import annotations
 
@@ -9,54 +9,56 @@ from dataclasses import dataclass, fields, replace
 from vjudge.records import is_int_at_least
 
 ANSWER_SHAPES = ("feedback", "score", "score-first")
-"""What an answer holds: feedback then verdict (as published), the verdict alone, verdict first."""
+"""What an answer holds: feedback then verdict (as published), the verdict alone, or the verdict and
+then feedback."""
 PARTS = ("tower", "projector", "decoder")
-"""The parts of a vision-language model; all of a language model is its decoder."""
+"""The parts of a vision-language model; a language model is a decoder as a whole."""
 WHOLE_NUMBERS = (
     "batch_size steps max_length rank rows_at_once evaluate_every checkpoint_every log_every"
 ).split()
 MINIMA = {"epochs": 1e-6, "alpha": 1e-6} | dict.fromkeys(
     ("lr", "warmup", "weight_decay", "clip", "dropout"), 0.0
 )
-OPTIONS = {"freeze": PARTS, "allow": ("length", "scores", "leakage"), "shape": ANSWER_SHAPES}
+CHOICES = {"freeze": PARTS, "allow": ("length", "scores", "leakage"), "shape": ANSWER_SHAPES}
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train: everything that is the same from run to run.
+    """How to train: all options that stay the same from one training to the next.
 
-    ValueError: an unknown shape, part or check.
+    Raises:
+        ValueError: an unknown shape, part or check; a number of the wrong kind or out of range.
 
     >>> RECIPES["llava-critic"].lr
     2e-06
     """
 
-    lr: float  # at its peak
-    batch_size: int  # examples an optimiser step, over all devices and accumulated passes
+    lr: float  # peak learning rate
+    batch_size: int  # examples per optimiser step, over all devices and accumulated passes
     epochs: float = 1.0  # passes over the collection
-    steps: int | None = None  # counts instead of epochs
+    steps: int | None = None  # optimiser steps; None: as many as `epochs` take
     schedule: str = "cosine"  # or another name in `transformers.SchedulerType`
-    warmup: float = 0.03  # a share of the steps below 1, or a number of steps
-    weight_decay: float = 0.0  # of matrices, not of biases and norms
-    betas: tuple = (0.9, 0.999)  # AdamW's
+    warmup: float = 0.03  # below 1 a share of the steps, else a number of steps
+    weight_decay: float = 0.0  # of matrices; biases and norms have none
+    betas: tuple[float, float] = (0.9, 0.999)  # AdamW's
     clip: float = 1.0  # the largest norm of a gradient
     max_length: int | None = None  # tokens of an example, images included; None: the model's limit
-    freeze: tuple = ("tower",)  # which of `PARTS` stay as they are
-    projector_lr: float | None = None  # None: `lr`
-    rank: int = 128  # of adapters, where they are asked for, with `alpha` and `dropout`
+    freeze: tuple[str, ...] = ("tower",)  # which of `PARTS` are not trained
+    projector_lr: float | None = None  # peak learning rate of the projector; None: `lr`
+    rank: int = 128  # of adapters, as are `alpha` and `dropout`
     alpha: int = 256
     dropout: float = 0.05
     gradient_checkpointing: bool = False  # less memory for more computation
-    shape: str = "feedback"  # of the answer, one of `SHAPES`
-    rows_at_once: int | None = None  # computed together by a device; None: its share of a batch
+    shape: str = "feedback"  # of the answer, one of `ANSWER_SHAPES`
+    rows_at_once: int | None = None  # rows per forward pass of a device; None: all of its share
     evaluate_every: int | None = None  # optimiser steps; None: ten times in all
     checkpoint_every: int | None = None  # optimiser steps; None: ten times in all; two are kept
     log_every: int = 10  # optimiser steps
-    allow: tuple = ()  # checks that may fail: "length", "scores", "leakage"
-    source: str = "own"  # where it is published, and what of it is not
+    allow: tuple[str, ...] = ()  # checks that may fail: "length", "scores", "leakage"
+    source: str = "own"  # where the recipe is published, and which of its values are not
 
     def __post_init__(self) -> None:
-        for name, choices in OPTIONS.items():
+        for name, choices in CHOICES.items():
             value = getattr(self, name)
             values = [value] if name == "shape" else value
             if not set(values) <= set(choices):
@@ -73,15 +75,15 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Plan:
-    """A training of which every option is settled."""
+    """The options of one training, with every default filled in."""
 
     base: str
     recipe: Recipe
-    lora: dict | None = None  # options of adapters; None trains in full
-    merge: bool | None = None  # whether adapters go into the stored weights
+    lora: dict | None = None  # options of adapters; None trains the weights themselves
+    merge: bool | None = None  # whether adapters are merged into the stored weights
     quantization: str | None = None
     device: str = "cpu"
-    precision: str = "float32"  # of products
+    precision: str = "float32"  # of matrix products
     seed: int = 0
 
 
@@ -141,13 +143,24 @@ RECIPES = {
         source="this project: the judge stage of tools/assets/tiny.py, for the embedded model",
     ),
 }
-"""The recipes by name: LLaVA's for its families and language models, Qwen2.5-VL's for chat ones."""
+"""Name -> recipe: LLaVA's for its families and language models, Qwen2.5-VL's for chat models."""
 
 
 def recipe_of(
     recipe: str | Recipe | None, changes: Mapping, *, chat: bool, adapters: bool
 ) -> Recipe:
-    """A recipe with changed fields; None takes the one for the kind of base and of training."""
+    """Return a recipe with changed fields.
+
+    Args:
+        recipe: a name in `RECIPES`, a recipe, or None for the one that fits `chat` and `adapters`.
+        changes: field -> value.
+        chat: whether the base is a chat model.
+        adapters: whether adapters are trained.
+
+    Raises:
+        TypeError: a change that is no field.
+        ValueError: an unknown name, or a value that `Recipe` refuses.
+    """
     field_names = [field.name for field in fields(Recipe)]
     for name in changes:
         if name not in field_names:

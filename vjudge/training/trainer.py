@@ -1,4 +1,4 @@
-"""transformers' Trainer on a judge's examples: rates, validation, log, result."""
+"""transformers' Trainer for a judge: learning rates, validation, log, result."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from vjudge.training.recipes import Plan
 
 LOG = "training_log.jsonl"
 BEST = "best.safetensors"
-FALL = 0.98  # a loss that ends above this share of the one at the start did not fall
+FALL = 0.98  # a loss fell where it ends below this share of its start
 
 
 class LastStep(transformers.TrainerCallback):
-    """Log the last step, whatever `log_every` is: a log ends where its training ends."""
+    """Log the last step, whatever `log_every` is, so that the log ends where the training does."""
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -42,7 +42,11 @@ class LastStep(transformers.TrainerCallback):
 
 
 def lesson_of(first: float, last: float, n_losses: int) -> str | None:
-    """What a loss that did not fall says; None where it fell.
+    """Say what follows from a loss that did not fall; None where it fell.
+
+    Args:
+        first, last: the loss at the start and at the end.
+        n_losses: how many losses were logged.
 
     >>> lesson_of(11.6, 4.5, 2) is None
     True
@@ -62,7 +66,19 @@ def lesson_of(first: float, last: float, n_losses: int) -> str | None:
 
 
 class JudgeTrainer(weights.OwnCheckpoints, Trainer):
-    """transformers' Trainer on `Examples`; `grade` gives a validation run."""
+    """transformers' Trainer on `Examples`.
+
+    Attributes:
+        grade: a function that grades the validation rows and returns the run; None without them.
+
+    Args:
+        network: with the weights that train, or peft's network around it.
+        arguments: transformers'.
+        examples: of the collection.
+        lengths: tokens per row.
+        plan: the training's options.
+        on_log: is called with every new entry of the log; or None.
+    """
 
     model: Any
     grade: Callable[[], Any] | None = None
@@ -72,7 +88,7 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
         network: PreTrainedModel,
         arguments: TrainingArguments,
         examples: Examples,
-        lengths: list,
+        lengths: list[int],
         plan: Plan,
         on_log: Callable | None,
     ) -> None:
@@ -89,7 +105,7 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
             train_dataset=order,
             compute_loss_func=answer_loss,
         )
-        self.remove_callback(transformers.PrinterCallback)  # the log has its own place
+        self.remove_callback(transformers.PrinterCallback)  # which would print what `log` writes
         self.add_callback(LastStep())
         self.examples = examples
         self.plan = plan
@@ -98,10 +114,15 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
         self.on_log = on_log
         self.began = time.monotonic()
 
-    def go_on(self, model: VisionLanguageModel) -> None:
-        """Train from the last checkpoint, else from the start, and take the best weights."""
+    def resume(self, model: VisionLanguageModel) -> None:
+        """Train from the last checkpoint, or else from the start; end with the best weights.
+
+        Args:
+            model: the judge's, whose network trains.
+        """
         checkpoint = weights.last_checkpoint(Path(str(self.args.output_dir)))
-        self.args.distributed_state.wait_for_everyone()  # all look before one writes a checkpoint
+        # No process may write a checkpoint before all have looked for one.
+        self.args.distributed_state.wait_for_everyone()
         if self.grade is not None:
             self.args.eval_strategy = transformers.IntervalStrategy.STEPS
             self.args.eval_on_start = checkpoint is None
@@ -115,16 +136,19 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
             weights.load_weights(self.model, best)
         self.model.eval()
 
-    def whole_state(self) -> dict:
-        """The network's weights, of all processes where they are spread."""
+    def full_state(self) -> dict[str, torch.Tensor]:
+        """Return the network's weights, gathered from all processes where they are sharded."""
         if self.is_fsdp_enabled or self.is_deepspeed_enabled:
             return self.accelerator.get_state_dict(self.model_wrapped)
         return self.model.state_dict()
 
     def result(self) -> dict:
-        """What the training came to; `lesson` is a sentence where the loss did not fall."""
+        """Return the steps, the loss at the start and at the end, and the lesson of both.
+
+        `lesson` is a sentence where the loss did not fall, else None.
+        """
         losses = [entry["loss"] for entry in self.state.log_history if "loss" in entry]
-        tenth = max(1, len(losses) // 10)
+        tenth = max(1, len(losses) // 10)  # start and end are means of a tenth of the entries
         loss_before = sum(losses[:tenth]) / tenth
         loss_after = sum(losses[-tenth:]) / tenth
         result = {
@@ -135,12 +159,12 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
         return result | {"lesson": lesson_of(loss_before, loss_after, len(losses))}
 
     def compute_loss_context_manager(self) -> Any:
-        """Products in the recipe's precision, also where accelerate has no autocast for it."""
+        """Compute products in the plan's precision, also on devices where accelerate would not."""
         enabled = self.dtype != torch.float32
         return torch.autocast(self.args.device.type, self.dtype, enabled=enabled)
 
     def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
-        """transformers' AdamW, with the projector's own rate."""
+        """Make transformers' AdamW, and give the projector a learning rate of its own."""
         is_new = self.optimizer is None
         optimizer = super().create_optimizer(model)
         if not is_new or self.plan.recipe.projector_lr is None:
@@ -149,34 +173,34 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
         for name, weight in (model or self.model).named_parameters():
             if weights.part_of(name) == "projector":
                 projector.add(weight)
+        # Split each group of parameters (with and without weight decay) in two.
         for group in list(optimizer.param_groups):
-            projector_group: dict = {"lr": self.plan.recipe.projector_lr}
-            projector_group["params"] = [
-                weight for weight in group["params"] if weight in projector
-            ]
+            in_projector = [weight for weight in group["params"] if weight in projector]
             group["params"] = [weight for weight in group["params"] if weight not in projector]
-            optimizer.add_param_group({**group, **projector_group})
+            new_values = {"params": in_projector, "lr": self.plan.recipe.projector_lr}
+            optimizer.add_param_group({**group, **new_values})
         return optimizer
 
     def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
-        """Grade the validation sample, log how it went, and keep the best weights so far.
+        """Grade the validation rows, log how well that went, and keep the best weights so far.
 
-        They have the greatest correlation (-1 where it is undefined) times share of readable
-        verdicts.
+        The best weights have the highest correlation with the truth times share of readable
+        verdicts. Where the correlation is undefined it counts as -1. transformers calls this
+        method, with arguments that are of no use here.
         """
         if self.is_world_process_zero() and self.grade is not None:
             self.model.eval()
             with warnings.catch_warnings(), self.compute_loss_context_manager():
-                warnings.simplefilter("ignore")  # that verdicts can't be read is what `parsed` says
+                warnings.simplefilter("ignore")  # `parsed` says how many verdicts were unreadable
                 run = self.grade()
                 table = correlate(run["score"], run["gold"], groups=run["group"], n_resamples=1_000)
             self.model.train()
             entry = table.loc["pearson", ["estimate", "low", "high"]].astype(float)
             pearson = entry.pop("estimate")
             parsed = float(run["score"].notna().mean())
-            merit = -parsed if math.isnan(pearson) else pearson * parsed
-            if self.state.best_metric is None or merit > self.state.best_metric:
-                self.state.best_metric = merit
+            quality = -parsed if math.isnan(pearson) else pearson * parsed
+            if self.state.best_metric is None or quality > self.state.best_metric:
+                self.state.best_metric = quality
                 weights.save_weights(self.model, self.out / BEST)
             self.log({"pearson": pearson, **entry, "parsed": parsed, "n": len(run)})
         self.control.should_evaluate = False
@@ -184,14 +208,15 @@ class JudgeTrainer(weights.OwnCheckpoints, Trainer):
         return {}
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """To transformers' record, and losses and evaluations to the log file and `on_log`."""
+        """Add an entry to transformers' log; write losses and evaluations to the log file, too."""
         seconds = round(time.monotonic() - self.began, 3)
         super().log({**logs, "seconds": seconds}, start_time)
         history = self.state.log_history
-        history[-1].pop("epoch", None)  # of the order, which is all epochs
+        # transformers takes the whole order, which is all epochs, for one epoch.
+        history[-1].pop("epoch", None)
         entries = [entry for entry in history if "loss" in entry or "parsed" in entry]
         if self.is_world_process_zero() and entries and entries[-1] is history[-1]:
-            lines = [json.dumps(entry) + "\n" for entry in entries]
-            replace_file(self.out / LOG, "".join(lines))
+            text = "".join(json.dumps(entry) + "\n" for entry in entries)
+            replace_file(self.out / LOG, text)
             if self.on_log is not None:
                 self.on_log(entries[-1])

@@ -1,4 +1,4 @@
-"""A judge's weights: which of them train, always in float32; checkpoints, storage."""
+"""A judge's weights: which of them train, always in float32; their checkpoints and files."""
 
 from __future__ import annotations
 
@@ -26,29 +26,47 @@ from vjudge.prompts import families
 if TYPE_CHECKING:
     from peft import PeftModel
 
-MARKS = {  # words of a weight's name -> the part of the model; all else is the decoder's
+MODULE_NAMES = {  # part of the model -> names of its modules; all other modules are the decoder's
     "projector": (
         "multi_modal_projector image_newline connector merger mlp1 deepstack_merger_list"
     ).split(),
     "tower": ["vision_tower", "visual", "vision_model"],
 }
-OLDER_TOWERS = ("clip_vision_model", "siglip_vision_model")  # others keep their weights' names
+# Vision towers whose weights have older names in checkpoints, see `tower_names`.
+OLDER_TOWERS = ("clip_vision_model", "siglip_vision_model")
 COPIED_ENDINGS = (".json", ".jinja", ".model", ".txt")  # files that training leaves as they are
 
 
 def part_of(name: str) -> str:
-    """Which part of the model a weight belongs to by its name: "tower", "projector", "decoder"."""
-    name_parts = name.split(".")
-    for module_name, marks in MARKS.items():  # a Qwen's projector stands inside its tower
-        if any(mark in name_parts for mark in marks):
-            return module_name
+    """Tell which part of the model a weight belongs to: "tower", "projector" or "decoder".
+
+    >>> part_of("model.visual.merger.mlp.0.weight"), part_of("model.visual.blocks.0.norm1.weight")
+    ('projector', 'tower')
+    """
+    modules = name.split(".")
+    # The projector first: a Qwen's projector (`merger`) is inside its tower (`visual`).
+    for part, module_names in MODULE_NAMES.items():
+        if any(module_name in modules for module_name in module_names):
+            return part
     return "decoder"
 
 
 def settle_weights(
     judge: VisionLanguageModel, *, freeze: Collection[str], lora: Mapping | None
 ) -> Any:
-    """Settle in place which weights train, in float32; returns the network, or peft's around it."""
+    """Decide which weights train, and hold these in float32; changes the judge's network in place.
+
+    Args:
+        judge: the base.
+        freeze: parts that do not train, see `vjudge.training.recipes.PARTS`.
+        lora: options of adapters on the decoder; None trains the network's own weights.
+
+    Returns:
+        The network, or peft's network around it.
+
+    Raises:
+        ValueError: nothing is left to train; adapters on a frozen decoder.
+    """
     network = judge.model
     if lora is None:
         for name, weight in network.named_parameters():
@@ -61,8 +79,8 @@ def settle_weights(
     return network
 
 
-def _adapted(judge: VisionLanguageModel, freeze: Collection, lora: Mapping) -> Any:
-    """The network under adapters; a projector that trains does so whole, as in LLaVA's recipe."""
+def _adapted(judge: VisionLanguageModel, freeze: Collection[str], lora: Mapping) -> Any:
+    """Put adapters on the decoder; a projector that trains does so in full, as LLaVA's does."""
     import peft
 
     config = adapters_of(judge.model, freeze, lora)
@@ -71,18 +89,19 @@ def _adapted(judge: VisionLanguageModel, freeze: Collection, lora: Mapping) -> A
     network = judge.model
     if judge.quantization:
         for module in network.modules():
-            # grading packs such weights for a CPU, after which no gradient passes
+            # bitsandbytes would pack such weights for a CPU while it grades; then no gradient
+            # passes through them.
             if hasattr(module, "support_avx512bf16_for_cpu"):
                 module.support_avx512bf16_for_cpu = False
         network = peft.prepare_model_for_kbit_training(network, use_gradient_checkpointing=False)
     return peft.get_peft_model(network, config)
 
 
-def _projectors(network: nn.Module) -> list:
-    """The names of the modules that are a projector, each of a list by itself."""
+def _projectors(network: nn.Module) -> list[str]:
+    """Name the modules that make up the projector, each module of a list by its own name."""
     names = []
     for name, module in network.named_modules():
-        if name.rpartition(".")[2] in MARKS["projector"]:
+        if name.rpartition(".")[2] in MODULE_NAMES["projector"]:
             if isinstance(module, nn.ModuleList):
                 names += [f"{name}.{index}" for index in range(len(module))]
             else:
@@ -91,33 +110,44 @@ def _projectors(network: nn.Module) -> list:
 
 
 def adapters_of(network: PreTrainedModel, freeze: Collection[str], lora: Mapping) -> Any:
-    """peft's settings of adapters on the decoder; ValueError where the decoder is frozen."""
+    """Make peft's configuration of adapters on all linear layers of the decoder.
+
+    Args:
+        network: the base's.
+        freeze: parts that do not train.
+        lora: options of `peft.LoraConfig` that replace the defaults made here.
+
+    Raises:
+        ValueError: the decoder is frozen.
+    """
     import peft
 
     if "decoder" in freeze:
         raise ValueError("lora= adapts the decoder, and freeze= keeps it: leave one of them out")
     output = network.get_output_embeddings()
-    leaves = set()
+    leaves = set()  # last names of the linear layers, such as "q_proj"
     for name, module in network.named_modules():
         if isinstance(module, nn.Linear) and module is not output and part_of(name) == "decoder":
             leaves.add(name.rpartition(".")[2])
-    excluded = "|".join(chain.from_iterable(MARKS.values()))
+    # peft takes a pattern of full names: one of these layers, in no module of projector or tower.
+    excluded = "|".join(chain.from_iterable(MODULE_NAMES.values()))
     layers = rf"(?!(.*\.)?({excluded})\.).*\.({'|'.join(sorted(leaves))})"
     return peft.LoraConfig(**{"target_modules": layers, "task_type": "CAUSAL_LM", **lora})
 
 
 def train_in_float32(network: nn.Module) -> None:
-    """Hold every weight that trains in float32: a step may be below a coarser grid."""
+    """Hold every weight that trains in float32: 16 bits would round small updates away."""
     for weight in network.parameters():
         if weight.requires_grad:
             weight.data = weight.data.float()
 
 
 class OwnCheckpoints:
-    """For a transformers `Trainer`: checkpoints of the weights that train, under their own names.
+    """A mixin for transformers' `Trainer`: checkpoints hold the trained weights under their names.
 
-    transformers saves some models' under those of older classes, and its trainer then finds none
-    of them when it resumes. Weights that are spread over processes have a file of their own.
+    transformers saves some models' weights under the names of older classes, and its trainer then
+    finds none of them when it resumes. Weights that are sharded over processes (FSDP, DeepSpeed)
+    are left to transformers.
     """
 
     def _save(self: Any, output_dir: Any = None, state_dict: Any = None) -> None:
@@ -128,14 +158,14 @@ class OwnCheckpoints:
     def _load_from_checkpoint(
         self: Any, resume_from_checkpoint: str, model: nn.Module | None = None
     ) -> None:
-        if model is not None:  # FSDP's own shards, and DeepSpeed's
+        if model is not None:  # transformers passes it only for sharded weights
             super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
         else:
             load_weights(self.model, Path(resume_from_checkpoint) / "model.safetensors")
 
 
 def save_weights(network: nn.Module, file: Path) -> None:
-    """Write the weights that train."""
+    """Write the weights that train, under another name first, so that `file` is always complete."""
     weights = {}
     for name, weight in network.named_parameters():
         if weight.requires_grad:
@@ -145,35 +175,44 @@ def save_weights(network: nn.Module, file: Path) -> None:
 
 
 def load_weights(network: nn.Module, file: Path) -> None:
-    """Put back what `save_weights` wrote."""
+    """Load what `save_weights` wrote; all other weights stay as they are."""
     network.load_state_dict(load_file(file), strict=False)
 
 
 def last_checkpoint(folder: Path) -> str | None:
-    """The newest checkpoint that was written to its end."""
-    complete: dict = {0: None}
-    for file in folder.glob("checkpoint-*/trainer_state.json"):
+    """Find the newest checkpoint that was written completely; None where there is none."""
+    complete: dict[int, str | None] = {0: None}  # step -> folder
+    for file in folder.glob("checkpoint-*/trainer_state.json"):  # the file that is written last
         complete[int(file.parent.name.rpartition("-")[2])] = str(file.parent)
     return complete[max(complete)]
 
 
 def claim(file: Path, settings: Mapping, *, begin: bool = True) -> dict:
-    """The record of a training in `file`; of the processes of a new one, one has to `begin` it.
+    """Open the manifest of a training, or begin one.
 
-    ValueError: the folder holds another training, or something else.
+    Args:
+        file: the manifest, in the training's folder.
+        settings: all that the training depends on.
+        begin: whether to write a new manifest; of several processes only one does.
+
+    Returns:
+        The manifest: "settings" and, where the training is finished, "result".
+
+    Raises:
+        ValueError: the folder holds a training with other settings, or something else.
     """
     folder = file.parent
     record = {"settings": json.loads(json.dumps(settings))}
     if file.is_file():
-        held: dict = json.loads(file.read_text("utf-8"))
-        now = record["settings"]
-        changed = [name for name in now if held["settings"].get(name) != now[name]]
+        stored: dict = json.loads(file.read_text("utf-8"))
+        wanted = record["settings"]
+        changed = [name for name in wanted if stored["settings"].get(name) != wanted[name]]
         if changed:
             raise ValueError(
                 f"{folder} holds another training (other {', '.join(changed)}): give another out=,"
                 " or remove it"
             )
-        return held
+        return stored
     if begin:
         if folder.exists() and any(folder.iterdir()):
             raise ValueError(f"{folder} holds something else: give an empty or new folder")
@@ -182,16 +221,25 @@ def claim(file: Path, settings: Mapping, *, begin: bool = True) -> dict:
     return record
 
 
-def merged(adapters: PeftModel, base: str | Path, aside: Path, *, dtype: torch.dtype) -> Any:
-    """The base's whole weights, not those rounded or quantised to compute with, with adapters."""
-    adapters.save_pretrained(aside)
-    network = _joined(models.load(base, device="cpu", dtype=dtype).model, aside)
-    shutil.rmtree(aside)
+def merged(adapters: PeftModel, base: str | Path, scratch: Path, *, dtype: torch.dtype) -> Any:
+    """Merge adapters into the base's weights as they are stored.
+
+    The weights in memory may be rounded or quantised for computing, so the base is loaded again.
+
+    Args:
+        adapters: peft's network.
+        base: the checkpoint that it adapts.
+        scratch: a folder that is written and removed.
+        dtype: of the merged weights.
+    """
+    adapters.save_pretrained(scratch)
+    network = _joined(models.load(base, device="cpu", dtype=dtype).model, scratch)
+    shutil.rmtree(scratch)
     return network
 
 
 def _joined(network: PreTrainedModel, adapters: Path) -> Any:
-    """A network with the adapters of a folder in its weights."""
+    """Merge the adapters of a folder into a network's weights."""
     import peft
 
     adapted = peft.PeftModel.from_pretrained(network, str(adapters), local_files_only=True)
@@ -199,12 +247,21 @@ def _joined(network: PreTrainedModel, adapters: Path) -> Any:
 
 
 def whole_base(base: str | Path, out: str | Path) -> str | Path:
-    """The base itself or, of adapters alone, a checkpoint of the whole weights with them.
+    """Return a checkpoint with whole weights to train from.
 
-    It is written once, in float32, beside the folder of the training, and named after the adapters.
+    A base that is adapters alone is merged with the checkpoint that the adapters name. The merged
+    checkpoint is written once, in float32, beside the folder of the training, and named after the
+    adapters' fingerprint.
+
+    Args:
+        base: a checkpoint, or a folder of adapters.
+        out: the training's folder.
+
+    Returns:
+        `base`, or the folder of the merged checkpoint.
     """
-    below = base_of(base)
-    if below is None:
+    adapted_base = base_of(base)  # None where `base` is no folder of adapters
+    if adapted_base is None:
         return base
     adapters = folder_of(base)
     out = Path(out).expanduser()
@@ -212,22 +269,24 @@ def whole_base(base: str | Path, out: str | Path) -> str | Path:
     if folder.exists():
         return folder
 
-    # Write it under a name of this process; whoever is first gives it its own.
-    model = models.load(below, device="cpu", dtype="float32")
-    aside = folder.with_name(f"{folder.name}.{os.getpid()}")
-    write_checkpoint(_joined(model.model, adapters), model.folder, aside, dtype=torch.float32)
+    # Several processes may merge at once. Each writes its own folder and renames it; the first one
+    # succeeds, and the others remove theirs.
+    model = models.load(adapted_base, device="cpu", dtype="float32")
+    network = _joined(model.model, adapters)
+    scratch = folder.with_name(f"{folder.name}.{os.getpid()}")
+    write_checkpoint(network, model.folder, scratch, dtype=torch.float32)
     template = families.recorded(adapters)
     if template is not None:
-        families.record(aside, template)
+        families.record(scratch, template)
     try:
-        aside.rename(folder)
+        scratch.rename(folder)
     except OSError:
-        shutil.rmtree(aside)
+        shutil.rmtree(scratch)
     return folder
 
 
 def save_adapters(adapters: PeftModel, base: str | Path, folder: Path) -> None:
-    """Write adapters alone, which name their base for `load_judge`."""
+    """Write adapters alone; their configuration names the base, which `load_judge` then loads."""
     local = Path(base).expanduser()
     if local.is_dir():
         base = local.resolve()
@@ -236,7 +295,10 @@ def save_adapters(adapters: PeftModel, base: str | Path, folder: Path) -> None:
 
 
 def tower_names(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """A LLaVA's weights, the tower's under their older names, the only ones that vLLM reads."""
+    """Rename a LLaVA's tower weights to their older names, the only ones that vLLM reads.
+
+    vision_tower.encoder.x -> vision_tower.vision_model.encoder.x; an older name stays.
+    """
     new = "vision_tower."
     old = "vision_tower.vision_model."
     return {name.replace(old, new).replace(new, old, 1): state[name] for name in state}
@@ -250,9 +312,14 @@ def write_checkpoint(
     state: dict[str, torch.Tensor] | None = None,
     dtype: torch.dtype | None = None,
 ) -> None:
-    """Write a network's weights, and beside them all of its base's files that are no weights.
+    """Write a network's weights, and its base's other files: tokenizer, processor, templates.
 
-    `state` are the weights of all devices, None: of this one; `dtype` None keeps their precision.
+    Args:
+        network: the trained one.
+        source: folder of the base's checkpoint.
+        folder: where to write.
+        state: the weights, where they come from several processes; None takes the network's.
+        dtype: of the written weights; None keeps each weight's precision.
     """
     if state is None:
         state = network.state_dict()
@@ -267,6 +334,6 @@ def write_checkpoint(
     with without_bars():
         network.save_pretrained(folder, state_dict=state)
     for file in source.iterdir():
-        index = file.name.endswith(".index.json")
-        if file.suffix in COPIED_ENDINGS and not index and not (folder / file.name).exists():
+        is_index = file.name.endswith(".index.json")  # of the base's weight files
+        if file.suffix in COPIED_ENDINGS and not is_index and not (folder / file.name).exists():
             shutil.copy(file, folder / file.name)
