@@ -226,20 +226,24 @@ _SENTENCES = re.compile(r"\n|(?<=[.!?。！？])(?=\s|[^\x00-\x7f])")
 
 
 def read_answer(record: Mapping, schema: Mapping) -> dict:
-    """Read an answer that is one JSON object, bare, in a fenced block or with prose around it.
+    """Read the JSON object of an answer: bare, in a fenced block or with prose around it.
 
     Args:
         record: the answer's text, failure and finish.
-        schema: the form of the object.
+        schema: the JSON schema of the object; the first object that satisfies it is taken.
 
     Raises:
-        Fault: there is no such object.
+        Fault: there is no such object: the request failed, the generator refused, the answer was
+            truncated, or it holds no JSON or JSON of another form.
     """
+    # 1) requests without an answer; one that was turned down would be so again, and has no note
     failure = record["failure"]
     if failure:
         if "refused" in failure or "filter" in failure:
             raise Fault("refusal", failure, "it was refused, and the task is harmless.")
         raise Fault("turned down", failure)
+
+    # 2) the text behind the thinking, and the objects in it
     text = without_thinking(record["text"])
     if text is None:
         raise Fault("cut off", shorten(record["text"], 80), "it ended before the thinking did.")

@@ -7,7 +7,7 @@ from typing import Any
 
 from vjudge.data import rows_of
 from vjudge.prompts import Prompt, Template
-from vjudge.prompts.answers import PLACES, answer_text
+from vjudge.prompts.answers import ORDINALS, answer_text
 from vjudge.records import Item, Pair, text_of
 
 
@@ -83,7 +83,7 @@ def _verdict(subject: Item | Pair) -> str | int:
             number.
     """
     if isinstance(subject, Pair):
-        if subject.preference not in PLACES:
+        if subject.preference not in ORDINALS:
             raise ValueError(
                 "preference: a target needs 'a' or 'b'; fill it in or leave the row out"
             )
