@@ -51,9 +51,9 @@ def test_the_first_lines_give_the_reading_under_them_and_the_numbers_of_the_pict
     assert len(code.replace("\n\n", "\n").strip().splitlines()) == 3
     assert result.reading == blocks(FRONT, "text")[0].strip()
     stored = pd.read_csv(ROOT / "figures/correlation_raters_table.csv")
-    judges = result.shown["kind"] == "judge"
-    assert result.shown["who"][judges].tolist() == stored["who"][judges.to_numpy()].tolist()
-    assert result.shown["estimate"].to_numpy() == pytest.approx(stored["estimate"].to_numpy())
+    judges = result.view["kind"] == "judge"
+    assert result.view["who"][judges].tolist() == stored["who"][judges.to_numpy()].tolist()
+    assert result.view["estimate"].to_numpy() == pytest.approx(stored["estimate"].to_numpy())
 
 
 @pytest.mark.filterwarnings("ignore")  # three drawings of nothing: too few to say anything of

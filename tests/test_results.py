@@ -179,3 +179,16 @@ def test_warnings_in_a_notebook_are_one_plain_line_and_nothing_else_is_changed(c
         assert out.count("Note: few items") == 1 and "UserWarning" not in out
     finally:
         warnings.showwarning = shown
+
+
+def test_a_result_that_is_saved_twice_says_once_that_no_file_was_written(tmp_path):
+    nobody = Result.not_computed("no pairs.").save("x", tmp_path)
+    assert nobody.save("x", tmp_path).reason == "no pairs. No file was written"
+
+
+def test_a_table_with_a_column_called_reason_is_analysed():
+    @analysis
+    def count(table):
+        return result()
+
+    assert count(pd.DataFrame({"reason": ["no", ""]})).computed

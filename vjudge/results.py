@@ -1,7 +1,7 @@
 """A result: a table of numbers with its reading, its caveats, its caption and its figure.
 
 Analyses, probes, benchmarks, training logs and reviews return one. As the last line of a notebook
-cell it shows itself; in a script `.table` has the numbers and `.save(name)` writes the files.
+cell it displays itself; in a script `.table` has the numbers and `.save(name)` writes the files.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import io
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, wraps
 from pathlib import Path
@@ -27,8 +27,13 @@ from vjudge.plots.style import Column, PageFull, page, width
 __all__ = ["NotComputed", "Result", "settings"]
 __dir__ = __all__.copy
 
-PNG_DPI = 120  # of figures in a notebook
-VIEW_ROWS = 16  # of a table that a cell shows
+PNG_DPI = 120  # resolution of a figure in a notebook
+CELL_DPI = 93.6  # pixels of a cell's width per inch of the figure
+VIEW_ROWS = 16  # the most rows of a table that a cell displays
+NO_FILE = ". No file was written"
+
+Bundle = tuple[dict[str, Any], dict[str, Any]]
+"""One output of a notebook cell: its content by MIME type, and its metadata."""
 
 
 class NotComputed(ValueError):
@@ -40,15 +45,15 @@ class NotComputed(ValueError):
 
 @dataclass(frozen=True)
 class Settings:
-    """What every analysis takes unless its own argument says otherwise; `settings` changes it.
+    """The defaults of every analysis; `settings` changes them.
 
     Attributes:
-        venue: whose page figures and tables fit, one of `plots.VENUES`.
-        column: "half" or "full", the width of a figure.
+        venue: the venue whose page figures and tables fit, one of `plots.VENUES`.
+        column: the width of a figure, "half" or "full".
         figures: the folder that `Result.save` writes to.
-        seed: of resampling and random draws.
-        n_resamples: of bootstrap intervals, at least 0.
-        confidence: coverage of intervals, in (0, 1).
+        seed: the seed of resampling and of random draws.
+        n_resamples: the number of bootstrap resamples for an interval, at least 0.
+        confidence: the coverage of intervals, in (0, 1).
     """
 
     venue: str = "acl"
@@ -63,67 +68,83 @@ _STATE = {"settings": Settings()}
 
 
 def current() -> Settings:
-    """The settings in force."""
+    """Return the settings in force."""
     return _STATE["settings"]
 
 
 def settings(**changes: Any) -> Settings:
-    """Set once what every analysis of a notebook repeats; without arguments show it.
+    """Change the defaults of every analysis, or return them when called without arguments.
 
-    In a notebook, warnings are then one plain line each, and each is shown once.
+    In a notebook, each warning is from then on printed as one plain line, and only once.
 
     Args:
-        changes: any of venue, column, figures, seed, n_resamples, confidence, see `Settings`.
+        changes: any of venue, column, figures, seed, n_resamples, confidence; see `Settings`.
 
     Returns:
         The settings that are now in force.
 
-    ValueError: an unknown venue or column. TypeError: an unknown setting.
+    Raises:
+        ValueError: the venue or the column is unknown.
+        TypeError: a setting is unknown.
 
     >>> settings(venue="acl").venue
     'acl'
     """
-    chosen = replace(current(), **changes)
-    width(chosen.venue, chosen.column)  # refuses what no page has
-    _STATE["settings"] = chosen
-    _plain_warnings()
-    return chosen
+    changed = replace(current(), **changes)
+    width(changed.venue, changed.column)  # raises ValueError for an unknown venue or column
+    _STATE["settings"] = changed
+    _simplify_warnings()
+    return changed
 
 
-def _plain_warnings() -> None:
-    """Show warnings in a notebook as one line each, once; elsewhere leave them as they are."""
+def _simplify_warnings() -> None:
+    """In a notebook, print each warning as one plain line; elsewhere change nothing."""
     ipython = sys.modules.get("IPython")
     if ipython is not None and ipython.get_ipython() is not None:
-        warnings.showwarning = _note
+        warnings.showwarning = _print_warning
 
 
-@cache
-def _say(message: str) -> None:
+def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Replace `warnings.showwarning`, whose category, file and line are not printed."""
+    _print_once(" ".join(str(message).split()))
+
+
+@cache  # a message that was printed before is not printed again
+def _print_once(message: str) -> None:
     print(f"Note: {message}")
 
 
-def _note(message: Warning | str, *_: Any, **__: Any) -> None:
-    """What `warnings` calls for each warning."""
-    _say(" ".join(str(message).split()))
+def options(**changes: Any) -> dict[str, Any]:
+    """Return seed, n_resamples and confidence of the settings, updated by arguments but None."""
+    names = ("seed", "n_resamples", "confidence")
+    defaults = {name: getattr(current(), name) for name in names}
+    return defaults | {name: value for name, value in changes.items() if value is not None}
 
 
 # --- Results
 
 
 class Result:
-    """What an analysis found.
+    """The outcome of one analysis: its numbers, sentences and figure.
+
+    Three tables belong to it. `table` has all numbers. `view` has the rows and columns that a
+    notebook cell and LaTeX print. `data` has what the figure draws, and is the CSV file beside it.
 
     Args:
-        table: the numbers, as a function of `vjudge.metrics` or `vjudge.probes` returns them.
-        name: of its files, where `save` is given none.
+        table: the numbers, as a function of `vjudge.metrics` or `vjudge.probes` returns them; None
+            where the analysis was not computed.
+        name: the name of its files, unless `save` is given another.
         reading: one to three sentences made of the numbers.
-        caption: what table and figure show; the table's `attrs["method"]` is added.
-        caveats: each known limit that applies to this number; those in `table.attrs["caveats"]` are
-            added. Texts that differ in their numbers alone are given once, with their count.
-        data_caveats: what must be said of the data beside every number made of them.
-        plot: a function that draws the figure and takes the options of `plots.page`.
-        data: what the figure was drawn from; None means the table.
-        view: the table as a cell and LaTeX show it; None means `table`.
+        caption: what table and figure show; the table's `attrs["method"]` is appended.
+        caveats: the known limits of these numbers; those in `table.attrs["caveats"]` come first.
+            Captions and files print them too.
+        data_caveats: what holds for every number made of the same data, such as the licence. Only
+            the notebook cell and `.caveats` have them.
+        plot: a function that draws the figure and takes the options of `plots.page`; None where
+            there is no figure.
+        data: what the figure draws; None means `table`.
+        view: what a cell and LaTeX print; None means `table`.
+        reason: why the analysis was not computed; "" where it was.
 
     >>> result = Result(DataFrame({"estimate": [0.5]}), name="half", reading="It is one half.")
     >>> result.reading, result.table["estimate"].tolist()
@@ -142,43 +163,30 @@ class Result:
         plot: Callable[..., Figure] | None = None,
         data: DataFrame | None = None,
         view: DataFrame | None = None,
-        absent: str = "",
+        reason: str = "",
     ) -> None:
-        attributes: Mapping[str, Any] = {} if table is None else table.attrs
+        attrs = {} if table is None else table.attrs
         self.name = name
         self.reading = reading
-        self._limits = [*attributes.get("caveats", ()), *caveats]
-        self._data_caveats = list(data_caveats)
-        self.absent = absent  # why it was not computed; "" where it was
+        self.reason = reason
         self._table = table
-        self._caption = sentences(caption or name.replace("_", " "), attributes.get("method", ""))
+        self._view = table if view is None else view
+        self._data = table if data is None else data
         self._plot = plot
-        self._data = data
-        self._view = view
-        self._figures: dict[tuple[str, str], Figure] = {}  # the last one, by its venue and column
+        self._caption = sentences(caption or name.replace("_", " "), attrs.get("method", ""))
+        self._caveats = [*attrs.get("caveats", ()), *caveats]
+        self._data_caveats = list(data_caveats)
+        self._figures: dict[tuple[str, str], Figure] = {}  # by (venue, column); the latest only
 
     @classmethod
     def not_computed(cls, reason: str, *, name: str = "result") -> Result:
-        """The result of an analysis that does not apply: it shows the reason, without numbers."""
-        return cls(None, name=name, absent=reason)
+        """Make the result of an analysis that does not apply: it shows the reason, no numbers."""
+        return cls(None, name=name, reason=reason)
 
     def __repr__(self) -> str:
-        if self.absent:
-            return f"Not computed: {self.absent}"
+        if self.reason:
+            return f"Not computed: {self.reason}"
         return f"Result({self.name!r}, {len(self.table)} rows): {self.reading}"
-
-    @property
-    def caveats(self) -> list[str]:
-        """Each known limit of these numbers, then what must be said of the data."""
-        return [*once(self._limits), *once(self._data_caveats)]
-
-    def add_caveats(self, texts: Iterable[str]) -> None:
-        """Add known limits of these numbers."""
-        self._limits += texts
-
-    def add_data_caveats(self, texts: Iterable[str]) -> None:
-        """Add what must be said of the data."""
-        self._data_caveats += texts
 
     @property
     def computed(self) -> bool:
@@ -187,27 +195,56 @@ class Result:
 
     @property
     def table(self) -> DataFrame:
-        """The numbers. NotComputed where the analysis does not apply."""
-        if self._table is None:
-            raise NotComputed(self.absent)
-        return self._table
+        """All numbers.
+
+        Raises:
+            NotComputed: the analysis does not apply.
+        """
+        return self._required(self._table)
 
     @property
-    def shown(self) -> DataFrame:
-        """The table as a cell and LaTeX show it."""
-        return self.table if self._view is None else self._view
+    def view(self) -> DataFrame:
+        """The rows and columns that a cell and LaTeX print.
+
+        Raises:
+            NotComputed: the analysis does not apply.
+        """
+        return self._required(self._view)
+
+    def _required(self, table: DataFrame | None) -> DataFrame:
+        if table is None:
+            raise NotComputed(self.reason)
+        return table
+
+    # --- caveats and caption
+
+    @property
+    def caveats(self) -> list[str]:
+        """The known limits of these numbers, then those of the data."""
+        return [*distinct(self._caveats), *distinct(self._data_caveats)]
+
+    def add_caveats(self, texts: Iterable[str]) -> None:
+        """Add known limits of these numbers."""
+        self._caveats += texts
+
+    def add_data_caveats(self, texts: Iterable[str]) -> None:
+        """Add known limits of the data."""
+        self._data_caveats += texts
 
     @property
     def caption(self) -> str:
-        """What is shown, with the method and what the figure's numbers rest on."""
+        """The caption of the figure: what it shows, the method, its label, and the caveats."""
         figure = self.drawn()
-        account = "" if figure is None else str(figure.get_label())
-        return self._describe(account)
+        if figure is None:
+            return self._caption_with("")
+        return self._caption_with(str(figure.get_label()))  # such as "n = 80, 2 left out"
 
-    def _describe(self, account: str = "") -> str:
-        """The caption; of a table it has no account of what the figure draws."""
-        caveats = [f"Caveat: {text}" for text in once(self._limits)]
-        return sentences(self._caption, account, *caveats)
+    def _caption_with(self, figure_label: str) -> str:
+        """Join the caption, the figure's label ("" for a table) and the caveats."""
+        caveats = [f"Caveat: {text}" for text in distinct(self._caveats)]
+        return sentences(self._caption, figure_label, *caveats)
+
+    # --- figure and files
 
     def plot(self, **look: Any) -> Figure:
         """Draw the figure, by default for the venue and column of `settings`.
@@ -215,18 +252,23 @@ class Result:
         Args:
             look: venue, column ("half" or "full"), and further options of this figure.
 
-        NotComputed: the analysis does not apply, or has no figure.
+        Raises:
+            NotComputed: the analysis does not apply, or has no figure.
         """
-        if self.absent or self._plot is None:
-            raise NotComputed(
-                self.absent or f"{self.name} has no figure; its numbers are in .table"
-            )
+        if self.reason:
+            raise NotComputed(self.reason)
+        if self._plot is None:
+            raise NotComputed(f"{self.name} has no figure; its numbers are in .table")
         defaults = {"venue": current().venue, "column": current().column}
         return self._plot(**{**defaults, **look})
 
     def drawn(self) -> Figure | None:
-        """The figure as cells and files show it, drawn once a venue and column; None for none."""
-        if self.absent or self._plot is None:
+        """Return the figure of cells and files, or None where there is none.
+
+        It is drawn again only when the venue or the column of `settings` has changed. A figure that
+        does not fit on a page is given up, and a caveat says so.
+        """
+        if self.reason or self._plot is None:
             return None
         key = (current().venue, current().column)
         if key not in self._figures:
@@ -239,38 +281,47 @@ class Result:
         return self._figures[key]
 
     def latex(self) -> str:
-        """The table as LaTeX (booktabs, every text escaped), split where it is longer than a page.
+        """Write the table as LaTeX (booktabs, every text escaped), split into pages where long.
 
-        NotComputed: the analysis does not apply.
+        Raises:
+            NotComputed: the analysis does not apply.
         """
-        return table_latex(self.shown, self.name, caption=self._describe(), venue=current().venue)
+        caption = self._caption_with("")
+        return table_latex(self.view, self.name, caption=caption, venue=current().venue)
 
     def save(self, name: str | None = None, folder: str | Path | None = None) -> Result:
         """Write the figure (PDF, SVG, PNG, `.tex`), its data (CSV), the caption, and the table.
 
         Args:
-            name: of the files, without an ending; None takes the result's own.
-            folder: None takes that of `settings`.
+            name: the name of the files, without an ending; None keeps the result's name.
+            folder: where to write; None means the folder `figures` of `settings`.
 
         Returns:
-            The result itself. One that was not computed writes nothing, and says so.
+            The result itself. A result that was not computed writes nothing, and its reason then
+            says so.
         """
         if name is not None:
             self.name = name
-        if self.absent:
-            self.absent = f"{self.absent.rstrip('.')}. No file was written"
+        if self.reason:
+            self.reason = self.reason.removesuffix(NO_FILE).rstrip(".") + NO_FILE
             return self
         folder = current().figures if folder is None else folder
         figure = self.drawn()
-        data = self.table if self._data is None else self._data
+        # Without a figure, NAME.csv has all numbers. With one, NAME.csv has what the figure draws,
+        # and NAME_table.csv what the table prints.
+        table_name = self.name
+        table_data = self.table
         if figure is not None:
+            data = self._required(self._data)
             save_figure(figure, self.name, caption=self.caption, data=data, folder=folder)
+            table_name = f"{self.name}_table"
+            table_data = self.view
         save_table(
-            self.shown,
-            self.name if figure is None else f"{self.name}_table",
-            caption=self._describe(),
+            self.view,
+            table_name,
+            caption=self._caption_with(""),
             venue=current().venue,
-            data=self.table if figure is None else self.shown,
+            data=table_data,
             folder=folder,
         )
         return self
@@ -278,59 +329,58 @@ class Result:
     # --- in a notebook
 
     def _ipython_display_(self) -> None:
-        """Show figure, table, reading and caveats, each in a form that every viewer has."""
+        """Display figure, table, reading and caveats when the result is a cell's last line."""
         from IPython.display import display
 
-        for data, metadata in self._bundles():
-            display(data, metadata=metadata, raw=True)
+        for content, metadata in self._bundles():
+            display(content, metadata=metadata, raw=True)
 
-    def _bundles(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """The outputs of a cell: MIME type -> content, with their metadata."""
-        if self.absent:
-            sentence = f"Not computed: {self.absent.rstrip('.')}."
+    def _bundles(self) -> list[Bundle]:
+        """List the outputs of a cell, each in forms that GitHub, Colab and VS Code show too."""
+        if self.reason:
+            sentence = f"Not computed: {self.reason.rstrip('.')}."
             return [({"text/plain": sentence, "text/markdown": escape_markdown(sentence)}, {})]
-        bundles = []
+        bundles: list[Bundle] = []
         figure = self.drawn()
         if figure is not None:
-            size = {"width": round(72 * figure.get_figwidth() * 1.3)}
-            picture = {"image/png": png(figure), "text/plain": self._caption}
-            bundles.append((picture, {"image/png": {**size, "alt": self._caption}}))
-        bundles.append((self._table_bundle(), {}))
+            size = round(CELL_DPI * figure.get_figwidth())
+            content = {"image/png": png(figure), "text/plain": self._caption}
+            bundles.append((content, {"image/png": {"width": size, "alt": self._caption}}))
+        bundles.append((self._table_content(), {}))
         lines = [self.reading, *(f"Caveat: {text}" for text in self.caveats)]
         plain = "\n".join(filter(None, lines))
         if plain:
             bundles.append(({"text/plain": plain, "text/markdown": self._markdown()}, {}))
         return bundles
 
-    def _table_bundle(self) -> dict[str, Any]:
-        """The first rows of the table as HTML, every text escaped."""
-        texts = table_texts(self.shown.head(VIEW_ROWS))
-        hidden = len(self.shown) - len(texts)
-        page_text = texts.to_html(index=False, escape=True, border=0)
+    def _table_content(self) -> dict[str, Any]:
+        """Format the first rows of the view as escaped HTML and as plain text."""
+        texts = table_texts(self.view.head(VIEW_ROWS))
+        n_hidden = len(self.view) - len(texts)
+        markup = texts.to_html(index=False, escape=True, border=0)
         plain = texts.to_string(index=False)
-        if hidden > 0:
-            page_text += f"<p>… and {hidden:,} more rows in <code>.table</code></p>"
-            plain += f"\n... and {hidden:,} more rows in .table"
-        return {"text/html": page_text, "text/plain": plain}
+        if n_hidden > 0:
+            markup += f"<p>… and {n_hidden:,} more rows in <code>.table</code></p>"
+            plain += f"\n... and {n_hidden:,} more rows in .table"
+        return {"text/html": markup, "text/plain": plain}
 
     def _markdown(self) -> str:
-        """Reading and caveats; texts of data and models are no markup."""
-        lines = []
+        """Format reading and caveats as Markdown; markup in texts of data and models is escaped."""
+        paragraphs = []
         if self.reading:
-            lines.append(f"**Reading.** {escape_markdown(self.reading)}")
-        lines += [f"*Caveat:* {escape_markdown(text)}" for text in once(self._limits)]
-        data = once(self._data_caveats)
-        if data:
-            items = "".join(f"<li>{html.escape(text)}</li>" for text in data)
-            lines.append(
-                f"<details><summary>{len(data)} caveats of the data</summary><ul>{items}</ul>"
-                "</details>"
-            )
-        return "\n\n".join(lines)
+            paragraphs.append(f"**Reading.** {escape_markdown(self.reading)}")
+        for text in distinct(self._caveats):
+            paragraphs.append(f"*Caveat:* {escape_markdown(text)}")
+        data_caveats = distinct(self._data_caveats)
+        if data_caveats:
+            items = "".join(f"<li>{html.escape(text)}</li>" for text in data_caveats)
+            summary = f"<summary>{len(data_caveats)} caveats of the data</summary>"
+            paragraphs.append(f"<details>{summary}<ul>{items}</ul></details>")
+        return "\n\n".join(paragraphs)
 
 
 class Results(dict[str, Result]):
-    """Several results by name, which a cell shows one after the other.
+    """Several results by name, which a cell displays one after the other.
 
     >>> half = Result(DataFrame({"estimate": [0.5]}), name="half")
     >>> list(Results(half=half))
@@ -357,11 +407,13 @@ Parameters = ParamSpec("Parameters")
 
 
 def analysis(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Decorate a function that returns a result.
+    """Decorate a function that returns a result, so that a notebook goes on whatever happens.
 
-    What it raises as NotComputed becomes a result that says so, so that a notebook goes on; what it
-    warns of becomes the result's caveats, so that a limit stands where the number stands. Warnings
-    that a library's code will change stay warnings.
+    - A NotComputed that the function raises becomes a result that shows the reason.
+    - A method of an object that has a `reason`, a text why it can't be analysed, is not called: its
+      result shows that reason.
+    - A warning becomes a caveat of the result, so that a limit stands beside its number. A warning
+      of a library about its future stays a warning.
     """
 
     @wraps(function)
@@ -369,15 +421,15 @@ def analysis(function: Callable[Parameters, Result]) -> Callable[Parameters, Res
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("default")
             try:
-                absent = getattr(args[0], "absent", "") if args else ""
-                if absent:
-                    raise NotComputed(absent)
+                reason = getattr(args[0], "reason", "") if args else ""
+                if isinstance(reason, str) and reason:  # a DataFrame may have a column `reason`
+                    raise NotComputed(reason)
                 result = function(*args, **kwargs)
             except NotComputed as error:
                 result = Result.not_computed(str(error), name=function.__name__)
         for warning in caught:
             category = warning.category
-            if issubclass(category, DeprecationWarning | FutureWarning):  # of a library's code
+            if issubclass(category, DeprecationWarning | FutureWarning):  # of a library
                 warnings.warn_explicit(warning.message, category, warning.filename, warning.lineno)
             else:
                 result.add_caveats([str(warning.message)])
@@ -386,28 +438,33 @@ def analysis(function: Callable[Parameters, Result]) -> Callable[Parameters, Res
     return run
 
 
-def once(texts: Iterable[str]) -> list[str]:
-    """Sentences, each once; those that differ in their numbers alone as the first, and a count.
+# --- Texts and images
 
-    >>> once(["5 groups of 9", "6 groups of 9", "few items."])
+
+def distinct(texts: Iterable[str]) -> list[str]:
+    """Return each sentence once; sentences that differ only in numbers become the first of them.
+
+    >>> distinct(["5 groups of 9", "6 groups of 9", "few items."])
     ['5 groups of 9 (and 1 alike).', 'few items.']
     """
-    similar: dict[str, list[str]] = {}
+    alike: dict[str, list[str]] = {}  # by the sentence with 0 for each number
     for text in texts:
         sentence = " ".join(text.split()).rstrip(".")
-        if sentence:
-            same = similar.setdefault(re.sub(r"([<=] )?\.?\d+", "0", sentence), [])
-            if sentence not in same:
-                same.append(sentence)
+        if not sentence:
+            continue
+        key = re.sub(r"([<=] )?\.?\d+", "0", sentence)  # "p = .03" and "p < .001" are alike
+        variants = alike.setdefault(key, [])
+        if sentence not in variants:
+            variants.append(sentence)
     lines = []
-    for same in similar.values():
-        count = f" (and {len(same) - 1} alike)" if len(same) > 1 else ""
-        lines.append(f"{same[0]}{count}.")
+    for first, *others in alike.values():
+        count = f" (and {len(others)} alike)" if others else ""
+        lines.append(f"{first}{count}.")
     return lines
 
 
 def png(figure: Figure) -> bytes:
-    """A figure as the bytes of a PNG, the same in every run."""
+    """Encode a figure as PNG, the same bytes in every run."""
     file = io.BytesIO()
     with page():
         figure.savefig(file, format="png", dpi=PNG_DPI, metadata={"Software": None})
@@ -415,16 +472,9 @@ def png(figure: Figure) -> bytes:
 
 
 def escape_markdown(text: str) -> str:
-    r"""A text that Markdown and HTML show as it is.
+    r"""Escape a text so that Markdown and HTML show it as it is.
 
     >>> escape_markdown("a_b <i> *c*")
     'a\\_b &lt;i&gt; \\*c\\*'
     """
     return re.sub(r"([\\`*_{}\[\]$#|!~])", r"\\\1", html.escape(text, quote=False))
-
-
-def options(**changes: Any) -> dict[str, Any]:
-    """The resampling options of `settings`, with changes over them; None changes nothing."""
-    names = ("seed", "n_resamples", "confidence")
-    defaults = {name: getattr(current(), name) for name in names}
-    return defaults | {name: value for name, value in changes.items() if value is not None}

@@ -127,11 +127,11 @@ def test_each_method_shows_its_result_or_says_what_is_needed(kind, tmp_path):
     for name in METHODS:
         result = getattr(look, name)()
         if name in absent.split():
-            assert not result.computed and len(result.absent) > 10, name
+            assert not result.computed and len(result.reason) > 10, name
             with raises(NotComputed):
                 result.table  # noqa: B018
             continue
-        assert result.computed and result._bundles(), (name, result.absent)
+        assert result.computed and result._bundles(), (name, result.reason)
         result.save(folder=tmp_path)
         assert result.caption and len(result.table)
     settings(n_resamples=2_000)
@@ -160,4 +160,4 @@ def test_one_question_is_shown_whole_and_an_unknown_one_is_refused():
         f"{n}: response"
         for n in range(5, 10)  # its group's, lowest true score first
     ]
-    assert look.question("nobody").absent == "no row has the id 'nobody'"
+    assert look.question("nobody").reason == "no row has the id 'nobody'"

@@ -184,7 +184,7 @@ def test_nobody_scored_means_no_number_and_a_remedy():
     lonely = vj.scores(wide(), judges=["good", "noisy"])
     for result in lonely.all(**QUICK).values():
         if result.name != "missing":
-            assert not result.computed and re.search("add|give|name", result.absent), result
+            assert not result.computed and re.search("add|give|name", result.reason), result
     assert lonely.missing().computed
 
 
@@ -287,7 +287,7 @@ def test_effective_judges_leave_out_by_name_who_has_no_varying_error():
         "all errors are equal, and left out: perfect.",
     }
     few = replace(wide, judges=["good", "perfect", "unread"]).effective_judges(**QUICK)
-    assert "fewer than two judges" in few.absent and "left out: perfect" in few.absent
+    assert "fewer than two judges" in few.reason and "left out: perfect" in few.reason
 
 
 def test_intervals_speak_for_new_systems_where_asked():
@@ -345,7 +345,7 @@ def test_a_paper_has_a_file_for_each_analysis_and_a_venue(tmp_path):
     assert vj.settings() == before
     names = {path.name for path in tmp_path.iterdir()}
     assert {"correlation.pdf", "correlation_table.tex", "comparison.pdf", "raters.png"} <= names
-    assert paper["length"].absent and "length.csv" not in names
+    assert paper["length"].reason and "length.csv" not in names
     with pytest.raises(ValueError, match="unknown venue"):
         table().paper(tmp_path, "vldb")
 

@@ -249,7 +249,7 @@ def test_pairs_have_no_single_responses_to_probe():
     pairs = probes.pairs_of_items(vj.load_collection("scenes", split="test", limit=10))
     judge = vj.load_judge("tiny", device="cpu")
     for probe in (probes.length, probes.verbosity, probes.battery):
-        assert "each row is a pair" in probe(judge, pairs, progress=False).absent
+        assert "each row is a pair" in probe(judge, pairs, progress=False).reason
 
 
 def test_simulated_judges_show_what_was_planted_and_the_study_its_power(tmp_path):

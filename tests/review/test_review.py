@@ -449,14 +449,14 @@ def test_each_result_is_computed_or_says_why(tmp_path, case):
     review = Review(table, verdicts, out=tmp_path, annotator="ann", blind=True)
     votes = review.simulate_votes()
     for view in (review.widget(), review.matrix()):
-        assert hasattr(view, "widget") or view.absent
+        assert hasattr(view, "widget") or view.reason
     for chosen in (review, votes):
         for name in RESULTS:
             result = getattr(chosen, name)()
-            assert result.computed or len(result.absent) > 20
+            assert result.computed or len(result.reason) > 20
         assert chosen.export(tmp_path / "out").computed == (case != "pairs")
         for result in (chosen.scores().correlate(n_resamples=0), chosen.scores().agreement()):
-            assert result.computed or len(result.absent) > 20
+            assert result.computed or len(result.reason) > 20
     if case == "pairs":
         with raises(ReviewError, match="each row here is a pair"):
             review.score(3)

@@ -124,7 +124,7 @@ def test_counts_of_answers_and_tags(opened):
     assert given[["estimate", "n"]].tolist() == [1.0, 4] and given["low"] == approx(low)
     opened("bob").note("nothing wrong")
     assert ann.tags().table["estimate"].sum() == approx(0.8)
-    assert "between two judges" in opened(folder="one", judges=("first",)).preferences().absent
+    assert "between two judges" in opened(folder="one", judges=("first",)).preferences().reason
 
 
 def test_several_answers_about_one_picture_count_as_one_group(tmp_path):

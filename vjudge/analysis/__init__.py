@@ -1,15 +1,16 @@
 """Scores in, results out: who scored what, and every analysis of it.
 
-tables.py        the table: one row an item, and which column is whose
+tables.py        the table: one row per item, and the role of each column
+sources.py       such a table made of runs, or of a wide frame
 score_table.py   `scores` and its analyses
 choice_table.py  `choices`, the same for verdicts on pairs
 readings.py      sentences made of numbers
 public.py        public verdicts of real judges as such a table
-controls.py      one judge with right, grey and swapped pictures
-inspection.py    `inspect`: what a collection holds, and what tells its scores without the picture
-aligning.py      `align`: which candidate agrees best with people, by two halves
-card.py          `report`, a judge's card: agreement, biases, failures, calibration on a page
-names.py         what can be named
+controls.py      one judge with the right, a grey and a swapped picture
+inspection.py    `inspect`: what a collection holds, and what predicts its scores without the image
+aligning.py      `align`: the candidate that agrees best with people, chosen and tested on two halves
+card.py          `report`, a judge's card: agreement, biases, failures, calibration on one page
+names.py         `available`: everything that can be given by name
 """
 
 from vjudge.analysis.aligning import align

@@ -12,7 +12,8 @@ from pandas import DataFrame, Series
 from vjudge import metrics, plots, probes
 from vjudge.analysis import readings
 from vjudge.analysis.score_table import PAIR_COLUMNS
-from vjudge.analysis.tables import RatingTable, fields_of, stacked
+from vjudge.analysis.sources import make_table
+from vjudge.analysis.tables import RatingTable, stacked
 from vjudge.data.schema import Items
 from vjudge.metrics.intervals import INTERVAL
 from vjudge.results import NotComputed, Result, Results, analysis, current
@@ -57,13 +58,13 @@ def choices(
     >>> float(choices(frame, ["judge"], "people").accuracy().table["estimate"].iloc[0])
     0.75
     """
-    fields = fields_of(data, judges, people, items, "verdict", columns)
+    table = make_table(Choices, data, judges, people, items, "verdict", columns)
     if judges is None:
-        fields |= {"people": ["preference"] if "preference" in fields["frame"] else []}
-        fields |= {"gold": None, "scale": None, "scales": {}}
-    table = Choices(**fields)
+        # A run names people's preference itself, and a choice has neither gold nor a scale
+        preference = [name for name in ["preference"] if name in table.frame]
+        table = replace(table, people=preference, gold=None, scale=None, scales={})
     for name in table.systems or ():
-        table.named(name)
+        table.column(name)  # NotComputed where the frame has no such column
     return table
 
 
@@ -115,7 +116,7 @@ class Choices(RatingTable):
             by: a column, or what it is ("group", "benchmark"): the share within each of its values.
         """
         human = self.preference()
-        column = Series("all", self.frame.index) if by is None else self.named(by)
+        column = Series("all", self.frame.index) if by is None else self.column(by)
         tables = []
         for value in column.dropna().unique():
             within = replace(self, frame=self.frame[column == value])
@@ -157,7 +158,7 @@ class Choices(RatingTable):
     def compare(self) -> Result:
         """Test which judge chooses as people do more often than which, on the same pairs."""
         human = self.preference()
-        self._need_rival()
+        self._require_two_judges()
         table = metrics.compare_choices(human, self.frame[self.judges], groups=self.groups)
         rows = table.xs("without_ties", level="measure").reset_index()
         return self._result(

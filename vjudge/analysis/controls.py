@@ -73,7 +73,7 @@ def picture_controls(
         try:
             run = judge.compare(items, out=folder and folder / "pairs", **grading)
         except PairsNotSupportedError as error:
-            return Choices(DataFrame(), [], about=about, absent=str(error))
+            return Choices(DataFrame(), [], about=about, reason=str(error))
         return choices({judge.name: run}, items=items, about=about)
     runs = {AS_GIVEN: graded(AS_GIVEN, items)}
     try:

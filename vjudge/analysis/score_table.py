@@ -18,7 +18,8 @@ from pandas import DataFrame, Series
 from vjudge import metrics, plots, probes
 from vjudge.analysis import readings
 from vjudge.analysis.inspection import rouge_l
-from vjudge.analysis.tables import RatingTable, fields_of, names_of, stacked, truth_of
+from vjudge.analysis.sources import make_table
+from vjudge.analysis.tables import RatingTable, names_of, stacked, truth_of
 from vjudge.data.schema import Items
 from vjudge.metrics.caveats import merged_caveats, warn
 from vjudge.metrics.columns import as_floats
@@ -83,7 +84,7 @@ def scores(
     >>> table.correlate(n_resamples=0).table.query("statistic == 'pearson'")["estimate"].tolist()
     [1.0, 0.6]
     """
-    table = Scores(**fields_of(data, judges, people, items, score, columns))
+    table = make_table(Scores, data, judges, people, items, score, columns)
     if table.verdicts is not None and "score" not in table.verdicts:
         raise ValueError("these are verdicts on pairs: use vj.choices")
     frame = table.frame.copy()
@@ -207,7 +208,7 @@ class Scores(RatingTable):
         if not new_systems:
             return self.groups
         items = Series(self.frame.index, self.frame.index)
-        return [items if self.groups is None else self.groups, self.named("system")]
+        return [items if self.groups is None else self.groups, self.column("system")]
 
     def _correlations(
         self,
@@ -219,7 +220,7 @@ class Scores(RatingTable):
         """Correlations in long form: judge, `by` (else benchmark), statistic, estimate, ..."""
         subsets = {OVERALL: np.ones(len(self.frame), dtype=bool)}
         if by is not None:
-            column = self.named(by)
+            column = self.column(by)
             if column.nunique() > MAX_PARTS:
                 raise NotComputed(
                     f"{by!r} has {column.nunique()} values, and a table holds {MAX_PARTS}: group"
@@ -275,7 +276,7 @@ class Scores(RatingTable):
         judges and statistic.
         """
         truth, name = truth_of(self)
-        self._need_rival()
+        self._require_two_judges()
         table = metrics.compare_judges(
             truth,
             self.frame[self.judges],
@@ -300,7 +301,7 @@ class Scores(RatingTable):
         Each person is left out in turn and correlated with the mean of the others; a judge is
         correlated with the same means, on the same items. Returns the table of `metrics.raters`.
         """
-        self._need_people(2)
+        self._require_people(2)
         table = metrics.raters(
             self.frame[self.people],
             self.frame[self.judges],
@@ -325,7 +326,7 @@ class Scores(RatingTable):
     @analysis
     def agreement(self, **resampling: Any) -> Result:
         """Measure how far people agree with each other: the table of `metrics.agreement`."""
-        self._need_people(2)
+        self._require_people(2)
         table = metrics.agreement(
             self.frame[self.people],
             scale=self._levels() or (),
@@ -351,7 +352,7 @@ class Scores(RatingTable):
 
         Judges on another scale than people's are put on it first, which the caption says.
         """
-        self._need_people(3)
+        self._require_people(3)
         rows = []
         tests = []
         columns, caveats = self._on_scale_of(self.frame[self.people].mean(axis=1))
@@ -589,7 +590,7 @@ class Scores(RatingTable):
             The table of `metrics.correlate_levels`, with a column judge.
         """
         truth, name = truth_of(self)
-        systems = self.named(system)
+        systems = self.column(system)
         tables = []
         texts = []
         for judge_name in self.judges if judge is None else [judge]:
@@ -619,7 +620,7 @@ class Scores(RatingTable):
     @analysis
     def effective_judges(self, **resampling: Any) -> Result:
         """How many independent judges these amount to, and what one more would add."""
-        self._need_rival()
+        self._require_two_judges()
         truth, name = truth_of(self)
         columns, caveats = self._on_scale_of(truth)
         errors = columns.sub(truth, axis=0)

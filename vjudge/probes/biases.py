@@ -443,7 +443,7 @@ def battery(
             if result.computed:
                 rows += result.table.to_dict("records")
             else:
-                rows.append(runs.row("", note=result.absent) | {"probe": name})
+                rows.append(runs.row("", note=result.reason) | {"probe": name})
             caveats += result.caveats
         tables.append(runs.table("", rows))
     everything = pd.concat(tables)

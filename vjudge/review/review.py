@@ -61,7 +61,7 @@ class Review(Session):
     `path` (the annotator's file), `judges`, `criteria`, `listed` (ids), `judge_scores` (items by
     judges), `truth` (of `vj.truth`; all NaN where there is none), `levels` (names of the levels of
     `vjudge.plots.confusion`), `scale` (of all items), `filters` (name -> its values), `plan` (items
-    by annotators) and the other arguments can be read. Of pairs nothing can be reviewed: `absent`
+    by annotators) and the other arguments can be read. Of pairs nothing can be reviewed: `reason`
     says so, and each method and view with it.
 
     ReviewError: the folder has votes on another collection or other judges. ValueError: a run has
@@ -97,8 +97,8 @@ class Review(Session):
         """
         from vjudge.review.widget import Reviewer
 
-        if self.absent:
-            return Result.not_computed(self.absent, name="review")
+        if self.reason:
+            return Result.not_computed(self.reason, name="review")
         return Reviewer(self, image_size=image_size, advance=advance, **filters)
 
     def matrix(self, judge: str | None = None) -> Matrix | Result:
@@ -109,8 +109,8 @@ class Review(Session):
         """
         from vjudge.review.widget import Matrix
 
-        if self.absent:
-            return Result.not_computed(self.absent, name="matrix")
+        if self.reason:
+            return Result.not_computed(self.reason, name="matrix")
         if self.truth.isna().all():
             return Result.not_computed("no item has a true score yet: vote first", name="matrix")
         return Matrix(self, judge=judge or self.judges[-1])
@@ -131,11 +131,11 @@ class Review(Session):
 
     def scores(self) -> analysis.Scores:
         """The judges' scores beside those of everyone who voted, as `vjudge.scores` has them."""
-        absent = self.absent
-        if not absent and self.votes("score").empty:
-            absent = f"nobody has scored an item yet: {NO_VOTES}"
-        if absent:
-            return analysis.Scores(DataFrame(), [], absent=absent)
+        reason = self.reason
+        if not reason and self.votes("score").empty:
+            reason = f"nobody has scored an item yet: {NO_VOTES}"
+        if reason:
+            return analysis.Scores(DataFrame(), [], reason=reason)
         votes = self.human_scores()
         taken = [*self.judges, *self.items.column_names]
         votes = votes.rename(columns=lambda name: f"{name} (votes)" if name in taken else name)
@@ -312,7 +312,7 @@ class Review(Session):
             The review as the last of them sees it; its votes stand in the folder "simulated" beside
             the annotators' own. Without a truth there are none.
         """
-        if self.absent:
+        if self.reason:
             return self
         robot = self
         for number in range(n_annotators):
@@ -403,7 +403,7 @@ class Review(Session):
             if result.computed:
                 save_options = {"caption": result.caption, "folder": folder, "data": result.table}
                 paths += save_table(
-                    result.shown, name, venue=current().venue, **save_options
+                    result.view, name, venue=current().venue, **save_options
                 ).values()
         paths.append(folder / "review.html")
         replace_file(paths[-1], self._page(dict.fromkeys(votes["annotator"])))

@@ -72,9 +72,9 @@ class Session:
         self.listed: list[str] = []
         self.source = Path(str(data.origin(items).get("source") or "the collection")).name
         self.items = data.canonical(items)
-        self.absent = ""
+        self.reason = ""
         if len(self.items) and "response" not in self.items.column_names:
-            self.absent = (
+            self.reason = (
                 "a review is of single responses with a score each, and each row here is a pair or"
                 " a question: give a collection with a column `response`"
             )
@@ -382,8 +382,8 @@ class Session:
 
     def _target(self, id: str | None) -> str:
         """The item that a vote is on; ReviewError where there is none."""
-        if self.absent:
-            raise ReviewError(self.absent)
+        if self.reason:
+            raise ReviewError(self.reason)
         if id is None and not self.listed:
             raise ReviewError(NOTHING_LISTED)
         if id is None:
