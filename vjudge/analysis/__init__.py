@@ -4,11 +4,13 @@ tables.py        the table: one row per item, and the role of each column
 sources.py       such a table made of runs, or of a wide frame
 score_table.py   `scores` and its analyses
 choice_table.py  `choices`, the same for verdicts on pairs
+scales.py        judges' scores on the scale of the truth
+few_labels.py    a judge's mean corrected by the truth of a few items
 readings.py      sentences made of numbers
 public.py        public verdicts of real judges as such a table
 controls.py      one judge with the right, a grey and a swapped picture
 inspection.py    `inspect`: what a collection holds, and what predicts its scores without the image
-aligning.py      `align`: the candidate that agrees best with people, chosen and tested on two halves
+aligning.py      `align`: the candidate that agrees best with people
 card.py          `report`, a judge's card: agreement, biases, failures, calibration on one page
 names.py         `available`: everything that can be given by name
 """

@@ -5,6 +5,7 @@ Each method calls functions of `vjudge.metrics` and `vjudge.probes` and returns 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +18,14 @@ from pandas import DataFrame, Series
 
 from vjudge import metrics, plots, probes
 from vjudge.analysis import readings
+from vjudge.analysis.few_labels import correct_by_labels
 from vjudge.analysis.inspection import rouge_l
+from vjudge.analysis.scales import (
+    comparable_columns,
+    comparable_scores,
+    human_levels,
+    rescaled,
+)
 from vjudge.analysis.sources import make_table
 from vjudge.analysis.tables import RatingTable, names_of, stacked, truth_of
 from vjudge.data.schema import Items
@@ -30,20 +38,16 @@ from vjudge.plots.style import short
 from vjudge.results import NotComputed, Result, Results, analysis, current, options
 
 StatisticName = Literal["pearson", "spearman", "kendall"]
-Corrected = tuple[dict[str, Any], list[str]]  # a row, and its caveats
 ROUGE = "ROUGE-L with the reference"
 LENGTH = "length of the response"
 POOLED = (
     "items of several benchmarks are pooled, so that what these differ by counts as agreement:"
     " where(benchmark=...) looks within one"
 )
-MAX_PARTS = 60  # of a correlation by a column
-MAX_LEVELS = 11  # of scores that are calibrated one by one, not in bins
+MAX_SUBSETS = 60  # the most values of a column that `correlate(by=)` splits by
+MAX_LEVELS = 11  # scores with more levels are calibrated in bins
+N_BINS = 10
 PAIR_COLUMNS = ["a", "b", "difference", "low", "high", "p", "p_holm", "n"]
-OVER_PEOPLE = (
-    "winning_rate advantage_probability advantage_probability_low advantage_probability_high"
-).split()
-ALT_TEST = "judge winning_rate advantage low high people_beaten people_tested missing".split()
 
 
 def scores(
@@ -58,18 +62,21 @@ def scores(
     """Put judges' and people's scores of the same items into one table.
 
     Args:
-        data: a run, as `Judge.grade` returns it; runs by the judge's name; or a wide frame, one row
-            an item, with `judges`.
-        judges: of a wide frame, the columns with each judge's scores, on any scale; NaN where
-            missing.
-        people: of a wide frame, the columns with each person's scores, or one column with lists.
-        items: of runs, the collection that was graded: adds its responses, references and people.
-        score: of runs, the column that counts, "score" or "expected_score".
-        columns: what further columns are, see `RatingTable`: gold (the true score; where it is
-            missing, the mean of people counts), group (the unit of resampling, such as the image),
-            benchmark, system, response (or its length); scale (the lowest and the highest score of
-            people), scales (by judge, such as {"GPT-4o": (0, 10)}); about (what captions call the
-            items), caveats. A run brings its own group and scale.
+        data: a run, as `Judge.grade` returns it; several runs by the judge's name; or, together
+            with `judges`, a wide frame with one row per item.
+        judges: for a wide frame, the columns with each judge's scores, on any scale; NaN where a
+            score is missing.
+        people: for a wide frame, the columns with each person's scores, or one column with lists
+            of scores, in which the position is the rater.
+        items: for runs, the collection that was graded; it adds responses, references and people's
+            scores.
+        score: for runs, the column that counts, "score" or "expected_score".
+        columns: the roles of further columns and other fields of `RatingTable`: gold (the true
+            score; where it is missing, the mean of people is the truth), group (the unit of
+            resampling, such as the image), benchmark, system, response (its text or its length);
+            scale (people's lowest and highest score), scales (by judge, such as
+            {"GPT-4o": (0, 10)}); about (what captions call the items), caveats. A run brings its
+            group and its scale.
 
     Returns:
         A table of scores; see `Scores` for its analyses.
@@ -77,7 +84,7 @@ def scores(
     Raises:
         ValueError: a column is absent or named twice, a group or benchmark is missing, a run has no
             verdicts, or two runs are of one judge.
-        TypeError: a score is no number, `data` no frame, or a keyword is unknown.
+        TypeError: a score is not a number, `data` is not a frame, or a keyword is unknown.
 
     >>> frame = DataFrame({"a": [1, 2, 3, 4], "b": [2, 1, 4, 3], "people": [1, 2, 3, 4]})
     >>> table = scores(frame, judges=["a", "b"], people="people")
@@ -87,9 +94,13 @@ def scores(
     table = make_table(Scores, data, judges, people, items, score, columns)
     if table.verdicts is not None and "score" not in table.verdicts:
         raise ValueError("these are verdicts on pairs: use vj.choices")
+    # Numbers may come as texts or objects: convert them, or name the cells that are none
     frame = table.frame.copy()
-    for name in filter(None, [*table.judges, *table.people, table.gold]):
-        frame[name] = as_floats(frame[name], name=name)  # a TypeError names the cells
+    numeric = [*table.judges, *table.people]
+    if table.gold is not None:
+        numeric.append(table.gold)
+    for name in numeric:
+        frame[name] = as_floats(frame[name], name=name)
     return replace(table, frame=frame)
 
 
@@ -104,7 +115,7 @@ def from_scores(
     seed: int = 0,
     **roles: Any,
 ) -> Results:
-    """The name of `scores(...).paper(...)` in version 0.1; arguments as of those.
+    """Call `scores(...).paper(...)` under its name in version 0.1, with the same arguments.
 
     >>> import tempfile
     >>> frame = DataFrame({"a": [1, 2, 3, 4], "b": [2, 1, 4, 3], "people": [1, 2, 3, 4]})
@@ -121,33 +132,62 @@ def from_scores(
 class Scores(RatingTable):
     """Judges' and people's scores of the same items; `scores` makes it.
 
-    Each method is an analysis and returns a `Result`. Options of resampling (n_resamples, seed,
-    confidence) are those of `vjudge.settings` unless given.
+    Each method is an analysis and returns a `Result`. Where the resampling options (n_resamples,
+    seed, confidence) are not given, those of `vjudge.settings` hold.
     """
 
     # --- the columns
 
     def truth(self) -> Series:
-        """What judges are held against: gold, else the mean of people. NotComputed without any."""
+        """Return the gold score of each item, or the mean of people where gold is missing.
+
+        Raises:
+            NotComputed: no item has either.
+        """
         return truth_of(self)[0]
 
     def baselines(self) -> Scores:
-        """The same table with what uses no picture as further judges: length, ROUGE-L.
+        """Add judges that never look at an image, which a real judge has to beat.
 
-        A judge has to beat them. ROUGE-L is the F1 of the longest common subsequence of words with
-        the reference answer. Baselines whose texts are absent are not added.
+        They are the length of the response in words, and ROUGE-L, the F1 of the longest common
+        subsequence of words of the response and the reference answer. A baseline whose texts are
+        absent is not added.
 
         Source: Lin, ROUGE (2004).
         """
         columns = {}
         if self.response is not None:
-            columns[LENGTH] = _lengths(self.frame[self.response])
+            responses = self.frame[self.response]
+            columns[LENGTH] = _lengths(responses)
             if "reference_answer" in self.frame:
-                f1 = map(rouge_l, self.frame[self.response], self.frame["reference_answer"])
+                f1 = map(rouge_l, responses, self.frame["reference_answer"])
                 columns[ROUGE] = Series(list(f1), self.frame.index)
         columns = {name: column for name, column in columns.items() if column.notna().any()}
         frame = self.frame.assign(**columns)
         return replace(self, frame=frame, judges=[*self.judges, *columns])
+
+    def panel(self, name: str = "mean of the judges") -> Scores:
+        """Add the mean of the judges' scores, on people's scale, as one more judge.
+
+        An item that a judge did not score has no mean.
+        """
+        columns = DataFrame({judge: rescaled(self, judge) for judge in self.judges})
+        frame = self.frame.assign(**{name: columns.mean(axis=1, skipna=False)})
+        return replace(self, frame=frame, judges=[*self.judges, name])
+
+    def _pooling_caveats(self) -> list[str]:
+        """Return the caveat of numbers that pool several benchmarks; none for one benchmark."""
+        return [] if self.benchmarks is None else [POOLED]
+
+    def _units(self, new_systems: bool) -> Series | list[Series] | None:
+        """Return the units of resampling: groups, crossed with systems if these are a sample too.
+
+        Crossing takes two columns, so that items without a group are then one group each.
+        """
+        if not new_systems:
+            return self.groups
+        groups = Series(self.frame.index, self.frame.index) if self.groups is None else self.groups
+        return [groups, self.column("system")]
 
     # --- agreement with the truth
 
@@ -163,16 +203,16 @@ class Scores(RatingTable):
         """Correlate each judge with the truth, over all items or within each value of a column.
 
         Args:
-            by: a column, or what it is ("group", "benchmark", "system"): a correlation within each
-                of its values, and overall.
+            by: a column or its role ("group", "benchmark", "system"): adds the correlations within
+                each of its values. None correlates over all items only.
             statistic: what figure and reading show: "pearson", "spearman" or "kendall".
-            new_systems: whether intervals speak for other systems than these, too, which takes the
-                column with the systems, and five of them.
+            new_systems: whether intervals hold for other systems, too, and not only for these. This
+                takes the column with the systems, and at least five of them.
             resampling: n_resamples, seed, confidence.
 
         Returns:
-            A row a judge, part and statistic of `metrics.correlate`. With several benchmarks
-            "overall" is the weighted mean of the correlations within each.
+            The columns of `metrics.correlate`, one row per judge, value of `by`, and statistic.
+            With several benchmarks, "overall" is the weighted mean of the correlations within each.
         """
         truth, name = truth_of(self)
         table = self._correlations(truth, by, options(**resampling), new_systems)
@@ -189,7 +229,7 @@ class Scores(RatingTable):
                 plot=partial(plots.forest, best_first.reset_index(drop=True), label=label),
                 view=view,
             )
-        slug = "".join(c if c.isalnum() else "_" for c in by.lower()).strip("_")
+        slug = re.sub(r"\W", "_", by.lower()).strip("_")
         return self._result(
             table,
             name=f"correlation_by_{slug}",
@@ -199,17 +239,6 @@ class Scores(RatingTable):
             view=view,
         )
 
-    def _pooled(self) -> list[str]:
-        """The caveat of items of several benchmarks, whose scores one number takes together."""
-        return [] if self.benchmarks is None else [POOLED]
-
-    def _units(self, new_systems: bool) -> Series | list[Series] | None:
-        """The units of resampling: groups, crossed with systems where these are a sample, too."""
-        if not new_systems:
-            return self.groups
-        items = Series(self.frame.index, self.frame.index)
-        return [items if self.groups is None else self.groups, self.column("system")]
-
     def _correlations(
         self,
         truth: Series,
@@ -217,34 +246,39 @@ class Scores(RatingTable):
         resampling: Mapping[str, Any],
         new_systems: bool = False,
     ) -> DataFrame:
-        """Correlations in long form: judge, `by` (else benchmark), statistic, estimate, ..."""
-        subsets = {OVERALL: np.ones(len(self.frame), dtype=bool)}
+        """Correlate each judge with the truth overall, and within each value of `by`.
+
+        Returns:
+            One row per judge, subset and statistic: judge, `by` (or benchmark where `by` is None)
+            with the subset's name or "overall", statistic, estimate, low, high, n, missing.
+        """
+        subsets = {OVERALL: np.ones(len(self.frame), dtype=bool)}  # name -> mask of rows
         if by is not None:
             column = self.column(by)
-            if column.nunique() > MAX_PARTS:
+            if column.nunique() > MAX_SUBSETS:
                 raise NotComputed(
-                    f"{by!r} has {column.nunique()} values, and a table holds {MAX_PARTS}: group"
+                    f"{by!r} has {column.nunique()} values, and a table holds {MAX_SUBSETS}: group"
                     " them, or look within it by levels()"
                 )
             subsets |= {str(value): (column == value).to_numpy() for value in column.unique()}
         key = by or "benchmark"
         tables = []
-        for value_name, rows in subsets.items():
-            within = replace(self, frame=self.frame[rows])
+        for subset, mask in subsets.items():
+            within = replace(self, frame=self.frame[mask])
             for judge in self.judges:
                 table = metrics.correlate(
                     within.frame[judge],
-                    truth[rows],
+                    truth[mask],
                     groups=within._units(new_systems),
-                    strata=self.benchmarks if value_name == OVERALL else None,
+                    strata=self.benchmarks if subset == OVERALL else None,
                     **resampling,
                 )
-                tables.append(table.reset_index().assign(**{"judge": judge, key: value_name}))
+                tables.append(table.reset_index().assign(**{"judge": judge, key: subset}))
         return stacked(tables)[["judge", key, "statistic", *INTERVAL, "n", "missing"]]
 
     @analysis
     def ranks(self, by: str = "benchmark", *, statistic: StatisticName = "pearson") -> Result:
-        """Rank the judges within each value of a column by their correlation with the truth."""
+        """Rank the judges by their correlation with the truth, within each value of a column."""
         truth, name = truth_of(self)
         table = self._correlations(truth, by, {"n_resamples": 0})
         rows = table[(table["statistic"] == statistic) & (table[by] != OVERALL)]
@@ -252,13 +286,14 @@ class Scores(RatingTable):
         if rows["estimate"].isna().all() or rows[by].nunique() < 2:
             raise NotComputed(f"ranks take correlations within two values of {by!r}")
         rows["rank"] = rows.groupby(by)["estimate"].rank(ascending=False, method="min")
-        means = rows.groupby("judge", sort=False)["rank"].mean().sort_values()
-        n_first = int((rows.loc[rows["judge"] == means.index[0], "rank"] == 1).sum())
+        mean_ranks = rows.groupby("judge", sort=False)["rank"].mean().sort_values()
+        best = mean_ranks.index[0]
+        n_first = int((rows.loc[rows["judge"] == best, "rank"] == 1).sum())
         return self._result(
             rows[["judge", by, "estimate", "rank", "n", "missing"]],
             name="ranks",
             reading=(
-                f"{means.index[0]} has the best mean rank, {means.iloc[0]:.1f}, and is first in"
+                f"{best} has the best mean rank, {mean_ranks.iloc[0]:.1f}, and is first in"
                 f" {n_first} of {rows[by].nunique()}."
             ),
             caption=f"Ranks of judges by {readings.SYMBOLS[statistic]} with {name}",
@@ -270,10 +305,13 @@ class Scores(RatingTable):
     def compare(
         self, *, statistic: StatisticName = "pearson", new_systems: bool = False, **resampling: Any
     ) -> Result:
-        """Test which judge agrees better with the truth than which, on the items both scored.
+        """Test for each two judges which agrees better with the truth, on the items both scored.
 
-        Arguments as of `correlate`. Returns the table of `metrics.compare_judges`: a row a pair of
-        judges and statistic.
+        Args:
+            statistic, new_systems, resampling: as for `correlate`.
+
+        Returns:
+            The table of `metrics.compare_judges`: one row per pair of judges and statistic.
         """
         truth, name = truth_of(self)
         self._require_two_judges()
@@ -296,10 +334,16 @@ class Scores(RatingTable):
 
     @analysis
     def raters(self, *, statistic: StatisticName = "pearson", **resampling: Any) -> Result:
-        """Hold people and judges against the same others: may a judge stand where a person stands?
+        """Compare judges with people: does a judge agree with people as well as a person does?
 
-        Each person is left out in turn and correlated with the mean of the others; a judge is
-        correlated with the same means, on the same items. Returns the table of `metrics.raters`.
+        Each person is left out in turn and correlated with the mean of the other people. A judge is
+        correlated with the same means, on the same items.
+
+        Args:
+            statistic, resampling: as for `correlate`.
+
+        Returns:
+            The table of `metrics.raters`.
         """
         self._require_people(2)
         table = metrics.raters(
@@ -310,6 +354,7 @@ class Scores(RatingTable):
         )
         rows = table[table["statistic"] == statistic]
         rows = rows.sort_values("estimate", ascending=False, kind="stable")
+        # People and judges each by estimate; the kind that has the highest comes first
         rows = pd.concat([rows[rows["kind"] == kind] for kind in rows["kind"].unique()])
         lines = rows.rename(columns={"who": "judge"})
         symbol = readings.SYMBOLS[statistic]
@@ -317,8 +362,8 @@ class Scores(RatingTable):
             table,
             name="raters",
             reading=readings.judge_beside_people(lines),
-            caption=(f"{symbol} of people and judges, each with the mean of the same other people"),
-            caveats=self._pooled(),
+            caption=f"{symbol} of people and judges, each with the mean of the same other people",
+            caveats=self._pooling_caveats(),
             plot=partial(plots.forest, lines, by="kind", label=f"{symbol} with the others"),
             view=rows[["who", "kind", *INTERVAL, "n", "missing"]],
         )
@@ -329,7 +374,7 @@ class Scores(RatingTable):
         self._require_people(2)
         table = metrics.agreement(
             self.frame[self.people],
-            scale=self._levels() or (),
+            scale=human_levels(self),
             groups=self.groups,
             **options(**resampling),
         )
@@ -338,43 +383,55 @@ class Scores(RatingTable):
             name="agreement",
             reading=readings.rater_agreement(table, len(self.people)),
             caption=f"Agreement of {len(self.people)} people, {self.about}",
-            caveats=self._pooled(),
+            caveats=self._pooling_caveats(),
         )
 
     @analysis
     def alt_test(self, epsilon: float = 0.2, *, confidence: float | None = None) -> Result:
-        """Test of each judge whether it may replace a person: the alternative annotator test.
+        """Test whether each judge may replace a person: the alternative annotator test.
+
+        A judge on another scale than people's is rescaled first, which a caveat says.
 
         Args:
-            epsilon: what a judge may be worse by and still be the better choice, since it costs
-                less: .2 where people are experts, .15 trained, .1 a crowd.
-            confidence: of the intervals.
+            epsilon: how much more often a person may win while the judge, who costs less, is still
+                the better choice: .2 where people are experts, .15 trained, .1 a crowd.
+            confidence: the coverage of intervals.
 
-        Judges on another scale than people's are put on it first, which the caption says.
+        Returns:
+            One row per judge: judge, winning_rate (share of the people it beats), advantage (the
+            share of items on which it is at least as close to the other people), low, high,
+            people_beaten, people_tested, missing.
         """
         self._require_people(3)
+        people = self.frame[self.people]
+        columns, caveats = comparable_columns(self, people.mean(axis=1))
         rows = []
         tests = []
-        columns, caveats = self._on_scale_of(self.frame[self.people].mean(axis=1))
-        for name, scores in columns.items():
+        for judge, scores in columns.items():
             test = metrics.alt_test(
-                self.frame[self.people],
+                people,
                 scores,
                 measure="rmse",
                 epsilon=epsilon,
                 groups=self.groups,
                 confidence=confidence or current().confidence,
             )
-            row = (
-                name,
-                *test[OVER_PEOPLE].iloc[0],
-                test["rejected"].sum(),
-                test["p"].notna().sum(),
-                test["missing"].iloc[0],
-            )
-            rows.append(row)
             tests.append(test)
-        table = DataFrame(rows, columns=ALT_TEST)
+            # One row per person; these columns hold the same number, over all people, in each row
+            over_people = test.iloc[0]
+            rows.append(
+                {
+                    "judge": judge,
+                    "winning_rate": over_people["winning_rate"],
+                    "advantage": over_people["advantage_probability"],
+                    "low": over_people["advantage_probability_low"],
+                    "high": over_people["advantage_probability_high"],
+                    "people_beaten": test["rejected"].sum(),
+                    "people_tested": test["p"].notna().sum(),
+                    "missing": test["missing"].iloc[0],
+                }
+            )
+        table = DataFrame(rows)
         lines = table.rename(columns={"advantage": "estimate"}).dropna(subset="estimate")
         return self._result(
             table,
@@ -393,127 +450,61 @@ class Scores(RatingTable):
             ),
         )
 
-    def _is_rescaled(self, judge: str) -> bool:
-        scale = self.scales.get(judge)
-        return scale is not None and self.scale is not None and scale != self.scale
-
-    def _rescaled(self, judges: Sequence[str]) -> list[str]:
-        """The caveat about judges whose scores were put on people's scale."""
-        scaled = list(filter(self._is_rescaled, judges))
-        if not scaled:
-            return []
-        return [f"put on people's scale by the ends of their own: {names_of(scaled)}"]
-
-    def _on_peoples_scale(self, judge: str) -> Series:
-        """A judge's scores, moved and stretched so that the ends of its scale are people's."""
-        column = self.frame[judge]
-        if not self._is_rescaled(judge) or self.scale is None:
-            return column
-        low, high = self.scales[judge]
-        lowest, highest = self.scale
-        return lowest + (column - low) * (highest - lowest) / (high - low)
-
     # --- single scores
-
-    def _comparable(self) -> tuple[Series, str, DataFrame, list[str]]:
-        """The truth and its name; the scores, in long form, of judges on its scale; caveats.
-
-        A judge on another known scale is put on people's by its ends. Where scales are unknown, its
-        scores and the truth have to reach over half of each other's range at least.
-        """
-        truth, name = truth_of(self)
-        columns, caveats = self._on_scale_of(truth)
-        long = columns.melt(var_name="judge", value_name="score", ignore_index=False)
-        long["gold"] = truth.reindex(long.index)
-        long["group"] = long.index if self.groups is None else self.groups.reindex(long.index)
-        if self.response is not None:
-            long["response"] = self.frame[self.response].reindex(long.index)
-        if self.scale is not None:
-            long["lowest"], long["highest"] = self.scale
-        return truth, name, long.rename_axis("id").reset_index(), caveats
-
-    def _on_scale_of(self, truth: Series) -> tuple[DataFrame, list[str]]:
-        """The scores of judges that share a scale with the truth, and who was left out or moved."""
-        reasons = Series({judge: self._incomparable(judge, truth) for judge in self.judges})
-        judged = list(reasons.index[reasons == ""])
-        if not judged:
-            raise NotComputed(
-                "no judge has scores on people's scale: name the scales (scale=, scales=);"
-                " correlate() and compare() need none"
-            )
-        caveats = self._rescaled(judged)
-        for reason, judges in reasons.drop(judged).groupby(reasons):
-            caveats.append(f"{reason}, and left out: {names_of(list(judges.index))}")
-        return DataFrame({judge: self._on_peoples_scale(judge) for judge in judged}), caveats
-
-    def _incomparable(self, judge: str, truth: Series) -> str:
-        """Why a judge's scores can't be held against the truth item by item; "" where they can."""
-        both = pd.concat([self.frame[judge], truth], axis=1).dropna()
-        if both.empty:
-            return "without a score of an item that has a truth"
-        overlap = both.max().min() - both.min().max()
-        is_named = judge in self.scales and self.scale is not None
-        if is_named or 2 * overlap >= (both.max() - both.min()).max():
-            return ""
-        return "on another scale than the truth"
-
-    def _levels(self) -> list[float] | None:
-        """The levels of people's scale, for the axes of figures; None where it is unknown."""
-        if self.scale is None:
-            return None
-        lowest, highest = self.scale
-        return [*np.arange(lowest, highest + 1)]
 
     @analysis
     def confusion(self) -> Result:
-        """Count each judge's scores for each level of the truth."""
-        _, name, run, caveats = self._comparable()
-        ticks = score_levels(run["score"], run["gold"], scale=self._levels())
-        rows = run.assign(
-            truth=nearest_level(run["gold"], ticks),
-            score=nearest_level(run["score"], ticks),
-        )
-        counted = rows.groupby(["judge", "truth", "score"], sort=False, dropna=False)
-        table = counted.size().rename("items").reset_index()
-        far = (run["score"] - run["gold"]).abs()
-        exact = (far < 0.5).groupby(run["judge"], sort=False).mean()
+        """Count each judge's scores at each level of the truth."""
+        judged = comparable_scores(self)
+        rows = judged.rows
+        scale = human_levels(self) or None
+        ticks = score_levels(rows["score"], rows["gold"], scale=scale)
+        cells = rows.assign(
+            truth=nearest_level(rows["gold"], ticks),
+            score=nearest_level(rows["score"], ticks),
+        ).groupby(["judge", "truth", "score"], dropna=False)
+        table = cells.size().rename("items").reset_index()
+        is_exact = (rows["score"] - rows["gold"]).abs() < 0.5
+        exact = is_exact.groupby(rows["judge"], sort=False).mean()
         shares = ", ".join(f"{judge} {short(share)}" for judge, share in exact.items())
+        name = judged.truth_name
         return self._result(
-            table.sort_values(["judge", "truth", "score"]).reset_index(drop=True),
+            table,
             name="confusion",
             reading=f"Share of items less than half a point from {name}: {shares}.",
             caption=f"Numbers of items by score and {name}, {self.about}; shade: share of a row",
-            caveats=caveats,
-            plot=partial(plots.confusion, run, truth_name=name, scale=self._levels()),
-            data=run[["judge", "id", "gold", "score"]],
+            caveats=judged.caveats,
+            plot=partial(plots.confusion, rows, truth_name=name, scale=scale),
+            data=rows[["judge", "id", "gold", "score"]],
         )
 
     @analysis
     def calibration(self, **resampling: Any) -> Result:
-        """What each score of a judge means: the mean truth at it; each judge's lean and error."""
-        _, name, run, caveats = self._comparable()
+        """Compute the mean truth at each score of a judge, and the judge's bias and error."""
+        judged = comparable_scores(self)
+        name = judged.truth_name
         curves = {}
         errors = []
-        for judge, rows in run.groupby("judge", sort=False):
-            bins = None if rows["score"].nunique() <= MAX_LEVELS else 10
-            units = None if self.groups is None else rows["group"]
+        for judge, rows in judged.rows.groupby("judge", sort=False):
+            bins = N_BINS if rows["score"].nunique() > MAX_LEVELS else None
+            groups = None if self.groups is None else rows["group"]
             curves[str(judge)] = metrics.calibration_curve(
-                rows["score"], rows["gold"], bins=bins, groups=units
+                rows["score"], rows["gold"], bins=bins, groups=groups
             )
             error = metrics.calibration_errors(
-                rows["score"], rows["gold"], groups=units, **options(**resampling)
+                rows["score"], rows["gold"], groups=groups, **options(**resampling)
             )
             errors.append(error.reset_index(names="measure").assign(judge=judge))
         table = stacked(errors).replace(
             {"measure": {"bias": "score less truth", "mae": "absolute error"}}
         )
-        leans = table[table["measure"] == "score less truth"]
+        biases = table[table["measure"] == "score less truth"]
         return self._result(
             table[["judge", "measure", *INTERVAL, "n", "missing"]],
             name="calibration",
-            reading=readings.bias(leans, name),
+            reading=readings.bias(biases, name),
             caption=f"The mean of the truth ({name}) at each score of a judge",
-            caveats=caveats,
+            caveats=judged.caveats,
             plot=partial(plots.calibration_curve, curves, label=name.removeprefix("the ")),
             data=pd.concat(curves, names=["judge_name", "row"]).droplevel("row").reset_index(),
         )
@@ -521,57 +512,64 @@ class Scores(RatingTable):
     @analysis
     def scatter(self) -> Result:
         """Draw each judge's scores against the truth."""
-        _, name, run, caveats = self._comparable()
-        means = run.assign(truth=run["gold"].round()).groupby(["judge", "truth"], sort=False)
-        table = means["score"].agg(["mean", "std", "count"]).reset_index()
-        means_of = table.dropna(subset="mean").groupby("judge", sort=False)["mean"]
+        judged = comparable_scores(self)
+        name = judged.truth_name
+        levels = judged.rows.assign(truth=judged.rows["gold"].round())
+        cells = levels.groupby(["judge", "truth"], sort=False)["score"]
+        table = cells.agg(["mean", "std", "count"]).reset_index()
         texts = []
-        for judge, values in means_of:
-            texts.append(f"{judge} {short(values.iloc[0])} to {short(values.iloc[-1])}")
+        for judge, means in table.dropna(subset="mean").groupby("judge", sort=False)["mean"]:
+            texts.append(f"{judge} {short(means.iloc[0])} to {short(means.iloc[-1])}")
         return self._result(
             table,
             name="scatter",
             reading=f"Mean scores from the lowest to the highest truth: {'; '.join(texts)}.",
             caption=f"Scores of each judge against {name}, {self.about}",
-            caveats=caveats,
-            plot=partial(plots.agreement_scatter, run),
-            data=run[["judge", "id", "gold", "score"]],
+            caveats=judged.caveats,
+            plot=partial(plots.agreement_scatter, judged.rows),
+            data=judged.rows[["judge", "id", "gold", "score"]],
         )
 
     @analysis
     def disagreements(self, n: int = 10) -> Result:
-        """The items on which a judge and the truth are furthest apart, the largest gap first."""
-        truth, name, run, caveats = self._comparable()
-        gaps = run.assign(gap=run["score"] - run["gold"])
-        width = np.ptp(self.scale or (truth.min(), truth.max()))
-        far = (gaps["gap"].abs() >= width / 2).where(gaps["gap"].notna())
-        share = far.astype(float).groupby(gaps["judge"], sort=False).mean().dropna()
-        texts = ", ".join(f"{judge} {short(value)}" for judge, value in share.items())
-        order = gaps["gap"].abs().sort_values(ascending=False, kind="stable").index
+        """List the `n` scores that are furthest from the truth, the largest gap first."""
+        judged = comparable_scores(self)
+        name = judged.truth_name
+        gaps = judged.rows.assign(gap=judged.rows["score"] - judged.rows["gold"])
+        distances = gaps["gap"].abs()
+        # Share of far scores among those that have a gap: 1, 0, or NaN where there is none
+        width = np.ptp(self.scale or (judged.truth.min(), judged.truth.max()))
+        is_far = (distances >= width / 2).astype(float).where(distances.notna())
+        shares = is_far.groupby(gaps["judge"], sort=False).mean().dropna()
+        texts = ", ".join(f"{judge} {short(share)}" for judge, share in shares.items())
+
+        order = distances.sort_values(ascending=False, kind="stable").index
         rows = gaps.loc[order].dropna(subset="gap").head(n)
-        names = [column for column in ("id", "item") if column in self.frame]
-        if names:
-            rows["id"] = self.frame[names[0]].reindex(rows["id"]).to_numpy()
+        for column in ("id", "item"):  # ids in place of row numbers, where the table has ids
+            if column in self.frame:
+                ids = self.frame[column].reindex(rows["id"])
+                rows = rows.assign(id=ids.to_numpy())
+                break
         return self._result(
             rows[["id", "group", "judge", "score", "gold", "gap"]].reset_index(drop=True),
             name="disagreements",
             reading=f"Share of items half the scale or more from {name}: {texts}.",
             caption=f"The {len(rows)} scores furthest from {name}",
-            caveats=caveats,
+            caveats=judged.caveats,
         )
 
     # --- what scores depend on
 
     @analysis
     def length(self) -> Result:
-        """The slope of each judge's score on the length of the response at equal truth."""
+        """Fit the slope of each judge's score on the length of the response at equal truth."""
         if self.response is None:
             raise NotComputed(
                 "no response is known: give the collection as items=, or name the column response="
             )
-        *_, run, caveats = self._comparable()
-        result = probes.length(run)
-        result.add_caveats(caveats)
+        judged = comparable_scores(self)
+        result = probes.length(judged.rows)
+        result.add_caveats(judged.caveats)
         result.add_data_caveats(self.caveats)
         return result
 
@@ -582,7 +580,7 @@ class Scores(RatingTable):
         """Correlate over all items, between the systems' means, and within systems.
 
         Args:
-            judge: whose scores; None takes all judges.
+            judge: the judge whose scores are correlated; None takes all judges.
             system: the column with the model that answered, or another grouping to look within.
             resampling: n_resamples, seed, confidence.
 
@@ -591,9 +589,10 @@ class Scores(RatingTable):
         """
         truth, name = truth_of(self)
         systems = self.column(system)
+        judges = self.judges if judge is None else [judge]
         tables = []
         texts = []
-        for judge_name in self.judges if judge is None else [judge]:
+        for judge_name in judges:
             at_levels = metrics.correlate_levels(
                 self.frame[judge_name],
                 truth,
@@ -612,120 +611,81 @@ class Scores(RatingTable):
             name="levels",
             reading=" ".join(texts[:3]),
             caption=f"Pearson's r with {name} at three levels, by {system}",
-            caveats=self._pooled(),
+            caveats=self._pooling_caveats(),
             plot=partial(plots.forest, lines, rows="name", by="level"),
             view=rows[["judge", "level", *INTERVAL, "n", "missing"]],
         )
 
     @analysis
     def effective_judges(self, **resampling: Any) -> Result:
-        """How many independent judges these amount to, and what one more would add."""
+        """Estimate how many independent judges these are worth, and what one more would add."""
         self._require_two_judges()
         truth, name = truth_of(self)
-        columns, caveats = self._on_scale_of(truth)
-        errors = columns.sub(truth, axis=0)
-        spread = errors.dropna().max() - errors.dropna().min()
+        columns, caveats = comparable_columns(self, truth)
+        errors = columns.sub(truth, axis=0)  # (n_items, n_judges)
+        # A correlation needs errors that vary on the items that all judges scored; those of a
+        # judge that always hits the truth do not
+        complete = errors.dropna()
+        spread = complete.max() - complete.min()
         constant = list(spread.index[spread < 1e-9])
-        if constant:  # such as of a judge without an error
+        if constant:
             caveats.append(f"all errors are equal, and left out: {names_of(constant)}")
             errors = errors.drop(columns=constant)
-        if errors.shape[1] < 2:
+        n_judges = errors.shape[1]
+        if n_judges < 2:
             raise NotComputed("; ".join(["fewer than two judges have errors that vary", *caveats]))
         table = metrics.effective_judges(errors, groups=self.groups, **options(**resampling))
         return self._result(
             table.rename_axis("quantity"),
             name="effective_judges",
-            reading=readings.error_correlation(table, errors.shape[1]),
-            caption=f"Independent judges that {errors.shape[1]} amount to; errors against {name}",
-            caveats=[*caveats, *self._pooled()],
+            reading=readings.error_correlation(table, n_judges),
+            caption=f"Independent judges that {n_judges} amount to; errors against {name}",
+            caveats=[*caveats, *self._pooling_caveats()],
         )
-
-    def panel(self, name: str = "mean of the judges") -> Scores:
-        """The same table with the mean of the judges' scores, on people's scale, as one more judge.
-
-        Items that a judge did not score have no mean.
-        """
-        columns = DataFrame({judge: self._on_peoples_scale(judge) for judge in self.judges})
-        frame = self.frame.assign(**{name: columns.mean(axis=1, skipna=False)})
-        return replace(self, frame=frame, judges=[*self.judges, name])
 
     @analysis
     def corrected(
         self, labels: int = 300, *, threshold: float | None = None, seed: int | None = None
     ) -> Result:
-        """What a few random labels correct: the mean score and the share of good answers.
+        """Correct the mean score and the share of good answers by a few random labels.
 
         Args:
-            labels: how many random items keep people's score; all others count as unlabelled.
-            threshold: from which score on an answer is good; None takes the upper quarter of the
-                scale.
-            seed: of the draw.
+            labels: the number of random items that keep people's score; all others count as
+                unlabelled.
+            threshold: the lowest score of a good answer; None means three quarters up the scale.
+            seed: the seed of the draw.
 
         Returns:
-            Rows (quantity, judge): judge_alone, corrected with low and high, labels_alone, and
-            people, what people say on all items, which one does not know in practice.
+            One row per quantity and judge: judge_alone, corrected with low and high, labels_alone,
+            and people, the value by people's scores of all items, which is unknown in practice.
         """
-        truth, _ = truth_of(self)
-        n_true = int(truth.notna().sum())
-        if n_true <= labels:
-            raise NotComputed(f"{n_true} items have a truth: draw fewer than that, labels=")
-        *_, run, caveats = self._comparable()
-        lowest, highest = self.scale or (truth.min(), truth.max())
-        cutoff = lowest + 0.75 * (highest - lowest) if threshold is None else threshold
-        rng = np.random.default_rng(current().seed if seed is None else seed)
-        drawn = rng.choice(np.flatnonzero(truth.notna()), size=labels, replace=False)
-        labelled = truth.where(np.isin(np.arange(len(truth)), drawn))
-        rows = []
-        for judge in run["judge"].unique():
-            column = self._on_peoples_scale(judge)
-            estimates = [_corrected_mean(judge, column, labelled, truth, self.groups)]
-            try:
-                share = _corrected_share(judge, column, labelled, truth, cutoff, self.groups)
-                estimates.append(share)
-            except ValueError as error:
-                caveats.append(f"{judge}: no corrected share of {cutoff:g} or more: {error}")
-            for row, limits in estimates:
-                rows.append(row)
-                caveats += [f"{judge}, {row['quantity']}: {text}" for text in limits]
-        table = DataFrame(rows)
-        table["holds_people"] = table["people"].between(table["low"], table["high"])
-        means = table[table["quantity"] == "mean score"].head(3)
-        texts = []
-        for _, row in means.rename(columns={"corrected": "estimate"}).iterrows():
-            alone = short(row["judge_alone"])
-            texts.append(f"{row['judge']} alone says {alone}, corrected {readings.bounds(row)}")
-        return self._result(
-            table,
-            name="corrected",
-            reading=(
-                f"Mean score: {'; '.join(texts)}; people say {short(truth.mean())} on all items."
-            ),
-            caption=(
-                f"Corrected by {labels} random labels of {n_true:,} (a good answer has {cutoff:g}"
-                " or more)"
-            ),
-            caveats=caveats,
-        )
+        return correct_by_labels(self, labels, threshold, seed)
 
     @analysis
     def missing(self) -> Result:
-        """Count what each judge and each person did not score, and why where a run says it."""
+        """Count the missing scores of each judge and person, and their reasons where runs have any.
+
+        Returns:
+            One row per judge or person: who, kind, scored, missing; of runs, the number of missing
+            verdicts by reason, and of closed verdicts.
+        """
         scored = self.frame[[*self.judges, *self.people]].count()
         table = scored.rename_axis("who").reset_index(name="scored")
         table.insert(1, "kind", ["judge"] * len(self.judges) + ["person"] * len(self.people))
         table["missing"] = len(self) - table["scored"]
         runs = self.verdicts
         if runs is not None and "failure" in runs:
-            causes = runs["failure"].astype("string").str.split(":").str[0].dropna()
-            reasons = pd.crosstab(runs["judge"].reindex(causes.index), causes)
+            # The text before the colon is the package's; a model's words may follow it
+            reasons = runs["failure"].astype("string").str.split(":").str[0].dropna()
+            counts = pd.crosstab(runs["judge"].reindex(reasons.index), reasons)
             closed = runs["closed"].eq(True).groupby(runs["judge"]).sum().rename("closed")
-            counts = reasons.join(closed, how="outer").fillna(0).astype(int)
-            table = table.join(counts.astype("Int64"), on="who")
-        gone = table[table["missing"] > 0]
-        lost = ", ".join(f"{row['who']} {row['missing']:,}" for _, row in gone.iterrows())
+            counts = counts.join(closed, how="outer").fillna(0).astype("Int64")
+            table = table.join(counts, on="who")
+        incomplete = table[table["missing"] > 0]
         reading = f"Every judge and person scored all {len(self):,} items."
-        if lost:
-            reading = f"Without a score of {len(self):,} items: {lost}."
+        if len(incomplete):
+            texts = [f"{row['who']} {row['missing']:,}" for _, row in incomplete.iterrows()]
+            reading = f"Without a score of {len(self):,} items: {', '.join(texts)}."
         return self._result(
             table,
             name="missing",
@@ -736,7 +696,7 @@ class Scores(RatingTable):
     # --- all of it
 
     def all(self, **resampling: Any) -> Results:
-        """Every analysis of these scores by name; one that does not apply says why."""
+        """Compute every analysis of these scores, by name; one that does not apply says why."""
         results = Results(
             missing=self.missing(),
             correlation=self.correlate(**resampling),
@@ -759,57 +719,20 @@ class Scores(RatingTable):
 
 
 def _by_statistic(table: DataFrame, by: str | None) -> DataFrame:
-    """Correlations as papers print them: a row a judge (and part), a column a statistic."""
+    """Arrange correlations as papers do: a row per judge (and subset), a column per statistic.
+
+    A cell is a text such as ".45 [.40, .50]".
+    """
     texts = table.assign(text=[short(*row) for row in table[INTERVAL].to_numpy(float)])
-    keys = list(filter(None, [by, "judge"]))
+    keys = ["judge"] if by is None else [by, "judge"]
     wide = texts.set_index([*keys, "statistic"])["text"].unstack(sort=False)
     wide = wide.rename(columns=str.capitalize)
     counts = table.groupby(keys, sort=False)[["n", "missing"]].max()
     return wide.join(counts).reset_index()
 
 
-def _lengths(column: Series) -> Series:
-    """The length of each response in words; a column of numbers is lengths already."""
-    if pd.api.types.is_numeric_dtype(column):
-        return column.astype(float)
-    return metrics.lengths(column).astype(float)
-
-
-def _corrected_mean(
-    judge: str, column: Series, labels: Series, truth: Series, groups: Series | None
-) -> Corrected:
-    """The mean score of all items, by a judge and a few labels."""
-    table = metrics.prediction_powered_mean(column, labels, groups=groups)
-    row = {
-        "quantity": "mean score",
-        "judge": judge,
-        "judge_alone": column.mean(),
-        **table.loc["prediction_powered", INTERVAL].rename({"estimate": "corrected"}),
-        "labels_alone": table.loc["labels_alone", "estimate"],
-        "people": truth.mean(),
-    }
-    return row, table.attrs["caveats"]
-
-
-def _corrected_share(
-    judge: str,
-    column: Series,
-    labels: Series,
-    truth: Series,
-    cutoff: float,
-    groups: Series | None,
-) -> Corrected:
-    """The share of answers with a score of `cutoff` or more; ValueError: too few labels."""
-    good, right, people = (
-        values.ge(cutoff).astype(float).where(values.notna()) for values in (column, labels, truth)
-    )
-    rate = metrics.corrected_rate_from_labels(good, right, groups=groups)
-    row = {
-        "quantity": f"share of {cutoff:g} or more",
-        "judge": judge,
-        "judge_alone": good.mean(),
-        "labels_alone": right.mean(),
-        **rate[INTERVAL].rename({"estimate": "corrected"}),
-        "people": people.mean(),
-    }
-    return row, rate.attrs["caveats"]
+def _lengths(responses: Series) -> Series:
+    """Count the words of each response; a column of numbers holds lengths already."""
+    if pd.api.types.is_numeric_dtype(responses):
+        return responses.astype(float)
+    return metrics.lengths(responses).astype(float)

@@ -1,0 +1,105 @@
+"""Correct a judge's mean score and its share of good answers by the truth of a few random items."""
+
+from __future__ import annotations
+
+import numpy as np
+from pandas import DataFrame, Series
+
+from vjudge import metrics
+from vjudge.analysis import readings
+from vjudge.analysis.scales import comparable_scores, rescaled
+from vjudge.analysis.tables import RatingTable
+from vjudge.metrics.tables import INTERVAL
+from vjudge.plots.style import short
+from vjudge.results import NotComputed, Result, current
+
+GOOD = 0.75  # an answer is good from this part of the scale on
+
+Estimate = tuple[dict[str, float], list[str]]  # the numbers of one row, and their caveats
+
+
+def correct_by_labels(
+    table: RatingTable, labels: int, threshold: float | None, seed: int | None
+) -> Result:
+    """Correct every judge by the truth of `labels` random items; see `Scores.corrected`."""
+    judged = comparable_scores(table)
+    truth = judged.truth
+    n_true = int(truth.notna().sum())
+    if n_true <= labels:
+        raise NotComputed(f"{n_true} items have a truth: draw fewer than that, labels=")
+    if threshold is None:
+        lowest, highest = table.scale or (truth.min(), truth.max())
+        threshold = lowest + GOOD * (highest - lowest)
+
+    # 1) keep the truth of random items alone
+    rng = np.random.default_rng(current().seed if seed is None else seed)
+    drawn = rng.choice(np.flatnonzero(truth.notna()), size=labels, replace=False)
+    labelled = truth.where(np.isin(np.arange(len(truth)), drawn))
+
+    # 2) correct each judge
+    rows = []
+    caveats = list(judged.caveats)
+    for judge in judged.rows["judge"].unique():
+        columns = DataFrame({"judge": rescaled(table, judge), "labels": labelled, "people": truth})
+        estimates = {"mean score": _corrected_mean(columns, table.groups)}
+        try:
+            share = _corrected_share(columns, threshold, table.groups)
+            estimates[f"share of {threshold:g} or more"] = share
+        except ValueError as error:  # too few labels
+            caveats.append(f"{judge}: no corrected share of {threshold:g} or more: {error}")
+        for quantity, (numbers, limits) in estimates.items():
+            rows.append({"quantity": quantity, "judge": judge, **numbers})
+            caveats += [f"{judge}, {quantity}: {text}" for text in limits]
+    corrected = DataFrame(rows)
+    corrected["holds_people"] = corrected["people"].between(corrected["low"], corrected["high"])
+
+    # 3) read the means of the first three judges
+    texts = []
+    means = corrected[corrected["quantity"] == "mean score"].head(3)
+    for _, row in means.rename(columns={"corrected": "estimate"}).iterrows():
+        alone = short(row["judge_alone"])
+        texts.append(f"{row['judge']} alone says {alone}, corrected {readings.bounds(row)}")
+    return table._result(
+        corrected,
+        name="corrected",
+        reading=f"Mean score: {'; '.join(texts)}; people say {short(truth.mean())} on all items.",
+        caption=(
+            f"Corrected by {labels} random labels of {n_true:,} (a good answer has {threshold:g}"
+            " or more)"
+        ),
+        caveats=caveats,
+    )
+
+
+def _corrected_mean(columns: DataFrame, groups: Series | None) -> Estimate:
+    """Estimate the mean score of all items by prediction-powered inference.
+
+    Args:
+        columns: per item the scores of the judge, the labels (NaN where not drawn), and of people.
+        groups: the unit of resampling of each item.
+    """
+    table = metrics.prediction_powered_mean(columns["judge"], columns["labels"], groups=groups)
+    numbers = {
+        "judge_alone": columns["judge"].mean(),
+        **table.loc["prediction_powered", INTERVAL].rename({"estimate": "corrected"}),
+        "labels_alone": table.loc["labels_alone", "estimate"],
+        "people": columns["people"].mean(),
+    }
+    return numbers, table.attrs["caveats"]
+
+
+def _corrected_share(columns: DataFrame, threshold: float, groups: Series | None) -> Estimate:
+    """Estimate the share of items with a score of `threshold` or more; arguments as above.
+
+    Raises:
+        ValueError: there are too few labels.
+    """
+    good = columns.ge(threshold).astype(float).where(columns.notna())  # 1, 0 or NaN
+    rate = metrics.corrected_rate_from_labels(good["judge"], good["labels"], groups=groups)
+    numbers = {
+        "judge_alone": good["judge"].mean(),
+        **rate[INTERVAL].rename({"estimate": "corrected"}),
+        "labels_alone": good["labels"].mean(),
+        "people": good["people"].mean(),
+    }
+    return numbers, rate.attrs["caveats"]
