@@ -290,6 +290,15 @@ def test_effective_judges_leave_out_by_name_who_has_no_varying_error():
     assert "fewer than two judges" in few.reason and "left out: perfect" in few.reason
 
 
+def test_judges_that_scored_no_item_in_common_have_no_effective_number():
+    """It was a ValueError that called all their errors the same."""
+    wide = table(("good", "noisy"))
+    first = np.arange(len(wide)) < len(wide) / 2
+    wide.frame["good"] = wide.frame["good"].where(first)
+    wide.frame["noisy"] = wide.frame["noisy"].mask(first)
+    assert "no item has a truth and a score of every judge" in wide.effective_judges().reason
+
+
 def test_intervals_speak_for_new_systems_where_asked():
     """Systems that judges like differently: the interval for other systems is the wider one."""
     frame = wide()

@@ -626,6 +626,11 @@ class Scores(RatingTable):
         # A correlation needs errors that vary on the items that all judges scored; those of a
         # judge that always hits the truth do not
         complete = errors.dropna()
+        if complete.empty:
+            raise NotComputed(
+                "no item has a truth and a score of every judge: choose judges that scored the same"
+                " items by only([...])"
+            )
         spread = complete.max() - complete.min()
         constant = list(spread.index[spread < 1e-9])
         if constant:
