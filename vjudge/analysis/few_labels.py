@@ -9,7 +9,7 @@ from vjudge import metrics
 from vjudge.analysis import readings
 from vjudge.analysis.scales import comparable_scores, rescaled
 from vjudge.analysis.tables import RatingTable
-from vjudge.metrics.tables import INTERVAL
+from vjudge.metrics.intervals import INTERVAL
 from vjudge.plots.style import short
 from vjudge.results import NotComputed, Result, current
 
