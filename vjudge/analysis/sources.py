@@ -15,7 +15,7 @@ from vjudge import data
 from vjudge.analysis.tables import ROLES, RatingTable
 from vjudge.data.schema import PICTURE_COLUMNS, Items
 from vjudge.data.verdicts import Bounds
-from vjudge.judging.asking import VERDICT_COLUMNS
+from vjudge.judging.carried import VERDICT_COLUMNS
 from vjudge.judging.columns import groups_of
 from vjudge.metrics.columns import as_floats
 from vjudge.metrics.groups import groups_from_ids

@@ -19,7 +19,7 @@ from vjudge.data.summary import gold_else_people
 from vjudge.data.verdicts import Bounds
 from vjudge.judging.columns import closed_in
 from vjudge.metrics.caveats import merged_caveats
-from vjudge.plots.save import sentences
+from vjudge.plots.latex import sentences
 from vjudge.results import NotComputed, Result, Results, current, settings
 
 if TYPE_CHECKING:
