@@ -62,7 +62,7 @@ def check_columns(**columns: Any) -> None:
         counts = ", ".join(f"{name} has {n}" for name, n in lengths.items())
         raise ValueError(f"{counts}: give one of each per item")
     for name, index in indexes.items():
-        reference = next(iter(indexes))
+        reference = next(iter(indexes))  # the first column that has an index
         if not index.equals(indexes[reference]):
             raise ValueError(
                 f"{reference} and {name} have different indexes: align them first, or pass"

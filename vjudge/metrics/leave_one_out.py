@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -11,20 +12,18 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from vjudge.metrics.array_types import Column, Floats, Groups, Ratings, Weights
+from vjudge.metrics.array_types import Column, Floats, Groups, Integers, Ratings, Weights
 from vjudge.metrics.caveats import add_caveats
 from vjudge.metrics.cells import count_matrix, distinct_rows
 from vjudge.metrics.coefficients import mean_of_defined
 from vjudge.metrics.columns import as_floats, check_columns, judges_by_name
 from vjudge.metrics.groups import design_of, groups_from_ids
 from vjudge.metrics.ratings import read_ratings
-from vjudge.metrics.resampling import Design
 from vjudge.metrics.tables import tabulate
 from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 
 MAX_RATERS = 4  # whose mean is correlated with the mean of the others
 MAX_SUBSETS = 10  # of raters of each size
-ENUMERATED = 12  # raters, up to which all subsets are listed
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,15 @@ class Comparison:
     kind: Literal["person", "mean of k people", "judge"]
     n_others: int  # how many people's mean the scores are correlated with
     pairs: list[ScorePair]
+
+    def correlations(self, weights: Weights) -> Floats:
+        """Average the correlations of the pairs that have one, shape (3, replicates)."""
+        return mean_of_defined([pair.correlations(weights) for pair in self.pairs])
+
+    def n_items(self, counts: Integers) -> int:
+        """Count the items that have both values of any pair, given how often each row occurs."""
+        has_pair = sum(pair.rows_of_pair.sum(axis=0) for pair in self.pairs) > 0
+        return int(counts[has_pair].sum())
 
 
 def raters(
@@ -119,19 +127,12 @@ def raters(
     for judge, scores in zip(by_name, judge_scores, strict=True):
         pairs = _judge_with_others(scores, people_scores)
         rows.append(Comparison(str(judge), "judge", len(names) - 1, pairs))
-    # A pair may stand in several rows: a person's in "one person", too.
-    distinct_pairs = {id(pair): pair for row in rows for pair in row.pairs}
 
     def statistic(weights: Weights) -> Floats:
-        """Average each row's correlations, shape (rows * 3, replicates)."""
-        values = {key: pair.correlations(weights) for key, pair in distinct_pairs.items()}
-        means = []
-        for row in rows:
-            means.append(mean_of_defined([values[id(pair)] for pair in row.pairs]))
-        return np.concatenate(means)
+        return np.concatenate([row.correlations(weights) for row in rows])
 
     # 3) Estimates, with the number of items that count in each row
-    counts = np.repeat([_n_items(row, design) for row in rows], len(STATISTICS))
+    counts = np.repeat([row.n_items(design.counts) for row in rows], len(STATISTICS))
     result = tabulate(
         statistic,
         [(row.who, row.kind, name, row.n_others) for row in rows for name in STATISTICS],
@@ -149,12 +150,6 @@ def raters(
     table.attrs = result.attrs
     add_caveats(table, caveats)
     return table["who kind statistic estimate low high n missing others".split()]
-
-
-def _n_items(row: Comparison, design: Design) -> int:
-    """Count the items that have both values of any pair of this row."""
-    has_pair = sum(pair.rows_of_pair.sum(axis=0) for pair in row.pairs) > 0
-    return int(design.counts[has_pair].sum())
 
 
 def _judge_with_others(scores: Floats, people: Floats) -> list[ScorePair]:
@@ -191,11 +186,12 @@ def _people_with_others(people: Floats, names: list[str], seed: int) -> list[Com
         rows.append(Comparison(name, "person", m - 1, [pair]))
     rows.append(Comparison("one person", "mean of k people", m - 1, single))
     for k in range(2, min(m - 1, MAX_RATERS) + 1):
-        subsets = list(combinations(range(m), k)) if m <= ENUMERATED else []
-        if not 0 < len(subsets) <= MAX_SUBSETS:
+        if math.comb(m, k) <= MAX_SUBSETS:
+            subsets = [list(subset) for subset in combinations(range(m), k)]
+        else:
             rng = np.random.default_rng(seed)
-            subsets = [tuple(rng.permutation(m)[:k]) for _ in range(MAX_SUBSETS)]
-        pairs = [subset_pair(list(subset)) for subset in subsets]
+            subsets = [rng.permutation(m)[:k].tolist() for _ in range(MAX_SUBSETS)]
+        pairs = [subset_pair(subset) for subset in subsets]
         rows.append(Comparison(f"mean of {k} people", "mean of k people", m - k, pairs))
     return rows
 

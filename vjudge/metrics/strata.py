@@ -53,18 +53,14 @@ class Strata:
             used: which items have a score in each column, shape (n,).
             columns: the scores, each of shape (n,).
         """
-        names = np.array([str(label) for label in labels])
-        everything = np.ones(len(used), dtype=bool)
-        code = group_codes(labels, everything, name="strata")
-        valid = used.copy()
-        left_out = []
-        for stratum in range(int(code.max(initial=-1)) + 1):
-            rows = used & (code == stratum)
-            is_constant = any(np.ptp(column[rows]) == 0 for column in columns if rows.any())
-            if rows.sum() < MIN_STRATUM or is_constant:
-                valid &= ~rows
-                left_out.append(str(names[code == stratum][0]))
-        return cls(group_codes(code, valid), valid, left_out)
+        code = group_codes(labels, np.ones(len(used), dtype=bool), name="strata")
+        strata = pd.DataFrame(np.transpose(columns)[used]).groupby(code[used])
+        varies = (strata.nunique() > 1).all(axis=1)
+        defined = varies.index[varies & (strata.size() >= MIN_STRATUM)]
+        has_correlation = np.isin(code, defined)  # (n,)
+        names = pd.Series(list(labels), dtype=object).astype(str)
+        valid = used & has_correlation
+        return cls(group_codes(code, valid), valid, names[~has_correlation].unique().tolist())
 
     @property
     def caveats(self) -> list[str]:
