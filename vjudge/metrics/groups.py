@@ -77,8 +77,8 @@ def design_of(cell: Integers, groups: Groups, used: Booleans) -> Design:
         ValueError: a crossed design has fewer than five units of a kind.
     """
     codes = [group_codes(column, used) for column in group_columns(groups)]
-    first, crossing = (*codes, None, None)[:2]
-    design = Design(cell, first, int((~used).sum()), crossing)
+    primary, crossing = (*codes, None, None)[:2]
+    design = Design(cell, primary, int((~used).sum()), crossing)
     if crossing is not None and 1 < design.n_units < MIN_CROSSED:
         raise ValueError(
             f"groups are crossed, and one of them has {design.n_units} units: new ones can be"

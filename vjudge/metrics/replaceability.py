@@ -163,11 +163,11 @@ def _test_person(
         person: a column of `people`. unit: the unit of sampling of each item, 0..G-1.
     """
     labels = people[person]
-    others = people.drop(columns=person)
-    shared = labels.notna() & judge.notna() & others.notna().any(axis=1)
+    other_people = people.drop(columns=person)
+    shared = labels.notna() & judge.notna() & other_people.notna().any(axis=1)
     n = shared.sum()
     shared &= n >= MIN_ITEMS
-    gap = _closeness(others, judge, measure) - _closeness(others, labels, measure)
+    gap = _closeness(other_people, judge, measure) - _closeness(other_people, labels, measure)
     lead = -np.sign(gap[shared].to_numpy())  # 1 where the person is closer to the others
     units = dense_ranks(unit[shared.to_numpy()])
     p = noninferiority_test(lead, units, epsilon)

@@ -50,21 +50,21 @@ class Design:
         return np.bincount(self.cell).astype(np.int64)
 
     @property
+    def group_sizes(self) -> list[Integers]:
+        """How many rows each group has, for each grouping: none, one, or two crossed ones."""
+        return [np.bincount(codes) for codes in (self.groups, self.crossing) if codes is not None]
+
+    @property
     def n_units(self) -> int:
         """The number of independent units: rows or groups; of crossed groups, the fewer."""
-        if self.groups is None:
-            return len(self.cell)
-        n = int(self.groups.max(initial=-1)) + 1
-        if self.crossing is not None:
-            n = min(n, int(self.crossing.max(initial=-1)) + 1)
-        return n
+        return min(map(len, self.group_sizes), default=len(self.cell))
 
     @property
     def n_effective(self) -> float:
         """The effective number of groups (see `effective_number`); without groups, of rows."""
         if self.groups is None or not len(self.groups):
             return float(self.n_units)
-        return effective_number(np.bincount(self.groups))
+        return effective_number(self.group_sizes[0])
 
 
 def evaluate(statistic: Statistic, weights: Weights) -> Floats:

@@ -85,25 +85,15 @@ def tabulate(
     estimates = table["estimate"]
     warn_of_rows(table.index[estimates.isna()], f"undefined ({reason})")
 
-    # 2) Bootstrap or jackknife: the bootstrap of many rows is slow unless a few cells hold them.
-    is_slow = design.groups is not None or len(design.counts) > MANY_LEVELS
-    is_large = len(design.cell) >= LARGE and is_slow
-    caption = f"bootstrap intervals ({METHODS[method]}), {n_resamples:,} resamples"
-    is_jackknife = by == "jackknife" or design.crossing is not None or is_large
-    if is_jackknife:
-        block = f"one of {N_BLOCKS} random blocks" if is_large else "one"
-        caption = f"jackknife intervals ({METHODS[method]}), without {block} in turn"
-
-    # 3) Intervals
-    groupings = [codes for codes in (design.groups, design.crossing) if codes is not None]
-    group_sizes = [np.bincount(codes) for codes in groupings]
+    # 2) Intervals
+    max_units = _max_units(design, by)
     if estimates.notna().any() and design.n_units < 2:
         warn("intervals are undefined: there is one item, or all belong to one group")
     elif estimates.notna().any() and n_resamples:
         options: dict[str, Any] = {"method": method, "confidence": confidence, "seed": seed}
-        if is_jackknife:
-            options["max_units"] = min(n_resamples, N_BLOCKS if is_large else MAX_UNITS)
-            options["pairs"] = 0 if is_large else pairs
+        if max_units:
+            options["max_units"] = min(n_resamples, max_units)
+            options["pairs"] = pairs if max_units > N_BLOCKS else 0
             bounds = _jackknife_intervals(statistic, estimates, design, **options)
         else:
             options |= {"n_resamples": n_resamples, "inflation": inflation, "reason": reason}
@@ -112,15 +102,33 @@ def tabulate(
         table[columns] = bounds[columns]
         no_width = table.index[table["high"] - table["low"] < NO_WIDTH]
         warn_of_rows(no_width, "all resamples agree: an interval without width says nothing")
-        for sizes in group_sizes:
+        for sizes in design.group_sizes:
             add_caveats(table, unequal_group_caveats(sizes))
 
-    # 4) Caption
+    # 3) Caption
+    kind = f"bootstrap intervals ({METHODS[method]}), {n_resamples:,} resamples"
+    if max_units:
+        block = "one" if max_units > N_BLOCKS else f"one of {N_BLOCKS} random blocks"
+        kind = f"jackknife intervals ({METHODS[method]}), without {block} in turn"
     units = f"{len(design.cell)} {unit}, seed {seed}"
-    if group_sizes:
-        units = f"{' by '.join(str(len(sizes)) for sizes in group_sizes)} groups of {units}"
-    table.attrs["method"] = f"{confidence:.0%} {caption} of {units}"
+    if design.group_sizes:
+        numbers = " by ".join(str(len(sizes)) for sizes in design.group_sizes)
+        units = f"{numbers} groups of {units}"
+    table.attrs["method"] = f"{confidence:.0%} {kind} of {units}"
     return table
+
+
+def _max_units(design: Design, by: str) -> int:
+    """Return how many units, or blocks of them, the jackknife leaves out; 0 for the bootstrap.
+
+    The bootstrap of many rows is slow, unless they fall into few cells and are drawn one by one.
+    """
+    is_slow = design.groups is not None or len(design.counts) > MANY_LEVELS
+    if is_slow and len(design.cell) >= LARGE:
+        return N_BLOCKS
+    if by == "jackknife" or design.crossing is not None:
+        return MAX_UNITS
+    return 0
 
 
 def _bootstrap_intervals(
