@@ -98,10 +98,48 @@ def compare_judges(
         "n_resamples": MAX_UNITS if n_resamples is None else n_resamples,
         "seed": seed,
     }
+    caveats += balanced_group_caveats(groups, used)
+    table = _compare_pairs(gold, scores, groups, strata, margin, caveats, options)
+    if strata is None or not each:
+        return table
+
+    # The same within each stratum, where the reference of other items is masked
+    labels = np.array([str(label) for label in strata])
+    within = {}
+    for stratum in dict.fromkeys(labels):
+        inside = labels == stratum
+        masked = np.where(inside, gold, np.nan)
+        balanced = balanced_group_caveats(groups, used & inside)
+        rows = _compare_pairs(masked, scores, groups, None, margin, balanced, options)
+        within[stratum] = rows.assign(missing=rows["missing"] - np.count_nonzero(~inside))
+    by_stratum = pd.concat(within)
+    by_stratum["p_holm"] = by_stratum.groupby(level="statistic")["p"].transform(holm)
+    result = pd.concat([by_stratum, pd.concat({OVERALL: table})])
+    result.index.names = ["stratum", *table.index.names]
+    result.attrs = table.attrs | {"caveats": merged_caveats([table, *within.values()])}
+    return result
+
+
+def _compare_pairs(
+    gold: Floats,
+    scores: Mapping[str, Floats],
+    groups: Groups,
+    strata: Column | None,
+    margin: float | None,
+    caveats: list[str],
+    options: Mapping[str, Any],
+) -> pd.DataFrame:
+    """Compare each pair of judges, with p-values corrected over the pairs, see `compare_judges`.
+
+    Args:
+        gold: the reference, shape (n,). scores: judge -> scores, shape (n,).
+        caveats: further ones, beside those of the pairs.
+        options: confidence, n_resamples and seed.
+    """
     pairs = {}
     for a, b in combinations(scores, 2):
-        three = np.stack([gold, scores[a], scores[b]])
-        pairs[a, b] = _compare_pair(three, a, b, groups, strata, margin, options)
+        columns = np.stack([gold, scores[a], scores[b]])
+        pairs[a, b] = _compare_pair(columns, a, b, groups, strata, margin, options)
     table = pd.concat(pairs, names=["a", "b", "statistic"])
     table["p_holm"] = table.groupby(level="statistic")["p"].transform(holm)
     table = table[[name for name in COLUMNS if name in table]]
@@ -110,24 +148,8 @@ def compare_judges(
         "method": f"{method}; Holm over {len(pairs)} pairs of judges",
         "caveats": merged_caveats(pairs.values()),
     }
-    add_caveats(table, [*caveats, *balanced_group_caveats(groups, used)])
-    if strata is None or not each:
-        return table
-
-    # The same within each stratum, where scores of other items are masked
-    labels = np.array([str(label) for label in strata])
-    within = {}
-    for stratum in dict.fromkeys(labels):
-        inside = labels == stratum
-        masked = np.where(inside, gold, np.nan)
-        rows = compare_judges(masked, scores, groups=groups, margin=margin, **options)
-        within[stratum] = rows.assign(missing=rows["missing"] - np.count_nonzero(~inside))
-    by_stratum = pd.concat(within)
-    by_stratum["p_holm"] = by_stratum.groupby(level="statistic")["p"].transform(holm)
-    result = pd.concat([by_stratum, pd.concat({OVERALL: table})])
-    result.index.names = ["stratum", *table.index.names]
-    result.attrs = table.attrs | {"caveats": merged_caveats([table, *within.values()])}
-    return result
+    add_caveats(table, caveats)
+    return table
 
 
 def _compare_pair(
@@ -186,13 +208,21 @@ def _compare_pair(
         table[["estimate_a", "estimate_b"]] = evaluate(both, design.counts[:, None])[..., 0].T
     table.attrs["method"] += caption
     add_caveats(table, caveats)
+    _add_tests(table, margin)
+    return table
 
-    # 3) The t test that the interval inverts, and two one-sided ones (TOST) of the margin
-    error = table.get("error", np.nan)  # without resamples there is none
+
+def _add_tests(table: pd.DataFrame, margin: float | None) -> None:
+    """Add columns p, of the t test that the interval inverts, and p_equivalence, by a margin.
+
+    Args:
+        table: columns difference, error and freedom; without resamples the latter two are absent.
+    """
+    error = table.get("error", np.nan)
     freedom = table.get("freedom", np.nan)
     size = table["difference"].abs()
     table["p"] = 2 * stats.t.sf(size / error, freedom)
     table.loc[(error == 0) & (size == 0), "p"] = 1.0  # both judges gave the same scores
     if margin is not None:
+        # Two one-sided tests (TOST): of the two p-values the larger is that of the nearer margin.
         table["p_equivalence"] = stats.t.sf((margin - size) / error, freedom)
-    return table

@@ -92,7 +92,7 @@ def alt_test(
     (judge,) = aligned_to(people, judge=judge)
     people = people.reset_index(drop=True)
     judge = judge.reset_index(drop=True)
-    if measure == "accuracy":
+    if measure == "accuracy":  # 1, 1.0 and "1" are one category
         people = people.map(label_text)
         judge = judge.map(label_text)
     every_item = np.ones(len(people), dtype=bool)
@@ -100,9 +100,8 @@ def alt_test(
 
     # 1) One test per person
     tests = [_test_person(person, people, judge, unit, measure, epsilon) for person in people]
-    options: dict[str, Any] = {"groups": groups, "confidence": confidence}
     rows = [(test.person, test.is_ahead, test.shared) for test in tests]
-    table = shares(rows, unit="items", index="person", **options)
+    table = shares(rows, groups=groups, unit="items", confidence=confidence, index="person")
     add_caveats(table, [*caveats, *balanced_group_caveats(groups, every_item)])
     table = table.rename(columns={"estimate": "advantage"})
     table["n"] = [test.n for test in tests]
@@ -117,17 +116,26 @@ def alt_test(
     table.loc[is_tested, "rejected"] = adjusted <= FALSE_DISCOVERIES
     table = table[["n", "advantage", "low", "high", "p", "rejected"]]
 
-    # 3) The share of persons rejected, and the mean advantage over persons, who share the items
-    over_people = ("winning_rate", table["rejected"], is_tested)
-    winning_rate = shares([over_people], groups=None, unit="people", confidence=confidence)
+    # 3) The same for all persons together
     counted = [test for test in tests if is_tested[test.person]] or tests
-    is_ahead = np.stack([test.is_ahead for test in counted])  # (persons, items)
-    shared = np.stack([test.shared for test in counted])
-    over_items = ("advantage_probability", is_ahead, shared)
-    advantage = shares([over_items], unit="items", **options)
-    for name, row in pd.concat([winning_rate, advantage])[INTERVAL].iterrows():
+    over_persons = shares(
+        [("winning_rate", table["rejected"], is_tested)],
+        groups=None,
+        unit="people",
+        confidence=confidence,
+    )
+    over_items = _mean_advantage(counted, groups, confidence)
+    for name, row in pd.concat([over_persons, over_items])[INTERVAL].iterrows():
         table[name], table[f"{name}_low"], table[f"{name}_high"] = row
     return table.assign(missing=int(judge.isna().sum()))
+
+
+def _mean_advantage(tests: list[PersonTest], groups: Groups, confidence: float) -> pd.DataFrame:
+    """Average the judge's advantage over persons, whose shares of items depend on one another."""
+    is_ahead = np.stack([test.is_ahead for test in tests])  # (persons, items)
+    shared = np.stack([test.shared for test in tests])
+    rows = [("advantage_probability", is_ahead, shared)]
+    return shares(rows, groups=groups, unit="items", confidence=confidence)
 
 
 @dataclass(frozen=True)
