@@ -1,11 +1,22 @@
-"""What a judge's scores are worth, in numbers to publish: arrays and frames in, frames out.
+"""Measure what a judge's scores are worth: arrays and frames in, frames out.
 
-A pair with a missing score is left out and counted; what is undefined is NaN with a warning, never
-0. `columns.py`, `groups.py`, `ratings.py` and `verdicts.py` read and check; `resampling.py` draws;
-`tables.py` makes rows of results. To add a statistic, write it as a function of weights (how often
-each cell of the sample occurs) and hand it to `tables.tabulate`, which gives it the interval, the
-counts and the warnings that all others have: `calibration.calibration_errors` is an example. Plain
-shares go to `shares.shares`.
+A pair with a missing score is left out and counted. An undefined number is NaN with a warning,
+never 0. Read `correlation.py` first (it is of the core); it calls, from its first line to its last,
+
+- `columns.py`, `groups.py`: read and check scores, and the groups that are resampled together;
+- `cells.py`: the distinct rows of a sample; `weighted_correlation.py`: correlations of them;
+- `tables.py`: a row per estimate, with interval, counts and warnings; below it `resampling.py`
+  (bootstrap and jackknife), `intervals.py` (Student's t, Fisher's z) and `caveats.py`;
+- `strata.py`: the mean over benchmarks.
+
+The other statistics stand on the same files: `aggregation_levels.py`, `comparison.py`,
+`agreement.py` (with `ratings.py`, `coefficients.py`), `leave_one_out.py`, `replaceability.py` (with
+`noninferiority.py`), `panels.py`, `severity.py`, `length.py` ... Those that count cases stand on
+`shares.py` and `wilson.py`, and those of pairs on `verdicts.py`.
+
+To add a statistic, write it as a function of weights (how often each cell of the sample occurs) and
+hand it to `tables.tabulate`: `calibration.calibration_errors` is an example. Hand shares of cases
+to `shares.shares`.
 """
 
 from vjudge.metrics.aggregation_levels import correlate_levels

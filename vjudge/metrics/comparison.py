@@ -171,7 +171,7 @@ def _compare_pair(
     """
     # 1) The items that both judges scored, and the strata in which all three scores vary
     used = np.asarray(~np.isnan(columns).any(axis=0))
-    code = np.zeros(int(used.sum()), dtype=np.int64)
+    code = np.zeros(int(used.sum()), dtype=np.int64)  # one stratum
     caption = ""
     caveats: list[str] = []
     if strata is not None:
@@ -179,12 +179,12 @@ def _compare_pair(
         used, code, caveats = stratified.used, stratified.code, stratified.caveats
         caption = f"; means over {len(set(code))} strata"
     columns = columns[:, used]
-    why = undefined_reason(**dict(zip(("the reference", a, b), columns, strict=True)))
-    cells, cell = distinct_rows(np.column_stack([*columns, code]))
+    reason = undefined_reason(**dict(zip(("the reference", a, b), columns, strict=True)))
+    cells, cell = distinct_rows(np.column_stack([*columns, code]))  # (k, 4)
     design = design_of(cell, groups, used)
     gold, *judges, stratum = cells.T
 
-    def both(weights: Weights) -> Floats:
+    def correlate_both(weights: Weights) -> Floats:
         """Correlate both judges with the reference, shape (2, 3, replicates)."""
         if strata is None:
             return np.stack([correlations(gold, judge, weights) for judge in judges])
@@ -194,18 +194,19 @@ def _compare_pair(
 
     # 2) The difference of their correlations, and each correlation
     table = tabulate(
-        lambda weights: np.subtract(*both(weights)),
+        lambda weights: np.subtract(*correlate_both(weights)),
         STATISTICS,
         design,
         by="jackknife",
         pairs=PAIRS,
-        reason=f"{a} and {b}: {why}" if why else f"{a} and {b}",
+        reason=f"{a} and {b}: {reason}" if reason else f"{a} and {b}",
         **options,
     )
     table = table.rename(columns={"estimate": "difference"})
     table[["estimate_a", "estimate_b"]] = np.nan
-    if not why:
-        table[["estimate_a", "estimate_b"]] = evaluate(both, design.counts[:, None])[..., 0].T
+    if not reason:
+        estimates = evaluate(correlate_both, design.counts[:, None])[..., 0]  # (2, 3)
+        table[["estimate_a", "estimate_b"]] = estimates.T
     table.attrs["method"] += caption
     add_caveats(table, caveats)
     _add_tests(table, margin)

@@ -129,7 +129,8 @@ def _correlate_items(
     # An item drawn twice ties with itself, which widens rank statistics of scores without ties: at
     # n = 50 the ratio of bootstrap to true variances on Fisher's z scale was 0.98-1.00 for Pearson,
     # 1.02-1.09 for Spearman and 1.04-1.14 for Kendall. Of a binary, half of whose pairs tie
-    # anyway, it is 1.
+    # anyway, it is 1. With u the share of pairs that do not tie, the inflation of n items is thus
+    # 1 + k (2u - 1)^2 / n, with k = 0, 3, 5. At n = 50 without ties: 1, 1.06 and 1.1.
     untied = min(_untied_share(x), _untied_share(y))
     excess = max(2 * untied - 1, 0) ** 2 * np.array([0, 3, 5]) / max(len(x), 1)
     return tabulate(

@@ -174,10 +174,10 @@ def _test_person(
     other_people = people.drop(columns=person)
     shared = labels.notna() & judge.notna() & other_people.notna().any(axis=1)
     n = shared.sum()
-    shared &= n >= MIN_ITEMS
+    shared &= n >= MIN_ITEMS  # of too few items none counts, and p is NaN
     gap = _closeness(other_people, judge, measure) - _closeness(other_people, labels, measure)
     lead = -np.sign(gap[shared].to_numpy())  # 1 where the person is closer to the others
-    units = dense_ranks(unit[shared.to_numpy()])
+    units = dense_ranks(unit[shared.to_numpy()])  # without the units that share no item
     p = noninferiority_test(lead, units, epsilon)
     return PersonTest(person, n, shared, shared & (gap >= 0), p)
 

@@ -124,18 +124,18 @@ def jackknife(
         design: the sample. Its units are rows, or groups of rows.
         max_units: the most evaluations. More units than these are left out in so many random
             blocks, the delete-a-group jackknife.
-        pairs: how many random pairs of units are left out, too, to correct the variance of
-            statistics such as ranks, for which a pair of units adds more than the sum of both
-            (see `_delete_one`). It takes 30 units of equal weight; crossed units have none.
+        pairs: how many random pairs of units are left out, too. They correct the variance of
+            statistics, such as those of ranks, for which leaving out two units does more than both
+            do alone (see `_delete_one`): from 30 units of equal weight on, and not if crossed.
         seed: of the random blocks and pairs.
 
     Returns:
-        The variance of each value of the statistic, and the degrees of freedom: effective number of
-        units minus 1.
+        The variance of each value of the statistic; and the degrees of freedom, which are the
+        effective number of units minus 1 (see `effective_number`).
 
-    Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 11; Cameron,
-    Gelbach and Miller, Journal of Business and Economic Statistics 29 (2011), 238-249, for crossed
-    units.
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 11; Efron and
+    Stein, Annals of Statistics 9 (1981), 586-596, for pairs; Cameron, Gelbach and Miller, Journal
+    of Business and Economic Statistics 29 (2011), 238-249, for crossed units.
     """
     rng = np.random.default_rng(seed)
     rows = np.arange(len(design.cell))

@@ -37,14 +37,15 @@ def shares(
 
     Returns:
         One row per share; columns estimate, low, high, n (its cases) and missing (the cases that do
-        not count in it). A share of one case or of one group has no interval, nor has a
-        mean over such a category; a caveat says so.
+        not count in it). A share of one case or of one group has no interval, nor has a mean over
+        such a category; a caveat says so.
 
-    The effective number is p (1 - p) over the variance of the share, by a jackknife over groups,
-    and at most that of independent cases (of pairs, where a case of weight w is w of them); then
-    Student's t, with as many degrees of freedom as equal groups of that weight would have, takes
-    the place of the normal quantile. A mean of shares has the bounds of the same score test, so
-    that a category where all are right is not certain. Coverage: figures/validity_numbers.csv.
+    The effective number of cases is p (1 - p) over the variance of the share: that of independent
+    cases or that by a jackknife over groups, whichever is larger. A case of weight w > 1 is w
+    pairs, and cases count at most as their pairs would. Student's t quantile, with the degrees of
+    freedom of as many equal groups as weigh as much, takes the place of the normal one. A mean of
+    shares is bounded by the same score test, so that a category in which all cases are right is not
+    taken for certain. Coverage: figures/validity_numbers.csv.
 
     Source: Wilson, JASA 22 (1927), 209-212; Korn and Graubard, Survey Methodology 24 (1998); for
     means Yan and Su, Statistics in Biopharmaceutical Research 2 (2010), 329-335.

@@ -54,12 +54,14 @@ class Strata:
             columns: the scores, each of shape (n,).
         """
         code = group_codes(labels, np.ones(len(used), dtype=bool), name="strata")
+        # A stratum has a correlation if it has four used items and each score varies over them.
         strata = pd.DataFrame(np.transpose(columns)[used]).groupby(code[used])
         varies = (strata.nunique() > 1).all(axis=1)
         defined = varies.index[varies & (strata.size() >= MIN_STRATUM)]
         has_correlation = np.isin(code, defined)  # (n,)
         names = pd.Series(list(labels), dtype=object).astype(str)
         valid = used & has_correlation
+        # Number the strata anew, without those that are left out.
         return cls(group_codes(code, valid), valid, names[~has_correlation].unique().tolist())
 
     @property

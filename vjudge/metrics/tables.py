@@ -92,6 +92,7 @@ def tabulate(
     elif estimates.notna().any() and n_resamples:
         options: dict[str, Any] = {"method": method, "confidence": confidence, "seed": seed}
         if max_units:
+            # The random blocks of a large sample are left out one by one only, never in pairs.
             options["max_units"] = min(n_resamples, max_units)
             options["pairs"] = pairs if max_units > N_BLOCKS else 0
             bounds = _jackknife_intervals(statistic, estimates, design, **options)

@@ -55,8 +55,9 @@ class Share:
         influence: Any = np.bincount(unit, residual)
         freedom = math.inf
         if grouped and n_units > 1:
-            # 2) The delete-one jackknife over groups: without group g, the share moves by the
-            #    residuals of g over the weight that remains.
+            # 2) The delete-one jackknife over G groups: without group g, the share moves by the
+            #    residuals of g over the share of the weight that remains. The factor makes the
+            #    sum of squares the jackknife's variance, (G - 1) / G times that of these moves.
             influence = influence / (1 - size / total) * math.sqrt((n_units - 1) / n_units)
             variances.append(influence @ influence)
             freedom = degrees_of_freedom(size)
