@@ -228,16 +228,19 @@ def image_bytes(uri: str) -> bytes:
 
 def _content(source: object) -> tuple[bytes | Image.Image, str]:
     """Read the bytes of a source's file, or the image that it is, and what errors call it."""
+    # 1) unpack the dict of the datasets library, whose bytes go before its path
     if isinstance(source, Mapping):
         data = source.get("bytes")
         source = source.get("path") if data is None else data
     if isinstance(source, os.PathLike):
         source = os.fspath(source)
+    # 2) what is decoded already
     name = "the image"
     if isinstance(source, Image.Image):
         return source, name
     if isinstance(source, np.ndarray):
         return Image.fromarray(_eight_bits(source)), name
+    # 3) the bytes of a file
     if isinstance(source, str) and source.startswith("data:"):
         source = image_bytes(source)
     elif isinstance(source, str):
@@ -328,6 +331,7 @@ def _format_as_shown(content: bytes, name: str) -> str:
     """
     with _named(name):
         image = _open(content, name)
+        # orientations 2 to 8 mirror or turn; an MPO file's further pictures are previews
         turned = image.getexif().get(ORIENTATION) in range(2, 9)
         moving = image.format != "MPO" and getattr(image, "n_frames", 1) > 1
         opaque = image.mode in ("1", "L", "P", "RGB") and not image.has_transparency_data
@@ -367,6 +371,7 @@ def _eight_bits(array: np.ndarray, white: float = 65535) -> np.ndarray:
         raise ImageError(
             f"an array of shape {array.shape} is not an image; use (height, width[, 1, 3 or 4])"
         )
+    # 8 bits, shares from 0 to 1, or 16 bits; the scale of anything else would be a guess
     if array.dtype == np.uint8:
         return array
     if array.dtype.kind in "bf" and 0 <= array.min() and array.max() <= 1:

@@ -8,6 +8,7 @@ read as markup, and the template can't change a text.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import lru_cache
@@ -25,6 +26,7 @@ from vjudge.prompts.conversation import (
 )
 
 STAND_IN = str(Mark.TEXT)
+"""What a chat template gets in the place of each text."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,16 @@ class Chat(Conversation):
     start: str = ""  # the token that the engine puts first by itself, left out here
     day: str = ""  # the date that the template reads, as "2026-11-28"; "" where it reads none
 
-    def ask(self, parts: Any, *, answer: str | None = None) -> Prompt:
+    def ask(self, parts: Iterable[Piece], *, answer: str | None = None) -> Prompt:
         """Build the prompt of a user turn, as `Conversation.ask` does.
 
         Raises:
             ValueError: the chat template fails, or it drops, repeats or moves a text or an image.
         """
+        # turns      IMAGE  "What is it?"  Reply("A cat.")  "Sure?"
+        # texts             "What is it?"  "A cat."         "Sure?"
+        # stand-ins  IMAGE  STAND_IN       Reply(STAND_IN)  STAND_IN
+        # filled     <user> IMAGE TEXT <assistant> TEXT <user> TEXT <assistant>
         turns = merge(parts if answer is None else [*parts, Reply(answer)])
         texts = [getattr(part, "text", part) for part in turns if part is not IMAGE]
         remaining = iter(texts)
@@ -68,7 +74,7 @@ def chat_of(tokenizer: Any, *, image_token: str, system: str) -> Chat | None:
         image_token: what the chat template writes for an image; "" for a text-only judge.
         system: the system message of the conversation.
     """
-    # 1) the template itself: a processor's goes before its tokenizer's
+    # 1) the template itself; a processor's goes before its tokenizer's
     inner = getattr(tokenizer, "tokenizer", tokenizer)
     jinja = getattr(tokenizer, "chat_template", None) or inner.chat_template
     if isinstance(jinja, dict):
@@ -84,6 +90,7 @@ def chat_of(tokenizer: Any, *, image_token: str, system: str) -> Chat | None:
         start = inner.bos_token
     variables = {name: str(token) for name, token in inner.special_tokens_map.items()}
 
+    # 3) the conversation; its reply, the blank before an answer, is what the template writes
     chat = Chat(
         name="chat",
         controls=tuple(sorted(controls - {image_token})),
@@ -116,6 +123,7 @@ def _clock(day: str) -> str:
     """Write a Jinja macro that replaces `strftime_now`, so that a prompt keeps its date."""
     if not day:
         return ""
+    # {{ strftime_now("%d %b") }} becomes "%d %b" with "%d" replaced by "28" and "%b" by "Nov"
     today = datetime.fromisoformat(day)
     replaced = f"format | replace('%-d', '{today.day}')"
     for letter in "aAbBdHIjmMpSUwWyY":  # the directives of the C standard
@@ -124,7 +132,7 @@ def _clock(day: str) -> str:
 
 
 def _stand_in(part: Piece) -> Piece:
-    """Return what stands for a part of a turn while the template is filled."""
+    """Return what stands for a part of a turn while the template is filled; an image stays."""
     if part is IMAGE:
         return IMAGE
     return Reply(STAND_IN) if isinstance(part, Reply) else STAND_IN

@@ -60,6 +60,7 @@ def choice(text: str, scale: Scale = (), *, signs: str = "ab12") -> ValueOrReaso
     >>> choice("Answer 2 is better.").choice, choice("A is weaker than B")
     ('b', 'more than a verdict on its line')
     """
+    # 1) the side that the line names first, in the letters or digits of the format
     undressed = undress(text)
     hit = _CHOICE.match(undressed)
     if hit is None:
@@ -67,6 +68,7 @@ def choice(text: str, scale: Scale = (), *, signs: str = "ab12") -> ValueOrReaso
     if hit["who"] and hit["who"] in "12" and "1" not in signs:
         return f"{OFF_SCALE} of {', '.join(signs).upper()}"
     side = side_of(hit["who"] or "tie")
+    # 2) the side that it beats: "A > B", "A beats B", "B is better than A"
     beaten = side_of(hit["beaten"] or hit["than"] or "tie")
     if beaten == side != "tie":  # "A is better than A"
         return MORE
@@ -91,6 +93,7 @@ def _unless_more(side: str, tail: str) -> ValueOrReason:
     """Return a choice, unless what stands behind it names a side otherwise than as the weaker."""
     if not SEPARATED.match(tail):
         return MORE
+    # "A because B misses the hat" keeps A; "A because B is better" and "A, B" do not
     for hit in LOOKS_LIKE["choice"].finditer(tail):
         is_same = side_of(hit[0]) == side
         is_weaker = WEAKER.match(tail, hit.end()) is not None
@@ -104,7 +107,7 @@ def two_scores(text: str, scale: Scale, *, of_second: bool = False) -> ValueOrRe
     hit = _PAIR.fullmatch(bare(text).lstrip("("))
     if hit is None:
         return NO_VALUE
-    scores = (float(hit[1]), float(hit[2]))
+    scores = (float(hit[1]), float(hit[2]))  # of the first response and of the second
     if min(scores) < scale[0] or max(scores) > scale[-1]:
         return OFF_SCALE
     if of_second:

@@ -106,7 +106,8 @@ class Prompt:
         messages = []
         if self.system:
             messages.append(_message("system", [self.system]))
-        turn: list[Piece] = []  # the user turn that is being collected
+        # a reply ends the user turn before it; what is left at the end is the question
+        turn: list[Piece] = []
         for part in self.parts:
             if isinstance(part, Control):
                 raise ValueError(
@@ -202,9 +203,12 @@ class Conversation:
         Raises:
             ValueError: there are earlier turns, and this conversation has no form for them.
         """
+        # 1) the engine writes the fixed text: the turns alone
         if not self.written:
             turns = [*parts] if answer is None else [*parts, Reply(answer)]
             return Prompt(merge(turns), self.system)
+        # 2) opening, turn, closing; an earlier turn is closed, answered, and a next one opened:
+        #    opening | turn | closing " " answer </s> "USER: " | turn | closing
         closing = split(self.closing, self.controls)
         prompt = [*split(self.opening, self.controls)]
         for part in parts:

@@ -24,6 +24,7 @@ def criteria_texts(subject: Subject) -> dict[str, str]:
     """
     rubric = subject.rubric
     criteria = rubric.criteria if rubric else ""
+    # several criteria on scales of their own, then several on one scale, then a pair's own text
     if rubric and rubric.mixed and isinstance(subject, Item):
         lines = []
         for name, criterion in rubric.by_name.items():
@@ -43,7 +44,7 @@ def _levels_text(rubric: Rubric) -> str:
 
 def filled(reference: str, texts: Mapping[str, object]) -> str:
     """Fill the clause or the section of a reference answer."""
-    if texts["highest"] == HIGHEST:
+    if texts["highest"] == HIGHEST:  # "of score {highest}" becomes "of the highest scores"
         reference = reference.replace("score {highest}", "the highest scores")
     return reference.format(**texts)
 
@@ -61,6 +62,7 @@ def schema_of(template: Template, rubric: Rubric | None) -> dict:
             return {"type": "string", "enum": ["A", "B", "tie"]}
         return {"type": "integer", "enum": list(scale)}
 
+    # the form with a schema in the place of each example: {"score": {"type": "integer", ...}}
     properties = _form(template, rubric, verdict)
     properties["feedback"] = {"type": "string"}
     if "scores" in properties:
@@ -69,7 +71,11 @@ def schema_of(template: Template, rubric: Rubric | None) -> dict:
 
 
 def _form(template: Template, rubric: Rubric | None, verdict: Callable[[Scale], object]) -> dict:
-    """Build the object that is asked for, with `verdict(scale)` at the place of each verdict."""
+    """Build the object that is asked for, with `verdict(scale)` at the place of each verdict.
+
+    {"feedback": "...", "score": 3}, {"feedback": "...", "choice": "B"}, or of several criteria
+    {"feedback": "...", "scores": {"Accuracy": 3, "Style": 3}}.
+    """
     form: dict = {"feedback": "One or two sentences on what is right and wrong."}
     if template.compares:
         form["choice"] = verdict(())

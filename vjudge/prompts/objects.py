@@ -55,6 +55,7 @@ def json_objects(text: str, pairs: Callable | None = None) -> Iterator[tuple[int
     """
     decoder = json.JSONDecoder(object_pairs_hook=pairs, strict=False)
     start = 0
+    # the next "{" with a key or a "}" behind it; the decoder then reads to the object's end
     for _ in range(_MOST_OBJECTS):
         brace = re.compile(r"\{(?=\s{0,99}[\"}])").search(text, start)
         if brace is None:
@@ -80,6 +81,7 @@ def read_json(text: str, gives: str, scale: Scale, rubric: Rubric | None = None)
     candidates = []
     for start, end, cells in json_objects(text, tuple):
         value = _by_name(cells, scales) if scales else _by_key(cells, gives, scale)
+        # the score of several criteria is their weighted mean
         if rubric and isinstance(value, Value) and isinstance(value.scores, Mapping):
             value = value._replace(score=rubric.combined(value.scores))
         if value is not None:
@@ -100,6 +102,7 @@ def read_levels(text: str, scales: Mapping[str, Mapping[int, str]]) -> dict[str,
     Raises:
         ValueError: a level is missing or not on its scale, or two objects differ.
     """
+    # 1) what each object says; a single verdict is a score or a label, such as "A" for 0
     single = scales.get("", {})
     labels = {label.strip(' "'): level for level, label in single.items()}
     gives = "score" if all(label.lstrip("-").isdigit() for label in labels) else "choice"
@@ -111,6 +114,7 @@ def read_levels(text: str, scales: Mapping[str, Mapping[int, str]]) -> dict[str,
         if value is not None:
             level = labels.get(str(value.choice).upper(), value.score)
             readings.append({"": level} if single else value.scores)
+    # 2) all objects agree, and every level is on its scale
     if not readings or any(levels != readings[0] for levels in readings):
         raise ValueError("two verdicts" if readings else "no verdict in it")
     if not all(level in scales[name] for name, level in readings[0].items()):
@@ -157,28 +161,31 @@ def _only(verdicts: set[ValueOrReason | None]) -> ValueOrReason | None:
     return verdicts.pop() if len(verdicts) == 1 else "two verdicts (in one object)"
 
 
-def _agreed(found: Sequence[Any], gives: str, scale: Scale) -> ValueOrReason | None:
-    """Read the values under a key, which must agree; None without any."""
+def _agreed(entries: Sequence[Any], gives: str, scale: Scale) -> ValueOrReason | None:
+    """Read what stands under a key, all of which must agree; None without any."""
     verdicts: set[ValueOrReason | None] = {None}
-    for value in found:
-        if isinstance(value, tuple):  # {"accuracy": {"score": 4, "feedback": "..."}}
-            value = dict(value).get("score", dict(value).get("value"))
+    for entry in entries:
+        if isinstance(entry, tuple):  # {"accuracy": {"score": 4, "feedback": "..."}}
+            entry = dict(entry).get("score", dict(entry).get("value"))
         if gives == "lowest":
-            verdicts.add(_lowest(value, scale))
-        elif isinstance(value, bool | list):
+            verdicts.add(_lowest(entry, scale))
+        elif isinstance(entry, bool | list):
             verdicts.add(MORE)
-        elif isinstance(value, str | int | float):
-            text = plain_text(str(value)[: values.LONGEST + 1])
+        elif isinstance(entry, str | int | float):  # "4/5 (good)" is read as a line is
+            text = plain_text(str(entry)[: values.LONGEST + 1])
             verdicts.add(values.score(text, scale) if gives == "score" else choices.choice(text))
         else:
             verdicts.add(NO_VALUE)
     return _only(verdicts)
 
 
-def _lowest(found: object, scale: Scale) -> ValueOrReason:
-    """Read the lowest of a list of scores, keeping all of them; or why one of them is none."""
+def _lowest(entry: object, scale: Scale) -> ValueOrReason:
+    """Read the lowest of a list of scores, keeping all of them; or why one of them is none.
+
+    VIEScore's [4, 2] is the score 2, and so is a lone 2.
+    """
     scores = []
-    for number in found if isinstance(found, list) else [found]:
+    for number in entry if isinstance(entry, list) else [entry]:
         if not isinstance(number, str | int | float):
             return MORE
         text = plain_text(str(number)[: values.LONGEST])
@@ -199,6 +206,7 @@ def _by_name(cells: Cells, scales: Mapping[str, Any]) -> ValueOrReason | None:
         cells: each score is a number, or an object with one.
         scales: criterion -> the levels of its scale.
     """
+    # {"scores": {"Accuracy": 4, "Style": 2}}, or {"accuracy": {"score": 4}, "style": "2/5"}
     for inner in _under(cells, "scores"):
         if isinstance(inner, tuple):
             cells = inner

@@ -70,6 +70,7 @@ def parse(
     Raises:
         ValueError: an unknown format, or a scale that is missing.
     """
+    # 1) the format's own scale, or that of the call; criteria count for a format of scores alone
     if format not in FORMATS:
         raise ValueError(f"unknown verdict format {format!r}; one of: {', '.join(sorted(FORMATS))}")
     rule = FORMATS[format]
@@ -78,6 +79,7 @@ def parse(
         rubric = None
     if rule.gives == "score" and not len(scale) and not rubric:
         raise ValueError("scores is empty: give the rubric's scale, for example (1, 2, 3, 4, 5)")
+    # 2) an answer that ended by itself is read
     return _unended(text, finish) or _read(text, rule, scale, rubric)
 
 

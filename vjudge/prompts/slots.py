@@ -57,7 +57,8 @@ def fill(template: Template, subject: Subject, texts: Mapping[str, object]) -> l
             pictures = [] if name == "instruction" else [UNSEEN] * len(pictures)
         contents[name], contents[column] = _at_marks(str(texts[name]), pictures)
 
-    # 2) the body with these contents in the places of its fields
+    # 2) the body with these contents in the places of its fields; "Q: {instruction}" is parsed
+    #    into the literal "Q: " and the field "instruction"
     pieces: list[str | Placed] = []
     for literal, field, style, _ in Formatter().parse(template.body):
         pieces.append(literal)
@@ -80,6 +81,7 @@ def _at_marks(text: str, pictures: Sequence) -> tuple[list, Sequence]:
     Returns:
         The text in pieces with the pictures between them, and the pictures left for their field.
     """
+    # n marks part a text into n + 1 texts, and the pictures go between them
     texts = text.split(str(IMAGE))
     if not pictures or len(texts) == 1:
         return [text], pictures
