@@ -404,6 +404,17 @@ AROUND = {
     "turn": ("Good. [RESULT] 4\n{}", "Score: 4\n{}"),
     "scored": ("4\nThe response names the hat. Score it. {}",),
 }
+BESIDE = {  # whose phrase leaves the verdict as it is, or says that there is none
+    "explanation": ("prometheus", "Good. [RESULT] 4\n{}", "4"),
+    "confidence": ("prometheus", "Good. [RESULT] 4\n{}: 0.8", "4"),
+    "separator": ("prometheus", "Good. [RESULT] 4{}", "4"),
+    "idle": ("prometheus", "Good. [RESULT] {} 4", "4"),
+    "label": ("score", "Good.\n{}: 4", "4"),
+    "noun": ("prometheus-relative", "Good. [RESULT] {} A", "a"),
+    "weaker": ("prometheus-relative", "[RESULT] B because A{}", "b"),
+    "abstention": ("prometheus", "[RESULT] {}", "abstain"),
+    "refusal": ("prometheus", "{}", "refused"),
+}
 RANKING = "[RESULT] A\n\nBoth responses describe the whole picture in a few plain words. {}."
 OTHERS = {  # whose example shows a value of another reader
     *(("result", "letter"), ("brackets", "sign"), ("brackets", "half"), ("box", "score")),
@@ -421,12 +432,9 @@ def test_a_phrase_is_found_in_its_example_and_decides(phrase):
         sign = re.search(r'\[|S|\\|"', answer)[0]
         verdict = parse(answer.format(example), scores=SCALE, format=FORMAT_OF[sign])
         assert verdict.failure, verdict
-    if phrase["table"] == "explanation":
-        assert parse(f"Good. [RESULT] 4\n{example}", scores=SCALE).score == 4
-    elif phrase["table"] == "refusal":
-        assert parse(example, scores=SCALE).failure == "refused"
-    elif phrase["table"] == "weaker":
-        assert parse(f"[RESULT] B because A{example}", format="prometheus-relative").choice == "b"
+    if phrase["table"] in BESIDE:
+        format, answer, expected = BESIDE[phrase["table"]]
+        check(format, answer.format(example), expected)
     elif phrase["table"] in ("worse", "better"):
         assert parse(RANKING.format("Nice"), format="prometheus-relative").choice == "a"
         assert parse(RANKING.format(example), format="prometheus-relative").failure

@@ -5,18 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from vjudge.prompts.phrases import WEAKER
+from vjudge.prompts.phrases import DIGITS, NOUN, WEAKER, WHO
 from vjudge.prompts.values import (
-    DIGITS,
     IS,
     LOOKS_LIKE,
     MORE,
     NO_VALUE,
-    NOUN,
     OFF_SCALE,
     SCORE,
     SEPARATED,
-    WHO,
     Scale,
     Value,
     ValueOrReason,

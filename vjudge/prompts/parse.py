@@ -167,8 +167,7 @@ def _at_marker(
     text = hit["value"]
     value = marker.read(text, scale) if len(text) <= LONGEST else MORE
     if not isinstance(value, str) and (
-        phrases.HEDGED.search(text)
-        or phrases.RETRACTED.search(re.sub("[,;]", ":", text))  # a clause may take it back
+        surroundings.is_hedged(text)
         or surroundings.is_denied_or_quoted(plain, start, hit.end(), marker.kind)
     ):
         value = MORE

@@ -1,4 +1,4 @@
-"""Phrases around a verdict: they take it back, hedge it, quote it, or say how sure the judge is.
+"""Phrases in and around a verdict: they name it, take it back, hedge it, quote it, and so on.
 
 `../assets/phrases.tsv` is the table: which list a phrase belongs to, its name, an example in which
 it is found, and its pattern. A pattern is one of plain text, in any case where it doesn't say
@@ -11,14 +11,14 @@ import csv
 import re
 from pathlib import Path
 
-from vjudge.prompts.values import DIGITS, LABEL, WHO
-
+DIGITS = r"\d{1,9}(?:\.\d{1,9})?"
+WHO = "(?:[ab12]|first|second)"
+"""Which of two responses."""
 DRESS = r"[\s*_`\"':=|]*"
 """What may stand between a marker and its value."""
 _SHORT_FORMS = {
     "<START>": r"(?:^|[.!?\n:(]| -)[ *_#>(-]{0,8}",
     "<VERDICT>": r"(?:score|rating|verdict|grade|mark|judge?ment|decision|choice)",
-    "<LABEL>": LABEL,
     "<WHO>": WHO,
     "<DRESS>": DRESS,
 }
@@ -36,42 +36,46 @@ PHRASE_ROWS = read_table("phrases")
 """Every phrase: table, name, example, pattern."""
 
 
-def _any_of(*tables: str) -> str:
+def any_of(*tables: str) -> str:
     """Write one pattern for all phrases of some tables."""
     patterns = [f"(?:{phrase['pattern']})" for phrase in PHRASE_ROWS if phrase["table"] in tables]
     return f"(?:{'|'.join(patterns)})"
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+LABEL = any_of("label")
+"""What a score is called, in eight languages."""
+NOUN = any_of("noun")
+"""What a response, or a choice of one, is called."""
+_SHORT_FORMS["<LABEL>"] = LABEL
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)
 
 
-RETRACTED = _compiled(_any_of("retraction"))
+RETRACTED = compiled(any_of("retraction"))
 """Takes a verdict back, on its line or behind it."""
-HEDGED = _compiled(_any_of("hedge"))
+HEDGED = compiled(any_of("hedge"))
 """Makes the words on a verdict's line more than an explanation."""
-EXAMPLE = _compiled(_any_of("example"))
+EXAMPLE = compiled(any_of("example"))
 """Before a verdict: it is an example, or somebody else's."""
-DENIED = _compiled(_any_of("example", "denial"))
+DENIED = compiled(any_of("example", "denial"))
 """Before a verdict: it is somebody else's, or none."""
-QUOTED = _compiled(_any_of("quotation"))
+QUOTED = compiled(any_of("quotation"))
 """Right before a marker: the marker is quoted."""
-SCORED = _compiled(rf"\b{_any_of('scored')}({DIGITS})")
+SCORED = compiled(rf"\b{any_of('scored')}({DIGITS})")
 """A sentence that gives a score, which is its group: "it merits a 3"."""
-RANKED = _compiled(_any_of("worse", "better"))
+RANKED = compiled(any_of("worse", "better"))
 """A sentence that ranks a response: the worse one is group 1, the better one group 2 or 3."""
-WEAKER = re.compile(rf"(?: \w+ly)?{_any_of('weaker')}")
+WEAKER = re.compile(rf"(?: \w+ly)?{any_of('weaker')}")
 """Behind the name of a response: it is the weaker one."""
-REFUSAL = _compiled(rf"\W{{0,20}}{_any_of('refusal')}")
+REFUSAL = compiled(rf"\W{{0,20}}{any_of('refusal')}")
 """How a judge, or a generator, begins to decline."""
-_EXPLAINS = _compiled(rf"(?:<\|?\w+\|?>|\W)*(?:$|{_any_of('explanation')})")
-_TURNS = _compiled(rf"\W*{_any_of('turn')}")
-_CONFIDENCE = _compiled(
-    # "Confidence score", in seven languages
-    r"(?:\b(?:confidence|certainty)(?: score| level| rating)?|\bkonfidenz|\bconfianza"
-    r"|\bconfiance|置信度|신뢰도|확신도|確信度)"
-    # " is very high", or ": 0.8", "= 80 %", " of 4/5"
-    r"(?: is| of|[\s\"'*_:=|>(-]){1,12}(?:(?:very )?(?:high|medium|moderate|low)"
+_EXPLAINS = compiled(rf"(?:<\|?\w+\|?>|\W)*(?:$|{any_of('explanation')})")
+_TURNS = compiled(rf"\W*{any_of('turn')}")
+_CONFIDENCE = compiled(  # "Confidence is very high", "Certainty: 0.8", "= 80 %", "of 4/5"
+    any_of("confidence")
+    + r"(?: is| of|[\s\"'*_:=|>(-]){1,12}(?:(?:very )?(?:high|medium|moderate|low)"
     r"|\d{1,3}(?:\.\d{1,9})?(?: ?%| ?/ ?\d{1,3}| out of \d{1,3})?)(?![\w%])"
 )
 

@@ -6,10 +6,12 @@ import re
 
 from vjudge.prompts import phrases
 from vjudge.prompts.choices import choice, is_value, side_of
-from vjudge.prompts.values import DIGITS, LOOKS_LIKE, Value, undress
+from vjudge.prompts.values import LOOKS_LIKE, Value, undress
 
 _LONGEST_TAIL = 50_000  # characters behind a verdict that can be an explanation
-_OVERALL = re.compile(rf"(?i)\boverall score is[\s:*_(\[]{{0,8}}({DIGITS})(?![\w%])(?!\.\d)")
+_OVERALL = re.compile(
+    rf"(?i)\boverall score is[\s:*_(\[]{{0,8}}({phrases.DIGITS})(?![\w%])(?!\.\d)"
+)
 
 
 # --- before it
@@ -67,6 +69,13 @@ def is_denied_or_quoted(plain: str, start: int, stop: int, kind: str) -> bool:
 
 
 # --- behind it
+
+
+def is_hedged(line: str) -> bool:
+    """Whether words on a verdict's line make it uncertain or take it back: "4, or rather 3"."""
+    # each clause may take it back, but for the "I" of an abstention: "I cannot tell"
+    clauses = re.sub(r"\A\W*I\b", "", re.sub("[,;]", ":", line))
+    return bool(phrases.HEDGED.search(line) or phrases.RETRACTED.search(clauses))
 
 
 def objection(following: str, tail: str, gives: str, value: Value, *, explains: bool) -> str | None:

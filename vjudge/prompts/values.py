@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from vjudge.prompts.phrases import DIGITS, LABEL, NOUN, any_of, compiled
 from vjudge.records import NAN
 
 OFF_SCALE = "not on the scale"
@@ -63,26 +64,8 @@ _DRESS = re.compile(
     r"</?\w+>|<\|[\w ]+\|>|\\(?:boxed|text(?:bf)?|math(?:bf|rm))\b|\\[()\[\]]|\}\$?"
     r"|[*_`\")\]]|(?<!\w)'|'(?!\w)"
 )
-LABEL = (
-    r"(?:(?:score|rating|grade)(?: (?:for|of) (?:(?:the|this) )?(?:response|answer|caption|image))?"
-    "|bewertung|punktzahl|gesamtnote|puntuaci\xf3n|puntaje|calificaci\xf3n|punteggio|pontua\xe7\xe3o"
-    "|(?:最终|最終|综合|綜合|总体|整体)?(?:分数|评分|得分|分數|評分|总分|總分)"
-    "|(?:최종 )?(?:점수|평점)|スコア|評価|点数)"
-)
-"""What a score is called, in ten languages."""
-NOUN = (
-    "(?:judge?ment|verdict|result|choice|answer|response|assistant|model|option|candidate"
-    "|(?:edited )?image|antwort"
-    "|r\xe9ponse|respuesta|回答|答案|답변|응답)"
-)
-"""What a response, or a choice of one, is called."""
 # Words that change no verdict; a label or a noun only where something follows it on its line.
-_IDLE = re.compile(
-    r"(?i)(?<![a-z])(?:(?:so|thus|therefore|hence|finally|(?:in )?(?:conclusion|summary)"
-    r"|in my opinion|all in all|^based on [^,.]{1,40}|my|the|final|overall|total|judge's|far|much"
-    r"|slightly|clearly|marginally|significantly|definitely)\b,?"
-    rf"|(?:{LABEL}|{NOUN})(?![a-z])(?=\W*\w))"
-)
+_IDLE = compiled(rf"(?<![a-z])(?:{any_of('idle')}\b,?|(?:{LABEL}|{NOUN})(?![a-z])(?=\W*\w))")
 
 
 def plain_text(text: str) -> str:
@@ -109,9 +92,6 @@ def undress(text: str) -> str:
 # --- patterns of undressed lines
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-DIGITS = r"\d{1,9}(?:\.\d{1,9})?"
-WHO = "(?:[ab12]|first|second)"
-"""Which of two responses."""
 IS = r"[(|: ]*(?:winner ?|better (?:one )?)?(?:is ?|of ?)?(?:[:=(|]|- )*[( ]*"
 """What is left of a label before its value, such as "is: ("."""
 _NUMBER = rf"[+-]?{DIGITS}|{'|'.join(WORDS)}"
@@ -128,20 +108,14 @@ SCORE = re.compile(
 _NAMED = re.compile(
     r"(?i)\b(?:answer|response|assistant|model|option|candidate|winner|choice)(?: is)?[:=]? ?\d"
 )
-_ABSTAINED = re.compile(
-    r"(?i)\(?(?:n/?a|not applicable|abstain(?:ed|s)?|(?:i )?(?:cannot|can'?t|unable to) (?:be )?"
-    r"(?:judged?|decided?|determined?|tell|evaluated?))(?: ?[.!]?| ?\([^\d]*)"
-)
+_ABSTAINED = compiled(rf"\(?{any_of('abstention')}(?: ?[.!]?| ?\([^\d]*)")
 LOOKS_LIKE = {
     "score": re.compile(rf"(?i)\d+(?:\.\d+)?|\b(?:{'|'.join(WORDS[2:])})\b"),
     "choice": re.compile(r"\b(?:[AB12]|(?i:first|second|tied?|draw|equal\w{0,2}))\b"),
 }
 """A value inside a text, by what the format gives."""
-# What separates an explanation from a verdict, or nothing but the end of the line.
-SEPARATED = re.compile(
-    r"[\s.!,;:|~(-]*$| ?[:;,|(]| --? | ?[.!] (?=\S+ \S+ \S)"
-    r"| (?:because|since|as|due to|given that|weil|da|car|porque)\b| ?(?:因为|因為)"
-)
+SEPARATED = re.compile(any_of("separator"))
+"""What separates an explanation from a verdict, or nothing but the end of the line."""
 _REASON = re.compile(r"(?i)\b(?:because|since|as|due to|given that)\b")
 # A number that counts something: "since 1 object is missing", "2 of the colours".
 _COUNTED = re.compile(
