@@ -18,7 +18,7 @@ from vjudge import models
 from vjudge.engines import HFEngine
 from vjudge.engines.cache import SHARING_CHATS
 from vjudge.judging.loading import load_judge
-from vjudge.models.processors import load_processor
+from vjudge.models.load import load_processor
 
 
 @pytest.fixture(scope="module", params=CHATS)

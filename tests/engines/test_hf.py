@@ -13,9 +13,9 @@ from conftest import make_rows
 from originals import FIVE, TEN, answers, ask, noise, render
 from vjudge import load_collection, models
 from vjudge.engines import HFEngine
+from vjudge.engines.cache import share_prefixes
 from vjudge.engines.closing import Closing
 from vjudge.engines.decoding import draw_tokens
-from vjudge.engines.prefixes import share_prefixes
 from vjudge.engines.rows import Request
 from vjudge.images import Pictures
 from vjudge.prompts import IMAGE, TEMPLATES, Prompt

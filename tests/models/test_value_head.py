@@ -20,7 +20,7 @@ from servers import ChatServer, Reply
 from vjudge.engines import Ask
 from vjudge.engines.handshake import ServerError
 from vjudge.judging.loading import load_judge
-from vjudge.models.processors import load_processor
+from vjudge.models.load import load_processor
 
 WIDTH = 64
 HEAD = {

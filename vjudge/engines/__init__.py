@@ -3,7 +3,7 @@
 Read in this order; the files marked with a star are of the core:
 
     engine.py *    Ask, Answer and Engine, the interface of every engine
-    sampling.py    how tokens are drawn; closing.py: what becomes of an answer without a verdict
+    closing.py     what becomes of an answer without a verdict
     progress.py    the progress bar, and lines beside it
     tokens.py      text to token ids; text from data is never markup
     vision.py      images to features, each image once
@@ -11,8 +11,7 @@ Read in this order; the files marked with a star are of the core:
     batches.py *   which rows are computed together
     decoding.py *  from logits to the next token
     hf.py *        a model on this machine: encode, prefill, write, read
-    prefixes.py    which beginnings its rows share; cache.py: their keys and values
-    memory.py      recognise that memory is short
+    cache.py       the prefixes that its rows share, and their keys and values
     vllm.py        vLLM in this process
     server.py      a judge behind an OpenAI-compatible server; client.py: requests and the key
     handshake.py   does the server write the judge's own prompt; replies.py: what its replies hold

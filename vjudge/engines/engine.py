@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from vjudge.engines.closing import Closing
-from vjudge.engines.sampling import Sampling
 from vjudge.prompts import Prompt
 from vjudge.records import Rubric, Verdict, is_int_at_least
 
@@ -25,6 +24,40 @@ NOISE = {"float32": 1e-6, "float16": 5e-4, "bfloat16": 5e-3}
 Measured on the embedded judge, 60 items alone, in batches of 3 and 16, and all together, on a CPU:
 expected scores on a scale from 1 to 5 lay 9e-7, .0016 and .015 apart at most.
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How the tokens of an answer are drawn.
+
+    Args:
+        temperature: the divisor of the logits, above 0; or 0 for greedy decoding.
+        top_p: nucleus sampling: tokens are drawn from the smallest set of the most probable ones
+            that has at least this probability; in (0, 1].
+        repetition_penalty: above 0; 1 for none. The logit of a token that the prompt or the answer
+            already holds is divided by it if positive, else multiplied. The `LLaVA` families in
+            transformers count the tokens of the answer alone.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+
+    def check(self) -> list[str]:
+        """Return a text per invalid option that names its value and what to use instead."""
+        faults = []
+        if not _is_number(self.temperature):
+            faults.append(
+                f"temperature={self.temperature!r}: use 0 for greedy, or a number above 0"
+            )
+        if not (_is_number(self.top_p) and 0 < self.top_p <= 1):
+            faults.append(f"top_p={self.top_p!r}: use a number in (0, 1]")
+        if not (_is_number(self.repetition_penalty) and self.repetition_penalty > 0):
+            faults.append(
+                f"repetition_penalty={self.repetition_penalty!r}: use 1 for none, or a number"
+                " above 0"
+            )
+        return faults
 
 
 @dataclass(frozen=True)
@@ -209,3 +242,10 @@ def check_images(prompt: Prompt, images: Sequence[Any]) -> None:
         raise ValueError(
             f"the prompt has {prompt.n_images} image place(s) and the item {len(images)} image(s)"
         )
+
+
+def _is_number(value: object) -> bool:
+    """Tell whether an option is a finite number, 0 or more; True and False are no numbers."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 <= value < math.inf

@@ -1,8 +1,8 @@
 """The transformers engine: run a loaded model on this machine.
 
 `HFEngine._compute` shows the engine on one page: images, prefixes, `generate`, and what is read
-behind the answers. batches.py says which rows are computed together, prefixes.py and cache.py how
-they share keys and values, and decoding.py how a token is chosen. Models whose cache can't be
+behind the answers. batches.py says which rows are computed together, cache.py how they share
+keys and values, and decoding.py how a token is chosen. Models whose cache can't be
 shared (with sliding windows or states) give whole prompts to `generate`.
 """
 
@@ -17,11 +17,16 @@ import transformers
 from transformers import GenerationConfig, LogitsProcessorList
 
 from vjudge.engines.batches import Batcher
-from vjudge.engines.cache import Shared, behind_prefixes, can_share, keep_for_readings, prefill
+from vjudge.engines.cache import (
+    Shared,
+    behind_prefixes,
+    can_share,
+    keep_for_readings,
+    prefill,
+    share_prefixes,
+)
 from vjudge.engines.decoding import Writer, logprobs_of, not_finite, zero_not_finite
 from vjudge.engines.engine import NOISE, Answer, Answers, Ask, Engine, Sources, Wanted, Work
-from vjudge.engines.memory import is_shortage
-from vjudge.engines.prefixes import share_prefixes
 from vjudge.engines.rows import Reading, Request, Tokenized
 from vjudge.engines.tokens import Encoder, ends_of
 from vjudge.engines.vision import call_images
@@ -29,6 +34,14 @@ from vjudge.models import VisionLanguageModel
 from vjudge.prompts import Prompt
 
 SMALL = 50_000_000  # parameters; a smaller model is faster on one thread
+SHORTAGES = (
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUDA error: out of memory",
+    "MPS backend out of memory",
+    "DefaultCPUAllocator: ",
+)
+"""What the messages of RuntimeErrors hold that report a shortage; torch has no type for these."""
 
 
 class HFEngine(Engine):
@@ -223,3 +236,10 @@ class HFEngine(Engine):
             logits_processor=LogitsProcessorList(processors),
         )
         return output, shared
+
+
+def is_shortage(error: Exception) -> bool:
+    """Tell whether an error says that memory is short, so that fewer rows at once may fit."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return any(name in str(error) for name in SHORTAGES)

@@ -72,12 +72,6 @@ class Writing:
     # step -> score's token -> log-probability, for each step that wrote a token of the scale
     logprobs: dict[int, dict[int, float]] = field(default_factory=dict)
 
-    def text_tokens(self, end_ids: Collection[int]) -> list[int]:
-        """Return the tokens without the one that ended the answer."""
-        if self.tokens and self.tokens[-1] in end_ids:
-            return self.tokens[:-1]
-        return self.tokens
-
 
 @dataclass(eq=False)
 class Request(Tokenized):
@@ -112,7 +106,9 @@ class Request(Tokenized):
             end_ids: the tokens that end an answer.
             context: the most tokens that the model can read.
         """
-        tokens = self.writing.text_tokens(end_ids)
+        tokens = self.writing.tokens
+        if tokens and tokens[-1] in end_ids:
+            tokens = tokens[:-1]
         self.answer.text = encoder.text(tokens)
         if self.failure is not None:
             return
@@ -157,18 +153,14 @@ class Request(Tokenized):
             self.failure = self.failure or reading.failure
         if self.failure is not None or not self.readings:
             return
-        # 2) gather what was read, by criterion ("" for the only scale of an answer) and stem
-        scales: dict[str, ScoreTokens] = {}
-        logprobs_after: dict[str, dict[Stem, dict[int, float]]] = {}
-        for reading in self.readings:
-            scales[reading.criterion] = reading.scale
-            after_stem = logprobs_after.setdefault(reading.criterion, {})
-            after_stem[reading.stem] = reading.logprobs
-        # 3) the distribution over each scale, and its most probable score
+        # 2) the distribution over each scale, and its most probable score
         scores = {}
+        scales = {reading.criterion: reading.scale for reading in self.readings}
         for criterion, scale in scales.items():
-            logprobs = scale.logprobs(logprobs_after[criterion])
+            readings = [reading for reading in self.readings if reading.criterion == criterion]
+            logprobs = scale.logprobs({reading.stem: reading.logprobs for reading in readings})
             scores[criterion] = most_probable(logprobs)
+        # 3) several criteria have scores alone, the only scale of an answer its distribution
         if "" not in scores:
             self.answer.closed_scores = scores
             return

@@ -211,10 +211,8 @@ class Encoder:
         In a score pass the ids end right before the scores' own tokens.
         """
         texts = ask.scale(row)
-        if not texts:
-            return self.ids(prompt, image_tokens=image_tokens), None
-        scale = self.scale(ask.marker, texts)
-        if not ask.scores:
+        scale = self.scale(ask.marker, texts) if texts else None
+        if scale is None or not ask.scores:
             return self.ids(prompt, image_tokens=image_tokens), scale
         # The text of a score is encoded together with the prompt, and its own tokens are removed:
         # the tokens before it may depend on what follows.

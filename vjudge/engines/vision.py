@@ -131,14 +131,13 @@ class CallImages:
 
 
 class GridLayout(NamedTuple):
-    """How an image lies on a grid of tiles; numbers are of patches, except for `down`, `across`."""
+    """How an image lies on a grid of tiles."""
 
-    down: int  # tiles
+    down: int  # the numbers of tiles
     across: int
-    rows: slice  # those that the image covers, without the margins
+    rows: slice  # the patches that the image covers, without the margins
     columns: slice
-    height: int  # of the features that remain
-    width: int
+    shape: Size  # (height, width) of the features that remain
 
 
 class ImageFeatures(CallImages):
@@ -170,10 +169,10 @@ class ImageFeatures(CallImages):
             n_tokens = self.model.tokens_per_image
             is_too_narrow = max(size) > MAX_ASPECT_RATIO * min(size)
             if mode == "anyres":
-                layout = self._layout(size)
+                height, width = self._layout(size).shape
                 # the whole image, and each row of the grid with its newline
-                n_tokens = self.across**2 + layout.height * (layout.width + 1)
-                is_too_narrow = is_too_narrow or layout.height < 1 or layout.width < 1
+                n_tokens = self.across**2 + height * (width + 1)
+                is_too_narrow = is_too_narrow or min(height, width) < 1
             if is_too_narrow:
                 raise ValueError(
                     f"an image of {size[0]} x {size[1]} pixels is too narrow for this judge; crop"
@@ -260,11 +259,10 @@ class ImageFeatures(CallImages):
         joined = joined.permute(4, 0, 2, 1, 3).flatten(1, 2).flatten(2, 3)
         # 2) cut off the margins, and reduce the number of features where there are too many
         joined = joined[:, layout.rows, layout.columns]
-        if joined.shape[1:] != (layout.height, layout.width):
-            shape = (layout.height, layout.width)
-            joined = interpolate(joined[None], shape, mode="bilinear")[0]
+        if joined.shape[1:] != layout.shape:
+            joined = interpolate(joined[None], layout.shape, mode="bilinear")[0]
         # 3) a newline as the last column
-        newlines = newline[:, None, None].expand(-1, layout.height, 1)
+        newlines = newline[:, None, None].expand(-1, layout.shape[0], 1)
         rows = torch.cat([joined, newlines], dim=-1)  # (hidden, height, width + 1)
         return rows.flatten(1).T
 
@@ -302,7 +300,7 @@ class ImageFeatures(CallImages):
             if factor > 1.1:
                 height = int(height // factor)
                 width = int(width // factor)
-        return GridLayout(down, across, rows, columns, height, width)
+        return GridLayout(down, across, rows, columns, (height, width))
 
 
 class ProcessedImages(CallImages):

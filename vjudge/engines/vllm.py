@@ -133,21 +133,17 @@ class VllmEngine(Engine):
 
     def _llm_options(self) -> dict[str, Any]:
         """Return the options of vLLM's `LLM`; the caller's replace ours."""
-        ours: dict[str, Any] = {"enable_prefix_caching": True}
+        ours: dict[str, Any] = {
+            "enable_prefix_caching": True,
+            "generation_config": "vllm",  # and not the checkpoint's own
+            "seed": 0,
+            "max_logprobs": LOGPROBS,
+            "logprobs_mode": "raw_logprobs",  # before temperature and penalties
+            # With blanks allowed between its tokens, a JSON object need never end.
+            "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+        }
         if self.model.value_head is not None:  # it writes nothing
-            ours |= {"runner": "pooling", "convert": "classify"}
-        else:
-            ours |= {
-                "generation_config": "vllm",  # and not the checkpoint's own
-                "seed": 0,
-                "max_logprobs": LOGPROBS,
-                "logprobs_mode": "raw_logprobs",  # before temperature and penalties
-                # With blanks allowed between its tokens, a JSON object need never end.
-                "structured_outputs_config": {
-                    "backend": "xgrammar",
-                    "disable_any_whitespace": True,
-                },
-            }
+            ours = {"runner": "pooling", "convert": "classify", "enable_prefix_caching": True}
         if self.model.sees_images:
             limits = {"image": self.max_images}
             if hasattr(self.model.model.config, "video_token_id"):

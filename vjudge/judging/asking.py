@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from vjudge import data
 from vjudge.data.schema import CollectionError, Items, Row, problems_of
 from vjudge.engines.closing import Closing
-from vjudge.engines.engine import Ask
-from vjudge.engines.sampling import Sampling
+from vjudge.engines.engine import Ask, Sampling
 from vjudge.images import Picture, Pictures
 from vjudge.judging.carried import carried_cells, has_pictures
 from vjudge.judging.criteria import rubrics_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vjudge.models.files import ADAPTER_FILE, library_errors, read_settings
+from vjudge.models.files import ADAPTER_FILE, fingerprint, library_errors, read_settings
 from vjudge.models.find import folder_of
 
 if TYPE_CHECKING:
@@ -28,10 +28,9 @@ def with_adapters(base: VisionLanguageModel, name_or_path: str | Path) -> Vision
     Raises:
         ValueError: the adapters do not fit the base, or can't be read.
     """
-    # The fingerprint is taken before the weights are read, and covers adapters and base.
     folder = folder_of(name_or_path)
-    adapted = replace(base, name=str(name_or_path), path=folder, sources=(base.path, *base.sources))
-    adapted = replace(adapted, checkpoint=adapted.fingerprint())
+    sources = (base.path, *base.sources)
+    checkpoint = fingerprint(folder, *sources)  # before the weights are read
     with library_errors(str(folder), folder), warnings.catch_warnings():
         import peft
 
@@ -48,4 +47,11 @@ def with_adapters(base: VisionLanguageModel, name_or_path: str | Path) -> Vision
                 " target_modules"
             )
     wrapped.requires_grad_(False)
-    return replace(adapted, model=wrapped.base_model.model.eval())
+    return replace(
+        base,
+        name=str(name_or_path),
+        path=folder,
+        model=wrapped.base_model.model.eval(),
+        sources=sources,
+        checkpoint=checkpoint,
+    )

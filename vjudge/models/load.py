@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +13,9 @@ import torch
 import transformers
 from tokenizers import AddedToken
 
-# Without torchvision, transformers 5.17 has no such class under its short name.
+# Without torchvision, transformers 5.17 has neither under its short name.
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
+from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
 from vjudge.models.adapters import base_of, with_adapters
 from vjudge.models.files import fingerprint, library_errors, read_settings
@@ -21,7 +23,6 @@ from vjudge.models.find import NO_HUB, find_checkpoint, locate
 from vjudge.models.llava import converted
 from vjudge.models.original import Original
 from vjudge.models.placement import Placement, check_fit, place
-from vjudge.models.processors import load_processor
 from vjudge.models.value_head import load_value_head
 
 BUFFERS = ("position_ids", "inv_freq")  # weights in older files that newer classes compute
@@ -215,6 +216,28 @@ def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionL
     )
     _make_special(shape)
     return shape
+
+
+def load_processor(folder: Path, config: Any) -> Any:
+    """Load a chat model's own processor, based on PIL, without its part for videos.
+
+    The part for videos needs torchvision, and vjudge shows no videos.
+    """
+    # 1) the processor's class, without the attribute for videos
+    kind: Any = PROCESSOR_MAPPING[type(config)]
+
+    class Processor(kind):
+        @classmethod
+        def get_attributes(cls) -> list[str]:
+            """Return the names of the parts that are loaded."""
+            return [name for name in kind.get_attributes() if name != "video_processor"]
+
+    Processor.__name__ = kind.__name__  # which transformers compares with the stored name
+    # 2) SmolVLM's constructor needs an argument for videos even so
+    options: dict[str, Any] = dict(NO_HUB)
+    if "video_processor" in inspect.signature(kind.__init__).parameters:
+        options["video_processor"] = None
+    return Processor.from_pretrained(folder, backend="pil", **options)
 
 
 def _make_special(shape: VisionLanguageModel) -> None:

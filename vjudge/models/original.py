@@ -37,7 +37,7 @@ from vjudge.models.files import (
     read_tensors,
     weight_files,
 )
-from vjudge.models.layout import decoder_of
+from vjudge.models.find import decoder_of
 from vjudge.prompts import QWEN_1_5, VICUNA_V1
 
 VOCABULARY_WEIGHTS = ("language_model.model.embed_tokens.weight", "language_model.lm_head.weight")

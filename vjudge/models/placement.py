@@ -12,8 +12,7 @@ import transformers
 from transformers import BitsAndBytesConfig
 
 from vjudge.models.files import WEIGHT_PATTERNS, weight_files
-from vjudge.models.find import Checkpoint, folder_of
-from vjudge.models.layout import decoder_of
+from vjudge.models.find import Checkpoint, decoder_of, folder_of
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 QUANTIZED_BYTES = {"8bit": 1.0, "4bit": 0.5}  # of a weight, without its constants
