@@ -29,10 +29,11 @@ from vjudge.data import CollectionError
 from vjudge.judging.columns import closed_in, groups_of
 from vjudge.metrics.caveats import add_caveats, merged_caveats
 from vjudge.metrics.groups import design_of
+from vjudge.metrics.intervals import INTERVAL
 from vjudge.metrics.shares import shares
 from vjudge.metrics.tables import tabulate
 from vjudge.metrics.verdicts import SPELLINGS, read_choices
-from vjudge.plots.forest import BOUNDS, forest
+from vjudge.plots.forest import forest
 from vjudge.plots.latex import sentences
 from vjudge.plots.style import short
 from vjudge.records import NAN, from_csv
@@ -271,10 +272,10 @@ def _headline(spec: Benchmark, judge: str, table: pd.DataFrame) -> str:
         return f"{who}{statistic.capitalize()} is undefined ({counts})."
     if "overall" in spec.parts:
         rows = rows.loc[[part]] if part in rows.index else rows.iloc[:1]
-        value = short(*rows[BOUNDS].iloc[0])
+        value = short(*rows[INTERVAL].iloc[0])
         return f"{who}{statistic.capitalize()} {value} ({part}; {counts}; unread: {unread})."
     rows = rows.drop(index=["overall", "macro"], errors="ignore").sort_values("estimate")
-    extremes = [f"{short(*row[BOUNDS])} ({name})" for name, row in rows.iloc[[-1, 0]].iterrows()]
+    extremes = [f"{short(*row[INTERVAL])} ({name})" for name, row in rows.iloc[[-1, 0]].iterrows()]
     span = f"from {extremes[1]} to {extremes[0]}, {len(rows)} in all (unread: {unread})"
     return f"{who}{statistic.capitalize()} {span}."
 

@@ -9,10 +9,18 @@ never 0. Read `correlation.py` first (it is of the core); it calls, from its fir
   (bootstrap and jackknife), `intervals.py` (Student's t, Fisher's z) and `caveats.py`;
 - `strata.py`: the mean over benchmarks.
 
-The other statistics stand on the same files: `aggregation_levels.py`, `comparison.py`,
-`agreement.py` (with `ratings.py`, `coefficients.py`), `leave_one_out.py`, `replaceability.py` (with
-`noninferiority.py`), `panels.py`, `severity.py`, `length.py` ... Those that count cases stand on
-`shares.py` and `wilson.py`, and those of pairs on `verdicts.py`.
+The other statistics stand on the same files; those that count cases also on `shares.py` and
+`wilson.py`, those of ratings on `ratings.py`, and those of pairs on `verdicts.py`:
+
+- scores: `aggregation_levels.py`, `comparison.py`, `agreement.py` (with `coefficients.py`),
+  `calibration.py`, `length.py`;
+- probabilities: `probability_calibration.py`, `temperature.py`, `conformal.py`;
+- pairs: `pairwise.py`, `choice_comparison.py`, `strengths.py` and `length_controlled.py` (both with
+  `logistic.py`);
+- raters: `leave_one_out.py`, `replaceability.py` (with `noninferiority.py`), `panels.py`,
+  `severity.py`;
+- few labels: `labels.py`, then `corrected_rates.py` and `prediction_powered.py`; `planning.py`;
+- systems: `ranking.py` (with `ranking_measures.py`), `best_of_n.py`.
 
 To add a statistic, write it as a function of weights (how often each cell of the sample occurs) and
 hand it to `tables.tabulate`: `calibration.calibration_errors` is an example. Hand shares of cases

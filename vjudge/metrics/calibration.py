@@ -52,27 +52,18 @@ def calibration_curve(
         raise ValueError(f"bins must be a whole number from 1, or None, not {bins!r}")
     frame = pd.DataFrame({"judge": x[used], "human": y[used], "bin": x[used]})
     frame["unit"] = group_codes(groups, used)
-    # 1) Mean scores in each bin
+    # 1) Mean scores in each bin, with intervals
     if bins is not None and len(frame):
         edges = np.unique(np.quantile(frame["judge"], np.linspace(0, 1, bins + 1)[1:-1]))
         frame["bin"] = np.searchsorted(edges, frame["judge"], side="right")
     by_bin = frame.groupby("bin")
     table = by_bin[["judge", "human"]].mean()
-    n = by_bin.size()
-    # 2) Intervals. The standard error of a mean of G groups comes from each group's sum of
-    # deviations d_g from the bin's mean: sqrt(sum of d_g^2 * G / (G - 1)) / n.
-    frame["deviation"] = frame["human"] - by_bin["human"].transform("mean")
-    by_unit = frame.groupby(["bin", "unit"])["deviation"].agg(["sum", "size"])
-    units_of_bin = by_unit.groupby("bin")
-    n_units = units_of_bin.size()
-    squares = (by_unit["sum"] ** 2).groupby("bin").sum()
-    error = np.sqrt(squares * n_units / (n_units - 1)) / n
-    error = error.where(by_bin["human"].nunique() > 1)
-    freedom = units_of_bin["size"].agg(degrees_of_freedom)
-    half_width = t_quantile(confidence, freedom) * error
-    table = table.assign(low=table["human"] - half_width, high=table["human"] + half_width, n=n)
-    table["share"] = n / len(frame)
-    # 3) Counts, warnings and the method
+    half_width = _half_widths(frame, confidence)
+    table["low"] = table["human"] - half_width
+    table["high"] = table["human"] + half_width
+    table["n"] = by_bin.size()
+    table["share"] = table["n"] / len(frame)
+    # 2) Counts, warnings and the method
     n_without = int(half_width.isna().sum())
     if n_without or table.empty:
         warn(
@@ -86,6 +77,26 @@ def calibration_curve(
     )
     add_caveats(table, caveats)
     return table
+
+
+def _half_widths(frame: pd.DataFrame, confidence: float) -> pd.Series:
+    """Compute the half width of the interval of each bin's mean human score.
+
+    The standard error of a mean over n items in G units comes from each unit's sum of deviations
+    d_g from the mean: sqrt(sum of d_g^2 * G / (G - 1)) / n.
+
+    Args:
+        frame: one row per item: columns human, bin, unit.
+    """
+    by_bin = frame.groupby("bin")["human"]
+    deviation = frame["human"] - by_bin.transform("mean")
+    by_unit = deviation.groupby([frame["bin"], frame["unit"]]).agg(["sum", "size"])
+    units_of_bin = by_unit.groupby("bin")["size"]
+    n_units = units_of_bin.size()
+    squares = (by_unit["sum"] ** 2).groupby("bin").sum()
+    error = np.sqrt(squares * n_units / (n_units - 1)) / by_bin.size()
+    error = error.where(by_bin.nunique() > 1)  # equal scores do not show how much they vary
+    return t_quantile(confidence, units_of_bin.agg(degrees_of_freedom)) * error
 
 
 def calibration_errors(

@@ -39,7 +39,7 @@ class Logistic:
         Source: Firth, Biometrika 80 (1993), 27-38; Liang and Zeger, Biometrika 73 (1986), for the
         variance over units.
         """
-        # 1) Newton's method on the log likelihood
+        # 1) Newton's method on the (penalised) log likelihood
         beta = np.zeros(design.shape[1])
         for _ in range(MAX_STEPS):
             mean = special.expit(design @ beta)
@@ -47,22 +47,23 @@ class Logistic:
             covariance = np.linalg.pinv(design.T * weight @ design, hermitian=True)
             leverage = np.einsum("np,pq,nq->n", design, covariance, design) * weight  # (n,)
             residual = shares - mean
-            adjusted = residual
-            if penalise:
-                adjusted = residual + leverage * (0.5 - mean)
-            step = covariance @ (design.T @ adjusted)
+            score = residual
+            if penalise:  # Firth adds half a win and half a loss per row, as far as it has leverage
+                score = residual + leverage * (0.5 - mean)
+            step = covariance @ (design.T @ score)
             size = np.abs(step).max(initial=0.0)
             beta = beta + step * min(1.0, MAX_STEP / max(size, 1e-300))
             if size < 1e-12:
                 break
-        # 2) How far the coefficients move without a unit, by one Newton step
+        # 2) How far the coefficients move without a unit: one Newton step from the fit. A unit with
+        # much leverage has pulled the fit towards itself, so its step is scaled up.
         of_row = residual[:, None] * design @ covariance  # (n, p)
         sizes = np.bincount(units)
         sum_by_unit = indicator_matrix(units)  # (units, n)
         unit_leverage = sum_by_unit @ leverage  # sums to p over all units
-        share_of_rank = unit_leverage / np.minimum(sizes, design.shape[1])
-        influence = sum_by_unit @ of_row / np.maximum(1 - share_of_rank, 1e-6)[:, None]
-        influence = influence * math.sqrt(max(len(sizes) - 1, 1) / len(sizes))
+        mean_leverage = unit_leverage / np.minimum(sizes, design.shape[1])
+        influence = sum_by_unit @ of_row / np.maximum(1 - mean_leverage, 1e-6)[:, None]
+        influence = influence * math.sqrt(max(len(sizes) - 1, 1) / len(sizes))  # of a jackknife
         freedom = degrees_of_freedom(unit_leverage)
         return cls(beta, influence, covariance, freedom, len(shares) / len(sizes), penalise)
 

@@ -49,7 +49,7 @@ def win_rate(
     """
     groups, caveats = groups_from_ids(verdicts, groups)
     check_columns(verdicts=verdicts, groups=groups)
-    choice, used, account = read_choices(verdicts)
+    choice, used, missing_counts = read_choices(verdicts)
     won = choice == "a"
     tied = choice == "tie"
     rows = [
@@ -62,7 +62,7 @@ def win_rate(
     ]
     table = shares(rows, groups=groups, confidence=confidence, unit="comparisons")
     add_caveats(table, caveats)
-    return table.assign(**account)
+    return table.assign(**missing_counts)
 
 
 def pairwise_accuracy(
@@ -93,7 +93,7 @@ def pairwise_accuracy(
     """
     groups, caveats = groups_from_ids(verdicts, groups)
     check_columns(verdicts=verdicts, preferences=preferences, groups=groups)
-    judge, has_verdict, account = read_choices(verdicts)
+    judge, has_verdict, missing_counts = read_choices(verdicts)
     human, has_preference, _ = read_choices(preferences, people=True)
     both = has_verdict & has_preference
     right = (judge == human) & both
@@ -106,7 +106,7 @@ def pairwise_accuracy(
     ]
     table = shares(rows, groups=groups, confidence=confidence, unit="pairs")
     add_caveats(table, caveats)
-    return table.assign(**account)
+    return table.assign(**missing_counts)
 
 
 def feedback_preference(
@@ -137,7 +137,7 @@ def feedback_preference(
     groups, caveats = groups_from_ids(judgements, groups)
     check_columns(judgements=judgements, groups=groups)
     meanings = dict(zip(FEEDBACK_CHOICES, FEEDBACK_CHOICES, strict=True))
-    choice, used, account = read_choices(judgements, meanings=meanings)
+    choice, used, missing_counts = read_choices(judgements, meanings=meanings)
     left, right, good, bad = (choice == answer for answer in FEEDBACK_CHOICES)
     rows = [
         ("left", left, used),
@@ -151,4 +151,4 @@ def feedback_preference(
     ]
     table = shares(rows, groups=groups, confidence=confidence, unit="judgements")
     add_caveats(table, caveats)
-    return table.assign(**account)
+    return table.assign(**missing_counts)

@@ -159,7 +159,8 @@ def _rank_judges(
     human, *judges = tables
     items = np.arange(human.shape[1])
     estimate = np.array([measure(human, judge, items) for judge in judges])
-    # 1) Intervals by the jackknife: leave out one block of items after another
+    # 1) Intervals by the jackknife, which leaves out one of G blocks of items after another: the
+    # variance is (G - 1) / G times the sum of squared deviations from their mean
     blocks = np.array_split(items, min(len(items), N_BLOCKS))
     without_block = np.full((len(blocks), len(judges)), np.nan)
     if len(items) > 1:

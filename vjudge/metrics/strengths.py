@@ -60,7 +60,7 @@ def bradley_terry(
     check_options(confidence=confidence)
     groups, caveats = groups_from_ids(verdicts, groups)
     check_columns(first=first, second=second, verdicts=verdicts, groups=groups)
-    choice, used, account = read_choices(verdicts)
+    choice, used, missing_counts = read_choices(verdicts)
     missing = int((~used).sum())
     names = [*first, *second]
     codes = group_codes(names, np.ones(len(names), dtype=bool), name="players")
@@ -78,7 +78,7 @@ def bradley_terry(
     table[["elo", "elo_low", "elo_high"]] = 1000 + ELO_PER_LOGIT * table
     # 3) Counts, method and caveats
     table["n"] = np.bincount([*i[used], *j[used]], minlength=len(players))
-    table = table.assign(missing=missing, **account)
+    table = table.assign(missing=missing, **missing_counts)
     unit = "comparisons" if groups is None else "groups"
     table.attrs["method"] = f"{confidence:.0%} intervals by Student's t, robust over {unit}"
     if groups is not None:

@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
-from vjudge.plots.forest import BOUNDS
-from vjudge.plots.style import INK, MIN_TEXT, counts, need, page
+from vjudge.metrics.intervals import INTERVAL
+from vjudge.plots.style import GREY, INK, MIN_TEXT, PALETTE, counts, need, page
 
 FOUR_WAY = {
     "left": "first better",
@@ -18,8 +18,7 @@ FOUR_WAY = {
     "both_bad": "both bad",
     "right": "second better",
 }
-SIDE_COLOURS = ("#0072B2", "#E69F00")  # of the first and the last share; differ in grey, too
-TIE_COLOURS = ("#F5F5F5", "#D9D9D9")
+TIE_COLOURS = ("#F5F5F5", GREY)
 MIN_LABELLED = 8  # per cent: a narrower bar has no number
 
 
@@ -37,7 +36,7 @@ def preference_bars(
             that of feedback preferences.
         options: of `page`.
     """
-    stacked = need(pd.concat(dict(enumerate(tables.values()))), *BOUNDS, "n", "missing")
+    stacked = need(pd.concat(dict(enumerate(tables.values()))), *INTERVAL, "n", "missing")
     first, *between, last = labels
     of_first = stacked.xs(first, level=1)
     names = []
@@ -45,7 +44,8 @@ def preference_bars(
         name = key if isinstance(key, str) else " v ".join(key)
         names.append(f"{name} ({missing:,.0f} missing)" if missing else name)
     per_cent = 100 * stacked["estimate"].unstack()[list(labels)]  # (tables, labels)
-    colors = [SIDE_COLOURS[0], *TIE_COLOURS[: len(between)], SIDE_COLOURS[1]]
+    # The first two colours of the palette differ in grey print, too
+    colors = [PALETTE[0], *TIE_COLOURS[: len(between)], PALETTE[1]]
     with page(**options) as paper:
         fig, ax = paper.subplots(0.42 * len(tables) + 0.5)
         per_cent.rename(columns=labels).plot.barh(

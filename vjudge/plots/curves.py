@@ -98,6 +98,6 @@ def training_curve(log: DataFrame, **options: Any) -> Figure:
             points = points[is_defined | points["parsed"].notna()]
         else:
             points = points[is_defined].assign(low=np.nan, high=np.nan)
-        panels.append(points.assign(panel=LOGGED[name], by=""))
+        panels.append(points.assign(panel=LOGGED[name], by=""))  # one curve per panel
     options = {"column": "full", "labels": ("step", ""), **options}
     return curves(pd.concat(panels), x="step", y="value", by="by", panel="panel", **options)

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
+from vjudge.metrics.intervals import INTERVAL
 from vjudge.plots.style import (
     GREY,
     MIN_TEXT,
@@ -25,7 +26,6 @@ from vjudge.plots.style import (
     short,
 )
 
-BOUNDS = ["estimate", "low", "high"]
 # Heights in lines: `y` counts lines from the top of a panel
 GAP = 1.4  # between the last line of a name and the first line of the next name
 MARGIN = 0.7  # above the first and below the last line
@@ -65,7 +65,7 @@ def forest(
         PageFull: the lines do not fit on the page.
     """
     names = [name for name in (panel, rows, by) if name is not None]
-    table = need(table, *BOUNDS, names=names)
+    table = need(table, *INTERVAL, names=names)
     # In one call, since `rows`, `by` and `panel` may be called "name", "kind" or "panel"
     table = table.assign(name=table[rows], kind=table.get(by, ""), panel=table.get(panel, label))
     table["y"] = _line_positions(table, shared)
@@ -156,5 +156,5 @@ def _write_names(ax: Axes, lines: DataFrame, paper: Page, max_lines: int) -> Non
 def _write_numbers(ax: Axes, lines: DataFrame) -> None:
     """Write each estimate with its interval at the right."""
     beside = ax.get_yaxis_transform()  # x in shares of the axes' width, y in lines
-    for y, bounds in zip(lines["y"], lines[BOUNDS].to_numpy(float), strict=True):
+    for y, bounds in zip(lines["y"], lines[INTERVAL].to_numpy(float), strict=True):
         ax.text(1.02, y, short(*bounds), transform=beside, va="center", fontsize=MIN_TEXT)

@@ -45,7 +45,7 @@ def figure_latex(name: str, caption: str, inches: float) -> str:
     A figure wider than 4 inches spans both columns (`figure*`; in one column that is the same).
     """
     environment = "figure*" if inches > WIDE_FIGURE else "figure"
-    lines = [
+    return _lines(
         "% in the preamble: \\usepackage{graphicx}",
         rf"\begin{{{environment}}}[t]",
         r"\centering",
@@ -54,8 +54,7 @@ def figure_latex(name: str, caption: str, inches: float) -> str:
         rf"\caption{{{latex(caption)}}}",
         rf"\label{{fig:{name}}}",
         rf"\end{{{environment}}}",
-    ]
-    return "\n".join(lines) + "\n"
+    )
 
 
 def table_latex(frame: DataFrame, name: str, *, caption: str, venue: str = "acl") -> str:
@@ -71,44 +70,47 @@ def table_latex(frame: DataFrame, name: str, *, caption: str, venue: str = "acl"
     everything = "".join([*texts, *texts.to_numpy().ravel()])
     if printable(everything) != everything:
         caption = sentences(caption, "Names in other scripts are transliterated")
-    # 1) One column of the page or two
     widths = [max(map(len, [head, *column])) + 2 for head, column in texts.items()]
     environment = "table"
     if venue in TWO_COLUMNS and sum(widths) > WIDE_TABLE:
         environment = "table*"
-    # 2) Which rows stand on which page, by the lines of their longest folded text
     alignments = [_alignment(column) for _, column in texts.items()]
+    head = _row(map(latex, texts.columns))
+    # 1) The page of each row: a row is as high as its longest text in a folded column
     is_folded = [alignment.startswith("p") for alignment in alignments]
-    lengths = texts.loc[:, is_folded].map(len).max(axis=1).fillna(0)  # of each row
+    lengths = texts.loc[:, is_folded].map(len).max(axis=1).fillna(0)
     lines_of_row = 1 + (lengths - 1).clip(lower=0) // FOLD_WIDTH
     page_of_row = (lines_of_row.cumsum() - 1) // MAX_LINES
-    # 3) An environment for each page
-    cells = texts.map(latex)
-    head = _row(map(latex, texts.columns))
-    parts = []
+    # 2) An environment for each page
+    environments = []
     for number in range(int(page_of_row.max()) + 1 if len(texts) else 1):
-        body = [_row(row) for row in cells[page_of_row == number].to_numpy()]
-        centering = r"\centering"
-        title = latex(caption)
-        label = name
-        if number:  # a continuation keeps the number of its table
-            centering = r"\addtocounter{table}{-1}\centering"
-            title = "(Continued.)"
+        body = [_row(map(latex, row)) for row in texts[page_of_row == number].to_numpy()]
+        rules = [r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
+        columns = "".join(alignments)
+        if number == 0:
+            start = [r"\centering", rf"\caption{{{latex(caption)}}}\smallskip"]
+            label = name
+        else:  # a continuation keeps the number of its table
+            start = [r"\addtocounter{table}{-1}\centering", r"\caption{(Continued.)}\smallskip"]
             label = f"{name}-{number + 1}"
-        lines = [
-            rf"\begin{{{environment}}}[t]",
-            centering,
-            rf"\caption{{{title}}}\smallskip",
-            rf"\label{{tab:{label}}}",
-            r"\begin{adjustbox}{max width=\linewidth}",
-            rf"\begin{{tabular}}{{{''.join(alignments)}}}",
-            *[r"\toprule", head, r"\midrule", *body, r"\bottomrule"],
-            r"\end{tabular}",
-            r"\end{adjustbox}",
-            rf"\end{{{environment}}}",
-        ]
-        parts.append("\n".join(lines) + "\n")
-    return "\n".join(parts)
+        environments.append(
+            _lines(
+                rf"\begin{{{environment}}}[t]",
+                *start,
+                rf"\label{{tab:{label}}}",
+                r"\begin{adjustbox}{max width=\linewidth}",
+                rf"\begin{{tabular}}{{{columns}}}",
+                *rules,
+                r"\end{tabular}",
+                r"\end{adjustbox}",
+                rf"\end{{{environment}}}",
+            )
+        )
+    return "\n".join(environments)
+
+
+def _lines(*lines: str) -> str:
+    return "\n".join(lines) + "\n"
 
 
 def _row(cells: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from vjudge.metrics.formatting import format_p
+from vjudge.metrics.intervals import INTERVAL
 from vjudge.metrics.multiple_testing import ALPHA
 from vjudge.plots.style import (
     AROUND_ZERO,
@@ -52,7 +53,7 @@ def heatmap(
     Source: the correlation heatmap of Prometheus-Vision (arXiv 2401.06591).
     """
     cells = need(table, "estimate", names=["judge", columns])
-    bounds = cells.reindex(columns=["estimate", "low", "high"]).to_numpy(float)
+    bounds = cells.reindex(columns=INTERVAL).to_numpy(float)
     cells["text"] = [short(*row).replace(" [", "\n[") for row in bounds]
     cells["bold"] = best(cells, [columns])
     judges = cells["judge"].unique()
