@@ -153,11 +153,6 @@ class Question:
     rubric: Rubric | None = None
     criterion: Record | None = field(default=None, repr=False)  # if apart: see `rubrics_of`
 
-    @property
-    def criteria(self) -> Rubric | None:
-        """Its rubric, where that has several named criteria."""
-        return self.rubric if self.rubric and self.rubric.named else None
-
     def seed(self, seed: int) -> int:
         """Derive the seed of its draws, which no other question of the call changes."""
         name = f" {self.criterion['name']}" if self.criterion else ""
@@ -201,7 +196,7 @@ def prepare(judge: Judge, items: Items, options: Options, *, pairs: bool = False
     kind = Pair if pairs else Item
     subjects: list[Item | Pair] = [kind.from_row(row) for row in rows]
     views = _checked_views(template, rows, subjects)
-    check_examples(judge.examples, template, subjects, pictures)
+    check_examples(judge.examples, template, rows, subjects, pictures)
 
     # 3) the questions of each row, and the pictures of each question
     questions = []
@@ -285,7 +280,10 @@ def _with_questions(ask: Ask, template: Template, questions: Sequence[Question],
         ValueError: a score pass, which reads one score, of several named criteria.
     """
     score_texts = lru_cache(template.score_texts)  # most questions share a scale
-    criteria = [question.criteria for question in questions]
+    criteria = []
+    for question in questions:
+        rubric = question.rubric
+        criteria.append(rubric if rubric and rubric.named else None)
     if ask.scores and any(criteria):
         raise ValueError(
             'mode="score" reads one score, and criteria have names: use "feedback", or'

@@ -1,4 +1,4 @@
-"""What other rooms read off a run's columns: its units of resampling, and its closed verdicts."""
+"""What other rooms read off a run's columns: units of resampling, and closed verdicts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vjudge.records import is_missing
 
 
 def groups_of(run: pd.DataFrame) -> np.ndarray:
-    """The unit of resampling of each row of a run: its group, its id where it names none."""
+    """Find the unit of resampling of each row of a run: its group, or its id where it has none."""
     units = run["id"].map(str)
     if "group" in run:
         groups = run["group"]
@@ -18,6 +18,6 @@ def groups_of(run: pd.DataFrame) -> np.ndarray:
 
 
 def closed_in(run: pd.DataFrame) -> str:
-    """How many verdicts of a run were closed (`unread="close"`), in words; "" where none was."""
+    """Say how many verdicts of a run were closed (`unread="close"`); "" where none was."""
     count = int(run["closed"].eq(True).sum()) if "closed" in run else 0
     return f"{count:,} of {len(run):,} verdicts were closed" if count else ""

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from vjudge.data.schema import Items
-from vjudge.judging.asking import Options, prepare
+from vjudge.judging.asking import Call, Options
 from vjudge.judging.choices import combine, majority, sign
 from vjudge.judging.counts import announced, work_of
 from vjudge.judging.grading import JudgedRow, answered, by_row, table
 from vjudge.judging.orders import ORDERS, turned
 from vjudge.judging.record import Record, Records
 
-if TYPE_CHECKING:
-    from vjudge.judging.judge import Judge
-
 ANSWER_TEXTS = ("scores", "feedback", "raw")  # columns of each order
 DRAW_CELLS = ("order", "verdict", "feedback", "raw", "closed", "failure")  # of each of several
 
 
-def compare(judge: Judge, pairs: Items, options: Options) -> pd.DataFrame:
+def compare(call: Call) -> pd.DataFrame:
     """Make the table of `Judge.compare`."""
-    call = prepare(judge, pairs, options, pairs=True)
     records = answered(call, "compare")
-    frame = compared(by_row(call, records), judge.name, options)
+    frame = compared(by_row(call, records), call.judge.name, call.options)
     remarks = []
     if "consistent" in frame:
         changed = int(frame["consistent"].eq(False).sum())

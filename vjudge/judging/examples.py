@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from vjudge import data
-from vjudge.data.schema import CollectionError, Items, problems_of
+from vjudge.data.checks import check_rows
+from vjudge.data.schema import CollectionError, Items, Row, problems_of
 from vjudge.images import Picture
 from vjudge.prompts import Template
-from vjudge.records import Item, Pair
+from vjudge.records import Item
 
 
 def examples_of(template: Template, items: Items) -> tuple[Item, ...]:
@@ -48,14 +50,16 @@ def _faults(template: Template, example: Item) -> list[tuple[str, str, str]]:
 def check_examples(
     examples: Sequence[Item],
     template: Template,
-    subjects: Sequence[Item | Pair],
+    rows: Sequence[Row],
+    items: Sequence[Any],
     pictures: Callable[[object], Picture],
 ) -> None:
     """Refuse a call whose prompts would show one of its own items, or examples of another task.
 
     Args:
         examples: of the judge; () passes every call.
-        template, subjects: what the call asks.
+        template: of the call.
+        rows, items: the same rows of the call, as canonical rows and as items.
         pictures: reads a picture's source, see `vjudge.images.Pictures`.
 
     Raises:
@@ -76,10 +80,6 @@ def check_examples(
 
     ids = {example.id for example in examples} - {""}
     contents = set(map(content, examples))
-    problems = []
-    for index, item in enumerate(subjects):
-        if item.id in ids or (isinstance(item, Item) and content(item) in contents):
-            fault = ("id", "is an example in the judge's prompts", "leave it out here or there")
-            problems += problems_of(index, item.id, [fault])
-    if problems:
-        raise CollectionError.of_rows(problems, len(subjects))
+    unseen = [item.id not in ids and content(item) not in contents for item in items]
+    reason = "is an example in the judge's prompts"
+    check_rows(rows, "id", unseen, reason, "leave it out here or there")

@@ -1,6 +1,6 @@
 """Questions -> answers -> verdicts -> a table.
 
-`prepare` (asking.py) makes the questions. `answered` takes each answer from the record of the run
+A `Call` (asking.py) holds the questions. `answered` takes each answer from the record of the run
 or from the engine, and `read` makes a record of it. A table is made of records alone, so that a
 continued run ends in the same table as an unbroken one. comparing.py does as much for pairs.
 """
@@ -14,17 +14,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pandas as pd
 
 import vjudge
-from vjudge.data.schema import Items
 from vjudge.engines.closing import most_probable
 from vjudge.engines.engine import Answer, Ask, Engine
 from vjudge.engines.progress import progress_bar, say
 from vjudge.images import Picture
-from vjudge.judging.asking import DECODING, Call, Options, Question, prepare
+from vjudge.judging.asking import DECODING, Call, Options, Question
 from vjudge.judging.counts import WORK, announced
 from vjudge.judging.criteria import joined
 from vjudge.judging.record import Record, Records, json_value
@@ -32,25 +31,21 @@ from vjudge.judging.runs import Run
 from vjudge.prompts.parse import parse
 from vjudge.records import NAN, Verdict
 
-if TYPE_CHECKING:
-    from vjudge.judging.judge import Judge
-
 FLOATS = (
     "score expected_score probability_mass probability_a seconds gold score_a score_b"
     " lowest highest"
 ).split()
-INTEGERS = ("sample", "n_prompt_tokens", "n_new_tokens")
-COLUMN_DTYPES = dict.fromkeys(FLOATS, "float64") | dict.fromkeys(INTEGERS, "int64")
-COLUMN_DTYPES |= {"closed": "bool", "sees_image": "bool"}
+COLUMN_DTYPES = dict.fromkeys(FLOATS, "float64")
+COLUMN_DTYPES |= dict.fromkeys(["sample", "n_prompt_tokens", "n_new_tokens"], "int64")
+COLUMN_DTYPES |= dict.fromkeys(["closed", "sees_image"], "bool")
 JudgedRow: TypeAlias = tuple[list[Record], Record]
 """The records of a row's questions, and the cells of the row that its run repeats."""
 
 
-def grade(judge: Judge, items: Items, options: Options) -> pd.DataFrame:
+def grade(call: Call) -> pd.DataFrame:
     """Make the table of `Judge.grade`."""
-    call = prepare(judge, items, options)
     records = answered(call, "grade")
-    frame = graded(by_row(call, records), judge.name, options)
+    frame = graded(by_row(call, records), call.judge.name, call.options)
     return announced(call, frame, records)
 
 

@@ -1,13 +1,12 @@
 """Judge: a wording, a model and a reader of answers. Grade one response, compare two, rank many.
 
-An answer without a verdict stays without a score, or is closed: either is counted and shown.
+An answer without a verdict stays without a score, or is closed. Both are counted and shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import pandas as pd
@@ -28,10 +27,10 @@ from vjudge.records import Item, Pair
 
 @runtime_checkable
 class JudgeLike(Protocol):
-    """What grades and compares: `Judge`, `vjudge.panel`, or anything with these names.
+    """What grades and compares: `Judge`, `vjudge.panel`, or any object with these names.
 
-    Reports, probes, benchmarks, rewards and reviews take nothing else. The methods' options and
-    tables are those of `Judge`; a table may lack the columns of a model's own answer.
+    Reports, probes, benchmarks, rewards and reviews need nothing else. The methods take the options
+    of `Judge` and return its tables, which may lack the columns of a model's answer.
     """
 
     @property
@@ -40,124 +39,136 @@ class JudgeLike(Protocol):
     @property
     def sees_images(self) -> bool: ...
 
-    def grade(self, items: Any, *args: Any, **options: Any) -> pd.DataFrame: ...
+    def grade(self, items: Items, **options: Any) -> pd.DataFrame: ...
 
-    def compare(self, pairs: Any, *args: Any, **options: Any) -> pd.DataFrame: ...
+    def compare(self, pairs: Items, **options: Any) -> pd.DataFrame: ...
 
-    def rank(self, candidates: Any, *args: Any, **options: Any) -> pd.DataFrame: ...
+    def rank(self, candidates: Items, **options: Any) -> pd.DataFrame: ...
 
     def render(self, item: Item | Pair | Mapping, *args: Any, **options: Any) -> str: ...
 
-    def plan(self, items: Any, *args: Any, **options: Any) -> pd.DataFrame: ...
+    def plan(self, items: Items, **options: Any) -> pd.DataFrame: ...
 
 
 @dataclass(eq=False)
 class Judge:
-    """A template, a parser and an engine under a name."""
+    """A wording and an engine under a name."""
 
-    name: str  # what the table's `judge` column says
+    name: str  # in the column `judge` of its tables
     _: KW_ONLY
-    template: Template  # how one response is put to the judge
+    template: Template  # the wording for one response
     engine: Engine
-    pairs: Template | None = None  # how two are; None where it was never taught to
-    family: Family | None = None  # what is published of its kind: `judge.family.published`
-    examples: Sequence[Item] = ()  # graded items in each prompt: `with_examples`
+    pairs: Template | None = None  # the wording for two; None where it was never taught to compare
+    family: Family | None = None  # what is published of its kind, such as `family.published`
+    examples: Sequence[Item] = ()  # graded items in every prompt, see `with_examples`
 
     def __repr__(self) -> str:
         pairs = None if self.pairs is None else self.pairs.name
         wordings = f"template={self.template.name!r}, pairs={pairs!r}"
-        shown = f", {len(self.examples)} examples" if self.examples else ""
-        return f"Judge({self.name!r}, {wordings}, engine={self.engine.name!r}{shown})"
+        examples = f", {len(self.examples)} examples" if self.examples else ""
+        return f"Judge({self.name!r}, {wordings}, engine={self.engine.name!r}{examples})"
 
     @property
     def sees_images(self) -> bool:
-        """Whether it is shown the images of its items."""
+        """Whether the judge is shown the images of its items."""
         return self.template.sees_images
 
     @property
     def gives_values(self) -> bool:
-        """Whether a value head gives one unbounded number a response, and nothing is written."""
+        """Whether a value head gives an unbounded number for each response, and no text."""
         return self.template.gives == "value"
 
-    def grade(self, items: Any, **options: Any) -> pd.DataFrame:
+    def grade(self, items: Items, **options: Any) -> pd.DataFrame:
         """Grade every response of a collection.
 
         Args:
-            items: a `datasets.Dataset`, a list of rows or of `Item`s, one of these, a DataFrame or
-                a file, in canonical columns.
+            items: a `datasets.Dataset`, a DataFrame, a file, or a list of rows or `Item`s, in
+                canonical columns.
             mode ("feedback"): "feedback" lets the judge write its feedback, then the verdict;
                 "score" forces the verdict at once and reads the distribution over the scores in
                 one forward pass.
             samples (1): verdicts an item; more than one needs a temperature.
             temperature (0.0), top_p (1.0), repetition_penalty (1.0), batch_size ("auto"): see
-                `vjudge.engines.Ask`; greedy unless `**judge.family.published` decodes as published.
-                A score pass takes no others than the published ones.
-            seed (0): a verdict's draws depend on it, the item's id and the sample's number alone.
-            max_new_tokens (None): of an answer, within the context; None takes the published limit.
-            unread (None): what becomes of an answer without a verdict: "missing" leaves the score
+                `vjudge.engines.Ask`. The default is greedy; `**judge.family.published` decodes as
+                the judge's authors did. A score pass draws nothing and takes none but batch_size.
+            seed (0): the draws of a verdict depend on it, the item's id and the sample's number,
+                and on nothing else.
+            max_new_tokens (None): the longest answer, within the model's context; None takes the
+                published limit.
+            unread (None): what happens to an answer without a verdict: "missing" leaves the score
                 out, "close" puts the marker behind the answer and reads the distribution over the
-                scale there; None is the wording's own, "close" for zero-shot chat wordings. Of
-                several criteria each is closed by itself.
-            criteria ("together"): of rows with several named criteria, "together" asks for all
-                scores in one call (template="chat-json"), "apart" for each in a call of its own, in
-                any wording that shows a rubric.
+                scale there. None leaves it to the wording: "close" for zero-shot chat wordings.
+                Several criteria are closed one by one.
+            criteria ("together"): for rows with several named criteria. "together" asks for all
+                scores in one call (template="chat-json"), "apart" for each score in a call of its
+                own, with any wording that shows a rubric.
             out (None): a folder that records every verdict as soon as it exists. The same call
-                continues there after an interruption, and one with other rows computes what is new;
-                another judge, wording or decoding is refused.
+                continues there after an interruption; a call with other rows computes only what is
+                new. Another judge, wording or decoding is refused.
             progress (True): whether to show a bar.
 
         Returns:
-            One row a verdict, in the collection's order: id, judge, sample (where there are
-            several), score (NaN where there is none), feedback, raw (the whole answer), failure
-            (None or the reason), expected_score (the mean of probabilities), probabilities (score
-            as text -> probability at the verdict, before temperature, top_p and penalty),
-            probability_mass (what those scores had of the whole vocabulary), closed,
-            n_prompt_tokens (image tokens included), n_new_tokens, seconds (its share of its batch);
-            where some row has one choice ("abstain"), scores (by criterion, each on its own scale,
-            score then being the weighted mean of their shares of it, on the row's scale from lowest
-            to highest; or the reference answer's, then its own) and reasoning; lowest and highest
-            (the ends of the row's scale, NaN for a value head's unbounded number), sees_image;
-            gold, human_scores, group, criteria, category and all columns that the collection adds.
-            `attrs` count failures and unclosed by reason, closed and without_images, and have the
-            engine's work.
+            One row a verdict, in the collection's order:
+            - id, judge, sample (where there are several);
+            - score (NaN where there is none), feedback, raw (the whole answer), failure (None or
+              the reason);
+            - expected_score (the mean of probabilities), probabilities (score as text ->
+              probability at the verdict, before temperature, top_p and penalty), probability_mass
+              (of those scores in the whole vocabulary), closed;
+            - n_prompt_tokens (image tokens included), n_new_tokens, seconds (its share of its
+              batch);
+            - where some row has one: choice ("abstain"), reasoning, and scores: of each criterion
+              on its own scale, where score is the weighted mean of their shares of these scales, on
+              the row's scale; or of the reference answer, then of the response;
+            - lowest and highest (the ends of the row's scale, NaN for a value head's unbounded
+              number), sees_image;
+            - gold, human_scores, group, criteria, category and all columns that the collection
+              adds.
+            `attrs` count failures and unclosed by reason, closed and without_images, and hold what
+            the engine computed ("work").
 
         Raises:
             CollectionError: bad rows, all named before any work.
-            ValueError: an unsound option. TypeError: one that there is not.
-            RunError: an unusable `out`.
+            ValueError: an unsound option. TypeError: an option that does not exist.
+            RunError: `out` can't be used.
 
         >>> import vjudge as vj
         >>> items = vj.load_collection("scenes", split="test", limit=5)
         >>> vj.load_judge("tiny", device="cpu").grade(items, progress=False)["score"].tolist()
         [1.0, 5.0, 2.0, 3.0, 4.0]
         """
-        return grade(self, items, options_of(options, "orders"))
+        return grade(prepare(self, items, options_of(options, "orders")))
 
-    def compare(self, pairs: Any, **options: Any) -> pd.DataFrame:
-        """Compare the two responses of every pair, in both orders unless told otherwise.
+    def compare(self, pairs: Items, **options: Any) -> pd.DataFrame:
+        """Compare the two responses of every pair, by default in both orders.
+
+        A judge with a value head grades each response once, and the larger value is chosen.
 
         Args:
             pairs: as `items` of `grade`, with the columns of pairs, or `Pair`s.
-            orders ("both"): "both" shows each pair twice, each response first once; "random" draws
-                an order for each sample; "one" shows response_a first alone.
+            orders ("both"): "both" asks twice, with each response first once; "random" draws an
+                order for each sample; "one" asks once, with response_a first.
             samples (1): draws a pair and order, each a vote; more than one needs a temperature.
             mode: as of `grade`; with "score", the more probable of A and B is chosen.
             temperature, top_p, repetition_penalty, seed, batch_size, max_new_tokens, unread, out,
                 progress: as of `grade`.
 
-        A judge with a value head grades each response once, and the larger value is chosen.
-
         Returns:
-            One row a pair: id, judge, verdict and consistent (see `combine`), probability_a (of
-            A's token against B's, the mean of the orders), verdict_ab and verdict_ba (in terms of
-            the pair's own a and b), failure, closed; by order scores (as shown), feedback, raw;
-            sums of n_prompt_tokens, n_new_tokens, seconds; lowest, highest (of the scores as
-            shown), sees_image; what was given. With several samples or random orders, verdict is
-            the majority of the draws (equal: tie), beside votes_a, votes_b, votes_tie,
-            votes_missing, and draws (a list of order, verdict, feedback and raw) in place of the
-            columns by order. Of values: score_a and score_b.
+            One row a pair:
+            - id, judge, verdict and consistent (see `vjudge.judging.choices.combine`),
+              probability_a (of A's token against B's, the mean of the orders);
+            - scores (as shown), feedback and raw of each order, such as raw_ab; verdict_ab and
+              verdict_ba (in terms of the pair's own a and b);
+            - failure, closed; sums of n_prompt_tokens, n_new_tokens, seconds;
+            - lowest, highest (of the scores as shown), sees_image; the columns of the collection.
+            With several samples or random orders, verdict is the majority of the draws (equal: a
+            tie), and votes_a, votes_b, votes_tie, votes_missing and draws (a list of order,
+            verdict, feedback and raw) stand in place of the columns by order. Of a value head:
+            score_a and score_b.
 
-        ValueError: there is no wording for pairs; other errors are those of `grade`.
+        Raises:
+            PairsNotSupportedError (a ValueError): there is no wording for pairs. Other errors are
+                those of `grade`.
 
         >>> import vjudge as vj
         >>> judge = vj.load_judge("tiny", device="cpu", template="prometheus-2-relative")
@@ -167,26 +178,27 @@ class Judge:
         >>> run[["verdict_ab", "verdict_ba", "verdict"]].values.tolist()
         [['a', 'b', 'tie']]
         """
-        return compare(self, pairs, options_of(options, "criteria"))
+        return compare(prepare(self, pairs, options_of(options, "criteria"), pairs=True))
 
-    def rank(self, candidates: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
+    def rank(self, candidates: Items, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
         """Rank the responses to each instruction, best of n.
 
         Args:
             candidates: rows with a list `responses` in place of the response.
-            by: "pairs" compares every two in both orders, n (n - 1) comparisons; "scores" grades
-                each. A judge with a value head goes by its values.
+            by: "pairs" compares every two responses in both orders, n (n - 1) comparisons for n
+                responses; "scores" grades each. A judge with a value head always goes by scores.
             mode, temperature, top_p, repetition_penalty, seed, batch_size, max_new_tokens, unread,
-                out, progress: as of `grade`; its errors, too.
+                out, progress: as of `grade`, and so are the errors.
 
         Returns:
-            One row a candidate: id, judge, candidate (its place in `responses`), response, value,
-            rank (1 is best; equals share it), best, n and missing (how many of the value's verdicts
-            there are and are not), group; true_rank and category where known; failure (why there is
-            no value), closed (whether some verdict was) and sees_image. By pairs, value is
-            the mean of 1 for a win, -1 for a loss and 0 for a tie: times n it is LLaVA-Critic's
-            reward. By scores, it is the expected score where there is one, else the score; scores
-            nearer than the engine's numeric noise (`vjudge.engines.engine.NOISE`) are equal.
+            One row a candidate: id, judge, candidate (its position in `responses`), response,
+            value, rank (1 is best; equal values share a rank), best, n and missing (how many of
+            the verdicts on it exist and do not), group; true_rank and category where known; failure
+            (why there is no value), closed (whether some verdict was) and sees_image.
+            By pairs, value is the mean of 1 for a win, -1 for a loss and 0 for a tie: times n it is
+            LLaVA-Critic's reward. By scores, it is the expected score where every verdict has one,
+            otherwise the score; scores that differ by less than the engine's numeric noise
+            (`vjudge.engines.engine.NOISE`) are equal.
 
         >>> import vjudge as vj
         >>> rows = list(vj.load_collection("scenes", split="test", limit=3))
@@ -200,14 +212,21 @@ class Judge:
         """
         if self.gives_values:
             by = "scores"
-        judged = compare if by == "pairs" else grade
-        judged = partial(judged, self, options=options_of(options, "samples", "orders"))
+        asked = options_of(options, "samples", "orders")
+
+        def judged(rows: Items) -> pd.DataFrame:
+            call = prepare(self, rows, asked, pairs=by == "pairs")
+            return compare(call) if by == "pairs" else grade(call)
+
         return rank(candidates, by, judged, noise=self.engine.noise)
 
     def render(self, item: Item | Pair | Mapping, *, mode: str = "feedback") -> str:
-        """What the model reads for one item, pair or row; "<image>" stands where an image goes.
+        """Write what the model reads for one item, pair or row, with "<image>" for each image.
 
-        With mode "score", it ends in the forced marker. CollectionError says what a row lacks.
+        With mode "score", it ends in the forced marker.
+
+        Raises:
+            CollectionError: the row lacks something.
 
         >>> import vjudge as vj
         >>> (item,) = vj.load_collection("scenes", split="test", limit=1)
@@ -217,8 +236,8 @@ class Judge:
         call = self._prepared([item], Options(mode=mode), by="scores")
         return call.questions[0].prompt.text
 
-    def plan(self, items: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
-        """What a call would take, see `vjudge.plan`."""
+    def plan(self, items: Items, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
+        """Estimate what a call takes, see `vjudge.plan`."""
         call = self._prepared(items, options_of(options), by=by)
         prompts = [question.prompt for question in call.questions]
         frame = pd.DataFrame(self.engine.plan(prompts, call.images, call.ask))
@@ -237,7 +256,10 @@ class Judge:
         return prepare(self, rows, options, pairs=pairs)
 
     def reworded(self, template: Template | str) -> Judge:
-        """The same judge asked in another wording, in its own conversation.
+        """Return the same judge asked in another wording, within its own conversation.
+
+        The conversation is what surrounds a wording: roles, separators, a checkpoint's chat
+        template. A model was trained in one and keeps it.
 
         >>> import vjudge as vj
         >>> vj.load_judge("tiny", device="cpu").reworded("prometheus-vision-readme")
@@ -255,15 +277,16 @@ class Judge:
         single, pairs = wordings_of(self.template, self.pairs, wording)
         return replace(self, template=single, pairs=pairs)
 
-    def with_examples(self, rows: Any) -> Judge:
-        """The same judge, shown graded items in every prompt before the one that it grades.
+    def with_examples(self, rows: Items) -> Judge:
+        """Return the same judge, shown graded items in every prompt before the item to grade.
 
-        Each is an earlier turn: the item as the wording puts it, its pictures, and the answer that
-        the wording asks for. Its tokens count in `plan` and in `n_prompt_tokens` of every verdict.
+        Each example is an earlier turn: the item in the judge's wording, its pictures, and the
+        answer that the wording asks for. Its tokens count in `plan` and in the `n_prompt_tokens` of
+        every verdict.
 
         Args:
-            rows: items with gold, a whole score, and feedback, as of `grade`; none of a collection
-                that is graded, where the same id, or the same texts and pictures, are refused.
+            rows: items as of `grade`, with gold (a whole score) and feedback. A collection that
+                holds one of them, by its id or by its texts and pictures, is refused.
 
         Raises:
             CollectionError: bad rows. ValueError: the wording's conversation has one turn.
@@ -277,7 +300,11 @@ class Judge:
         return replace(self, examples=examples_of(self.template, rows))
 
     def wording_of_pairs(self) -> Template:
-        """How two responses are put to it; PairsNotSupportedError where it has no wording."""
+        """Return the wording for two responses.
+
+        Raises:
+            PairsNotSupportedError: there is none.
+        """
         if self.pairs is None:
             refusal = (
                 f"judge {self.name!r}, not taught to compare, has no wording for two responses"
@@ -287,18 +314,19 @@ class Judge:
         return self.pairs
 
 
-def plan(judge: JudgeLike, items: Any, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
-    """Estimate tokens without sending anything.
+def plan(judge: JudgeLike, items: Items, *, by: str = "pairs", **options: Any) -> pd.DataFrame:
+    """Estimate what a call takes, without sending anything.
 
     Args:
-        items: those of `grade`, `compare` (rows with `response_a`) or `rank` (with `responses`).
+        items: as of `grade`, of `compare` (rows with `response_a`) or of `rank` (with `responses`).
         by, options: of the call.
 
     Returns:
-        By quantity, `planned` (NaN where unknown), `unit` and `note`: verdicts, tokens and images;
-        of a panel the sums over its members.
+        One row a quantity (verdicts, tokens, images): `planned` (NaN where unknown), `unit` and
+        `note`. A panel's are the sums over its members.
 
-    Errors are those of the call itself.
+    Raises:
+        The errors of the call itself.
 
     >>> import vjudge as vj
     >>> items = vj.load_collection("scenes", split="test", limit=10)
@@ -312,7 +340,7 @@ def plan(judge: JudgeLike, items: Any, *, by: str = "pairs", **options: Any) -> 
 def wordings_of(
     single: Template, pairs: Template | None, chosen: Template | None
 ) -> tuple[Template, Template | None]:
-    """The wordings for one response and for two, one replaced by the chosen one."""
+    """Replace the wording for one response, or the one for two, by a chosen one that fits."""
     if chosen is None:
         return single, pairs
     return (single, chosen) if chosen.compares else (chosen, pairs)

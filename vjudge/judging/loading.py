@@ -1,4 +1,4 @@
-"""A judge by its name, and a run by its folder: both are read from where they are stored."""
+"""Load a judge by its name, and a run by its folder."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def load_judge(
 
     Args:
         name_or_path: "tiny", the judge inside this package; a folder or a hub id with a LLaVA
-            checkpoint, a chat model that reads images, or a language model that does not (it is
-            told of images that it can't see); or "openai:MODEL", a model behind an
-            OpenAI-compatible server (`base_url=` names another than OpenAI's). A dict holds all
+            checkpoint, a chat model that reads images, or a language model that does not (its
+            prompts say that there are images which it can't see); or "openai:MODEL", a model behind
+            an OpenAI-compatible server (OpenAI's, or the one at `base_url=`). A dict holds all
             arguments of this call, as the parameters cell of a notebook gives them.
-        template: the judge's wording, a `Template` or a name in `vjudge.prompts.TEMPLATES`, for
-            pairs where it compares two responses; None takes the family's own
-            (`vjudge.prompts.families`), without a family "chat".
+        template: the judge's wording, a `Template` or a name in `vjudge.prompts.TEMPLATES`; one
+            that compares two responses becomes the wording for pairs. None takes the wordings of
+            the judge's family (`vjudge.prompts.families`), or "chat" where its family is unknown.
         engine: "hf" (transformers), "server", "vllm" (in this process) or "ray" (`workers=`
             processes); "auto" takes the server for "openai:MODEL", else "hf".
         options: of the engine, see `vjudge.engines`. For "hf": `device` ("auto" takes CUDA, else
@@ -49,8 +49,9 @@ def load_judge(
             commit of a hub checkpoint; `device_map` ("auto" spreads the weights over all GPUs and
             the CPU's memory); `attention` ("flash_attention_2", "sdpa", "eager").
 
-    ValueError: an unknown name or value, an unsupported checkpoint. TypeError: an option that the
-    engine does not have.
+    Raises:
+        ValueError: an unknown name or value, or an unsupported checkpoint.
+        TypeError: an option that the engine does not have.
 
     >>> import vjudge as vj
     >>> vj.load_judge("tiny", device="cpu")
@@ -79,14 +80,16 @@ def load_judge(
     return _fitted(name_or_path, local, wording, exact=isinstance(template, Template))
 
 
-def _served(name: str, wording: Template | None, options: dict) -> Judge:
-    """A judge behind a server, which writes the conversation."""
+def _served(name: str, wording: Template | None, options: dict[str, Any]) -> Judge:
+    """Load a judge behind a server, which writes the conversation around the wording itself."""
     family = families.family_of(name)
     asked = family or families.FAMILIES["chat"]
     single, pairs = wordings_of(asked.template, asked.pairs, wording)
-    written = [one.conversation for one in (single, pairs) if one and one.conversation.written]
-    if written:
-        options.setdefault("conversation", written[0])
+    # a judge that was trained in a conversation of its own: the engine checks that the server
+    # writes that one
+    for template in filter(None, (single, pairs)):
+        if template.conversation.written:
+            options.setdefault("conversation", template.conversation)
     engine = engines.ServerEngine(name.removeprefix(SERVER), **options)
     if pairs is not None:
         pairs = pairs.as_messages()
@@ -96,11 +99,13 @@ def _served(name: str, wording: Template | None, options: dict) -> Judge:
 def _fitted(
     name_or_path: str | Path, engine: Any, wording: Template | None, *, exact: bool
 ) -> Judge:
-    """A judge whose model is here, asked in its checkpoint's conversation.
+    """Make the judge of a model that was loaded here, asked in its checkpoint's conversation.
 
-    `exact`: the wording is the caller's own `Template`, which keeps its conversation.
+    Args:
+        wording: the one that the caller chose.
+        exact: whether it is the caller's own `Template`, which keeps its conversation.
     """
-    # 1) the family by name: an architecture says nothing of what a model was trained on
+    # 1) the family by its name, since an architecture does not tell what a model was trained on
     model = engine.model
     if wording is None:
         wording = families.recorded(model.path)
@@ -112,8 +117,8 @@ def _fitted(
     family = family or families.FAMILIES["chat"]
     single, pairs = wordings_of(family.template, family.pairs, wording)
 
-    # 2) the words around a wording: the checkpoint's chat template, else its architecture's, else
-    # those of the wording that was chosen, which the family's other one then shares
+    # 2) the conversation around both wordings: the checkpoint's chat template, otherwise that of
+    # the architecture, otherwise that of the chosen wording
     source = model.processor or model.tokenizer
     chosen = None if wording is None else wording.conversation
     if model.kind == "llava":
@@ -141,15 +146,15 @@ def load_run(folder: str | Path) -> pd.DataFrame:
     """Read a run back without its judge, a GPU or a key.
 
     Args:
-        folder: the `out` of `Judge.grade` or `Judge.compare`; that of `Judge.rank` holds the grades
-            or comparisons that the ranks were made of, a panel's has a folder a member.
+        folder: the `out` of `Judge.grade` or `Judge.compare`. That of `Judge.rank` holds the grades
+            or comparisons from which the ranks follow, and that of a panel a folder a member.
 
     Returns:
-        The table that the call returned, in the collection's order, with all rows that the folder
-        holds verdicts of. Rows whose verdicts are not there yet are counted on one line.
+        The table that the call returned, in the collection's order, of all rows whose verdicts the
+        folder holds. Rows that still wait for verdicts are counted on one line.
 
     Raises:
-        RunError: the folder holds no run, or several, which the error names; or one without rows:
+        RunError: the folder holds no run, or several, which the error names; or a run without rows:
             repeat its call, which adds them.
 
     >>> import tempfile

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from vjudge import data
-from vjudge.data.rows import Rows
 from vjudge.data.schema import Items, Row
 from vjudge.judging.candidates import candidate_rows, parties_of, points_by_order
 from vjudge.records import unit_of
 
 
 def rank(
-    candidates: Items, by: str, judged: Callable[[Rows], pd.DataFrame], *, noise: float
+    candidates: Items, by: str, judged: Callable[[Items], pd.DataFrame], *, noise: float
 ) -> pd.DataFrame:
     """Make the table of `Judge.rank`.
 
