@@ -17,7 +17,7 @@ from scipy import stats
 from vjudge.metrics.array_types import Booleans, Column, Floats, Groups
 from vjudge.metrics.caveats import add_caveats
 from vjudge.metrics.cells import distinct_rows, has_many_levels
-from vjudge.metrics.columns import check_columns, check_options, read_scores
+from vjudge.metrics.columns import check_columns, read_scores
 from vjudge.metrics.groups import balanced_group_caveats, design_of, groups_from_ids
 from vjudge.metrics.strata import Strata, correlate_over_strata
 from vjudge.metrics.tables import tabulate
@@ -96,7 +96,6 @@ def correlate(
     a, b, used = read_scores(x=x, y=y, groups=groups)
     if n_resamples is None:
         n_resamples = FEWER_RESAMPLES if has_many_levels(a[used], b[used]) else RESAMPLES
-    check_options(confidence=confidence, n_resamples=n_resamples)
     options: dict[str, Any] = {
         "confidence": confidence,
         "n_resamples": n_resamples,

@@ -10,7 +10,7 @@ from scipy.sparse.csgraph import connected_components
 from vjudge.metrics.array_types import Booleans, Floats, Groups, Integers, Weights
 from vjudge.metrics.caveats import add_caveats
 from vjudge.metrics.cells import count_matrix
-from vjudge.metrics.columns import check_columns, check_options, group_columns
+from vjudge.metrics.columns import check_columns, group_columns
 from vjudge.metrics.groups import design_of, group_codes
 from vjudge.metrics.intervals import INTERVAL
 from vjudge.metrics.tables import tabulate
@@ -58,7 +58,6 @@ def severities(
     Source: the rater facet of many-facet measurement (Linacre 1989), as the two-way model without
     interaction of incomplete blocks, Searle, Linear Models (1971), chapter 7.
     """
-    check_options(confidence=confidence)
     columns = ["item", "rater", "score"]
     if not set(columns) <= set(scores):
         raise ValueError(

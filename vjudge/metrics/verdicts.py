@@ -45,31 +45,29 @@ def read_choices(
     (['a', 'tie', None, None], {'abstained': 1, 'malformed': 0})
     """
     choice_of = {spelling.casefold(): choice for spelling, choice in meanings.items()}
-    read: list[str | None] = []  # None where a verdict is malformed
+    read = []
     for verdict in verdicts:
-        choice = None
+        choice = "malformed"
         if is_blank(verdict):
             choice = "missing"
         elif isinstance(verdict, str):
-            choice = choice_of.get(verdict.casefold())
+            choice = choice_of.get(verdict.casefold(), "malformed")
         read.append(choice)
     counts = Counter(read)
-    malformed = [position for position, choice in enumerate(read) if choice is None]
-    if malformed:
-        bad = f"{len(malformed)} of {len(read)}"
+    n_malformed = counts["malformed"]
+    if n_malformed:
+        positions = [position for position, choice in enumerate(read) if choice == "malformed"]
+        bad = f"{n_malformed} of {len(read)}"
         cells = list(verdicts)
-        if people or len(malformed) + counts["missing"] == len(read):
+        if people or n_malformed + counts["missing"] == len(read):
             kind = "preferences" if people else "verdicts"
             raise ValueError(
                 f"{kind}: {bad} are none of {', '.join(meanings)}, such as"
-                f" {list_cells(malformed[:1], cells)}: write them so, or as None"
+                f" {list_cells(positions[:1], cells)}: write them so, or as None"
             )
-        examples = list_cells(malformed, cells, limit=3)
+        examples = list_cells(positions, cells, limit=3)
         warn(f"{bad} verdicts can't be read and count as none: {examples}")
     choices = np.array(read, dtype=object)
-    choices[np.isin(choices, ["missing", "abstain"])] = None
-    return (
-        choices,
-        pd.notna(choices),
-        {"abstained": counts["abstain"], "malformed": len(malformed)},
-    )
+    choices[np.isin(choices, ["missing", "malformed", "abstain"])] = None
+    has_choice = pd.notna(choices)
+    return choices, has_choice, {"abstained": counts["abstain"], "malformed": n_malformed}
