@@ -328,3 +328,19 @@ def make(kind, folder):
     if kind == "onevision":
         return _onevision(folder)
     return CHATS[kind](folder) if kind in CHATS else _language(kind, folder)
+
+
+def make_for_vllm(kind, folder, monkeypatch):
+    """The same with what vLLM needs: heads of 32 dimensions, and every section of the positions in them."""
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    monkeypatch.setitem(TEXT, "num_attention_heads", 2)
+    monkeypatch.setitem(TEXT, "head_dim", 32)
+    make(kind, folder)
+    config = json.loads((folder / "config.json").read_text())
+    positions = config["text_config"]["rope_parameters"]
+    if "mrope_section" in positions:
+        positions["mrope_section"] = [4, 6, 6]
+        positions["mrope_interleaved"] = kind == "qwen3_vl"  # as published; vLLM asks for the word
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder

