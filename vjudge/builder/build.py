@@ -63,9 +63,15 @@ def build(
         RunError: `out` holds the record of another call.
         BuildError: the generator does not answer; the same call asks again.
     """
-    options = {"rubrics": rubrics, "instructions": instructions, "tolerance": tolerance}
-    options |= {"seed": seed, "tries": tries}
-    options |= {"temperature": temperature, "max_new_tokens": max_new_tokens}
+    options = {
+        "rubrics": rubrics,
+        "instructions": instructions,
+        "tolerance": tolerance,
+        "seed": seed,
+        "tries": tries,
+        "temperature": temperature,
+        "max_new_tokens": max_new_tokens,
+    }
     _check(images, generator, options)
     seed_rubrics = load_seeds(seeds)
     stages = Stages(generator, images, seed_rubrics, options, Path(out).expanduser(), progress)

@@ -132,9 +132,10 @@ def _row_faults(
         for position, source in enumerate(row.get(column) or ()):
             try:
                 pictures(source)
-            except ImageError as error:
+            except ImageError as error:  # its message is "REASON; REMEDY"
                 reason, _, remedy = str(error).rpartition("; ")
                 faults.append((f"{column}[{position}]", reason, remedy))
+    # Scores are compared with the rubric where it is valid; the rows of pairs have none.
     rubric = _rubric_faults(row, needs)
     if not rubric and not pair:
         return faults + _score_faults(row)
@@ -148,6 +149,8 @@ def _rubric_faults(row: Row, needs: Collection[str]) -> list[RowFault]:
     except ValueError as error:
         remedy = "give the score of the first description, or None for 1"
         return [("lowest", str(error), remedy)]
+    # Levels are texts that count from the lowest score, or with anchors a mapping score -> text,
+    # whose lowest score a column `lowest` may repeat but not contradict.
     levels = row.get("descriptions") or None
     found = []
     if row.get("anchors"):

@@ -19,11 +19,19 @@ from pandas import DataFrame
 from vjudge.data.adapters import Adapter, adapter_of
 from vjudge.data.exports import is_export, plain_rows
 from vjudge.data.files import METADATA, Table
-from vjudge.data.layout import Layout
+from vjudge.data.layout import Layout, note
 from vjudge.data.paths import missing_files, resolve_paths
 from vjudge.data.rows import CheckedRow, Rows, canonical_row, cells_of, frame_rows
-from vjudge.data.schema import CollectionError, Items, RowFault, features_of, id_of, problems_of
-from vjudge.records import NAN, Item, Pair, text_of
+from vjudge.data.schema import (
+    CollectionError,
+    Items,
+    RowFault,
+    features_of,
+    has_own_texts,
+    id_of,
+    problems_of,
+)
+from vjudge.records import NAN, Item, Pair
 
 _EMPTY = {"human_scores": [], "ranks": [], "gold": NAN}  # what these columns hold in place of None
 # Where the images of a published set may be, relative to its file's folder. The first file that
@@ -90,16 +98,20 @@ def collect(
         CollectionError: every bad row of the user's own collection. Bad rows of a published set
             are kept, with the reason in `fault`, unless all are bad.
     """
+    # 1) a collection that was made before needs nothing
     if isinstance(rows, Dataset):
         rows = rows.select(range(len(rows))[:limit])
         canonical_types = features_of(rows.column_names).items() <= rows.features.items()
         if canonical_types and not columns and not people:
             return rows
-    if METADATA in names[1:2]:  # the table in a folder of images, named as `datasets` wants it
+
+    # 2) the layout of the columns, and the published set that they belong to
+    if names[1:2] == [METADATA]:  # the table of a folder of images, with the columns of `datasets`
         columns = {"file_name": "image"} | dict(columns or {})
     source = as_rows(rows, columns, people)
     adapter = adapter or adapter_of(source.columns, names, schema)
 
+    # 3) the rows; a bad one is replaced by its id and the reason
     table: list[dict] = []
     problems = []
     n_bad = 0
@@ -113,6 +125,8 @@ def collect(
         table.append(cells)
     if n_bad and (adapter is None or n_bad == len(table)):
         raise CollectionError.of_rows(problems, len(table))
+
+    # 4) the data set
     items = _dataset(table)
     if adapter is None:
         return items
@@ -141,25 +155,24 @@ def _read(
         if folder is not None and not faults:
             faults, files = resolve_paths(cells, folder, subfolders)
             outside += files
+        # Check the user's own rows; number the repeated ids of published sets.
         id = id_of(cells) or str(index)
         ids[id] += 1
         if needed and not adapter and not faults:
             faults = _missing(cells, source.layout, needed) + missing_files(cells)
             if ids[id] > 1:
                 faults.append(("id", "stands twice", source.layout.id_remedy))
-        elif adapter and ids[id] > 1:  # the ids of published sets are not unique: number repeats
+        elif adapter and ids[id] > 1:
             id = f"{id}#{ids[id]}"
         yield cells | {"id": id}, faults
-    if outside and adapter is None:
+    if outside and not adapter:
         where = f"outside of the folder {str(folder)!r}, such as {outside[0]!r}"
-        warnings.warn(
-            f"{len(outside)} pictures stand {where}: see that they are the right ones", stacklevel=6
-        )
+        note(f"{len(outside)} pictures stand {where}: see that they are the right ones")
 
 
 def _missing(row: Mapping, layout: Layout, needed: Collection[str]) -> list[RowFault]:
     """List the needed texts that a row lacks; none for a training row (`prompt` and `target`)."""
-    if text_of(row, "prompt") is not None and text_of(row, "target") is not None:
+    if has_own_texts(row):
         return []
     # "response_a" and "response_b" count as "response".
     faults = layout.missing_texts(row)
@@ -167,7 +180,10 @@ def _missing(row: Mapping, layout: Layout, needed: Collection[str]) -> list[RowF
 
 
 def _dataset(table: list[dict]) -> Dataset:
-    """Make a data set: canonical columns first, then further ones, as text where types mix."""
+    """Make a data set: canonical columns first, then further ones, as text where types mix.
+
+    Each column is made by itself, so that a column of mixed types does not spoil the others.
+    """
     names = dict.fromkeys(itertools.chain.from_iterable(table))
     canonical = features_of(names)
     columns = []

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import datasets
 import pandas as pd
 
-from vjudge.records import IMAGE_COLUMNS, RESPONSE_IMAGES, Item, Pair, is_missing
+from vjudge.records import IMAGE_COLUMNS, RESPONSE_IMAGES, Item, Pair, is_missing, text_of
 
 _TEXT = datasets.Value("string")
 _FLOAT = datasets.Value("float64")
@@ -159,6 +159,11 @@ def columns_of(names: tuple) -> dict[Any, str]:
         if spelled(name) in IMAGE_COLUMNS:
             columns[name] = "images"
     return columns
+
+
+def has_own_texts(row: Mapping) -> bool:
+    """Tell whether a row is trained on as it is: it has a prompt and a target."""
+    return text_of(row, "prompt") is not None and text_of(row, "target") is not None
 
 
 def id_of(row: object) -> str | None:

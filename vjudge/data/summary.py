@@ -138,6 +138,7 @@ def cases(items: Items) -> DataFrame:
         criteria, reference (whether there is a reference answer), n (number of responses), scores
         (their gold scores, sorted, without missing ones) and rows (their positions).
     """
+    # A table with one row per response, grouped by the columns that make up a question.
     question = ["group", "instruction", "criteria", "reference", "levels"]
     table_rows = []
     for row in rows_of(items):

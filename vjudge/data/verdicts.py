@@ -96,9 +96,9 @@ def verdict_sets() -> Series:
     ['genai-bench', 'mllm-judge', 'tifa160', 'viescore', 'wildvision']
     """
     descriptions = {}
-    for file in sorted(FOLDER.glob("*.json")):
+    for name, file in _files().items():
         facts = _facts(file)
-        descriptions[file.stem] = f"{facts['title']}: {facts['summary']} ({facts['licence']})"
+        descriptions[name] = f"{facts['title']}: {facts['summary']} ({facts['licence']})"
     return Series(descriptions, name="verdicts")
 
 
@@ -143,10 +143,10 @@ def load_set(name: str, *, folder: str | Path | None = None) -> VerdictSet:
     >>> verdicts.judges, int(verdicts.published["GPT-4o"].eq("malformed").sum())
     (('GPT-4o',), 26)
     """
-    sets = {file.stem: file for file in sorted(FOLDER.glob("*.json"))}
-    if name not in sets:
-        raise CollectionError(f"there are no verdicts named {name!r}: use one of {list(sets)}")
-    facts = _facts(sets[name])
+    files = _files()
+    if name not in files:
+        raise CollectionError(f"there are no verdicts named {name!r}: use one of {list(files)}")
+    facts = _facts(files[name])
     del facts["summary"]
     if "files" in facts:
         frame = _mllm_judge(facts["source"], facts.pop("files"), facts.pop("titles"), folder)
@@ -173,6 +173,11 @@ def load_set(name: str, *, folder: str | Path | None = None) -> VerdictSet:
         if isinstance(value, list):
             facts[key] = tuple(value)
     return VerdictSet(name=name, frame=frame, published=published, systems=systems, **facts)
+
+
+def _files() -> dict[str, Path]:
+    """Map the name of each set to the JSON file that describes it."""
+    return {file.stem: file for file in sorted(FOLDER.glob("*.json"))}
 
 
 def _facts(file: Path) -> dict:

@@ -132,6 +132,8 @@ def ablations(table: str | Path | pd.DataFrame) -> Result:
         if not Path(table).is_file():
             raise NotComputed(f"there is no {str(table)!r}; `make ablations` writes it")
         table = pd.read_csv(table)
+    # Sort the ablations into three: significantly different from the full recipe, undecided, and
+    # without a correlation.
     full = table["ablation"].iloc[0]
     significant = table["p_holm"] < ALPHA
     undefined = table["pearson"].isna()
@@ -146,6 +148,7 @@ def ablations(table: str | Path | pd.DataFrame) -> Result:
         reading += f" Not decided so: {', '.join(undecided)}."
     if undefined.any():
         reading += f" Without a correlation: {', '.join(table.loc[undefined, 'ablation'])}."
+    # The plot takes its points from the column `estimate`.
     bars = table.rename(columns={"pearson": "estimate"})
     bars["ablation"] += undefined.map({True: " (undefined)", False: ""})
     return Result(

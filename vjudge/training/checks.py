@@ -14,13 +14,12 @@ import pandas as pd
 
 from vjudge import data
 from vjudge.data import CollectionError, Problem
-from vjudge.data.schema import Items, Row, pictures_in
+from vjudge.data.schema import Items, Row, has_own_texts, pictures_in
 from vjudge.data.summary import ratings
 from vjudge.images import ImageError, Pictures, pixel_digest
 from vjudge.metrics import length_test
 from vjudge.records import is_missing
 from vjudge.training.collate import IGNORED, Examples
-from vjudge.training.targets import has_own_texts
 
 LENGTH_LIMIT = 0.10  # how far from 0.5 the AUC of length for score may lie
 SCORE_LIMIT = 3.0  # how many times as frequent as the rarest score the most frequent may be
@@ -231,7 +230,7 @@ def _contents_of(
         id = str(row["id"])
         try:
             rows.append((id, list(_contents(row, pictures, digests))))
-        except ImageError as error:
+        except ImageError as error:  # its message is "REASON; REMEDY"
             reason, _, remedy = str(error).rpartition("; ")
             problems.append(Problem(index, id, "images", reason, remedy))
     if problems:

@@ -39,7 +39,7 @@ FREE = ("checkpoint_every", "log_every", "allow", "source")  # fields that chang
 VERIFIED_KINDS = (
     "llava llava_onevision llava_next qwen2_vl qwen2_5_vl qwen3_vl internvl idefics3 gemma3"
 ).split()
-ALWAYS: dict = {
+ALWAYS: dict = {  # transformers' arguments that are the same in every training
     "save_total_limit": 2,
     "remove_unused_columns": False,
     "report_to": "none",
@@ -226,6 +226,7 @@ def _place(device: str, precision: str) -> tuple[str, str]:
     dtype = str(choose_dtype(precision, chosen)).removeprefix("torch.")
     if _uses_fsdp():
         return "cpu", dtype  # the trainer moves each process's shards to its device
+    # Launchers number the processes of a machine; each one takes the GPU of its number.
     if "LOCAL_RANK" in os.environ and chosen.type == "cuda":
         return f"cuda:{os.environ['LOCAL_RANK']}", dtype
     return str(chosen), dtype
@@ -306,7 +307,7 @@ def _arguments(plan: Plan, out: Path, n_rows: int, progress: bool) -> TrainingAr
     steps = recipe.steps
     if steps is None:
         steps = max(1, round(recipe.epochs * math.ceil(n_rows / recipe.batch_size)))
-    tenth = math.ceil(steps / 10)
+    tenth = math.ceil(steps / 10)  # the default interval between evaluations, and checkpoints
     arguments = TrainingArguments(
         str(out / "checkpoints"),
         per_device_train_batch_size=rows_at_once,
@@ -314,7 +315,7 @@ def _arguments(plan: Plan, out: Path, n_rows: int, progress: bool) -> TrainingAr
         max_steps=steps,
         learning_rate=recipe.lr,
         lr_scheduler_type=recipe.schedule,
-        warmup_steps=recipe.warmup,
+        warmup_steps=recipe.warmup,  # transformers, too, takes a number below 1 as a share
         weight_decay=recipe.weight_decay,
         adam_beta1=recipe.betas[0],
         adam_beta2=recipe.betas[1],

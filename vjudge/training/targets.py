@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vjudge.data import rows_of
+from vjudge.data.schema import has_own_texts
 from vjudge.prompts import Prompt, Template
 from vjudge.prompts.answers import ORDINALS, answer_text
 from vjudge.records import Item, Pair, text_of
@@ -68,11 +69,6 @@ def pictures_of(row: Mapping, template: Template) -> tuple:
     if has_own_texts(row):
         return tuple(row.get("images") or ())
     return tuple(template.pictures(_subject(row)))
-
-
-def has_own_texts(row: Mapping) -> bool:
-    """Tell whether a row has its own prompt and target, and so needs no other text."""
-    return text_of(row, "prompt") is not None and text_of(row, "target") is not None
 
 
 def _verdict(subject: Item | Pair) -> str | int:

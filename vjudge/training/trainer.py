@@ -55,6 +55,7 @@ def lesson_of(first: float, last: float, n_losses: int) -> str | None:
     """
     if n_losses < 2:
         return f"one step alone was logged, its loss {first:.3f}: whether it fell can't be told"
+    # A rise or a fall of at most 2 % counts as no change.
     if last * FALL > first:
         return f"the loss rose from {first:.3f} to {last:.3f}; lower lr, or raise warmup"
     if last >= FALL * first:
