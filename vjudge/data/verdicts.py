@@ -51,7 +51,6 @@ class VerdictSet:
         judges, baselines: columns of judges, best known first, and of other scorers, such as a
             metric or chance.
         people: columns of raters, position = rater; for pairs ("preference",) or ().
-        group, benchmark, criterion: columns of the unit of resampling, the subset, the question.
         system, opponent: columns that name the model behind the response; for pairs, the models
             behind responses b and a. None where the source does not say.
         response_length: columns of the response's length in tokens; for pairs one per side.
@@ -84,9 +83,6 @@ class VerdictSet:
     citation: str
     source: str
     caveats: tuple[str, ...]
-    group: str = "group"
-    benchmark: str = "benchmark"
-    criterion: str = "criterion"
 
 
 def verdict_sets() -> Series:

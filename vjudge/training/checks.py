@@ -198,13 +198,11 @@ def check_leakage(train: Items, test: Items, *, allow: Collection[str] = ()) -> 
     >>> check_leakage(train, vj.load_collection("scenes", split="test", limit=5))
     0
     """
-    pictures = Pictures()
-    digests: dict[str, str] = {}
     owners: dict = {}  # content of a test row -> the row's id
-    for id, contents in _contents_of(test, pictures, digests):
+    for id, contents in _contents_of(test):
         owners |= {content: id for _, content in contents}
     problems = []
-    for index, (id, contents) in enumerate(_contents_of(train, pictures, digests)):
+    for index, (id, contents) in enumerate(_contents_of(train)):
         for field, content in contents:
             if content in owners:
                 overlap = f"is that of test row {owners[content]!r}"
@@ -216,14 +214,14 @@ def check_leakage(train: Items, test: Items, *, allow: Collection[str] = ()) -> 
     return len(problems)
 
 
-def _contents_of(
-    items: Items, pictures: Pictures, digests: dict[str, str]
-) -> list[tuple[str, list]]:
+def _contents_of(items: Items) -> list[tuple[str, list]]:
     """Return each row's id, and its contents as `_contents` yields them.
 
     Raises:
         CollectionError: every row with an image that cannot be opened.
     """
+    pictures = Pictures()
+    digests: dict[str, str] = {}  # key of an image's file -> digest of its pixels
     rows = []
     problems = []
     for index, row in enumerate(data.rows_of(items)):
@@ -241,8 +239,8 @@ def _contents_of(
 def _contents(row: Mapping, pictures: Pictures, digests: dict[str, str]) -> Iterator[tuple]:
     """Yield (column, digest of the pixels) for each image of a row, then ("response", its texts).
 
-    White space in texts is normalised. `digests`, key of a file -> digest of its pixels, keeps the
-    images of all calls, so that each file is decoded once.
+    White space in texts is normalised. `digests` is filled, so that later rows of the same image
+    need not decode it again.
     """
     for column, source in pictures_in(row):
         image = pictures(source)
