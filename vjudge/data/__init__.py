@@ -10,16 +10,16 @@ is None, or NaN for `gold`.
 
 The files, in the order in which a user's table passes through them:
 
-files.py     the rows of a file or a folder, unchanged
-exports.py   rows that Label Studio and Argilla export, with a column per question
-layout.py    which columns of a table are which canonical columns
-cells.py     readers of a column's cells
-rows.py      a row in canonical form, and what is wrong with one that cannot be
-adapters.py  published data sets
-paths.py     image paths, resolved against the folder of a collection's file
-collect.py   all rows as one data set
-load.py      `load_collection` and `rows_of`, the two entrances
-checks.py    what else must hold before a run
+files.py       the rows of a file or a folder, unchanged
+exports.py     rows that Label Studio and Argilla export, with a column per question
+layout.py      which columns of a table are which canonical columns
+cells.py       readers of a column's cells
+rows.py        a row in canonical form, and what is wrong with one that cannot be
+adapters.py    published data sets
+paths.py       image paths, resolved against the folder of a collection's file
+collection.py  all rows as one data set
+load.py        `load_collection` and `rows_of`, the two entrances
+checks.py      what else must hold before a run
 
 To add a data set, put an `Adapter` into `adapters.ADAPTERS`: it says which columns of the set are
 which canonical columns, with a function for cells that need more. `load_collection` then knows the
@@ -27,7 +27,7 @@ set by its hub ids, and local files by their columns.
 """
 
 from vjudge.data.checks import validate
-from vjudge.data.collect import origin
+from vjudge.data.collection import origin
 from vjudge.data.load import canonical, check_pictures, load_collection, rows_of
 from vjudge.data.schema import FEATURES, CollectionError, Problem
 from vjudge.data.summary import cases, fingerprint, lengths, levels, n_words, truth

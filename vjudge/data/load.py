@@ -12,7 +12,7 @@ from datasets import Dataset
 
 from vjudge.data import photos, scenes
 from vjudge.data.adapters import ADAPTERS, Adapter
-from vjudge.data.collect import as_rows, collect, origin, record_origin
+from vjudge.data.collection import as_rows, make_collection, origin, record_origin
 from vjudge.data.files import SUFFIXES, chosen, rows_of_file, splits_of
 from vjudge.data.rows import Rows
 from vjudge.data.schema import PICTURE_COLUMNS, CollectionError, Items
@@ -131,7 +131,7 @@ def load_collection(
     if limit is not None and not is_int_at_least(limit, 0):
         raise CollectionError(f"limit={limit!r}: use a whole number, or None for all rows")
     needed = ["instruction"] if questions else ["instruction", "response"]
-    gather = partial(collect, columns=columns, people=people, limit=limit, needed=needed)
+    gather = partial(make_collection, columns=columns, people=people, limit=limit, needed=needed)
     if not isinstance(source, str | Path):
         return gather(source, schema=schema)
     name = str(source)
@@ -172,7 +172,7 @@ def canonical(rows: Items, *, schema: str | None = None) -> Dataset:
     """
     if isinstance(rows, (str, Path)):
         return load_collection(rows, schema=schema)
-    return collect(rows, schema=schema)
+    return make_collection(rows, schema=schema)
 
 
 def _load_path(

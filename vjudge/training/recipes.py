@@ -19,7 +19,7 @@ WHOLE_NUMBERS = (
 MINIMA = {"epochs": 1e-6, "alpha": 1e-6} | dict.fromkeys(
     ("lr", "warmup", "weight_decay", "clip", "dropout"), 0.0
 )
-CHOICES = {"freeze": PARTS, "allow": ("length", "scores", "leakage"), "shape": ANSWER_SHAPES}
+ALLOWED_VALUES = {"freeze": PARTS, "allow": ("length", "scores", "leakage"), "shape": ANSWER_SHAPES}
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Recipe:
     source: str = "own"  # where the recipe is published, and which of its values are not
 
     def __post_init__(self) -> None:
-        for name, choices in CHOICES.items():
+        for name, choices in ALLOWED_VALUES.items():
             value = getattr(self, name)
             values = [value] if name == "shape" else value
             if not set(values) <= set(choices):

@@ -68,7 +68,7 @@ def _is_row(items: object) -> bool:
     return isinstance(items, Mapping) and any(isinstance(cell, str) for cell in items.values())
 
 
-def collect(
+def make_collection(
     rows: Items,
     folder: Path | None = None,
     *,
