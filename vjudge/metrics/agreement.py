@@ -65,8 +65,8 @@ def agreement(
     items: 88 %, gwet_ac1's 93 %; five levels with 75 % at the top, up to 200 items: 85 to 89 %):
     take gwet_ac1, or gwet_ac2 with `scale`, there. figures/validity_numbers.csv.
 
-    The formulas are this project's own since krippendorff, pingouin and scikit-learn take one
-    sample at a time, and the bootstrap thousands; tests hold them equal.
+    The formulas are written here because krippendorff, pingouin and scikit-learn take one sample at
+    a time, and the bootstrap thousands; tests compare the results with theirs.
 
     Raises:
         ValueError: the level is unknown, labels have a scale, or ratings are outside of their

@@ -44,7 +44,7 @@ def best_of_n(
     {'regret': 1.5, 'regret_of_chance': 1.25, 'gain': -0.25, 'picks_best': 0.5}
     """
     check_options(confidence=confidence)
-    gold, score, used = read_scores(reference=reference, judge=judge, groups=groups)
+    (gold, score), used = read_scores(reference=reference, judge=judge, groups=groups)
     responses = pd.DataFrame({"gold": gold[used], "score": score[used]})
     question = group_codes(groups, used)
     # 1) Means over the responses that the judge may pick, which are equally likely

@@ -47,7 +47,7 @@ def calibration_curve(
     """
     check_options(confidence=confidence)
     groups, caveats = groups_from_ids(judge, groups)
-    x, y, used = read_scores(judge=judge, human=human, groups=groups)
+    (x, y), used = read_scores(judge=judge, human=human, groups=groups)
     if bins is not None and not is_int_at_least(bins, 1):
         raise ValueError(f"bins must be a whole number from 1, or None, not {bins!r}")
     frame = pd.DataFrame({"judge": x[used], "human": y[used], "bin": x[used]})
@@ -128,7 +128,7 @@ def calibration_errors(
     {'bias': 0.75, 'mae': 0.75}
     """
     groups, caveats = groups_from_ids(judge, groups)
-    x, y, used = read_scores(judge=judge, human=human, groups=groups)
+    (x, y), used = read_scores(judge=judge, human=human, groups=groups)
     if isinstance(scale, pd.DataFrame):
         check_scale("calibration_errors", scale.to_numpy(dtype=float).T, judge=x, human=y)
     elif scale is not None:

@@ -184,8 +184,8 @@ def kappas_of_pairs(tally: Tally, weights: Weights, *, quadratic: bool) -> Float
     """Compute Cohen's kappa of each pair of raters who share items.
 
     Args:
-        quadratic: whether disagreement counts by the squared distance of two ratings; else any
-            two different ratings disagree alike.
+        quadratic: whether a disagreement counts as the squared distance of the two ratings; else
+            every disagreement counts as 1.
 
     Returns:
         Shape (pairs, replicates); NaN where both raters gave one and the same category alone.

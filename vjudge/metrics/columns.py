@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from vjudge.metrics.array_types import Column, Floats, Groups
+from vjudge.metrics.array_types import Booleans, Column, Floats, Groups, Integers, Ratings
 from vjudge.metrics.caveats import warn
 from vjudge.records import is_int_at_least, is_missing
 
@@ -32,7 +32,7 @@ def check_options(*, confidence: float = 0.95, n_resamples: int = 10_000) -> Non
         warn(f"n_resamples={n_resamples}: intervals of so few are rough; take 1,000 or more")
 
 
-def check_columns(**columns: Any) -> None:
+def check_columns(**columns: Ratings | Groups) -> None:
     """Check that columns describe the same items: one value per item, in the same order.
 
     Args:
@@ -70,7 +70,7 @@ def check_columns(**columns: Any) -> None:
             )
 
 
-def group_columns(groups: Groups) -> list[Any]:
+def group_columns(groups: Groups) -> list[Column]:
     """List the columns of groups: none, one, or the two of a crossed design.
 
     Raises:
@@ -93,7 +93,7 @@ def group_columns(groups: Groups) -> list[Any]:
     return columns
 
 
-def check_items(**columns: Any) -> None:
+def check_items(**columns: object) -> None:
     """Check that each column is a Series or a DataFrame that has each item once in its index.
 
     Raises:
@@ -108,7 +108,9 @@ def check_items(**columns: Any) -> None:
             raise ValueError(f"{name}: item {twice} stands twice in the index; give it one row")
 
 
-def judges_by_name(judges: Mapping[str, Any] | pd.DataFrame, *, minimum: int = 2) -> dict[str, Any]:
+def judges_by_name(
+    judges: Mapping[str, Column] | pd.DataFrame, *, minimum: int = 2
+) -> dict[str, Column]:
     """Name each judge's column "judge NAME", as error messages tell it.
 
     Raises:
@@ -187,7 +189,7 @@ def zeros_and_ones(column: pd.Series, *, name: str) -> Floats:
     return values
 
 
-def read_scores(*, groups: Groups = None, **columns: Any) -> list[Any]:
+def read_scores(*, groups: Groups = None, **columns: Column) -> tuple[list[Floats], Booleans]:
     """Read columns of scores of the same n items.
 
     Args:
@@ -195,16 +197,14 @@ def read_scores(*, groups: Groups = None, **columns: Any) -> list[Any]:
         columns: scores by name, as an error message tells them.
 
     Returns:
-        Each column as floats, NaN where missing; and last which items have all scores, a boolean
-        array of shape (n,).
+        Each column as floats, NaN where missing; and which items have all scores, shape (n,).
     """
     check_columns(**columns, groups=groups)
     arrays = [as_floats(values, name=name) for name, values in columns.items()]
-    has_all = ~np.isnan(arrays).any(axis=0)
-    return [*arrays, has_all]
+    return arrays, np.asarray(~np.isnan(arrays).any(axis=0))
 
 
-def check_scale(measure: str, scale: Any, **columns: Any) -> None:
+def check_scale(measure: str, scale: Column, **columns: np.ndarray) -> None:
     """Check that scores lie on their scale.
 
     Args:
@@ -234,7 +234,7 @@ def check_scale(measure: str, scale: Any, **columns: Any) -> None:
             )
 
 
-def list_cells(positions: Any, values: Column, *, limit: int = 20) -> str:
+def list_cells(positions: Sequence[int] | Integers, values: Column, *, limit: int = 20) -> str:
     """List positions of a column with their values, the first few of them, for an error message.
 
     >>> list_cells([0, 2], ["x", 1, None], limit=1)

@@ -29,7 +29,7 @@ COLUMNS = "estimate_a estimate_b difference low high p p_holm p_equivalence n mi
 
 def compare_judges(
     reference: Column,
-    judges: Mapping[str, Any] | pd.DataFrame,
+    judges: Mapping[str, Column] | pd.DataFrame,
     *,
     groups: Groups = None,
     ids: Column | None = None,
@@ -91,7 +91,7 @@ def compare_judges(
         )
     groups, caveats = groups_from_ids(reference, groups, ids)
     check_columns(reference=reference, ids=ids, strata=strata)
-    gold, *columns, used = read_scores(reference=reference, groups=groups, **by_name)
+    (gold, *columns), used = read_scores(reference=reference, groups=groups, **by_name)
     scores = dict(zip(map(str, judges), columns, strict=True))
     options: dict[str, Any] = {
         "confidence": confidence,

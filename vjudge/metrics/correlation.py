@@ -51,8 +51,8 @@ def correlate(
         x, y: scores of n items, in the same order (two Series share their index); None and NaN are
             missing, anything else that is no number, or infinite, is an error.
         groups: the unit of resampling of each item, for example its image. None resamples items.
-            Two columns, [image, system], are a crossed design: the interval then speaks for new
-            images and new systems. With images alone it speaks for new images, and these systems.
+            Two columns, [image, system], are a crossed design: the interval then generalizes to new
+            images and new systems; with images alone, to new images and the same systems.
         ids: the id of each item; rows that share one (several votes) are one group where groups is
             None. The text labels of a Series' index are ids, too; numbers of rows are not.
         strata: the benchmark of each item. The estimate is then the mean of the correlations within
@@ -93,7 +93,7 @@ def correlate(
     """
     groups, caveats = groups_from_ids(x, groups, ids)
     check_columns(x=x, ids=ids, strata=strata)
-    a, b, used = read_scores(x=x, y=y, groups=groups)
+    (a, b), used = read_scores(x=x, y=y, groups=groups)
     if n_resamples is None:
         n_resamples = FEWER_RESAMPLES if has_many_levels(a[used], b[used]) else RESAMPLES
     options: dict[str, Any] = {

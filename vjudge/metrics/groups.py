@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
-from vjudge.metrics.array_types import Booleans, Column, Groups, Integers
+from vjudge.metrics.array_types import Booleans, Column, Groups, Integers, Ratings
 from vjudge.metrics.columns import group_columns, list_cells
 from vjudge.metrics.resampling import Design
 
 MIN_CROSSED = 5  # units of each kind in a crossed design
 
 
-def group_codes(groups: Any, used: Booleans, *, name: str = "groups") -> Integers:
+def group_codes(groups: Groups, used: Booleans, *, name: str = "groups") -> Integers:
     """Number the groups of the used items 0..G-1, in order of appearance.
 
     Args:
@@ -89,7 +87,7 @@ def design_of(cell: Integers, groups: Groups, used: Booleans) -> Design:
 
 
 def groups_from_ids(
-    scores: Any, groups: Groups, ids: Column | None = None
+    scores: Ratings, groups: Groups, ids: Column | None = None
 ) -> tuple[Groups, list[str]]:
     """Group rows that share an id, where no groups are given.
 
@@ -122,7 +120,7 @@ def groups_from_ids(
 def balanced_group_caveats(groups: Groups, used: Booleans) -> list[str]:
     """Return a caveat where all groups have equally many rows, two or more; else an empty list.
 
-    Such rows may be outputs of the same systems, and the intervals do not speak for new systems.
+    Such rows may be outputs of the same systems; the intervals do not generalize to new systems.
     """
     columns = group_columns(groups)
     if len(columns) != 1:

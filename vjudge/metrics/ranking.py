@@ -123,7 +123,7 @@ def _tables(
     """
     by_name = judges_by_name(judges, minimum=1)
     check_columns(reference=reference, systems=systems)
-    *columns, used = read_scores(reference=reference, groups=items, **by_name)
+    columns, used = read_scores(reference=reference, groups=items, **by_name)
     system = _sorted_codes(systems, used, "systems")
     item = _sorted_codes(items, used, "items")
     n_systems = int(system.max(initial=-1)) + 1

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from vjudge.metrics.columns import as_floats, check_columns, check_items, is_bla
 from vjudge.records import from_csv, is_missing
 
 
-def read_ratings(ratings: Ratings, *, nominal: bool = False) -> tuple[Floats, list[Any]]:
+def read_ratings(ratings: Ratings, *, nominal: bool = False) -> tuple[Floats, list[Hashable]]:
     """Read ratings of n items by m raters as numbers.
 
     Args:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -150,7 +151,7 @@ class PersonTest:
         p: the p-value; NaN without items.
     """
 
-    person: Any
+    person: Hashable
     n: int
     shared: pd.Series
     is_ahead: pd.Series
@@ -158,7 +159,7 @@ class PersonTest:
 
 
 def _test_person(
-    person: Any,
+    person: Hashable,
     people: pd.DataFrame,
     judge: pd.Series,
     unit: Integers,

@@ -76,7 +76,7 @@ def severities(
     if counts.astype(bool).sum(axis=0).max() < 2:
         raise ValueError("no item has scores of two raters: their severities can't be told apart")
 
-    # 2) Each part of raters whom shared items connect, apart
+    # 2) Each part of the raters apart: two raters are in one part if shared items connect them.
     n_parts, part_of_rater = connected_components(counts @ counts.T, directed=False)
     tables = []
     for part in range(n_parts):

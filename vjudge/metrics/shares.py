@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ from vjudge.metrics.wilson import Share, mean_share_interval
 
 
 def shares(
-    rows: Sequence[tuple[Any, np.ndarray, np.ndarray]],
+    rows: Sequence[tuple[Hashable, np.ndarray, np.ndarray]],
     *,
     groups: Column | None,
     unit: str,

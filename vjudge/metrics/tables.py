@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -35,7 +35,7 @@ METHODS = {"t": "Student's", "fisher": "Student's on Fisher's z scale"}
 
 def tabulate(
     statistic: Statistic,
-    names: Sequence[Any],
+    names: Sequence[Hashable],
     design: Design,
     *,
     n: Column | int | None = None,

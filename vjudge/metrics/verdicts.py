@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from vjudge.metrics.array_types import Column
+from vjudge.metrics.array_types import Booleans, Column
 from vjudge.metrics.caveats import warn
 from vjudge.metrics.columns import is_blank, list_cells
 
@@ -24,7 +23,7 @@ def read_choices(
     *,
     meanings: Mapping[str, str] = SPELLINGS,
     people: bool = False,
-) -> tuple[Any, Any, dict[str, int]]:
+) -> tuple[np.ndarray, Booleans, dict[str, int]]:
     """Read each verdict as the choice that it spells, in any capitals.
 
     Args:
