@@ -203,6 +203,9 @@ class Criterion:
             _check_levels(self.descriptions)
         object.__setattr__(self, "descriptions", _levels(self.descriptions))
 
+    def __str__(self) -> str:
+        return f"{self.name}: {self.description}"
+
     def as_cells(self) -> dict[str, Any]:
         """Return the entry of a row's `criteria` from which `criteria_of` builds this criterion."""
         cells = {"name": self.name, "criteria": self.description, "weight": self.weight}
@@ -236,7 +239,7 @@ def criteria_of(value: Any) -> tuple[str, tuple[Criterion, ...]]:
             named.append(_criterion(cells))
         except ValueError as error:
             raise ValueError(f"criterion {cells.get('name')!r}: {error}") from error
-    return "\n".join(f"{each.name}: {each.description}" for each in named), tuple(named)
+    return "\n".join(map(str, named)), tuple(named)
 
 
 def _criterion(cells: Row) -> Criterion:
@@ -258,7 +261,7 @@ def _criterion(cells: Row) -> Criterion:
     return Criterion(name, text, weight, levels)
 
 
-def combined_score(
+def mean_on_scale(
     terms: Sequence[tuple[float, float, tuple[float, float]]], bounds: tuple[float, float]
 ) -> float:
     """Combine scores on different scales into their weighted mean.
@@ -266,7 +269,7 @@ def combined_score(
     Each score counts as its share of its scale. A 1 of 0 to 1 and a 2 of 1 to 5 are the shares 1
     and .25; with weights 2 and 1 their mean is .75, which on a scale from 1 to 5 is the score 4.
 
-    >>> combined_score([(1, 2, (0, 1)), (2, 1, (1, 5))], (1, 5))
+    >>> mean_on_scale([(1, 2, (0, 1)), (2, 1, (1, 5))], (1, 5))
     4.0
 
     Args:
@@ -356,6 +359,11 @@ class Rubric:
         return rubrics
 
     @property
+    def scales(self) -> dict[str, tuple[int, ...]]:
+        """The scale of each named criterion."""
+        return {name: rubric.scores for name, rubric in self.by_name.items()}
+
+    @property
     def mixed(self) -> bool:
         """Whether some named criterion has levels of its own."""
         return any(criterion.descriptions for criterion in self.named)
@@ -366,7 +374,7 @@ class Rubric:
         for criterion in self.named:
             bounds = self.by_name[criterion.name].bounds
             terms.append((scores[criterion.name], criterion.weight, bounds))
-        return combined_score(terms, self.bounds)
+        return mean_on_scale(terms, self.bounds)
 
     def as_row(self) -> dict[str, Any]:
         """Return the cells of a row from which `Item.from_row` builds this rubric."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from vjudge.judging.counts import work_of
 from vjudge.judging.record import Record, Records, json_value
-from vjudge.records import NAN, Rubric, combined_score, is_missing
+from vjudge.records import NAN, Rubric, is_missing, mean_on_scale
 
 TEXTS = ("failure", "feedback", "raw", "reasoning", "unclosed")  # listed criterion by criterion
 Bounds = tuple[float, float]  # lowest and highest score of a scale
@@ -81,4 +81,4 @@ def _weighted_mean(records: Records, name: str, bounds: Bounds) -> float:
         if is_missing(record[name]):
             return NAN
         terms.append((record[name], criterion["weight"], criterion["bounds"]))
-    return combined_score(terms, bounds)
+    return mean_on_scale(terms, bounds)

@@ -11,7 +11,7 @@ from vjudge.prompts.formats import FORMATS
 if TYPE_CHECKING:
     from vjudge.prompts.template import Template
 
-ANSWERS = {"r1-reward": "<think>{feedback}</think>|<answer>{number}</answer>"}
+ANSWER_FORMS = {"r1-reward": "<think>{feedback}</think>|<answer>{number}</answer>"}
 """By wording, where it is not the answer of the wording's format (`Format.answer`)."""
 ORDINALS = {"a": ("1", "first"), "b": ("2", "second")}
 """How an answer names a response."""
@@ -39,7 +39,7 @@ def answer_text(
         text = {"feedback": feedback}
         shapes = {"feedback": text | cell, "score": cell, "score-first": cell | text}
         return json.dumps(shapes[shape], ensure_ascii=False)
-    form = ANSWERS.get(template.name, FORMATS[template.format].answer)
+    form = ANSWER_FORMS.get(template.name, FORMATS[template.format].answer)
     if not form:
         raise ValueError(
             f"template: the answers of {template.name!r} have no known form; give rows with prompt"
@@ -53,16 +53,16 @@ def answer_text(
     if template.compares:
         number, ordinal = ORDINALS[str(verdict)]
         fields |= {"verdict": str(verdict).upper(), "number": number, "ordinal": ordinal}
-    begin, _, end = form.partition("|")
-    opens = "{feedback}" in end  # the verdict opens the answer
-    begin = begin.format(**fields)
-    end = end.format(**fields)
-    sentence = begin if opens else end
+    opening, _, ending = form.partition("|")
+    opens = "{feedback}" in ending  # the verdict opens the answer
+    opening = opening.format(**fields)
+    ending = ending.format(**fields)
+    sentence = opening if opens else ending
     if shape == "score":
         return sentence.strip()
     if shape == "score-first" and not opens:
-        return f"{sentence}\n{begin.strip()}"
-    return begin + end
+        return f"{sentence}\n{opening.strip()}"
+    return opening + ending
 
 
 def target(feedback: str, score: int) -> str:

@@ -50,11 +50,11 @@ class Chat(Conversation):
         # stand-ins  IMAGE  STAND_IN       Reply(STAND_IN)  STAND_IN
         # filled     <user> IMAGE TEXT <assistant> TEXT <user> TEXT <assistant>
         turns = merge(parts if answer is None else [*parts, Reply(answer)])
-        texts = [getattr(part, "text", part) for part in turns if part is not IMAGE]
+        texts = [getattr(piece, "text", piece) for piece in turns if piece is not IMAGE]
         remaining = iter(texts)
         prompt: list[Piece] = []
-        for part in _fill(self, tuple(map(_stand_in, turns))):
-            prompt.append(next(remaining) if part is Mark.TEXT else part)
+        for piece in _fill(self, tuple(map(_stand_in, turns))):
+            prompt.append(next(remaining) if piece is Mark.TEXT else piece)
         return Prompt(merge(prompt))
 
     @property
@@ -131,11 +131,11 @@ def _clock(day: str) -> str:
     return f"{{% macro strftime_now(format) %}}{{{{ {replaced} }}}}{{% endmacro %}}\n"
 
 
-def _stand_in(part: Piece) -> Piece:
+def _stand_in(piece: Piece) -> Piece:
     """Return what stands for a part of a turn while the template is filled; an image stays."""
-    if part is IMAGE:
+    if piece is IMAGE:
         return IMAGE
-    return Reply(STAND_IN) if isinstance(part, Reply) else STAND_IN
+    return Reply(STAND_IN) if isinstance(piece, Reply) else STAND_IN
 
 
 @lru_cache(maxsize=64)
@@ -181,8 +181,8 @@ def _fill(chat: Chat, turns: tuple[Piece, ...]) -> tuple[Piece, ...]:
         written += [Mark.TEXT, *split(text, chat.controls, chat.image_token)]
 
     # 4) no text and no image may be dropped, repeated, or moved among several texts
-    expected = [IMAGE if part is IMAGE else Mark.TEXT for part in turns]
-    marks = [part for part in written if isinstance(part, Mark)]
+    expected = [IMAGE if piece is IMAGE else Mark.TEXT for piece in turns]
+    marks = [piece for piece in written if isinstance(piece, Mark)]
     if Counter(marks) != Counter(expected):
         raise ValueError("the checkpoint's chat template leaves out or repeats a text or an image")
     n_texts = expected.count(Mark.TEXT) - answered

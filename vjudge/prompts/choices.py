@@ -13,7 +13,7 @@ from vjudge.prompts.values import (
     NO_VALUE,
     OFF_SCALE,
     SCORE,
-    SEPARATED,
+    SEPARATOR,
     Scale,
     Value,
     ValueOrReason,
@@ -88,7 +88,7 @@ def bracketed(text: str, scale: Scale = (), *, table: Mapping[str, str]) -> Valu
 
 def _unless_more(side: str, tail: str) -> ValueOrReason:
     """Return a choice, unless what stands behind it names a side otherwise than as the weaker."""
-    if not SEPARATED.match(tail):
+    if not SEPARATOR.match(tail):
         return MORE
     # "A because B misses the hat" keeps A; "A because B is better" and "A, B" do not
     for hit in LOOKS_LIKE["choice"].finditer(tail):

@@ -89,13 +89,13 @@ class Prompt:
     def with_images(self, written: Sequence[Iterable[Piece]]) -> Prompt:
         """Replace the n-th `IMAGE` by the parts that a model's processor writes for that image."""
         images = iter(written)
-        parts: list[Piece] = []
-        for part in self.parts:
-            if part is IMAGE:
-                parts.extend(next(images))
+        pieces: list[Piece] = []
+        for piece in self.parts:
+            if piece is IMAGE:
+                pieces.extend(next(images))
             else:
-                parts.append(part)
-        return Prompt(merge(parts), self.system)
+                pieces.append(piece)
+        return Prompt(merge(pieces), self.system)
 
     def messages(self) -> list[dict]:
         """Write the prompt as chat messages: system, then user and assistant in turn.
@@ -108,17 +108,17 @@ class Prompt:
             messages.append(_message("system", [self.system]))
         # a reply ends the user turn before it; what is left at the end is the question
         turn: list[Piece] = []
-        for part in self.parts:
-            if isinstance(part, Control):
+        for piece in self.parts:
+            if isinstance(piece, Control):
                 raise ValueError(
                     "the prompt is a whole conversation already: render it with"
                     " Template.as_messages()"
                 )
-            if isinstance(part, Reply):
-                messages += [_message("user", turn), _message("assistant", [part.text])]
+            if isinstance(piece, Reply):
+                messages += [_message("user", turn), _message("assistant", [piece.text])]
                 turn = []
             else:
-                turn.append(part)
+                turn.append(piece)
         if turn:
             messages.append(_message("user", turn))
         return messages
@@ -127,11 +127,11 @@ class Prompt:
 def _message(role: str, parts: Iterable[Piece]) -> dict:
     """Write one chat message of texts and image places."""
     content = []
-    for part in parts:
-        if part is IMAGE:
+    for piece in parts:
+        if piece is IMAGE:
             content.append({"type": "image"})
         else:
-            content.append({"type": "text", "text": str(part)})
+            content.append({"type": "text", "text": str(piece)})
     return {"role": role, "content": content}
 
 
@@ -142,11 +142,11 @@ def merge(parts: Iterable[Piece]) -> tuple[Piece, ...]:
     ('ab', <Mark.IMAGE: '<image>'>, 'c')
     """
     merged: list[Piece] = []
-    for part in parts:
-        if isinstance(part, str) and merged and isinstance(merged[-1], str):
-            merged[-1] += part
-        elif part != "":
-            merged.append(part)
+    for piece in parts:
+        if isinstance(piece, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += piece
+        elif piece != "":
+            merged.append(piece)
     return tuple(merged)
 
 
@@ -165,16 +165,16 @@ def split(text: str, controls: Iterable[str], image_token: str = "") -> tuple[Pi
         tuple: the texts, a `Control` for each control token, and `IMAGE` for each image.
     """
     spellings = sorted({*controls, image_token} - {""}, key=len, reverse=True)
-    parts: list[Piece] = []
+    pieces: list[Piece] = []
     # the group in the pattern makes re.split keep the spellings that it splits at
     for piece in re.split("(" + "|".join(map(re.escape, spellings)) + ")", text):
         if piece and piece == image_token:
-            parts.append(IMAGE)
+            pieces.append(IMAGE)
         elif piece in spellings:
-            parts.append(Control(piece))
+            pieces.append(Control(piece))
         else:
-            parts.append(piece)
-    return merge(parts)
+            pieces.append(piece)
+    return merge(pieces)
 
 
 @dataclass(frozen=True)
@@ -211,13 +211,13 @@ class Conversation:
         #    opening | turn | closing " " answer </s> "USER: " | turn | closing
         closing = split(self.closing, self.controls)
         prompt = [*split(self.opening, self.controls)]
-        for part in parts:
-            if not isinstance(part, Reply):
-                prompt.append(part)
+        for piece in parts:
+            if not isinstance(piece, Reply):
+                prompt.append(piece)
                 continue
             if self.name not in NEXT_TURN:
                 raise ValueError(f"conversation {self.name!r} has one turn, no place for examples")
-            prompt += [*closing, self.reply, part.text, *NEXT_TURN[self.name]]
+            prompt += [*closing, self.reply, piece.text, *NEXT_TURN[self.name]]
         prompt += closing
         if answer is not None:
             prompt += [self.reply, answer]

@@ -31,7 +31,7 @@ def criteria_texts(subject: Subject) -> dict[str, str]:
             lines += [f"{name}: {criterion.criteria}", _levels_text(criterion)]
         return {"criteria": "\n".join(lines), "lowest": "its lowest", "highest": HIGHEST}
     if rubric and rubric.named:
-        criteria = "\n".join(f"{each.name}: {each.description}" for each in rubric.named)
+        criteria = "\n".join(map(str, rubric.named))
     elif isinstance(subject, Pair) and subject.criteria:
         criteria = subject.criteria
     return {"criteria": criteria, "levels": _levels_text(rubric) if rubric else ""}
@@ -80,7 +80,7 @@ def _form(template: Template, rubric: Rubric | None, verdict: Callable[[Scale], 
     if template.compares:
         form["choice"] = verdict(())
     elif rubric and rubric.named:
-        form["scores"] = {name: verdict(each.scores) for name, each in rubric.by_name.items()}
+        form["scores"] = {name: verdict(scale) for name, scale in rubric.scales.items()}
     else:
         form["score"] = verdict(template.scores(rubric))
     return form

@@ -77,15 +77,15 @@ def read_json(text: str, gives: str, scale: Scale, rubric: Rubric | None = None)
         scale: whole numbers, lowest first.
         rubric: with named criteria, each of which gets a score on its own scale.
     """
-    scales = {name: each.scores for name, each in rubric.by_name.items()} if rubric else {}
+    scales = rubric.scales if rubric else {}
     candidates = []
-    for start, end, cells in json_objects(text, tuple):
+    for start, stop, cells in json_objects(text, tuple):
         value = _by_name(cells, scales) if scales else _by_key(cells, gives, scale)
         # the score of several criteria is their weighted mean
         if rubric and isinstance(value, Value) and isinstance(value.scores, Mapping):
             value = value._replace(score=rubric.combined(value.scores))
         if value is not None:
-            candidates.append(Candidate(start, end, value, end, _feedback_in(cells)))
+            candidates.append(Candidate(start, stop, value, stop, _feedback_in(cells)))
     return candidates
 
 

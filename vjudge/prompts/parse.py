@@ -188,8 +188,8 @@ def _settle(plain: str, rule: Format, candidates: Sequence[Candidate]) -> ValueO
     # 1) all places must agree
     if not candidates:
         return "no verdict marker"
-    last = candidates[-1]
-    value = last.value
+    decisive = candidates[-1]
+    value = decisive.value
     if isinstance(value, str):
         return value
     for candidate in candidates:
@@ -200,10 +200,10 @@ def _settle(plain: str, rule: Format, candidates: Sequence[Candidate]) -> ValueO
         return value
 
     # 2) what follows may explain a verdict that opens the answer, or a choice; never replace it
-    following = plain[last.value_start :]
+    following = plain[decisive.value_start :]
     opens = rule.opens and not re.search(r"\w", plain[: candidates[0].start])
     explains = opens or (rule.gives == "choice" and len(following.strip()) >= _SHORT)
-    tail = plain[last.end :]
+    tail = plain[decisive.stop :]
     reason = surroundings.objection(following, tail, rule.gives, value, explains=explains)
     if value.choice is None and not rule.scale and surroundings.names_another_overall(plain, value):
         reason = "another overall score"
@@ -227,12 +227,13 @@ def _feedback(text: str, candidates: Sequence[Candidate]) -> str:
     """Return the text before the last verdict, else the text behind it, else that on its line."""
     if not candidates:
         return _unwrap(text)
-    last = candidates[-1]
-    if last.feedback is not None:
-        return last.feedback
-    before = _unwrap(text[: last.start].rstrip("*_`# \t\n"))
-    behind = _unwrap(text[last.end :].lstrip(" \t\n.*_`)]}\"'"))
-    return before or behind or _EXPLAINED.sub(r"\1", text[last.value_start : last.end]).strip(" )")
+    decisive = candidates[-1]
+    if decisive.feedback is not None:
+        return decisive.feedback
+    before = _unwrap(text[: decisive.start].rstrip("*_`# \t\n"))
+    behind = _unwrap(text[decisive.stop :].lstrip(" \t\n.*_`)]}\"'"))
+    verdict_line = text[decisive.value_start : decisive.stop]
+    return before or behind or _EXPLAINED.sub(r"\1", verdict_line).strip(" )")
 
 
 def _unwrap(text: str) -> str:

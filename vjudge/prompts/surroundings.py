@@ -19,15 +19,15 @@ _OVERALL = re.compile(
 
 def text_before(plain: str, start: int) -> tuple[str, str]:
     """Return what stands before a place on its line, and in its sentence or clause."""
-    line = plain[plain.rfind("\n", 0, start) + 1 : start]
-    clauses = re.split(r"[.!?;]|, (?:so|thus|hence|therefore)\b", line[-100:])
-    return line, clauses[-1]
+    line_before = plain[plain.rfind("\n", 0, start) + 1 : start]
+    clauses = re.split(r"[.!?;]|, (?:so|thus|hence|therefore)\b", line_before[-100:])
+    return line_before, clauses[-1]
 
 
 def is_of_something_else(plain: str, start: int) -> bool:
     """Whether a label belongs to something else than the verdict: "Fluency score", "Max score"."""
-    line, clause = text_before(plain, start)
-    opens_bold = re.search(r"(?:^|[\s(:])(?:\*\*|__)$", line)  # "It is good. **Score"
+    line_before, clause = text_before(plain, start)
+    opens_bold = re.search(r"(?:^|[\s(:])(?:\*\*|__)$", line_before)  # "It is good. **Score"
     return bool(re.search(r"\w", undress(clause))) and not opens_bold
 
 
@@ -39,8 +39,8 @@ def is_denied_or_quoted(plain: str, start: int, stop: int, kind: str) -> bool:
         start, stop: the verdict's place in it.
         kind: of the marker (`formats.Marker.kind`), or "json".
     """
-    line, clause = text_before(plain, start)
-    line_start = start - len(line)
+    line_before, clause = text_before(plain, start)
+    line_start = start - len(line_before)
     # the line above counts where it announces what stands here: "The response says:"
     above = plain[max(0, line_start - 200) : line_start].rstrip(" \n`").rpartition("\n")[2]
     if not above.endswith(":"):
@@ -52,8 +52,8 @@ def is_denied_or_quoted(plain: str, start: int, stop: int, kind: str) -> bool:
 
     # 2) announced as a quotation, or in JSON as an example or by a sentence that goes on into it
     announced = above
-    if line.strip():
-        announced = line[-100:] if kind in ("after", "json") else ""
+    if line_before.strip():
+        announced = line_before[-100:] if kind in ("after", "json") else ""
     if phrases.QUOTED.search(announced):
         return True
     goes_on = r"(?i)(?<!\bis)(?<!\bjson)(?<=\w)[ \"'*`]*$"
@@ -64,8 +64,8 @@ def is_denied_or_quoted(plain: str, start: int, stop: int, kind: str) -> bool:
     # would label this as "[[A>B]]"'
     if re.search(r"\b(?:I|my)\b", clause):
         return False
-    is_open = line.count('"') % 2 or plain.count('"', line_start, stop) % 2
-    return bool(is_open) or line.lstrip().startswith(">")
+    is_open = line_before.count('"') % 2 or plain.count('"', line_start, stop) % 2
+    return bool(is_open) or line_before.lstrip().startswith(">")
 
 
 # --- behind it
@@ -105,9 +105,9 @@ def objection(following: str, tail: str, gives: str, value: Value, *, explains: 
 
 def _names_another(tail: str, gives: str, value: Value) -> bool:
     """Whether an explanation holds another verdict: on a line of its own, or in a sentence."""
-    for line in filter(is_value, set(tail.split("\n"))):
-        is_number = gives == "score" or (value.scores and not re.search("[A-Za-z]", line))
-        if is_number or getattr(choice(line), "choice", None) != value.choice:
+    for text_line in filter(is_value, set(tail.split("\n"))):
+        is_number = gives == "score" or (value.scores and not re.search("[A-Za-z]", text_line))
+        if is_number or getattr(choice(text_line), "choice", None) != value.choice:
             return True
     if gives == "score":
         return any(float(hit[1]) != value.score for hit in phrases.SCORED.finditer(tail))

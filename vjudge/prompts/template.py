@@ -214,13 +214,13 @@ class Template:
         for column, reason, remedy in self.faults(item):
             raise ValueError(f"{column}: {reason}; {remedy}")
 
-        parts: list[Piece] = []
+        pieces: list[Piece] = []
         for example in examples:
             answer = answer_text(self, example.feedback or "", int(example.gold))
-            parts += [*self._parts(example), Reply(answer)]
-        parts += self._parts(item)
+            pieces += [*self._parts(example), Reply(answer)]
+        pieces += self._parts(item)
         reply = self.reply.format(**self._texts(item)) if self.reply else None
-        return self.conversation.ask(parts, answer=reply)
+        return self.conversation.ask(pieces, answer=reply)
 
     def _parts(self, subject: Subject) -> list[Piece]:
         """Return the turn of an item or a pair, with `IMAGE` in the places of its pictures."""

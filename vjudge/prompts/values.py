@@ -38,7 +38,7 @@ class Candidate(NamedTuple):
     """What stands at one place of an answer where a verdict may stand."""
 
     start: int  # of the place, in characters of the answer
-    end: int
+    stop: int
     value: ValueOrReason
     value_start: int = 0
     feedback: str | None = None  # that stands at the same place
@@ -114,7 +114,7 @@ LOOKS_LIKE = {
     "choice": re.compile(r"\b(?:[AB12]|(?i:first|second|tied?|draw|equal\w{0,2}))\b"),
 }
 """A value inside a text, by what the format gives."""
-SEPARATED = re.compile(any_of("separator"))
+SEPARATOR = re.compile(any_of("separator"))
 """What separates an explanation from a verdict, or nothing but the end of the line."""
 _REASON = re.compile(r"(?i)\b(?:because|since|as|due to|given that)\b")
 # A number that counts something: "since 1 object is missing", "2 of the colours".
@@ -168,7 +168,7 @@ def _number(text: str) -> float:
 
 def _only_explains(tail: str, number: float) -> bool:
     """Whether what stands behind a score is separated from it and holds no other number."""
-    if not SEPARATED.match(tail):
+    if not SEPARATOR.match(tail):
         return False
     if _REASON.search(tail):
         tail = _COUNTED.sub("", tail)
