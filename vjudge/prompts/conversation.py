@@ -138,8 +138,8 @@ def _message(role: str, parts: Iterable[Piece]) -> dict:
 def merge(parts: Iterable[Piece]) -> tuple[Piece, ...]:
     """Join neighbouring texts and drop empty ones.
 
-    >>> merge(["a", "b", IMAGE, "", "c"])
-    ('ab', <Mark.IMAGE: '<image>'>, 'c')
+    >>> [str(piece) for piece in merge(["a", "b", IMAGE, "", "c"])]
+    ['ab', '<image>', 'c']
     """
     merged: list[Piece] = []
     for piece in parts:
@@ -153,8 +153,9 @@ def merge(parts: Iterable[Piece]) -> tuple[Piece, ...]:
 def split(text: str, controls: Iterable[str], image_token: str = "") -> tuple[Piece, ...]:
     """Split text at its control tokens; only text of a template or a processor, never data.
 
-    >>> split("<s>Hi <img>", ["<s>"], image_token="<img>")
-    (Control(text='<s>'), 'Hi ', <Mark.IMAGE: '<image>'>)
+    >>> pieces = split("<s>Hi <img>", ["<s>"], image_token="<img>")
+    >>> pieces == (Control("<s>"), "Hi ", IMAGE)
+    True
 
     Args:
         text: what a template or a processor wrote.

@@ -103,11 +103,12 @@ def _unended(text: str, finish: str | None) -> Verdict | None:
 
 
 def _failed(text: str, failure: str) -> Verdict:
+    """Return the verdict of an answer that was not read."""
     return Verdict(NAN, _unwrap(text), text, failure)
 
 
 def _read(text: str, rule: Format, scale: Scale, rubric: Rubric | None) -> Verdict:
-    """Read an answer that ended by itself."""
+    """Read an answer that ended by itself, in a format (`rule`) and on a scale."""
     # 1) thinking is not read
     visible = phrases.without_thinking(text)
     if visible is None:
@@ -153,10 +154,21 @@ def _at_markers(plain: str, rule: Format, scale: Scale) -> list[Candidate]:
 def _at_marker(
     plain: str, marker: Marker, hit: re.Match, gives: str, scale: Scale
 ) -> Candidate | None:
-    """Read what stands at one place; None where it is prose, or the label of something else."""
+    """Read what stands at one place where a marker was found.
+
+    Args:
+        plain: the answer.
+        marker: the marker.
+        hit: where it was found; its group "value" is what the marker says holds the verdict.
+        gives: "score" or "choice".
+        scale: whole numbers, lowest first.
+
+    Returns:
+        None where it is prose, or the label of something else.
+    """
     # 1) what stands before it: nothing beside a label, a whole sentence before a last line
     start = hit.start()
-    if marker.kind == "label" and surroundings.is_of_something_else(plain, start):
+    if marker.kind == "label" and surroundings.labels_something_else(plain, start):
         return None
     if marker.kind == "last":
         before = plain[max(0, start - 200) : start] or "."
@@ -184,8 +196,8 @@ def _at_marker(
 
 
 def _settle(plain: str, rule: Format, candidates: Sequence[Candidate]) -> ValueOrReason:
-    """Return the value of the last place, or why it does not count."""
-    # 1) all places must agree
+    """Return the value of the last candidate, or why it does not count."""
+    # 1) all candidates must agree, but for those that say nothing
     if not candidates:
         return "no verdict marker"
     decisive = candidates[-1]
