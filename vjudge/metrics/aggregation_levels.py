@@ -84,6 +84,7 @@ def correlate_levels(
     table = pd.concat(tables, names=["level", "statistic"])
     methods = dict.fromkeys(level_table.attrs["method"] for level_table in tables.values())
     table.attrs = {"method": "; ".join(methods), "caveats": merged_caveats(tables.values())}
+    # Simpson's paradox: systems of higher x have lower y, but items within each have higher y.
     if {"item", "within"} <= set(levels):
         product = tables["item"]["estimate"] * tables["within"]["estimate"]
         warn_of_rows(
@@ -118,6 +119,7 @@ def _correlate_means(scores: pd.DataFrame, code: Integers, confidence: float) ->
     half_swap = 2 / max(n * (n - 1), 2)
     limit = np.array([PERFECT, 1 - half_swap, 1 - half_swap])
     _, low, high = fisher_interval(np.clip(estimate, -limit, limit), half_width).T
+    # A perfect estimate lies outside the bounds that were made from its clipped value.
     bounds = [estimate, np.minimum(low, estimate), np.maximum(high, estimate)]
     table = _interval_table(np.column_stack(bounds), n)
     table.attrs["method"] = f"{confidence:.0%} intervals (Fisher's z) over {n} systems"

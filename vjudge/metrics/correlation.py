@@ -169,6 +169,7 @@ def _coverage_caveats(x: Floats, y: Floats) -> list[str]:
     caveats: list[str] = []
     if n < MIN_PAIRS:
         return caveats
+    # Most of both scores at one end of the scale
     for edge, name in ((np.max, "top"), (np.min, "bottom")):
         share = min(np.mean(x == edge(x)), np.mean(y == edge(y)))
         if CEILING <= share < 1 and n < CEILING_ITEMS:
@@ -176,6 +177,7 @@ def _coverage_caveats(x: Floats, y: Floats) -> list[str]:
                 f"{share:.0%} of both scores are at the {name}, of {n} items: 95% intervals of such"
                 " held the truth in 87 to 94%"
             )
+    # Heavy tails of scores that are not levels of a scale
     n_levels = [len(np.unique(scores)) for scores in (x, y)]
     continuous = [scores for scores, k in zip((x, y), n_levels, strict=True) if k > TAILED]
     if any(stats.kurtosis(scores) > HEAVY_TAILS for scores in continuous):
@@ -183,6 +185,7 @@ def _coverage_caveats(x: Floats, y: Floats) -> list[str]:
             "a score has heavy tails: 95% intervals of Pearson's r held the truth in 91%; take a"
             " rank correlation"
         )
+    # A binary of few items
     if n < BINARY_ITEMS and min(n_levels) == 2:
         caveats.append(
             f"a score of two levels and {n} items: 95% intervals held the truth in 90 to 96%, least"

@@ -160,6 +160,7 @@ def _judge_with_others(scores: Floats, people: Floats) -> list[ScorePair]:
     """
     pairs = []
     for person, ratings in enumerate(people):
+        # Person and judge are compared on the same items, with the same mean.
         on_same_items = np.where(np.isnan(ratings), np.nan, scores)
         pairs.append(ScorePair.of(on_same_items, _mean(np.delete(people, person, axis=0))))
     return pairs
@@ -186,6 +187,7 @@ def _people_with_others(people: Floats, names: list[str], seed: int) -> list[Com
         rows.append(Comparison(name, "person", m - 1, [pair]))
     rows.append(Comparison("one person", "mean of k people", m - 1, single))
     for k in range(2, min(m - 1, MAX_RATERS) + 1):
+        # All subsets of k people, or random ones if they are many
         if math.comb(m, k) <= MAX_SUBSETS:
             subsets = [list(subset) for subset in combinations(range(m), k)]
         else:

@@ -70,6 +70,7 @@ def effective_judges(
             [correlations(x, y, weights, statistics=["pearson"]) for x, y in pairs]
         )
 
+    # Each item is a cell of its own, since errors may be continuous.
     table = tabulate(
         mean_correlation,
         ["error_correlation"],

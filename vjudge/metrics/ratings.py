@@ -35,6 +35,7 @@ def read_ratings(ratings: Ratings, *, nominal: bool = False) -> tuple[Floats, li
         raise ValueError(f"raters share a name: {twice}; give each column its own")
     table = np.empty(frame.shape)
     if nominal:
+        # Equal labels of all raters share a code.
         labels = frame.map(label_text).to_numpy(dtype=object)
         codes = pd.factorize(labels.ravel())[0].reshape(labels.shape)  # -1 where missing
         table = np.where(codes < 0, np.nan, codes)
@@ -65,7 +66,8 @@ def ratings_frame(ratings: Ratings) -> pd.DataFrame:
                 f"ratings of item {position} are {row!r}: give a list of numbers, one a rater"
             )
         rows.append(row)
-    by_rater = zip_longest(*rows)  # fills up with None
+    # Items [[4, 5], [3]] are raters [[4, 3], [5, None]].
+    by_rater = zip_longest(*rows)
     return pd.DataFrame(by_rater, columns=range(len(rows)), dtype=object).T
 
 

@@ -118,6 +118,7 @@ def alt_test(
     table = table[["n", "advantage", "low", "high", "p", "rejected"]]
 
     # 3) The same for all persons together
+    # Persons with too few items don't count, unless all have too few: then the rows are NaN.
     counted = [test for test in tests if is_tested[test.person]] or tests
     over_persons = shares(
         [("winning_rate", table["rejected"], is_tested)],

@@ -108,7 +108,8 @@ def _severities_of_part(
     """
     # 1) The normal equations, from which the items' effects are eliminated. N counts the scores by
     #    rater r of item i, M those of item i: (diag(N 1) - N diag(1 / M) N') effects = surplus 1,
-    #    where surplus is the sum of r's scores of i minus the item's mean.
+    #    where surplus is the sum of r's scores of i minus the item's mean. Weights w of the items
+    #    take the place of each 1.
     rater, names = pd.factorize(rated["rater"])
     item, items = pd.factorize(rated["item"])
     shape = (len(names), len(items))
@@ -135,14 +136,12 @@ def _severities_of_part(
         return severities
 
     # 2) The jackknife over items, or over groups of items
+    if groups is not None:
+        groups = _item_groups(groups, used, item)
     table = tabulate(
         severity,
         names,
-        design_of(
-            np.arange(len(items)),
-            None if groups is None else _item_groups(groups, used, item),
-            np.ones(len(items), dtype=bool),
-        ),
+        design_of(np.arange(len(items)), groups, np.ones(len(items), dtype=bool)),
         by="jackknife",
         index="rater",
         reason="of one rater alone",

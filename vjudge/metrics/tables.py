@@ -81,6 +81,7 @@ def tabulate(
     table["n"] = len(design.cell) if n is None else n
     table["missing"] = design.missing if missing is None else missing
     if len(design.cell):
+        # The sample itself is a replicate in which each cell has its own count: (cells, 1)
         table["estimate"] = evaluate(statistic, design.counts[:, None])[:, 0]
     estimates = table["estimate"]
     warn_of_rows(table.index[estimates.isna()], f"undefined ({reason})")
@@ -99,8 +100,10 @@ def tabulate(
         else:
             options |= {"n_resamples": n_resamples, "inflation": inflation, "reason": reason}
             bounds = _bootstrap_intervals(statistic, estimates, design, **options)
+        # Callers who asked for the jackknife test with its error and degrees of freedom.
         columns = list(bounds) if by == "jackknife" else ["low", "high"]
         table[columns] = bounds[columns]
+        # A statistic that no resample changes, such as the accuracy of a judge that is always right
         no_width = table.index[table["high"] - table["low"] < NO_WIDTH]
         warn_of_rows(no_width, "all resamples agree: an interval without width says nothing")
         for sizes in design.group_sizes:
@@ -149,6 +152,7 @@ def _bootstrap_intervals(
     """
     replicates = bootstrap(statistic, design, n_resamples=n_resamples, seed=seed)
     inflations = np.broadcast_to(inflation, len(estimates))
+    # One interval per statistic, from its replicates: (statistics, n_resamples)
     bounds = []
     for row in zip(replicates, estimates, inflations, strict=True):
         bounds.append(bootstrap_interval(*row, n_units=design.n_effective, **options))
@@ -177,6 +181,7 @@ def _jackknife_intervals(
     The error is on the z scale if the method is "fisher". `options` are those of `jackknife`.
     """
 
+    # The jackknife takes place on the scale on which the interval is symmetric.
     def on_scale(weights: Weights) -> Floats:
         values = statistic(weights)
         if method == "fisher":
@@ -189,6 +194,8 @@ def _jackknife_intervals(
     low, high = estimates - half_width, estimates + half_width
     if method == "fisher":
         _, low, high = fisher_interval(estimates, half_width).T
+    # A statistic of few units may vanish without one: a correlation over four items, two of which
+    # differ, is undefined without either.
     undefined = estimates.notna() & np.isnan(error)
     warn_of_rows(estimates.index[undefined], "no interval: undefined without one of the units")
     columns = {"low": low, "high": high, "error": error, "freedom": freedom}

@@ -44,6 +44,7 @@ def read_choices(
     (['a', 'tie', None, None], {'abstained': 1, 'malformed': 0})
     """
     choice_of = {spelling.casefold(): choice for spelling, choice in meanings.items()}
+    # 1) Sort each verdict: a choice, "abstain", "missing" or "malformed"
     read = []
     for verdict in verdicts:
         choice = "malformed"
@@ -52,6 +53,8 @@ def read_choices(
         elif isinstance(verdict, str):
             choice = choice_of.get(verdict.casefold(), "malformed")
         read.append(choice)
+    # 2) Refuse a column of nothing but malformed verdicts, which has another spelling, and any
+    #    malformed choice of a person
     counts = Counter(read)
     n_malformed = counts["malformed"]
     if n_malformed:
@@ -66,6 +69,7 @@ def read_choices(
             )
         examples = list_cells(positions, cells, limit=3)
         warn(f"{bad} verdicts can't be read and count as none: {examples}")
+    # 3) Only choices remain.
     choices = np.array(read, dtype=object)
     choices[np.isin(choices, ["missing", "malformed", "abstain"])] = None
     has_choice = pd.notna(choices)
