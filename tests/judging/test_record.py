@@ -95,7 +95,8 @@ def test_a_run_of_an_older_version_finds_its_verdicts_again():
     asked = replace(
         question, row=7, sample=1, order="ab", scores=(0, 1), rubric=rubric, criterion={"name": "a"}
     )
-    keys = [verdict_key(asked, [SimpleNamespace(key="k")]), verdict_key(question, [])]
+    asked = replace(asked, images=[SimpleNamespace(key="k")])
+    keys = [verdict_key(asked), verdict_key(question)]
     assert keys == [
         "89408baf45de0e1fd17d1cd01432a5f266881316d4ea67814f87622005223064",
         "b3777ea6c7d77992bc90d0970c891e78ce84070251ae1e54076ad3d09b1bbb5d",

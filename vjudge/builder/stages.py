@@ -311,11 +311,11 @@ class Stages:
         """
         conversation = replace(self.generator.template.conversation, system=SYSTEM)
         questions = []
-        images: Any = []
         for index, task in enumerate(tasks):
             text = task_text(stage, task.inputs, note=task.note)
-            questions.append(Question(index, task.row["id"], conversation.wrap(text, 1), attempt))
-            images.append([self.pictures(self.images[task.row["group"]])])
+            picture = self.pictures(self.images[task.row["group"]])
+            prompt = conversation.wrap(text, 1)
+            questions.append(Question(index, task.row["id"], prompt, attempt, images=[picture]))
         ask = Ask(
             seeds=[question.seed(self.options["seed"]) for question in questions],
             schemas=[STAGES[stage]["schema"]] * len(tasks),
@@ -327,7 +327,6 @@ class Stages:
         records = collect(
             self.generator.engine,
             questions,
-            images,
             ask,
             _record,
             {"options": self.options, "prompts": VERSION, "note": {}},

@@ -7,7 +7,7 @@ apart (criteria.py) and graded examples in the prompts (examples.py) are called 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from functools import lru_cache, partial
@@ -152,6 +152,7 @@ class Question:
     scores: tuple[int, ...] = ()  # the scale; (0, 1) for the first and the second of two responses
     rubric: Rubric | None = None
     criterion: Record | None = field(default=None, repr=False)  # if apart: see `rubrics_of`
+    images: Sequence[Picture] = field(default=(), repr=False)  # of the prompt's places, in order
 
     def seed(self, seed: int) -> int:
         """Derive the seed of its draws, which no other question of the call changes."""
@@ -168,7 +169,6 @@ class Call:
     options: Options
     ask: Ask
     questions: list[Question]
-    images: list[list[Picture]]  # of each question
     cells: list[Record]  # what the run repeats of each row
     remarks: list[str]  # on columns of the collection that the run renames or leaves out
     n_blind: int  # questions without an image, though the judge sees images or the row has some
@@ -198,25 +198,18 @@ def prepare(judge: Judge, items: Items, options: Options, *, pairs: bool = False
     views = _checked_views(template, rows, subjects)
     check_examples(judge.examples, template, rows, subjects, pictures)
 
-    # 3) the questions of each row, and the pictures of each question
-    questions = []
-    images = []
-    n_blind = 0
+    # 3) the questions of each row: its forms, each as often as it is asked
+    questions: list[Question] = []
     for index, subject in enumerate(subjects):
-        shown = {}
-        for order, view in views[index].items():
-            shown[order] = list(map(pictures, template.pictures(view, judge.examples)))
-        of_row = list(_questions(template, options, index, subject, views[index], judge.examples))
-        questions += of_row
-        images += [shown[question.order] for question in of_row]
-        if sees != has_pictures(subject):
-            n_blind += len(of_row)
+        for forms in _forms(subject, views[index], template, options, judge.examples, pictures):
+            questions += _repeated(forms, index, options)
     ask = _with_questions(ask, template, questions, options.seed)
+    n_blind = sum(sees != has_pictures(subjects[question.row]) for question in questions)
 
     # 4) what the run repeats of each row
     origin = data.origin(items)
     cells, remarks = carried_cells(template, rows, subjects, origin)
-    return Call(judge, template, options, ask, questions, images, cells, remarks, n_blind, origin)
+    return Call(judge, template, options, ask, questions, cells, remarks, n_blind, origin)
 
 
 def _checked_views(
@@ -240,37 +233,47 @@ def _checked_views(
     return views_of_rows
 
 
-def _questions(
-    template: Template,
-    options: Options,
-    row: int,
+def _forms(
     subject: Item | Pair,
     views: Mapping[str, View],
+    template: Template,
+    options: Options,
     examples: Sequence[Item],
-) -> Iterator[Question]:
-    """Ask about one row: by criterion where these are apart, then by sample, then by order."""
+    pictures: Callable[[object], Picture],
+) -> Iterator[dict[str, Question]]:
+    """Write the prompts for one row, by order, once for each criterion that is asked apart."""
+    images = {}
+    for order, view in views.items():
+        images[order] = list(map(pictures, template.pictures(view, examples)))
     forced = template.forced if options.mode == "score" else ""
     for criterion, rubric in rubrics_of(subject.rubric, options.criteria):
-        # 1) one prompt for each order
-        prompts = {}
-        for order, view in views.items():
-            prompt = template.render(replace(view, rubric=rubric), examples)
-            prompts[order] = prompt.append(forced)
-        scores = template.scores(rubric)
+        reading: Record = {"scores": template.scores(rubric), "rubric": rubric}
         if template.compares:
-            scores = (0, 1)  # the first and the second response
-            rubric = None
+            reading = {"scores": (0, 1)}  # the first and the second response
+        forms = {}
+        for order, view in views.items():
+            prompt = template.render(replace(view, rubric=rubric), examples).append(forced)
+            reading |= {"criterion": criterion, "images": images[order]}
+            forms[order] = Question(0, subject.id, prompt, 0, order, **reading)
+        yield forms
 
-        # 2) the same prompts for each sample
-        for sample in range(options.samples):
-            orders = list(prompts)
-            if template.compares and options.orders == "one":
-                orders = ["ab"]
-            elif template.compares and options.orders == "random":
-                orders = [ORDERS[seed_of(options.seed, subject.id, f"order {sample}") % 2]]
-            for order in orders:
-                asked = (row, subject.id, prompts[order], sample, order)
-                yield Question(*asked, scores, rubric, criterion)
+
+def _repeated(forms: Mapping[str, Question], row: int, options: Options) -> Iterator[Question]:
+    """Ask the forms of a row in each sample: all, or of a pair the one in a fixed or drawn order.
+
+    Args:
+        forms: by order.
+        row: the position of the row.
+    """
+    for sample in range(options.samples):
+        orders = list(forms)
+        if "ab" in forms and options.orders == "one":
+            orders = ["ab"]
+        elif "ab" in forms and options.orders == "random":
+            draw = seed_of(options.seed, forms["ab"].id, f"order {sample}")
+            orders = [ORDERS[draw % 2]]
+        for order in orders:
+            yield replace(forms[order], row=row, sample=sample)
 
 
 def _with_questions(ask: Ask, template: Template, questions: Sequence[Question], seed: int) -> Ask:

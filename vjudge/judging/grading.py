@@ -22,7 +22,6 @@ import vjudge
 from vjudge.engines.closing import most_probable
 from vjudge.engines.engine import Answer, Ask, Engine
 from vjudge.engines.progress import progress_bar, say
-from vjudge.images import Picture
 from vjudge.judging.asking import DECODING, Call, Options, Question
 from vjudge.judging.counts import WORK, announced
 from vjudge.judging.criteria import joined
@@ -119,7 +118,6 @@ def answered(call: Call, kind: str) -> list[Record]:
     return collect(
         call.judge.engine,
         call.questions,
-        call.images,
         ask,
         partial(read, mode=ask.mode, format=template.format),
         call_manifest,
@@ -132,7 +130,6 @@ def answered(call: Call, kind: str) -> list[Record]:
 def collect(
     engine: Engine,
     questions: Sequence[Question],
-    images: Sequence[Sequence[Picture]],
     ask: Ask,
     reader: Callable[[Answer, Question], Record],
     call_manifest: Record,
@@ -144,7 +141,7 @@ def collect(
     """Take each answer from the record in `out` where it stands there, otherwise from the engine.
 
     Args:
-        questions, images: what is asked, and the pictures of each question.
+        questions: what is asked.
         reader: makes a record of an answer.
         call_manifest: the run's manifest without the engine's entries.
         out: the run's folder; None keeps no record.
@@ -154,7 +151,7 @@ def collect(
         The record of each question, in their order.
     """
     # 1) what earlier calls recorded
-    keys = list(map(verdict_key, questions, images)) if out is not None else []
+    keys = list(map(verdict_key, questions)) if out is not None else []
     with _recording(out, engine, call_manifest, _rows(questions, keys, cells_of_rows)) as run:
         recorded = run.done if run else {}
         done = {index: recorded[key] for index, key in enumerate(keys) if key in recorded}
@@ -166,6 +163,7 @@ def collect(
 
         # 2) what the engine answers, saved batch by batch
         prompts = [question.prompt for question in questions]
+        images = [question.images for question in questions]
         with progress_bar(len(questions), len(done), show=progress) as bar:
             for answers in engine.answer(prompts, images, ask, missing) if missing else ():
                 lasting = []
@@ -213,13 +211,13 @@ def _rows(
     return list(rows.values())
 
 
-def verdict_key(question: Question, images: Sequence[Picture]) -> str:
+def verdict_key(question: Question) -> str:
     """Digest all that one verdict depends on and the manifest does not say.
 
     The record finds a verdict by this key, also one that an older version wrote: the names and the
     order of the fields of `Question`, `Prompt` and `Rubric` are part of it.
     """
-    depends_on: tuple = (replace(question, row=0), [image.key for image in images])
+    depends_on: tuple = (replace(question, row=0), [image.key for image in question.images])
     if question.criterion:
         depends_on += (question.criterion,)
     return hashlib.sha256(repr(depends_on).encode()).hexdigest()

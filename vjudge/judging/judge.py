@@ -240,7 +240,8 @@ class Judge:
         """Estimate what a call takes, see `vjudge.plan`."""
         call = self._prepared(items, options_of(options), by=by)
         prompts = [question.prompt for question in call.questions]
-        frame = pd.DataFrame(self.engine.plan(prompts, call.images, call.ask))
+        images = [question.images for question in call.questions]
+        frame = pd.DataFrame(self.engine.plan(prompts, images, call.ask))
         return frame.astype({"planned": "float64"}).set_index("quantity")
 
     def _prepared(self, items: Items, options: Options, *, by: str) -> Call:

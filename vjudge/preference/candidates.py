@@ -87,12 +87,11 @@ def respond(
         check_pictures(rows)
 
     # 2) each asked as often as samples say
-    asked, images, groups = _asked(policy, rows, samples)
+    asked, groups = _asked(policy, rows, samples)
     note = {"policy": policy.name, "conversation": policy.template.conversation.name, "note": {}}
     answers = collect(
         policy.engine,
         asked,
-        images,
         replace(ask, marker="", seeds=[question.seed(seed) for question in asked]),
         _record,
         {**note, "decoding": {**decoding, "samples": samples, "seed": seed}},
@@ -105,18 +104,18 @@ def respond(
 
 
 def _asked(policy: Judge, rows: Any, samples: int) -> tuple:
-    """Each row's question as often as it is drawn, its images and its group."""
+    """Ask each row's question as often as it is drawn, and list the group of each draw."""
     asked: list = []
-    images: list = []
     groups: list = []
     pictures = Pictures()
     for place, row in enumerate(rows):
         prompt = prompt_of(policy, row)
-        asked += [Question(place, str(row["id"]), prompt, sample) for sample in range(samples)]
         shown = row.get("images") or ()
-        images += [list(map(pictures, shown[: prompt.n_images]))] * samples
+        images = list(map(pictures, shown[: prompt.n_images]))
+        question = Question(place, str(row["id"]), prompt, images=images)
+        asked += [replace(question, sample=sample) for sample in range(samples)]
         groups += [unit_of(row)] * samples
-    return asked, images, groups
+    return asked, groups
 
 
 def _table(answers: Any, policy: str, groups: list) -> pd.DataFrame:
