@@ -152,7 +152,7 @@ def figures(k):
         "who beats whom": (plots.who_beats_whom, comparisons(max(k, 2))),
         "forest": (plots.forest, pearson(k, 1)),
         "long lines": (plots.forest, pearson(3, 1).assign(judge=[LONG, *NAMES[:2]])),
-        "multiples": (plots.forest, pearson(k, 5), {"panel": "benchmark", "shared": True}),
+        "multiples": (plots.forest, pearson(k, 5), {"panel": "benchmark"}),
         "battery": (plots.battery_effects, battery()),
         "confusion": (plots.confusion, run(k)),
         "scatter": (plots.agreement_scatter, run(k, means=True)),

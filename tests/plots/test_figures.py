@@ -107,7 +107,7 @@ def test_estimates_are_drawn_row_by_row():
         named = table.head(2).assign(**{column: ["answer 1", "answer 2"]})
         assert "answer 2" in shown(plots.forest(named, rows=column, **WIDE)), column
     fewer = g.pearson(3, 5).drop(14)  # a judge that the last benchmark lacks
-    multiples = plots.forest(fewer, panel="benchmark", shared=True, **WIDE)
+    multiples = plots.forest(fewer, panel="benchmark", **WIDE)
     assert len({(ax.get_xlim(), ax.get_ylim()) for ax in multiples.axes}) == 1
     assert set(shown(multiples)) >= {*g.BENCHMARKS, "GPT-4o"}
     fig = plots.battery_effects(g.battery(), **WIDE)

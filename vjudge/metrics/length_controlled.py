@@ -16,7 +16,7 @@ from vjudge.metrics.shares import shares
 from vjudge.metrics.verdicts import read_choices
 
 WINS_OF_A = {"a": 1.0, "b": 0.0, "tie": 0.5}
-SEPARATED = 20.0  # logits: a fit that predicts beyond has no finite maximum
+MAX_LOGIT = 20.0  # a fit that predicts beyond has no finite maximum
 MIN_COMPARISONS = 10
 
 
@@ -77,7 +77,7 @@ def length_controlled_win_rate(
     design = _design(features, has_features, used)
     data = design[used], points[used], group_codes(groups, used)
     fit = Logistic.of(*data, penalise=False)
-    if np.abs(design[used] @ fit.coefficients).max() > SEPARATED:
+    if np.abs(design[used] @ fit.coefficients).max() > MAX_LOGIT:
         fit = Logistic.of(*data, penalise=True)
         caveats.append("Firth's penalty makes the fit finite: length tells all verdicts")
     at_equal_lengths = design[has_features]

@@ -20,9 +20,9 @@ from vjudge.metrics.resampling import N_BLOCKS
 # The scores of people and of a judge, (systems, items), and the indices of the items to use
 Measure = Callable[[Floats, Floats, np.ndarray], float]
 RANK_LEVEL = 0.05  # of the permutation tests between judges
-ROUNDING = 1e-9  # differences between measures that are no more than this are equal
+EQUAL = 1e-9  # measures that differ by no more are equal
 N_SWAPS = 200  # permutations of two judges' scores
-MIN_SYSTEMS = 8
+FEW_RANKED = 8  # below, a caveat says that results are given these systems
 
 
 def ranking_accuracy(
@@ -90,7 +90,7 @@ def ranking_accuracy(
     thresholds = [tie_calibrated_accuracy(tables[0], judge)[1] for judge in tables[1:]]
     frames = {"tie_calibrated": frame.assign(threshold=pd.Series(thresholds, names))}
     caveats = []
-    if n_systems < MIN_SYSTEMS:
+    if n_systems < FEW_RANKED:
         caveats.append(f"{n_systems} systems, and intervals and ranks are given these systems")
     if is_complete.any():
         complete = [table[:, is_complete] for table in tables]
@@ -204,8 +204,8 @@ def _p_first_judge_is_better(
             mixed_b = np.where(is_swapped, standardised[b], standardised[a])
             differences[number] = measure(human, mixed_a, items) - measure(human, mixed_b, items)
         observed = estimate[a] - estimate[b]
-        p[a, b] = np.mean(differences >= observed - ROUNDING)
-        p[b, a] = np.mean(differences <= observed + ROUNDING)
+        p[a, b] = np.mean(differences >= observed - EQUAL)
+        p[b, a] = np.mean(differences <= observed + EQUAL)
     return p
 
 

@@ -19,7 +19,7 @@ from vjudge.metrics.groups import unit_codes
 from vjudge.metrics.intervals import INTERVAL, degrees_of_freedom, t_quantile
 from vjudge.records import from_csv
 
-MIN_ITEMS = 10
+MIN_LABELLED = 10
 LOG_RANGE = (-4.0, 4.0)  # of log temperatures
 STEP = 1e-4  # of a log temperature, for a numerical slope
 
@@ -63,7 +63,7 @@ def temperature_scaling(
     check_options(confidence=confidence)
     check_items(probabilities=probabilities, truth=truth)
     labelled = truth.dropna().index.intersection(probabilities.dropna().index)
-    if len(labelled) < MIN_ITEMS:
+    if len(labelled) < MIN_LABELLED:
         raise ValueError(f"{len(labelled)} items have a distribution and a truth: use ten or more")
     predictions = Predictions.of(probabilities[labelled], truth[labelled])
     # 1) The temperature of the lowest loss

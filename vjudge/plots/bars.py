@@ -19,7 +19,7 @@ FOUR_WAY = {
     "right": "second better",
 }
 TIE_COLOURS = ("#F5F5F5", GREY)
-MIN_LABELLED = 8  # per cent: a narrower bar has no number
+NARROW_BAR = 8  # per cent: a bar up to this width has no number
 
 
 def preference_bars(
@@ -52,9 +52,7 @@ def preference_bars(
             stacked=True, ax=ax, color=colors, edgecolor=INK, lw=0.4, legend=False
         )
         for index, segments in enumerate(ax.containers):  # those of one label, in every bar
-            texts = [
-                f"{share:.0f}" if share > MIN_LABELLED else "" for share in segments.datavalues
-            ]
+            texts = [f"{share:.0f}" if share > NARROW_BAR else "" for share in segments.datavalues]
             color = "white" if index == 0 else INK
             ax.bar_label(segments, texts, label_type="center", fontsize=MIN_TEXT, color=color)
         # The first share is measured from 0 and the last one from 100

@@ -26,7 +26,7 @@ LINE_INCHES = 0.125  # from line to line
 BOX_SHARE = 0.7  # of the page's width that a line of text takes
 MIN_LINES = 11  # of a box, beside its image
 MIN_CHARACTERS = 20  # of a line
-IMAGE_SIZE = 640  # pixels of the longer side
+THUMBNAIL_SIZE = 640  # pixels of the longer side
 HEADINGS = {
     "instruction": "Instruction",
     "response": "Response",
@@ -42,14 +42,14 @@ HEADINGS = {
 
 
 @dataclass(frozen=True)
-class Example:
+class BoxContent:
     """What the box of one item shows."""
 
     image: Image.Image | None  # all its images in one
     texts: dict[str, str]  # by heading
 
 
-def _examples(items: Any, runs: Mapping[str, DataFrame], ids: Sequence[object]) -> list[Example]:
+def _examples(items: Any, runs: Mapping[str, DataFrame], ids: Sequence[object]) -> list[BoxContent]:
     """Collect the examples; arguments as in `qualitative`."""
     rows = {str(row["id"]): row for row in rows_of(items)}
     absent = [id for id in map(str, ids) if id not in rows]
@@ -58,13 +58,14 @@ def _examples(items: Any, runs: Mapping[str, DataFrame], ids: Sequence[object]) 
     examples = []
     for id in map(str, ids):
         images = [
-            thumbnail(open_image(source), size=IMAGE_SIZE) for _, source in pictures_in(rows[id])
+            thumbnail(open_image(source), size=THUMBNAIL_SIZE)
+            for _, source in pictures_in(rows[id])
         ]
         texts = _item_texts(rows[id])
         for name, run in runs.items():
             for verdict in run[run["id"].map(str) == id].to_dict("records"):
                 texts[f"{name}: {_decision(verdict)}"] = verdict.get("feedback") or ""
-        examples.append(Example(_stacked(images) if images else None, texts))
+        examples.append(BoxContent(_stacked(images) if images else None, texts))
     return examples
 
 

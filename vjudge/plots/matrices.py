@@ -58,7 +58,7 @@ def heatmap(
     cells["bold"] = best(cells, [columns])
     judges = cells["judge"].unique()
     names = cells[columns].unique()
-    matrix = Matrix.of(cells, "judge", columns, judges, names)
+    matrix = CellMatrix.of(cells, "judge", columns, judges, names)
     if len(names) > len(judges):
         matrix = matrix.transposed()
     look: Look = {"cmap": FROM_ZERO, "vmin": 0, "vmax": 1}
@@ -84,7 +84,7 @@ def rank_heatmap(table: DataFrame, *, columns: str = "benchmark", **options: Any
     ranks = grid[table[columns].unique()].round(3).rank(ascending=False, method="min")
     ranks["mean"] = ranks.mean(axis=1)
     ranks = ranks.sort_values("mean")
-    matrix = Matrix(ranks, ranks.map("{:.3g}".format), ranks == 1)
+    matrix = CellMatrix(ranks, ranks.map("{:.3g}".format), ranks == 1)
     look: Look = {"cmap": FROM_ZERO.reversed(), "vmin": 0, "vmax": len(ranks)}
     with page(**options) as paper:
         fig = _draw(paper, matrix, "", look)
@@ -113,7 +113,7 @@ def who_beats_whom(comparisons: DataFrame, *, statistic: str = "pearson", **opti
     # A difference that is not significant has the colour of 0, and an undefined one stays grey
     has_colour = cells["bold"] | cells["estimate"].isna()
     coloured = cells.assign(estimate=cells["estimate"].where(has_colour, 0.0))
-    matrix = Matrix.of(coloured, "a", "b", order, order)
+    matrix = CellMatrix.of(coloured, "a", "b", order, order)
     look: Look = {"cmap": AROUND_ZERO, "vmin": -0.55, "vmax": 0.55}
     with page(**options) as paper:
         fig = _draw(paper, matrix, "difference, row less column", look)
@@ -122,7 +122,7 @@ def who_beats_whom(comparisons: DataFrame, *, statistic: str = "pearson", **opti
 
 
 @dataclass(frozen=True)
-class Matrix:
+class CellMatrix:
     """Three tables of one shape: what each cell of a figure has for a colour and for a text."""
 
     values: DataFrame  # NaN where undefined
@@ -132,7 +132,7 @@ class Matrix:
     @classmethod
     def of(
         cls, cells: DataFrame, down: str, across: str, rows: Sequence[str], columns: Sequence[str]
-    ) -> Matrix:
+    ) -> CellMatrix:
         """Arrange cells, one per row of a table with columns estimate, text and bold.
 
         Args:
@@ -143,12 +143,12 @@ class Matrix:
         grids = cells.pivot(index=down, columns=across, values=fields)
         return cls(*[grids[field].reindex(rows, columns=columns) for field in fields])
 
-    def transposed(self) -> Matrix:
+    def transposed(self) -> CellMatrix:
         """Exchange rows and columns."""
-        return Matrix(self.values.T, self.texts.T, self.bold.T)
+        return CellMatrix(self.values.T, self.texts.T, self.bold.T)
 
 
-def _draw(paper: Page, matrix: Matrix, label: str, look: Look) -> Figure:
+def _draw(paper: Page, matrix: CellMatrix, label: str, look: Look) -> Figure:
     """Draw a matrix; an undefined cell is grey.
 
     Args:
