@@ -1,8 +1,9 @@
-"""Reviewing judges' feedback: show items, take annotators' votes, and say what they become.
+"""Review judges' feedback: show items, take annotators' votes, and analyse them.
 
-votes.py (votes on disk), session.py (one annotator's list and votes), review.py (`Review`: what
-votes become, as results), show.py (views by assets/review.html), widget.py (the notebook tool, the
-matrix; assets/reviewer.js).
+judged.py (a judge beside a weaker one; runs and items as tables), hiding.py (scores in a feedback),
+votes.py (votes on disk), session.py (one annotator's list and votes), show.py (HTML by
+assets/review.html), review.py (`Review`: results of everyone's votes), widget.py (the notebook tool
+and the matrix; assets/reviewer.js).
 """
 
 from vjudge.review.judged import contrast

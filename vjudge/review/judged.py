@@ -1,4 +1,4 @@
-"""Judged items as tables: what each judge said of each item, and each item's criteria and scale."""
+"""What a review is made of: a run of a judge beside a weaker one, and runs and items as tables."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ from vjudge.review.votes import ANSWERS
 def contrast(
     judge: JudgeLike, items: Items, *, out: str | Path | None = None, **grading: Any
 ) -> dict[str, pd.DataFrame]:
-    """Grade a collection by a judge, and by the same judge with less to go by, to compare both.
+    """Grade a collection by a judge, and again with less information, to compare the feedback.
+
+    The second run is on images blanked to grey, or at temperature 1 where there are no images.
 
     Args:
-        judge: who grades.
-        items: a collection of single responses; of pairs nothing is graded.
-        out: a folder that records every verdict; the same call goes on there.
+        judge: the judge.
+        items: a collection of single responses.
+        out: a folder that records every verdict; the same call continues there.
         grading: further options of `Judge.grade`.
 
     Returns:
-        Two runs by name: the judge's own, and its run on pictures blanked to grey, or without
-        pictures at temperature 1. Of pairs none.
+        The two runs by name: the judge's, and the judge's with ", blanked" or ", sampled". A
+        collection of pairs is not graded and has no runs.
 
     Raises:
-        CollectionError: bad rows, all named before any work.
+        CollectionError: there are bad rows; all are named before any work.
 
     >>> import vjudge as vj
     >>> items = vj.load_collection("scenes", limit=4)
@@ -43,25 +45,31 @@ def contrast(
     items = canonical(items)
     if "response" not in items.column_names:
         return {}
-    weaker: dict[str, Any] = {"blanked": {}}
-    rows = items
+    change = "blanked"
+    weaker = grading
     try:
         rows = probes.blanked(items)
-    except NotApplicableError:  # no picture
-        weaker = {"sampled": {"temperature": 1.0}}
-    ((name, options),) = weaker.items()
-    folders = {
-        folder_name: None if out is None else Path(out) / folder_name
-        for folder_name in ("given", name)
-    }
+    except NotApplicableError:  # there is no image to blank
+        change = "sampled"
+        weaker = {**grading, "temperature": 1.0}
+        rows = items
+    folder = None if out is None else Path(out)
     return {
-        judge.name: judge.grade(items, out=folders["given"], **grading),
-        f"{judge.name}, {name}": judge.grade(rows, out=folders[name], **{**grading, **options}),
+        judge.name: judge.grade(items, out=folder and folder / "given", **grading),
+        f"{judge.name}, {change}": judge.grade(rows, out=folder and folder / change, **weaker),
     }
 
 
 def verdict_table(runs: pd.DataFrame | Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """All judges' verdicts, indexed by judge and item id; ValueError where one stands twice."""
+    """Stack runs into one table of verdicts, with index (judge, item id).
+
+    Args:
+        runs: runs by judge's name, or one table with a column `judge`.
+
+    Raises:
+        ValueError: there is no run, a judge has several verdicts on an item, or a judge is called
+            like one of `ANSWERS`.
+    """
     if not isinstance(runs, pd.DataFrame):
         if not runs:
             raise ValueError("there is no run to review")
@@ -83,20 +91,27 @@ def verdict_table(runs: pd.DataFrame | Mapping[str, pd.DataFrame]) -> pd.DataFra
 def item_table(
     rows: Iterable[Mapping], verdicts: pd.DataFrame, scale: tuple[int, int] | None
 ) -> pd.DataFrame:
-    """Criteria, scale (lowest, highest) and unit of resampling of each item, by its id.
+    """Describe each item by its criteria, its scale and its group (the unit of resampling).
 
-    ValueError: rows share an id; a verdict is of an item that is not there.
+    Args:
+        rows: the canonical rows of the collection.
+        verdicts: the table of `verdict_table`.
+        scale: the lowest and the highest score of items whose rubric has no levels.
+
+    Returns:
+        One row per item, with its id as index: criteria, scale (lowest, highest), group.
+
+    Raises:
+        ValueError: two rows share an id, or a verdict is on an item that the collection lacks.
     """
     facts = {}
     for row in rows:
         id = str(row["id"])
         if id in facts:
             raise ValueError(f"id: {id!r} stands twice in the collection; give each row its own")
-        limits = scale
         levels = row_levels(row)
-        if levels:
-            limits = (min(levels), max(levels))
-        facts[id] = (row.get("criteria"), limits, unit_of(row))
+        item_scale = (min(levels), max(levels)) if levels else scale
+        facts[id] = (row.get("criteria"), item_scale, unit_of(row))
     for judge, id in verdicts.index:
         if id not in facts:
             raise ValueError(f"{judge}: item {id!r} is not in the collection")

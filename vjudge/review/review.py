@@ -1,12 +1,11 @@
-"""`Review`: judged items, an annotator's votes on them, and what the votes become.
+"""`Review`: judged items, an annotator's votes on them, and the results made of everyone's votes.
 
-Each analysis of votes is a method and returns a `Result`; captions say where votes are simulated,
-which every vote records.
+Each analysis of votes is a method and returns a `Result`. Every vote records whether it was
+simulated, and captions say so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -38,34 +37,42 @@ if TYPE_CHECKING:
     from vjudge.review.widget import Matrix, Reviewer
 
 NO_VOTES = "vote in the widget, or try the rest with simulate_votes()"
-FAR = 2  # points off, from which a simulated annotator tags a judge
+TOO_CRITICAL, TOO_OPTIMISTIC = TAGS[:2]
+FAR = 2  # points; a simulated annotator tags the feedback of a judge that is so far off
+PAGE_IMAGE_SIZE = 360  # pixels of an image's longer side on an exported page
 
 
 class Review(Session):
     """Votes of annotators on judged items.
 
+    Public attributes are the arguments, and:
+
+    - `path`: the annotator's file of votes;
+    - `judges`, `criteria`, `judge_scores` (n_items, n_judges), `truth` (of `vj.truth`, all NaN if
+      there is none), `scale` (of all items), `levels` (names of the levels of the scale);
+    - `plan`: annotator -> ids of the items to review; `filters`: name of a filter -> its values;
+      `listed`: ids of the items that pass the filters;
+    - `reason`: why nothing can be reviewed, as in a collection of pairs; every method and view then
+      shows it. "" where items can be reviewed.
+
     Args:
         items: a collection with the canonical columns.
-        runs: name -> table of `Judge.grade`, or one such table with a column `judge`; one verdict
-            an item and judge.
-        out: a folder of votes, for all annotators.
+        runs: tables of `Judge.grade` by judge's name, or one table with a column `judge`; one
+            verdict per item and judge.
+        out: the folder of votes, which all annotators share.
         annotator: who votes.
-        blind: until an item has its vote, hide names, scores, the truth and what reads as a verdict
-            in a feedback (`vjudge.review.hiding.hide_scores`); swap sides.
-        seed: of the sides in blind mode, and of the plan; the same for every annotator.
-        tags: the error tags offered (`offered_tags`).
-        scale: lowest and highest score for items without a rubric.
-        annotators: all who review, so that each lists a part of the items (`plan`); none: all.
-        overlap: the share of items that all of them review.
+        blind: whether to hide names, scores, the truth, and what reads as a score in a feedback
+            (see `vjudge.review.hiding.hide_scores`) until an item has its vote, and to swap sides.
+        seed: the seed of sides and plan; the same for every annotator.
+        tags: the error tags offered (attribute `offered_tags`).
+        scale: the lowest and the highest score of items without a rubric.
+        annotators: everyone who reviews, so that each lists a share of the items; none means that
+            this annotator lists all.
+        overlap: the share of items, in [0, 1], that everyone reviews.
 
-    `path` (the annotator's file), `judges`, `criteria`, `listed` (ids), `judge_scores` (items by
-    judges), `truth` (of `vj.truth`; all NaN where there is none), `levels` (names of the levels of
-    `vjudge.plots.confusion`), `scale` (of all items), `filters` (name -> its values), `plan` (items
-    by annotators) and the other arguments can be read. Of pairs nothing can be reviewed: `reason`
-    says so, and each method and view with it.
-
-    ReviewError: the folder has votes on another collection or other judges. ValueError: a run has
-    several verdicts for an item, or items that the collection lacks.
+    Raises:
+        ReviewError: the folder has votes on another collection or other judges.
+        ValueError: a run has several verdicts on an item, or items that the collection lacks.
 
     >>> import tempfile
     >>> import pandas as pd
@@ -83,17 +90,17 @@ class Review(Session):
     Not computed: a preference is between two judges, and under review is mine: give two runs
     """
 
-    # --- To look at and vote in
+    # --- Views to look at and vote in
 
     def widget(
         self, *, image_size: int = 420, advance: bool = False, **filters: Any
     ) -> Reviewer | Result:
-        """The review as a notebook tool, with a list of its own.
+        """Make a notebook tool for this review; filters and steps in it leave the review as it is.
 
         Args:
-            image_size: pixels of an image's longer side at the start.
-            advance: go on to the next item when one has its score and its answer.
-            filters: of `filter`, such as order="worst".
+            image_size: the pixels of an image's longer side, which a slider can change.
+            advance: whether to go on to the next item once an item has its score and its answer.
+            filters: the filters of `filter`, such as order="worst".
         """
         from vjudge.review.widget import Reviewer
 
@@ -102,10 +109,10 @@ class Review(Session):
         return Reviewer(self, image_size=image_size, advance=advance, **filters)
 
     def matrix(self, judge: str | None = None) -> Matrix | Result:
-        """A judge's scores against the truth, as counts that open the review on their items.
+        """Count a judge's scores at each level of the truth; a click on a count opens its items.
 
         Args:
-            judge: whose scores; None takes the last one.
+            judge: the judge's name; None means the last one.
         """
         from vjudge.review.widget import Matrix
 
@@ -115,11 +122,11 @@ class Review(Session):
             return Result.not_computed("no item has a true score yet: vote first", name="matrix")
         return Matrix(self, judge=judge or self.judges[-1])
 
-    # --- What votes become
+    # --- Results of votes
 
     @as_result
     def progress(self) -> Result:
-        """How far each annotator is, and how long the rest takes at the pace so far."""
+        """Measure each annotator's progress, and the minutes left at the pace so far."""
         annotators = dict.fromkeys([*self.plan, *self.votes()["annotator"]])
         rows = [{"annotator": name, **self.pace(name)._asdict()} for name in annotators]
         table = DataFrame(rows)
@@ -130,15 +137,16 @@ class Review(Session):
         )
 
     def scores(self) -> analysis.Scores:
-        """The judges' scores beside those of everyone who voted, as `vjudge.scores` has them."""
+        """Put the judges' scores beside those of everyone who voted, as `vjudge.scores` does."""
         reason = self.reason
         if not reason and self.votes("score").empty:
             reason = f"nobody has scored an item yet: {NO_VOTES}"
         if reason:
             return analysis.Scores(DataFrame(), [], reason=reason)
         votes = self.human_scores()
+        # An annotator may be called like a judge or a column of the collection
         taken = [*self.judges, *self.items.column_names]
-        votes = votes.rename(columns=lambda name: f"{name} (votes)" if name in taken else name)
+        votes = votes.rename(columns={name: f"{name} (votes)" for name in taken})
         item_columns = DataFrame(list(self._rows), index=list(self._ids))
         item_columns = item_columns.drop(columns=[*PICTURE_COLUMNS, *self.judges], errors="ignore")
         return analysis.scores(
@@ -153,11 +161,11 @@ class Review(Session):
 
     @as_result
     def preferences(self) -> Result:
-        """Whose feedback people found better, as `vjudge.metrics.feedback_preference` counts it.
+        """Count whose feedback people found better, by `vjudge.metrics.feedback_preference`.
 
-        "left" is the review's first judge; the column `answer` has each row in words. Both good and
-        both bad are ties; the rows "of decided" leave them out. Intervals go by group (the picture)
-        where several votes are on one.
+        "left" is the review's first judge; the column `answer` says each row in words. Both good
+        and both bad are ties, which the rows "of decided" leave out. Intervals resample groups (the
+        image) where a group has several votes.
         """
         if len(self.judges) != 2:
             raise NotComputed(
@@ -170,7 +178,7 @@ class Review(Session):
         judge_a, judge_b = self.judges
         sides = votes["value"].replace({judge_a: "left", judge_b: "right"})
         table = feedback_preference(sides, groups=self._groups(votes["id"]))
-        # a tie is an answer: it is not missing from the share of decided ones
+        # A tie is an answer, so it is not missing from the share of decided answers either
         table["missing"] = table.loc["left", "missing"]
         answers = {
             "left": f"{judge_a} is better",
@@ -196,81 +204,89 @@ class Review(Session):
 
     @as_result
     def tags(self) -> Result:
-        """How often each error tag was given to each judge's feedback: a row a judge and tag.
+        """Estimate how often each error tag was given to each judge's feedback.
 
-        `estimate` is a share of `n`, the pairs of an annotator and an item with any vote, with 95 %
-        Wilson intervals, by group (the picture) where several reviews are of one.
+        Returns:
+            One row per judge and tag. `estimate` is a share of the `n` reviews, which are the pairs
+            of an annotator and an item with any vote. low and high are the 95 % Wilson score
+            interval, over groups (the image) where a group has several reviews.
         """
-        cases = self.votes()[["id", "annotator"]].drop_duplicates()
         votes = self.votes("tags")
         if votes.empty:
             raise NotComputed(f"nobody has given an error tag yet: {NO_VOTES}")
+        reviews = self.votes()[["id", "annotator"]].drop_duplicates()
         tag_votes = votes.set_index(["id", "annotator"])["value"].to_dict()
-        values = [tag_votes.get(tuple(case), {}) for case in cases.to_numpy()]
-        tags = dict.fromkeys(self.offered_tags)  # and those of sessions that offered others
-        for value in values:
-            for judge in value:
-                tags |= dict.fromkeys(value[judge])
+        given_tags = [tag_votes.get(tuple(key), {}) for key in reviews.to_numpy()]  # judge -> tags
+        tags = dict.fromkeys(self.offered_tags)
+        for tags_by_judge in given_tags:  # an earlier session may have offered other tags
+            for judge_tags in tags_by_judge.values():
+                tags |= dict.fromkeys(judge_tags)
         rows = []
         for tag in tags:
             for judge in self.judges:
-                hits = np.array([tag in value.get(judge, ()) for value in values])
-                rows.append(((judge, tag), hits, np.ones(len(hits))))
+                has_tag = np.array([tag in by_judge.get(judge, ()) for by_judge in given_tags])
+                rows.append(((judge, tag), has_tag, np.ones(len(has_tag))))
         table = shares(
             rows,
-            groups=self._groups(cases["id"]),
+            groups=self._groups(reviews["id"]),
             unit="reviews",
             index=["judge", "tag"],
         ).reset_index()
-        drawn = table[table["estimate"].groupby(table["tag"]).transform("max") > 0]
-        never = [tag for tag in tags if tag not in set(drawn["tag"])]
+        # The figure leaves out the tags that nobody gave; the caption names them
+        used = table[table["estimate"].groupby(table["tag"]).transform("max") > 0]
+        unused = [tag for tag in tags if tag not in set(used["tag"])]
         caption = f"Error tags given to each judge's feedback: {self._about('tags')}"
-        if never:
-            caption += f". Never given: {', '.join(never)}"
+        if unused:
+            caption += f". Never given: {', '.join(unused)}"
         return Result(
             table,
             name="review_tags",
-            reading=_tag_reading(drawn),
+            reading=_tag_reading(used),
             caption=caption,
             plot=partial(
                 plots.forest,
-                drawn,
+                used,
                 rows="tag",
                 by="judge",
                 label="share of reviews",
                 reference=None,
             ),
-            data=table,
         )
 
     def _groups(self, ids: Series) -> Series | None:
-        """The unit of resampling of votes on these items; None where each vote has its own."""
+        """Return the group of each vote's item; None where no two votes share a group."""
         groups = ids.map(self._facts["group"])
         return groups if groups.duplicated().any() else None
 
     @as_result
     def disagreements(self, n: int = 10) -> Result:
-        """The items on which judges are furthest from the truth, or from each other without one."""
-        gaps, reference = self._gaps()
-        far = gaps.dropna().sort_values(ascending=False, kind="stable")
-        if far.empty:
+        """List the `n` items on which a judge is furthest from the truth, the largest gap first.
+
+        Where nobody knows the truth, the gap is the range of the judges' scores.
+        """
+        gaps, reference = self._largest_gaps()
+        gaps = gaps.dropna().sort_values(ascending=False, kind="stable")
+        if gaps.empty:
             raise NotComputed(f"no item has two scores to compare: {NO_VOTES}")
-        columns = {"gap": far[:n], "truth": self.truth, **self.judge_scores}
-        table = DataFrame(columns).loc[far.index[:n]].rename_axis("id").reset_index()
+        columns = {"gap": gaps[:n], "truth": self.truth, **self.judge_scores}
+        table = DataFrame(columns).loc[gaps.index[:n]].rename_axis("id").reset_index()
         return Result(
             table,
             name="review_disagreements",
             reading=(
-                f"The largest distance from {reference} is {far.iloc[0]:.3g} points; half of"
-                f" {len(far)} items are within {far.median():.3g}."
+                f"The largest distance from {reference} is {gaps.iloc[0]:.3g} points; half of"
+                f" {len(gaps)} items are within {gaps.median():.3g}."
             ),
             caption=f"The {len(table)} items on which a judge is furthest from {reference}",
         )
 
-    def _gaps(self) -> tuple[Series, str]:
-        """How far a judge is from the truth on each item, or from another judge, and from which."""
+    def _largest_gaps(self) -> tuple[Series, str]:
+        """Return each item's largest gap between a judge and a reference, and the reference's name.
+
+        The reference is the truth, or another judge where no item has a truth.
+        """
         if self.truth.notna().any():
-            return self._excess.abs().max(axis=1), f"the truth ({self.truth.name})"
+            return self._score_gaps.abs().max(axis=1), f"the truth ({self.truth.name})"
         if len(self.judges) < 2:
             raise NotComputed("nobody scored these items, and one judge has nobody to differ from")
         scores = self.judge_scores[self.judge_scores.count(axis=1) > 1]
@@ -278,7 +294,7 @@ class Review(Session):
 
     @as_result
     def example(self, n: int = 1) -> Result:
-        """The `n` items that differ most, whole, as the appendices of papers print them."""
+        """Draw the `n` items of `disagreements` in full, as the appendices of papers print them."""
         rows = self.disagreements(n).table
         runs = dict(list(self._verdicts.reset_index(drop=True).groupby("judge", sort=False)))
         draw = partial(plots.qualitative, self.items, runs, rows["id"].tolist())
@@ -289,85 +305,100 @@ class Review(Session):
         return Result(
             rows,
             name="review_example",
-            caption=f"Of {self.source}, where a judge is furthest from {self._gaps()[1]}",
+            caption=f"Of {self.source}, where a judge is furthest from {self._largest_gaps()[1]}",
             plot=draw,
         )
 
-    # --- To try the rest
+    # --- Simulated votes, to try the results
 
     def simulate_votes(
         self, n_annotators: int = 2, *, share: float = 2 / 3, noise: float = 0.175
     ) -> Review:
-        """Vote by a rule, to try what votes become; every such vote is marked as simulated.
+        """Cast votes by a rule, to try what votes become; each vote is marked as simulated.
 
-        An annotator's score is the truth plus noise, the better feedback is that of the judge whose
-        score is nearer, and a judge two or more points off is too critical or too optimistic.
+        The rule: an annotator's score is the truth plus normal noise, rounded to the scale. The
+        better feedback is that of the judge whose score is nearer to it. A judge two or more points
+        above it is "too optimistic", one two or more points below it "too critical".
 
         Args:
-            n_annotators: how many vote; each reviews the items in another random order.
-            share: of the items that each reviews, in [0, 1].
-            noise: its standard deviation, as a share of the scale's width.
+            n_annotators: the number of annotators; each reviews the items in another random order.
+            share: the share of the items that each reviews, in [0, 1].
+            noise: the standard deviation of the noise, as a share of the scale's width.
 
         Returns:
-            The review as the last of them sees it; its votes stand in the folder "simulated" beside
-            the annotators' own. Without a truth there are none.
+            The review of the last annotator. The votes are in the folder "simulated" beside the
+            annotators' files. Items without a truth get no votes.
         """
         if self.reason:
             return self
-        robot = self
+        simulated = self
         for number in range(n_annotators):
-            robot = self._as_robot(f"simulated {chr(ord('A') + number)}")
+            simulated = self._simulated_review(f"simulated {chr(ord('A') + number)}")
             rng = np.random.default_rng((self.seed, number))
             ids = rng.permutation(self._ids)[: round(share * len(self._ids))]
             for id, error in zip(ids, rng.normal(scale=noise, size=len(ids)), strict=True):
-                robot._vote_by_rule(id, error)
-        return robot
+                simulated._vote_by_rule(id, error)
+        return simulated
 
-    def _as_robot(self, annotator: str) -> Review:
-        """The same items with the simulated votes."""
-        robot = copy(self)
-        robot.annotator = annotator
-        robot.plan = assignment(self._ids, [annotator])
-        folder = self.path.parent / "simulated"
-        log = self._log
-        robot._log = VoteLog(
-            folder, annotator=annotator, collection=log.collection, judges=log.judges
+    def _simulated_review(self, annotator: str) -> Review:
+        """Copy this review for a simulated annotator, whose votes go into a folder of their own."""
+        review = copy(self)
+        review.annotator = annotator
+        review.plan = assignment(self._ids, [annotator])
+        review._log = VoteLog(
+            self.path.parent / "simulated",
+            annotator=annotator,
+            collection=self._log.collection,
+            judges=self.judges,
         )
-        robot.path = robot._log.path
-        robot._simulated = True
-        robot.filter()
-        return robot
+        review.path = review._log.path
+        review._simulated = True
+        review.filter()
+        return review
 
     def _vote_by_rule(self, id: str, error: float) -> None:
-        """Vote on one item, unless that was done: its score, the better feedback, and tags."""
+        """Cast the votes of `simulate_votes` on an item, unless it has votes or lacks a truth.
+
+        Args:
+            id: the item.
+            error: the annotator's deviation from the truth, as a share of the scale's width.
+        """
         truth = self.truth[id]
         scale = self._facts.loc[id, "scale"]
         if self.votes_on(id) or scale is None or np.isnan(truth):
             return
-        score = int(np.clip(np.rint(truth + error * (scale[1] - scale[0])), *scale))
+        lowest, highest = scale
+        score = int(np.clip(np.rint(truth + error * (highest - lowest)), lowest, highest))
         self.score(score, id=id)
-        excess = self.judge_scores.loc[id] - score
-        distance = excess.abs().fillna(np.inf)
+
+        gaps = self.judge_scores.loc[id] - score
+        distances = gaps.abs().fillna(np.inf)  # a judge without a score is furthest
         side_of = {judge: side for side, judge in self.sides(id).items()}
-        if len(distance) == 2 and self._graded.loc[id].all():
-            answer = "both bad"
-            if distance.max() <= 0.5 or (distance.nunique() == 1 and distance.max() < FAR):
+        if len(distances) == 2 and self._graded.loc[id].all():
+            nearest = distances.min()
+            furthest = distances.max()
+            if furthest <= 0.5 or (nearest == furthest and furthest < FAR):
                 answer = "both good"
-            elif distance.min() < FAR:
-                answer = side_of[distance.idxmin()]
+            elif nearest < FAR:
+                answer = side_of[distances.idxmin()]
+            else:
+                answer = "both bad"
             self.better(answer, id=id)
-        for judge in excess.index[excess.abs() >= FAR]:
-            tag = TAGS[1] if excess[judge] > 0 else TAGS[0]
+        for judge in gaps.index[gaps.abs() >= FAR]:
+            tag = TOO_OPTIMISTIC if gaps[judge] > 0 else TOO_CRITICAL
             if tag in self.offered_tags:
                 self.tag([tag], side=side_of[judge], id=id)
 
-    # --- To keep
+    # --- Files
 
     def collection(self) -> datasets.Dataset:
-        """The items that somebody scored, in their order.
+        """Make a collection of the items that somebody scored, in their order.
 
-        `human_scores[i]` is the score of `annotators[i]`, NaN for none, in place of earlier ones.
-        ValueError: nobody scored.
+        `human_scores` of an item has one score per name in `annotators`, NaN where that person gave
+        none. They replace the human scores that the collection had.
+
+        Raises:
+            ValueError: nobody has scored an item.
         """
         scores = self.human_scores()
         scored = scores.notna().any(axis=1).to_numpy()
@@ -383,13 +414,16 @@ class Review(Session):
 
     @as_result
     def export(self, folder: str | Path) -> Result:
-        """Write what the votes on items became into a folder; files of these names are replaced.
+        """Write everyone's votes and the results made of them into a folder.
+
+        Files of the same names are replaced. In CSV files, a text that a spreadsheet would run as a
+        formula begins with "'".
 
         Returns:
-            A row a file, with its path: `votes.csv`; `collection` (a `datasets` folder),
-            `error_tags` and `preferences` (.csv, .tex) where anybody gave such votes;
-            `review.html`, in which nothing can run, of the listed items as the annotator may see
-            them, with everyone's votes. In CSV files a formula begins with "'".
+            One row per file, with its path: `votes.csv`; `collection` (a `datasets` folder),
+            `error_tags` and `preferences` (.csv, .tex) where anybody gave such votes; and
+            `review.html`, a page without scripts that has the listed items, as the annotator may
+            see them, and everyone's votes.
         """
         folder = Path(folder).expanduser()
         folder.mkdir(parents=True, exist_ok=True)
@@ -401,12 +435,17 @@ class Review(Session):
             self.collection().save_to_disk(paths[-1])
         for name, result in (("error_tags", self.tags()), ("preferences", self.preferences())):
             if result.computed:
-                save_options = {"caption": result.caption, "folder": folder, "data": result.table}
-                paths += save_table(
-                    result.view, name, venue=current().venue, **save_options
-                ).values()
+                saved = save_table(
+                    result.view,
+                    name,
+                    caption=result.caption,
+                    folder=folder,
+                    venue=current().venue,
+                    data=result.table,
+                )
+                paths += saved.values()
         paths.append(folder / "review.html")
-        replace_file(paths[-1], self._page(dict.fromkeys(votes["annotator"])))
+        replace_file(paths[-1], self._page(votes))
         table = DataFrame({"file": [path.name for path in paths], "path": list(map(str, paths))})
         return Result(
             table,
@@ -416,46 +455,58 @@ class Review(Session):
             view=table[["file"]],
         )
 
-    def _page(self, annotators: Sequence[str] | dict[str, Any]) -> str:
-        """The review as one page of HTML, with everyone's votes."""
+    def _page(self, votes: DataFrame) -> str:
+        """Make one HTML page of the listed items, with everyone's votes on each."""
+        annotators = votes["annotator"].unique()
         cases = []
         for case in self.cases():
-            votes = {name: self.votes_on(case.item.id, name) for name in annotators}
-            cases.append((case_html(case, 360), {name: v for name, v in votes.items() if v}))
-        return review_page(self, cases, "simulated" if self.votes()["simulated"].any() else "")
+            votes_by_annotator = {}
+            for annotator in annotators:
+                cast = self.votes_on(case.item.id, annotator)
+                if cast:
+                    votes_by_annotator[annotator] = cast
+            cases.append((case_html(case, PAGE_IMAGE_SIZE), votes_by_annotator))
+        return review_page(self, cases, "simulated" if votes["simulated"].any() else "")
 
     def _about(self, *fields: str) -> str:
-        """Whose votes on some fields, else on all, a caption is about, and whether by a rule."""
+        """Say for a caption whose votes these are, and how many of them were simulated.
+
+        Args:
+            fields: the fields of the votes, as for `votes`.
+        """
         votes = self.votes(*fields)
         n_simulated = votes["simulated"].sum()
-        kind = "votes"
-        if n_simulated:
+        if n_simulated == 0:
+            kind = "votes"
+        elif n_simulated == len(votes):
+            kind = "simulated votes"
+        else:
             kind = f"{n_simulated} simulated votes of {len(votes)}"
-            if n_simulated == len(votes):
-                kind = "simulated votes"
         return f"{kind} by {votes['annotator'].nunique()} annotators on {self.source}"
 
 
-def _preference_reading(table: DataFrame, first: str, second: str) -> str:
-    """Who was preferred, and whether that decides."""
-    text = []
-    for row, name in (("left", first), ("right", second)):
-        text.append(f"{name}'s feedback is better in {bounds(table.loc[row])}")
-    half = table.loc["left_ties_half"]
+def _preference_reading(table: DataFrame, judge_a: str, judge_b: str) -> str:
+    """Say how often each judge's feedback was preferred, and whether that is significant.
+
+    Args:
+        table: the table of `vjudge.metrics.feedback_preference`, "left" being `judge_a`.
+    """
+    half = table.loc["left_ties_half"]  # share of judge_a's wins, ties counted half
     conclusion = "people prefer neither by more than noise"
     if half["low"] > 0.5:
-        conclusion = f"people prefer {first}"
+        conclusion = f"people prefer {judge_a}"
     elif half["high"] < 0.5:
-        conclusion = f"people prefer {second}"
+        conclusion = f"people prefer {judge_b}"
     ties = table["estimate"]["both_good"] + table["estimate"]["both_bad"]
     return (
-        f"{' and '.join(text)} of {half['n']:.0f} answers, and {short(ties)} are ties. With ties as"
-        f" halves {first} has {bounds(half)}: {conclusion}."
+        f"{judge_a}'s feedback is better in {bounds(table.loc['left'])} and {judge_b}'s feedback is"
+        f" better in {bounds(table.loc['right'])} of {half['n']:.0f} answers, and {short(ties)} are"
+        f" ties. With ties as halves {judge_a} has {bounds(half)}: {conclusion}."
     )
 
 
 def _tag_reading(table: DataFrame) -> str:
-    """The commonest tag of each judge."""
+    """Name the commonest tag of each judge."""
     texts = []
     for judge, rows in table.groupby("judge", sort=False):
         top = rows.loc[rows["estimate"].idxmax()]

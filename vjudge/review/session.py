@@ -1,4 +1,4 @@
-"""One annotator's session, without widgets: list items, hide who judged, take votes, undo."""
+"""One annotator's review without widgets: choose items, hide who judged them, take votes, undo."""
 
 from __future__ import annotations
 
@@ -20,24 +20,26 @@ from vjudge.review.hiding import hide_scores
 from vjudge.review.judged import item_table, verdict_table
 from vjudge.review.votes import ANSWERS, TAGS, VOTED, ReviewError, VoteLog
 
-TELLING = {"score", "truth", "disagreement"}  # filters that tell scores
+SCORE_FILTERS = {"score", "truth", "disagreement"}  # filters that tell an annotator scores
 NOTHING_LISTED = "no item passes the filters: there is nothing to vote on; clear them with filter()"
 NO_SCORE = "none"  # the level of a verdict without a score
 
+Scale = tuple[int, int]  # the lowest and the highest score
+
 
 class ReviewCase(NamedTuple):
-    """One item as it is reviewed now; its truth is for display only where it is `revealed`."""
+    """One item as its annotator may see it now; show its truth only where it is `revealed`."""
 
-    number: int  # its place in the current list, from 0
+    number: int  # its position in the list, from 0
     item: Item
-    scale: tuple[int, int] | None  # None where neither a rubric nor the review says
-    sides: Mapping[str, Mapping[str, Any]]  # place -> its verdict; no feedback where not graded
+    scale: Scale | None  # None where neither a rubric nor the review has one
+    sides: Mapping[str, Mapping[str, Any]]  # side -> its verdict; empty where it was not graded
     votes: Mapping[str, Any]  # field -> value
     revealed: bool
 
 
 class Pace(NamedTuple):
-    """How far an annotator is: numbers of items, and the minutes that the rest takes."""
+    """The progress of an annotator: numbers of items, and the minutes that are left."""
 
     assigned: int
     voted: int
@@ -46,7 +48,11 @@ class Pace(NamedTuple):
 
 
 class Session:
-    """The votes of one annotator on judged items: all of `vjudge.review.Review` but its results."""
+    """One annotator's votes on judged items; `vjudge.review.Review` adds the results.
+
+    See `Review` for the arguments and public attributes. Tables by item have the item ids as index,
+    in the order of the collection.
+    """
 
     def __init__(
         self,
@@ -58,7 +64,7 @@ class Session:
         blind: bool = False,
         seed: int = 0,
         tags: Sequence[str] = TAGS,
-        scale: tuple[int, int] | None = None,
+        scale: Scale | None = None,
         annotators: Sequence[str] = (),
         overlap: float = 0.2,
     ) -> None:
@@ -74,79 +80,90 @@ class Session:
         self.items = data.canonical(items)
         self.reason = ""
         if len(self.items) and "response" not in self.items.column_names:
-            self.reason = (
+            self.reason = (  # nothing below is set then, and every method refuses
                 "a review is of single responses with a score each, and each row here is a pair or"
                 " a question: give a collection with a column `response`"
             )
             return
 
-        # 1) items and verdicts
-        self._rows = data.rows_of(self.items)
-        self._verdicts = verdict_table(runs)
-        self._facts = item_table(self._rows, self._verdicts, scale)
-        self._ids = self._facts.index
-        self.judges = tuple(self._verdicts.index.unique("judge"))
-        self.criteria = self._facts["criteria"].dropna().value_counts().index.tolist()
-        self.judge_scores = self._by_judge("score").astype(float)
-        self._graded = self._by_judge("feedback").notna()
+        self._read_verdicts(runs, scale)
         self._compare_with_truth()
         self.filters = {
             "judge": self.judges,
             "score": [*self.levels, NO_SCORE],
             "truth": self.levels,
-            "disagreement": list(self._disagreeing),
+            "disagreement": list(self._disagreements),
             "criterion": self.criteria,
             "voted": [False, True],
             "order": ["file", "worst", "random"],
         }
-
-        # 2) who reviews what
         self.plan = assignment(self._ids, annotators or [annotator], overlap=overlap, seed=seed)
-        _check("annotator", annotator, list(self.plan))
-
-        # 3) votes, and the list
+        _require_option("annotator", annotator, self.plan)
+        folder = Path(out).expanduser()
         fingerprint = data.fingerprint(self.items)[:16]
-        self._log = VoteLog(
-            Path(out).expanduser(), annotator=annotator, collection=fingerprint, judges=self.judges
-        )
+        self._log = VoteLog(folder, annotator=annotator, collection=fingerprint, judges=self.judges)
         self.path = self._log.path
         self._simulated = False
         self.filter()
 
+    def _read_verdicts(
+        self, runs: pd.DataFrame | Mapping[str, pd.DataFrame], scale: Scale | None
+    ) -> None:
+        """Set the rows of items and of verdicts, and the judges' scores by item."""
+        self._rows = data.rows_of(self.items)
+        self._verdicts = verdict_table(runs)
+        self._facts = item_table(self._rows, self._verdicts, scale)  # criteria, scale, group
+        self._ids = self._facts.index
+        self.judges = tuple(self._verdicts.index.unique("judge"))
+        self.criteria = self._facts["criteria"].dropna().value_counts().index.tolist()
+        self.judge_scores = self._by_judge("score").astype(float)  # (n_items, n_judges)
+        self._graded = self._by_judge("feedback").notna()  # (n_items, n_judges)
+
     def _compare_with_truth(self) -> None:
-        """Find the truth, the level of each score, and how far they are apart."""
+        """Set the truth, the level of every score, and the gaps between judges and truth."""
         try:
             self.truth = data.truth(self._rows).set_axis(self._ids)
-        except data.CollectionError:  # nobody scored yet: that is what a review is for
+        except data.CollectionError:  # nobody has scored yet: that is what a review is for
             self.truth = pd.Series(np.nan, index=self._ids, name="no truth")
-        limits = self._facts["scale"].dropna().explode()
-        self.scale = None if limits.empty else (limits.min(), limits.max())
+        ends = self._facts["scale"].dropna().explode()  # the ends of the items' scales
+        self.scale = None if ends.empty else (ends.min(), ends.max())
         ticks = score_levels(self.judge_scores.stack(), self.truth, scale=self.scale)
         self.levels = [f"{level:g}" for level in ticks]
-        self._true_levels = _named(self.truth, ticks).rename(self.truth.name)
-        self._score_levels = self.judge_scores.apply(_named, ticks=ticks).where(self._graded)
-        self._excess = self.judge_scores.sub(self.truth, axis=0)
-        distance = self._excess.abs()
-        self._disagreeing = {
-            "large": distance >= max(1, round((ticks[-1] - ticks[0]) / 2)),
-            "judge too high": self._excess >= 0.5,
-            "judge too low": self._excess <= -0.5,
-            "none": distance < 0.5,
+        self._true_levels = _nearest_levels(self.truth, ticks).rename(self.truth.name)
+        score_levels_by_judge = self.judge_scores.apply(_nearest_levels, ticks=ticks)
+        self._score_levels = score_levels_by_judge.where(self._graded)
+        self._score_gaps = self.judge_scores.sub(
+            self.truth, axis=0
+        )  # above 0: the judge is too high
+        distances = self._score_gaps.abs()
+        half_scale = max(1, round((ticks[-1] - ticks[0]) / 2))
+        self._disagreements = {  # kind -> mask (n_items, n_judges); a gap of NaN is of no kind
+            "large": distances >= half_scale,
+            "judge too high": self._score_gaps >= 0.5,
+            "judge too low": self._score_gaps <= -0.5,
+            "none": distances < 0.5,
         }
 
     def refresh(self) -> None:
-        """Read what others wrote; ReviewError where a file has votes of another review."""
+        """Read the votes of other annotators again.
+
+        Raises:
+            ReviewError: a file has votes of another review.
+        """
         self._log.refresh()
 
     @property
     def voted(self) -> pd.Series:
-        """Which items have a vote of this annotator, by id."""
+        """Whether this annotator has voted on an item, by item id."""
         votes = self._log.current()
         ids = [vote["id"] for vote in votes if vote["annotator"] == self.annotator]
         return pd.Series(self._ids.isin(ids), self._ids)
 
     def is_complete(self, id: str) -> bool:
-        """Whether an item has this annotator's score and answer, as far as it takes them."""
+        """Tell whether this annotator has cast every vote that an item takes.
+
+        An item with a scale takes a score; one that both of two judges graded takes an answer.
+        """
         fields = []
         if self._facts.loc[id, "scale"] is not None:
             fields.append("score")
@@ -154,90 +171,106 @@ class Session:
             fields.append("better")
         return all(self._log.get(self.annotator, id, field) is not None for field in fields)
 
-    # The list: which items, in which order, and the current one
+    # --- The list: which items, in which order, and the current one
 
     @property
     def case(self) -> ReviewCase | None:
-        """The current item, None where no item passes the filters."""
-        return self._case(self._position) if self.listed else None
+        """The current item; None where no item passes the filters."""
+        return self._case_at(self._position) if self.listed else None
 
     def cases(self) -> Iterator[ReviewCase]:
-        """The listed items one after another; the current one stays."""
-        return map(self._case, range(len(self.listed)))
+        """Iterate over the listed items; the current item stays the same."""
+        return map(self._case_at, range(len(self.listed)))
 
     def step(self, by: int = 1, *, id: str | None = None) -> ReviewCase | None:
-        """Go so many items on in the list, back where negative, from an item or the current one."""
+        """Move in the list, and return the new current item.
+
+        Args:
+            by: the number of items forward, or backward where it is negative. The first and the
+                last item are not passed.
+            id: the item to start from; None, and an item that is not listed, mean the current one.
+        """
         if id in self.listed:
             self._position = self.listed.index(str(id))
-        last_number = max(len(self.listed) - 1, 0)
-        self._position = min(max(self._position + by, 0), last_number)
+        last_position = max(len(self.listed) - 1, 0)
+        self._position = min(max(self._position + by, 0), last_position)
         return self.case
 
     def goto(self, id: str) -> ReviewCase | None:
-        """Go to an item of the list; ValueError where it is not in it."""
+        """Make an item of the list the current one.
+
+        Raises:
+            ValueError: the list does not have it.
+        """
         if id not in self.listed:
             raise ValueError(f"item {id!r} is not in the list; clear the filters with filter()")
         self._position = self.listed.index(id)
         return self.case
 
     def number_of(self, id: str) -> int:
-        """The number of an item in the collection, from 0."""
+        """Return the position of an item in the collection, from 0."""
         return int(self._ids.get_loc(id))
 
     def id_at(self, number: str) -> str | None:
-        """The id of the item with a number in the collection; None where it is none."""
+        """Return the id of the item at a position in the collection, given as text.
+
+        None where the text is not such a position.
+        """
         if not number.isdecimal() or int(number) >= len(self._ids):
             return None
         return str(self._ids[int(number)])
 
     def filter(self, *, seed: int = 0, **filters: Any) -> int:
-        """Choose what is listed in which order, and return how many items that are.
+        """Choose which items are listed and in which order; return their number.
 
-        The current item is then the first one without a vote of this annotator.
+        The first item without a vote of this annotator becomes the current one. Every vote records
+        the filters of its list. A vote does not count as blind where they tell scores (score,
+        truth, disagreement, or the order "worst").
 
         Args:
-            judge: whose score `score`, `disagreement` and the worst order look at; else any.
-            score, truth: one of `levels`, the nearest to the judge's score or the truth; a score
-                may be "none".
+            judge: the judge that score, disagreement and the order "worst" are about; None means
+                any judge.
+            score, truth: the level nearest to the judge's score or to the truth, one of `levels`;
+                a score may be "none".
             disagreement: "large" (half of the scale or more), "judge too high", "judge too low" or
                 "none".
-            criterion: the whole criterion.
-            voted: with a vote of this annotator or without, when the list is made.
-            order: "file", "random" (by the seed) or "worst" (farthest from the truth first).
+            criterion: the full text of a criterion.
+            voted: whether this annotator had voted on the item when the list was made.
+            order: "file", "random" (by the seed) or "worst" (furthest from the truth first).
+            seed: the seed of the random order.
 
-        A filter of None does not restrict. A vote records the list it was made on: where that tells
-        scores (`TELLING`, or the worst first), it does not count as blind.
+        A filter that is None does not restrict the list.
 
-        ValueError: an unknown filter or value.
+        Raises:
+            ValueError: a filter or its value is unknown.
         """
         chosen = {name: value for name, value in filters.items() if value is not None}
         for name, value in chosen.items():
-            _check("filter", name, self.filters)
-            _check(name, value, self.filters[name])
+            _require_option("filter", name, self.filters)
+            _require_option(name, value, self.filters[name])
         self._chosen = chosen
-        self._judges = list(self.judges)
-        if "judge" in chosen:
-            self._judges = [chosen["judge"]]
-        order = chosen.get("order", "file")
+        judges = [chosen["judge"]] if "judge" in chosen else list(self.judges)
+
+        order = chosen.get("order")
         ids = self._ids
         if order == "random":
             ids = ids[np.random.default_rng(seed).permutation(len(ids))]
             self._chosen = {**chosen, "seed": seed}
-        elif order == "worst":  # without a truth: last
-            distance = self._excess[self._judges].abs().max(axis=1)
-            ids = distance.sort_values(ascending=False, kind="stable").index
-        passing = pd.Series(self._ids.isin(self.plan[self.annotator]), self._ids)
+        elif order == "worst":
+            distances = self._score_gaps[judges].abs().max(axis=1)
+            # items without a truth have a distance of NaN and come last
+            ids = distances.sort_values(ascending=False, kind="stable").index
+
+        passes = pd.Series(self._ids.isin(self.plan[self.annotator]), self._ids)
         for name, value in chosen.items():
             if name != "order":
-                passing &= self._passing(name, value)
-        self.listed = ids[passing[ids]].tolist()
-        self._position = 0
-        if self.listed:
-            self._position = int(self.voted[self.listed].argmin())
+                passes &= self._passes(name, value, judges)
+        self.listed = ids[passes[ids]].tolist()
+        self._position = int(self.voted[self.listed].argmin()) if self.listed else 0
         return len(self.listed)
 
-    def _passing(self, name: str, value: Any) -> pd.Series:
-        """Which items pass one filter."""
+    def _passes(self, name: str, value: Any, judges: list[str]) -> pd.Series:
+        """Tell which items pass one filter: with one of several judges is enough."""
         if name == "truth":
             return self._true_levels == value
         if name == "criterion":
@@ -245,22 +278,26 @@ class Session:
         if name == "voted":
             return self.voted == value
         if name == "judge":
-            passing = self._graded
+            passes = self._graded
         elif name == "score":
-            passing = self._score_levels == value
+            passes = self._score_levels == value
         else:
-            passing = self._disagreeing[value]
-        return passing[self._judges].any(axis=1)
+            passes = self._disagreements[value]
+        return passes[judges].any(axis=1)
 
     def _by_judge(self, column: str) -> pd.DataFrame:
-        """A column of the verdicts: one row an item, one column a judge."""
+        """Arrange a column of the verdicts as one row per item and one column per judge."""
         table = self._verdicts[column].unstack("judge")
         return table.reindex(index=self._ids, columns=list(self.judges))
 
-    # What is shown
+    # --- What is shown
 
     def sides(self, id: str) -> dict[str, str]:
-        """Place -> judge; in blind mode two judges change sides by the item and the seed."""
+        """Return the judge on each side of an item: "left" and "right", or "1", "2", ...
+
+        Where a review of two judges is blind, a hash of seed and item id swaps about half of the
+        pairs, so that every annotator sees one item alike.
+        """
         if len(self.judges) != 2:
             return {str(number): judge for number, judge in enumerate(self.judges, start=1)}
         left, right = self.judges
@@ -273,11 +310,11 @@ class Session:
         """Count how often a judge gives each score at each level of the truth.
 
         Returns:
-            Counts over the items that the judge graded: one row a level of truth, the lowest
-            first, one column a level of score, "none" without a score. `attrs["words"]` says what
-            is counted.
+            Counts over the items that the judge graded: one row per level of the truth, the lowest
+            first, and one column per level of the score, the last of them "none" for verdicts
+            without a score. `attrs["caption"]` says what is counted.
         """
-        _check("judge", judge, self.judges)
+        _require_option("judge", judge, self.judges)
         graded = self._graded[judge]
         truth = self.truth[graded]
         table = pd.crosstab(self._true_levels[graded], self._score_levels.loc[graded, judge])
@@ -286,18 +323,22 @@ class Session:
             columns=[*self.levels, NO_SCORE],
             fill_value=0,
         )
-        table.attrs["words"] = (
+        table.attrs["caption"] = (
             f"Rows: {truth.name}. Columns: {judge}. Items: {truth.notna().sum()}; "
             f"without a truth yet: {truth.isna().sum()}. "
             "Scores between two levels count with the nearest, halves up."
         )
         return table
 
-    # Votes: each on the item with an id, else on the current one
+    # --- Votes: each is on the item with an id, or on the current item
 
     def score(self, value: float | None, *, id: str | None = None) -> None:
-        """Score an item's response on its scale (else ValueError); None withdraws it."""
-        id = self._target(id)
+        """Score the response to an item; None withdraws the score.
+
+        Raises:
+            ValueError: the item has no scale, or the value is no whole number on it.
+        """
+        id = self._target_id(id)
         scale = self._facts.loc[id, "scale"]
         if scale is None:
             remedy = "open the review with scale=, such as (0, 100)"
@@ -314,11 +355,14 @@ class Session:
     def better(self, answer: str | None, *, id: str | None = None) -> None:
         """Say which of two judges' feedbacks is better, by one of `ANSWERS`; None withdraws it.
 
-        ValueError: another answer, or an item that not both judges graded.
+        The vote names the judge that was on the side, or the answer "both good" or "both bad".
+
+        Raises:
+            ValueError: the answer is unknown, or not both judges graded the item.
         """
-        id = self._target(id)
+        id = self._target_id(id)
         if answer is not None:
-            _check("answer", answer, ANSWERS)
+            _require_option("answer", answer, ANSWERS)
         graded = self._graded.loc[id]
         if len(graded) != 2 or not graded.all():
             raise ValueError(
@@ -327,32 +371,40 @@ class Session:
         self._vote(id, "better", self.sides(id).get(str(answer), answer))
 
     def tag(self, names: Collection[str], *, side: str, id: str | None = None) -> None:
-        """Set the error tags on the feedback at a place; none withdraws them."""
-        id = self._target(id)
+        """Replace the error tags on one side's feedback; an empty collection withdraws them.
+
+        Raises:
+            ValueError: the side or a tag is unknown.
+        """
+        id = self._target_id(id)
         judges = self.sides(id)
-        _check("side", side, judges)
+        _require_option("side", side, judges)
         for name in names:
-            _check("tag", name, self.offered_tags)
-        tags = {**self.votes_on(id).get("tags", {}), side: list(names)}
-        value = {judges[tagged]: names for tagged, names in tags.items() if names}
+            _require_option("tag", name, self.offered_tags)
+        tags_by_side = {**self.votes_on(id).get("tags", {}), side: list(names)}
+        value = {judges[key]: tags for key, tags in tags_by_side.items() if tags}
         self._vote(id, "tags", value or None)
 
     def note(self, text: str | None, *, id: str | None = None) -> None:
-        """Keep a free note on an item; blank withdraws it."""
-        self._vote(self._target(id), "note", (text or "").strip() or None)
+        """Write a free note on an item; a blank text withdraws it."""
+        self._vote(self._target_id(id), "note", (text or "").strip() or None)
 
     def undo(self) -> ReviewCase | None:
-        """Restore what this annotator's last vote replaced, and go to its item."""
+        """Undo this annotator's last vote, and make its item the current one if it is listed."""
         self.refresh()
         id = self._log.undo()
         return self.goto(id) if id in self.listed else self.case
 
     def votes(self, *fields: str) -> pd.DataFrame:
-        """Everyone's votes in some fields ("score", "better", "tags", "note"), else in all.
+        """Collect everyone's votes.
 
-        One row a vote: id, annotator, field, value (of "better" a judge's name or one of
-        `ANSWERS[2:]`; of "tags" judge -> tags), blind, simulated (by `simulate_votes`), selection
-        (the filters of the list) and time (UTC).
+        Args:
+            fields: the fields to return, of "score", "better", "tags" and "note"; none means all.
+
+        Returns:
+            One row per vote: id, annotator, field, value (for "better" a judge's name, "both good"
+            or "both bad"; for "tags" a dict from judge to tags), blind, simulated (by
+            `simulate_votes`), selection (the filters of the list) and time (UTC).
         """
         self.refresh()
         columns = ["id", "annotator", "field", "value", "blind", "simulated", "selection", "time"]
@@ -361,76 +413,90 @@ class Session:
         return table
 
     def human_scores(self) -> pd.DataFrame:
-        """Everyone's scores, NaN for none: one row an item (`id`), one column an annotator."""
+        """Arrange everyone's scores as one row per item (`id`) and one column per annotator.
+
+        A score that was not given is NaN.
+        """
         votes = self.votes("score").astype({"value": float})
         table = votes.pivot(index="id", columns="annotator", values="value")
         return table.reindex(self._ids)
 
     def pace(self, annotator: str) -> Pace:
-        """How far an annotator is."""
-        starts: dict[str, datetime] = {}
+        """Measure an annotator's progress, and estimate the minutes that are left.
+
+        The estimate is the median time between the first votes on two items, which a pause hardly
+        moves, times the number of items left.
+        """
+        starts: dict[str, datetime] = {}  # item id -> time of the first vote on it
         for vote in self._log.lines:
             if vote["annotator"] == annotator:
                 starts.setdefault(vote["id"], datetime.fromisoformat(vote["time"]))
         assigned = self.plan.get(annotator, list(starts))
         left = len(set(assigned).difference(starts))
         minutes = math.nan
-        if len(starts) > 2:  # the median: a pause moves it little
+        if len(starts) > 2:
             gaps = np.diff(sorted(time.timestamp() for time in starts.values()))
             minutes = float(np.median(gaps)) * left / 60
         return Pace(len(assigned), len(starts), left, minutes)
 
-    def _target(self, id: str | None) -> str:
-        """The item that a vote is on; ReviewError where there is none."""
+    def _target_id(self, id: str | None) -> str:
+        """Return the item to vote on: the item with this id, or the current one.
+
+        Raises:
+            ReviewError: there is no such item, or the review has none.
+        """
         if self.reason:
             raise ReviewError(self.reason)
-        if id is None and not self.listed:
-            raise ReviewError(NOTHING_LISTED)
         if id is None:
+            if not self.listed:
+                raise ReviewError(NOTHING_LISTED)
             return self.listed[self._position]
         if id not in self._ids:
             raise ReviewError(f"item {id!r} is not under review: nothing was voted")
         return id
 
     def _vote(self, id: str, field: str, value: object) -> None:
-        """Write a vote, unless it stands already."""
+        """Write a vote to the disk, unless the same vote stands already."""
         if value == self._log.get(self.annotator, id, field):
             return
-        tells = TELLING & self._chosen.keys() or self._chosen.get("order") == "worst"
+        list_tells = SCORE_FILTERS & self._chosen.keys() or self._chosen.get("order") == "worst"
         vote = {"id": id, "field": field, "value": value}
         if self._simulated:
             vote["simulated"] = True
-        blind = not self._is_revealed(id) and not tells
+        blind = not self._is_revealed(id) and not list_tells
         self._log.append(**vote, blind=blind, selection=self._chosen)
 
     def _is_revealed(self, id: str) -> bool:
-        """Whether names and scores of an item show: always, or after what blindness protects."""
+        """Tell whether an item's judges and scores are shown.
+
+        They are where the review is not blind, or once the vote that blindness protects is cast:
+        the answer where there are two judges, else the score.
+        """
         decisive = "better" if len(self.judges) == 2 else "score"
         return not self.blind or self._log.get(self.annotator, id, decisive) is not None
 
     def votes_on(self, id: str, annotator: str | None = None) -> dict[str, Any]:
-        """An annotator's votes on one item: field -> value, with places for judges' names."""
-        places = {judge: side for side, judge in self.sides(id).items()}
+        """Return an annotator's votes on an item by field, with sides in place of judges' names.
+
+        None means this annotator.
+        """
+        side_of = {judge: side for side, judge in self.sides(id).items()}
         votes = {}
         for field in VOTED:
             value = self._log.get(annotator or self.annotator, id, field)
             if value is None:
                 continue
             if field == "better":
-                value = places.get(value, value)
+                value = side_of.get(value, value)
             elif field == "tags":
-                value = {places[judge]: tags for judge, tags in value.items()}
+                value = {side_of[judge]: tags for judge, tags in value.items()}
             votes[field] = value
         return votes
 
-    def _case(self, number: int) -> ReviewCase:
-        id = self.listed[number]
-        index = self.number_of(id)
-        scale = self._facts["scale"].iloc[index]
-
-        # each side's verdict, without what tells its score while that is hidden
+    def _case_at(self, position: int) -> ReviewCase:
+        """Return a listed item with its verdicts; scores are hidden until it is revealed."""
+        id = self.listed[position]
         revealed = self._is_revealed(id)
-        votes = self.votes_on(id)
         sides = {}
         for side, judge in self.sides(id).items():
             verdict = {}
@@ -439,28 +505,31 @@ class Session:
             if revealed:
                 verdict["judge"] = judge
             elif verdict:
-                feedback, hidden = hide_scores(verdict["feedback"])
-                verdict = {"feedback": feedback, "hidden": hidden}
+                feedback, n_hidden = hide_scores(verdict["feedback"])
+                verdict = {"feedback": feedback, "hidden": n_hidden}
             sides[side] = verdict
-        item = Item.from_row(self._rows[index])
-        return ReviewCase(number, item, scale, sides, votes, revealed)
+        row = self._rows[self.number_of(id)]
+        scale = self._facts.loc[id, "scale"]
+        return ReviewCase(position, Item.from_row(row), scale, sides, self.votes_on(id), revealed)
 
 
 def assignment(
     ids: Collection[str], annotators: Sequence[str], *, overlap: float = 0.2, seed: int = 0
 ) -> dict[str, list[str]]:
-    """Deal items to annotators: a share of them to all, each of the rest to one person.
+    """Assign items to annotators: a share of them to everyone, each of the rest to one person.
 
     Args:
-        ids: of the items.
-        annotators: who reviews; one alone gets everything.
-        overlap: the share, in [0, 1], that everyone reviews, for their agreement; rounded up.
-        seed: of the draw.
+        ids: the ids of the items.
+        annotators: who reviews; a single annotator gets every item.
+        overlap: the share, in [0, 1], that everyone reviews, so that their agreement can be
+            measured; rounded up.
+        seed: the seed of the draw.
 
     Returns:
-        The ids of each annotator's items, in their order.
+        The item ids of each annotator, in the order of `ids`.
 
-    ValueError: a name stands twice, or the share is outside of [0, 1].
+    Raises:
+        ValueError: a name stands twice, or the share is outside of [0, 1].
 
     >>> assignment(["a", "b", "c", "d"], ["ann", "bob"], overlap=0.5)
     {'ann': ['a', 'b', 'c'], 'bob': ['a', 'c', 'd']}
@@ -471,18 +540,20 @@ def assignment(
     n_shared = math.ceil(overlap * len(ids))
     plan = {}
     for turn, annotator in enumerate(annotators):
-        numbers = {*order[:n_shared], *order[n_shared + turn :: len(annotators)]}
-        plan[annotator] = [id for number, id in enumerate(ids) if number in numbers]
+        # Everyone gets the first n_shared; the rest is dealt like cards, every nth to one person
+        positions = {*order[:n_shared], *order[n_shared + turn :: len(annotators)]}
+        plan[annotator] = [id for position, id in enumerate(ids) if position in positions]
     return plan
 
 
-def _check(what: str, value: object, options: Collection[Any]) -> None:
+def _require_option(name: str, value: object, options: Collection[Any]) -> None:
+    """Raise ValueError, which lists the options, where a value is none of them."""
     if value not in options:
-        names = ", ".join(map(str, options))
-        raise ValueError(f"{what} {value!r} is unknown; use one of {names}")
+        listed = ", ".join(map(str, options))
+        raise ValueError(f"{name} {value!r} is unknown; use one of {listed}")
 
 
-def _named(scores: pd.Series, ticks: np.ndarray) -> pd.Series:
-    """The name of the level nearest to each score."""
+def _nearest_levels(scores: pd.Series, ticks: np.ndarray) -> pd.Series:
+    """Name the level nearest to each score, such as "4"; "none" where there is no score."""
     names = nearest_level(scores, ticks).map("{:g}".format)
     return names.replace("nan", NO_SCORE)

@@ -1,7 +1,7 @@
-"""What a notebook and an exported page show of items.
+"""HTML of items and of reviews, by the macros of assets/review.html.
 
 Texts come from data and models: they are escaped, never typeset as mathematics, and control
-characters are named.
+characters are shown by their code.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import html
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from IPython.display import HTML
 from jinja2 import Environment, StrictUndefined
@@ -32,19 +32,23 @@ _CONTROL = re.compile(
 
 
 def visible(value: object) -> str:
-    """Text with control, format, surrogate and private characters by their code; joiners stay."""
+    """Replace control, format, surrogate and private-use characters by their code, as <U+200B>.
+
+    Zero-width joiners stay, since words of some scripts and emoji need them. `Markup` is unchanged.
+    """
     if isinstance(value, Markup):
         return value
     text = str(value).replace("\r\n", "\n")
-    return _CONTROL.sub(lambda mark: f"<U+{ord(mark[0]):04X}>", text)
+    return _CONTROL.sub(lambda match: f"<U+{ord(match[0]):04X}>", text)
 
 
 def escape(text: object) -> str:
-    """Text as HTML that shows it as it is."""
+    """Make a text into HTML that shows it as it is."""
     return html.escape(visible(text))
 
 
 def _number(score: Any) -> str:
+    """Format a score for the macros: "none" where it is missing, "4" for 4.0."""
     return "none" if is_missing(score) else f"{float(score):g}"
 
 
@@ -56,96 +60,109 @@ TEMPLATES: Any = _environment.from_string("".join(map(str.strip, _lines))).modul
 
 
 def framed(body: str) -> str:
-    """HTML with its style sheet; both generations of MathJax would typeset "$5 or $6"."""
+    """Put HTML into a box with its style sheet, where MathJax 2 and 3 do not typeset "$5 or $6"."""
     return f'<div class="vj tex2jax_ignore mathjax_ignore"><style>\n{CSS}</style>{body}</div>'
 
 
 def show(item: Mapping[str, Any], *, image_size: int = 320) -> HTML:
-    """Show one item whole, the true score marked in its rubric.
+    """Show one item in full, with the true score marked in its rubric.
 
     Args:
-        item: a row with the canonical columns (else ValueError). An image that can't be opened
-            shows why.
-        image_size: pixels of an image's longer side.
+        item: a row with the canonical columns. An image that can't be opened shows the reason.
+        image_size: the pixels of an image's longer side.
+
+    Raises:
+        ValueError: the row is not canonical.
 
     >>> from vjudge.review import show
     >>> item = {"id": "a", "instruction": "What is it?", "response": "A cat.", "gold": 4}
     >>> "A cat." in show(item).data
     True
     """
-    item_shown = Item.from_row(rows_of([item])[0])
-    return HTML(framed(TEMPLATES.item(item_shown, *_pictures_of(item_shown, image_size))))
+    record = Item.from_row(rows_of([item])[0])
+    return HTML(framed(TEMPLATES.item(record, *_boxes_of(record, image_size))))
 
 
 def show_case(items: Sequence[Mapping[str, Any]], *, image_size: int = 320) -> HTML:
-    """Show the responses to one question side by side, lowest true score first.
+    """Show the responses to one question side by side, the lowest true score first.
 
-    `items` are the rows of one case, as `vjudge.data.cases` finds them; `image_size` as in `show`.
-    ValueError: the questions differ.
+    Args:
+        items: the rows of one case, as `vjudge.data.cases` finds them.
+        image_size: the pixels of an image's longer side.
+
+    Raises:
+        ValueError: the rows are of several questions.
     """
     rows = map(Item.from_row, rows_of(items))
-    case = sorted(rows, key=lambda item: (math.isnan(item.gold), item.gold))
-    same = ("instruction", "reference_answer", "rubric", "group")
-    unlike = []
-    for name in same:
+    case = sorted(rows, key=lambda item: (math.isnan(item.gold), item.gold))  # NaN comes last
+    differing = []
+    for name in ("instruction", "reference_answer", "rubric", "group"):
         if any(getattr(item, name) != getattr(case[0], name) for item in case):
-            unlike.append(name)
-    if unlike:
+            differing.append(name)
+    if differing:
         remedy = "pass the rows of one case, see vjudge.data.cases"
-        raise ValueError(f"the items differ in {', '.join(unlike)}: {remedy}")
-    drawn = [pictures(item.response_images, image_size) for item in case]
-    return HTML(framed(TEMPLATES.responses(case, pictures(case[0].images, image_size), drawn)))
+        raise ValueError(f"the items differ in {', '.join(differing)}: {remedy}")
+    responses = [image_boxes(item.response_images, image_size) for item in case]
+    question = image_boxes(case[0].images, image_size)
+    return HTML(framed(TEMPLATES.responses(case, question, responses)))
 
 
 def case_html(case: ReviewCase, image_size: int) -> Markup:
-    """A case as its annotator may see it; the truth only where the case is revealed."""
-    marks: list[Any] = []
+    """Show a case as its annotator may see it: the truth is marked only where it is revealed."""
+    marks: list[tuple[object, str, str]] = []  # score, label and CSS class beside a rubric's level
     if case.revealed:
         marks.append((case.item.gold, "true score", "vj-true"))
     for side, verdict in case.sides.items():
         marks.append((verdict.get("score"), verdict.get("judge", side), ""))
     marks.append((case.votes.get("score"), "you", "vj-own"))
-    return TEMPLATES.case(case, *_pictures_of(case.item, image_size), marks)
+    return TEMPLATES.case(case, *_boxes_of(case.item, image_size), marks)
 
 
-def _pictures_of(item: Item, image_size: int) -> tuple[list, list]:
-    """The pictures of an item's question, and of its response."""
-    return pictures(item.images, image_size), pictures(item.response_images, image_size)
+class ImageBox(NamedTuple):
+    """An image as the macros show it."""
+
+    label: str  # its size, or why it can't be opened
+    uri: str = ""  # "" where it can't be opened
+    width: int = 0  # pixels on the page
+    height: int = 0
 
 
-def pictures(sources: Sequence[Any], image_size: int) -> list[tuple[str, str, int, int]]:
-    """Label, data URI, width and height of each picture; the reason and no URI where it fails."""
+def _boxes_of(item: Item, image_size: int) -> tuple[list[ImageBox], list[ImageBox]]:
+    """Make the boxes of an item's question, and those of its response."""
+    return image_boxes(item.images, image_size), image_boxes(item.response_images, image_size)
+
+
+def image_boxes(sources: Sequence[Any], image_size: int) -> list[ImageBox]:
+    """Scale images so that the longer side has `image_size` pixels on the page.
+
+    The browser enlarges small images; a data URI never has more pixels than its image.
+    """
     boxes = []
     for source in sources:
         try:
             image = images.open_image(source)
         except images.ImageError as error:
-            boxes.append((f"no image: {error}", "", 0, 0))
+            boxes.append(ImageBox(f"no image: {error}"))
             continue
         small = images.thumbnail(image, size=image_size)
-        # PNG keeps a drawing sharp; of a photograph it is slow and large.
-        drawing = small.getcolors(2_000) is not None
-        uri = images.data_uri(small, format="png" if drawing else "jpeg")
+        # PNG keeps a drawing, which has few colours, sharp; a photograph as PNG is slow and large
+        is_drawing = small.getcolors(2_000) is not None
+        uri = images.data_uri(small, format="png" if is_drawing else "jpeg")
         scale = image_size / max(small.size)
-        boxes.append(
-            (
-                f"{image.width} x {image.height}",
-                uri,
-                round(small.width * scale),
-                round(small.height * scale),
-            )
-        )
+        width = round(small.width * scale)
+        height = round(small.height * scale)
+        boxes.append(ImageBox(f"{image.width} x {image.height}", uri, width, height))
     return boxes
 
 
 def review_page(
     review: Session, cases: Sequence[tuple[Markup, Mapping[str, Any]]], kind: str
 ) -> str:
-    """A review as a page in which nothing can run.
+    """Make one HTML page of a review, in which no script can run.
 
     Args:
-        review: whose annotator the page is for.
-        cases: the markup of each item, and each annotator's votes on it.
-        kind: "simulated" where votes are, else "".
+        review: the review, which says whose page it is.
+        cases: the HTML of each item, and its votes by annotator.
+        kind: "simulated" where there are simulated votes, else "".
     """
     return str(TEMPLATES.page(review, CSS, cases, kind))

@@ -1,10 +1,11 @@
-"""Votes on disk: a folder of JSON lines with checksums, one append-only file for each annotator.
+"""Votes on disk: a folder with one append-only file of JSON lines for each annotator.
 
-The last line on a thing is the vote on it; null withdraws it. Files are merged by appending one to
-the other or by putting them side by side in one folder: a line that occurs twice counts once. A
-vote is on the disk before the call that cast it returns. A line that a crash cut short, or that was
-changed since, is named in a warning and not counted; one from before lines had checksums counts,
-and a warning says so.
+- The latest line about a field of an item is the vote on it; the value null withdraws the vote.
+- A vote is on the disk before the call that cast it returns.
+- Files may be merged, by appending one to the other or by putting them into one folder: a line that
+  occurs twice counts once.
+- Each line has a checksum. A line that a crash truncated, or that was changed, does not count, and
+  a warning names it. A line of a version without checksums counts, and a warning says so.
 """
 
 from __future__ import annotations
@@ -40,33 +41,35 @@ TAGS = (
 
 Source: the first two are of Prometheus-Vision (arXiv 2401.06591), the others ours.
 """
-VOTED = {  # what a person votes on, and the type of its value
+VOTED = {  # field -> the type of its value
     "score": int,
     "better": str,
     "tags": dict,
     "note": str,
 }
-REQUIRED = {"annotator", "id", "field", "value", "collection", "time"}  # of every line
-VOTE_FIELDS = {*REQUIRED, "blind", "selection", "simulated", "undo"}
+REQUIRED = {"annotator", "id", "field", "value", "collection", "time"}  # keys of every line
+VOTE_KEYS = {*REQUIRED, "blind", "selection", "simulated", "undo"}
 Vote = dict[str, Any]
 
 
 class ReviewError(RuntimeError):
-    """A review can't go on as asked; the message says why and what to do."""
+    """A review can't do what was asked; the message has the reason and the remedy."""
 
 
 class VoteLog:
-    """The votes of all annotators in a folder, and the file of one of them.
+    """The votes of all annotators in a folder, to which one of them appends.
 
     Args:
-        folder: where the files are; made with the first vote.
-        annotator: whose votes are appended.
+        folder: the folder of the files, made with the first vote.
+        annotator: who votes.
         collection: the fingerprint of the collection, which every line repeats.
-        judges: whose verdicts are under review.
+        judges: the judges under review.
 
-    `path` is the annotator's file, `lines` are all votes in the order of the files.
+    `path` is the annotator's file; `lines` are all votes, also replaced ones, in the order of the
+    files.
 
-    ReviewError: a line is no vote on this collection and these judges.
+    Raises:
+        ReviewError: a line is no vote on this collection and these judges.
     """
 
     def __init__(
@@ -82,42 +85,33 @@ class VoteLog:
     def refresh(self) -> None:
         """Read all files again."""
         self.lines: list[Vote] = []
-        self._current: dict[tuple[str, str, str], Vote] = {}  # by annotator, id and field
-        seen = set()
+        self._current: dict[tuple[str, str, str], Vote] = {}  # (annotator, id, field) -> vote
+        read = set()
         for path in sorted(self.folder.glob("*.jsonl")):
-            log = Log(path, before=VOTE_FIELDS)
+            log = Log(path, before=VOTE_KEYS)
             for number, vote in enumerate(log.read(), start=1):
-                key = json.dumps(vote, sort_keys=True)
-                if key not in seen:
-                    seen.add(key)
+                text = json.dumps(vote, sort_keys=True)
+                if text not in read:  # a merged folder may have a line twice
+                    read.add(text)
                     self._check(vote, f"{path}, vote {number}")
-                    self._take(vote)
-            texts = []
-            if log.damaged:
-                lines = ", ".join(map(str, log.damaged))
-                texts.append(
-                    f"line {lines}: cut short by a crash, or changed since it was written; what it"
-                    " said is not counted"
-                )
-            if log.unchecked:
-                texts.append(
-                    f"{len(log.unchecked)} lines are of a version without checksums: they count,"
-                    " though a change since they were written would not show"
-                )
-            for text in texts:
-                warnings.warn(f"{path}, {text}", RuntimeWarning, stacklevel=4)
+                    self._add(vote)
+            _warn_of_lines(log)
 
     def get(self, annotator: str, id: str, field: str) -> Any:
-        """The value of one vote, None where there is none."""
+        """Return the value of a vote; None where there is none."""
         vote = self._current.get((annotator, id, field))
         return None if vote is None else vote["value"]
 
     def current(self, *fields: str) -> list[Vote]:
-        """Everyone's votes on some fields, else on all, in the order in which they were cast."""
+        """List everyone's current votes on some fields (none: all), in the order they were cast."""
         return [vote for vote in self._current.values() if vote["field"] in (fields or VOTED)]
 
     def append(self, **vote: Any) -> None:
-        """Add one line of this annotator and wait until the disk has it; else ReviewError."""
+        """Write a vote of this annotator, and wait until it is on the disk.
+
+        Raises:
+            ReviewError: the file can't be written.
+        """
         vote["annotator"] = self.annotator
         vote["collection"] = self.collection
         vote["time"] = datetime.now(timezone.utc).isoformat()
@@ -128,10 +122,18 @@ class VoteLog:
             raise ReviewError(
                 f"{self.path} can't be written: {error}; nothing was voted"
             ) from error
-        self._take(vote)
+        self._add(vote)
 
     def undo(self) -> str:
-        """Restore what this annotator's last vote replaced, and return its item."""
+        """Restore what this annotator's last vote replaced, and return the id of its item.
+
+        Nothing is deleted: a line with `undo` is appended, which repeats the vote before the last
+        on the same item and field, or withdraws the last where there is none before it.
+
+        Raises:
+            ReviewError: there is no vote to undo.
+        """
+        # The votes that count after earlier undos: each undo takes back the last vote before it
         standing: list[Vote] = []
         for vote in self.lines:
             if vote["annotator"] != self.annotator:
@@ -142,23 +144,29 @@ class VoteLog:
                 standing.append(vote)
         if not standing:
             raise ReviewError("there is nothing to undo")
-        newest = standing.pop()
-        restored = {"id": newest["id"], "field": newest["field"], "value": None}
+        undone = standing.pop()
+        restored = {"id": undone["id"], "field": undone["field"], "value": None}
         for vote in standing:
-            if vote["id"] == newest["id"] and vote["field"] == newest["field"]:
+            if vote["id"] == undone["id"] and vote["field"] == undone["field"]:
                 restored = vote
         self.append(**{**restored, "undo": True})
-        return str(newest["id"])
+        return str(undone["id"])
 
-    def _take(self, vote: Vote) -> None:
+    def _add(self, vote: Vote) -> None:
+        """Add a line to the votes in memory."""
         self.lines.append(vote)
         key = (vote["annotator"], vote["id"], vote["field"])
-        self._current.pop(key, None)  # so that votes stay in the order in which they were cast
+        self._current.pop(key, None)  # a new vote moves to the end: the order is that of casting
         if vote["value"] is not None:
             self._current[key] = vote
 
     def _check(self, vote: object, where: str) -> None:
-        """Raise ReviewError for a line that is no vote of this review."""
+        """Raise ReviewError for a line that is no vote of this review.
+
+        Args:
+            vote: the line's JSON value.
+            where: the file and the number of the line, for the message.
+        """
         if not isinstance(vote, dict) or not vote.keys() >= REQUIRED:
             raise ReviewError(f"{where}: no vote; move the file, or use another folder")
         if vote["collection"] != self.collection:
@@ -167,12 +175,13 @@ class VoteLog:
             )
         field = vote["field"]
         value: Any = vote["value"]
-        kind = None
+        value_type = None
         if all(isinstance(name, str) for name in (vote["annotator"], vote["id"], field)):
-            kind = VOTED.get(field)
-        if kind is None or not isinstance(value, (kind, type(None))):
+            value_type = VOTED.get(field)
+        if value_type is None or not isinstance(value, (value_type, type(None))):
             reason = f"the {brief(field)} {brief(value)} is not a vote"
             raise ReviewError(f"{where}: {reason}; correct or remove it, or use another folder")
+        # Votes that name judges must name those under review
         judges: Any = ()
         if field == "tags" and value:
             judges = value
@@ -182,3 +191,21 @@ class VoteLog:
         if unknown:
             reason = f"a vote about {brief(min(unknown))}, not under review"
             raise ReviewError(f"{where}: {reason}; use another folder")
+
+
+def _warn_of_lines(log: Log) -> None:
+    """Warn of the lines of a file that do not count, and of those without a checksum."""
+    texts = []
+    if log.damaged:
+        lines = ", ".join(map(str, log.damaged))
+        texts.append(
+            f"line {lines}: cut short by a crash, or changed since it was written; what it said is"
+            " not counted"
+        )
+    if log.unchecked:
+        texts.append(
+            f"{len(log.unchecked)} lines are of a version without checksums: they count, though a"
+            " change since they were written would not show"
+        )
+    for text in texts:
+        warnings.warn(f"{log.path}, {text}", RuntimeWarning, stacklevel=5)

@@ -1,9 +1,9 @@
 """The review as a notebook tool, and a confusion matrix whose cells open it; ipywidgets 7.7 and 8.
 
-Every press calls one method of `vjudge.review.Review` with the item that the page showed. The
-page's script (assets/reviewer.js) sends it with that item and the note in one message, takes keys,
-and keeps them from JupyterLab, for which "d", "d" deletes a cell; no button is ever disabled, so
-that the pressed one keeps the focus. Where the script can't run, buttons work as any widget's.
+Every press calls one method of `vjudge.review.Review` on the item that the page showed. The page's
+script (assets/reviewer.js) sends the press, that item and the note in one message. It also takes
+keys, and keeps them from JupyterLab, where "d", "d" deletes a cell. Where the script can't run,
+buttons work as in any widget. No button is ever disabled, so that a pressed button keeps the focus.
 """
 
 from __future__ import annotations
@@ -23,10 +23,15 @@ from vjudge.review.session import NO_SCORE, NOTHING_LISTED, ReviewCase
 from vjudge.review.show import TEMPLATES, case_html, escape, framed
 from vjudge.review.votes import ANSWERS, ReviewError
 
-Act = Callable[[str | None, bool | None], object]  # on an item, its button pressed or not
+Action = Callable[[str | None, bool | None], object]
+"""What a button does to an item.
 
-MOST_BUTTONS = 11  # a longer scale has a field
-LABELS = {  # of the filters
+The arguments are the id of the item that the page showed, None where it showed none; and whether
+the button showed as pressed, None where only the review knows.
+"""
+
+MAX_BUTTONS = 11  # a longer scale has a field in place of buttons
+LABELS = {  # filter -> its label
     "judge": "Judge",
     "score": "Judge's score",
     "truth": "True score",
@@ -35,7 +40,7 @@ LABELS = {  # of the filters
     "voted": "My vote",
     "order": "Order",
 }
-VALUES = {  # of their values
+VALUE_LABELS = {  # (filter, value) -> the label of the value; others are labelled as they are
     ("score", NO_SCORE): "no verdict",
     ("disagreement", "large"): "large disagreement",
     ("voted", False): "not yet",
@@ -49,10 +54,10 @@ _STYLE = (ASSETS / "reviewer.html").read_text("utf-8") + (
 )
 
 
-class _Tool:
-    """A widget, and for a page without a kernel its state as HTML and as text."""
+class _View:
+    """A widget with a copy as HTML and as text, for a page without a kernel."""
 
-    widget: Any
+    widget: ipw.DOMWidget
     text: str
     page: str
 
@@ -69,20 +74,22 @@ class _Tool:
         }
 
 
-class Reviewer(_Tool):
+class Reviewer(_View):
     """A review to look at and vote in; display it as the last line of a cell.
 
-    It has a list of its own: what the review or another tool lists moves nothing here. Votes cast
-    elsewhere show after the next action. Where widgets can't run, the case shows as a plain page.
+    It works on a copy of the review, so that filters and steps elsewhere move nothing here. Votes
+    cast elsewhere are shown after the next action. Where widgets can't run, the current item is
+    shown as a plain page.
 
-    Keys, once the tool was clicked: digits score, l, r, g and b say which feedback is better (left,
-    right, both good, both bad), the arrows move, u undoes, n goes to the note and Escape back.
+    Keys, once the tool was clicked: digits give a score; l, r, g and b say which feedback is better
+    (left, right, both good, both bad); the arrows move; u undoes; n goes to the note, and Escape
+    leaves it.
 
     Args:
-        review: what is reviewed, and by whom.
-        image_size: pixels of an image's longer side at the start.
-        advance: go on to the next item when one has its score and its answer.
-        filters: of `Review.filter`.
+        review: the review, which says who votes.
+        image_size: the pixels of an image's longer side at the start.
+        advance: whether to go on to the next item once an item has its score and its answer.
+        filters: the filters of `Review.filter`.
     """
 
     def __init__(
@@ -90,19 +97,19 @@ class Reviewer(_Tool):
     ) -> None:
         self.review = copy(review)
         self.advance = advance
-        self._busy = False
-        self._buttons: dict[str, Any] = {}  # by what they do: "next", "score 4", "left: too vague"
-        self._acts: dict[str, Act] = {}  # the same, by the class of the button
-        self._set_note = ""  # what the field was last set to
-        self._answered: dict[str, int] = {}  # by the page's session, its last event
-        self._session = ""  # the page's whose event came last
+        self._busy = False  # whether an action is under way
+        self._buttons: dict[str, ipw.Button] = {}  # by name: "next", "score 4", "left: too vague"
+        self._actions: dict[str, Action] = {}  # by name with hyphens for spaces
+        self._loaded_note = ""  # the note that was last put into the field
+        self._last_events: dict[str, int] = {}  # session of a page -> number of its last event
+        self._session = ""  # the session of the last event
         self._case = ipw.HTML()
         self._status = ipw.HTML()
-        self._progress = _named("vj-progress", ipw.HTML())
-        self._score = _named("vj-score-field", ipw.IntText())
+        self._progress = _with_class("vj-progress", ipw.HTML())
+        self._score = _with_class("vj-score-field", ipw.IntText())
         note = ipw.Textarea(placeholder="kept when you go on", continuous_update=False)
-        self._note = _named("vj-note-field", note)
-        self._channel = _named("vj-channel", ipw.Text())
+        self._note = _with_class("vj-note-field", note)
+        self._channel = _with_class("vj-channel", ipw.Text())
         self._channel.observe(lambda change: self._receive(change["new"]), names="value")
         self._size = ipw.IntSlider(
             value=image_size,
@@ -112,43 +119,45 @@ class Reviewer(_Tool):
             description="Image size",
             continuous_update=False,
         )
-        self._size.observe(lambda change: self._act(lambda: None), names="value")
-        self._filters = self._controls()
-        self.widget = self._arrange()
+        self._size.observe(lambda change: self._perform(lambda: None), names="value")  # redraws
+        self._filters = self._filter_controls()
+        self.widget = self._layout()
         if filters:
             self.filter(**filters)
         self._draw()
 
     def filter(self, **filters: Any) -> None:
-        """List what passes the filters of `Review.filter`, and show them in the controls."""
+        """List the items that pass the filters of `Review.filter`, and set the controls to them."""
 
-        def choose() -> None:
+        def set_controls() -> None:
+            # Each change calls `_perform`, which does nothing while this action is under way
             for name, control in self._filters.items():
                 control.value = filters.get(name, "")
             self._list()
 
-        self._act(choose)
+        self._perform(set_controls)
 
-    # What the tool consists of
+    # --- Parts of the tool
 
-    def _controls(self) -> dict[str, Any]:
-        """A control for each filter."""
+    def _filter_controls(self) -> dict[str, ipw.Dropdown]:
+        """Make a dropdown for each filter."""
         controls = {}
         for name, values in self.review.filters.items():
             options = [("any", "")]
             for value in values:
-                options.append((VALUES.get((name, value), str(value)[:60]), value))
+                label = VALUE_LABELS.get((name, value), str(value)[:60])
+                options.append((label, value))
             control = ipw.Dropdown(
                 options=options,
                 description=LABELS[name],
                 style={"description_width": "8em"},
             )
-            control.observe(lambda change: self._act(self._list), names="value")
+            control.observe(lambda change: self._perform(self._list), names="value")
             controls[name] = control
         return controls
 
-    def _arrange(self) -> Any:
-        """The tool's rows, from the filters to the note."""
+    def _layout(self) -> ipw.DOMWidget:
+        """Stack the tool's rows, from the filters to the note."""
         clear = ipw.Button(description="Clear filters")
         clear.on_click(lambda pressed: self.filter())
         filters = ipw.Accordion(children=[ipw.HBox([*self._filters.values(), clear])])
@@ -163,73 +172,85 @@ class Reviewer(_Tool):
         ]
         save = self._button("note", "Save note", lambda id, _: None)
         note = [_label("Note"), self._note, save, self._channel]
-        rows = [moves, [self._case], [self._status], self._votes(), self._tags(), note]
-        return _named("vj-reviewer", _tool([filters, *map(ipw.HBox, rows)]))
+        rows = [moves, [self._case], [self._status], self._vote_row(), self._tag_boxes(), note]
+        return _with_class("vj-reviewer", _tool([filters, *map(ipw.HBox, rows)]))
 
-    def _votes(self) -> list[Any]:
-        """The score's buttons, or a field on a long scale, and those of the better feedback."""
+    def _vote_row(self) -> list[ipw.DOMWidget]:
+        """Make the buttons of scores (or a field, on a long scale) and of the better feedback."""
         row = [_label("Your score")]
         lowest, highest = self.review.scale or (1, 5)
-        if highest - lowest < MOST_BUTTONS:
+        if highest - lowest < MAX_BUTTONS:
             for score in range(lowest, highest + 1):
-                name = f"score {score}"
-                digit = str(score % 10) if lowest > 0 or score < 10 else ""  # 0 stands for 10
-                vote = partial(self._cast, "score", score)
-                row.append(self._button(name, str(score), vote, digit))
+                cast = partial(self._cast, "score", score)
+                # The key of 10 is 0, unless the scale has a 0 itself
+                key = str(score % 10) if lowest > 0 or score < 10 else ""
+                row.append(self._button(f"score {score}", str(score), cast, key))
         else:
-            row += [self._score, self._button("score", "Give score", self._give)]
+            row += [self._score, self._button("score", "Give score", self._cast_typed_score)]
         if len(self.review.judges) == 2:
             row.append(_label("Better feedback"))
-            for name, key in zip(ANSWERS, "lrgb", strict=True):
-                vote = partial(self._cast, "better", name)
-                row.append(self._button(name, name.capitalize(), vote, key))
+            for answer, key in zip(ANSWERS, "lrgb", strict=True):
+                cast = partial(self._cast, "better", answer)
+                row.append(self._button(answer, answer.capitalize(), cast, key))
         return row
 
-    def _tags(self) -> list[Any]:
-        """A row of error tags for each feedback."""
+    def _tag_boxes(self) -> list[ipw.DOMWidget]:
+        """Make a row of error tags for each side's feedback."""
         boxes = []
         for side in self.review.sides(""):
-            label = _label(f"Errors in feedback {side}")
             row = []
             for tag in self.review.offered_tags:
-                row.append(self._button(f"{side}: {tag}", tag, partial(self._tag, tag, side)))
-            boxes.append(_named("vj-tags", ipw.VBox([label, ipw.HBox(row)])))
+                row.append(
+                    self._button(f"{side}: {tag}", tag, partial(self._toggle_tag, tag, side))
+                )
+            label = _label(f"Errors in feedback {side}")
+            boxes.append(_with_class("vj-tags", ipw.VBox([label, ipw.HBox(row)])))
         return boxes
 
-    def _button(self, name: str, text: str, act: Act, key: str = "") -> Any:
-        """A button that acts on the item that shows, with its key."""
+    def _button(self, name: str, text: str, action: Action, key: str = "") -> ipw.DOMWidget:
+        """Make a button for an action, and register both under a name.
+
+        Classes tell the page's script what it is: `vj-do-NAME` its name, `vj-key-KEY` its key, and
+        `vj-vote` that it is either pressed or not.
+        """
         button = ipw.Button(description=text, tooltip=f"key {key}" if key else text)
-        button.on_click(lambda pressed: self._press(act))
+        button.on_click(lambda pressed: self._on_click(action))
         self._buttons[name] = button
-        css = name.replace(" ", "-")
-        self._acts[css] = act
+        slug = name.replace(" ", "-")
+        self._actions[slug] = action
         if key:
             button.add_class(f"vj-key-{key}")
-        if key[:5] != "Arrow" and name not in ("undo", "note", "score"):
-            button.add_class("vj-vote")  # its state is pressed or not
-        return _named(f"vj-do-{css}", button)
+        if name not in ("previous", "next", "undo", "note", "score"):
+            button.add_class("vj-vote")
+        return _with_class(f"vj-do-{slug}", button)
 
-    # What happens
+    # --- Actions
 
-    def _press(self, act: Act) -> None:
-        """Act on the item drawn last, for a page without the script."""
+    def _on_click(self, action: Action) -> None:
+        """Act on the item drawn last; this is the way of a page without the script."""
         note = self._note.value
-        id = self._drawn_id
-        self._act(partial(act, id, None), id, None if note == self._set_note else note)
+        edited_note = None if note == self._loaded_note else note
+        self._perform(partial(action, self._drawn_id, None), self._drawn_id, edited_note)
 
     def _receive(self, message: str) -> None:
-        """Act on the page's events that are new, each on the item that the page showed."""
+        """Act on the new events of a page, each on the item that the page showed.
+
+        A message is JSON: the session of the page, and a queue of all events that it has not seen
+        answered, so that an event may come twice. An event has number, action, item (the position
+        in the collection), pressed, and where they were changed note and value (the typed score). A
+        message in another form is ignored.
+        """
         try:
-            sent = json.loads(message)
-            session = str(sent["session"])
-            events = {int(event["number"]): dict(event) for event in sent["queue"]}
+            content = json.loads(message)
+            session = str(content["session"])
+            events = {int(event["number"]): dict(event) for event in content["queue"]}
         except (ValueError, TypeError, KeyError):
             return
         for number, event in events.items():
-            act = self._acts.get(str(event.get("action")))
-            if number <= self._answered.get(session, 0) or act is None:
+            action = self._actions.get(str(event.get("action")))
+            if number <= self._last_events.get(session, 0) or action is None:
                 continue
-            self._answered[session] = number
+            self._last_events[session] = number
             self._session = session
             if str(event.get("value", "")).lstrip("-").isdigit():
                 self._score.value = int(event["value"])
@@ -238,10 +259,22 @@ class Reviewer(_Tool):
             if item and id is None:
                 self._draw(f"item number {item} is not under review: nothing was voted")
                 continue
-            self._act(partial(act, id, event.get("pressed") is True), id, event.get("note"))
+            is_pressed = event.get("pressed") is True
+            self._perform(partial(action, id, is_pressed), id, event.get("note"))
 
-    def _act(self, act: Callable[[], Any], id: str | None = None, note: str | None = None) -> None:
-        """Keep an edited note and do one thing; an error shows in the status line."""
+    def _perform(
+        self, action: Callable[[], object], id: str | None = None, edited_note: str | None = None
+    ) -> None:
+        """Save an edited note, run an action, and redraw; an error goes to the status line.
+
+        While an action is under way, another is ignored: it comes from a control that the first
+        one changed.
+
+        Args:
+            action: the action, without arguments.
+            id: the item that the page showed.
+            edited_note: the text of the note on that item; None where it was not edited.
+        """
         if self._busy:
             return
         self._busy = True
@@ -249,9 +282,9 @@ class Reviewer(_Tool):
         message = ""
         try:
             self.review.refresh()
-            if note is not None and id is not None:  # what was typed must not be lost by going on
-                self.review.note(note, id=id)
-            act()
+            if edited_note is not None and id is not None:
+                self.review.note(edited_note, id=id)
+            action()
         except (ReviewError, ValueError, OSError) as error:
             message = str(error)
         try:
@@ -260,67 +293,76 @@ class Reviewer(_Tool):
             self.widget.remove_class("vj-busy")
             self._busy = False
 
-    def _step(self, by: int, id: str | None, pressed: bool | None) -> None:
-        """Go on from the item that showed."""
+    # An `Action` has two arguments, even where it does not need them
+
+    def _step(self, by: int, id: str | None, is_pressed: bool | None) -> None:
+        """Move in the list from the item that the page showed."""
         self.review.step(by, id=id)
 
-    def _cast(self, field: str, value: object, id: str | None, pressed: bool | None) -> None:
-        """Cast a vote, or withdraw it where its button showed as pressed; go on if asked to."""
+    def _cast(self, field: str, value: Any, id: str | None, is_pressed: bool | None) -> None:
+        """Cast a vote, or withdraw it where its button is pressed; go on if `advance` says so."""
         review = self.review
         if id is None:
             raise ReviewError(NOTHING_LISTED)
-        complete = review.is_complete(id)
-        if pressed is None:
-            pressed = review.votes_on(id).get(field) == value
-        getattr(review, field)(None if pressed else value, id=id)
-        if self.advance and id == self._drawn_id and not complete and review.is_complete(id):
+        was_complete = review.is_complete(id)
+        if is_pressed is None:
+            is_pressed = review.votes_on(id).get(field) == value
+        cast = review.score if field == "score" else review.better
+        cast(None if is_pressed else value, id=id)
+        is_completed = not was_complete and review.is_complete(id)
+        if self.advance and is_completed and id == self._drawn_id:
             review.step(id=id)
 
-    def _give(self, id: str | None, pressed: bool | None) -> None:
-        """Cast the score in the field."""
+    def _cast_typed_score(self, id: str | None, is_pressed: bool | None) -> None:
+        """Cast the score in the field; typing the same score again does not withdraw it."""
         self._cast("score", self._score.value, id, False)
 
-    def _tag(self, tag: str, place: str, id: str | None, pressed: bool | None) -> None:
-        """Give an error tag, or withdraw it where it stands."""
+    def _toggle_tag(self, tag: str, side: str, id: str | None, is_pressed: bool | None) -> None:
+        """Give an error tag to a side's feedback, or withdraw it where its button is pressed."""
         if id is None:
             raise ReviewError(NOTHING_LISTED)
-        tags = self.review.votes_on(id).get("tags", {}).get(place, [])
-        if pressed is None:
-            pressed = tag in tags
-        remaining = [name for name in tags if name != tag]
-        self.review.tag(remaining if pressed else [*remaining, tag], side=place, id=id)
+        tags = self.review.votes_on(id).get("tags", {}).get(side, [])
+        if is_pressed is None:
+            is_pressed = tag in tags
+        new_tags = [name for name in tags if name != tag]
+        if not is_pressed:
+            new_tags.append(tag)
+        self.review.tag(new_tags, side=side, id=id)
 
     def _list(self) -> None:
-        """List what the controls say."""
+        """List the items that pass the filters in the controls."""
         chosen = {}
         for name, control in self._filters.items():
             if control.value != "":
                 chosen[name] = control.value
         self.review.filter(**chosen)
 
-    # What shows
+    # --- What is shown
 
-    def _draw(self, message: str = "") -> None:
-        """Show the review as it is now; with an error, a typed note stays in its field."""
+    def _draw(self, error: str = "") -> None:
+        """Show the current item, its votes and an error message, if any."""
         case = self.review.case
-        votes = case.votes if case else {}
         self._drawn_id = case.item.id if case else None
         self._draw_progress(case)
+        votes: Mapping[str, Any] = {}
+        status = "Clear a filter to go on."
         self.page = "No item passes the filters."
         if case:
+            votes = case.votes
+            status = f"Your vote: {TEMPLATES.words(votes)}"
             self.page = case_html(case, self._size.value)
-        self._draw_votes(votes)
+        if error:
+            status = f'<span class="vj-error" role="alert">{escape(error)}</span>'
+        self._status.value = status
+        self._mark_buttons(votes)
         note = votes.get("note", "")
-        if not message and not self._answered:  # else the page's script keeps the field
-            self._note.value = self._set_note = note
-        self._case.value = framed(self._state(note, bool(message)) + str(self.page))
-        status = TEMPLATES.words(votes) if case else ""
-        self._status.value = f"Your vote: {status}" if case else "Clear a filter to go on."
-        if message:
-            self._status.value = f'<span class="vj-error" role="alert">{escape(message)}</span>'
+        # After an error a typed note stays in the field; where the page's script runs, it fills it
+        if not error and not self._last_events:
+            self._note.value = self._loaded_note = note
+        self._case.value = framed(self._page_state(note, bool(error)) + str(self.page))
 
     def _draw_progress(self, case: ReviewCase | None) -> None:
-        """Where one is, how many items have a vote, and how long the rest takes."""
+        """Show the position in the list, the number of items voted on, and the minutes left."""
         review = self.review
         pace = review.pace(review.annotator)
         position = f"item {case.number + 1} of {len(review.listed)}, " if case else ""
@@ -332,36 +374,40 @@ class Reviewer(_Tool):
         bar = f'<progress max="{pace.assigned}" value="{pace.voted}"></progress>'
         self._progress.value = f"{bar} <span>{escape(text)}</span>"
 
-    def _draw_votes(self, votes: Mapping[str, Any]) -> None:
-        """Mark the buttons of the votes that stand."""
-        standing = {f"score {votes.get('score')}", votes.get("better")}
-        for side, names in votes.get("tags", {}).items():
-            standing.update(f"{side}: {tag}" for tag in names)
+    def _mark_buttons(self, votes: Mapping[str, Any]) -> None:
+        """Show the buttons of the current votes as pressed."""
+        pressed = {f"score {votes.get('score')}", votes.get("better")}
+        for side, tags in votes.get("tags", {}).items():
+            pressed.update(f"{side}: {tag}" for tag in tags)
         for name, button in self._buttons.items():
-            button.button_style = "primary" if name in standing else ""
+            button.button_style = "primary" if name in pressed else ""
 
-    def _state(self, note: str, refused: bool) -> str:
-        """What the page's script reads: the item, its note, and the last event answered."""
+    def _page_state(self, note: str, is_refused: bool) -> str:
+        """Make the element that the page's script reads.
+
+        It has the position of the item in the collection, its note, and the session and number of
+        the last event, which was refused or not.
+        """
         item = "" if self._drawn_id is None else self.review.number_of(self._drawn_id)
-        done = self._answered.get(self._session, 0)
-        mark = " data-refused" if refused else ""
+        done = self._last_events.get(self._session, 0)
+        refused = " data-refused" if is_refused else ""
         return (
             f'<div class="vj-state" hidden="" data-item="{item}" data-note="{html.escape(note)}"'
-            f' data-session="{html.escape(self._session)}" data-done="{done}"{mark}></div>'
+            f' data-session="{html.escape(self._session)}" data-done="{done}"{refused}></div>'
         )
 
 
-class Matrix(_Tool):
-    """A judge's scores against the truth, as counts.
+class Matrix(_View):
+    """Counts of a judge's scores at each level of the truth; a click opens the items of a count.
 
-    A click on a cell opens the review on its items: votes on that list, which is made by score and
-    truth, are not blind.
+    The list of a count is made by score and truth, so that votes on it do not count as blind.
 
     Args:
-        review: what is reviewed.
-        judge: whose scores.
+        review: the review.
+        judge: the judge's name.
 
-    ValueError: an unknown judge, or no item has a truth.
+    Raises:
+        ValueError: the judge is unknown, or no item has a truth.
     """
 
     def __init__(self, review: Review, *, judge: str) -> None:
@@ -371,10 +417,10 @@ class Matrix(_Tool):
         self.reviewer = Reviewer(review)
         self.reviewer.widget.layout.display = "none"
         self.table = review.confusion(judge)
-        self.text = self.table.attrs["words"]
+        self.text = self.table.attrs["caption"]
         self.page = self.table.to_html(border=0)
         columns = self.table.columns
-        grid = [ipw.HTML(), *map(_label, columns)]
+        grid = [ipw.HTML(), *map(_label, columns)]  # row by row, from the row of labels
         for row in self.table.index:
             grid.append(_label(row))
             for column in columns:
@@ -382,32 +428,33 @@ class Matrix(_Tool):
         width = f"max-content repeat({len(columns)}, minmax(2.6em, 5em))"
         cells = ipw.GridBox(grid, layout=ipw.Layout(grid_template_columns=width))
         head = ipw.HTML(escape(self.text))
-        self.widget = _tool([head, _named("vj-matrix", cells), self.reviewer.widget])
+        self.widget = _tool([head, _with_class("vj-matrix", cells), self.reviewer.widget])
 
-    def _cell(self, row: str, column: str) -> Any:
-        """The button of one count."""
-        count = int(self.table.loc[row, column])
+    def _cell(self, truth: str, score: str) -> ipw.DOMWidget:
+        """Make the button of one count; the larger the count, the bluer the button."""
+        count = int(self.table.loc[truth, score])
         button = ipw.Button(description=str(count), disabled=count == 0)
-        share = count / max(1, self.table.to_numpy().max())
-        button.style.button_color = f"rgba(0,114,178,{0.6 * share:.2f})"
-        button.on_click(lambda pressed: self._open(row, column))
-        return _named("vj-same" if row == column else "vj-other", button)
+        shade = count / max(1, self.table.to_numpy().max())
+        button.style.button_color = f"rgba(0,114,178,{0.6 * shade:.2f})"
+        button.on_click(lambda pressed: self._open(truth, score))
+        return _with_class("vj-same" if truth == score else "vj-other", button)
 
-    def _open(self, row: str, column: str) -> None:
-        """List a cell's items in the tool below."""
+    def _open(self, truth: str, score: str) -> None:
+        """List the items of a count in the tool below."""
         self.reviewer.widget.layout.display = ""
-        self.reviewer.filter(judge=self.judge, truth=row, score=column)
+        self.reviewer.filter(judge=self.judge, truth=truth, score=score)
 
 
-def _named(name: str, widget: ipw.DOMWidget) -> Any:
-    """A widget with a class for style sheets and tests."""
+def _with_class(name: str, widget: ipw.DOMWidget) -> ipw.DOMWidget:
+    """Add a class to a widget, for style sheets, the page's script and tests."""
     widget.add_class(name)
     return widget
 
 
-def _tool(rows: list[Any]) -> Any:
-    return _named("vj-tool", ipw.VBox([ipw.HTML(_STYLE), *rows]))
+def _tool(rows: list[ipw.DOMWidget]) -> ipw.DOMWidget:
+    """Stack rows under the style sheet and the script."""
+    return _with_class("vj-tool", ipw.VBox([ipw.HTML(_STYLE), *rows]))
 
 
-def _label(text: str) -> Any:
-    return _named("vj-label", ipw.HTML(f"<b>{escape(text)}</b>"))
+def _label(text: str) -> ipw.DOMWidget:
+    return _with_class("vj-label", ipw.HTML(f"<b>{escape(text)}</b>"))
