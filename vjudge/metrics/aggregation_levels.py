@@ -19,7 +19,7 @@ from vjudge.metrics.resampling import evaluate
 from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 
 LEVELS = ("item", "system", "within")
-MIN_SYSTEMS = 5  # for an interval at the system level
+SYSTEMS_FOR_INTERVAL = 5  # for an interval at the system level
 FEW_SYSTEMS = 10
 
 
@@ -107,7 +107,7 @@ def _correlate_means(scores: pd.DataFrame, code: Integers, confidence: float) ->
     n = len(means)
     estimate = _correlate_rows(means)
     half_width = np.full(3, np.nan)
-    if n >= MIN_SYSTEMS:
+    if n >= SYSTEMS_FOR_INTERVAL:
         # Variances of z: 1 / (n - 3) of Pearson, (1 + rho^2 / 2) / (n - 3) of Spearman,
         # .437 / (n - 4) of Kendall
         numerators = np.array([1, 1 + estimate[1] ** 2 / 2, 0.437])
@@ -123,7 +123,7 @@ def _correlate_means(scores: pd.DataFrame, code: Integers, confidence: float) ->
     bounds = [estimate, np.minimum(low, estimate), np.maximum(high, estimate)]
     table = _interval_table(np.column_stack(bounds), n)
     table.attrs["method"] = f"{confidence:.0%} intervals (Fisher's z) over {n} systems"
-    if MIN_SYSTEMS <= n < FEW_SYSTEMS:
+    if SYSTEMS_FOR_INTERVAL <= n < FEW_SYSTEMS:
         text = f"system level: {n} systems are few, and their correlation is hardly known"
         add_caveats(table, [text])
     return table

@@ -17,7 +17,7 @@ from vjudge.records import is_int_at_least, is_missing
 FEW_RESAMPLES = 100
 # Texts that stand for a missing rating, in any capitals
 MISSING_TEXTS = ("", "na", "n/a", "nan", "<na>", "null", "#n/a")
-ROUNDING = 1e-9  # of a score: how far outside its scale it may lie
+SCALE_SLACK = 1e-9  # how far outside its scale a score may lie
 
 
 def check_options(*, confidence: float = 0.95, n_resamples: int = 10_000) -> None:
@@ -226,7 +226,7 @@ def check_scale(measure: str, scale: Column, **columns: np.ndarray) -> None:
                 f"{measure} needs a scale, and {int(unbounded.sum())} of {name} have none, as a"
                 " value head's: use correlate, or compare and pairwise_accuracy"
             )
-        outside = present & ((values < lowest - ROUNDING) | (values > highest + ROUNDING))
+        outside = present & ((values < lowest - SCALE_SLACK) | (values > highest + SCALE_SLACK))
         if outside.any():
             raise ValueError(
                 f"{measure}: {int(outside.sum())} of {name} lie outside of the scale, such as"

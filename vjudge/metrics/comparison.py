@@ -24,7 +24,9 @@ from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 
 PAIRS = 500  # of units that the jackknife leaves out together
 # p_equivalence is there with a margin only.
-COLUMNS = "estimate_a estimate_b difference low high p p_holm p_equivalence n missing".split()
+COMPARISON_COLUMNS = (
+    "estimate_a estimate_b difference low high p p_holm p_equivalence n missing".split()
+)
 
 
 def compare_judges(
@@ -142,7 +144,7 @@ def _compare_pairs(
         pairs[a, b] = _compare_pair(columns, a, b, groups, strata, margin, options)
     table = pd.concat(pairs, names=["a", "b", "statistic"])
     table["p_holm"] = table.groupby(level="statistic")["p"].transform(holm)
-    table = table[[name for name in COLUMNS if name in table]]
+    table = table[[name for name in COMPARISON_COLUMNS if name in table]]
     method = next(iter(pairs.values())).attrs["method"]
     table.attrs = {
         "method": f"{method}; Holm over {len(pairs)} pairs of judges",

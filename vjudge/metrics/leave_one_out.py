@@ -23,7 +23,7 @@ from vjudge.metrics.tables import tabulate
 from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 
 MAX_RATERS = 4  # whose mean is correlated with the mean of the others
-MAX_SUBSETS = 10  # of raters of each size
+SUBSETS_PER_SIZE = 10  # of raters of each size
 
 
 @dataclass(frozen=True)
@@ -188,11 +188,11 @@ def _people_with_others(people: Floats, names: list[str], seed: int) -> list[Com
     rows.append(Comparison("one person", "mean of k people", m - 1, single))
     for k in range(2, min(m - 1, MAX_RATERS) + 1):
         # All subsets of k people, or random ones if they are many
-        if math.comb(m, k) <= MAX_SUBSETS:
+        if math.comb(m, k) <= SUBSETS_PER_SIZE:
             subsets = [list(subset) for subset in combinations(range(m), k)]
         else:
             rng = np.random.default_rng(seed)
-            subsets = [rng.permutation(m)[:k].tolist() for _ in range(MAX_SUBSETS)]
+            subsets = [rng.permutation(m)[:k].tolist() for _ in range(SUBSETS_PER_SIZE)]
         pairs = [subset_pair(subset) for subset in subsets]
         rows.append(Comparison(f"mean of {k} people", "mean of k people", m - k, pairs))
     return rows

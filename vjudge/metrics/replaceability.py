@@ -21,7 +21,7 @@ from vjudge.metrics.ratings import aligned_to, label_text, rater_table
 from vjudge.metrics.shares import shares
 
 MIN_PEOPLE = 3
-MIN_ITEMS = 30  # of a person
+ITEMS_PER_PERSON = 30  # at least
 FALSE_DISCOVERIES = 0.05
 
 
@@ -111,7 +111,7 @@ def alt_test(
     # 2) Which tests are rejected, at a false discovery rate of .05
     is_tested = table["p"].notna()
     if not is_tested.any():
-        warn(f"no person has {MIN_ITEMS} items: the test is undefined")
+        warn(f"no person has {ITEMS_PER_PERSON} items: the test is undefined")
     adjusted = stats.false_discovery_control(table.loc[is_tested, "p"], method="by")
     table["rejected"] = False
     table.loc[is_tested, "rejected"] = adjusted <= FALSE_DISCOVERIES
@@ -147,7 +147,7 @@ class PersonTest:
     Attributes:
         person: its name.
         n: items that the person, the judge and others labelled.
-        shared: which items these are; none if they are fewer than `MIN_ITEMS`; shape (items,).
+        shared: which items these are, shape (items,); none if there are too few.
         is_ahead: on which of them the judge is at least as close to the others; shape (items,).
         p: the p-value; NaN without items.
     """
@@ -176,7 +176,7 @@ def _test_person(
     other_people = people.drop(columns=person)
     shared = labels.notna() & judge.notna() & other_people.notna().any(axis=1)
     n = shared.sum()
-    shared &= n >= MIN_ITEMS  # of too few items none counts, and p is NaN
+    shared &= n >= ITEMS_PER_PERSON  # of too few items none counts, and p is NaN
     gap = _closeness(other_people, judge, measure) - _closeness(other_people, labels, measure)
     lead = -np.sign(gap[shared].to_numpy())  # 1 where the person is closer to the others
     units = dense_ranks(unit[shared.to_numpy()])  # without the units that share no item

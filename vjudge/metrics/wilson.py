@@ -45,31 +45,24 @@ class Share:
         """
         total = weight.sum()
         size: Any = np.bincount(unit, weight)  # (units,)
-        n_units = np.count_nonzero(size)
+        n_units = int(np.count_nonzero(size))
         if not n_units:
             return cls(math.nan, size, size > 0, math.nan, math.nan)
         share = float(gain.sum() / total)
-        # 1) The variance of independent cases: the sum of squared residuals of a ratio
+        # The variance of independent cases: the sum of the squared residuals of a ratio
         residual = (gain - share * weight) / total
         variances = [residual @ residual]
         influence: Any = np.bincount(unit, residual)
         freedom = math.inf
         if grouped and n_units > 1:
-            # 2) The delete-one jackknife over G groups: without group g, the share moves by the
-            #    residuals of g over the share of the weight that remains. The factor makes the
-            #    sum of squares the jackknife's variance, (G - 1) / G times that of these moves.
-            influence = influence / (1 - size / total) * math.sqrt((n_units - 1) / n_units)
+            influence = _jackknife_influence(influence, size / total)
             variances.append(influence @ influence)
             freedom = degrees_of_freedom(size)
-        # 3) The effective number n of cases, from the larger variance = p (1 - p) / n. Where all
-        #    cases are equal no variance shows, and a group counts as one case.
-        n_effective = float(n_units)
-        if min(variances) > NO_WIDTH**2:
-            n_effective = share * (1 - share) / max(variances)
+        n_effective = _effective_cases(share, variances, n_units)
         # A case of weight w > 1 is w pairs: it says no more than they would apart.
         if weight.max() > 1:
-            n_effective = min(n_effective, total)
-        return cls(share, influence, size > 0, float(n_effective), freedom)
+            n_effective = min(n_effective, float(total))
+        return cls(share, influence, size > 0, n_effective, freedom)
 
     @property
     def n_units(self) -> int:
@@ -104,6 +97,29 @@ class Share:
             return float(self.influence @ other.influence / product)
         n_common = np.count_nonzero(self.has_cases & other.has_cases)
         return float(n_common / math.sqrt(self.n_units * other.n_units))
+
+
+def _jackknife_influence(residuals: Any, group_weights: Any) -> Floats:
+    """Compute each group's influence on a share by the delete-one jackknife; shape (groups,).
+
+    Without group g the share moves by the residuals of g over the weight that remains. A factor
+    makes the sum of squares the jackknife's variance, (G - 1) / G times that of these moves.
+
+    Args:
+        residuals: the sum of each group's residuals. group_weights: its share of all weight.
+    """
+    n_groups = np.count_nonzero(group_weights)
+    return residuals / (1 - group_weights) * math.sqrt((n_groups - 1) / n_groups)
+
+
+def _effective_cases(share: float, variances: Sequence[float], n_units: int) -> float:
+    """Count the independent cases whose variance, p (1 - p) / n, is the larger of these.
+
+    Where all cases are equal no variance shows, and a group counts as one case.
+    """
+    if min(variances) <= NO_WIDTH**2:
+        return float(n_units)
+    return float(share * (1 - share) / max(variances))
 
 
 def mean_share_interval(
