@@ -32,10 +32,14 @@ def best_of_n(
         confidence: of the intervals, Student's over questions.
 
     Returns:
-        Rows `regret` (the best human score minus that of the judge's pick), `regret_of_chance` (the
-        same for a random pick), `gain` (the score of the judge's pick minus that of a random one),
-        all in score points, and `picks_best` (how often the pick has the best human score); columns
-        estimate, low, high, n (questions) and missing (responses without both scores).
+        One row per statistic; the first three are in score points:
+
+        - `regret`: the best human score minus that of the judge's pick;
+        - `regret_of_chance`: the best human score minus that of a random pick;
+        - `gain`: the human score of the judge's pick minus that of a random pick;
+        - `picks_best`: how often the judge's pick has the best human score.
+
+        Columns: estimate, low, high, n (questions) and missing (responses without both scores).
 
     Source: regret of best-of-n sampling, as Gao, Schulman and Hilton (arXiv 2210.10760) measure a
     proxy by the gold score of its pick.

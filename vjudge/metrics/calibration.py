@@ -33,7 +33,7 @@ def calibration_curve(
         groups, confidence: as in `correlate`.
 
     Returns:
-        A row for each bin, lowest first: judge, human (mean scores), low, high (Student's t), n,
+        One row per bin, lowest first: judge, human (mean scores), low, high (Student's t), n,
         share (of all items) and missing (items without both scores). The interval is NaN, with a
         warning, in a bin of one item, one group or one human score.
 

@@ -38,12 +38,15 @@ def compare_choices(
         groups, confidence: as in `win_rate`.
 
     Returns:
-        A row for two judges and a measure of `pairwise_accuracy` (index a, b, measure: with_ties,
-        without_ties), over the pairs on which both judges have a verdict: `estimate_a`,
-        `estimate_b` (accuracies); `difference`, `low`, `high`; `only_a`, `only_b` (pairs that this
-        judge alone got right); `p` (two-sided, McNemar's exact test, with groups its form for
-        clusters); `p_holm` (p corrected by Holm's method over the pairs of judges, for each measure
-        separately); `n`, `missing`.
+        One row per two judges a, b and measure of `pairwise_accuracy` (with_ties, without_ties),
+        over the pairs on which both judges have a verdict. Columns:
+
+        - `estimate_a`, `estimate_b`: the accuracies;
+        - `difference`, `low`, `high`: a minus b, with its interval;
+        - `only_a`, `only_b`: how many pairs this judge alone got right;
+        - `p`: two-sided, of McNemar's exact test, with groups of its form for clusters;
+        - `p_holm`: p corrected by Holm's method over the judges' pairs, separately by measure;
+        - `n`, `missing`: pairs that count, and that do not.
 
     The test flips the sign of each group's difference, exactly. With ungrouped pairs it is
     McNemar's exact test: if one judge alone is right in 8 pairs and the other alone in 2,

@@ -36,7 +36,7 @@ def conformal_intervals(
         confidence: share of items, in (0, 1).
 
     Returns:
-        One row for each item: `estimate`, `low`, `high` (NaN without a score).
+        One row per item: `estimate`, `low`, `high` (NaN without a score).
 
     Raises:
         ValueError: too few known items for the confidence (95 % takes 19 or more), or known items
@@ -79,10 +79,10 @@ def conformal_coverage(
     Args:
         expected, truth, spread, confidence: as in `conformal_intervals`.
         by: the category of each item.
-        groups: the unit of sampling of each item, such as its image; None: each item is its own.
+        groups: the sampling unit of each item, such as its image; None: each item is a unit.
 
     Returns:
-        A row "all" and one for each category: `share` of known items inside an interval that is
+        A row "all" and one per category: `share` of known items inside an interval that is
         made of the other known items, Wilson's `low` and `high`, and `n`. If a category's interval
         lies below `confidence`, one width does not suit all categories.
 

@@ -119,7 +119,7 @@ def corrected_rate_from_labels(
         labelled: how items were chosen for labelling. "random": at random from all items. "by
             verdict": so many of those that the judge calls right and so many of those that it calls
             wrong, each at random.
-        groups: the unit of sampling of each item, such as its image; None: each item is its own.
+        groups: the sampling unit of each item, such as its image; None: each item is a unit.
         confidence: of the interval.
 
     Returns:

@@ -47,7 +47,7 @@ class Labelled:
 
         Args:
             verdicts, labels: each may lack items of the other.
-            groups: the unit of sampling of each verdict; None: each item is its own.
+            groups: the unit of sampling of each verdict; None: each item is its own unit.
             read: converts a column to floats; NaN where it is blank.
         """
         check_items(verdicts=verdicts, labels=labels)

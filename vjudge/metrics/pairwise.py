@@ -35,11 +35,16 @@ def win_rate(
         confidence: coverage of the intervals, in (0, 1).
 
     Returns:
-        A row for each share, with columns estimate (in [0, 1]), low, high (Wilson's interval), n
-        and missing (comparisons that do not count). Rows: `win`, `tie` and `loss`, of all verdicts;
-        `win_ties_half`, win + tie / 2; `win_ties_out`, wins among wins and losses; `win_of_all`,
-        wins among all comparisons, a missing verdict being no win. Columns abstained and malformed
-        count two kinds of missing verdicts.
+        One row per share:
+
+        - `win`, `tie`, `loss`: among the comparisons with a verdict;
+        - `win_ties_half`: wins plus half of the ties, among the same;
+        - `win_ties_out`: wins among wins and losses;
+        - `win_of_all`: wins among all comparisons, with or without a verdict.
+
+        Columns: estimate (in [0, 1]), low, high (Wilson score interval), n and missing (comparisons
+        that the share counts, and that it does not), abstained and malformed (verdicts of these
+        kinds, which are missing ones).
 
     Source: Wilson, JASA 22 (1927), 209-212.
 
@@ -79,10 +84,13 @@ def pairwise_accuracy(
         preferences: the human choice of each pair, spelled as verdicts are.
 
     Returns:
-        Columns as `win_rate`. Rows: `with_ties`, both made the same choice of three;
-        `without_ties`, among the pairs on which the human decided, where a judge's tie is an error;
-        `both_decided`, among the pairs on which human and judge decided; `all_pairs`, as with_ties,
-        but a pair without a verdict is an error.
+        One row per share of pairs on which the judge's choice is the human one, with columns as
+        `win_rate`:
+
+        - `with_ties`: among the pairs on which both made a choice ("a", "b" or "tie");
+        - `without_ties`: among those that the human did not tie; a judge's tie is an error;
+        - `both_decided`: among those that neither tied;
+        - `all_pairs`: among all pairs with a human choice; a missing verdict is an error.
 
     Source: the ways of counting ties as in MLLM-as-a-Judge (arXiv 2402.04788) and LLaVA-Critic
     (arXiv 2410.02712).
@@ -122,10 +130,13 @@ def feedback_preference(
         groups, confidence: as in `win_rate`.
 
     Returns:
-        Columns as `win_rate`. Rows: `left`, `right`, `both_good`, `both_bad`;
-        `left_as_good_or_better` (left or both good; above one half for feedbacks of equal quality)
-        and `right_as_good_or_better`; `left_of_decided` (left among left and right);
-        `left_ties_half` (left plus half of the ties, which are both good and both bad).
+        One row per share of the judgements, with columns as `win_rate`:
+
+        - `left`, `right`, `both_good`, `both_bad`: the share of each answer;
+        - `left_as_good_or_better`, `right_as_good_or_better`: that side or both good; above one
+          half for feedbacks of equal quality;
+        - `left_of_decided`: left among left and right;
+        - `left_ties_half`: left plus half of both good and both bad.
 
     Source: Prometheus-Vision (arXiv 2401.06591), whose headline figure 57.78 % is
     `left_as_good_or_better`: (21 + 57) / 135.

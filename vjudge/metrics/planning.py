@@ -64,13 +64,18 @@ def labels_needed(
         power, alpha: of the two-sided test (Fisher's z; Steiger's test for a rival), in (0, 1).
 
     Returns:
-        One row for each number of people per item (index `raters`, from 1 to twice the pilot's):
-        `correlation` (expected with the mean score of that many people), `items`, `labels` (items
-        times raters), `power` (of that many items, averaged over the leads that the pilot
-        allows), `low` and `high` (the power at the ends of the lead's 95 % interval), `pilot`
-        (items in the pilot) and `reliability` (of one person's score). More people per item make
-        the mean score more reliable and correlations with it higher. The plan is NaN, with a
-        warning, where the pilot does not show that the judge is ahead.
+        One row per number of people who rate each item (index `raters`, from 1 to twice the
+        pilot's). More raters make the mean score more reliable, and correlations with it higher.
+        Columns:
+
+        - `correlation`: expected with the mean score of that many raters;
+        - `items`: how many the study needs; NaN, with a warning, where the pilot does not show that
+          the judge is ahead;
+        - `labels`: items times raters;
+        - `power`: of that many items, averaged over the leads that the pilot allows;
+        - `low`, `high`: the power at the ends of the lead's 95 % interval;
+        - `pilot`: items in the pilot;
+        - `reliability`: of one person's score.
 
     Raises:
         ValueError: neither or both of `above` and `rival` are given, the pilot has fewer than ten

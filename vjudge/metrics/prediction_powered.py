@@ -42,14 +42,17 @@ def prediction_powered_mean(
         verdicts: the judge's value of each of n items; NaN where there is none.
         labels: people's value by the same index, NaN where nobody labelled; the labelled items are
             a random sample of all.
-        groups: the unit of sampling of each item, usually its image; None: each item is its own.
+        groups: the sampling unit of each item, usually its image; None: each item is a unit.
         confidence: of the intervals, by the t distribution.
 
     Returns:
-        Rows `prediction_powered` and `labels_alone`: `estimate`, `low`, `high`, `n` (labels),
-        `weight` (of the verdicts: the one that minimises the variance), `labels_saved` (how many
-        more labels would give the same precision without the judge), `missing` (items without a
-        verdict, labelled or not, which are left out).
+        Rows `prediction_powered` and `labels_alone`, with columns
+
+        - `estimate`, `low`, `high`;
+        - `n`: labels;
+        - `weight`: of the verdicts, chosen to minimise the variance;
+        - `labels_saved`: how many more labels would give the same precision without the judge;
+        - `missing`: items without a verdict, labelled or not, which are left out.
 
     Raises:
         ValueError: fewer than two labelled items, no item without a label, or labelled items that

@@ -41,7 +41,7 @@ def expected_calibration_error(
         right: 1 where the verdict is right and 0 where it is wrong, by the same index.
         bins: the number of bins of about equal counts, at least 5 items each. There are fewer where
             probabilities tie, since equal ones share a bin.
-        groups: the unit of sampling of each item, such as its image; None: each item is its own.
+        groups: the sampling unit of each item, such as its image; None: each item is a unit.
         confidence, n_resamples, seed: of the interval; what noise adds is simulated.
 
     Returns:

@@ -46,15 +46,18 @@ def ranking_accuracy(
         n_permutations, seed: of the permutation tests; the defaults are mt-metrics-eval's.
 
     Returns:
-        A row for each judge and statistic, the best judge first: estimate in [0, 1], low and high
-        (Student's interval, by a jackknife over items), threshold, rank, n (responses that people
-        and all judges scored) and missing. `tie_calibrated` is the share of pairs of systems on an
-        item that the judge orders as people do, where two ties agree; the judge ties where its
-        scores differ by at most the threshold with the highest accuracy on these data; mean over
-        items. `soft_pairwise` is 1 minus the mean difference, over pairs of systems, of two p
-        values: that one system is better by people, and by the judge (it uses the items that all
-        systems answered). Judges of one rank are not told apart: none is worse than another of
-        them at the level .05 of a permutation test.
+        One row per judge and statistic, the best judge first. Statistics:
+
+        - `tie_calibrated`: the share of pairs of systems that the judge orders as people do, ties
+          included, on an item; the mean over items. The judge ties where its scores differ by at
+          most `threshold`, which is chosen for the highest accuracy on these data.
+        - `soft_pairwise`: 1 minus the mean absolute difference, over pairs of systems, between the
+          p value that the first is better by human scores and the one by the judge's. It uses the
+          items that all systems answered.
+
+        Columns: estimate (in [0, 1]), low, high (Student's interval, by a jackknife over items),
+        threshold, rank, n (responses that people and all judges scored) and missing. Judges share a
+        rank if none is worse than another of them at the level .05 of a permutation test.
 
     Raises:
         ValueError: a system answers an item twice, or there are fewer than two systems.

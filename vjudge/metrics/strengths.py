@@ -38,12 +38,16 @@ def bradley_terry(
         confidence: coverage of the intervals, in (0, 1).
 
     Returns:
-        A row for each player, the strongest first: estimate, low, high (strength in logits; the
-        mean over players is 0), elo, elo_low, elo_high (1000 + 400 / ln 10 times it), n
-        (comparisons used); missing, abstained and malformed verdicts as in `win_rate`. Where some
-        players never lose to the others, or never beat them, Firth's penalty makes strengths
-        finite. Players outside the largest connected set of players have NaN. A caveat reports
-        either.
+        One row per player, the strongest first, with columns
+
+        - `estimate`, `low`, `high`: the strength in logits; the mean over players is 0;
+        - `elo`, `elo_low`, `elo_high`: 1000 plus 400 / ln 10 times the strength;
+        - `n`: the player's comparisons that are used;
+        - `missing`, `abstained`, `malformed`: numbers of verdicts, as in `win_rate`.
+
+        Where some players never lose to the others, or never beat them, Firth's penalty makes
+        strengths finite. Players outside the largest connected set of players have NaN. A caveat
+        reports either.
 
     Intervals hold where comparisons of a group are alike; with groups of very unequal size they
     have the degrees of freedom of the effective number of groups. figures/validity_numbers.csv.

@@ -37,7 +37,7 @@ def temperature_scaling(
         probabilities: for each item a mapping score -> probability (a run's column), None where
             there is none.
         truth: the true score by the same index, NaN where unknown.
-        groups: the unit of sampling of each item, such as its image; None: each item is its own.
+        groups: the sampling unit of each item, such as its image; None: each item is a unit.
         confidence: of the interval, by the likelihood ratio; groups of similar items lower the
             ratio.
 
