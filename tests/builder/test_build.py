@@ -50,7 +50,7 @@ def test_seeds_are_sound_and_no_two_alike(tmp_path):
     odd = [{**sound, "criteria": " "}, {**sound, "descriptions": [*"abc"]}, {"id": 1}, [1]]
     for line in [*map(json.dumps, odd), "no json"]:
         path.write_text(f"{json.dumps(sound)}\n{line}")
-        with raises(data.CollectionError, match="row 2.*correct the line"):
+        with raises(data.CollectionError, match="row 2.*correct the line|line 2.*repair it"):
             builder.load_seeds(path)
 
 

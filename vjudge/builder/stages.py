@@ -22,6 +22,7 @@ import numpy as np
 from vjudge.builder import faults
 from vjudge.builder.faults import STAGES, Fault, check_length, check_text
 from vjudge.data import CollectionError, n_words
+from vjudge.data.files import rows_of_file
 from vjudge.engines import Answer, Ask
 from vjudge.images import Pictures
 from vjudge.judging.asking import Question
@@ -63,16 +64,16 @@ def load_seeds(name_or_path: str | Path = "general") -> list[JsonObject]:
         all seeds), in the file's order.
 
     Raises:
-        CollectionError: a row is no valid seed; the message names the first one.
+        CollectionError: the file is broken, or a row is no valid seed; the message names the
+            first one.
         OSError: there is no such file.
     """
     path: Any = Path(name_or_path)
     if name_or_path in ("charts", "general"):
         path = ASSETS / "seeds" / f"{name_or_path}.jsonl"
     seeds: list[JsonObject] = []
-    for number, text in enumerate(path.read_text("utf-8-sig").splitlines(), start=1):
+    for number, seed in enumerate(rows_of_file(path), start=1):
         try:
-            seed = json.loads(text)
             rubric = Rubric(seed["criteria"], seed["descriptions"])
             seeds.append(seed)
             if len(rubric.levels) != len(seeds[0]["descriptions"]):

@@ -150,6 +150,15 @@ def _conversation(row: Row) -> dict:
 # -- benchmarks of judges: two responses and the better one; one and its score; several and ranks
 
 
+_CATEGORIES = {
+    "hallucination": "hallucination",
+    "rlaif": "hallucination",
+    "rlhf": "hallucination",
+    "mathverse": "reasoning",
+    "mmmu": "reasoning",
+}
+
+
 def _vl(row: Row) -> dict:
     """VL-RewardBench: `human_ranking` has the rank of each response, 0 for the preferred one.
 
@@ -170,8 +179,6 @@ def _vl(row: Row) -> dict:
     }
 
 
-_CATEGORIES = dict.fromkeys(("hallucination", "rlaif", "rlhf"), "hallucination")
-_CATEGORIES |= dict.fromkeys(("mathverse", "mmmu"), "reasoning")
 _LABEL = "human human_answer Human_answer"  # the name differs by file, and within one file
 
 
@@ -197,6 +204,15 @@ def _mllm_batch(row: Row) -> dict:
     }
 
 
+_WINNERS = {
+    "model_a": "a",
+    "model_b": "b",
+    "tie": "tie",
+    "tie (inconsistent)": "tie",
+    "tie (bothbad)": "tie",
+}
+
+
 def _mt_bench(row: Row) -> dict:
     """MT-Bench's votes: two conversations and the model that won.
 
@@ -212,10 +228,6 @@ def _mt_bench(row: Row) -> dict:
         cells[f"response_{side}"] = "\n\n".join([turns[1], *texts[2 : 2 * row["turn"]]])
     question = row["conversation_a"][0]["content"]
     return cells | {"instruction": question, "images": [], "category": f"turn {row['turn']}"}
-
-
-_WINNERS = {"model_a": "a", "model_b": "b", "tie": "tie"}
-_WINNERS |= dict.fromkeys(("tie (inconsistent)", "tie (bothbad)"), "tie")
 
 
 # -- benchmarks of policies: questions about images, without a `response`

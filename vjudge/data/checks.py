@@ -90,8 +90,8 @@ def validate(
             if row.get("images") is None:
                 without_images.append(Problem(index, id, "images", "is missing", _UNNAMED))
         ids.add(id)
-        any_images = any_images or bool(row.get("images"))
-        any_response_images = any_response_images or any(map(row.get, RESPONSE_IMAGES.values()))
+        any_images |= bool(row.get("images"))
+        any_response_images |= any(map(row.get, RESPONSE_IMAGES.values()))
         problems += problems_of(index, id, faults)
     if sees_images and not problems:
         check_pictures(rows)
