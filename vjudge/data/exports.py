@@ -72,7 +72,8 @@ def plain_rows(rows: Sequence) -> list[dict]:
         for question in questions:
             column = [answers_of_row.get((question, person)) for person in people]
             cells.pop(question, None)
-            cells["human_scores" if rated == [question] else question] = _single(column)
+            name = "human_scores" if rated == [question] else question
+            cells[name] = _single(column)  # of one person the answer itself
     return fields
 
 

@@ -121,16 +121,16 @@ class Layout:
         """
         if name in self.columns:
             return f"fill it in (column `{name}`), or leave it out"
-        columns: dict = {}  # the argument to suggest, theirs -> ours
+        suggested: dict = {}  # the argument columns=, theirs -> ours
         for missing_name in missing or [name]:
-            columns |= self.likely_columns(missing_name, columns)
+            suggested |= self.likely_columns(missing_name, suggested)
         # By prefix: for "response" the suggestion may be two columns, response_a and response_b.
-        likely = [f"`{column}`" for column, ours in columns.items() if ours.startswith(name)]
+        likely = [f"`{column}`" for column, ours in suggested.items() if ours.startswith(name)]
         if likely:
-            return f"did you mean {' and '.join(likely)}? load_collection(..., columns={columns})"
+            return f"did you mean {' and '.join(likely)}? load_collection(..., columns={suggested})"
         listed = ", ".join(map(str, self.names))
-        columns["YOURS"] = name
-        return f"name it: load_collection(..., columns={columns}); the columns are {listed}"
+        suggested["YOURS"] = name
+        return f"name it: load_collection(..., columns={suggested}); the columns are {listed}"
 
     def likely_columns(self, name: str, taken: Mapping) -> dict:
         """Guess which column of the table holds what a canonical column does.
@@ -226,6 +226,7 @@ def _level_columns(names: Sequence, column: Callable) -> dict:
     """Map columns score_1 ... score_5 that hold texts to their scores, lowest first."""
     levels = []
     for name in names:
+        # A column score_1 with numbers holds scores, such as those of rater 1.
         match = _LEVEL.fullmatch(str(name).lower())
         if match and numbers_of(column(name)) is None:
             levels.append((int(match[1]), name))

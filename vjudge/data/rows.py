@@ -262,11 +262,13 @@ def cells_of(row: object) -> Any:
     if not isinstance(row, (Item, Pair)):
         return row
     cells = {name: cell for name, cell in vars(row).items() if cell not in ("", None)}
-    for name in RESPONSE_IMAGES.values():
+    for name in RESPONSE_IMAGES.values():  # an empty tuple stands for no column
         if not cells.get(name):
             cells.pop(name, None)
     rubric = cells.pop("rubric", None)
-    return cells | rubric.as_row() if rubric else cells
+    if rubric:
+        cells |= rubric.as_row()
+    return cells
 
 
 def with_image(table: Dataset, named: Collection = ()) -> Dataset:

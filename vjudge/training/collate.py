@@ -182,14 +182,14 @@ def encode_pictures(model: VisionLanguageModel) -> Any:
         pictures = options.pop("pictures", None)
         if pictures is None:
             return None
-        judge = replace(model, model=_Wrapped(network))
-        source: Any = call_images(judge)
+        inner = replace(model, model=_Wrapped(network))
+        source: Any = call_images(inner)
         # Encode each distinct image once, then repeat features in the order in which they appear.
         features = {}
         for key, (tiles, size, mode) in pictures.items():
             features[key] = source.encode(tiles, tuple(size), mode)
         in_order = [features[key] for key in options.pop("shown")]
-        options["inputs_embeds"] = embedded(judge, options.pop("input_ids"), in_order)
+        options["inputs_embeds"] = embedded(inner, options.pop("input_ids"), in_order)
         return (), options
 
     return model.model.base_model.register_forward_pre_hook(hook, with_kwargs=True)

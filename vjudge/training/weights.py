@@ -323,6 +323,7 @@ def write_checkpoint(
     """
     if state is None:
         state = network.state_dict()
+    # 1) the weights, under the names and in the precision that readers of the base expect
     if network.config.model_type in ("llava", "llava_onevision"):
         if network.config.vision_config.model_type in OLDER_TOWERS:
             state = tower_names(state)
@@ -333,6 +334,8 @@ def write_checkpoint(
         network.config.dtype = dtype
     with without_bars():
         network.save_pretrained(folder, state_dict=state)
+
+    # 2) the base's files that hold no weights and were not just written
     for file in source.iterdir():
         is_index = file.name.endswith(".index.json")  # of the base's weight files
         if file.suffix in COPIED_ENDINGS and not is_index and not (folder / file.name).exists():
