@@ -530,3 +530,14 @@ def test_a_frame_and_a_file_are_graded_and_pairs_are_sent_to_compare(tmp_path):
         judge.grade(pd.DataFrame([THEIRS]))  # the texts first, then that no column names a picture
     with raises(CollectionError, match="preference: 'model_a' is not one of"):
         judge.compare([pair | {"preference": "model_a"}])
+
+
+def test_a_warning_points_at_the_users_line(tmp_path):
+    row = {"id": 1, "instruction": "q", "response": "r", "rater1": 3, "rater2": 4}
+    file = tmp_path / "rated.jsonl"
+    file.write_text(json.dumps(row))
+    for read in (rows_of, load_collection):
+        for source in ([row], file):
+            with warns(UserWarning, match="people's scores") as caught:
+                read(source)
+            assert [warning.filename for warning in caught] == [__file__]

@@ -7,7 +7,6 @@ refining rubrics; an instruction and a reference answer; a response and feedback
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pandas as pd
 from vjudge.builder.built import Build
 from vjudge.builder.stages import JsonObject, Stages, load_seeds
 from vjudge.data import CollectionError, Problem
+from vjudge.data.notes import warn
 from vjudge.images import ImageError, open_image
 from vjudge.judging.judge import Judge
 
@@ -82,12 +82,11 @@ def build(
     log = pd.DataFrame(stages.log)
     if not rows:
         counts = log["fault"].value_counts().to_dict()
-        warnings.warn(
+        warn(
             f"nothing was built: no instruction got a response for every score ({counts}). Use a"
             " generator that follows instructions (7 billion parameters or more), or raise"
             " max_new_tokens, tolerance or tries",
             RuntimeWarning,
-            stacklevel=2,
         )
     n_incomplete = len(cases) - n_cases
     return Build(generator.name, images, options, rows, len(made), n_cases, n_incomplete, log)

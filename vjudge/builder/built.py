@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from vjudge import plots
 from vjudge.builder import faults
 from vjudge.builder.stages import VERSION, JsonObject, load_seeds
 from vjudge.data import CollectionError, validate
+from vjudge.data.notes import warn
 from vjudge.images import open_image
 from vjudge.metrics import length_test
 from vjudge.prompts.wordings import ASSETS
@@ -158,12 +158,11 @@ class Build:
         share, p = self.balance
         predicts_score = abs(share - 0.5) > TOLERATED_BALANCE and p < 0.05
         if predicts_score:
-            warnings.warn(
+            warn(
                 f"the better of two responses to an instruction is the longer one in {share:.1%}"
                 f" (p = {p:.2g}): a judge could score by length. Use another generator or a"
                 " smaller tolerance",
                 RuntimeWarning,
-                stacklevel=2,
             )
         self._write_rows(folder)
         card = jinja2.Template((ASSETS / "card.md").read_text("utf-8")).render(

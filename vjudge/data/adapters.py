@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vjudge.data.notes import warn
 from vjudge.data.rows import CheckedRow, canonical_row
 from vjudge.data.schema import CollectionError, Row, as_python, spelled
 from vjudge.records import is_missing
@@ -115,7 +115,7 @@ def adapter_of(columns: Iterable, names: Sequence[str], schema: str | None) -> A
         rival = same_columns[1].name
         reason = f"the columns are those of {taken} and {rival}"
         remedy = f"read as {taken}; pass schema={rival!r} for the other"
-        warnings.warn(f"{reason}, and no name says which: {remedy}", stacklevel=5)
+        warn(f"{reason}, and no name says which: {remedy}")
     return same_columns[0]
 
 

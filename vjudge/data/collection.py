@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +18,8 @@ from pandas import DataFrame
 from vjudge.data.adapters import Adapter, adapter_of
 from vjudge.data.exports import is_export, plain_rows
 from vjudge.data.files import METADATA, Table
-from vjudge.data.layout import Layout, note
+from vjudge.data.layout import Layout
+from vjudge.data.notes import warn
 from vjudge.data.paths import missing_files, resolve_paths
 from vjudge.data.rows import CheckedRow, Rows, canonical_row, cells_of, frame_rows
 from vjudge.data.schema import (
@@ -167,7 +167,7 @@ def _read(
         yield cells | {"id": id}, faults
     if outside and not adapter:
         where = f"outside of the folder {str(folder)!r}, such as {outside[0]!r}"
-        note(f"{len(outside)} pictures stand {where}: see that they are the right ones")
+        warn(f"{len(outside)} pictures stand {where}: see that they are the right ones")
 
 
 def _missing(row: Mapping, layout: Layout, needed: Collection[str]) -> list[RowFault]:
@@ -206,7 +206,7 @@ def _described(items: Dataset, adapter: Adapter, table: list[dict]) -> Dataset:
         listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.items())
         unread = f"{reasons.total()} of {len(table)} rows could not be read"
         text = f"{adapter.name}: {unread} and are kept with the reason in `fault`: {listed}"
-        warnings.warn(text, stacklevel=5)
+        warn(text)
     return record_origin(items, schema=adapter.name, benchmark=adapter.benchmark)
 
 

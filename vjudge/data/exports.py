@@ -15,7 +15,8 @@ from typing import Any
 
 from pandas import DataFrame
 
-from vjudge.data.layout import note, numbers_of
+from vjudge.data.layout import numbers_of
+from vjudge.data.notes import warn
 from vjudge.data.schema import CollectionError
 
 _ANSWERED = re.compile(r"(.+)\.responses")  # Argilla's columns of answers: "quality.responses"
@@ -62,10 +63,10 @@ def plain_rows(rows: Sequence) -> list[dict]:
     # 2) Find the question that was answered with numbers.
     rated = [name for name in questions if numbers_of(questions[name]) is not None]
     if len(rated) == 1:
-        note(f"people's scores are read from the answers to {rated[0]!r} of {len(people)} people")
+        warn(f"people's scores are read from the answers to {rated[0]!r} of {len(people)} people")
     elif rated:
         listed = ", ".join(rated)
-        note(f"people scored {listed}: columns={{{rated[0]!r}: 'human_scores'}} takes one of them")
+        warn(f"people scored {listed}: columns={{{rated[0]!r}: 'human_scores'}} takes one of them")
 
     # 3) Write a column per question: its answers in the order of `people`, None where missing.
     for cells, answers_of_row in zip(fields, answers, strict=True):

@@ -7,7 +7,6 @@ import csv
 import itertools
 import json
 import re
-import warnings
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ import datasets
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from vjudge.data.adapters import ADAPTERS, llava_bench_rows
+from vjudge.data.notes import warn
 from vjudge.data.schema import CollectionError, check_names
 
 SUFFIXES = ".jsonl .json .csv .tsv .parquet".split()
@@ -72,8 +72,7 @@ def chosen(source: str | Path, split: str | None, names: Collection[str]) -> str
     if len(names) > 1 or (split is not None and only in _SPLITS):
         raise CollectionError(f"{str(source)!r} has no split {split!r}; it has: {', '.join(names)}")
     if split is not None:
-        reason = f"{str(source)!r} is without splits: split={split!r} says nothing"
-        warnings.warn(reason, stacklevel=3)
+        warn(f"{str(source)!r} is without splits: split={split!r} says nothing")
     return only
 
 

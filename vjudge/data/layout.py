@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import difflib
 import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vjudge.data.cells import number
+from vjudge.data.notes import warn
 from vjudge.data.schema import CANONICAL, CollectionError, RowFault, spelled
 from vjudge.records import IMAGE_COLUMNS, RESPONSE_IMAGES, is_missing, text_of
 
@@ -191,7 +191,7 @@ def layout_of(
         if _NAMELESS.fullmatch(str(name)) and all(map(is_missing, column(name))):
             nameless.append(name)
     if nameless:
-        note(f"{len(nameless)} columns without a name and without a cell are left out")
+        warn(f"{len(nameless)} columns without a name and without a cell are left out")
         layout |= dict.fromkeys(nameless)
 
     # 3) several columns of raters become one, `human_scores`; no name may be given twice
@@ -219,7 +219,7 @@ def _check_unique(names: Sequence[str | None]) -> None:
 def _note_preference(layout: Layout) -> None:
     """Warn where pairs have no preference, and name the column that looks like one."""
     if "preference" not in layout.columns and layout.likely_columns("preference", {}):
-        note(f"these pairs have no column `preference`: {layout.remedy('preference')}")
+        warn(f"these pairs have no column `preference`: {layout.remedy('preference')}")
 
 
 def _level_columns(names: Sequence, column: Callable) -> dict:
@@ -278,8 +278,3 @@ def _close(name: object, names: Iterable, cutoff: float = 0.4) -> str:
     """Ask for the name that is closest to `name`; empty where none reaches the cutoff in [0, 1]."""
     close = difflib.get_close_matches(str(name), map(str, names), 1, cutoff)
     return f"did you mean {close[0]!r}? " if close else ""
-
-
-def note(text: str) -> None:
-    """Warn, at the caller's line, of what was read or left out because of its name."""
-    warnings.warn(text, stacklevel=6)

@@ -13,7 +13,8 @@ from datasets import Dataset
 from pandas import DataFrame
 
 from vjudge.data.cells import CELL_READERS, NUMBER_READERS
-from vjudge.data.layout import Layout, are_alike, layout_of, note, raters_of
+from vjudge.data.layout import Layout, are_alike, layout_of, raters_of
+from vjudge.data.notes import warn
 from vjudge.data.schema import (
     CollectionError,
     RowFault,
@@ -172,6 +173,8 @@ class Rows(Sequence):
     def __init__(
         self, source: Dataset | list, columns: Mapping | None = None, people: Sequence | None = None
     ) -> None:
+        # The columns' names, in order of first appearance. In the arrow format a data set does not
+        # decode its images.
         if isinstance(source, Dataset):
             source = with_image(source, columns or ()).with_format("arrow")
             names = source.column_names
@@ -203,10 +206,10 @@ class Rows(Sequence):
         listed = ", ".join(map(str, raters))
         if are_alike(raters) and self._hold_scores(with_raters):
             self.layout = with_raters
-            note(f"people's scores are read from {listed}; people=[...] names others")
+            warn(f"people's scores are read from {listed}; people=[...] names others")
         else:
             reason = "they are not named alike, or not all are numbers on the scale"
-            note(f"{listed}: not read as people's scores: {reason}; people=[...] names who rated")
+            warn(f"{listed}: not read as people's scores: {reason}; people=[...] names who rated")
 
     def _hold_scores(self, layout: Layout) -> bool:
         """Tell whether all raters' columns hold numbers on the scales of their rows' rubrics."""
@@ -232,7 +235,7 @@ class Rows(Sequence):
 
     def arranged(self, indices: range) -> Iterator:
         """Yield the source's rows under the canonical names, their cells as they were given."""
-        for start in indices[::BLOCK]:
+        for start in indices[::BLOCK]:  # a block at a time, as images may fill the memory
             block = self._source[start : min(start + BLOCK, indices.stop)]
             if not isinstance(block, list):
                 block = block.to_pylist()

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import shutil
-import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -18,6 +17,7 @@ import transformers
 from transformers import AutoConfig, PreTrainedModel, TrainingArguments
 
 from vjudge import data
+from vjudge.data.notes import warn
 from vjudge.data.rows import Rows
 from vjudge.data.schema import Items
 from vjudge.judging.judge import Judge
@@ -266,10 +266,7 @@ def _examples(judge: Any, rows: Rows, validation: Items | None, recipe: Recipe) 
     model = judge.engine.model
     kind = model.model.config.model_type
     if model.sees_images and kind not in VERIFIED_KINDS:
-        warnings.warn(
-            f"nobody has compared the training of {kind!r} with its own processor and loss",
-            stacklevel=3,
-        )
+        warn(f"nobody has compared the training of {kind!r} with its own processor and loss")
     template = judge.template
     if "response_a" in rows.columns:
         template = judge.wording_of_pairs()
@@ -396,7 +393,7 @@ def _store(
         (out / "judge" / "README.md").write_text(card, encoding="utf-8")
         replace_file(out / MANIFEST, manifest + "\n")
         if record["result"]["lesson"]:
-            warnings.warn(f"{out}: {record['result']['lesson']}", stacklevel=3)
+            warn(f"{out}: {record['result']['lesson']}")
     trainer.accelerator.wait_for_everyone()
 
 
