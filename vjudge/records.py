@@ -28,6 +28,8 @@ CRITERION_CELLS = ("name", "criteria", "weight", "descriptions", "lowest", "anch
 
 Row: TypeAlias = Mapping[str, Any]
 """A row of a collection: column -> cell."""
+Cells: TypeAlias = dict[str, Any]
+"""Some cells of a row, or fields, by name."""
 Levels: TypeAlias = dict[int, Any]
 """Score -> the text that describes it, lowest score first."""
 
@@ -206,7 +208,7 @@ class Criterion:
     def __str__(self) -> str:
         return f"{self.name}: {self.description}"
 
-    def as_cells(self) -> dict[str, Any]:
+    def as_cells(self) -> Cells:
         """Return the entry of a row's `criteria` from which `criteria_of` builds this criterion."""
         cells = {"name": self.name, "criteria": self.description, "weight": self.weight}
         if self.descriptions:
@@ -370,13 +372,14 @@ class Rubric:
 
     def combined(self, scores: Mapping[str, float]) -> float:
         """Return the weighted mean of the criteria's scores, on this rubric's scale."""
+        rubrics = self.by_name
         terms = []
         for criterion in self.named:
-            bounds = self.by_name[criterion.name].bounds
+            bounds = rubrics[criterion.name].bounds
             terms.append((scores[criterion.name], criterion.weight, bounds))
         return mean_on_scale(terms, self.bounds)
 
-    def as_row(self) -> dict[str, Any]:
+    def as_row(self) -> Cells:
         """Return the cells of a row from which `Item.from_row` builds this rubric."""
         criteria: Any = self.criteria
         if self.named:
@@ -484,7 +487,7 @@ def unit_of(row: Row) -> str:
     return str(row["id"] if is_missing(row.get("group")) else row["group"])
 
 
-def _shared(row: Row) -> dict[str, Any]:
+def _shared(row: Row) -> Cells:
     """Return the fields that items and pairs have in common."""
     return {
         "id": str(row["id"]),
@@ -497,7 +500,7 @@ def _shared(row: Row) -> dict[str, Any]:
     }
 
 
-def _response(row: Row, name: str) -> dict[str, Any]:
+def _response(row: Row, name: str) -> Cells:
     """Return the fields of a response: its pictures, and its text, which may then be missing."""
     pictures = _tuple_of(row.get(RESPONSE_IMAGES[name]))
     text = text_of(row, name) or "" if pictures else row[name]

@@ -27,6 +27,8 @@ class Placed(NamedTuple):
     source: ImageSource
 
 
+Turn: TypeAlias = list[str | Placed]
+"""The texts and pictures of a turn, in reading order."""
 UNSEEN = "(an image that you cannot see)"
 """Stands for a picture in the prompt of a text-only judge."""
 
@@ -38,7 +40,7 @@ def _columns(template: Template) -> dict[str, str]:
     return {name: column for name, column in columns.items() if f"{{{column}}}" in template.body}
 
 
-def fill(template: Template, subject: Subject, texts: Mapping[str, object]) -> list[str | Placed]:
+def fill(template: Template, subject: Subject, texts: Mapping[str, object]) -> Turn:
     """Fill a body that has places for pictures.
 
     Args:
@@ -59,15 +61,15 @@ def fill(template: Template, subject: Subject, texts: Mapping[str, object]) -> l
 
     # 2) the body with these contents in the places of its fields; "Q: {instruction}" is parsed
     #    into the literal "Q: " and the field "instruction"
-    pieces: list[str | Placed] = []
+    turn: Turn = []
     for literal, field, style, _ in Formatter().parse(template.body):
-        pieces.append(literal)
+        turn.append(literal)
         for content in contents.get(field or "", ()):
             if isinstance(content, Placed):
-                pieces.append(content)
+                turn.append(content)
             else:
-                pieces.append(format(content, style or ""))
-    return pieces
+                turn.append(format(content, style or ""))
+    return turn
 
 
 def _at_marks(text: str, pictures: Sequence) -> tuple[list, Sequence]:
@@ -125,8 +127,7 @@ def faults(template: Template, subject: Subject) -> Iterator[Fault]:
 
 def _shows_responses_alone(body: str) -> bool:
     """Whether a body's pictures are those of responses: it opens with them, or asks no question."""
-    fields = [field for _, field, *_ in Formatter().parse(body)]
-    if "images" in fields or not set(RESPONSE_IMAGES.values()) & set(fields):
+    places = tuple(f"{{{column}}}" for column in RESPONSE_IMAGES.values())
+    if "{images}" in body or not any(place in body for place in places):
         return False
-    opens = body.startswith(tuple(f"{{{column}}}" for column in RESPONSE_IMAGES.values()))
-    return opens or "instruction" not in fields
+    return body.startswith(places) or "{instruction}" not in body

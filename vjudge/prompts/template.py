@@ -18,7 +18,7 @@ from vjudge.prompts.answers import answer_text
 from vjudge.prompts.chat import Chat, chat_of
 from vjudge.prompts.conversation import IMAGE, MESSAGES, Conversation, Piece, Prompt, Reply
 from vjudge.prompts.formats import FORMATS
-from vjudge.prompts.slots import Placed
+from vjudge.prompts.slots import Placed, Turn
 from vjudge.prompts.values import Scale
 from vjudge.records import RESPONSE_IMAGES, Item, Pair, Rubric, Subject
 
@@ -239,9 +239,9 @@ class Template:
         """List the pictures and texts of an item or a pair that this wording has no place for."""
         return list(slots.faults(self, item))
 
-    def _turn(self, subject: Subject) -> list[str | Placed]:
+    def _turn(self, subject: Subject) -> Turn:
         """Return the texts and pictures of a turn, in reading order."""
-        turn: list[str | Placed] = []
+        turn: Turn = []
         if self.sees_images and "{images}" not in self.body:
             for source in subject.images:
                 turn += [Placed(source), self.conversation.behind_image]
