@@ -32,10 +32,9 @@ def answer_text(
     Raises:
         ValueError: the wording's answers have no known form, or the feedback holds a verdict.
     """
+    # 1) a JSON object, or a form of the wording's format
     if template.is_json:
-        cell = {"score": verdict}
-        if template.compares:
-            cell = {"choice": str(verdict).upper()}
+        cell = {"choice": str(verdict).upper()} if template.compares else {"score": verdict}
         text = {"feedback": feedback}
         shapes = {"feedback": text | cell, "score": cell, "score-first": cell | text}
         return json.dumps(shapes[shape], ensure_ascii=False)
@@ -48,16 +47,18 @@ def answer_text(
     if template.format == "prometheus" and shape == "feedback":
         return target(feedback, int(verdict))
 
-    # fill both halves of the form, of which one has the verdict and one the feedback
+    # 2) fill both halves of the form: "{feedback}\n|[RESULT] {verdict}" closes with the verdict,
+    #    "Score: {verdict}\n|{feedback}" opens with it
     fields = {"feedback": feedback, "verdict": verdict}
     if template.compares:
         number, ordinal = ORDINALS[str(verdict)]
         fields |= {"verdict": str(verdict).upper(), "number": number, "ordinal": ordinal}
     opening, _, ending = form.partition("|")
-    opens = "{feedback}" in ending  # the verdict opens the answer
+    opens = "{feedback}" in ending
     opening = opening.format(**fields)
     ending = ending.format(**fields)
     sentence = opening if opens else ending
+    # 3) put them together
     if shape == "score":
         return sentence.strip()
     if shape == "score-first" and not opens:

@@ -27,8 +27,8 @@ def criteria_texts(subject: Subject) -> dict[str, str]:
     # several criteria on scales of their own, then several on one scale, then a pair's own text
     if rubric and rubric.mixed and isinstance(subject, Item):
         lines = []
-        for name, criterion in rubric.by_name.items():
-            lines += [f"{name}: {criterion.criteria}", _levels_text(criterion)]
+        for name, rubric_alone in rubric.by_name.items():
+            lines += [f"{name}: {rubric_alone.criteria}", _levels_text(rubric_alone)]
         return {"criteria": "\n".join(lines), "lowest": "its lowest", "highest": HIGHEST}
     if rubric and rubric.named:
         criteria = "\n".join(map(str, rubric.named))

@@ -202,6 +202,7 @@ class Template:
 
         Source: prometheus-eval/prometheus-eval prometheus_eval/prompts.py (ABSOLUTE_PROMPT_WO_REF).
         """
+        # 1) the wording fits the item
         if isinstance(item, Pair) != self.compares:
             kind = type(item).__name__
             raise ValueError(f"template {self.name!r} does not judge a {kind} such as {item.id!r}")
@@ -211,14 +212,17 @@ class Template:
                 f"template {self.name!r} asks for one score, and {item.id!r} has several criteria:"
                 " use template='chat-json', or criteria='apart'"
             )
-        for column, reason, remedy in self.faults(item):
-            raise ValueError(f"{column}: {reason}; {remedy}")
+        faults = self.faults(item)
+        if faults:
+            raise ValueError("{}: {}; {}".format(*faults[0]))
 
+        # 2) an example's turn and answer, for each example; then the turn to judge
         pieces: list[Piece] = []
         for example in examples:
             answer = answer_text(self, example.feedback or "", int(example.gold))
             pieces += [*self._parts(example), Reply(answer)]
         pieces += self._parts(item)
+        # 3) the conversation around them; for a value head it holds the response as the reply
         reply = self.reply.format(**self._texts(item)) if self.reply else None
         return self.conversation.ask(pieces, answer=reply)
 
@@ -241,10 +245,12 @@ class Template:
 
     def _turn(self, subject: Subject) -> Turn:
         """Return the texts and pictures of a turn, in reading order."""
+        # 1) the question's pictures lead, unless the body has a place for them
         turn: Turn = []
         if self.sees_images and "{images}" not in self.body:
             for source in subject.images:
                 turn += [Placed(source), self.conversation.behind_image]
+        # 2) the body, and pictures in its places
         texts = self._texts(subject)
         if "images}" in self.body:
             return turn + slots.fill(self, subject, texts)
