@@ -94,8 +94,7 @@ class Batcher:
             if ask.scores and request.scale:
                 request.read_behind(request.ids, request.scale)
             # 3) room in the model's context
-            longest = request.readings[-1] if request.readings else request
-            n_tokens = len(longest.ids)
+            n_tokens = max(len(row.ids) for row in (request, *request.readings))
             if n_tokens >= context:
                 raise ValueError(
                     f"the prompt has {n_tokens} tokens, those of images included, and the model's"

@@ -27,13 +27,16 @@ def share_prefixes(rows: Sequence[Tokenized], image_token_id: int | None) -> lis
     """Give each row a prefix that holds all its images, and share prefixes where that saves most.
 
     The rows come sorted by images and text, so that one pass over them suffices (a greedy
-    algorithm). A row joins the newest prefix, which is cut to what both have in common, if this
-    saves more tokens than a prefix of its own. A prefix of its own has all its tokens but the last.
+    algorithm). A row joins the newest prefix, which is truncated to what both have in common, if
+    this saves more tokens than a new prefix. A new prefix has all tokens of its row but the last.
 
-        tokens of rows        prefix        rows  saved if joined       saved if split
-        a b c d e f | 1       a b c d e f   2     2 x 4 (a b c d,       1 x 6 (a b c d e f,
-        a b c d e f | 2                           once for three)       once for two)
-        a b c d x y | 3       <- joins: the prefix is now a b c d
+    Rows 1 and 2 below have the prefix a b c d e f. Row 3 has a b c d in common with it. If it
+    joins, three rows share four tokens, and two of them need not compute these: 8 tokens are saved.
+    If it gets a new prefix, rows 1 and 2 still share six tokens: 6 are saved. So it joins.
+
+        row 1   a b c d e f | 1
+        row 2   a b c d e f | 2
+        row 3   a b c d x y | 3
 
     Args:
         rows: their tokens; `row.prefix` is set.
@@ -50,7 +53,8 @@ def share_prefixes(rows: Sequence[Tokenized], image_token_id: int | None) -> lis
         n_needed = MIN_PREFIX
         if image_token_id in row.ids:
             n_needed = max(n_needed, len(row.ids) - row.ids[::-1].index(image_token_id))
-        # 2) how many tokens are saved, if the row joins the newest prefix, and if it does not
+        # 2) the tokens that are saved, if the row joins the newest prefix, and if it does not:
+        # of several rows that share a prefix, all but one save it
         n_common = len(os.path.commonprefix([newest.ids, row.ids[:-1]]))
         saved_if_joined = n_sharing * n_common
         saved_if_split = (n_sharing - 1) * len(newest.ids)

@@ -153,11 +153,13 @@ class Handshake:
         """
         texts = self.ask.scale(row)
         served = self.scale(self.ask.marker, texts)
-        if served is not None:
-            return served.scale.next_tokens[()] if served.scale.first_token_decides else None
-        # Without tokens: "1" may be the beginning of "10", and does not tell them apart.
+        if served is not None and served.scale.first_token_decides:
+            return served.scale.next_tokens[()]
+        # Without the server's tokens, first letters stand for them: that of "10" is also "1".
         first_letters = {text.strip()[:1] for text in texts.values()}
-        return [] if texts and len(first_letters) == len(texts) else None
+        if served is None and texts and len(first_letters) == len(texts):
+            return []
+        return None
 
     def _served(self, marker: str, texts: Texts) -> ServedScale | None:
         """Tokenize a scale; return None if its distribution can't be read behind texts.

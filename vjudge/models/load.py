@@ -187,13 +187,15 @@ def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionL
         # 1) an original checkpoint is read from what it is converted to
         if kind == "original":
             original = Original(path)
-            folder, sources = converted(original), original.origins[1:]
+            folder = converted(original)
+            sources = original.origins[1:]
             kind = "llava"
         # 2) configuration, tokenizer and processors
         config = transformers.AutoConfig.from_pretrained(folder, **NO_HUB)
         if kind == "chat":
             processor = load_processor(folder, config)
-            tokenizer, image_processor = processor.tokenizer, processor.image_processor
+            tokenizer = processor.tokenizer
+            image_processor = processor.image_processor
         else:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **NO_HUB)
         if kind == "llava":

@@ -192,10 +192,10 @@ class Original:
         if isinstance(listed, list):  # each (width, height) in pixels
             return [[height, width] for width, height in listed]
         # A text names the smallest and the largest grid in tiles, "(1x1),...,(6x6)".
-        left, top, right, bottom = map(int, re.findall(r"\d+", listed))
+        low_x, low_y, high_x, high_y = map(int, re.findall(r"\d+", listed))
         size = self.tower_config.image_size
-        tiles = itertools.product(range(left, right + 1), range(top, bottom + 1))
-        return [[height * size, width * size] for width, height in tiles]
+        grids = itertools.product(range(low_x, high_x + 1), range(low_y, high_y + 1))
+        return [[down * size, across * size] for across, down in grids]
 
     @property
     def image_processor(self) -> Any:
