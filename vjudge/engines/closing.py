@@ -12,9 +12,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from vjudge.prompts.forms import json_object
 from vjudge.records import Verdict
 
 if TYPE_CHECKING:
@@ -60,18 +59,6 @@ def scales_to_close(ask: Ask, row: int) -> Mapping[str, Texts]:
     for name, criterion in rubric.by_name.items():
         scales[name] = {score: f" {score}" for score in criterion.scores}
     return scales
-
-
-def closing_schema(scales: Mapping[str, Texts]) -> dict[str, Any]:
-    """Return the JSON schema of an object with one of a scale's texts per verdict.
-
-    The only verdict of an answer, whose name is "", has the key "verdict".
-    """
-    properties = {}
-    for name, texts in scales.items():
-        choices = [text.strip(' "') for text in texts.values()]
-        properties[name or "verdict"] = {"type": "string", "enum": choices}
-    return json_object(properties)
 
 
 def has_to_be_closed(ask: Ask, answer: Answer) -> bool:

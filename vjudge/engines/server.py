@@ -51,7 +51,6 @@ from vjudge.engines.client import (
     proxy_of,
 )
 from vjudge.engines.closing import (
-    closing_schema,
     has_to_be_closed,
     most_probable,
     scales_to_close,
@@ -89,7 +88,7 @@ from vjudge.engines.replies import (
 from vjudge.images import picture
 from vjudge.prompts import IMAGE, Conversation, Prompt
 from vjudge.prompts.conversation import Reply, merge
-from vjudge.prompts.objects import read_levels
+from vjudge.prompts.objects import levels_schema, read_levels
 from vjudge.records import brief, is_int_at_least
 
 ADDRESS = "OPENAI_BASE_URL"  # the environment variable that names another server than OpenAI's
@@ -574,7 +573,7 @@ class ServerCall:
         body = messages(turn)
         body["messages"].append({"role": "assistant", "content": answer.text})
         body["messages"].append({"role": "user", "content": CLOSE})
-        form = _response_format(closing_schema(scales))
+        form = _response_format(levels_schema(scales))
         body |= {**self.options, "temperature": 0.0, "response_format": form}
         reply, _ = await self._complete(body, turn.row)
         if reply.failure is not None or reply.finish != "stop":

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from vjudge.prompts import choices, values
+from vjudge.prompts.forms import json_object
 from vjudge.prompts.values import (
     MORE,
     NO_VALUE,
@@ -120,6 +121,20 @@ def read_levels(text: str, scales: Mapping[str, Mapping[int, str]]) -> dict[str,
     if not all(level in scales[name] for name, level in readings[0].items()):
         raise ValueError("not on the scale")
     return {name: int(level) for name, level in readings[0].items()}
+
+
+def levels_schema(scales: Mapping[str, Mapping[int, str]]) -> dict:
+    """Build the JSON schema of the object that `read_levels` reads.
+
+    Args:
+        scales: criterion -> level -> what is written for it. A single verdict, whose name is "",
+            gets the key "verdict".
+    """
+    properties = {}
+    for name, texts in scales.items():
+        choices = [text.strip(' "') for text in texts.values()]
+        properties[name or "verdict"] = {"type": "string", "enum": choices}
+    return json_object(properties)
 
 
 # --- one verdict, under a key of its own
