@@ -108,16 +108,11 @@ def alt_test(
     table["n"] = [test.n for test in tests]
     table["p"] = [test.p for test in tests]
 
-    # 2) Which tests are rejected, at a false discovery rate of .05
-    is_tested = table["p"].notna()
-    if not is_tested.any():
-        warn(f"no person has {ITEMS_PER_PERSON} items: the test is undefined")
-    adjusted = stats.false_discovery_control(table.loc[is_tested, "p"], method="by")
-    table["rejected"] = False
-    table.loc[is_tested, "rejected"] = adjusted <= FALSE_DISCOVERIES
+    table["rejected"] = _rejected(table["p"])
     table = table[["n", "advantage", "low", "high", "p", "rejected"]]
 
-    # 3) The same for all persons together
+    # 2) The same for all persons together
+    is_tested = table["p"].notna()
     # Persons with too few items don't count, unless all have too few: then the rows are NaN.
     counted = [test for test in tests if is_tested[test.person]] or tests
     over_persons = shares(
@@ -130,6 +125,20 @@ def alt_test(
     for name, row in pd.concat([over_persons, over_items])[INTERVAL].iterrows():
         table[name], table[f"{name}_low"], table[f"{name}_high"] = row
     return table.assign(missing=int(judge.isna().sum()))
+
+
+def _rejected(p: pd.Series) -> pd.Series:
+    """Return which p-values are significant at a false discovery rate of .05; NaN is not.
+
+    The correction is Benjamini and Yekutieli's, since tests of the same items depend on each other.
+    """
+    is_tested = p.notna()
+    if not is_tested.any():
+        warn(f"no person has {ITEMS_PER_PERSON} items: the test is undefined")
+    rejected = pd.Series(False, p.index)
+    adjusted = stats.false_discovery_control(p[is_tested], method="by")
+    rejected[is_tested] = adjusted <= FALSE_DISCOVERIES
+    return rejected
 
 
 def _mean_advantage(tests: list[PersonTest], groups: Groups, confidence: float) -> pd.DataFrame:
