@@ -7,7 +7,7 @@ import torch
 import vjudge as vj
 from samples import judge_of, scripted
 from vjudge.data import CollectionError
-from vjudge.judging.ranking import finest
+from vjudge.judging.ranking import expected_scores
 from vjudge.judging.runs import Run, RunError
 
 COLUMNS = "id judge score feedback raw failure expected_score probabilities probability_mass closed"
@@ -141,4 +141,4 @@ def test_who_abstains_is_counted(items):
 def test_a_rank_is_by_one_kind_of_score():
     """An answer without a distribution is no better for its whole number."""
     frame = pd.DataFrame({"score": [4.0, 4.0, None], "expected_score": [3.4, None, None]})
-    assert finest(frame).tolist()[:2] == [4.0, 4.0]
+    assert expected_scores(frame).tolist()[:2] == [4.0, 4.0]

@@ -245,6 +245,7 @@ def _forms(
     images = {}
     for order, view in views.items():
         images[order] = list(map(pictures, template.pictures(view, examples)))
+    # a score pass forces the marker: the prompt ends where the verdict comes next
     forced = template.forced if options.mode == "score" else ""
     for criterion, rubric in rubrics_of(subject.rubric, options.criteria):
         reading: Record = {"scores": template.scores(rubric), "rubric": rubric}
@@ -270,6 +271,7 @@ def _repeated(forms: Mapping[str, Question], row: int, options: Options) -> Iter
         if "ab" in forms and options.orders == "one":
             orders = ["ab"]
         elif "ab" in forms and options.orders == "random":
+            # the pair's id and the sample decide, so that other rows change no order
             draw = seed_of(options.seed, forms["ab"].id, f"order {sample}")
             orders = [ORDERS[draw % 2]]
         for order in orders:
@@ -314,5 +316,6 @@ def day_of(out: str | Path | None) -> str:
 
 def seed_of(seed: int, id: str, unit: str) -> int:
     """Hash a call's seed, a row's id and what is drawn for it into a number below 2 ** 64."""
+    # 8 bytes of SHA-256: equal on every machine, as hash() is not
     digest = hashlib.sha256(f"{seed}\0{unit}\0{id}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big")

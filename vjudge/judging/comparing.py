@@ -8,9 +8,9 @@ import pandas as pd
 
 from vjudge.judging.asking import Call, Options
 from vjudge.judging.choices import combine, majority, sign
-from vjudge.judging.counts import announced, work_of
-from vjudge.judging.grading import JudgedRow, answered, by_row, table
-from vjudge.judging.orders import ORDERS, turned
+from vjudge.judging.counts import announce, work_of
+from vjudge.judging.grading import JudgedRow, answer_questions, group_by_row, make_table
+from vjudge.judging.orders import ORDERS, turn_back
 from vjudge.judging.record import Record, Records
 
 ANSWER_TEXTS = ("scores", "feedback", "raw")  # columns of each order
@@ -19,17 +19,17 @@ DRAW_CELLS = ("order", "verdict", "feedback", "raw", "closed", "failure")  # of 
 
 def compare(call: Call) -> pd.DataFrame:
     """Make the table of `Judge.compare`."""
-    records = answered(call, "compare")
-    frame = compared(by_row(call, records), call.judge.name, call.options)
+    records = answer_questions(call, "compare")
+    frame = comparison_table(group_by_row(call, records), call.judge.name, call.options)
     remarks = []
     if "consistent" in frame:
         changed = int(frame["consistent"].eq(False).sum())
         if changed:
             remarks.append(f"{changed} of {len(frame)} verdicts changed with the order")
-    return announced(call, frame, records, *remarks)
+    return announce(call, frame, records, *remarks)
 
 
-def compared(rows: Sequence[JudgedRow], judge: str, options: Options) -> pd.DataFrame:
+def comparison_table(rows: Sequence[JudgedRow], judge: str, options: Options) -> pd.DataFrame:
     """Make the table of compared pairs."""
     verdicts = []
     for records, cells in rows:
@@ -38,7 +38,7 @@ def compared(rows: Sequence[JudgedRow], judge: str, options: Options) -> pd.Data
         else:
             verdict = _verdict_of_values(records)
         verdicts.append({"id": records[0]["id"]} | verdict | cells)
-    return table(verdicts, judge)
+    return make_table(verdicts, judge)
 
 
 def _verdict_of_values(records: Records) -> Record:
@@ -53,7 +53,7 @@ def _verdict_of_values(records: Records) -> Record:
 def _verdict_of_orders(records: Records, options: Options) -> Record:
     """Combine the records of a pair: its two orders, or the votes of several draws."""
     # 1) the verdict of each order, and of both
-    draws = list(map(turned, records))
+    draws = list(map(turn_back, records))
     in_order = {}
     for order in ORDERS:
         verdicts = [draw["verdict"] for draw in draws if draw["order"] == order]

@@ -36,7 +36,7 @@ def work_of(records: Records) -> Record:
     return row
 
 
-def announced(call: Call, frame: pd.DataFrame, records: Records, *remarks: str) -> pd.DataFrame:
+def announce(call: Call, frame: pd.DataFrame, records: Records, *remarks: str) -> pd.DataFrame:
     """Count what the verdicts of a call lack, in the table's `attrs` and on one line for people.
 
     Args:

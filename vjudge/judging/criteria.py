@@ -36,7 +36,7 @@ def rubrics_of(rubric: Rubric | None, asked: str) -> Iterator[tuple[Record | Non
         yield json_value(cells), alone
 
 
-def joined(records: Records, bounds: Bounds) -> list[Record]:
+def join_criteria(records: Records, bounds: Bounds) -> list[Record]:
     """Make one record a sample of the records of a row's criteria; other records stay as they are.
 
     Args:
@@ -45,6 +45,7 @@ def joined(records: Records, bounds: Bounds) -> list[Record]:
     """
     if "criterion" not in records[0]:
         return list(records)
+    # records of two criteria and two samples: a0 a1 b0 b1 -> {0: [a0, b0], 1: [a1, b1]}
     samples: dict[int, list[Record]] = {}
     for record in records:
         samples.setdefault(record["sample"], []).append(record)

@@ -1,8 +1,8 @@
 """Questions -> answers -> verdicts -> a table.
 
-A `Call` (asking.py) holds the questions. `answered` takes each answer from the record of the run
-or from the engine, and `read` makes a record of it. A table is made of records alone, so that a
-continued run ends in the same table as an unbroken one. comparing.py does as much for pairs.
+A `Call` (asking.py) holds the questions. `answer_questions` takes each answer from the record of
+the run or from the engine, and `read` makes a record of it. Tables are made of records alone, so
+that a continued run ends in the same table as an unbroken one. comparing.py makes those of pairs.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from vjudge.engines.closing import most_probable
 from vjudge.engines.engine import Answer, Ask, Engine
 from vjudge.engines.progress import progress_bar, say
 from vjudge.judging.asking import DECODING, Call, Options, Question
-from vjudge.judging.counts import WORK, announced
-from vjudge.judging.criteria import joined
+from vjudge.judging.counts import WORK, announce
+from vjudge.judging.criteria import join_criteria
 from vjudge.judging.record import Record, Records, json_value
 from vjudge.judging.runs import Run
 from vjudge.prompts.parse import parse
@@ -43,12 +43,12 @@ JudgedRow: TypeAlias = tuple[list[Record], Record]
 
 def grade(call: Call) -> pd.DataFrame:
     """Make the table of `Judge.grade`."""
-    records = answered(call, "grade")
-    frame = graded(by_row(call, records), call.judge.name, call.options)
-    return announced(call, frame, records)
+    records = answer_questions(call, "grade")
+    frame = grade_table(group_by_row(call, records), call.judge.name, call.options)
+    return announce(call, frame, records)
 
 
-def by_row(call: Call, records: Records) -> list[JudgedRow]:
+def group_by_row(call: Call, records: Records) -> list[JudgedRow]:
     """Group the records of a call by the collection's rows."""
     rows: list[JudgedRow] = [([], cells) for cells in call.cells]
     for question, record in zip(call.questions, records, strict=True):
@@ -56,23 +56,22 @@ def by_row(call: Call, records: Records) -> list[JudgedRow]:
     return rows
 
 
-def graded(rows: Sequence[JudgedRow], judge: str, options: Options) -> pd.DataFrame:
+def grade_table(rows: Sequence[JudgedRow], judge: str, options: Options) -> pd.DataFrame:
     """Make the table of graded rows, without the columns that are empty in all of them."""
     verdicts = []
     for records, cells in rows:
         scale = (cells["lowest"], cells["highest"])
-        verdicts += [record | cells for record in joined(records, scale)]
-    frame = table(verdicts, judge)
+        verdicts += [record | cells for record in join_criteria(records, scale)]
+    frame = make_table(verdicts, judge)
     absent = ["asked", "order", "unclosed"]
     if options.samples == 1:
         absent.append("sample")
-    for name in ("choice", "scores", "reasoning", "served_model", "remarks"):
-        if frame[name].isna().all():
-            absent.append(name)
+    rare = ["choice", "scores", "reasoning", "served_model", "remarks"]
+    absent += [name for name in rare if frame[name].isna().all()]
     return frame.drop(columns=absent, errors="ignore")
 
 
-def table(rows: Records, judge: str) -> pd.DataFrame:
+def make_table(rows: Records, judge: str) -> pd.DataFrame:
     """Make a frame of rows, each column in its own type, and the judge's name beside the id."""
     frame = pd.DataFrame(rows, dtype=object)
     frame = frame.where(frame.notna(), None)
@@ -84,7 +83,7 @@ def table(rows: Records, judge: str) -> pd.DataFrame:
 # -- questions -> answers -> records
 
 
-def answered(call: Call, kind: str) -> list[Record]:
+def answer_questions(call: Call, kind: str) -> list[Record]:
     """Answer all questions of a call, and return the record of each, in their order.
 
     Args:
@@ -161,7 +160,7 @@ def collect(
             unused = f"{n_unused} kept in the record but not in this call"
             say(f"{out}: reused {len(done)}, new {len(missing)}, {unused}")
 
-        # 2) what the engine answers, saved batch by batch
+        # 2) what the engine answers, saved batch by batch: a crash loses one batch at most
         prompts = [question.prompt for question in questions]
         images = [question.images for question in questions]
         with progress_bar(len(questions), len(done), show=progress) as bar:
@@ -205,7 +204,7 @@ def _rows(
     """List what `Run.keep` writes: each row's id, the keys of its verdicts, and its cells."""
     rows: dict[int, Record] = {}
     for question, key in zip(questions, keys, strict=False):  # no keys: nothing is recorded
-        if cells_of_rows:
+        if cells_of_rows:  # without them no table is made of the run
             row = {"id": question.id, "asked": [], "cells": cells_of_rows[question.row]}
             rows.setdefault(question.row, row)["asked"].append(key)
     return list(rows.values())
@@ -217,6 +216,7 @@ def verdict_key(question: Question) -> str:
     The record finds a verdict by this key, also one that an older version wrote: the names and the
     order of the fields of `Question`, `Prompt` and `Rubric` are part of it.
     """
+    # the same row at another position is the same question; a picture counts by its content
     depends_on: tuple = (replace(question, row=0), [image.key for image in question.images])
     if question.criterion:
         depends_on += (question.criterion,)
@@ -236,11 +236,11 @@ def read(answer: Answer, question: Question, *, mode: str, format: str) -> Recor
     verdict = verdict_of(answer, question, mode=mode, format=format)
     closed = False
     if verdict.failure and not answer.failure:
-        verdict = decided(verdict, answer, question, shares, mode)
+        verdict = decide(verdict, answer, question, shares, mode)
         closed = mode == "feedback" and not verdict.failure
 
     # 2) the distribution, which belongs to a verdict
-    expected = NAN
+    expected = NAN  # sum of score x P(score): 2 x .9 + 3 x .1 = 2.1
     if verdict.failure or verdict.choice == "abstain":
         shares = {}
         mass = NAN
@@ -278,7 +278,7 @@ def verdict_of(answer: Answer, question: Question, *, mode: str, format: str) ->
     return Verdict(NAN, "", answer.text, failure or "no score of the rubric has a probability")
 
 
-def decided(
+def decide(
     verdict: Verdict,
     answer: Answer,
     question: Question,
@@ -323,7 +323,7 @@ def distribution(
         where a score has none, {} and 0 where all are 0.
     """
     values = [logprobs.get(score, NAN) for score in scores] if logprobs else []
-    if not values or not all(value < math.inf for value in values):  # NaN is not below, either
+    if not values or not all(value < math.inf for value in values):  # false for NaN, too
         return {}, NAN
     masses = list(map(math.exp, values))
     total = sum(masses)

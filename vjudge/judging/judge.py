@@ -266,6 +266,7 @@ class Judge:
         >>> vj.load_judge("tiny", device="cpu").reworded("prometheus-vision-readme")
         Judge('tiny', template='prometheus-vision-readme', pairs=None, engine='hf')
         """
+        # 1) this judge's conversation; one without words of its own takes the wording's system text
         wording = families.wording(template)
         conversation = self.template.conversation
         if not conversation.written:
@@ -273,6 +274,7 @@ class Judge:
             conversation = replace(conversation, system=system)
         if conversation.name != wording.conversation.name:
             wording = replace(wording, conversation=conversation)
+        # 2) a judge that is shown no images by one wording is shown none by another
         if not self.template.sees_images:
             wording = replace(wording, sees_images=False)
         single, pairs = wordings_of(self.template, self.pairs, wording)

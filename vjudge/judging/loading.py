@@ -13,8 +13,8 @@ import pandas as pd
 from vjudge import engines
 from vjudge.engines.progress import say
 from vjudge.judging.asking import Options
-from vjudge.judging.comparing import compared
-from vjudge.judging.grading import graded
+from vjudge.judging.comparing import comparison_table
+from vjudge.judging.grading import grade_table
 from vjudge.judging.judge import Judge, wordings_of
 from vjudge.judging.runs import Run, RunError
 from vjudge.prompts import CONVERSATIONS, MESSAGES, QWEN_1_5, Template, families
@@ -179,5 +179,5 @@ def load_run(folder: str | Path) -> pd.DataFrame:
     if missing:
         say(f"{run.path}: {missing} of {len(rows)} rows wait for verdicts: repeat the call")
     options = Options(samples=call["samples"], orders=call["orders"])
-    make_table = compared if call["call"] == "compare" else graded
+    make_table = comparison_table if call["call"] == "compare" else grade_table
     return make_table(finished, call["judge"], options)

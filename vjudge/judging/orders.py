@@ -51,7 +51,7 @@ def views_of(template: Template, row: Row, subject: Item | Pair) -> dict[str, Vi
     return views
 
 
-def turned(record: Record) -> Record:
+def turn_back(record: Record) -> Record:
     """Add `verdict` and `chance`, the probability of a against b, in terms of the pair's a and b.
 
     In the order "ba" the response shown first is b: a choice of "a" is the verdict "b", and the

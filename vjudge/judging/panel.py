@@ -192,7 +192,7 @@ class Panel:
 
     def combined(self, runs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """Combine the members' runs of the same rows, by their names, into the panel's."""
-        names = set.intersection(*map(set, runs.values()))
+        names = set.intersection(*map(set, runs.values()))  # columns that all runs have
         if "verdict" not in names:
             scores = of_members(runs, "score")
             score = scores.apply(combined_score, axis=1, how=self.combine)
@@ -209,7 +209,7 @@ class Panel:
 
     def _choice(self, choices: pd.Series) -> str | None:
         """Combine the members' choices on a pair; None where no member chose."""
-        points = choices.map(SIGNED_POINTS).dropna()
+        points = choices.map(SIGNED_POINTS).dropna()  # a, b and tie as 1, -1 and 0
         if self.combine == "majority" or points.empty:
             return majority(choices.tolist())
         return sign(points.agg(self.combine))

@@ -18,16 +18,21 @@ def rank(
     """Make the table of `Judge.rank`.
 
     Args:
-        candidates, by: of the call.
-        judged: grades or compares rows, as `by` says.
-        noise: scores that lie nearer together than this share of their scale are equal.
+        candidates: rows with several responses.
+        by: "pairs" or "scores".
+        judged: compares or grades rows, as `by` says, and returns the run.
+        noise: scores that differ by less than this share of their scale are equal.
     """
-    # 1) the points of each verdict for each candidate that takes part in it
+    # 1) the points that each verdict gives to the candidates in it, who are its parties. A verdict
+    # "a" on the candidates 0 and 2, in both orders:
+    #     verdict  candidate  sign  points
+    #        1         0        1     1  1
+    #        1         2       -1    -1 -1
     rows = data.rows_of(candidates)
     run = judged(candidate_rows(rows, by))
     if by == "scores":
-        values = finest(run).to_numpy()[:, None]  # (verdicts, 1)
-        noise *= width_of(run)
+        values = expected_scores(run).to_numpy()[:, None]  # (verdicts, 1)
+        noise *= scale_width(run)
     else:
         values = points_by_order(run).to_numpy()  # (verdicts, orders)
         noise = 0.0
@@ -37,15 +42,15 @@ def rank(
 
     # 2) a row a candidate, with its value and its rank among the responses to the same question
     frame = _listed(rows, run["judge"].iloc[0])
-    n = of_candidates.count().sum(axis=1)  # verdicts, of each order by itself
+    n = of_candidates.count().sum(axis=1)  # verdicts on each candidate; one of each order
     mean = of_candidates.sum().sum(axis=1) / n  # NaN without a verdict
-    frame["value"] = settled(mean, frame["id"], noise)
+    frame["value"] = tie_within_noise(mean, frame["id"], noise)
     frame["rank"] = frame.groupby("id")["value"].rank(method="min", ascending=False)
     frame["best"] = frame["rank"] == 1
     frame["n"] = n
     frame["missing"] = of_candidates.size() * points.shape[1] - n
 
-    # 3) what is said of the verdicts that each candidate took part in
+    # 3) what went wrong in the verdicts on each candidate
     about = run.iloc[parties["verdict"]].groupby(parties["candidate"].to_numpy())
     reasons = about["failure"].agg(lambda texts: "; ".join(texts.dropna()) or None)
     frame["failure"] = reasons.astype(object).where(n == 0, None)
@@ -70,7 +75,7 @@ def _listed(rows: Sequence[Row], judge: str) -> pd.DataFrame:
     return pd.DataFrame(cells)
 
 
-def finest(judged: pd.DataFrame) -> pd.Series:
+def expected_scores(judged: pd.DataFrame) -> pd.Series:
     """Choose the expected scores where every verdict has one, otherwise the scores.
 
     A mixture of both would rank responses by the form of their verdicts.
@@ -81,7 +86,7 @@ def finest(judged: pd.DataFrame) -> pd.Series:
     return expected
 
 
-def width_of(run: pd.DataFrame) -> float:
+def scale_width(run: pd.DataFrame) -> float:
     """Measure the widest scale of a run, or where none is known its largest score either way."""
     widths = run["score"].abs()
     if {"lowest", "highest"} <= set(run):
@@ -89,7 +94,7 @@ def width_of(run: pd.DataFrame) -> float:
     return float(widths.max())
 
 
-def settled(values: pd.Series, questions: pd.Series, noise: float) -> pd.Series:
+def tie_within_noise(values: pd.Series, questions: pd.Series, noise: float) -> pd.Series:
     """Make values of one question equal that lie within the noise of one another.
 
     Sorted values form a cluster as long as each lies within the noise of the next; all of a cluster
@@ -101,7 +106,7 @@ def settled(values: pd.Series, questions: pd.Series, noise: float) -> pd.Series:
         noise: the largest difference that says nothing.
 
     >>> values = pd.Series([3.0, 3.0000004, 3.2])
-    >>> settled(values, pd.Series(["q", "q", "q"]), 1e-6).tolist()
+    >>> tie_within_noise(values, pd.Series(["q", "q", "q"]), 1e-6).tolist()
     [3.0, 3.0, 3.2]
     """
     ascending = values.dropna().sort_values()

@@ -157,11 +157,8 @@ class Run:
                 f"{self.path} holds a run that differs from this call in {'; '.join(self.changes)}."
                 " Repeat the first call to continue it, or use another folder"
             )
-        continued = first.get("continued", [])
-        if changes and changes not in continued:
-            continued.append(changes)
-        if continued:
-            first["continued"] = continued
+        if changes and changes not in first.setdefault("continued", []):
+            first["continued"].append(changes)
         return first | {"note": call.get("note")}
 
     def _identify(self, manifest: Record) -> None:

@@ -28,7 +28,7 @@ from vjudge.images import ImageError, Pictures
 from vjudge.judging.candidates import judged_rows, parties_of, points_by_order
 from vjudge.judging.judge import JudgeLike
 from vjudge.judging.panel import noise_of
-from vjudge.judging.ranking import finest, settled, width_of
+from vjudge.judging.ranking import expected_scores, scale_width, tie_within_noise
 from vjudge.metrics.groups import design_of
 from vjudge.metrics.tables import tabulate
 from vjudge.records import NAN, text_of, unit_of
@@ -78,8 +78,9 @@ def reward(
         run = judge.compare(judged, **options)
         return table.assign(reward=_by_pairs(rows, table["times"], run), noise=0.0)
     run = judge.grade(judged, **options)
-    noise = noise_of(judge) * width_of(run)
-    return table.assign(reward=settled(finest(run), table["id"], noise), noise=noise)
+    noise = noise_of(judge) * scale_width(run)
+    scores = tie_within_noise(expected_scores(run), table["id"], noise)
+    return table.assign(reward=scores, noise=noise)
 
 
 def _listed(rows: Sequence) -> pd.DataFrame:
