@@ -72,12 +72,17 @@ def build(
         "temperature": temperature,
         "max_new_tokens": max_new_tokens,
     }
+    # 1) everything that can be refused before the generator is asked
     _check(images, generator, options)
     seed_rubrics = load_seeds(seeds)
     stages = Stages(generator, images, seed_rubrics, options, Path(out).expanduser(), progress)
+
+    # 2) the stages, each of which extends the rows of the one before
     made = stages.make_rubrics()
     cases = stages.make_cases(made)
     rows = stages.make_responses(cases)
+
+    # 3) the account; a complete case has one row per level
     n_cases = len(rows) // stages.n_levels
     log = pd.DataFrame(stages.log)
     if not rows:

@@ -76,6 +76,7 @@ class Build:
         Args:
             planted: kind of fault -> how many a scripted generator made, to compare.
         """
+        # One row per kind of fault that was found or planted.
         table = self.faults()["all"].rename("found").rename_axis("fault").reset_index()
         if planted is not None:
             table.insert(1, "planted", [int(planted.get(kind, 0)) for kind in table["fault"]])
@@ -155,6 +156,8 @@ class Build:
         if folder.exists() and any(folder.iterdir()):
             raise CollectionError(f"{str(folder)!r} holds something already; give a new folder")
         validate(self.rows)
+
+        # 1) Warn where the better response is significantly often the longer or the shorter one.
         share, p = self.balance
         predicts_score = abs(share - 0.5) > TOLERATED_BALANCE and p < 0.05
         if predicts_score:
@@ -164,6 +167,8 @@ class Build:
                 " smaller tolerance",
                 RuntimeWarning,
             )
+
+        # 2) Write images and rows, and the data card.
         self._write_rows(folder)
         card = jinja2.Template((ASSETS / "card.md").read_text("utf-8")).render(
             build=self,

@@ -13,7 +13,7 @@ from vjudge.data.schema import (
     Items,
     Problem,
     Row,
-    RowFault,
+    RowFaults,
     id_of,
     problems_of,
 )
@@ -118,7 +118,7 @@ def _row_faults(
     needs: Collection[str] | None,
     pair: bool | None,
     pictures: Callable,
-) -> list[RowFault]:
+) -> RowFaults:
     """List what is wrong with one canonical row, apart from its id; see `validate`."""
     if pair is None:
         pair = "response_a" in row
@@ -142,7 +142,7 @@ def _row_faults(
     return faults + rubric
 
 
-def _rubric_faults(row: Row, needs: Collection[str]) -> list[RowFault]:
+def _rubric_faults(row: Row, needs: Collection[str]) -> RowFaults:
     """List what keeps a row's rubric from being one."""
     try:
         lowest = lowest_of(row)
@@ -169,7 +169,7 @@ def _rubric_faults(row: Row, needs: Collection[str]) -> list[RowFault]:
     return found
 
 
-def _score_faults(row: Row) -> list[RowFault]:
+def _score_faults(row: Row) -> RowFaults:
     """List the columns of scores that have one off the scale of the row's rubric."""
     faults = []
     for field in ("gold", "human_scores"):

@@ -25,7 +25,7 @@ from vjudge.data.rows import CheckedRow, Rows, canonical_row, cells_of, frame_ro
 from vjudge.data.schema import (
     CollectionError,
     Items,
-    RowFault,
+    RowFaults,
     features_of,
     has_own_texts,
     id_of,
@@ -170,7 +170,7 @@ def _read(
         warn(f"{len(outside)} pictures stand {where}: see that they are the right ones")
 
 
-def _missing(row: Mapping, layout: Layout, needed: Collection[str]) -> list[RowFault]:
+def _missing(row: Mapping, layout: Layout, needed: Collection[str]) -> RowFaults:
     """List the needed texts that a row lacks; none for a training row (`prompt` and `target`)."""
     if has_own_texts(row):
         return []

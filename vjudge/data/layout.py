@@ -14,7 +14,7 @@ from typing import Any
 
 from vjudge.data.cells import number
 from vjudge.data.notes import warn
-from vjudge.data.schema import CANONICAL, CollectionError, RowFault, spelled
+from vjudge.data.schema import CANONICAL, CollectionError, RowFaults, spelled
 from vjudge.records import IMAGE_COLUMNS, RESPONSE_IMAGES, is_missing, text_of
 
 # "rater1", "ann_2", "annotator_a", "human_score_3"
@@ -85,7 +85,7 @@ class Layout:
             return "of Label Studio export JSON, whose rows hold the annotations of all people"
         return "give every row an id of its own"
 
-    def missing_texts(self, row: Mapping, pair: bool | None = None) -> list[RowFault]:
+    def missing_texts(self, row: Mapping, pair: bool | None = None) -> RowFaults:
         """List the texts that every judge needs and a row lacks.
 
         A response's images stand for its text.

@@ -132,16 +132,23 @@ def load_collection(
         raise CollectionError(f"limit={limit!r}: use a whole number, or None for all rows")
     needed = ["instruction"] if questions else ["instruction", "response"]
     gather = partial(make_collection, columns=columns, people=people, limit=limit, needed=needed)
+    # 1) rows in memory
     if not isinstance(source, str | Path):
         return gather(source, schema=schema)
+
+    # 2) a collection of this package
     name = str(source)
     path = Path(name).expanduser()
     if name in ("scenes", "drawings"):
         return gather(scenes.rows(split, limit, seed, drawn=name == "drawings"))
     if name == "photos":
         return gather(photos.rows(split, limit))
+
+    # 3) a local file or folder
     if path.exists():
         return _load_path(path, split, schema, gather)
+
+    # 4) a published set on the hub
     hub_ids: list[str] = []
     for adapter in ADAPTERS:
         hub_ids += adapter.ids
@@ -182,9 +189,9 @@ def _load_path(
     tables = splits_of(path)
     name = chosen(path, split, tables)
     rows = tables[name]
-    folder = path
+    folder = path  # where relative image paths start
     names = [name, path.name]
-    if isinstance(rows, Path):
+    if isinstance(rows, Path):  # a file whose rows are not read yet
         folder = rows.parent
         names = [name, rows.stem, folder.name]
         rows = rows_of_file(rows)

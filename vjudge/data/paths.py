@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from vjudge.data.schema import PICTURE_COLUMNS, RowFault
+from vjudge.data.schema import PICTURE_COLUMNS, RowFaults
 
 
 def image_paths(row: Mapping) -> Iterator[tuple[str, int, str]]:
@@ -21,7 +21,7 @@ def image_paths(row: Mapping) -> Iterator[tuple[str, int, str]]:
 
 def resolve_paths(
     row: dict, folder: Path, subfolders: Sequence[str]
-) -> tuple[list[RowFault], list[str]]:
+) -> tuple[RowFaults, list[str]]:
     """Resolve a row's relative image paths against a folder, and refuse paths that lead too far.
 
     Published sets keep images beside the folder of their file, so a path may leave `folder`, and
@@ -58,7 +58,7 @@ def resolve_paths(
     return [], outside
 
 
-def missing_files(row: Mapping) -> list[RowFault]:
+def missing_files(row: Mapping) -> RowFaults:
     """List the images of a row whose path is a URL, or leads to no file."""
     faults = []
     for column, _, path in image_paths(row):

@@ -54,12 +54,14 @@ def rows(split: str | None = None, limit: int | None = None) -> list[dict]:
         raise ValueError(f"photos has no split {split!r}; its one split is test")
     photos = {photo["name"]: photo for photo in lines("photos.jsonl")}
     made = []
+    # The i-th entry of a case's lists (responses, feedback, faults) belongs to score i + 1.
     for number, case in enumerate(lines("texts.jsonl")):
         photo = photos[case.pop("photo")]
         responses = case.pop("responses")
         faults = case.pop("fault_shows_in")
         group = f"photos-{photo['name']}"
         image = {"bytes": None, "path": str(file_of(photo))}
+        # One response per level, in an order that the case's number decides.
         order = np.random.default_rng(number).permutation(5)
         for position, level in enumerate(order.tolist()):
             row = {

@@ -17,7 +17,7 @@ from vjudge.data.layout import Layout, are_alike, layout_of, raters_of
 from vjudge.data.notes import warn
 from vjudge.data.schema import (
     CollectionError,
-    RowFault,
+    RowFaults,
     check_names,
     columns_of,
     id_of,
@@ -30,7 +30,7 @@ from vjudge.records import RESPONSE_IMAGES, Item, Pair, criteria_of, row_levels
 RUBRIC_COLUMNS = ("descriptions", "anchors", "lowest")
 BLOCK = 32  # rows of a data set that are in memory at once with their images
 
-CheckedRow = tuple[dict, list[RowFault]]  # a canonical row, and what is wrong with it
+CheckedRow = tuple[dict, RowFaults]  # a canonical row, and what is wrong with it
 
 
 # -- a row
@@ -91,7 +91,7 @@ def _flatten_rubric(cells: dict) -> None:
         cells["named_criteria"] = [criterion.as_cells() for criterion in named]
 
 
-def _add_images(cells: dict, images_by_column: Mapping) -> list[RowFault]:
+def _add_images(cells: dict, images_by_column: Mapping) -> RowFaults:
     """Write `images`, and a missing `group`, into a row from the columns that may hold images.
 
     Returns:
@@ -241,7 +241,7 @@ class Rows(Sequence):
                 block = block.to_pylist()
             yield from map(self.layout.arrange, block)
 
-    def checked(self, indices: range | None = None) -> Iterator[tuple[int, dict, list[RowFault]]]:
+    def checked(self, indices: range | None = None) -> Iterator[tuple[int, dict, RowFaults]]:
         """Yield each row's index, the row in canonical form, and what is wrong with it."""
         if indices is None:
             indices = range(len(self))

@@ -52,7 +52,8 @@ CANONICAL |= {"lowest", "anchors", "named_criteria"}
 
 MAX_PROBLEMS = 10  # problems in an error's message
 Row = Mapping[str, Any]
-RowFault = tuple[str, str, str]  # a column, what is wrong with its cell, and the remedy
+# What is wrong with a row: per fault the column, the reason and the remedy.
+RowFaults = list[tuple[str, str, str]]
 # Whatever `rows_of` reads: a table, rows, or the name or path of a collection.
 Items: TypeAlias = (
     datasets.Dataset | pd.DataFrame | Iterable[Mapping | Item | Pair] | str | os.PathLike
@@ -110,7 +111,7 @@ def pictures_in(row: Mapping) -> Iterator[tuple[str, Any]]:
             yield column, source
 
 
-def problems_of(index: int, id: str | None, faults: Iterable[RowFault]) -> list[Problem]:
+def problems_of(index: int, id: str | None, faults: RowFaults) -> list[Problem]:
     """Turn the faults of one row into problems of its collection."""
     return [Problem(index, id, *fault) for fault in faults]
 
@@ -141,7 +142,7 @@ def spelled(name: object) -> str:
 def features_of(columns: Iterable) -> datasets.Features:
     """Tell items, pairs and candidates apart by their columns; return their canonical columns."""
     names = set(columns)
-    kind = FEATURES
+    kind = FEATURES  # an item, unless a column says otherwise
     if names & {"response_a", "response_b"}:
         kind = PAIR_FEATURES
     elif "responses" in names:

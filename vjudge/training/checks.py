@@ -143,6 +143,7 @@ def check_balance(items: Items, *, allow: Collection[str] = ()) -> dict[str, flo
     Raises:
         CollectionError: a figure is beyond its limit and not allowed.
     """
+    # Pairs are compared within themselves, as two items with gold 1 and 0.
     rows: Any = data.rows_of(items)
     column, measure = "gold", "auc"
     if "response_a" in rows.columns:
@@ -201,7 +202,7 @@ def check_leakage(train: Items, test: Items, *, allow: Collection[str] = ()) -> 
     owners: dict = {}  # content of a test row -> the row's id
     for id, contents in _contents_of(test):
         owners |= {content: id for _, content in contents}
-    problems = []
+    problems = []  # one per training row, for the first content that it shares
     for index, (id, contents) in enumerate(_contents_of(train)):
         for field, content in contents:
             if content in owners:

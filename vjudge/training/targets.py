@@ -41,9 +41,12 @@ def prompt_and_target(
     """
     if not (isinstance(row, Mapping) and "images" in row):
         row = rows_of([row])[0]
+    # 1) a row that is trained on as it is
     if has_own_texts(row):
         n_images = len(row["images"] or ()) if template.sees_images else 0
         return template.conversation.wrap(row["prompt"], n_images), row["target"]
+
+    # 2) an item or a pair, whose answer is made of its verdict and feedback
     subject: Any = _subject(row)
     if template.is_json and subject.rubric and subject.rubric.named:
         raise ValueError(
