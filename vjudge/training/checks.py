@@ -138,7 +138,7 @@ def check_balance(items: Items, *, allow: Collection[str] = ()) -> dict[str, flo
         auc: the probability that the better of two responses is the longer one (0.5: length
             predicts nothing).
         ratio: the count of the most frequent score, or preference, divided by the rarest one's;
-            infinite where there is only one.
+            infinite where all rows have the same one, NaN where none has one.
 
     Raises:
         CollectionError: a figure is beyond its limit and not allowed.
@@ -151,7 +151,7 @@ def check_balance(items: Items, *, allow: Collection[str] = ()) -> dict[str, flo
         rows = _sides(rows)
     auc = float(length_test(rows, n_resamples=0).at["words", measure])
     tally = pd.Series([row.get(column) for row in rows], dtype=object).value_counts().sort_index()
-    ratio = math.inf
+    ratio = math.inf  # no score but one was given
     if len(tally) != 1:
         ratio = float(tally.max() / tally.min())
     if "length" not in allow and abs(auc - 0.5) > LENGTH_LIMIT:

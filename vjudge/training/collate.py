@@ -110,9 +110,12 @@ class Coder:
         """
         keys = self._keys(images)
         image_keys = list(chain.from_iterable(keys))
+        # A chat model's processor has prepared each image; its inputs are joined with the tokens.
         if self.model.kind == "chat":
             self.source.features = {key: self.source.fetched(key) for key in image_keys}
             return self.source.inputs(sequences, keys)
+
+        # Other models take tokens, and a LLaVA prepared images.
         ids, mask = left_padded(sequences, self.pad, CPU)  # (rows, tokens)
         batch: dict = {"input_ids": ids, "attention_mask": mask}
         if self.takes_positions:
