@@ -79,6 +79,7 @@ class Coder:
             The ids of the prompt with placeholders for its images' tokens, and the ids of each
             answer with the token that ends it.
         """
+        # `image_tokens` counts the tokens in the place of each image.
         (keys,) = self._keys([images])
         prompt, image_tokens = self.source.place(prompt, keys)
         prompt_ids = self.encoder.ids(prompt, image_tokens=image_tokens)
