@@ -314,12 +314,14 @@ class Rubric:
     named: tuple[Criterion, ...] = ()
 
     def __post_init__(self) -> None:
+        # 1) refuse what is no rubric
         faults = rubric_faults(
             self.criteria, self.descriptions, lowest=self.lowest, named=self.named
         )
         if faults:
             raise ValueError("; ".join(f"{name}: {fault}" for name, fault in faults))
-        # equal rubrics get equal fields: a list if each score is described, else anchors by score
+        # 2) equal rubrics get equal fields, which are part of a recorded verdict's key:
+        #    descriptions as a tuple if each score has one, else by score
         levels: Any = _levels(self.descriptions, self.lowest)
         lowest = min(levels, default=None)
         if levels and len(levels) == 1 + max(levels) - lowest:

@@ -88,12 +88,12 @@ def family_of(name_or_path: str | Path) -> Family | None:
     True
     """
     name = Path(name_or_path).name.lower()
-    matches = {}  # part of the name -> the family that it belongs to
+    matches: dict[str, Family] = {}  # by the part of the name; of equal ids the first family's
     for family in FAMILIES.values():
         for id in family.ids:
             stem = id.lower().rpartition("/")[2]
-            if stem in name:
-                matches[stem] = family
+            if stem and stem in name:
+                matches.setdefault(stem, family)
     if matches:  # the longest: "llava-critic-r1" goes before "llava-critic"
         return matches[max(matches, key=len)]
     return FAMILIES.get(str(_read_record(Path(name_or_path)).get("family")))

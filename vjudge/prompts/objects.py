@@ -55,10 +55,10 @@ def json_objects(text: str, pairs: Callable | None = None) -> Iterator[tuple[int
         tuple: where an object begins and ends, and the object.
     """
     decoder = json.JSONDecoder(object_pairs_hook=pairs, strict=False)
+    opening = re.compile(r"\{(?=\s{0,99}[\"}])")  # a brace with a key, or its end, behind it
     start = 0
-    # the next "{" with a key or a "}" behind it; the decoder then reads to the object's end
     for _ in range(_MOST_OBJECTS):
-        brace = re.compile(r"\{(?=\s{0,99}[\"}])").search(text, start)
+        brace = opening.search(text, start)
         if brace is None:
             return
         try:
