@@ -115,8 +115,8 @@ def _strengths(
         warn("undefined (no two players met)")
         return bounds, []
     # 1) Fit: the column of a player has 1 where it is first and -1 where it is second. The first
-    # player has strength 0 and no column. Of three players x, y, z, the comparison of y (first)
-    # with z is [1, -1], and of x with z [0, -1].
+    # player has strength 0 and no column. With players x, y and z, a comparison of y (first) with z
+    # is the row [1, -1], and one of x with z the row [0, -1].
     used = connected[i]
     code = np.cumsum(connected) - 1  # codes among the q connected players
     unit_vectors = np.eye(q)

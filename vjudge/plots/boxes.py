@@ -15,7 +15,7 @@ from pandas import DataFrame
 from PIL import Image
 
 from vjudge.data import rows_of
-from vjudge.data.schema import pictures_in
+from vjudge.data.schema import Items, pictures_in
 from vjudge.images import open_image, thumbnail
 from vjudge.plots.escaping import latex
 from vjudge.plots.save import check_name
@@ -49,7 +49,9 @@ class BoxContent:
     texts: dict[str, str]  # by heading
 
 
-def _examples(items: Any, runs: Mapping[str, DataFrame], ids: Sequence[object]) -> list[BoxContent]:
+def _examples(
+    items: Items, runs: Mapping[str, DataFrame], ids: Sequence[object]
+) -> list[BoxContent]:
     """Collect the examples; arguments as in `qualitative`."""
     rows = {str(row["id"]): row for row in rows_of(items)}
     absent = [id for id in map(str, ids) if id not in rows]
@@ -110,7 +112,7 @@ def _item_texts(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def qualitative(
-    items: Any, runs: Mapping[str, DataFrame], ids: Sequence[object], **options: Any
+    items: Items, runs: Mapping[str, DataFrame], ids: Sequence[object], **options: Any
 ) -> Figure:
     """Draw a box for each item: images, texts, human scores and each judge's feedback.
 
@@ -179,7 +181,7 @@ def _inches(text: str) -> float:
 
 
 def qualitative_latex(
-    items: Any,
+    items: Items,
     runs: Mapping[str, DataFrame],
     ids: Sequence[object],
     name: str,

@@ -32,7 +32,7 @@ Column = Literal["half", "full"]
 # Both fonts come with matplotlib
 SERIF = "STIXGeneral"  # like Times
 SANS = "DejaVu Sans"  # also has the characters that the first lacks
-# Names of fonts begin so that have the characters of other scripts
+# Fonts with the characters of other scripts have names that begin like this
 OTHER_SCRIPTS = tuple(
     "Noto Sans,Noto Serif CJK,Droid Sans Fallback,WenQuanYi,Arial Unicode,Microsoft YaHei,Malgun,"
     "MS Gothic,PingFang,Hiragino,Apple SD".split(",")
@@ -91,10 +91,8 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
     >>> looks(["tiny", "blind"])["blind"]
     {'color': '#E69F00', 'marker': 's'}
     """
-    look_by_name = {}
-    for name, color, marker in zip(names, cycle(PALETTE), cycle(MARKERS), strict=False):
-        look_by_name[name] = {"color": color, "marker": marker}
-    return look_by_name
+    styles = zip(names, cycle(PALETTE), cycle(MARKERS), strict=False)
+    return {name: {"color": color, "marker": marker} for name, color, marker in styles}
 
 
 def width(venue: str, column: Column) -> float:
