@@ -103,8 +103,8 @@ class Options(Sampling):
                 f'mode="score": answers to template {template.name!r} have no place for a verdict:'
                 ' use mode="feedback", or for LLaVA-Critic template="llava-critic-rubric"'
             )
-        values = {"orders": ("both", "one", "random"), "criteria": ("together", "apart")}
-        for name, allowed in values.items():
+        words = {"orders": ("both", "one", "random"), "criteria": ("together", "apart")}
+        for name, allowed in words.items():
             value = getattr(self, name)
             if value not in allowed:
                 yield f"{name}={value!r}: use one of {', '.join(allowed)}"

@@ -52,7 +52,7 @@ def judged_rows(rows: Sequence[Row], by: str) -> Iterator[Row]:
     for row in rows:
         shared = {name: cell for name, cell in row.items() if name not in LEFT_OUT}
         for candidates in combinations(enumerate(row["responses"]), len(columns)):
-            positions, texts = zip(*candidates, strict=True)
+            positions, texts = zip(*candidates, strict=True)  # (0, 2), ("p", "r")
             id = f"{row['id']}/{'-'.join(map(str, positions))}"
             yield shared | {"id": id} | dict(zip(columns, texts, strict=True))
 
@@ -72,8 +72,10 @@ def parties_of(rows: Sequence[Row], by: str) -> pd.DataFrame:
     n_verdicts = 0
     n_candidates = 0
     for row in rows:
+        # rows of 3 and 2 responses have the candidates 0, 1, 2 and 3, 4
         candidates = range(n_candidates, n_candidates + len(row["responses"]))
         n_candidates = candidates.stop
+        # in the order of `judged_rows`: 0 1, 0 2, 1 2; by scores 0, 1, 2
         for judged in combinations(candidates, len(COLUMNS[by])):
             first, second = judged[0], judged[-1]
             parties.append((n_verdicts, first, second, 1))

@@ -37,11 +37,14 @@ def rubrics_of(rubric: Rubric | None, asked: str) -> Iterator[tuple[Record | Non
 
 
 def join_criteria(records: Records, bounds: Bounds) -> list[Record]:
-    """Make one record a sample of the records of a row's criteria; other records stay as they are.
+    """Merge the records of a row's criteria into one record for each sample.
 
     Args:
         records: all records of one row.
-        bounds: the scale of the weighted mean, which becomes the score.
+        bounds: the scale of the row, on which the weighted mean of the scores becomes the score.
+
+    Returns:
+        One record a sample; the same records where the row was not asked by criterion.
     """
     if "criterion" not in records[0]:
         return list(records)
@@ -53,7 +56,7 @@ def join_criteria(records: Records, bounds: Bounds) -> list[Record]:
 
 
 def _as_one(records: Records, bounds: Bounds) -> Record:
-    """Combine the records of one sample, one a criterion."""
+    """Merge the records of one sample: texts by lines, scores by name and as a weighted mean."""
     row: Record = {name: records[0][name] for name in ("id", "sample", "order")}
     for name in ("score", "expected_score"):
         row[name] = _weighted_mean(records, name, bounds)
@@ -75,8 +78,8 @@ def _as_one(records: Records, bounds: Bounds) -> Record:
 
 
 def _weighted_mean(records: Records, name: str, bounds: Bounds) -> float:
-    """Average a kind of score over the criteria; NaN where a criterion has none."""
-    terms = []
+    """Average one kind of score over the criteria; NaN where a criterion has none."""
+    terms = []  # score, weight and scale of each
     for record in records:
         criterion = record["criterion"]
         if is_missing(record[name]):

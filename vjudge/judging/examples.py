@@ -74,11 +74,12 @@ def check_examples(
             " with_examples was called of"
         )
 
+    # an item under another id is the same one if its texts and its pictures' files are
     def content(item: Item) -> tuple[str, ...]:
         keys = [pictures(source).key for source in (*item.images, *item.response_images)]
         return item.instruction, item.response, *keys
 
-    ids = {example.id for example in examples} - {""}
+    ids = {example.id for example in examples} - {""}  # "" of examples without an id
     contents = set(map(content, examples))
     unseen = [item.id not in ids and content(item) not in contents for item in items]
     reason = "is an example in the judge's prompts"

@@ -155,7 +155,7 @@ def collect(
         recorded = run.done if run else {}
         done = {index: recorded[key] for index, key in enumerate(keys) if key in recorded}
         missing = set(range(len(questions))) - done.keys()
-        n_unused = len(recorded) - len(done)
+        n_unused = len(recorded) - len(done)  # of rows that this call has not, or has otherwise
         if n_unused or (done and missing):
             unused = f"{n_unused} kept in the record but not in this call"
             say(f"{out}: reused {len(done)}, new {len(missing)}, {unused}")
@@ -168,11 +168,7 @@ def collect(
                 lasting = []
                 for answer in answers:
                     question = questions[answer.index]
-                    names: Record = {"id": question.id, "sample": question.sample}
-                    names["order"] = question.order
-                    if question.criterion:
-                        names["criterion"] = question.criterion
-                    record = json_value(names | reader(answer, question))
+                    record = json_value(_names(question) | reader(answer, question))
                     done[answer.index] = record
                     if run and not answer.transient:  # the next call asks a transient one again
                         lasting.append({**record, "asked": keys[answer.index]})
@@ -182,11 +178,23 @@ def collect(
     return [done[index] for index in range(len(questions))]
 
 
+def _names(question: Question) -> Record:
+    """Return what tells the record of a question from the others of its row."""
+    names: Record = {"id": question.id, "sample": question.sample, "order": question.order}
+    if question.criterion:
+        names["criterion"] = question.criterion
+    return names
+
+
 @contextmanager
 def _recording(
     out: str | Path | None, engine: Engine, call_manifest: Record, rows: Records
 ) -> Iterator[Run | None]:
-    """Open the record in a folder for a call on some rows; None without a folder."""
+    """Open the record in a folder, and keep the rows of the call there.
+
+    Yields:
+        The run; None without a folder.
+    """
     if out is None:
         yield None
         return

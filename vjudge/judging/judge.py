@@ -309,11 +309,11 @@ class Judge:
             PairsNotSupportedError: there is none.
         """
         if self.pairs is None:
-            refusal = (
-                f"judge {self.name!r}, not taught to compare, has no wording for two responses"
+            raise PairsNotSupportedError(
+                f"judge {self.name!r}, not taught to compare, has no wording for two responses:"
+                " rank by scores, or give load_judge a template= that compares, such as"
+                " 'chat-relative'"
             )
-            remedy = "give load_judge a template= that compares, such as 'chat-relative'"
-            raise PairsNotSupportedError(f"{refusal}: rank by scores, or {remedy}")
         return self.pairs
 
 

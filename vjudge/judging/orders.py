@@ -34,6 +34,7 @@ def views_of(template: Template, row: Row, subject: Item | Pair) -> dict[str, Vi
     if isinstance(subject, Item):
         return {"": subject}
     if template.compares:
+        # each response goes to the other's place, its pictures with it
         swapped = replace(
             subject,
             response_a=subject.response_b,
@@ -42,6 +43,7 @@ def views_of(template: Template, row: Row, subject: Item | Pair) -> dict[str, Vi
             response_b_images=subject.response_a_images,
         )
         return {"ab": subject, "ba": swapped}
+    # a value head reads one response at a time
     views: dict[str, View] = {}
     for side in "ab":
         response = row[f"response_{side}"]

@@ -192,20 +192,21 @@ class Panel:
 
     def combined(self, runs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """Combine the members' runs of the same rows, by their names, into the panel's."""
-        names = set.intersection(*map(set, runs.values()))  # columns that all runs have
-        if "verdict" not in names:
-            scores = of_members(runs, "score")
-            score = scores.apply(combined_score, axis=1, how=self.combine)
-            return self._joined(runs, {"score": score}, scores)
-        columns = {}
-        for name in ("verdict", "verdict_ab", "verdict_ba"):
-            if name in names:
-                choices = of_members(runs, name).apply(self._choice, axis=1)
-                columns[name] = choices.astype(object)
+        frame = runs[self.judges[0].name].filter(["id", "sample"])
+        frame.insert(1, "judge", self.name)
+        shared = set.intersection(*map(set, runs.values()))  # columns that all runs have
+        if "verdict" not in shared:
+            verdicts = of_members(runs, "score")
+            frame["score"] = verdicts.apply(combined_score, axis=1, how=self.combine)
+            return self._joined(frame, verdicts, runs)
         verdicts = of_members(runs, "verdict")
+        for name in ("verdict", "verdict_ab", "verdict_ba"):
+            if name in shared:
+                choices = of_members(runs, name).apply(self._choice, axis=1)
+                frame[name] = choices.astype(object)
         for choice in SIGNED_POINTS:
-            columns[f"votes_{choice}"] = (verdicts == choice).sum(axis=1)
-        return self._joined(runs, columns, verdicts)
+            frame[f"votes_{choice}"] = (verdicts == choice).sum(axis=1)
+        return self._joined(frame, verdicts, runs)
 
     def _choice(self, choices: pd.Series) -> str | None:
         """Combine the members' choices on a pair; None where no member chose."""
@@ -215,22 +216,16 @@ class Panel:
         return sign(points.agg(self.combine))
 
     def _joined(
-        self,
-        runs: Mapping[str, pd.DataFrame],
-        combined: Mapping[str, pd.Series],
-        verdicts: pd.DataFrame,
+        self, frame: pd.DataFrame, verdicts: pd.DataFrame, runs: Mapping[str, pd.DataFrame]
     ) -> pd.DataFrame:
-        """Join the combined columns, those of each member, and those of the rows.
+        """Add to the combined columns who is missing, each member's columns, and those of the rows.
 
         Args:
-            runs: of each member.
-            combined: the panel's columns.
+            frame: with the combined columns.
             verdicts: of each member, missing where it gave none.
+            runs: of each member.
         """
-        # 1) the panel's verdict
-        first = runs[self.judges[0].name]
-        frame = first.filter(["id", "sample"]).assign(**combined)
-        frame.insert(1, "judge", self.name)
+        # 1) who is missing
         frame["n"] = verdicts.notna().sum(axis=1)
         frame["missing"] = len(runs) - frame["n"]
         nobody = frame["n"] == 0
@@ -242,7 +237,7 @@ class Panel:
             frame = frame.join(run.filter(OF_MEMBERS).add_suffix(f"_{name}"))
 
         # 3) from `lowest` on, a run's columns are of the row: its scale, and what was given
-        of_rows = first.loc[:, "lowest":]
+        of_rows = runs[self.judges[0].name].loc[:, "lowest":]
         taken = {name: f"item_{name}" for name in of_rows.columns.intersection(frame.columns)}
         frame = frame.join(of_rows.rename(columns=taken))
         frame["sees_image"] = of_members(runs, "sees_image").all(axis=1)
