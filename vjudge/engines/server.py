@@ -459,38 +459,31 @@ class ServerCall:
         reply = await self._send("/chat/completions", body, retries)
         return read_reply(reply, row, self.expected_model, self.client.key)
 
-    async def _complete_again(
-        self, body: Mapping[str, Any], row: int, n_sent: int
+    async def _continue(
+        self, turn: Turn, beginning: str, fields: dict[str, Any], n_sent: int
     ) -> tuple[Answer, list[Token]]:
-        """Send a request as `_complete`, with images by name if the server has them.
+        """Let the server continue an answer; images that it keeps go by their names.
 
         vLLM keeps images by the "uuid" that they were first sent with.
 
         Args:
-            body: a request whose images were sent before.
-            row: the row of the prompt.
-            n_sent: the tokens of the prompt and answer that were sent before. A reply that counts
-                fewer was made without the images, and is not used.
+            turn: the prompt.
+            beginning: what the server is to continue.
+            fields: further fields of the request.
+            n_sent: the tokens of the prompt and answer that were sent before; 0 where the prompt
+                was not. A reply that counts fewer was made without the images, and is not used.
 
         Source: docs.vllm.ai, "Multimodal Inputs", on cached inputs.
         """
-        # 1) the same messages, with names in place of images
-        turns = []
-        n_named = 0
-        for message in body["messages"]:
-            parts = message["content"]
-            if isinstance(parts, list):
-                parts = [part | {"image_url": None} if "uuid" in part else part for part in parts]
-                n_named += sum("uuid" in part for part in parts)
-            turns.append(message | {"content": parts})
-        # 2) try these; if the server does not have the images, send them from now on
-        if n_named and n_sent and self.keeps_images:
+        if turn.images and n_sent and self.keeps_images:
+            named = [{**image, "image_url": None} for image in turn.images]
+            body = messages(turn._replace(images=named), beginning) | fields
             with suppress(Unanswered):
-                answer, tokens = await self._complete({**body, "messages": turns}, row, retries=0)
+                answer, tokens = await self._complete(body, turn.row, retries=0)
                 if answer.n_prompt_tokens >= n_sent:
                     return answer, tokens
-            self.keeps_images = False
-        return await self._complete(body, row)
+            self.keeps_images = False  # the images are sent from now on
+        return await self._complete(messages(turn, beginning) | fields, turn.row)
 
     async def _distribution(
         self, turn: Turn, beginning: str, served: ServedScale, *, n_sent: int = 0
@@ -516,8 +509,8 @@ class ServerCall:
         # The shortest prompt comes last, because its count of tokens is the prompt's.
         for stem, text in reversed(served.text_before.items()):
             tokens = served.scale.next_tokens[stem]
-            body = messages(turn, beginning + text) | self.options
-            body |= {
+            fields = {
+                **self.options,
                 "max_tokens": 1,
                 "temperature": 0.0,
                 "logprobs": True,
@@ -525,7 +518,7 @@ class ServerCall:
                 "logprob_token_ids": tokens,
                 "return_tokens_as_token_ids": True,
             }
-            answer, written = await self._complete_again(body, turn.row, n_sent)
+            answer, written = await self._continue(turn, beginning + text, fields, n_sent)
             listed = written[0].logprobs if written else None
             if listed is None or answer.failure not in (None, NO_TEXT):
                 return answer

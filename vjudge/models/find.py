@@ -134,7 +134,7 @@ def kind_of(config: Mapping[str, Any], name: str) -> str:
     Raises:
         ValueError: a checkpoint that can't be loaded right.
     """
-    if is_original(config):
+    if decoder_of(config) is not None or "mm_vision_tower" in config:
         check_original(config, name)
         return "original"
     model_type = str(config.get("model_type"))
@@ -165,11 +165,6 @@ def decoder_of(config: Mapping[str, Any]) -> str | None:
     """Return the decoder of an original LLaVA checkpoint ("llama", "qwen2"); None for others."""
     classes = config.get("architectures") or [None]
     return DECODERS.get(classes[0])
-
-
-def is_original(config: Mapping[str, Any]) -> bool:
-    """Tell whether a config.json is that of an original LLaVA checkpoint, supported or not."""
-    return decoder_of(config) is not None or "mm_vision_tower" in config
 
 
 def check_original(config: Mapping[str, Any], name: str) -> None:

@@ -107,18 +107,17 @@ class Original:
         tokenizer = self._plain_tokenizer()
 
         # 1) tokens for the places of images and videos, behind all others
-        spellings = []
+        places = []
         for spelling in ("<image>", "<video>") if self.tiled else ("<image>",):
             if spelling in tokenizer.get_vocab():  # as a word of text
                 spelling = f"{spelling[:-1]}_place>"
-            spellings.append(spelling)
-        places = [AddedToken(spelling, special=True, normalized=False) for spelling in spellings]
+            places.append(AddedToken(spelling, special=True, normalized=False))
         tokenizer.add_tokens(places, special_tokens=True)
 
         # 2) the conversation as a chat template
         body = _CHATML if self.tiled else _VICUNA
         system = (QWEN_1_5 if self.tiled else VICUNA_V1).system
-        template = f'{{% set IMAGE = "{spellings[0]}\\n" %}}{{% set SYSTEM = "{system}" %}}'
+        template = f'{{% set IMAGE = "{places[0].content}\\n" %}}{{% set SYSTEM = "{system}" %}}'
         # The beginning-of-text token is written out, because chat endpoints add none.
         if tokenizer("").input_ids[:1] == [tokenizer.bos_token_id]:
             template += "{{ bos_token }}"
