@@ -17,7 +17,7 @@ import pytest
 from pytest import fixture, mark, raises
 
 from assets import verdicts as script
-from vjudge.data import CollectionError, load_verdicts, verdicts
+from vjudge.data import CollectionError, verdicts
 from vjudge.data.verdicts import CHOICE_OF_GRADE, FOLDER, load_set, verdict_sets
 from vjudge.metrics import win_rate
 
@@ -71,7 +71,7 @@ def test_no_set_is_large_and_no_table_holds_a_sentence():
 
 
 def test_people_s_scores_are_a_list_by_rater_and_their_mean():
-    frame = load_verdicts("tifa160").set_index("id")
+    frame = load_set("tifa160").frame.set_index("id")
     rows = frame.loc[["tifa160_1:mini-dalle"]]
     assert rows["human_scores"].tolist() == [[3, 3, 4, 3, 3]] and rows["human"].tolist() == [3.2]
     gaps = frame[frame[["human_1", "human_2", "human_3", "human_4"]].isna().any(axis=1)]
@@ -128,25 +128,25 @@ def test_the_numbers_in_the_caveats_are_those_of_the_tables():
 
 
 def test_groups_join_what_was_made_from_one_picture():
-    frame = load_verdicts("viescore")
+    frame = load_set("viescore").frame
     edits = frame[frame["group"].str.startswith("photograph:")]
     assert set(edits["benchmark"]) == {"text-guided editing", "mask-guided editing"}
     assert edits["group"].nunique() == 116 and frame["group"].nunique() == 869
     one = edits[edits["group"] == "photograph:sample_100081"]
     turns = one["id"].str.extract(r"sample_100081_(\d)")[0]
     assert set(turns) == {"1", "3"} and one["benchmark"].nunique() == 2
-    assert (load_verdicts("tifa160")["group"].value_counts() == 5).all()
-    assert (load_verdicts("wildvision")["group"].value_counts() == 22).all()
+    assert (load_set("tifa160").frame["group"].value_counts() == 5).all()
+    assert (load_set("wildvision").frame["group"].value_counts() == 22).all()
 
 
 def test_pairs_have_three_choices_and_the_source_is_named():
-    frame = load_verdicts("genai-bench")
+    data = load_set("genai-bench")
+    frame = data.frame
     edits = frame[frame["benchmark"] == "image editing"]
     table = win_rate(edits["Qwen-VL"])
     assert len(edits) == 919 and table["missing"].iloc[0] == 259 and table["malformed"].eq(0).all()
-    assert set(frame.attrs) == {"judges", "licence", "citation", "source", "caveats"}
-    assert frame.attrs["licence"] == "MIT" and "f0b0334" in frame.attrs["source"]
-    assert frame.attrs["judges"][0] == "GPT-4o" and "chance" not in frame.attrs["judges"]
+    assert data.licence == "MIT" and "f0b0334" in data.source
+    assert data.judges[0] == "GPT-4o" and "chance" not in data.judges
 
 
 def test_wildvision_knows_both_models_their_lengths_and_people_s_elo():
@@ -165,7 +165,7 @@ def test_every_set_is_listed_and_an_unknown_one_is_refused():
     with raises(
         CollectionError, match=r"no verdicts named 'mllm': use one of .'genai-bench', 'mllm"
     ):
-        load_verdicts("mllm")
+        load_set("mllm")
 
 
 # --- The set that is fetched
@@ -216,15 +216,16 @@ def mirror(tmp_path, monkeypatch):
 def test_the_fetched_set_is_read_from_a_server_and_from_a_clone(mirror, tmp_path, monkeypatch):
     with served(tmp_path / "mirror") as address:
         monkeypatch.setattr(verdicts, "MIRROR", address)
-        frame = load_verdicts("mllm-judge")
+        data = load_set("mllm-judge")
+    frame = data.frame
     monkeypatch.setattr(verdicts, "MIRROR", "http://127.0.0.1:9")
-    assert load_verdicts("mllm-judge").equals(frame)  # from the cache
+    assert load_set("mllm-judge").frame.equals(frame)  # from the cache
     shutil.rmtree(tmp_path / "cache")
-    assert load_verdicts("mllm-judge", folder=mirror).equals(frame)
+    assert load_set("mllm-judge", folder=mirror).frame.equals(frame)
     assert frame["id"].tolist() == ["0", "1", "2", "3"]
     assert frame["benchmark"].tolist() == ["COCO", "COCO", "WIT", "WIT"]
     assert frame["human_scores"].tolist() == [[3], [1], [5], [2]]
-    judges = frame[frame.attrs["judges"]].to_numpy().tolist()
+    judges = frame[[*data.judges]].to_numpy().tolist()
     expected = [[2, 3, 5], [1, 3, np.nan], [4, 3, 5], [np.nan, 3, 1]]
     np.testing.assert_array_equal(judges, expected)
 
@@ -232,7 +233,7 @@ def test_the_fetched_set_is_read_from_a_server_and_from_a_clone(mirror, tmp_path
 def test_what_is_not_the_checked_file_is_refused_and_not_kept(mirror, tmp_path, monkeypatch):
     def refused(message, **where):
         with raises(CollectionError, match=message):
-            load_verdicts("mllm-judge", **where)
+            load_set("mllm-judge", **where)
 
     monkeypatch.setattr(verdicts, "MIRROR", "http://127.0.0.1:9")
     refused("can't be read from http://127.0.0.1:9/.*at .*cache")
@@ -351,11 +352,12 @@ def test_the_fetched_set_has_the_numbers_of_the_public_table(tmp_path):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         packed = DATA / "raw/mllm_judge" / f"{path}.xz"
         (tmp_path / path).write_bytes(lzma.decompress(packed.read_bytes()))
-    frame = load_verdicts("mllm-judge", folder=tmp_path)
+    data = load_set("mllm-judge", folder=tmp_path)
+    frame = data.frame
     public = pd.read_csv(DATA / "verdicts/mllm_judge_scores.csv.gz", dtype={"item": str})
     assert frame["id"].tolist() == public["item"].tolist()
     assert frame["group"].tolist() == public["group"].tolist()
     assert frame["benchmark"].notna().all()
     keys = ["human_1", "llava_critic_7b", "phi4_15b", "gemini_2_5_flash"]
-    ours = frame[["human_1", *frame.attrs["judges"]]]
+    ours = frame[["human_1", *data.judges]]
     np.testing.assert_array_equal(ours.to_numpy(), public[keys].to_numpy())

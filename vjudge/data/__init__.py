@@ -31,7 +31,6 @@ from vjudge.data.collection import origin
 from vjudge.data.load import canonical, check_pictures, load_collection, rows_of
 from vjudge.data.schema import FEATURES, CollectionError, Problem
 from vjudge.data.summary import cases, fingerprint, lengths, levels, n_words, truth
-from vjudge.data.verdicts import load_verdicts
 
 __all__ = [
     "FEATURES",
@@ -44,7 +43,6 @@ __all__ = [
     "lengths",
     "levels",
     "load_collection",
-    "load_verdicts",
     "n_words",
     "origin",
     "rows_of",

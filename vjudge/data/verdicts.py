@@ -47,7 +47,13 @@ class VerdictSet:
     Attributes:
         name, title: as `load_set` takes it, and as a figure writes it.
         kind: "scores" for scores of single responses or images, "pairs" for choices.
-        frame: one row per item and criterion; see `load_verdicts`.
+        frame: one row per item and criterion, with the columns
+            - `id`, `group` (the unit of resampling), `benchmark`, `criterion`;
+            - for scores `system` (the model behind the response, where that is known), `human_1` ..
+              `human_k`, `human` (the mean of those given) and `human_scores` (their list, position
+              = rater, None where that rater gave none);
+            - for pairs `system_a`, `system_b` and `preference` ("a", "b", "tie");
+            - the score or choice of each judge and baseline, missing where it gave none.
         judges, baselines: columns of judges, best known first, and of other scorers, such as a
             metric or chance.
         people: columns of raters, position = rater; for pairs ("preference",) or ().
@@ -98,7 +104,7 @@ def verdict_sets() -> Series:
     return Series(descriptions, name="verdicts")
 
 
-def load_verdicts(name: str, *, folder: str | Path | None = None) -> DataFrame:
+def load_set(name: str, *, folder: str | Path | None = None) -> VerdictSet:
     """Load people's ratings and real judges' verdicts on the same items.
 
     Args:
@@ -107,34 +113,13 @@ def load_verdicts(name: str, *, folder: str | Path | None = None) -> DataFrame:
             vjudge's folder in the user's cache (XDG_CACHE_HOME, or ~/.cache), where they may also
             be put by hand.
 
-    Returns:
-        One row per item and criterion, with the columns
-        - `id`, `group` (the unit of resampling), `benchmark`, `criterion`;
-        - for scores `system` (the model behind the response, where that is known), `human_1` ..
-          `human_k`, `human` (the mean of those given) and `human_scores` (their list, position =
-          rater, None where that rater gave none);
-        - for pairs `system_a`, `system_b` and `preference` ("a", "b", "tie");
-        - the score or choice of each judge, missing where it gave none.
-        `attrs` has `judges`, `licence`, `citation`, `source` and `caveats`.
-
     Raises:
         CollectionError: there is no such set; a file cannot be read, or is not the one that was
             checked.
 
-    >>> frame = load_verdicts("viescore")
-    >>> print(frame["GPT-4o"].corr(frame["human"], method="spearman").round(2))
+    >>> viescore = load_set("viescore").frame
+    >>> print(viescore["GPT-4o"].corr(viescore["human"], method="spearman").round(2))
     0.64
-    """
-    verdicts = load_set(name, folder=folder)
-    frame = verdicts.frame
-    frame.attrs = {key: getattr(verdicts, key) for key in ("licence", "citation", "source")}
-    frame.attrs |= {"judges": list(verdicts.judges), "caveats": list(verdicts.caveats)}
-    return frame
-
-
-def load_set(name: str, *, folder: str | Path | None = None) -> VerdictSet:
-    """Load public verdicts with the meaning of their columns; see `load_verdicts`.
-
     >>> verdicts = load_set("wildvision")
     >>> verdicts.judges, int(verdicts.published["GPT-4o"].eq("malformed").sum())
     (('GPT-4o',), 26)
@@ -202,7 +187,7 @@ def _mllm_judge(
         repository: "OWNER/NAME@COMMIT" on GitHub.
         checksums: path of a file -> its SHA-256.
         titles: name of a data set in the files -> its title, for the column `benchmark`.
-        folder: as for `load_verdicts`.
+        folder: as for `load_set`.
     """
     files = {path: _file(repository, path, digest, folder) for path, digest in checksums.items()}
     versions = {"LLaVA-Critic-7B": "v2", "Phi-4": "v2_phi4", "Gemini 2.5 Flash": "v2_gemini"}
