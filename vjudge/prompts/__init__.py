@@ -5,7 +5,7 @@ The core, in reading order: `conversation.py` has a prompt and the text around a
 `values.py` the reading of one line, `parse.py` that of an answer, `families.py` the judges by name.
 
 Beside it: `chat.py` has a checkpoint's own chat template, `slots.py` pictures at places inside a
-wording, `forms.py` several criteria and JSON in a prompt, `answers.py` the answers to learn;
+wording, `forms.py` the JSON object that one asks for, `answers.py` the answers to learn from;
 `formats.py` the table of formats, `choices.py` lines that choose, `objects.py` JSON answers,
 `surroundings.py` and `phrases.py` what the text around a verdict makes of it.
 """

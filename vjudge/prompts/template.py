@@ -1,14 +1,15 @@
 """A template is one wording of a judging task; filled with an item or a pair it gives a prompt.
 
 This file has the form of a wording and the text in its fields. `slots.py` puts pictures at places
-inside it, `forms.py` has several criteria and JSON answers, `chat.py` a checkpoint's chat template.
+inside it, `forms.py` has the JSON object that it may ask for, and `chat.py` the chat template of a
+checkpoint.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -34,6 +35,7 @@ NEEDS = {
     "context": "context",
 }
 """The columns that a wording can't do without -> the fields that show them."""
+_HIGHEST = "its highest score"  # in the place of a number, where criteria have different scales
 
 
 @dataclass(frozen=True)
@@ -277,11 +279,11 @@ class Template:
             texts["form"] = forms.json_example(self, rubric)
 
         # 3) the criteria, which may replace the ends of the scale, and the reference answer
-        texts |= forms.criteria_texts(item)
+        texts |= _criteria_texts(item)
         if item.reference_answer and item.reference_answer.strip():
             texts["reference_answer"] = item.reference_answer
-            texts["reference_clause"] = forms.filled(self.reference_clause, texts)
-            texts["reference_section"] = forms.filled(self.reference_section, texts)
+            texts["reference_clause"] = _filled(self.reference_clause, texts)
+            texts["reference_section"] = _filled(self.reference_section, texts)
         return texts
 
     def middle(self, scale: Scale) -> int | str:
@@ -342,3 +344,39 @@ class Template:
     def fingerprint(self) -> str:
         """Return the SHA-256 (hex) of everything that shapes a prompt; a run records it."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+# --- criteria, levels and reference answer, as a wording shows them
+
+
+def _criteria_texts(subject: Subject) -> dict[str, str]:
+    """Write what is judged, and the levels of its scale, for the fields of a body.
+
+    Where some criterion of an item has levels of its own, each criterion stands above its levels,
+    and no number is the lowest or the highest score of all.
+    """
+    rubric = subject.rubric
+    criteria = rubric.criteria if rubric else ""
+    # several criteria on scales of their own, then several on one scale, then a pair's own text
+    if rubric and rubric.mixed and isinstance(subject, Item):
+        lines = []
+        for name, rubric_alone in rubric.by_name.items():
+            lines += [f"{name}: {rubric_alone.criteria}", _levels_text(rubric_alone)]
+        return {"criteria": "\n".join(lines), "lowest": "its lowest", "highest": _HIGHEST}
+    if rubric and rubric.named:
+        criteria = "\n".join(map(str, rubric.named))
+    elif isinstance(subject, Pair) and subject.criteria:
+        criteria = subject.criteria
+    return {"criteria": criteria, "levels": _levels_text(rubric) if rubric else ""}
+
+
+def _levels_text(rubric: Rubric) -> str:
+    """Write the levels of a rubric, one a line."""
+    return "\n".join(f"Score {score}: {text}" for score, text in rubric.levels)
+
+
+def _filled(reference: str, texts: Mapping[str, object]) -> str:
+    """Fill the clause or the section of a reference answer."""
+    if texts["highest"] == _HIGHEST:  # "of score {highest}" becomes "of the highest scores"
+        reference = reference.replace("score {highest}", "the highest scores")
+    return reference.format(**texts)
