@@ -103,6 +103,17 @@ def test_alt_test_keeps_its_level_where_people_are_nearly_always_right():
     assert told["items"] <= 20 and told["images"] <= 32, told  # 50 to 60 with a t test over items
 
 
+def test_alt_test_of_one_group_is_undefined_and_says_so():
+    rng = np.random.default_rng(0)
+    people = pd.DataFrame(rng.integers(1, 6, (100, 3)))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        table = metrics.alt_test(people, pd.Series(rng.integers(1, 6, 100)), groups=["image"] * 100)
+    assert table["p"].isna().all() and not table["rejected"].any()
+    assert {warning.category for warning in caught} == {UserWarning}
+    assert any("30 items in two groups or more" in str(warning.message) for warning in caught)
+
+
 def test_people_come_as_lists_too():
     rng = np.random.default_rng(0)
     truth = rng.integers(1, 6, size=120)

@@ -93,7 +93,7 @@ def test_alt_test_counts():
     assert same.loc["c", "n"] == 20 and np.isnan(same.loc["c", "p"])  # fewer than 30 items
     over_people = same[["winning_rate", "advantage_probability"]]
     assert over_people.eq(1).all(axis=None) and same["missing"].eq(0).all()
-    with pytest.warns(UserWarning, match="no person has 30 items"):
+    with pytest.warns(UserWarning, match="no person has 30 items in two groups or more"):
         assert metrics.alt_test(PEOPLE[:20], PEOPLE["a"])["winning_rate"].isna().all()
 
 

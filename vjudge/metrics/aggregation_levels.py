@@ -84,7 +84,7 @@ def correlate_levels(
     table = pd.concat(tables, names=["level", "statistic"])
     methods = dict.fromkeys(level_table.attrs["method"] for level_table in tables.values())
     table.attrs = {"method": "; ".join(methods), "caveats": merged_caveats(tables.values())}
-    # Simpson's paradox: systems of higher x have lower y, but items within each have higher y.
+    # Simpson's paradox: systems of higher x may have lower y, and items within each higher y.
     if {"item", "within"} <= set(levels):
         product = tables["item"]["estimate"] * tables["within"]["estimate"]
         warn_of_rows(

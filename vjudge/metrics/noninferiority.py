@@ -29,7 +29,7 @@ def noninferiority_test(lead: Floats, unit: Integers, epsilon: float) -> float:
         epsilon: the margin, in [0, 1).
 
     Returns:
-        A one-sided p-value; NaN without items.
+        A one-sided p-value; NaN without items, or where the t test has one group alone.
 
     >>> lead = np.repeat([1.0, -1.0, 0.0], [20, 30, 50])  # the person leads by -.1
     >>> round(noninferiority_test(lead, np.arange(100), 0.1), 4)
@@ -48,6 +48,8 @@ def noninferiority_test(lead: Floats, unit: Integers, epsilon: float) -> float:
         ahead = math.ceil(n_ahead * groups_per_item)
         behind = math.floor(n_behind * groups_per_item)
         return exact_p(ahead, behind, n_groups, epsilon)
+    if n_groups < 2:
+        return math.nan
     # The standard error from sums of deviations over groups, which are independent
     group_sums = np.bincount(unit, lead - lead.mean())
     error = math.sqrt(group_sums @ group_sums * n_groups / (n_groups - 1)) / n

@@ -134,7 +134,7 @@ def _rejected(p: pd.Series) -> pd.Series:
     """
     is_tested = p.notna()
     if not is_tested.any():
-        warn(f"no person has {ITEMS_PER_PERSON} items: the test is undefined")
+        warn(f"no person has {ITEMS_PER_PERSON} items in two groups or more: the test is undefined")
     rejected = pd.Series(False, p.index)
     adjusted = stats.false_discovery_control(p[is_tested], method="by")
     rejected[is_tested] = adjusted <= FALSE_DISCOVERIES
@@ -158,7 +158,7 @@ class PersonTest:
         n: items that the person, the judge and others labelled.
         shared: which items these are, shape (items,); none if there are too few.
         is_ahead: on which of them the judge is at least as close to the others; shape (items,).
-        p: the p-value; NaN without items.
+        p: the p-value, or NaN.
     """
 
     person: Hashable
