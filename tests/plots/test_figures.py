@@ -187,6 +187,7 @@ def test_boxes_hold_image_texts_scores_and_what_went_wrong(tmp_path):
     [
         (plots.confusion, g.run(1).drop(columns="gold"), r"columns are absent: \['gold'\]"),
         (plots.battery_effects, g.battery().assign(effect=np.nan), "nothing to draw"),
+        (plots.forest, g.pearson(2, 1).iloc[:0], "no row: there is nothing to draw"),
         (lambda frame: plots.length_scatter(frame, g.slopes(1)), g.run(2), "one for each"),
         (lambda frame: plots.confusion(frame, venue="nature"), g.run(1), "unknown venue"),
     ],

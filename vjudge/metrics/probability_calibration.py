@@ -12,7 +12,7 @@ from vjudge.metrics.caveats import add_caveats, unequal_group_caveats
 from vjudge.metrics.cells import indicator_matrix
 from vjudge.metrics.columns import as_floats, check_items, check_options, zeros_and_ones
 from vjudge.metrics.groups import unit_codes
-from vjudge.metrics.intervals import INTERVAL, degrees_of_freedom, t_quantile
+from vjudge.metrics.intervals import degrees_of_freedom, t_quantile
 from vjudge.metrics.resampling import MIN_BLOCK
 from vjudge.records import is_int_at_least
 
@@ -98,13 +98,20 @@ def expected_calibration_error(
     signed_weights = weights * np.sign(gap)
     error = math.sqrt(signed_weights @ covariance @ signed_weights)
     high = min(plain + t_quantile(confidence, freedom) * error, 1.0)
-    estimate = max(plain - float(added.mean()), 0.0)
-    result = pd.Series([estimate, low, high], index=INTERVAL)
-    result["plain"], result["p"], result["bins"] = plain, p, len(gap)
-    result["n"], result["missing"] = len(stated), int((~used).sum())
+    result = {
+        "estimate": max(plain - float(added.mean()), 0.0),
+        "low": low,
+        "high": high,
+        "plain": plain,
+        "p": p,
+        "bins": len(gap),
+        "n": len(stated),
+        "missing": (~used).sum(),
+    }
+    row = pd.Series(result, dtype=float)
     if units is not None:
-        add_caveats(result, unequal_group_caveats(np.bincount(units)))
-    return result
+        add_caveats(row, unequal_group_caveats(np.bincount(units)))
+    return row
 
 
 def _with_truth(

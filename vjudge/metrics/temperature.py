@@ -94,7 +94,8 @@ def temperature_scaling(
             bound = math.exp(optimize.brentq(lambda t: predictions.loss(t) - limit, best.x, edge))
         bounds.append(bound)
     result = pd.Series([math.exp(best.x), *bounds], index=INTERVAL)
-    result["n"], result["missing"] = len(labelled), len(truth) - len(labelled)
+    result["n"] = len(labelled)
+    result["missing"] = len(truth) - len(labelled)
     add_caveats(result, caveats)
     return result
 
