@@ -88,11 +88,11 @@ class Batcher:
                 prompt, ask, index, image_tokens=places
             )
             request.n_prompt_tokens = len(request.ids)
-            # 2) a score pass writes nothing: its scale is read right behind the prompt
+            # 2) a score pass writes nothing: its scale is read right after the prompt
             if ask.mode != "feedback":
                 request.answer.finish = "stop"
             if ask.scores and request.scale:
-                request.read_behind(request.ids, request.scale)
+                request.read_after(request.ids, request.scale)
             # 3) room in the model's context
             n_tokens = max(len(row.ids) for row in (request, *request.readings))
             if n_tokens >= context:

@@ -20,7 +20,7 @@ from vjudge.models import VisionLanguageModel
 SHARING_CHATS = "qwen2_vl qwen2_5_vl qwen3_vl internvl llava_next llava idefics3".split()
 """Chat models whose answers with shared prefixes were compared with their own `generate`."""
 MIN_PREFIX = 8  # tokens; computing a shorter prefix apart saves nothing
-SPARE_COLUMNS = 64  # free columns behind the filled ones, whenever a layer grows
+SPARE_COLUMNS = 64  # free columns that a layer gets whenever it grows
 
 
 def share_prefixes(rows: Sequence[Tokenized], image_token_id: int | None) -> list[Prefix]:
@@ -95,7 +95,7 @@ class RoomyLayer(DynamicLayer):
         return self.keys, self.values
 
     def _appended(self, number: int, filled: Any, new: torch.Tensor) -> torch.Tensor:
-        """Put `new` columns behind the `filled` ones in buffer `number`; return both as a view."""
+        """Put `new` columns after the `filled` ones in buffer `number`; return both as a view."""
         n_filled = filled.shape[2]
         n_columns = n_filled + new.shape[2]
         buffer = self.buffers[number]
@@ -111,7 +111,7 @@ class RoomyLayer(DynamicLayer):
 
 @dataclass
 class Shared:
-    """The keys and values of prefixes; after `behind_prefixes`, those of the rows behind them."""
+    """The keys and values of prefixes; `inputs_after_prefixes` makes them those of whole rows."""
 
     cache: Any  # transformers' DynamicCache
     mask: torch.Tensor  # (rows, columns), 1 for a token, 0 for padding or a token to pass over
@@ -140,7 +140,7 @@ def prefill(model: VisionLanguageModel, source: CallImages, prefixes: Sequence[P
     return Shared(cache, mask, deltas)
 
 
-def behind_prefixes(
+def inputs_after_prefixes(
     model: VisionLanguageModel, rows: Sequence[Tokenized], shared: Shared
 ) -> dict[str, Any]:
     """Return what `generate` takes for rows whose prefixes are computed.
@@ -148,7 +148,7 @@ def behind_prefixes(
     `shared`, the cache of the prefixes, becomes the cache of the rows. Each side is padded on the
     left by itself:
 
-        prefix      | tokens behind it
+        prefix      | tokens after it
         . . P P P P | . R R
         P P P P P P | R R R
     """
@@ -156,9 +156,9 @@ def behind_prefixes(
     slots = torch.tensor([row.prefix.slot for row in rows if row.prefix])  # (rows,)
     shared.cache.batch_select_indices(slots)
     shared.deltas = shared.deltas[slots]  # (rows, 1)
-    # 2) the tokens behind it
-    behind = [row.ids[-row.n_behind_prefix :] for row in rows]
-    ids, mask = left_padded(behind, 0, model.device)  # (rows, longest)
+    # 2) the tokens after it
+    tokens = [row.ids[-row.n_after_prefix :] for row in rows]
+    ids, mask = left_padded(tokens, 0, model.device)  # (rows, longest)
     shared.mask = torch.cat([shared.mask[slots], mask], dim=1)  # (rows, columns)
     # 3) a token's position is the number of tokens before it
     positions = shared.mask.cumsum(1) - 1  # (rows, columns)

@@ -212,7 +212,7 @@ class Client:
         """Send a request, and return the JSON object that answers it.
 
         Args:
-            url: a whole address, or a path behind the base URL.
+            url: a whole address, or a path after the base URL.
             body: the fields of the request.
             retries: how often the request is repeated where the failure may pass.
 

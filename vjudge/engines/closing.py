@@ -1,6 +1,6 @@
 """Close an answer that holds no verdict (`unread="close"`): add a marker, and read the scale there.
 
-The text of the answer stays as it was written. The marker is put behind it, and the engine reads
+The text of the answer stays as it was written. The marker is put after it, and the engine reads
 the distribution over the row's scale at that place; the most probable score is the verdict.
 
     ... the cat is asleep.           the answer, without a verdict

@@ -73,7 +73,7 @@ class Writer(LogitsProcessor):
         return draw_tokens(nucleus, draws)
 
     def _write(self, row: Request, token: int, logits: torch.Tensor) -> None:
-        """Put a token behind a row's answer; keep the distribution where it is a score's."""
+        """Append a token to a row's answer; if it belongs to the scale, keep the distribution."""
         writing = row.writing
         score_tokens = row.scale.next_tokens[()] if row.scale else []
         if token in score_tokens:

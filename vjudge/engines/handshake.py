@@ -53,7 +53,7 @@ class ServedScale(NamedTuple):
     """A scale in a server's own tokens."""
 
     scale: ScoreTokens
-    text_before: dict[Stem, str]  # stem -> the text that it is read behind; begins with the marker
+    text_before: dict[Stem, str]  # stem -> the text it is read after, from the marker on
 
 
 class Handshake:
@@ -68,7 +68,7 @@ class Handshake:
     Attributes:
         context: the tokens of the model's context; 0 where the server shows no tokens.
         continues: whether the server continues an answer token for token, so that distributions
-            can be read behind it.
+            can be read after it.
 
     Raises:
         ServerError: the server writes another prompt than the judge's own, or can't do what score
@@ -122,7 +122,7 @@ class Handshake:
                 " the judge's own chat template (--chat-template); conversation=None asks in the"
                 " server's own words"
             )
-        # A score pass reads right behind the marker, other calls behind an answer and the marker.
+        # A score pass reads right after the marker, other calls after an answer and the marker.
         beginning = f"It is so.\n{ask.marker}"
         served = self.scale(ask.marker, ask.scale(jobs[0].row))
         if ask.scores and served:
@@ -135,7 +135,7 @@ class Handshake:
             )
 
     def scale(self, marker: str, texts: Texts) -> ServedScale | None:
-        """Return a scale behind a marker; None if its distribution can't be read by tokens."""
+        """Return a scale after a marker; None if its distribution can't be read by tokens."""
         if not texts or not self.context:
             return None
         key = (marker, *texts.items())
@@ -162,13 +162,13 @@ class Handshake:
         return None
 
     def _served(self, marker: str, texts: Texts) -> ServedScale | None:
-        """Tokenize a scale; return None if its distribution can't be read behind texts.
+        """Tokenize a scale; return None if its distribution can't be read after texts.
 
         A server continues texts, not tokens. So each stem needs a text whose tokens end in it: for
         the stem of "1" in a scale from 1 to 10, the text "[RESULT] 1".
         """
         scale = ScoreTokens.read(marker, texts, self.encode)
-        if len(scale.next_tokens[()]) > LISTED:
+        if len(scale.next_tokens[()]) > LISTED:  # no reply lists all of them
             return None
         text_of_tokens = {}
         for text in texts.values():
@@ -220,7 +220,7 @@ class Handshake:
         conversation = self.conversation.ask(pieces)
         if beginning:
             conversation = conversation.append(self.conversation.reply + beginning)
-        # 2) its tokens, behind those that the tokenizer puts before any text
+        # 2) its tokens, after those that the tokenizer puts before any text
         tokens = self._tokens({"prompt": "", "add_special_tokens": True})
         for piece in conversation.parts:
             tokens += [IMAGE_ID] if piece is IMAGE else self.encode(str(piece))
@@ -231,7 +231,11 @@ class Handshake:
         return self._tokens({"prompt": text, "add_special_tokens": False})
 
     def _tokens(self, request: dict[str, Any]) -> list[int]:
-        """Return the server's tokens of a request's prompt; Unanswered if it shows none."""
+        """Return the server's tokens of a request's prompt, and keep the context's length.
+
+        Raises:
+            Unanswered: the server shows no tokens.
+        """
         reply = self.tokenize(request)
         tokens = reply.get("tokens")
         context: Any = reply.get("max_model_len")

@@ -1,7 +1,7 @@
 """The transformers engine: run a loaded model on this machine.
 
 `HFEngine._compute` shows the engine on one page: images, prefixes, `generate`, and what is read
-behind the answers. batches.py says which rows are computed together, cache.py how they share
+after the answers. batches.py says which rows are computed together, cache.py how they share
 keys and values, and decoding.py how a token is chosen. Models whose cache can't be
 shared (with sliding windows or states) give whole prompts to `generate`.
 """
@@ -19,8 +19,8 @@ from transformers import GenerationConfig, LogitsProcessorList
 from vjudge.engines.batches import Batcher
 from vjudge.engines.cache import (
     Shared,
-    behind_prefixes,
     can_share,
+    inputs_after_prefixes,
     keep_for_readings,
     prefill,
     share_prefixes,
@@ -136,7 +136,7 @@ class HFEngine(Engine):
             rows[0].failure = f"out of memory with one prompt: {shortage}"
         seconds = time.perf_counter() - started
         self.work.seconds += seconds
-        return [row.finished(seconds / len(rows)) for row in rows]
+        return [row.finished_answer(seconds / len(rows)) for row in rows]
 
     @torch.inference_mode()
     def _compute(self, call: Batcher, rows: Sequence[Request]) -> None:
@@ -147,14 +147,14 @@ class HFEngine(Engine):
         shared = None
         if rows and call.ask.mode == "feedback":
             shared = self._write(call, rows)
-        # 3) read values behind prompts, or distributions where verdicts stand or are to stand
+        # 3) read values after prompts, or distributions where verdicts stand or are to stand
         if rows and call.ask.mode == "value":
             self._read_values(call, rows)
         readings = [reading for row in rows for reading in row.readings]
         if readings:
             self._read(call, readings, shared)
         for row in rows:
-            row.settle()
+            row.combine_readings()
         self.work.images = call.source.encoded
 
     def _write(self, call: Batcher, rows: Sequence[Request]) -> Shared | None:
@@ -170,7 +170,7 @@ class HFEngine(Engine):
         return shared
 
     def _read(self, call: Batcher, readings: Sequence[Reading], shared: Shared | None) -> None:
-        """Read the distribution over a scale's next tokens behind each reading."""
+        """Read the distribution over a scale's next tokens after each reading."""
         output, _ = self._generate(call, readings, shared, max_new_tokens=1, output_logits=True)
         logits = output.logits[0]  # (readings, vocabulary)
         for position in zero_not_finite(logits):
@@ -180,7 +180,7 @@ class HFEngine(Engine):
             reading.logprobs = logprobs_of(reading.scale.next_tokens[reading.stem], row_logits)
 
     def _read_values(self, call: Batcher, rows: Sequence[Request]) -> None:
-        """Read the number that the value head gives behind each prompt."""
+        """Read the number that the value head gives after each prompt."""
         head: Any = self.model.value_head
         output, _ = self._generate(call, rows, None, max_new_tokens=1, output_hidden_states=True)
         # of the first new token's pass: the last layer, at the last token
@@ -199,7 +199,7 @@ class HFEngine(Engine):
         *processors: Writer,
         **options: Any,
     ) -> tuple[Any, Shared | None]:
-        """Run the model's own `generate`, behind the rows' prefixes where they can be shared.
+        """Run the model's own `generate`, after the rows' prefixes where they can be shared.
 
         Args:
             call: holds the images of the rows.
@@ -212,17 +212,17 @@ class HFEngine(Engine):
             The output of `generate`, and the keys and values of the rows; None for these where
             they can't be shared.
         """
-        # 1) what the model reads: tokens behind shared prefixes, or whole prompts
+        # 1) what the model reads: tokens after shared prefixes, or whole prompts
         if self.shares and shared is None:
             prefixes = share_prefixes(rows, self.model.image_token_id)
             shared = prefill(self.model, call.source, prefixes)
             self.work.computed_tokens += sum(len(prefix.ids) for prefix in prefixes)
         if shared is not None:
-            inputs = behind_prefixes(self.model, rows, shared)
+            inputs = inputs_after_prefixes(self.model, rows, shared)
         else:
             inputs = call.source.inputs([row.ids for row in rows], [row.keys for row in rows])
         self.work.prompt_tokens += sum(len(row.ids) for row in rows)
-        self.work.computed_tokens += sum(row.n_behind_prefix for row in rows)
+        self.work.computed_tokens += sum(row.n_after_prefix for row in rows)
         # 2) generate
         settings = GenerationConfig(
             pad_token_id=min(self.ends),

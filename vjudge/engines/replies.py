@@ -309,7 +309,7 @@ def _verdict_step(
     A server may list the tokens of the thinking before those of the text, so the end of the tokens
     is compared with the end of the text. Blanks are left out, because some vocabularies keep them
     apart from their tokens; so are capitals. The position of a token in the text follows from what
-    stands behind it:
+    stands after it:
 
         tokens   [RESULT] 2 </think> Good. [RESULT] 4 </s>
         joined   [result]2</think>good.[result]4
@@ -328,7 +328,7 @@ def _verdict_step(
             break
         pieces.pop()
     joined = b"".join(pieces)
-    # 2) find the first token behind the last marker that is a score
+    # 2) find the first token after the last marker that is a score
     score_texts = [score.encode() for score in scores]
     n_before = 0  # bytes of the tokens before this one
     for step, piece in enumerate(pieces):

@@ -1,10 +1,10 @@
-"""The rows of a batch on this machine: a prompt's tokens, its answer, what is read behind it.
+"""The rows of a batch on this machine: a prompt's tokens, its answer, what is read after it.
 
     Prefix     tokens that several rows begin with
     Tokenized  tokens that the model reads in one pass; a `Request` or a `Reading`
     Request    a prompt of the call: its `Writing`, then its readings, then its `Answer`
     Writing    the tokens of an answer while it is written
-    Reading    tokens behind which the distribution over the next token is read
+    Reading    tokens after which the distribution over the next token is read
 
 hf.py and vllm.py compute them.
 """
@@ -40,7 +40,7 @@ class Tokenized:
     failure: str | None = None  # why it can't be computed
 
     @property
-    def n_behind_prefix(self) -> int:
+    def n_after_prefix(self) -> int:
         """How many tokens are computed for this row alone."""
         return len(self.ids) - (len(self.prefix.ids) if self.prefix else 0)
 
@@ -50,10 +50,10 @@ TokenizedT = TypeVar("TokenizedT", bound=Tokenized)
 
 @dataclass(eq=False, kw_only=True)
 class Reading(Tokenized):
-    """Tokens behind which the distribution over the next token is read.
+    """Tokens after which the distribution over the next token is read.
 
     They end in `stem`, the tokens with which the texts of some scores begin. A scale from 1 to 10
-    has two readings: behind (), and behind the token of "1", where "0" makes it "10".
+    has two readings: after (), and after the token of "1", where "0" makes it "10".
     """
 
     scale: ScoreTokens
@@ -87,8 +87,8 @@ class Request(Tokenized):
     def __post_init__(self) -> None:
         self.answer = Answer(self.index)
 
-    def read_behind(self, ids: Sequence[int], scale: ScoreTokens, criterion: str = "") -> None:
-        """Add the readings of a scale behind `ids`: one for each stem of the scale."""
+    def read_after(self, ids: Sequence[int], scale: ScoreTokens, criterion: str = "") -> None:
+        """Add the readings of a scale after `ids`: one for each stem of the scale."""
         for stem in scale.next_tokens:
             reading = Reading(
                 ids=[*ids, *stem], keys=self.keys, scale=scale, stem=stem, criterion=criterion
@@ -98,7 +98,7 @@ class Request(Tokenized):
     def plan_readings(
         self, encoder: Encoder, ask: Ask, end_ids: Collection[int], context: int
     ) -> None:
-        """Decode the finished answer, and plan what is read behind it.
+        """Decode the finished answer, and plan what is read after it.
 
         Args:
             encoder: decodes the answer, and encodes what closes it.
@@ -125,15 +125,15 @@ class Request(Tokenized):
         if self.scale.first_token_decides:  # it was kept when that token was written
             self.answer.score_logprobs = self.scale.logprobs({(): self.writing.logprobs[step]})
         else:
-            self.read_behind([*self.ids, *tokens[:step]], self.scale)
+            self.read_after([*self.ids, *tokens[:step]], self.scale)
 
     def _plan_closing(self, ask: Ask, ids: list[int], encoder: Encoder, context: int) -> None:
-        """Plan to read each scale behind the prompt and answer `ids` and a marker."""
+        """Plan to read each scale after the prompt and answer `ids` and a marker."""
         assert ask.closing is not None
         try:
             for criterion, texts in scales_to_close(ask, self.index).items():
                 marker, scale = encoder.closing_ids(ask.closing.marker_of(criterion), texts)
-                self.read_behind([*ids, *marker], scale, criterion)
+                self.read_after([*ids, *marker], scale, criterion)
             # `ids` may hold one token for an image that takes many places.
             n_image_places = self.n_prompt_tokens - len(self.ids)
             longest = max(len(reading.ids) for reading in self.readings)
@@ -146,8 +146,8 @@ class Request(Tokenized):
             self.readings = []
             self.answer.unclosed = str(error)
 
-    def settle(self) -> None:
-        """Put the readings together into distributions over scales; one may close the answer."""
+    def combine_readings(self) -> None:
+        """Combine the readings into distributions over scales; one may close the answer."""
         # 1) a reading that failed makes the request fail
         for reading in self.readings:
             self.failure = self.failure or reading.failure
@@ -168,7 +168,7 @@ class Request(Tokenized):
         if self.is_closing:
             self.answer.closed = scores[""]
 
-    def finished(self, seconds: float) -> Answer:
+    def finished_answer(self, seconds: float) -> Answer:
         """Return the answer, with its counts of tokens; one that failed has no verdict.
 
         Args:

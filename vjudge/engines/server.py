@@ -245,7 +245,7 @@ class ServerCall:
             self.server = Handshake(self._tokenize, self.engine, self.ask, jobs)
             self.keeps_images = self.server.continues and jobs[0].prompt.n_images > 0
             self.options = self._options()
-            self.portal.call(self._try, jobs[0])
+            self.portal.call(self._try_options, jobs[0])
         except Unanswered as error:
             raise ServerError(
                 f"{self.engine!r} did not answer a short test request: {error}; correct base_url"
@@ -290,7 +290,7 @@ class ServerCall:
             options[name] = limit
         return options
 
-    async def _try(self, job: Job) -> None:
+    async def _try_options(self, job: Job) -> None:
         """Send a short request with the call's options, less and less of what may be refused."""
         n_images = job.prompt.n_images
         short = Prompt((*[IMAGE] * n_images, "Answer with the word yes."), job.prompt.system)
@@ -379,7 +379,7 @@ class ServerCall:
         if ask.mode == "value":
             return await self._value(turn)
         served = self.server.scale(ask.marker, ask.scale(turn.row))
-        # 1) a score pass reads the distribution behind the beginning of an answer
+        # 1) a score pass reads the distribution after the beginning of an answer
         if ask.scores and served is not None:
             read = await self._distribution(turn, "", served)
             failure = read.failure if read.score_logprobs is None else None
@@ -488,7 +488,7 @@ class ServerCall:
     async def _distribution(
         self, turn: Turn, beginning: str, served: ServedScale, *, n_sent: int = 0
     ) -> Answer:
-        """Read the distribution over a scale behind the beginning of an answer.
+        """Read the distribution over a scale after the beginning of an answer.
 
         It takes a request for one token for each stem of the scale (see `ScoreTokens`).
 
@@ -535,7 +535,7 @@ class ServerCall:
     async def _closed(self, turn: Turn, answer: Answer) -> Answer:
         """Return the answer with the verdicts that it lacks, or with the reason why it has none.
 
-        One verdict is read behind the answer and a marker, where the server continues an answer.
+        One verdict is read after the answer and a marker, where the server continues an answer.
         Otherwise, and for several criteria, the server is asked for verdicts by a JSON schema.
         """
         scales = scales_to_close(self.ask, turn.row)

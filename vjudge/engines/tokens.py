@@ -20,7 +20,7 @@ Stem = tuple[int, ...]  # the tokens with which the texts of some scores begin
 
 @dataclass(frozen=True)
 class ScoreTokens:
-    """The tokens in which a tokenizer writes each score behind a marker.
+    """The tokens in which a tokenizer writes each score after a marker.
 
     Attributes:
         marker: the text before every score.
@@ -35,7 +35,7 @@ class ScoreTokens:
 
     @classmethod
     def read(cls, marker: str, texts: Texts, encode: Callable[[str], list[int]]) -> ScoreTokens:
-        """Tokenize a scale behind its marker.
+        """Tokenize a scale after its marker.
 
         Args:
             marker: the text before every score.
@@ -192,7 +192,7 @@ class Encoder:
         return ids
 
     def scale(self, marker: str, texts: Texts) -> ScoreTokens:
-        """Return the tokens of a scale behind a marker; arguments and errors as `ScoreTokens`."""
+        """Return the tokens of a scale after a marker; arguments and errors as `ScoreTokens`."""
         key = (marker, *texts.items())
         if key not in self._scales:
             self._scales[key] = ScoreTokens.read(marker, texts, self.text_ids)

@@ -218,12 +218,12 @@ class VllmEngine(Engine):
             self._read_values(alive)
         elif not ask.scores:
             self._write(alive, ask)
-        # 3) read at the verdicts' places, and behind answers that are closed
+        # 3) read at the verdicts' places, and after answers that are closed
         alive = [row for row in alive if row.failure is None and row.readings]
         if alive:
             self._read(alive)
         for row in alive:
-            row.settle()
+            row.combine_readings()
         # 4) count the work, and hand the answers over
         seconds = time.perf_counter() - started
         self.work.images += len(self.source.features)
@@ -231,10 +231,10 @@ class VllmEngine(Engine):
         for row in rows:
             self.work.prompt_tokens += row.n_prompt_tokens
             self.work.new_tokens += len(row.writing.tokens)
-        return [row.finished(seconds / len(rows)) for row in rows]
+        return [row.finished_answer(seconds / len(rows)) for row in rows]
 
     def _write(self, rows: Sequence[Request], ask: Ask) -> None:
-        """Write the answers, and plan what is read behind them."""
+        """Write the answers, and plan what is read after them."""
         for row, output in self._generate(rows, [self._sampling(row, ask) for row in rows]):
             written = output.outputs[0]
             row.writing.tokens = list(written.token_ids)
@@ -246,7 +246,7 @@ class VllmEngine(Engine):
             row.plan_readings(self.encoder, ask, self.ends, self.context_length)
 
     def _read(self, rows: Sequence[Request]) -> None:
-        """Read the distributions over scales behind rows, one request per stem."""
+        """Read the distributions over scales after rows, one request per stem."""
         readings = [reading for row in rows for reading in row.readings]
         parameters = []
         for reading in readings:
@@ -267,7 +267,7 @@ class VllmEngine(Engine):
                 row.n_prompt_tokens = row.readings[0].n_prompt_tokens
 
     def _read_values(self, rows: Sequence[Request]) -> None:
-        """Read the value head behind each prompt's last token."""
+        """Read the value head after each prompt's last token."""
         raw = self.vllm.PoolingParams(use_activation=False)
         for row, output in self._generate(rows, [raw] * len(rows)):
             row.answer.value = output.outputs.data.item()

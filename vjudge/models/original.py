@@ -106,7 +106,7 @@ class Original:
         """The original's tokenizer, with tokens for images and a chat template."""
         tokenizer = self._plain_tokenizer()
 
-        # 1) tokens for the places of images and videos, behind all others
+        # 1) tokens for the places of images and videos, after all others
         places = []
         for spelling in ("<image>", "<video>") if self.tiled else ("<image>",):
             if spelling in tokenizer.get_vocab():  # as a word of text
@@ -115,9 +115,13 @@ class Original:
         tokenizer.add_tokens(places, special_tokens=True)
 
         # 2) the conversation as a chat template
-        body = _CHATML if self.tiled else _VICUNA
-        system = (QWEN_1_5 if self.tiled else VICUNA_V1).system
-        template = f'{{% set IMAGE = "{places[0].content}\\n" %}}{{% set SYSTEM = "{system}" %}}'
+        conversation = VICUNA_V1
+        body = _VICUNA
+        if self.tiled:
+            conversation = QWEN_1_5
+            body = _CHATML
+        template = f'{{% set IMAGE = "{places[0].content}\\n" %}}'
+        template += f'{{% set SYSTEM = "{conversation.system}" %}}'
         # The beginning-of-text token is written out, because chat endpoints add none.
         if tokenizer("").input_ids[:1] == [tokenizer.bos_token_id]:
             template += "{{ bos_token }}"
@@ -133,7 +137,7 @@ class Original:
         family = transformers.Qwen2Tokenizer if self.tiled else transformers.LlamaTokenizer
         tokenizer: Any = family.from_pretrained(self.folder, local_files_only=True)
         if not self.tiled:
-            # The original encodes the text behind an image by itself, so that sentencepiece puts a
+            # The original encodes the text after an image by itself, so that sentencepiece puts a
             # blank before it. This setting does so in a prompt that is encoded in one go.
             blank = Metaspace(prepend_scheme="always", split=False)
             tokenizer.backend_tokenizer.pre_tokenizer = blank
@@ -143,14 +147,14 @@ class Original:
     def config(self) -> Any:
         """The configuration of the whole model.
 
-        An image's token is the first behind those of the text. The embeddings have a multiple of 64
+        An image's token is the first after those of the text. The embeddings have a multiple of 64
         rows; spare rows are filled with zeros.
 
             rows     0 ... 31,999   32,000    32,001 ... 32,063
             tokens   text           <image>   spare
         """
         n_tokens = len(self.tokenizer)
-        n_text_tokens = n_tokens - 2 if self.tiled else n_tokens - 1  # <video> comes behind <image>
+        n_text_tokens = n_tokens - 2 if self.tiled else n_tokens - 1  # <video> comes after <image>
         shared: dict[str, Any] = {
             "vision_config": self.tower_config,
             "text_config": self._text_settings(64 * math.ceil(n_tokens / 64)),
@@ -226,7 +230,7 @@ class Original:
         for key, tensor in self.tower_weights.items():
             if self._is_in_tower(key):
                 tensors[f"vision_tower.vision_model.{key}"] = tensor
-        # 3) embeddings and output weights: zeros in the rows behind those of the text
+        # 3) embeddings and output weights: zeros in the rows after those of the text
         if self.tied:
             tensors.pop(VOCABULARY_WEIGHTS[1], None)
         n_rows = self.config.text_config.vocab_size
