@@ -194,8 +194,8 @@ def _jackknife_intervals(
     low, high = estimates - half_width, estimates + half_width
     if method == "fisher":
         _, low, high = fisher_interval(estimates, half_width).T
-    # A statistic of few units may vanish without one: a correlation over four items, two of which
-    # differ, is undefined without either.
+    # A statistic may be undefined without one of the units: where a single item has another score
+    # than all others, there is no correlation without it.
     undefined = estimates.notna() & np.isnan(error)
     warn_of_rows(estimates.index[undefined], "no interval: undefined without one of the units")
     columns = {"low": low, "high": high, "error": error, "freedom": freedom}
