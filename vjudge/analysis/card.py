@@ -1,4 +1,4 @@
-"""`report`: what metrics and probes found about judges, a claim a row and a judge a column.
+"""`report`: the card of one judge or several, one page with a row per claim and a column per judge.
 
 Nothing is computed here: numbers are those of `Scores`, `Choices` and `probes.battery`.
 """
@@ -24,7 +24,7 @@ from vjudge.analysis import readings
 from vjudge.analysis.choice_table import Choices, choices
 from vjudge.analysis.score_table import Scores, scores
 from vjudge.data.schema import Items
-from vjudge.judging.columns import groups_of
+from vjudge.judging.columns import closed_in, groups_of
 from vjudge.judging.judge import JudgeLike
 from vjudge.judging.paths import file_names
 from vjudge.judging.runs import MANIFEST, Run
@@ -37,6 +37,7 @@ from vjudge.prompts.wordings import ASSETS
 from vjudge.results import NotComputed, Result, Results, png
 
 Conclusion = Literal["holds", "fails", "undecided", "measured"]
+Finding = tuple[Conclusion, str]  # on one claim about one judge: the conclusion, and a sentence
 CLAIMS = {
     "agreement": "Scores agree with the truth",
     "image": "Scores depend on the image",
@@ -46,26 +47,28 @@ CLAIMS = {
     "failures": "Verdicts can be read",
     "calibration": "Scores are neither too high nor too low",
 }
-PROBED = {
+PROBED = {  # claim -> the probes that test it
     "image": ["blindness"],
     "length": ["verbosity", "length"],
     "position": ["position"],
     "injection": ["injection"],
 }
 SCORE_PROBES = sorted(set().union(*PROBED.values()))
+FACTS = ("model", "revision", "checkpoint", "mode")  # of a manifest, which the card states
 
 
 @dataclass
 class Report:
-    """The report card of one judge or several, which shows itself in a notebook.
+    """The report card of one judge or several; a notebook displays it.
 
     Attributes:
-        judges: their names.
-        about, truth: what was judged, and what scores are compared with.
-        claims: a row a claim and judge: claim, judge, verdict ("holds" or "fails" where a test,
-            corrected by Holm's method, decides it, "undecided" where the items are too few,
-            "measured" where nothing is tested), sentence.
-        absent: a row a claim and judge that could not be measured: claim, judge, reason.
+        judges: the names of the judges.
+        about: what was judged.
+        truth: the name of the truth that scores are compared with.
+        claims: one row per claim and judge: claim, judge, verdict, sentence. The verdict is "holds"
+            or "fails" where a test, corrected by Holm's method, is significant; "undecided" where
+            the items are too few; "measured" where nothing is tested.
+        absent: one row per claim and judge that could not be measured: claim, judge, reason.
         results: the analyses and the battery of probes, by name.
         methods: how the runs were made.
     """
@@ -83,12 +86,12 @@ class Report:
 
     @property
     def caveats(self) -> list[str]:
-        """Every caveat of the results, once."""
+        """The caveats of all results, each once."""
         texts = [text for result in self.results.values() for text in result.caveats]
         return list(dict.fromkeys(texts))
 
     def write(self, folder: str | Path) -> Report:
-        """Write the page, the claims (CSV), figures and tables, the same bytes every time."""
+        """Write the page, the claims (CSV), figures and tables: the same bytes in every run."""
         folder = Path(folder).expanduser()
         folder.mkdir(parents=True, exist_ok=True)
         self.results.save(folder)
@@ -97,33 +100,38 @@ class Report:
         return self
 
     def html(self) -> str:
-        """The card as one page that needs no other file; texts of data and models are escaped."""
-        rows = []
-        for name, claim in CLAIMS.items():
-            cells = self.claims[self.claims["claim"] == name].set_index("judge").to_dict("index")
-            if cells:
-                rows.append((claim, list(map(cells.get, self.judges))))
+        """Make one HTML page without other files; texts of data and models are escaped."""
+        rows = []  # (text of the claim, one finding per judge or None)
+        for claim, text in CLAIMS.items():
+            findings = self.claims[self.claims["claim"] == claim].set_index("judge")
+            if len(findings):
+                by_judge = findings.to_dict("index")
+                rows.append((text, [by_judge.get(judge) for judge in self.judges]))
         figures = []
         for result in self.results.values():
             figure = result.drawn()
             if figure is not None:
-                picture = base64.b64encode(png(figure)).decode()
-                figures.append((result.caption, result.reading, picture))
-        text = (ASSETS / "report.html").read_text(encoding="utf-8")
-        template = Environment(autoescape=True).from_string(text)
+                image = base64.b64encode(png(figure)).decode()
+                figures.append((result.caption, result.reading, image))
+        # One line per reason, with every claim and judge that it holds for
         absent = self.absent.assign(claim=self.absent["claim"].map(CLAIMS))
-        lines = absent.groupby("reason", sort=False).agg(lambda column: list(dict.fromkeys(column)))
-        page = template.render(
-            report=self,
-            rows=rows,
-            figures=figures,
-            absent=lines.reset_index().to_dict("records"),
-            methods=[*self.methods, f"Computed with vjudge {vjudge.__version__}"],
+        absent = absent.groupby("reason", sort=False).agg(lambda names: list(dict.fromkeys(names)))
+        source = (ASSETS / "report.html").read_text(encoding="utf-8")
+        page = (
+            Environment(autoescape=True)
+            .from_string(source)
+            .render(
+                report=self,
+                rows=rows,
+                figures=figures,
+                absent=absent.reset_index().to_dict("records"),
+                methods=[*self.methods, f"Computed with vjudge {vjudge.__version__}"],
+            )
         )
         return clean(page)
 
     def _repr_html_(self) -> str:
-        # A frame of its own: a notebook's styles and the card's leave one another alone.
+        """Put the page into a frame, so that its styles and the notebook's stay apart."""
         text = html.escape(self.html(), quote=True)
         attributes = 'sandbox="" style="width:100%;height:900px;border:1px solid #ddd"'
         return f'<iframe srcdoc="{text}" {attributes}></iframe>'
@@ -145,19 +153,20 @@ def report(
 
     Args:
         judge: a judge, which then grades the items and the controls; a run; runs by perturbation,
-            as `probes.ProbeRuns` has them; or any of these by judge's name, which stand side by
-            side.
-        items: what was graded, or is to be. The truth is its gold (of pairs: preference), else the
-            mean of people; without items, the run's.
-        out: a folder for the page, its figures and what is graded, which continues there.
+            as for `probes.ProbeRuns`; or a mapping from judges' names to any of these, for a card
+            with several columns.
+        items: the collection that was graded, or that a judge is to grade. The truth is its gold
+            (for pairs, its preference), or the mean of people where gold is missing. Without
+            items, the columns of the run are used.
+        out: a folder for the page and its figures, and for what is graded, which continues there.
         controls: the largest number of items that controls are graded on, drawn at random.
-        gold: see `probes.ProbeRuns`.
+        gold: what kind of truth gold is, see `probes.ProbeRuns`.
         about: what the card calls the items.
-        seed, n_resamples: of draws and resampling.
+        seed, n_resamples: the seed of draws and resampling, and the number of resamples.
         grading: further options of `Judge.grade`.
 
     Raises:
-        ValueError: there is no verdict; as `Judge.grade`.
+        ValueError: there is no verdict; and as for `Judge.grade`.
 
     Source: Mitchell et al., "Model Cards for Model Reporting", FAT* 2019, for what a card is.
 
@@ -170,52 +179,58 @@ def report(
     """
     items = None if items is None else data.canonical(data.rows_of(items))
     folder = None if out is None else Path(out).expanduser()
-    graded = {}
+    sources = _by_name(judge, items)
+    files = file_names(name or "judge" for name in sources)
+    options: dict[str, Any] = {"gold": gold, "seed": seed}
+    runs = {}
     probing = {}
     methods = []
-    named = _by_name(judge, items)
-    files = file_names(name or "judge" for name in named)
-    for name, source in named.items():
+    for name, source in sources.items():
         home = folder and folder / "runs" / files[name or "judge"]
-        options: dict[str, Any] = {"gold": gold, "seed": seed}
         if isinstance(source, JudgeLike):
-            run, controls_of = _graded(source, items, home, controls, options, grading)
+            run, probe_runs = _graded(source, items, home, controls, options, grading)
         else:
             run = source.get(ORIGINAL, source.get(IN_PAIRS))
-            controls_of = ProbeRuns(source, items, **options)
-        name = name or controls_of.name
-        graded[name] = run
-        probing[name] = controls_of
+            probe_runs = ProbeRuns(source, items, **options)
+        name = name or probe_runs.name
+        runs[name] = run
+        probing[name] = probe_runs
         methods.append(f"{name}: {_facts(home)}")
-    if "score" in next(iter(graded.values())):
+
+    if "score" in next(iter(runs.values())):
         battery = probes.battery(probing, probes=SCORE_PROBES)
-        table = scores(graded, items=items, about=about)
+        table = scores(runs, items=items, about=about)
         card = make_report(table, battery, methods, seed=seed, n_resamples=n_resamples)
     else:
         battery = probes.battery(probing, probes=PROBED["position"])
-        card = make_report(choices(graded, items=items, about=about), battery, methods)
+        card = make_report(choices(runs, items=items, about=about), battery, methods)
     return card.write(folder) if folder else card
 
 
 def _by_name(judge: Judged, items: Items) -> dict[str, Any]:
-    """Judges, or runs by perturbation, under the names by which they stand side by side."""
-    sides = {"": judge}
+    """Return the judges, or their runs by perturbation, by name; "" where none was given.
+
+    Raises:
+        ValueError: a run is empty or without the columns of verdicts, or a judge has no items.
+    """
+    sources = {"": judge}
     if isinstance(judge, Mapping) and not {ORIGINAL, IN_PAIRS} & set(judge):
-        sides = dict(judge)
-    for name, side in sides.items():
+        sources = dict(judge)
+    for name, source in sources.items():
         who = repr(name) if name else "the judge"
-        if isinstance(side, DataFrame):
-            if "id" not in side or not {"score", "verdict"} & set(side):
+        if isinstance(source, DataFrame):
+            if "id" not in source or not {"score", "verdict"} & set(source):
                 raise ValueError(
                     f"{who}: a run has the columns id and score (of pairs verdict), not"
-                    f" {list(side)}; a wide table of scores is for vj.scores(frame, judges=[...])"
+                    f" {list(source)}; a wide table of scores is for vj.scores(frame, judges=[...])"
                 )
-            if side.empty:
+            if source.empty:
                 raise ValueError(f"{who}: the run has no rows; give a run with verdicts")
-            sides[name] = {ORIGINAL if "score" in side else IN_PAIRS: side}
-        elif not isinstance(side, Mapping) and (items is None or not isinstance(side, JudgeLike)):
-            raise ValueError(f"{who}: give a run with verdicts, or a judge with items to grade")
-    return sides
+            sources[name] = {ORIGINAL if "score" in source else IN_PAIRS: source}
+        elif not isinstance(source, Mapping):
+            if items is None or not isinstance(source, JudgeLike):
+                raise ValueError(f"{who}: give a run with verdicts, or a judge with items to grade")
+    return sources
 
 
 def _graded(
@@ -226,30 +241,38 @@ def _graded(
     options: Mapping[str, Any],
     grading: Mapping[str, Any],
 ) -> tuple[DataFrame, ProbeRuns]:
-    """All items graded, and what grades the controls, on some of them."""
+    """Grade all items, and prepare the controls on some of them.
+
+    Args:
+        home: the folder of this judge's runs.
+        controls: the largest number of items for controls.
+        options, grading: options of `ProbeRuns` and of `Judge.grade`.
+
+    Returns:
+        The run on all items, and the runs of the controls, which are graded when a probe needs them.
+    """
     order = np.random.default_rng(options["seed"]).permutation(len(items))
-    few = items.select(sorted(order[:controls]))  # in their order: neighbours share work
-    pairs = "response_a" in items.column_names
-    call = judge.compare if pairs else judge.grade
-    run = call(items, out=home and home / "all", **grading)
-    probing = ProbeRuns(judge, few, out=home, **options, **{**grading, "progress": False})
-    name = IN_PAIRS if pairs else ORIGINAL
-    probing.runs[name] = run[run["id"].isin(few["id"])].reset_index(drop=True)
-    return run, probing
+    subset = items.select(sorted(order[:controls]))  # file order: neighbours share work
+    has_pairs = "response_a" in items.column_names
+    grade = judge.compare if has_pairs else judge.grade
+    run = grade(items, out=home and home / "all", **grading)
+    probe_runs = ProbeRuns(judge, subset, out=home, **options, **{**grading, "progress": False})
+    # The unperturbed run of the controls is a part of the run on all items
+    name = IN_PAIRS if has_pairs else ORIGINAL
+    probe_runs.runs[name] = run[run["id"].isin(subset["id"])].reset_index(drop=True)
+    return run, probe_runs
 
 
 def _facts(home: Path | None) -> str:
-    """How a judge was asked, where a folder records it."""
+    """Say how a judge was asked, by the manifest of its run where a folder has one."""
     if home is None or not (home / "all" / MANIFEST).is_file():
         return "the run does not record how it was asked"
     manifest = Run(home / "all").manifest
-    names = ("model", "revision", "checkpoint", "mode")
-    facts = {name: manifest[name] for name in names if manifest.get(name)}
-    facts |= manifest["decoding"]
+    facts = {name: manifest[name] for name in FACTS if manifest.get(name)} | manifest["decoding"]
     return "; ".join(f"{fact} {value}" for fact, value in facts.items())
 
 
-# --- A card out of a table and a battery
+# --- A card made of a table and a battery
 
 
 def make_report(
@@ -258,7 +281,7 @@ def make_report(
     methods: Sequence[str] = (),
     **resampling: Any,
 ) -> Report:
-    """The card of a table of scores or choices, with what probes found about its judges."""
+    """Make the card of a table of scores or choices, with the battery of probes of its judges."""
     if isinstance(table, Scores):
         results = Results(
             agreement=table.correlate(**resampling),
@@ -280,7 +303,7 @@ def make_report(
     for judge in table.judges:
         for claim in CLAIMS:
             try:
-                verdict, sentence = _claim(claim, judge, table, results)
+                verdict, sentence = _finding(claim, judge, table, results)
             except NotComputed as error:
                 absent.append((claim, judge, str(error)))
                 continue
@@ -296,24 +319,25 @@ def make_report(
     )
 
 
-def _claim(
-    claim: str, judge: str, table: Scores | Choices, results: Results
-) -> tuple[Conclusion, str]:
-    """The verdict on one claim about one judge, and its sentence."""
+def _finding(claim: str, judge: str, table: Scores | Choices, results: Results) -> Finding:
+    """Conclude on one claim about one judge.
+
+    Raises:
+        NotComputed: nothing was measured.
+    """
     if claim in PROBED:
-        return _probed(results.get("controls"), judge, PROBED[claim])
+        return _probe_finding(results.get("controls"), judge, PROBED[claim])
     if claim == "failures":
-        return _failures(table, judge)
+        return _failure_finding(table, judge)
     if claim == "calibration":
         if isinstance(table, Choices):
             raise NotComputed("a comparison of pairs has no scores")
         rows = _rows_of(results["calibration"], judge).set_index("measure")
-        lean = rows.loc["score less truth"]
-        error = rows.loc["absolute error"]
-        return "measured", (
-            f"The mean of score less truth is {readings.bounds(lean)} points; the mean absolute"
-            f" error is {readings.bounds(error)}"
-        )
+        bias = readings.bounds(rows.loc["score less truth"])
+        error = readings.bounds(rows.loc["absolute error"])
+        text = f"The mean of score less truth is {bias} points; the mean absolute error is {error}"
+        return "measured", text
+    # the claim "agreement"
     rows = _rows_of(results["agreement"], judge).set_index("statistic")
     if isinstance(table, Choices):
         share = readings.bounds(rows.loc["with_ties"])
@@ -326,15 +350,23 @@ def _claim(
 
 
 def _rows_of(result: Result, judge: str) -> DataFrame:
-    """The rows of one judge; NotComputed where there are none."""
+    """Return the rows of one judge.
+
+    Raises:
+        NotComputed: there are none.
+    """
     rows = result.table[result.table["judge"] == judge]
     if rows.empty:
         raise NotComputed("its scores are on another scale than the truth")
     return rows
 
 
-def _probed(battery: Result | None, judge: str, names: list[str]) -> tuple[Conclusion, str]:
-    """What some probes found: the verdict, and the largest of the effects that decide it."""
+def _probe_finding(battery: Result | None, judge: str, names: list[str]) -> Finding:
+    """Conclude from some probes: one failed test fails the claim, and all have to pass to hold.
+
+    The sentence is the largest of the effects that decide. An effect without a test, whose `must`
+    is missing, counts only where nothing was tested.
+    """
     if battery is None:
         raise NotComputed("no control was run: give the judge and the items, or a battery")
     rows = battery.table
@@ -345,20 +377,20 @@ def _probed(battery: Result | None, judge: str, names: list[str]) -> tuple[Concl
         raise NotComputed("; ".join(filter(None, reasons)) or "no control was run")
     tests = effects[effects["must"].notna()]
     failed = tests[tests["passes"].eq(False)]
-    open_tests = tests[tests["passes"].isna()]
-    if len(failed):
-        return "fails", _largest(failed)
+    undecided = tests[tests["passes"].isna()]
     if tests.empty:
-        return "measured", _largest(effects)
-    if len(open_tests):
-        need = "needs" if len(open_tests) == 1 else "need"
-        text = f"{len(open_tests)} of {len(tests)} tests {need} more items"
-        return "undecided", f"{text}: {_largest(open_tests)}"
-    return "holds", _largest(tests)
+        return "measured", _largest_effect(effects)
+    if len(failed):
+        return "fails", _largest_effect(failed)
+    if len(undecided):
+        need = "needs" if len(undecided) == 1 else "need"
+        text = f"{len(undecided)} of {len(tests)} tests {need} more items"
+        return "undecided", f"{text}: {_largest_effect(undecided)}"
+    return "holds", _largest_effect(tests)
 
 
-def _largest(rows: DataFrame) -> str:
-    """The largest of some effects as a sentence with its interval."""
+def _largest_effect(rows: DataFrame) -> str:
+    """Return the sentence on the largest effect, with its interval."""
     row = rows.loc[rows["effect"].abs().fillna(0).idxmax()]
     text = row["finding"] or f"{row['case']} is undefined"
     if row["verdict"] == "stays" and row["must"] == "stay":
@@ -366,28 +398,31 @@ def _largest(rows: DataFrame) -> str:
     return text
 
 
-def _failures(table: Scores | Choices, judge: str) -> tuple[Conclusion, str]:
-    """Verdicts that could not be read, by reason, and those that were closed."""
+def _failure_finding(table: Scores | Choices, judge: str) -> Finding:
+    """Count the verdicts that are missing, by reason, and those that were closed.
+
+    The claim holds where every verdict could be read, and none was closed.
+    """
     runs = table.verdicts
     if runs is None:
         missing = int(table.frame[judge].isna().sum())
         return "measured", f"{missing:,} of {len(table.frame):,} items have no verdict"
     run = runs[runs["judge"] == judge]
-    silent = run["score"].isna() if "score" in run else ~run["verdict"].isin(CHOICES)
-    closed = int(run["closed"].eq(True).sum()) if "closed" in run else 0
-    note = f"{closed:,} of {len(run):,} verdicts were closed" if closed else ""
-    if not silent.any():
+    is_missing = run["score"].isna() if "score" in run else ~run["verdict"].isin(CHOICES)
+    closed = closed_in(run)
+    if not is_missing.any():
         if closed:
-            return "measured", f"{note}, and no verdict is missing"
+            return "measured", f"{closed}, and no verdict is missing"
         return "holds", f"All {len(run):,} verdicts could be read"
-    rows = [("missing", silent.to_numpy(), np.ones(len(run)))]
+    rows = [("missing", is_missing.to_numpy(), np.ones(len(run)))]
     share = shares(rows, groups=groups_of(run), unit="verdicts").iloc[0]
-    # The part before the colon is ours; behind it may stand a model's words.
-    reasons = run.loc[silent].get("failure", pd.Series(dtype=str)).dropna()
-    kinds = reasons.astype(str).str.split(":").str[0].value_counts()
-    why = "; ".join(f"{kind}: {n:,}" for kind, n in kinds.items()) or "no reason is given"
+    # The text before the colon is the package's; a model's words may follow it
+    reasons = run.loc[is_missing].get("failure", pd.Series(dtype=str)).dropna()
+    counts = reasons.astype(str).str.split(":").str[0].value_counts()
+    listing = "; ".join(f"{reason}: {n:,}" for reason, n in counts.items())
     text = (
-        f"{silent.sum():,} of {len(run):,} verdicts are missing ({why}), a share of"
-        f" {readings.bounds(share)}, and left out of all other numbers"
+        f"{is_missing.sum():,} of {len(run):,} verdicts are missing"
+        f" ({listing or 'no reason is given'}), a share of {readings.bounds(share)}, and left out"
+        " of all other numbers"
     )
-    return "measured", "; ".join(filter(None, [text, note]))
+    return "measured", f"{text}; {closed}" if closed else text

@@ -1,9 +1,9 @@
-"""What is in a collection, and what of its scores can be told without looking at a picture."""
+"""`inspect`: what a collection holds, and how well its scores are predicted without the images."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import combinations, islice
 from typing import Any
@@ -23,26 +23,30 @@ from vjudge.plots.style import FROM_ZERO, PALETTE, draw_cells, short
 from vjudge.records import row_levels, unit_of
 from vjudge.results import NotComputed, Result, analysis, current, options
 
-MOST_CRITERIA = 20  # that a figure has lines for
-MOST_RUBRICS = 64  # whose pairs are compared
-MOST_PICTURES = 12  # on one sheet
-_COLUMNS = "reference_answer criteria gold preference human_scores".split()
+WORD = r"[^\W_]+"  # letters and digits of any script
+MAX_CRITERIA = 20  # lines of a figure
+MAX_RUBRICS = 64  # rubrics that are compared with each other
+MAX_IMAGES = 12  # images on one sheet
+THUMBNAIL = 240  # pixels of a longer side
+# Columns that a collection may lack, and that are then empty
+_OPTIONAL = "reference_answer criteria gold preference human_scores".split()
+# What `question` shows once, and what it shows of each response
 _SHARED = "instruction reference_answer criteria".split()
 _OF_RESPONSES = "response response_a response_b preference gold human_scores feedback".split()
 _SAMPLED = "id group instruction response response_a response_b preference gold criteria".split()
 
 
 def inspect(items: Items) -> Inspection:
-    """Check a collection, and look into it.
+    """Check a collection, and return its inspection.
 
     Args:
-        items: as for `data.rows_of`: items or pairs, with or without rubrics and scores.
+        items: items or pairs, with or without rubrics and scores, as for `data.rows_of`.
 
     Returns:
-        An `Inspection`, each of whose methods returns a Result.
+        An `Inspection`; each of its methods returns a `Result`.
 
     Raises:
-        CollectionError: every bad row, and every picture that does not open.
+        CollectionError: rows are bad or images do not open; the message names every one.
 
     >>> import vjudge as vj
     >>> inspect(vj.load_collection("scenes", split="test", limit=10))
@@ -52,7 +56,10 @@ def inspect(items: Items) -> Inspection:
 
 
 class Inspection:
-    """A collection that was checked; a method that does not apply to it says why."""
+    """A checked collection; the result of a method that does not apply to it says why.
+
+    `rows` are its canonical rows; `texts` has one row per item, without the images.
+    """
 
     def __init__(self, items: Items) -> None:
         self.rows = data.rows_of(items)
@@ -60,15 +67,19 @@ class Inspection:
         data.validate(self.rows, needs=(), pictures=self._pictures)
         texts = []
         for row in self.rows:
-            cells = dict.fromkeys(_COLUMNS) | row | {"group": unit_of(row)}
+            cells = dict.fromkeys(_OPTIONAL) | row | {"group": unit_of(row)}
             texts.append({name: cells[name] for name in cells if name not in PICTURE_COLUMNS})
-        self.texts = DataFrame(texts)  # the rows without their pictures
+        self.texts = DataFrame(texts)
 
     def __repr__(self) -> str:
         return f"Inspection of {len(self.texts):,} rows"
 
     def _scored(self) -> tuple[DataFrame, str]:
-        """The rows with their truth in `gold`, and what it is called."""
+        """Return `texts` with the truth in `gold`, and the truth's name.
+
+        Raises:
+            NotComputed: no row has a gold score or human scores.
+        """
         try:
             truth = data.truth(self.rows)
         except data.CollectionError as error:
@@ -78,91 +89,99 @@ class Inspection:
 
     @analysis
     def overview(self) -> Result:
-        """Count what there is: rows, questions, criteria, groups (the units of resampling)."""
+        """Count rows, questions, criteria, groups (the units of resampling), and filled columns."""
         filled = self.texts[["reference_answer", "gold", "preference"]].notna().sum()
+        has_ratings = ratings(self.texts["human_scores"]).notna().any(axis=1)
         counts = {
             "rows": len(self.texts),
             "questions": len(data.cases(self.rows)),
             **self.texts[["criteria", "group"]].nunique(),
             **filled.add_prefix("with "),
-            "with human_scores": ratings(self.texts["human_scores"]).notna().any(axis=1).sum(),
+            "with human_scores": has_ratings.sum(),
         }
         return Result(DataFrame([counts]), name="inspect_overview", caption="What was loaded")
 
     @analysis
     def sample(self, n: int = 8) -> Result:
-        """Show n rows, drawn by the seed of `settings`: texts, scores and first pictures."""
+        """Show `n` random rows, drawn by the seed of `settings`: texts, scores, first images."""
         rows = self.texts.sample(min(n, len(self.texts)), random_state=current().seed).sort_index()
-        pictures = {}
+        images = {}
         for position, id in rows["id"].items():
             for _, source in islice(pictures_in(self.rows[position]), 1):
-                pictures[id] = source
+                images[id] = source
         return Result(
             rows.filter(_SAMPLED).dropna(axis=1, how="all"),
             name="inspect_sample",
             caption=f"{len(rows)} of {len(self.texts):,} rows",
-            plot=partial(_sheet, pictures) if pictures else None,
+            plot=partial(_sheet, images) if images else None,
         )
 
     @analysis
     def question(self, id: str | None = None) -> Result:
-        """Show all that a judge is given of one question: pictures, rubric, each response.
+        """Show everything that a judge is given for one question: images, rubric, each response.
 
         Args:
-            id: of one of its rows; None takes the question whose responses have most scores.
+            id: the id of one of its rows; None means the question whose responses have the most
+                different scores.
         """
         cases = data.cases(self.rows)
-        places = cases["rows"][cases["scores"].map(lambda scores: len(set(scores))).idxmax()]
-        if id is not None:
-            named = self.texts.index[self.texts["id"] == str(id)]
-            if named.empty:
-                raise NotComputed(f"no row has the id {id!r}")
-            places = next(rows for rows in cases["rows"] if named[0] in rows)
-        rows = self.texts.loc[places].sort_values("gold", kind="stable")
-        judged = self.rows[places[0]]
-        lines = [(name.replace("_", " "), judged.get(name)) for name in _SHARED]
-        lines += [(f"score {score}", text) for score, text in row_levels(judged).items()]
-        pictures: dict = dict(enumerate(judged.get("images") or (), start=1))
+        positions = self._question_rows(cases, id)
+        rows = self.texts.loc[positions].sort_values("gold", kind="stable")
+        first = self.rows[positions[0]]
+        lines = [(name.replace("_", " "), first.get(name)) for name in _SHARED]
+        lines += [(f"score {score}", text) for score, text in row_levels(first).items()]
+        images: dict = dict(enumerate(first.get("images") or (), start=1))  # label -> source
         for position, row in rows.iterrows():
             for name in _OF_RESPONSES:
                 if row.get(name):
                     lines.append((f"{row['id']}: {name.replace('_', ' ')}", row[name]))
             for column, source in pictures_in(self.rows[position]):
                 if column != "images":
-                    pictures[f"{row['id']}: {column.removesuffix('_images')}"] = source
+                    images[f"{row['id']}: {column.removesuffix('_images')}"] = source
         return Result(
             DataFrame(lines, columns=["what", "text"]).dropna(),
             name="inspect_question",
             caption=f"One of {len(cases):,} questions; its {len(rows)} of {len(self.texts):,} rows",
-            plot=partial(_sheet, pictures) if pictures else None,
+            plot=partial(_sheet, images) if images else None,
         )
+
+    def _question_rows(self, cases: DataFrame, id: str | None) -> list[int]:
+        """Return the positions of the rows of one question; arguments as for `question`."""
+        if id is None:
+            n_scores = cases["scores"].map(lambda scores: len(set(scores)))
+            return cases.loc[n_scores.idxmax(), "rows"]
+        matches = self.texts.index[self.texts["id"] == str(id)]
+        if matches.empty:
+            raise NotComputed(f"no row has the id {id!r}")
+        return next(positions for positions in cases["rows"] if matches[0] in positions)
 
     @analysis
     def scores(self) -> Result:
-        """Count the true scores, each at the nearest level, by criterion."""
+        """Count the true scores by criterion, each at the nearest whole level."""
         rows, truth = self._scored()
         counts = pd.crosstab(rows["criteria"].fillna("none"), rows["gold"].round().astype("Int64"))
         levels = sorted({*data.levels(self.rows), *counts.columns})
         counts = counts.reindex(columns=levels, fill_value=0)
         share = counts.sum().max() / counts.to_numpy().sum()
         order = counts.sum(axis=1).sort_values(ascending=False, kind="stable")
+        counts = counts.loc[order.index]
         return Result(
-            counts.loc[order.index].rename_axis("criterion").reset_index(),
+            counts.rename_axis("criterion").reset_index(),
             name="inspect_scores",
             reading=f"Always giving the commonest score is right for {share:.1%} of the items.",
             caption=f"Items by criterion and {truth}",
-            plot=partial(_count_map, counts.loc[order.index[:MOST_CRITERIA]], truth),
+            plot=partial(_count_map, counts.head(MAX_CRITERIA), truth),
         )
 
     @analysis
     def lengths(self) -> Result:
-        """Test whether the longer response is the better one: `metrics.length_test`."""
+        """Test whether the longer of two responses is the better one, by `metrics.length_test`."""
         if "response_a" in self.texts:
             return self._longer_of_two()
         rows, truth = self._scored()
-        chosen = options()
-        del chosen["confidence"]
-        table = metrics.length_test(rows, **chosen)
+        resampling = options()
+        del resampling["confidence"]
+        table = metrics.length_test(rows, **resampling)
         auc, low, high, within = table.loc["words", ["auc", "low", "high", "within"]]
         scale = data.levels(self.rows) or None
         figure = partial(plots.length_by_score, rows, score_name=truth, scale=scale)
@@ -178,41 +197,40 @@ class Inspection:
         )
 
     def _longer_of_two(self) -> Result:
-        """How often the longer response of a pair is the preferred one."""
+        """Estimate how often the longer response of a pair is the preferred one."""
         difference = metrics.lengths(self.texts["response_a"])
         difference -= metrics.lengths(self.texts["response_b"])
-        preferred = self.texts["preference"]
-        longer = preferred.where(difference > 0, preferred.replace({"a": "b", "b": "a"}))
-        longer = longer.where(difference != 0)
+        # "a": the longer response is preferred, "b": the shorter one; NaN where both are equal
+        preference = self.texts["preference"]
+        mirrored = preference.replace({"a": "b", "b": "a"})
+        longer = preference.where(difference > 0, mirrored).where(difference != 0)
         if not longer.isin(("a", "b")).any():
             remedy = self.rows.layout.remedy("preference")
             raise NotComputed(f"no pair of unequal lengths has a preference: {remedy}")
         table = metrics.win_rate(longer, groups=self.texts["group"]).loc[["win_ties_out"]]
-        _, low, high = share = table.iloc[0][["estimate", "low", "high"]]
+        estimate, low, high = table.iloc[0][["estimate", "low", "high"]]
         return Result(
             table.reset_index(drop=True),
             name="inspect_length",
             reading=f"The longer response of a pair is the preferred one with probability"
-            f" {short(*share)}, which {_decision(low, high, 0.5)}.",
+            f" {short(estimate, low, high)}, which {_decision(low, high, 0.5)}.",
             caption="How often the longer response is preferred, ties left out",
         )
 
     @analysis
     def blind(self) -> Result:
-        """Correlate judges that never look at a picture with the truth.
+        """Correlate judges that never look at an image with the truth.
 
-        "ROUGE-L" scores a response by the words that it shares, in order, with the reference
-        answer; "length" counts its words.
+        "ROUGE-L" scores a response by the longest sequence of words that it shares with the
+        reference answer; "length" counts its words.
         """
         rows, truth = self._scored()
         scores = DataFrame({"length": metrics.lengths(rows["response"])})
         if rows["reference_answer"].notna().any():
-            scores["ROUGE-L"] = _shared_words(rows)
+            scores["ROUGE-L"] = _reference_overlap(rows)
         lines = []
-        for judge in scores:
-            correlation = metrics.correlate(
-                scores[judge], rows["gold"], groups=rows["group"], **options()
-            )
+        for judge, column in scores.items():
+            correlation = metrics.correlate(column, rows["gold"], groups=rows["group"], **options())
             lines.append({"judge": judge, **correlation.loc["spearman"]})
         table = DataFrame(lines).sort_values("estimate", key=abs, ascending=False)
         if table["estimate"].isna().all():
@@ -230,82 +248,73 @@ class Inspection:
 
     @analysis
     def references(self) -> Result:
-        """Compare responses of each score with their reference answers, by ROUGE-L."""
+        """Measure the overlap of responses with their reference answers by ROUGE-L, per score."""
         rows, truth = self._scored()
-        rows = rows.assign(rouge_l=_shared_words(rows)).dropna(subset=["gold", "rouge_l"])
+        rows = rows.assign(rouge_l=_reference_overlap(rows)).dropna(subset=["gold", "rouge_l"])
         if rows.empty:
             raise NotComputed("no scored row has a reference answer: add reference_answer")
-        shares = rows.groupby(rows["gold"].round())["rouge_l"]
-        table = shares.describe().drop(columns=["mean", "std"]).rename_axis(truth).reset_index()
+        levels = rows["gold"].round()
+        quartiles = rows.groupby(levels)["rouge_l"].describe().drop(columns=["mean", "std"])
+        medians = quartiles["50%"]
+        draw = partial(
+            sns.boxplot, rows, x=levels, y="rouge_l", native_scale=True, color=PALETTE[4]
+        )
+        axes = {"xlabel": truth, "ylabel": "ROUGE-L with the reference", "ylim": (0, 1.02)}
         return Result(
-            table,
+            quartiles.rename_axis(truth).reset_index(),
             name="inspect_reference_overlap",
-            reading=f"The median ROUGE-L with the reference is {short(table['50%'].iloc[0])} at the"
-            f" lowest {truth} and {short(table['50%'].iloc[-1])} at the highest.",
+            reading=f"The median ROUGE-L with the reference is {short(medians.iloc[0])} at the"
+            f" lowest {truth} and {short(medians.iloc[-1])} at the highest.",
             caption=f"ROUGE-L of response and reference answer by {truth}",
-            plot=partial(
-                _figure,
-                partial(
-                    sns.boxplot,
-                    rows,
-                    x=rows["gold"].round(),
-                    y="rouge_l",
-                    native_scale=True,
-                    color=PALETTE[4],
-                ),
-                1.9,
-                f"n = {len(rows):,}",
-                axes=dict(xlabel=truth, ylabel="ROUGE-L with the reference", ylim=(0, 1.02)),
-            ),
+            plot=partial(_figure, draw, 1.9, f"n = {len(rows):,}", axes=axes),
             data=rows[["id", "group", "gold", "rouge_l"]],
         )
 
     @analysis
     def rubrics(self) -> Result:
-        """Compare rubrics by ROUGE-L, whole and by their criteria alone, two by two."""
-        criteria = {}
+        """Compare each two rubrics by ROUGE-L: their full texts, and their criteria alone."""
+        criteria = {}  # full text -> criteria
         for row in self.rows:
             if row.get("criteria"):
                 texts = [row["criteria"], *(row.get("descriptions") or ())]
                 criteria["\n".join(texts)] = row["criteria"]
         drawn = Series(criteria, dtype=object)
-        drawn = drawn.sample(min(MOST_RUBRICS, len(drawn)), random_state=current().seed)
-        lines = []
-        for rubric_a, rubric_b in combinations(sorted(drawn.items()), 2):
-            lines.append(list(map(rouge_l, rubric_a, rubric_b)))
-        if not lines:
+        drawn = drawn.sample(min(MAX_RUBRICS, len(drawn)), random_state=current().seed)
+        overlaps = []
+        for (text_a, criteria_a), (text_b, criteria_b) in combinations(sorted(drawn.items()), 2):
+            overlaps.append((rouge_l(criteria_a, criteria_b), rouge_l(text_a, text_b)))
+        if not overlaps:
             raise NotComputed("fewer than two rubrics: there is nothing to compare")
-        table = DataFrame(lines, columns=["with levels", "criteria alone"]).iloc[:, ::-1]
+        table = DataFrame(overlaps, columns=["criteria alone", "with levels"])
+        draw = partial(sns.histplot, table, bins=20, binrange=(0, 1), element="step")
+        axes = {"xlabel": "ROUGE-L of two rubrics", "ylabel": "pairs", "xlim": (0, 1)}
         return Result(
             table.describe().rename_axis("ROUGE-L").reset_index(),
             name="inspect_rubric_overlap",
             reading=f"{len(criteria)} distinct rubrics; two of them share"
             f" {short(table['criteria alone'].median())} of the words of their criteria (median).",
             caption=f"ROUGE-L of {len(table):,} pairs of rubrics",
-            plot=partial(
-                _figure,
-                partial(sns.histplot, table, bins=20, binrange=(0, 1), element="step"),
-                2.1,
-                axes=dict(xlabel="ROUGE-L of two rubrics", ylabel="pairs", xlim=(0, 1)),
-            ),
+            plot=partial(_figure, draw, 2.1, axes=axes),
             data=table,
         )
 
     @analysis
     def pictures(self) -> Result:
-        """Count pictures and their sizes, and show some."""
-        pictures: dict = {}  # by content: size, items
+        """Count images by their size, and show some."""
+        lines = []
         for row in self.rows:
             for _, source in pictures_in(row):
-                picture = self._pictures(source)
-                pictures.setdefault(picture.key, [source, *picture.size, 0])[3] += 1
-        if not pictures:
+                image = self._pictures(source)
+                lines.append((image.key, source, *image.size))
+        if not lines:
             raise NotComputed("no row has a picture: add a column `images`")
-        columns = ["source", "width", "height", "items"]
-        table = DataFrame(pictures.values(), columns=columns)
+        uses = DataFrame(lines, columns=["key", "source", "width", "height"])
+        # One row per image: uses of the same content have one key
+        table = uses.drop_duplicates("key").reset_index(drop=True)
+        table["items"] = uses.groupby("key", sort=False).size().to_numpy()
         drawn = {}
-        for picture in table.head(MOST_PICTURES).itertuples():
-            drawn[f"{picture.Index + 1}: {picture.width} x {picture.height}"] = picture.source
+        for image in table.head(MAX_IMAGES).itertuples():
+            drawn[f"{image.Index + 1}: {image.width} x {image.height}"] = image.source
         sizes = table.groupby(["width", "height"])["items"].agg(pictures="size", items="sum")
         return Result(
             sizes.sort_values("pictures", ascending=False).reset_index(),
@@ -317,7 +326,7 @@ class Inspection:
 
     @analysis
     def people(self) -> Result:
-        """Measure how far people agree with one another: `metrics.agreement`."""
+        """Measure how well people agree with one another, by `metrics.agreement`."""
         scores = ratings(self.texts["human_scores"])
         counts = scores.notna().sum(axis=1)
         if counts.max() < 2:
@@ -336,7 +345,7 @@ class Inspection:
 
 
 def rouge_l(text: Any, reference: Any) -> float:
-    """F1 of the longest common subsequence of words; NaN where a text is missing.
+    """Compute the F1 of the longest common subsequence of words; NaN where a text is missing.
 
     Source: Lin, ROUGE (2004), section 3.
 
@@ -345,17 +354,20 @@ def rouge_l(text: Any, reference: Any) -> float:
     """
     if not isinstance(text, str) or not isinstance(reference, str):
         return float("nan")
-    tokens = [re.findall(r"[^\W_]+", piece.lower()) for piece in (text, reference)]
-    return 2 * LCSseq.similarity(*tokens) / max(1, len(tokens[0]) + len(tokens[1]))
+    words = re.findall(WORD, text.lower())
+    reference_words = re.findall(WORD, reference.lower())
+    # 2 P R / (P + R) with P = lcs / n_words and R = lcs / n_reference_words
+    longest = LCSseq.similarity(words, reference_words)
+    return 2 * longest / max(1, len(words) + len(reference_words))
 
 
-def _shared_words(rows: DataFrame) -> list:
-    """ROUGE-L of each response with its reference answer."""
+def _reference_overlap(rows: DataFrame) -> list[float]:
+    """Compute ROUGE-L of each response with its reference answer."""
     return list(map(rouge_l, rows["response"], rows["reference_answer"]))
 
 
 def _decision(low: float, high: float, chance: float) -> str:
-    """What an interval says of a chance value."""
+    """Say whether an interval excludes the value of pure chance."""
     if np.isnan(low):
         return "has no interval"
     if low > chance or high < chance:
@@ -363,36 +375,56 @@ def _decision(low: float, high: float, chance: float) -> str:
     return f"can't be told from chance ({short(chance)})"
 
 
-# -- figures
+# --- Figures
 
 
-def _sheet(pictures: dict, **look: Any) -> Figure:
-    """Pictures side by side, each under its name."""
+def _sheet(images: Mapping[Any, Any], **look: Any) -> Figure:
+    """Draw images side by side, each under its label.
+
+    Args:
+        images: label -> a source that `images.open_image` opens.
+        look: options of `plots.page`.
+    """
     with plots.page(**look) as paper:
-        panels = {name: DataFrame() for name in pictures}
-        ratio = min(1.0, 0.2 + len(panels) / 4)  # one or two stay small
+        panels = {label: DataFrame() for label in images}
+        # Height to width of a panel: one to three images are kept small
+        ratio = min(1.0, 0.2 + len(panels) / 4)
         fig, axes = paper.panels(panels, ratio, across="", min_inches=1.2, shared=False)
-        for (ax, _), source in zip(axes, pictures.values(), strict=True):
-            ax.imshow(thumbnail(open_image(source), size=240))
+        for (ax, _), source in zip(axes, images.values(), strict=True):
+            ax.imshow(thumbnail(open_image(source), size=THUMBNAIL))
             ax.set_axis_off()
         return paper.finish(fig)
 
 
-def _figure(draw: Callable, height: float, account: str = "", *, axes: dict, **look: Any) -> Figure:
-    """What a function of seaborn draws into axes of a height in inches, and their labels."""
+def _figure(
+    draw: Callable[..., Any],
+    height: float,
+    label: str = "",
+    *,
+    axes: Mapping[str, Any],
+    **look: Any,
+) -> Figure:
+    """Draw a figure of one panel.
+
+    Args:
+        draw: a function of seaborn, which draws into `ax`.
+        height: in inches.
+        label: what the caption adds, such as "n = 80".
+        axes: labels and limits, as `Axes.set` takes them.
+        look: options of `plots.page`.
+    """
     with plots.page(**look) as paper:
         fig, ax = paper.subplots(height)
         draw(ax=ax)
         ax.set(**axes)
-        return paper.finish(fig, account)
+        return paper.finish(fig, label)
 
 
 def _count_map(counts: DataFrame, truth: str, **look: Any) -> Figure:
-    """How many items of each criterion have each score."""
+    """Draw the number of items of each criterion (rows) at each true score (columns)."""
     with plots.page(**look) as paper:
         fig, ax = paper.subplots(0.7 + 0.25 * len(counts))
-        names = paper.fold(counts.index, paper.inches / 3, 1)
-        cells = counts.set_axis(names)
+        cells = counts.set_axis(paper.fold(counts.index, paper.inches / 3, 1))
         draw_cells(ax, cells, cells.astype(str), cmap=FROM_ZERO, vmin=0)
         ax.set(xlabel=truth)
         return paper.finish(fig, f"The {len(counts)} commonest criteria")
