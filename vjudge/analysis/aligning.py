@@ -1,4 +1,4 @@
-"""Which of several judges agrees best with people: chosen on one half, reported on the other."""
+"""`align`: choose the judge that agrees best with people on one half, and test it on the other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vjudge.results import NotComputed, Result, analysis, options
 
 CHOOSES = "chooses"
 REPORTS = "reports"
-FEW_GROUPS = 30  # of a half: fewer decide between candidates that differ much, if at all
+FEW_GROUPS = 30  # in a half; with fewer, only large differences between candidates show
 
 
 @analysis
@@ -39,30 +39,31 @@ def align(
     confidence: float | None = None,
     **grading: Any,
 ) -> Result:
-    """Choose the judge that agrees best with people, and report how well on items unseen so far.
+    """Choose the judge that agrees best with people, and estimate its agreement on unseen items.
 
-    The best of several numbers is too good by chance. So half of the groups (the images) decides,
-    and the other half, drawn by the seed, gives the number to report. Candidates may be one model
-    in several wordings (`Judge.reworded`), with several sets of examples, or several models.
+    The best of several estimates is too high by chance. So half of the groups (the images), drawn
+    at random, chooses the judge, and the other half gives the estimate to report. Candidates may be
+    one model with several prompt templates (`Judge.reworded`) or several sets of examples, or
+    several models.
 
     Args:
-        judges: two candidates or more, by name; or a list of judges with names of their own.
-        items: the collection, with human_scores; without them gold counts.
-        people: of a table, the columns with each person's scores.
+        judges: two candidates or more, by name; or a list of judges with different names.
+        items: the collection, with human_scores; without them gold is the truth.
+        people: for a table, the columns with each person's scores.
         statistic: "pearson", "spearman" or "kendall".
-        out: a folder that records every verdict, a folder a candidate.
-        seed: of the halves and of resampling; None is that of `vjudge.settings`.
-        n_resamples, confidence: of intervals; None are those of `vjudge.settings`.
+        out: a folder that records every verdict, with one folder per candidate.
+        seed: the seed of the halves and of resampling; None means that of `vjudge.settings`.
+        n_resamples, confidence: for intervals; None means those of `vjudge.settings`.
         grading: further options of `Judge.grade`.
 
     Returns:
-        A row a candidate and half ("chooses", "reports"): estimate, low, high, n, missing, tokens
-        (read and written, of all its verdicts) and chosen. Both halves hold the items on which
-        every candidate gave a verdict.
+        One row per candidate and half ("chooses", "reports"): judge, half, estimate, low, high, n,
+        missing, tokens (read and written, of all its verdicts) and chosen. Both halves have only
+        items on which every candidate gave a verdict.
 
     Raises:
-        ValueError: fewer than two candidates, two of one name, or one named as a column; and as
-            `Judge.grade`.
+        ValueError: there are fewer than two candidates, two have one name, or one is named like a
+            column; and as for `Judge.grade`.
 
     >>> import vjudge as vj
     >>> items = vj.load_collection("scenes", split="test", limit=32)
@@ -71,72 +72,72 @@ def align(
     >>> vj.align(pair, items, mode="score", progress=False).table["half"].unique().tolist()
     ['chooses', 'reports']
     """
-    # 1) each candidate's verdicts
-    named = _by_name(judges)
+    # 1) The verdicts of each candidate
+    candidates = _by_name(judges)
     rows = items if people is None else data.rows_of(items, people=people)
-    taken = named.keys() & data.rows_of(rows).columns
+    taken = candidates.keys() & data.rows_of(rows).columns
     if taken:
         raise ValueError(
             f"{names_of(taken)}: columns of the collection; give candidates other names"
         )
     runs = {}
-    for name, judge in named.items():
+    for name, judge in candidates.items():
         folder = None if out is None else Path(out) / file_name(name)
         runs[name] = judge.grade(rows, out=folder, **grading)
     table = scores(runs, items=rows)
     if table.people:
-        table = replace(table, gold=None)  # people are asked, whatever is true
+        table = replace(table, gold=None)  # agreement is with people, not with a true score
 
-    # 2) the halves, and what each says of each candidate
+    # 2) Each candidate's agreement on each half of the items that all candidates graded
     resampling = options(seed=seed, n_resamples=n_resamples, confidence=confidence)
     truth, truth_name = truth_of(table)
-    common = truth.notna() & table.frame[table.judges].notna().all(axis=1)
-    groups = table.frame.loc[common, str(table.group)]
-    chooses = halved(groups, resampling["seed"])
-    cells, limits = _of_halves(table, common, chooses, statistic, resampling)
+    is_complete = truth.notna() & table.frame[table.judges].notna().all(axis=1)
+    complete = replace(table, frame=table.frame[is_complete], caveats=[])
+    groups = complete.frame[str(table.group)]
+    in_first_half = halved(groups, resampling["seed"])
+    cells, caveats = _agreement_by_half(complete, in_first_half, statistic, resampling)
+    caveats += _limits(table, is_complete, groups[~in_first_half].nunique())
     tokens = {name: float(run.filter(WORK[:2]).sum().sum()) for name, run in runs.items()}
     cells["tokens"] = cells["judge"].map(tokens)
 
-    # 3) the choice
-    best = choice_of(cells)
-    cells["chosen"] = cells["judge"] == best
-    n_groups = groups[~chooses].nunique()
-    if n_groups < FEW_GROUPS:
-        limits.append(
-            f"the half that reports has {n_groups} groups: both choice and number are rough"
-        )
-    n_left = len(truth) - int(common.sum())
-    if n_left:
-        gone = table.frame[table.judges].isna().sum()
-        listed = names_of(f"{name} {count}" for name, count in gone[gone > 0].items())
-        limits.append(
-            f"{n_left} of {len(truth)} items are left out: a candidate gave no verdict"
-            f" ({listed}), or nobody a score"
-        )
+    # 3) The choice
+    cells["chosen"] = cells["judge"] == choice_of(cells)
     return table._result(
         cells,
         name="align",
         reading=_reading(cells, truth_name, statistic),
         caption=f"Agreement of candidates with {truth_name} on two halves of the groups",
-        caveats=limits,
+        caveats=caveats,
         plot=partial(plots.forest, cells, by="half", label=readings.SYMBOLS[statistic]),
     )
 
 
 def _by_name(judges: Mapping[str, JudgeLike] | Sequence[JudgeLike]) -> dict[str, JudgeLike]:
-    """The candidates by name; ValueError where there are too few, or two of one name."""
-    named = dict(judges) if isinstance(judges, Mapping) else {each.name: each for each in judges}
-    if len(named) < len(judges):
+    """Return the candidates by name.
+
+    Raises:
+        ValueError: there are fewer than two, or two have one name.
+    """
+    if isinstance(judges, Mapping):
+        candidates = dict(judges)
+    else:
+        candidates = {judge.name: judge for judge in judges}
+    if len(candidates) < len(judges):
         raise ValueError("two candidates have one name: give a dict, judges by name")
-    if len(named) < 2:
+    if len(candidates) < 2:
         raise ValueError("there is one candidate, and a choice takes two")
-    return named
+    return candidates
 
 
 def halved(groups: Series, seed: int) -> Series:
-    """Whether each item is of the half that chooses: half of the groups, drawn by the seed.
+    """Draw half of the groups, and tell for each item whether its group is drawn.
 
-    NotComputed: there are fewer than four groups.
+    Args:
+        groups: the group of each item.
+        seed: the seed of the draw.
+
+    Raises:
+        NotComputed: there are fewer than four groups.
     """
     units = groups.unique()
     if len(units) < 4:
@@ -148,32 +149,65 @@ def halved(groups: Series, seed: int) -> Series:
     return groups.isin(units[drawn])
 
 
-def _of_halves(
+def _agreement_by_half(
     table: Scores,
-    common: Series,
-    chooses: Series,
+    in_first_half: Series,
     statistic: StatisticName,
     resampling: Mapping[str, Any],
 ) -> tuple[DataFrame, list[str]]:
-    """Each candidate's agreement on each half, and the known limits of these numbers."""
-    within = table.frame[common]
-    parts = []
-    limits: list[str] = []
-    for half, rows in {CHOOSES: chooses, REPORTS: ~chooses}.items():
-        frame = within[rows].reset_index(drop=True)
-        result = replace(table, frame=frame, caveats=[]).correlate(
-            statistic=statistic, **resampling
-        )
+    """Correlate each candidate with the truth on each half.
+
+    Args:
+        table: the items that every candidate graded.
+        in_first_half: whether each item is in the half that chooses.
+        statistic, resampling: as for `Scores.correlate`.
+
+    Returns:
+        One row per candidate and half, and the caveats of these numbers.
+    """
+    tables = []
+    caveats: list[str] = []
+    for half, mask in {CHOOSES: in_first_half, REPORTS: ~in_first_half}.items():
+        frame = table.frame[mask].reset_index(drop=True)
+        result = replace(table, frame=frame).correlate(statistic=statistic, **resampling)
         cells = result.table[result.table["statistic"] == statistic].assign(half=half)
-        parts.append(cells[["judge", "half", "estimate", "low", "high", "n", "missing"]])
-        limits += [f"the half that {half}: {text}" for text in result.caveats]
-    return pd.concat(parts, ignore_index=True), limits
+        tables.append(cells[["judge", "half", "estimate", "low", "high", "n", "missing"]])
+        caveats += [f"the half that {half}: {text}" for text in result.caveats]
+    return pd.concat(tables, ignore_index=True), caveats
+
+
+def _limits(table: Scores, is_complete: Series, n_groups: int) -> list[str]:
+    """Say that the half that reports is small, and which items were left out, where that is so.
+
+    Args:
+        table: all items.
+        is_complete: whether every candidate graded an item that has a truth.
+        n_groups: the number of groups in the half that reports.
+    """
+    caveats = []
+    if n_groups < FEW_GROUPS:
+        caveats.append(
+            f"the half that reports has {n_groups} groups: both choice and number are rough"
+        )
+    n_left_out = int((~is_complete).sum())
+    if n_left_out:
+        missing = table.frame[table.judges].isna().sum()
+        listed = names_of(f"{name} {count}" for name, count in missing[missing > 0].items())
+        caveats.append(
+            f"{n_left_out} of {len(is_complete)} items are left out: a candidate gave no verdict"
+            f" ({listed}), or nobody a score"
+        )
+    return caveats
 
 
 def choice_of(cells: DataFrame) -> str:
-    """The candidate with the highest estimate on the half that chooses, of equals the first.
+    """Return the candidate with the highest estimate on the half that chooses; the first of ties.
 
-    NotComputed: no candidate has one.
+    Args:
+        cells: one row per candidate and half, with columns judge, half, estimate.
+
+    Raises:
+        NotComputed: no candidate has an estimate.
     """
     estimates = cells[cells["half"] == CHOOSES].set_index("judge")["estimate"]
     if estimates.isna().all():
@@ -182,15 +216,17 @@ def choice_of(cells: DataFrame) -> str:
 
 
 def _reading(cells: DataFrame, truth: str, statistic: StatisticName) -> str:
-    """Who was chosen, how well it agrees on the other half, and what that took."""
+    """Say which candidate was chosen, its agreement on both halves, and the tokens used."""
     chosen = cells[cells["chosen"]].set_index("half")
-    others = cells[cells["half"] == REPORTS].set_index("judge")["estimate"]
+    reported = cells[cells["half"] == REPORTS].set_index("judge")["estimate"]
+    name = chosen.loc[REPORTS, "judge"]
     text = (
-        f"{chosen.loc[REPORTS, 'judge']} agrees best with {truth} on the half that chooses:"
+        f"{name} agrees best with {truth} on the half that chooses:"
         f" {readings.SYMBOLS[statistic]} {readings.bounds(chosen.loc[CHOOSES])}. Report"
         f" {readings.bounds(chosen.loc[REPORTS])}, of the half that did not choose."
     )
-    if others.idxmax() != chosen.loc[REPORTS, "judge"]:
-        text += f" There {others.idxmax()} is higher: the choice may be chance."
+    best = reported.idxmax()
+    if best != name:
+        text += f" There {best} is higher: the choice may be chance."
     tokens = cells.drop_duplicates("judge")["tokens"].sum()
-    return f"{text} {len(others)} candidates took {tokens:,.0f} tokens."
+    return f"{text} {len(reported)} candidates took {tokens:,.0f} tokens."

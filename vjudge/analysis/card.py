@@ -249,7 +249,7 @@ def _graded(
         options, grading: options of `ProbeRuns` and of `Judge.grade`.
 
     Returns:
-        The run on all items, and the runs of the controls, which are graded when a probe needs them.
+        The run on all items, and the runs of the controls, each graded when a probe needs it.
     """
     order = np.random.default_rng(options["seed"]).permutation(len(items))
     subset = items.select(sorted(order[:controls]))  # file order: neighbours share work

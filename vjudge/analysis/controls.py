@@ -1,4 +1,4 @@
-"""One judge in several ways on one collection: what of its agreement comes from the picture?"""
+"""`picture_controls`: how much of a judge's agreement comes from the image?"""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from vjudge.judging.paths import file_name
 
 JPEG_QUALITY = 2
 AS_GIVEN = "right picture"
+FORCED = "forced score"
 CHANGES: dict[str, Callable[..., Any]] = {
     f"JPEG, quality {JPEG_QUALITY}": partial(probes.reencoded, quality=JPEG_QUALITY),
     "grey picture": probes.blanked,
@@ -34,25 +35,25 @@ def picture_controls(
     about: str | None = None,
     **grading: Any,
 ) -> Scores | Choices:
-    """Grade a collection as it is, without feedback, and with pictures that tell less or nothing.
+    """Grade a collection as it is, without feedback, and with images that say less or nothing.
 
-    A judge that reads the picture loses its agreement with the truth where the picture is grey or
-    another item's. The swapped picture is the fairer control, since a grey one is unusual.
+    A judge that looks at the image agrees less with the truth where the image is grey or another
+    item's. The swapped image is the fairer control, since grey images are unusual input.
 
     Args:
-        judge: who grades.
-        items: the collection. Of pairs, both orders are compared as they are.
-        out: a folder that records every verdict; the same call goes on there.
-        about: what captions call the collection; None takes the name it was loaded by.
+        judge: the judge.
+        items: the collection. Pairs are compared as they are, without controls.
+        out: a folder that records every verdict; the same call continues there.
+        about: what captions call the collection; None means the name it was loaded by.
         grading: further options of `Judge.grade`.
 
     Returns:
-        `Scores` with a judge for each way of asking: "right picture", "forced score" (no feedback
-        before the verdict), "JPEG, quality 2", "grey picture", "another picture"; of pairs
-        `Choices`. What could not be asked is a caveat.
+        `Scores` with one judge per condition: "right picture", "forced score" (no feedback before
+        the verdict), "JPEG, quality 2", "grey picture", "another picture". A condition that does
+        not apply is left out, and a caveat says so. For pairs, `Choices`.
 
     Raises:
-        CollectionError: bad rows, all named before any work.
+        CollectionError: there are bad rows; all are named before any work.
 
     >>> import vjudge as vj
     >>> items = vj.load_collection("scenes", limit=12)
@@ -60,31 +61,30 @@ def picture_controls(
     >>> vj.picture_controls(judge, items, progress=False).judges
     ['right picture', 'forced score', 'JPEG, quality 2', 'grey picture', 'another picture']
     """
-    folder = None if out is None else Path(out)
     if about is None:
         about = Path(data.origin(items).get("source", "the collection")).name
     caveats: list[str] = []
 
-    def graded(name: str, rows: Any, **options: Any) -> DataFrame:
-        home = folder and folder / file_name(name)
-        return judge.grade(rows, out=home, **{**grading, **options})
+    def folder_of(name: str) -> Path | None:
+        return None if out is None else Path(out) / file_name(name)
 
     if "response_a" in data.canonical(items).column_names:
         try:
-            run = judge.compare(items, out=folder and folder / "pairs", **grading)
+            run = judge.compare(items, out=folder_of("pairs"), **grading)
         except PairsNotSupportedError as error:
             return Choices(DataFrame(), [], about=about, reason=str(error))
         return choices({judge.name: run}, items=items, about=about)
-    runs = {AS_GIVEN: graded(AS_GIVEN, items)}
+    runs = {AS_GIVEN: judge.grade(items, out=folder_of(AS_GIVEN), **grading)}
     try:
-        runs["forced score"] = graded("forced score", items, mode="score")
+        forced = {**grading, "mode": "score"}
+        runs[FORCED] = judge.grade(items, out=folder_of(FORCED), **forced)
     except ValueError as error:
         caveats.append(f"no forced score: {error}")
     for name, change in CHANGES.items():
         try:
             rows = change(items)
-        except ValueError as error:
+        except ValueError as error:  # such as of a collection without images
             caveats.append(f"not graded with {name}: {error}")
         else:
-            runs[name] = graded(name, rows)
+            runs[name] = judge.grade(rows, out=folder_of(name), **grading)
     return scores(runs, items=items, about=about, caveats=caveats)

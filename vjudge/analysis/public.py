@@ -1,4 +1,4 @@
-"""Public verdicts of real judges as a table of scores or choices."""
+"""`load_verdicts`: public verdicts of real judges as a table of scores or choices."""
 
 from __future__ import annotations
 
@@ -13,29 +13,32 @@ from vjudge.data.verdicts import load_set
 def load_verdicts(
     name: str, *, baselines: bool = False, folder: str | Path | None = None
 ) -> Scores | Choices:
-    """Load people's ratings beside real judges' verdicts on the same items.
+    """Load people's ratings and real judges' verdicts on the same items.
 
-    The numbers of "viescore", "tifa160", "genai-bench" and "wildvision" come with the package;
-    those of "mllm-judge" are fetched into the user's cache.
+    "viescore", "tifa160", "genai-bench" and "wildvision" come with the package; "mllm-judge" is
+    downloaded into the user's cache.
 
     Args:
         name: one of `vjudge.data.verdicts.verdict_sets()`.
-        baselines: whether metrics that are no judge, such as CLIPScore or chance, stand among the
+        baselines: whether metrics that are no judges, such as CLIPScore or chance, are added to the
             judges.
-        folder: a clone of the public files of "mllm-judge", read instead of fetching them.
+        folder: a clone of the public files of "mllm-judge", which is read instead of a download.
 
     Returns:
-        `Scores`, or `Choices` where people and judges compared two responses. Licence, citation and
-        caveats are attributes; the caveats stand beside every number.
+        `Scores`, or `Choices` where people and judges compared two responses. It has licence,
+        citation and caveats, and the caveats stand beside every number.
 
-    CollectionError: there is no such set; a file can't be fetched, or is another than was checked.
+    Raises:
+        CollectionError: there is no such set, a file can't be fetched, or its content has changed.
 
     >>> public = load_verdicts("tifa160")
     >>> len(public), public.people[:2], public.licence
     (800, ['person 1', 'person 2'], 'Apache-2.0')
     """
     public_set = load_set(name, folder=folder)
-    judges = [*public_set.judges, *(public_set.baselines if baselines else ())]
+    judges = list(public_set.judges)
+    if baselines:
+        judges += public_set.baselines
     people = {name: name.replace("human_", "person ") for name in public_set.people}
     fields: dict[str, Any] = {
         "frame": public_set.frame.rename(columns=people),
@@ -52,7 +55,5 @@ def load_verdicts(
     if public_set.kind == "pairs":
         systems: Any = (public_set.opponent, public_set.system)
         return Choices(**fields, systems=systems if all(systems) else None)
-    scales = {
-        judge: (scale[0], scale[1]) for judge, scale in public_set.judge_scales.items() if scale
-    }
+    scales = {judge: scale for judge, scale in public_set.judge_scales.items() if scale}
     return Scores(**fields, system=public_set.system, scale=public_set.people_scale, scales=scales)

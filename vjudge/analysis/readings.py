@@ -1,7 +1,7 @@
-"""Sentences made of numbers: direction, size, interval, and whether the data decide.
+"""Sentences made of numbers: direction, size, interval, and whether the difference is significant.
 
-Each function takes the rows of a table and returns one to three sentences that hold for any data. A
-sentence never calls an effect small that its interval leaves open.
+Each function takes the rows of a table and returns one to three sentences that hold for any data. No
+sentence calls an effect small while its interval includes large effects.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vjudge.metrics.multiple_testing import ALPHA
 from vjudge.plots.style import short
 
 SYMBOLS = {"pearson": "Pearson's r", "spearman": "Spearman's rho", "kendall": "Kendall's tau"}
-SCOPES = {
+SCOPES = {  # level of `metrics.correlate_levels` -> its wording
     "item": "over all items",
     "system": "between the systems' means",
     "within": "within a system",
@@ -27,22 +27,32 @@ UNDEFINED = "it takes three items that both scored, and scores that differ"
 
 
 def bounds(row: Series) -> str:
-    """An estimate with its interval, as ".45 [.40, .50]"."""
+    """Format an estimate with its interval, as ".45 [.40, .50]"."""
     return short(row["estimate"], row["low"], row["high"])
 
 
 def difference(row: Series) -> str:
-    """A difference with its interval."""
+    """Format a difference with its interval."""
     return short(row["difference"], row["low"], row["high"])
 
 
 def truth_name(table: RatingTable) -> str:
-    """What the truth is called. NotComputed: there is none."""
+    """Return the name of the truth.
+
+    Raises:
+        NotComputed: there is no truth.
+    """
     return truth_of(table)[1]
 
 
 def truth_correlations(rows: DataFrame, truth: str, statistic: str) -> str:
-    """Who agrees with the truth; rows of one statistic: judge, estimate, low, high."""
+    """Say which judge agrees best and which least with the truth.
+
+    Args:
+        rows: one row per judge, of one statistic: judge, estimate, low, high.
+        truth: the name of the truth.
+        statistic: "pearson", "spearman" or "kendall".
+    """
     symbol = SYMBOLS[statistic]
     defined = rows.dropna(subset="estimate").sort_values("estimate", ascending=False)
     if defined.empty:
@@ -56,14 +66,14 @@ def truth_correlations(rows: DataFrame, truth: str, statistic: str) -> str:
         worst = defined.iloc[-1]
         text += f"; {worst['judge']} least: {bounds(worst)}{_sign(worst)}"
     text += "."
-    gone = rows.loc[rows["estimate"].isna(), "judge"]
-    if len(gone):
-        text += f" Undefined for {names_of(gone)}: {UNDEFINED}."
+    undefined = rows.loc[rows["estimate"].isna(), "judge"]
+    if len(undefined):
+        text += f" Undefined for {names_of(undefined)}: {UNDEFINED}."
     return f"{text} Which judge is better by more than noise is a question for compare()."
 
 
 def _sign(row: Series) -> str:
-    """What the interval says of the sign of a correlation."""
+    """Say whether the interval of a correlation excludes 0, and on which side; "" where above."""
     if np.isnan(row["low"]):
         return ", without an interval"
     if row["low"] > 0:
@@ -74,28 +84,36 @@ def _sign(row: Series) -> str:
 
 
 def by_subset(cells: DataFrame, truth: str, column: str, overall: str) -> str:
-    """How the agreement of the best judge varies over subsets; rows: judge, subset, estimate ..."""
+    """Say how the agreement of the best judge varies over subsets.
+
+    Args:
+        cells: one row per judge and subset: judge, `column` (the name of the subset), estimate,
+            low, high.
+        truth: the name of the truth.
+        column: the column that makes the subsets.
+        overall: the name of the rows over all items, which are left out.
+    """
     subsets = cells[cells[column] != overall].dropna(subset="estimate")
     if subsets.empty:
         return f"No judge has a correlation with {truth} within any {column}: {UNDEFINED}."
-    order = subsets.groupby("judge", sort=False)["estimate"].mean().sort_values(ascending=False)
-    of_best = subsets[subsets["judge"] == order.index[0]].sort_values("estimate")
-    high = of_best.iloc[-1]
+    means = subsets.groupby("judge", sort=False)["estimate"].mean()
+    best = means.sort_values(ascending=False).index[0]
+    of_best = subsets[subsets["judge"] == best].sort_values("estimate")
     low = of_best.iloc[0]
-    winners = subsets.loc[subsets.groupby(column, sort=False)["estimate"].idxmax(), "judge"]
+    high = of_best.iloc[-1]
     n_subsets = subsets[column].nunique()
-    text = f"{order.index[0]} has the highest mean over {n_subsets} {_plural(column, n_subsets)}"
+    text = f"{best} has the highest mean over {n_subsets} {_plural(column, n_subsets)}"
     if n_subsets > 1:
         text += f", from {bounds(low)} ({low[column]}) to {bounds(high)} ({high[column]})"
     text += "."
     if subsets["judge"].nunique() > 1:
-        n_first = int((winners == order.index[0]).sum())
-        text += f" It is the highest in {n_first} of {n_subsets}."
+        winners = subsets.loc[subsets.groupby(column, sort=False)["estimate"].idxmax(), "judge"]
+        text += f" It is the highest in {(winners == best).sum()} of {n_subsets}."
     return text
 
 
 def _plural(noun: str, count: int) -> str:
-    """The noun, in the plural unless it counts one.
+    """Return a noun in the plural, unless it counts one.
 
     >>> _plural("task", 2), _plural("criterion", 3)
     ('tasks', 'criteria')
@@ -106,7 +124,13 @@ def _plural(noun: str, count: int) -> str:
 
 
 def comparisons(pairs: DataFrame, noun: str = "agrees better") -> str:
-    """Which judge is better than which; rows: a, b, estimate_a, estimate_b, difference, p_holm."""
+    """Say which judge is best, than whom significantly, and against whom that is undecided.
+
+    Args:
+        pairs: one row per pair of judges: a, b, estimate_a, estimate_b, difference (a minus b),
+            low, high, p_holm.
+        noun: what the better judge does, such as "agrees better".
+    """
     defined = pairs.dropna(subset=["difference", "p_holm"])
     if defined.empty:
         return "No two judges can be compared: " + UNDEFINED + "."
@@ -117,60 +141,70 @@ def comparisons(pairs: DataFrame, noun: str = "agrees better") -> str:
         ]
     )
     best = estimates.groupby("judge")["estimate"].mean().idxmax()
-    rows = _seen_from(defined, best)
-    sure = rows[(rows["p_holm"] < ALPHA) & (rows["difference"] > 0)]
-    unsure = rows[rows["p_holm"] >= ALPHA]
+    rows = _against_rivals(defined, best)
+    won = rows[(rows["p_holm"] < ALPHA) & (rows["difference"] > 0)]
+    undecided = rows[rows["p_holm"] >= ALPHA]
     sentences = []
-    if len(sure):
-        nearest = sure.loc[sure["difference"].idxmin()]
-        everyone = len(sure) == len(rows) and len(rows) > 1
-        whom = "each of the others" if everyone else names_of(sure["rival"])
+    if len(won):
+        nearest = won.loc[won["difference"].idxmin()]
+        has_won_all = len(won) == len(rows) and len(rows) > 1
+        rivals = "each of the others" if has_won_all else names_of(won["rival"])
         size = f"{difference(nearest)}, p (Holm) {format_p(nearest['p_holm'])}"
-        where = f"by least against {nearest['rival']}: " if len(sure) > 1 else ""
-        sentences.append(f"{best} {noun} than {whom} ({where}{size}).")
-    if len(unsure):
-        widest = unsure.loc[(unsure["high"] - unsure["low"]).idxmax()]
-        text = f"Undecided between {best} and {names_of(unsure['rival'])}"
+        if len(won) > 1:
+            size = f"by least against {nearest['rival']}: {size}"
+        sentences.append(f"{best} {noun} than {rivals} ({size}).")
+    if len(undecided):
+        widest = undecided.loc[(undecided["high"] - undecided["low"]).idxmax()]
+        text = f"Undecided between {best} and {names_of(undecided['rival'])}"
         sentences.append(f"{text} (difference {difference(widest)} against {widest['rival']}).")
     return " ".join(sentences)
 
 
-def _seen_from(pairs: DataFrame, judge: str) -> DataFrame:
-    """The pairs of one judge, with differences of it less its rival."""
-    ahead = pairs[pairs["a"] == judge].rename(columns={"b": "rival"})
-    behind = pairs[pairs["b"] == judge].rename(columns={"a": "rival"})
-    turned = behind.assign(
-        difference=-behind["difference"], low=-behind["high"], high=-behind["low"]
-    )
-    return pd.concat([ahead, turned])
+def _against_rivals(pairs: DataFrame, judge: str) -> DataFrame:
+    """Return the pairs of one judge, with its `rival` and the difference of judge minus rival."""
+    as_a = pairs[pairs["a"] == judge].rename(columns={"b": "rival"})
+    as_b = pairs[pairs["b"] == judge].rename(columns={"a": "rival"})
+    # Where the judge is b, the sign changes and the ends of the interval change places
+    mirrored = as_b.assign(difference=-as_b["difference"], low=-as_b["high"], high=-as_b["low"])
+    return pd.concat([as_a, mirrored])
 
 
 def judge_beside_people(table: DataFrame) -> str:
-    """May a judge stand where a person stands; rows: who, kind, estimate, low, high."""
+    """Say whether the best judge agrees with people as well as a person does.
+
+    Args:
+        table: one row per person and judge: judge (the name of either), kind ("person" or
+            "judge"), estimate, low, high.
+    """
     people = table[table["kind"] == "person"].dropna(subset="estimate")
     judges = table[table["kind"] == "judge"].dropna(subset="estimate")
     if people.empty:
         return "No person can be held against the others: it takes two who scored the same items."
-    low = people["estimate"].min()
-    high = people["estimate"].max()
-    text = f"A person agrees with the mean of the others at {short(low)} to {short(high)}"
-    if len(people) == 1 or short(low) == short(high):
-        text = f"A person agrees with the mean of the others at {short(high)}"
+    low = short(people["estimate"].min())
+    high = short(people["estimate"].max())
+    size = high if low == high else f"{low} to {high}"
+    text = f"A person agrees with the mean of the others at {size}"
     if judges.empty:
         return f"{text}."
     best = judges.loc[judges["estimate"].idxmax()]
-    below = int((people["estimate"] > best["estimate"]).sum())
-    where = f"below {below} of {len(people)} people"
-    if below == 0:
-        where = "no lower than any person"
-    elif below == len(people):
-        where = "lower than every person"
-    text += f"; against the same others {best['judge']} reaches {bounds(best)}, {where}."
-    return text
+    n_higher = int((people["estimate"] > best["estimate"]).sum())
+    if n_higher == 0:
+        rank = "no lower than any person"
+    elif n_higher == len(people):
+        rank = "lower than every person"
+    else:
+        rank = f"below {n_higher} of {len(people)} people"
+    return f"{text}; against the same others {best['judge']} reaches {bounds(best)}, {rank}."
 
 
 def error_correlation(table: DataFrame, n_judges: int) -> str:
-    """What a panel is worth; rows error_correlation, effective_judges, next_judge."""
+    """Say how many independent judges a panel is worth.
+
+    Args:
+        table: the table of `metrics.effective_judges`, with index error_correlation,
+            effective_judges, next_judge.
+        n_judges: the number of judges in the panel.
+    """
     shared = table.loc["error_correlation"]
     worth = table.loc["effective_judges"]
     if np.isnan(shared["estimate"]):
@@ -183,7 +217,12 @@ def error_correlation(table: DataFrame, n_judges: int) -> str:
 
 
 def bias(rows: DataFrame, truth: str) -> str:
-    """Who scores too high or too low; rows: judge, estimate, low, high of score less truth."""
+    """Say which judges score too high or too low; more than three are summed up by the extremes.
+
+    Args:
+        rows: one row per judge: judge, estimate (the mean of score minus truth), low, high.
+        truth: the name of the truth.
+    """
     defined = rows.dropna(subset="estimate")
     if defined.empty:
         return f"No judge has scores on the scale of {truth}."
@@ -211,7 +250,12 @@ def bias(rows: DataFrame, truth: str) -> str:
 
 
 def replacement(table: DataFrame, epsilon: float) -> str:
-    """Which judges may replace a person; rows: judge, winning_rate, advantage, low, high."""
+    """Say which judges may replace a person.
+
+    Args:
+        table: one row per judge: judge, winning_rate, advantage, low, high.
+        epsilon: the cost-benefit margin of the alternative annotator test.
+    """
     tested = table.dropna(subset="winning_rate")
     if tested.empty:
         return "No judge was tested: a person needs 30 items that the judge and others scored."
@@ -225,7 +269,12 @@ def replacement(table: DataFrame, epsilon: float) -> str:
 
 
 def rater_agreement(table: DataFrame, n_raters: int) -> str:
-    """How far people agree with each other; rows alpha_ordinal, exact, ..."""
+    """Say how well people agree with each other.
+
+    Args:
+        table: the table of `metrics.agreement`, with index alpha_ordinal, exact, ...
+        n_raters: the number of people.
+    """
     if "alpha_ordinal" not in table.index or np.isnan(table.loc["alpha_ordinal", "estimate"]):
         return "Agreement is undefined: no item has two ratings, or there is no variation."
     alpha = bounds(table.loc["alpha_ordinal"])
@@ -237,7 +286,7 @@ def rater_agreement(table: DataFrame, n_raters: int) -> str:
 
 
 def at_levels(table: DataFrame, judge: str) -> str:
-    """What one number mixes; rows item, system, within of one judge."""
+    """State one judge's correlation at each level; rows item, system, within."""
     texts = []
     for level, scope in SCOPES.items():
         if level in table.index:
@@ -246,21 +295,32 @@ def at_levels(table: DataFrame, judge: str) -> str:
 
 
 def slopes(table: DataFrame, truth: str) -> str:
-    """Whether scores depend on length at equal truth; rows: judge, estimate, low, high, passes."""
+    """Say whether each judge's score depends on length at equal truth.
+
+    Args:
+        table: one row per judge: judge, estimate (points per doubling of length), low, high.
+        truth: the name of the truth.
+    """
     defined = table.dropna(subset="estimate")
     if defined.empty:
         return "No slope of the score on length is determined by these data."
     sentences = []
     for _, row in defined.iterrows():
         direction = "rises" if row["estimate"] > 0 else "falls"
-        decides = "" if row["low"] > 0 or row["high"] < 0 else ", which noise alone can give"
+        is_significant = row["low"] > 0 or row["high"] < 0
+        doubt = "" if is_significant else ", which noise alone can give"
         text = f"the score of {row['judge']} {direction} by {short(abs(row['estimate']))} points"
-        sentences.append(f"{text} [{short(row['low'])}, {short(row['high'])}]{decides}")
+        sentences.append(f"{text} [{short(row['low'])}, {short(row['high'])}]{doubt}")
     return f"At equal {truth.removeprefix('the ')}, per doubling of length, {'; '.join(sentences)}."
 
 
 def shared_choices(table: DataFrame, where: str) -> str:
-    """How often judges choose as people do; rows: judge, estimate, low, high."""
+    """Say which judge chooses as people do most often, and which judges may be tossing a coin.
+
+    Args:
+        table: one row per judge (and subset): judge, estimate (a share of pairs), low, high.
+        where: the beginning of the sentence, such as "Where both decide, ".
+    """
     defined = table.dropna(subset="estimate")
     if defined.empty:
         return "No pair has both a judge's verdict and a person's."
@@ -273,11 +333,18 @@ def shared_choices(table: DataFrame, where: str) -> str:
 
 
 def ranking(names: Sequence[str], table: DataFrame, quantity: str) -> str:
-    """Who is strongest; the rows of a table by strength: estimate, low, high."""
+    """Say which system is strongest, and whether its interval is above that of the second.
+
+    Args:
+        names: the systems, the strongest first.
+        table: their rows in the same order: estimate, low, high.
+        quantity: what is estimated, such as "strength".
+    """
     if table["estimate"].isna().all() or len(names) < 2:
         return f"No {quantity} is determined by these data."
     top = table.iloc[0]
     second = table.iloc[1]
-    decided = top["low"] > second["high"]
     text = f"{names[0]} is strongest, {bounds(top)}; then {names[1]}, {bounds(second)}"
-    return f"{text}{'' if decided else '; their intervals overlap'}."
+    if not top["low"] > second["high"]:
+        text += "; their intervals overlap"
+    return f"{text}."
