@@ -1,7 +1,7 @@
 """Sentences made of numbers: direction, size, interval, and whether the difference is significant.
 
-Each function takes the rows of a table and returns one to three sentences that hold for any data. No
-sentence calls an effect small while its interval includes large effects.
+Each function takes the rows of a table and returns one to three sentences that hold for any data.
+No sentence calls an effect small while its interval includes large effects.
 """
 
 from __future__ import annotations
