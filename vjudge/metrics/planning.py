@@ -236,7 +236,7 @@ def _power_of_plan(
         `power`, the mean over a normal distribution of the true lead; `low` and `high`, the power
         if the true lead lies at the lower or the upper end of its 95 % interval.
     """
-    critical = stats.norm.ppf(1 - alpha / 2) * study_error  # an estimated lead above is significant
+    critical = stats.norm.ppf(1 - alpha / 2) * study_error  # a larger estimate is significant
     half_width = stats.norm.ppf(0.975) * error
     return {
         "power": stats.norm.cdf((lead - critical) / np.hypot(study_error, error)),
