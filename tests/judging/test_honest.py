@@ -19,7 +19,7 @@ def forced(logprob):
 
     def write(prompt, ask, place):
         logprobs = dict.fromkeys(ask.scale(place), logprob(place))
-        return {"text": "" if ask.scores else "Fine. [RESULT] 4", "score_logprobs": logprobs}
+        return {"text": "" if ask.is_score_pass else "Fine. [RESULT] 4", "score_logprobs": logprobs}
 
     return scripted(write)
 

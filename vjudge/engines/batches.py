@@ -91,7 +91,7 @@ class Batcher:
             # 2) a score pass writes nothing: its scale is read right after the prompt
             if ask.mode != "feedback":
                 request.answer.finish = "stop"
-            if ask.scores and request.scale:
+            if ask.is_score_pass and request.scale:
                 request.read_after(request.ids, request.scale)
             # 3) room in the model's context
             n_tokens = max(len(row.ids) for row in (request, *request.readings))

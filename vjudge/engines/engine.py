@@ -64,11 +64,12 @@ class Sampling:
 class Ask(Sampling):
     """How a call writes its answers, and where it reads their verdicts.
 
-    The options of `Sampling` are given by name. In the sequences below, each row is one prompt.
+    The sampling parameters, those of `vjudge.engines.engine.Sampling`, are given by name, too. Each
+    row of the sequences below is one prompt.
 
     Args:
         mode: "feedback" writes an answer; "score" reads the distribution right after prompts that
-            end in the marker; "value" reads the number that a value head gives after the prompt.
+            end in the marker; "value" reads the number that a value head returns after the prompt.
         marker: the text before every verdict; "" where answers have no single place for one.
         scales: the scale of each row, score -> its text after the marker, such as {1: " 1"}; an
             empty scale asks for no distribution.
@@ -94,7 +95,7 @@ class Ask(Sampling):
     batch_size: int | str = "auto"
 
     @property
-    def scores(self) -> bool:
+    def is_score_pass(self) -> bool:
         """Whether the call only reads distributions, and writes nothing."""
         return self.mode == "score"
 

@@ -94,7 +94,7 @@ class Handshake:
         try:
             self.encode("###")
         except Unanswered as error:
-            if ask.scores:
+            if ask.is_score_pass:
                 raise ServerError(
                     f"{self.name}: score mode needs a server that shows its tokens (/tokenize) and"
                     f' continues an answer, such as vLLM\'s ({error}); use mode="feedback"'
@@ -125,10 +125,10 @@ class Handshake:
         # A score pass reads right after the marker, other calls after an answer and the marker.
         beginning = f"It is so.\n{ask.marker}"
         served = self.scale(ask.marker, ask.scale(jobs[0].row))
-        if ask.scores and served:
+        if ask.is_score_pass and served:
             beginning = served.text_before[()]
         self.continues = all(self._agrees(prompt, beginning) for prompt in prompts)
-        if ask.scores and (not self.continues or None in self.scales.values()):
+        if ask.is_score_pass and (not self.continues or None in self.scales.values()):
             raise ServerError(
                 f"{self.name} does not continue an answer that is begun, token for token, or its"
                 ' tokens do not tell the scores apart, which score mode needs; use mode="feedback"'

@@ -185,7 +185,7 @@ class ServerEngine(Engine):
         """
         jobs = []
         for row, prompt in enumerate(prompts):
-            if ask.scores:  # these prompts end in the marker, which is sent apart
+            if ask.is_score_pass:  # these prompts end in the marker, which is sent apart
                 *parts, end = prompt.parts
                 prompt = replace(prompt, parts=(*parts, str(end).removesuffix(ask.marker)))
             if wanted is None or row in wanted:
@@ -284,7 +284,7 @@ class ServerCall:
         if context:
             options |= {"top_k": -1, "min_p": 0.0, "skip_special_tokens": False}
         # A limit beyond the context would be refused.
-        limit = 1 if ask.scores else ask.max_new_tokens
+        limit = 1 if ask.is_score_pass else ask.max_new_tokens
         if not context or limit < context:
             name = "max_completion_tokens" if self.engine.base_url == OPENAI else "max_tokens"
             options[name] = limit
@@ -380,7 +380,7 @@ class ServerCall:
             return await self._value(turn)
         served = self.server.scale(ask.marker, ask.scale(turn.row))
         # 1) a score pass reads the distribution after the beginning of an answer
-        if ask.scores and served is not None:
+        if ask.is_score_pass and served is not None:
             read = await self._distribution(turn, "", served)
             failure = read.failure if read.score_logprobs is None else None
             return replace(read, text="", finish="stop", failure=failure)

@@ -212,7 +212,7 @@ class Encoder:
         """
         texts = ask.scale(row)
         scale = self.scale(ask.marker, texts) if texts else None
-        if scale is None or not ask.scores:
+        if scale is None or not ask.is_score_pass:
             return self.ids(prompt, image_tokens=image_tokens), scale
         # The text of a score is encoded together with the prompt, and its own tokens are removed:
         # the tokens before it may depend on what follows.

@@ -216,7 +216,7 @@ class VllmEngine(Engine):
         # 2) read values; or write the answers, and find where their verdicts are read
         if ask.mode == "value":
             self._read_values(alive)
-        elif not ask.scores:
+        elif not ask.is_score_pass:
             self._write(alive, ask)
         # 3) read at the verdicts' places, and after answers that are closed
         alive = [row for row in alive if row.failure is None and row.readings]

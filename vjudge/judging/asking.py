@@ -98,7 +98,7 @@ class Options(Sampling):
             yield f"samples={self.samples!r} of greedy decoding are all the same: set a temperature"
         if not is_int_at_least(self.seed, 0):
             yield f"seed={self.seed!r}: use a whole number from 0"
-        if ask.scores and not template.marker:
+        if ask.is_score_pass and not template.marker:
             yield (
                 f'mode="score": answers to template {template.name!r} have no place for a verdict:'
                 ' use mode="feedback", or for LLaVA-Critic template="llava-critic-rubric"'
@@ -289,7 +289,7 @@ def _with_questions(ask: Ask, template: Template, questions: Sequence[Question],
     for question in questions:
         rubric = question.rubric
         criteria.append(rubric if rubric and rubric.named else None)
-    if ask.scores and any(criteria):
+    if ask.is_score_pass and any(criteria):
         raise ValueError(
             'mode="score" reads one score, and criteria have names: use "feedback", or'
             ' criteria="apart"'
