@@ -68,6 +68,7 @@ class Adapter:
                 if values[name] is None:
                     values[name] = as_python(row.get(column))
         cells = {name: cell for name, cell in row.items() if name not in used} | values
+        # The set's own function sees these values and all columns of the row.
         try:
             if self.more is not None:
                 cells |= self.more({**row, **values})

@@ -103,6 +103,7 @@ class Scene(NamedTuple):
             key: what the claim speaks of: a colour or shape for "count" and "presence", else a
                 place.
         """
+        # A key is the colour, the shape or the place of the things that it names.
         n_things = sum(key in thing for thing in self.things)
         if aspect == "count":
             return NUMBERS[n_things]

@@ -361,7 +361,7 @@ def _grading(
         judge.grade,
         validation,
         progress=False,
-        mode="feedback" if recipe.shape == "feedback" else "score",
+        mode="feedback" if recipe.shape == "feedback" else "score",  # as the answers are trained
         # A quarter more than the longest answer in training: a base that never ends an answer
         # would take minutes.
         max_new_tokens=longest_answer * 5 // 4 + 8,
