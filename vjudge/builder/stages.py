@@ -330,7 +330,7 @@ class Stages:
             questions,
             ask,
             _record,
-            {"options": self.options, "prompts": VERSION, "note": {}},
+            {"options": self.options, "prompts": VERSION},
             out=self.out / f"{self.n_batches:02d}-{stage}",
             progress=self.progress,
         )
