@@ -107,7 +107,7 @@ class Inspection:
         rows = self.texts.sample(min(n, len(self.texts)), random_state=current().seed).sort_index()
         images = {}
         for position, id in rows["id"].items():
-            for _, source in islice(pictures_in(self.rows[position]), 1):
+            for _, _, source in islice(pictures_in(self.rows[position]), 1):
                 images[id] = source
         return Result(
             rows.filter(_SAMPLED).dropna(axis=1, how="all"),
@@ -135,7 +135,7 @@ class Inspection:
             for name in _OF_RESPONSES:
                 if row.get(name):
                     lines.append((f"{row['id']}: {name.replace('_', ' ')}", row[name]))
-            for column, source in pictures_in(self.rows[position]):
+            for column, _, source in pictures_in(self.rows[position]):
                 if column != "images":
                     images[f"{row['id']}: {column.removesuffix('_images')}"] = source
         return Result(
@@ -303,7 +303,7 @@ class Inspection:
         """Count images by their size, and show some."""
         lines = []
         for row in self.rows:
-            for _, source in pictures_in(row):
+            for _, _, source in pictures_in(row):
                 image = self._pictures(source)
                 lines.append((image.key, source, *image.size))
         if not lines:

@@ -8,13 +8,13 @@ from vjudge.data.layout import Layout
 from vjudge.data.load import check_pictures, rows_of
 from vjudge.data.rows import Rows, off_scale
 from vjudge.data.schema import (
-    PICTURE_COLUMNS,
     CollectionError,
     Items,
     Problem,
     Row,
     RowFaults,
     id_of,
+    pictures_in,
     problems_of,
 )
 from vjudge.images import ImageError, Pictures
@@ -106,9 +106,11 @@ def validate(
 
 def _check_kind(rows: Rows, pairs: bool | None) -> None:
     """Refuse rows of pairs where items are asked for, and items where pairs are."""
+    if pairs is None:
+        return
     kinds = _KINDS.keys() & rows.columns
-    expected = {None: kinds, True: {"response_a"}, False: {"response"}}[pairs]
-    if len(kinds) == 1 and kinds != expected:
+    expected = "response_a" if pairs else "response"
+    if len(kinds) == 1 and expected not in kinds:
         raise CollectionError(f"these rows hold {_KINDS[kinds.pop()]}")
 
 
@@ -128,13 +130,12 @@ def _row_faults(
     for field in sorted(set(needs).difference(RUBRIC)):
         if text_of(row, field) is None:
             faults.append((field, _NOT_SHOWN, _FILL))
-    for column in PICTURE_COLUMNS:
-        for position, source in enumerate(row.get(column) or ()):
-            try:
-                pictures(source)
-            except ImageError as error:  # its message is "REASON; REMEDY"
-                reason, _, remedy = str(error).rpartition("; ")
-                faults.append((f"{column}[{position}]", reason, remedy))
+    for column, position, source in pictures_in(row):
+        try:
+            pictures(source)
+        except ImageError as error:  # its message is "REASON; REMEDY"
+            reason, _, remedy = str(error).rpartition("; ")
+            faults.append((f"{column}[{position}]", reason, remedy))
     # Scores are compared with the rubric where it is valid; the rows of pairs have none.
     rubric = _rubric_faults(row, needs)
     if not rubric and not pair:

@@ -6,17 +6,16 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from vjudge.data.schema import PICTURE_COLUMNS, RowFaults
+from vjudge.data.schema import RowFaults, pictures_in
 
 
 def image_paths(row: Mapping) -> Iterator[tuple[str, int, str]]:
     """Yield (column, position in its list, path) for each image that is given by a path."""
-    for column in PICTURE_COLUMNS:
-        for position, image in enumerate(row.get(column) or ()):
-            if isinstance(image, Mapping) and image.get("bytes") is None:
-                image = image["path"]
-            if isinstance(image, str):
-                yield column, position, image
+    for column, position, image in pictures_in(row):
+        if isinstance(image, Mapping) and image.get("bytes") is None:
+            image = image["path"]
+        if isinstance(image, str):
+            yield column, position, image
 
 
 def resolve_paths(

@@ -104,11 +104,11 @@ class CollectionError(ValueError):
         return cls(f"{n_bad} of {n_rows} rows cannot be used:", problems)
 
 
-def pictures_in(row: Mapping) -> Iterator[tuple[str, Any]]:
-    """Yield (column, image) for each image of a canonical row's question and responses."""
+def pictures_in(row: Mapping) -> Iterator[tuple[str, int, Any]]:
+    """Yield (column, position in its list, image) for each image of a canonical row."""
     for column in PICTURE_COLUMNS:
-        for source in row.get(column) or ():
-            yield column, source
+        for position, source in enumerate(row.get(column) or ()):
+            yield column, position, source
 
 
 def problems_of(index: int, id: str | None, faults: RowFaults) -> list[Problem]:

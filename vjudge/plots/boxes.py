@@ -61,7 +61,7 @@ def _examples(
     for id in map(str, ids):
         images = [
             thumbnail(open_image(source), size=THUMBNAIL_SIZE)
-            for _, source in pictures_in(rows[id])
+            for _, _, source in pictures_in(rows[id])
         ]
         texts = _item_texts(rows[id])
         for name, run in runs.items():

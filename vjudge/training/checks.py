@@ -243,7 +243,7 @@ def _contents(row: Mapping, pictures: Pictures, digests: dict[str, str]) -> Iter
     White space in texts is normalised. `digests` is filled, so that later rows of the same image
     need not decode it again.
     """
-    for column, source in pictures_in(row):
+    for column, _, source in pictures_in(row):
         image = pictures(source)
         if image.key not in digests:
             digests[image.key] = pixel_digest(image.open())
