@@ -7,7 +7,7 @@ apart (criteria.py) and graded examples in the prompts (examples.py) are called 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from functools import lru_cache, partial
@@ -206,7 +206,7 @@ def prepare(judge: Judge, items: Items, options: Options, *, pairs: bool = False
     ask = _with_questions(ask, template, questions, options.seed)
     n_blind = sum(sees != has_pictures(subjects[question.row]) for question in questions)
 
-    # 4) what the run repeats of each row
+    # 4) the cells of each row that the run repeats, so that its table needs no collection
     origin = data.origin(items)
     cells, remarks = carried_cells(template, rows, subjects, origin)
     return Call(judge, template, options, ask, questions, cells, remarks, n_blind, origin)
@@ -239,7 +239,7 @@ def _forms(
     template: Template,
     options: Options,
     examples: Sequence[Item],
-    pictures: Callable[[object], Picture],
+    pictures: Pictures,
 ) -> Iterator[dict[str, Question]]:
     """Write the prompts for one row, by order, once for each criterion that is asked apart."""
     images = {}

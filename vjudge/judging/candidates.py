@@ -16,7 +16,6 @@ import pandas as pd
 
 from vjudge import data
 from vjudge.data.checks import check_rows
-from vjudge.data.rows import Rows
 from vjudge.data.schema import Row
 from vjudge.judging.choices import SIGNED_POINTS
 from vjudge.records import NAN
@@ -25,7 +24,7 @@ COLUMNS = {"scores": ["response"], "pairs": ["response_a", "response_b"]}  # of 
 LEFT_OUT = ("responses", "preference", "gold", "human_scores")  # cells that a judged row has not
 
 
-def candidate_rows(rows: Sequence[Row], by: str) -> Rows:
+def candidate_rows(rows: Sequence[Row], by: str) -> Sequence[Row]:
     """Make the rows that a judge is asked to rank candidates.
 
     Args:

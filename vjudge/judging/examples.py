@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from vjudge import data
 from vjudge.data.checks import check_rows
 from vjudge.data.schema import CollectionError, Items, Row, problems_of
-from vjudge.images import Picture
+from vjudge.images import Pictures
 from vjudge.prompts import Template
 from vjudge.records import Item
 
@@ -52,7 +52,7 @@ def check_examples(
     template: Template,
     rows: Sequence[Row],
     items: Sequence[Any],
-    pictures: Callable[[object], Picture],
+    pictures: Pictures,
 ) -> None:
     """Refuse a call whose prompts would show one of its own items, or examples of another task.
 
@@ -60,7 +60,7 @@ def check_examples(
         examples: of the judge; () passes every call.
         template: of the call.
         rows, items: the same rows of the call, as canonical rows and as items.
-        pictures: reads a picture's source, see `vjudge.images.Pictures`.
+        pictures: the images of the call.
 
     Raises:
         ValueError: the call asks for a choice, which no example shows. CollectionError: rows with

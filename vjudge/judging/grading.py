@@ -302,10 +302,12 @@ def decide(
     Returns:
         The verdict without its failure; the same verdict where nothing decides it.
     """
+    # 1) closed with a score for each named criterion
     scores = answer.closed_scores
     if scores and question.rubric:
         mean = question.rubric.combined(scores)
         return replace(verdict, failure=None, score=mean, scores=scores)
+    # 2) one level of the scale: closed with it, or the most probable one
     level = answer.closed
     if mode == "score" and shares:
         level = most_probable(shares)
@@ -313,6 +315,7 @@ def decide(
         return verdict
     if not question.order:
         return replace(verdict, failure=None, score=float(level))
+    # 3) in a comparison the levels are the two responses
     choice = "b" if level else "a"
     if shares and shares[0] == shares[1]:
         choice = "tie"

@@ -57,11 +57,13 @@ def load_judge(
     >>> vj.load_judge("tiny", device="cpu")
     Judge('tiny', template='prometheus-vision', pairs=None, engine='hf')
     """
+    # 1) all arguments in one dict
     if isinstance(name_or_path, Mapping):
         return load_judge(**{"template": template, "engine": engine, **options, **name_or_path})
     name = str(name_or_path)
     if engine not in ENGINES:
         raise ValueError(f"engine {engine!r} is unknown; use one of {', '.join(ENGINES)}")
+    # 2) a judge whose model is elsewhere: in Ray's processes, or behind a server
     if engine == "ray":
         load = partial(load_judge, template=template)
         ray = engines.RayEngine(name_or_path, load=load, **options)
@@ -69,6 +71,7 @@ def load_judge(
     wording = None if template is None else families.wording(template)
     if engine == "server" or (engine == "auto" and name.startswith(SERVER)):
         return _served(name, wording, options)
+    # 3) a model in this process
     local: Any
     if engine == "vllm":
         local = engines.VllmEngine(name_or_path, **options)
@@ -85,8 +88,7 @@ def _served(name: str, wording: Template | None, options: dict[str, Any]) -> Jud
     family = families.family_of(name)
     asked = family or families.FAMILIES["chat"]
     single, pairs = wordings_of(asked.template, asked.pairs, wording)
-    # a judge that was trained in a conversation of its own: the engine checks that the server
-    # writes that one
+    # a judge that was trained in one conversation: the engine checks that the server writes it
     for template in filter(None, (single, pairs)):
         if template.conversation.written:
             options.setdefault("conversation", template.conversation)
@@ -119,12 +121,13 @@ def _fitted(
 
     # 2) the conversation around both wordings: the checkpoint's chat template, otherwise that of
     # the architecture, otherwise that of the chosen wording
-    source = model.processor or model.tokenizer
+    source = model.processor or model.tokenizer  # of the chat template
     chosen = None if wording is None else wording.conversation
     if model.kind == "llava":
         chosen = CONVERSATIONS.get(model.model.config.model_type)
 
     def fitted(template: Template) -> Template:
+        """Put a wording into the model's conversation, without images where it sees none."""
         if not model.sees_images:
             template = replace(template, sees_images=False)
         if template.conversation.name == MESSAGES.name:
