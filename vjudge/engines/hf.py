@@ -113,7 +113,10 @@ class HFEngine(Engine):
         }
 
     def _answer_batch(self, call: Batcher, rows: Sequence[Request]) -> list[Answer]:
-        """Answer a batch. Where memory is short, answer its halves; one row alone then fails."""
+        """Answer a batch; if memory runs out, answer its halves.
+
+        A row that does not fit alone gets a `failure`. Later batches have the halves' size.
+        """
         started = time.perf_counter()
         shortage = None
         try:
@@ -128,7 +131,7 @@ class HFEngine(Engine):
             rows = [call.request(row.index) for row in rows]  # what they hold is half computed
             if len(rows) > 1:
                 half = len(rows) // 2
-                call.size = half  # the batches to come are smaller
+                call.size = half
                 return [
                     *self._answer_batch(call, rows[:half]),
                     *self._answer_batch(call, rows[half:]),

@@ -98,7 +98,7 @@ class RayEngine(Engine):
         rows = range(len(prompts))
         chosen: Any = rows if wanted is None else wanted
         blocks = []
-        for start in rows[::BLOCK_ROWS]:
+        for start in range(0, len(prompts), BLOCK_ROWS):
             block = rows[start : start + BLOCK_ROWS]
             if any(row in chosen for row in block):
                 blocks.append(block)

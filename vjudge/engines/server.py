@@ -382,6 +382,7 @@ class ServerCall:
         # 1) a score pass reads the distribution after the beginning of an answer
         if ask.is_score_pass and served is not None:
             read = await self._distribution(turn, "", served)
+            # Its one token ends by the limit, which is no failure where the distribution was read.
             failure = read.failure if read.score_logprobs is None else None
             return replace(read, text="", finish="stop", failure=failure)
         # 2) else an answer is written, and closed where it holds no verdict
