@@ -32,10 +32,10 @@ class Adapter:
             unless `names` maps them to a canonical column.
         names: canonical name -> a column of the set, or several with blanks between them, of which
             the first with a value is taken.
-        more: a function of a row that returns the cells that take more than a name.
+        extra_cells: a function of a row that returns the cells for which a name does not suffice.
         ids: on the Hugging Face hub.
         split: on the hub.
-        parts: configurations on the hub, for a set that has several.
+        configs: configurations on the hub, for a set that has several.
         files: of questions, answers and captions, for a set that comes as a folder of them.
         benchmark: its key in `vjudge.benchmarks.BENCHMARKS`.
     """
@@ -43,10 +43,10 @@ class Adapter:
     name: str
     columns: tuple[str, ...]
     names: Mapping[str, str]
-    more: Callable | None = None
+    extra_cells: Callable | None = None
     ids: tuple[str, ...] = ()
     split: str = "train"
-    parts: tuple[str, ...] = ()
+    configs: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     benchmark: str = ""
 
@@ -70,8 +70,8 @@ class Adapter:
         cells = {name: cell for name, cell in row.items() if name not in used} | values
         # The set's own function sees these values and all columns of the row.
         try:
-            if self.more is not None:
-                cells |= self.more({**row, **values})
+            if self.extra_cells is not None:
+                cells |= self.extra_cells({**row, **values})
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             # The functions below word their errors "COLUMN: REASON".
             field, _, reason = str(error).partition(": ")
@@ -270,20 +270,20 @@ _PAIRED = _NAMES | {"response_a": "orig_response_A", "response_b": "orig_respons
 def _orig(name: str, *columns: str, **options: Any) -> Adapter:
     """Describe a set with `orig_*` columns, on the hub under its authors' two accounts."""
     ids = (f"prometheus-eval/{name}", f"kaist-ai/{name}")
-    settings: Any = {"names": _SCORED, "more": _rubric, "ids": ids}
+    settings: Any = {"names": _SCORED, "extra_cells": _rubric, "ids": ids}
     return Adapter(name, ("orig_instruction", *columns), **settings | options)
 
 
 _MLLM = {"images": "image_path", "instruction": "instruction", "category": "original_dataset"}
 
 
-def _mllm(kind: str, columns: Sequence[str], more: Callable | None, **names: str) -> Adapter:
+def _mllm(kind: str, columns: Sequence[str], extra_cells: Callable | None, **names: str) -> Adapter:
     """Describe a part of MLLM-as-a-Judge (Dongping-Chen/MLLM-Judge, Dataset/)."""
     return Adapter(
         f"MLLM-as-a-Judge ({kind})",
         ("instruction", "image_path", *columns),
         _MLLM | names,
-        more,
+        extra_cells,
         benchmark=f"mllm-judge-{kind}",
     )
 
@@ -322,7 +322,9 @@ ADAPTERS = (
         "orig_response_A",
         "orig_response_B",
         names=_PAIRED,
-        more=functools.partial(_preference, column="orig_preference", choices={"A": "a", "B": "b"}),
+        extra_cells=functools.partial(
+            _preference, column="orig_preference", choices={"A": "a", "B": "b"}
+        ),
     ),
     _orig("Perception-Bench", "orig_criteria", names=_NAMES, benchmark="perception-bench"),
     Adapter(
@@ -331,7 +333,7 @@ ADAPTERS = (
         {"images": "images image"},
         _conversation,
         ids=("lmms-lab/LLaVA-Critic-113k",),
-        parts=("pointwise", "pairwise"),
+        configs=("pointwise", "pairwise"),
     ),
     Adapter(
         "MT-Bench",

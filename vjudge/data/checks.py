@@ -153,12 +153,12 @@ def _rubric_faults(row: Row, needs: Collection[str]) -> RowFaults:
     # Levels are texts that count from the lowest score, or with anchors a mapping score -> text,
     # whose lowest score a column `lowest` may repeat but not contradict.
     levels = row.get("descriptions") or None
-    found = []
+    faults = []
     if row.get("anchors"):
         levels = row_levels(row)
         if not is_missing(row.get("lowest")) and lowest != min(levels):
             reason = f"{lowest} is not the lowest anchor {min(levels)}"
-            found.append(("lowest", reason, "leave it out"))
+            faults.append(("lowest", reason, "leave it out"))
     criteria, named = criteria_of(row.get("named_criteria") or row.get("criteria"))
     for field, reason in rubric_faults(criteria, levels, lowest=lowest, named=named):
         if levels is None:  # a row without a rubric is bad only where the judge is shown one
@@ -166,8 +166,8 @@ def _rubric_faults(row: Row, needs: Collection[str]) -> RowFaults:
                 continue
             reason = _NOT_SHOWN
         remedy = _FILL if field == "criteria" else "give one text a score, all different"
-        found.append((field, reason, remedy))
-    return found
+        faults.append((field, reason, remedy))
+    return faults
 
 
 def _score_faults(row: Row) -> RowFaults:

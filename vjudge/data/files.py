@@ -113,13 +113,13 @@ def _json_rows(path: Path) -> list:
     if text.lstrip().startswith("["):
         return list(json.loads(text))
     rows = []
-    for line_number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
+    for number, row_text in enumerate(text.split("\n"), start=1):
+        if not row_text.strip():
             continue
         try:
-            rows.append(json.loads(line))
+            rows.append(json.loads(row_text))
         except ValueError as error:
-            reason = f"line {line_number}: {error}"
+            reason = f"line {number}: {error}"
             with suppress(ValueError):
                 json.loads(text)  # one valid object over several lines?
                 reason = "it holds one object: take its list of rows, and pass that"

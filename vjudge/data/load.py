@@ -211,13 +211,13 @@ def _fetch(
     """Load a published set from the hub, and record the commit that it came from."""
     import huggingface_hub
 
-    chosen_split = chosen(name, split, adapter.parts or (adapter.split,))
+    chosen_split = chosen(name, split, adapter.configs or (adapter.split,))
     # Without a network the commit stays unknown; where there is no copy either, `load_dataset`
     # raises the error.
     commit = None
     with suppress(Exception):
         commit = huggingface_hub.HfApi().dataset_info(name, revision=revision).sha
-    config = chosen_split if adapter.parts else None
+    config = chosen_split if adapter.configs else None
     try:
         rows = datasets.load_dataset(name, config, split=adapter.split, revision=commit or revision)
     except Exception as error:

@@ -283,11 +283,11 @@ def _claim_keys(scene: Scene, aspect: str, rng: Rng) -> list[str]:
     """Order the places, or the colours and shapes, that claims of an aspect speak of."""
     if aspect not in ("count", "presence"):
         return rng.permutation([thing.place for thing in scene.things]).tolist()
-    words = [*COLOURS, *SHAPES]
+    vocabulary = [*COLOURS, *SHAPES]
     if aspect == "presence":
-        rng.shuffle(words)
-    present = [word for word in words if scene.shows("presence", word) == "present"]
-    absent = [word for word in words if word not in present]
+        rng.shuffle(vocabulary)
+    present = [word for word in vocabulary if scene.shows("presence", word) == "present"]
+    absent = [word for word in vocabulary if word not in present]
     keys: list[str] = []
     if aspect == "count":
         # First the words that the scene was made to count, then the other present ones, then the

@@ -205,8 +205,8 @@ def claim(file: Path, settings: Mapping, *, begin: bool = True) -> dict:
     record = {"settings": json.loads(json.dumps(settings))}
     if file.is_file():
         stored: dict = json.loads(file.read_text("utf-8"))
-        wanted = record["settings"]
-        changed = [name for name in wanted if stored["settings"].get(name) != wanted[name]]
+        requested = record["settings"]
+        changed = [name for name in requested if stored["settings"].get(name) != requested[name]]
         if changed:
             raise ValueError(
                 f"{folder} holds another training (other {', '.join(changed)}): give another out=,"
