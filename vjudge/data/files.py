@@ -34,19 +34,25 @@ def splits_of(path: Path) -> dict:
     Raises:
         CollectionError: the folder holds no file of rows.
     """
+    # 1) saved by `datasets`
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
         saved = datasets.load_from_disk(str(path))
         return saved if isinstance(saved, dict) else {"": saved}
+
+    # 2) a file
     if path.is_file():
         return {"": path}
+
+    # 3) the files of a published set, whose name then tells what the columns are
     for adapter in ADAPTERS:
         if adapter.files and (path / adapter.files[0]).is_file():
             tables = map(rows_of_file, map(path.joinpath, adapter.files))
             return {adapter.name: llava_bench_rows(tables)}
+
+    # 4) a file per split: test.jsonl -> "test"; in a folder of images test/metadata.csv -> "test"
     splits = {}
     for file in [*sorted(path.iterdir()), *sorted(path.glob(f"*/{METADATA}.*"))]:
         if file.suffix.lower() in SUFFIXES:
-            # test.jsonl -> "test"; in a folder of images test/metadata.csv -> "test"
             splits[file.stem if file.parent == path else file.parent.name] = file
     if not splits:
         reason = f"{str(path)!r} holds no {', '.join(SUFFIXES)} file; give one that does"

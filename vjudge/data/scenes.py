@@ -463,8 +463,8 @@ def rows(
     """Make the rows of the collection "scenes" (10 per image) or "drawings" (5 per instruction).
 
     Args:
-        split: "train" (10,000 rows), "validation" (1,000) or "test" (1,200), half as many of
-            drawings; None for test.
+        split: "train" (10,000 rows), "validation" (1,000) or "test" (1,200); for drawings half as
+            many. None for test.
         limit: how many rows to make, the first ones; a limit above the split's size makes more
             images. None makes the whole split.
         seed: of the random draws; published numbers are on seed 0.

@@ -34,6 +34,7 @@ def survey(items: Items, examples: Examples) -> tuple[list[int], int]:
     Raises:
         CollectionError: every row that cannot be trained on, or whose image cannot be decoded.
     """
+    # Encode the rows that `validate` accepts, and report all others with those that fail here.
     problems = _invalid_rows(items, examples)
     faulty = {problem.index for problem in problems}
     pictures = Pictures()
