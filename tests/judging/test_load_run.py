@@ -104,6 +104,14 @@ def test_cells_that_no_record_holds_are_said(capsys):
     assert "score as item_score" in said and "audio can't be written as JSON" in said
 
 
+def test_a_column_that_is_left_out_is_not_said_to_be_renamed(capsys):
+    first, second = items(3)
+    run = lengthy().grade([{**first, "score": "3"}, {**second, "score": b"3"}])
+    said = capsys.readouterr().err
+    assert "score can't be written as JSON and are left out" in said and "item_score" not in said
+    assert "item_score" not in run
+
+
 class Moved(Scripted):
     """An engine with an identity of the test's."""
 

@@ -60,10 +60,11 @@ def carried_cells(
     renamed = {}
     for cells, added in zip(cells_of_rows, added_of_rows, strict=True):
         for name, cell in added.items():
+            if name in unwritable:
+                continue
             if name in VERDICT_COLUMNS:
                 renamed[name] = f"item_{name}"
-            if name not in unwritable:
-                cells[renamed.get(name, str(name))] = cell
+            cells[renamed.get(name, str(name))] = cell
 
     remarks = []
     if renamed:
