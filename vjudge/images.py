@@ -1,9 +1,9 @@
 """Open any image safely, and show it.
 
-An opened image is what a viewer shows, in RGB of eight bits: turned as its EXIF tag says,
-transparent parts on white, 16-bit values scaled; else equal, to the bit, to the original LLaVA
-loader's `Image.open(file).convert("RGB")`. More than `MAX_BYTES` is refused unread, more than
-`MAX_PIXELS` undecoded.
+An opened image is what a viewer shows, in RGB of eight bits: turned as its EXIF tag says, with
+transparent parts on white and 16-bit values scaled. Any other image is equal, to the bit, to what
+the original LLaVA loader makes of it (`Image.open(file).convert("RGB")`). A file of more than
+`MAX_BYTES` is refused before it is read, an image of more than `MAX_PIXELS` before it is decoded.
 """
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-MAX_PIXELS = 2**26  # of a picture that is decoded: 67 million, 0.27 GB
-MAX_BYTES = 2**28  # of a file that is read, 268 MB: an uncompressed picture of so many has 201
+MAX_PIXELS = 2**26  # pixels of an image that is decoded: 67 million, 0.27 GB at 4 bytes a pixel
+MAX_BYTES = 2**28  # bytes of a file that is read: 268 MB; MAX_PIXELS in uncompressed RGB are 201 MB
 
 FILE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
-ORIENTATION = 0x0112  # EXIF's tag
-MAX_SAMPLE_VALUE = 281  # TIFF's tag: 4095 of 12 bits in 16
+ORIENTATION = 0x0112  # an EXIF tag: how to turn or mirror the image, 1 for not at all, up to 8
+MAX_SAMPLE_VALUE = 281  # a TIFF tag: the value of white, such as 4095 where 16 bits store 12
 SENT = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "WEBP": "webp"}
-"""Formats that servers read, by Pillow's names; a server reads the first picture of an MPO file."""
+"""Pillow's name of a format that servers read -> the name in a `data:` URI.
+
+An MPO file is a JPEG with further images behind the first one, which a server ignores.
+"""
 TRIES = ((95, 1), (85, 1), (75, 1), (60, 1), (85, 0.7), (85, 0.5), (85, 0.3), (85, 0.1))
-"""How a picture that is too large is re-encoded, one way after the other: the quality of JPEG and
-WebP, and by what the sides are multiplied."""
+"""The attempts to re-encode an image that is too large, in their order: (the quality of JPEG and
+WebP in percent, the factor by which both sides are multiplied)."""
 
 
 ImageSource: TypeAlias = "str | os.PathLike | bytes | Mapping | np.ndarray | Image.Image | Picture"
@@ -51,7 +54,8 @@ def open_image(source: object) -> Image.Image:
             (height, width[, 1, 3 or 4 channels]) of bool, uint8, uint16 or floats from 0 to 1.
 
     Raises:
-        ImageError: missing, broken, too large, of an unknown kind, or values of unknown scale.
+        ImageError: the source is missing, broken, too large or of an unknown type, or its pixel
+            values have no certain scale.
     """
     if isinstance(source, Picture):
         return source.open()
@@ -59,11 +63,11 @@ def open_image(source: object) -> Image.Image:
 
 
 class Encoded(NamedTuple):
-    """A picture as the file that a server is sent."""
+    """An image as the file that a server is sent."""
 
     data: bytes
     format: str  # "jpeg", "png" or "webp"
-    change: str = ""  # how the options changed the picture
+    change: str = ""  # what `format` or `max_bytes` changed, in words; "" for nothing
 
     @property
     def uri(self) -> str:
@@ -75,9 +79,9 @@ class Picture:
     """One image of a call, identified by its content and opened when it is needed.
 
     Attributes:
-        source: what the image was made of.
-        size: (width, height) as `open` gives it.
-        key: equal for equal files, or for equal pixels where there is no file.
+        source: what the image was made of, any source of `open_image`.
+        size: (width, height) of the image that `open` returns.
+        key: a digest of the file's bytes, or of the pixels where the source is no file.
 
     Raises:
         ImageError: the file's header or checksums are broken, or the image cannot be opened.
@@ -86,7 +90,7 @@ class Picture:
     def __init__(self, source: object) -> None:
         content, name = _content(source)
         self.source = source
-        if isinstance(content, bytes):
+        if isinstance(content, bytes):  # a file's pixels are not decoded yet
             self.size = _size(content, name)
             self.key = hashlib.sha256(content).hexdigest()
         else:
@@ -109,9 +113,10 @@ class Picture:
         included; anything else as PNG, without loss.
 
         Args:
-            format: "jpeg", "png" or "webp": files of another format are re-encoded in it.
-            max_bytes: a larger file is re-encoded, as "jpeg" where no format is named, in lower
-                quality and then in smaller sizes.
+            format: "jpeg", "png" or "webp", in which files of another format are re-encoded; None
+                for the file's own format, or PNG.
+            max_bytes: a larger file is re-encoded by the attempts of `TRIES`, as "jpeg" where
+                `format` is None; None for no limit.
 
         Raises:
             ImageError: the image cannot be opened, or cannot be made so small.
@@ -128,39 +133,43 @@ class Picture:
             exact = _file(image, "png")
             if len(exact) <= limit:
                 return Encoded(exact, "png")
-        # 2) other pixels, in lower quality, then smaller ones
+        # 2) other pixels: in lower quality, then in smaller sizes
         format = format or "jpeg"
-        for quality, share in TRIES:
-            if format == "png" and share == 1 and quality < TRIES[0][0]:
-                continue  # a PNG has no quality: it would be the same file again
-            small = thumbnail(image, size=math.ceil(share * max(image.size)))
+        for quality, factor in TRIES:
+            if format == "png" and factor == 1 and quality < TRIES[0][0]:
+                continue  # a PNG has no quality: it would be the first attempt's file again
+            small = thumbnail(image, size=math.ceil(factor * max(image.size)))
             data = _file(small, format, quality)
             if len(data) <= limit:
-                reduced = "" if share == 1 else " and reduced"
+                reduced = "" if factor == 1 else " and reduced"
                 return Encoded(data, format, f"re-encoded as {format}{reduced}")
         raise ImageError(f"{name} has more than {limit:,} bytes at any size; raise the limit")
 
     def _unchanged(self) -> tuple[bytes | Image.Image, str]:
-        """Read the source again, with its name; refuse a file that has changed."""
+        """Return what `_content` returns for the source, which is read again.
+
+        Raises:
+            ImageError: the file has changed since this picture was made.
+        """
         content, name = _content(self.source)
         if isinstance(content, bytes) and hashlib.sha256(content).hexdigest() != self.key:
             raise ImageError(f"{name} has changed since it was first read; start again")
         return content, name
 
     def __reduce__(self) -> tuple:
-        """Pickle the file's bytes, so that another machine can open the picture."""
+        """Pickle the file's bytes, not its path, so that another machine can open the picture."""
         content, _ = _content(self.source)
         return Picture, (content,)
 
 
 class Pictures:
-    """The images of a call, of which each path is read once."""
+    """A cache of the pictures of one call, so that a file that stands in many rows is read once."""
 
     def __init__(self) -> None:
         self._pictures: dict[str, Picture] = {}
 
     def __call__(self, source: object) -> Picture:
-        """Return a source's `Picture`."""
+        """Return a source's `Picture`; only those of paths are cached."""
         if not isinstance(source, str | os.PathLike):
             return picture(source)
         path = os.fspath(source)
@@ -176,6 +185,7 @@ def picture(source: object) -> Picture:
 
 def pad_to_square(image: Image.Image, colour: tuple) -> Image.Image:
     """Put an RGB image in the middle of a square; reduce it if the square is over `MAX_PIXELS`."""
+    # longest side / largest side allowed, rounded up: 1 keeps the image, 2 halves its sides, ...
     small = image.reduce(math.ceil(max(image.size) / math.isqrt(MAX_PIXELS)))
     side = max(small.size)
     square = Image.new("RGB", (side, side), colour)
@@ -196,14 +206,14 @@ def data_uri(image: Image.Image, *, format: str = "png") -> str:
 
 
 def _file(image: Image.Image, format: str, quality: int = 85) -> bytes:
-    """Encode an image as a file; a PNG has no quality."""
+    """Encode an image as a file; `quality` (in percent) has no effect on a PNG."""
     buffer = io.BytesIO()
     image.save(buffer, format, quality=quality)
     return buffer.getvalue()
 
 
 def pixel_digest(image: Image.Image) -> str:
-    """Return the SHA-256 (hex) of mode, size and decoded pixels, whatever file they come from."""
+    """Return the SHA-256 (hex) of an image's mode, size and pixels, equal for any file format."""
     header = f"{image.mode} {image.width}x{image.height} ".encode()
     return hashlib.sha256(header + image.tobytes()).hexdigest()
 
@@ -212,7 +222,7 @@ def image_bytes(uri: str) -> bytes:
     """Decode the file inside a base64 `data:` URI.
 
     Raises:
-        ImageError: it is not base64.
+        ImageError: the URI is not base64.
     """
     _, _, payload = uri.partition(";base64,")
     try:
@@ -227,14 +237,22 @@ def image_bytes(uri: str) -> bytes:
 
 
 def _content(source: object) -> tuple[bytes | Image.Image, str]:
-    """Read the bytes of a source's file, or the image that it is, and what errors call it."""
+    """Read a source: the bytes of its file, or its pixels where it is decoded already.
+
+    Returns:
+        tuple: the bytes or the image, and the name of the image in error messages.
+
+    Raises:
+        ImageError: the file is missing, unreadable or too large, or the source is of an unknown
+            type.
+    """
     # 1) unpack the dict of the datasets library, whose bytes go before its path
     if isinstance(source, Mapping):
         data = source.get("bytes")
         source = source.get("path") if data is None else data
     if isinstance(source, os.PathLike):
         source = os.fspath(source)
-    # 2) what is decoded already
+    # 2) pixels that are decoded already
     name = "the image"
     if isinstance(source, Image.Image):
         return source, name
@@ -256,7 +274,7 @@ def _content(source: object) -> tuple[bytes | Image.Image, str]:
 
 
 def _read_file(path: str, name: str) -> bytes:
-    """Read a local file that is not too large."""
+    """Read a local file; refuse one that is a URL, missing, unreadable or too large."""
     if "://" in path:
         raise ImageError(f"{name} is a URL; download it and give the local path")
     if not os.path.isfile(path):
@@ -282,9 +300,9 @@ def _check_length(name: str, length: int) -> None:
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Turn whatever a decoder raises into an `ImageError` that names the image.
+    """Turn any error of a decoder into an `ImageError` that names the image.
 
-    On a hostile file a decoder raises nearly anything.
+    On a hostile file a decoder can raise an error of nearly any type.
     """
     try:
         yield
@@ -299,7 +317,7 @@ def _named(name: str) -> Iterator[None]:
 
 
 def _open(content: bytes | Image.Image, name: str) -> Image.Image:
-    """Read a file's header, without its pixels, and refuse more than `MAX_PIXELS`."""
+    """Open an image, of a file only its header, and refuse one of more than `MAX_PIXELS`."""
     image = content
     if isinstance(image, bytes):
         image = Image.open(io.BytesIO(image), formats=FILE_FORMATS)
@@ -316,7 +334,7 @@ def _size(content: bytes, name: str) -> tuple[int, int]:
     """Check a file's checksums, and return the size (width, height) of its image as opened."""
     with _named(name):
         _open(content, name).verify()
-        image = _open(content, name)
+        image = _open(content, name)  # again: Pillow allows no use of an image after verify()
         # Orientations 5 to 8 are quarter turns, which swap the sides. Pillow turns a TIFF itself.
         if image.format != "TIFF" and image.getexif().get(ORIENTATION) in range(5, 9):
             return image.height, image.width
@@ -324,28 +342,31 @@ def _size(content: bytes, name: str) -> tuple[int, int]:
 
 
 def _format_as_shown(content: bytes, name: str) -> str:
-    """Return the format of a file that shows as it is; "" if it has to be re-encoded.
+    """Return the format of a file that any server shows as a viewer does; else "".
 
-    A server ignores orientation tags, takes any frame of a moving picture, and puts transparent
-    parts on any colour.
+    A file has to be re-encoded if it is turned, animated or transparent, or of a format that
+    servers don't read: a server ignores orientation tags, takes any frame of an animation, and puts
+    transparent parts on any colour.
     """
     with _named(name):
         image = _open(content, name)
-        # orientations 2 to 8 mirror or turn; an MPO file's further pictures are previews
+        # orientations 2 to 8 mirror or turn; an MPO file's further images are no animation
         turned = image.getexif().get(ORIENTATION) in range(2, 9)
-        moving = image.format != "MPO" and getattr(image, "n_frames", 1) > 1
+        animated = image.format != "MPO" and getattr(image, "n_frames", 1) > 1
         opaque = image.mode in ("1", "L", "P", "RGB") and not image.has_transparency_data
-        if turned or moving or not opaque:
+        if turned or animated or not opaque:
             return ""
         return SENT.get(str(image.format), "")
 
 
 def _decode(content: bytes | Image.Image, name: str) -> Image.Image:
-    """Decode an image as a new one in RGB, and convert here what Pillow's conversion gets wrong."""
+    """Decode an image as a new one in RGB; convert here the modes that Pillow gets wrong."""
     with _named(name):
         file = _open(content, name)
-        image = ImageOps.exif_transpose(file)
-        if image.mode[0] in "IF":  # Pillow clips these at 255 instead of scaling them
+        image = ImageOps.exif_transpose(file)  # without the tags of `file`
+        # Pillow clips the values of its modes "I", "I;16" and "F" at 255 instead of scaling them
+        if image.mode[0] in "IF":
+            # the tag has one value, or one per channel
             white = getattr(file, "tag_v2", {}).get(MAX_SAMPLE_VALUE, 65535)
             image = Image.fromarray(_eight_bits(np.asarray(image), np.max(white)))
         if not image.has_transparency_data:
@@ -362,8 +383,14 @@ def _eight_bits(array: np.ndarray, white: float = 65535) -> np.ndarray:
 
     Args:
         array: (height, width[, 1, 3 or 4 channels]).
-        white: the highest value of 16 bits, where the file names one. Without one, values of 12
-            bits stay dark, as a viewer shows them, and a warning says so.
+        white: the value of white in an array of 16 bits. By default it is the highest value of 16
+            bits; then 12-bit values stay dark, as a viewer shows them, and a warning says so.
+
+    Returns:
+        An array of shape (height, width[, 3 or 4 channels]).
+
+    Raises:
+        ImageError: the shape is not that of an image, or the scale is not certain.
     """
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
@@ -371,7 +398,7 @@ def _eight_bits(array: np.ndarray, white: float = 65535) -> np.ndarray:
         raise ImageError(
             f"an array of shape {array.shape} is not an image; use (height, width[, 1, 3 or 4])"
         )
-    # 8 bits, shares from 0 to 1, or 16 bits; the scale of anything else would be a guess
+    # 8 bits, bools or floats from 0 to 1, or 16 bits; any other scale would be a guess
     if array.dtype == np.uint8:
         return array
     if array.dtype.kind in "bf" and 0 <= array.min() and array.max() <= 1:

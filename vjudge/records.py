@@ -20,18 +20,18 @@ IMAGE_COLUMNS = tuple(
     " image_files image_filename image_filenames image_file_name image_file_names picture_path"
     " picture_paths".split()
 )
-"""The names under which a row may hold its pictures; `images` is the canonical one."""
+"""The names under which a row may hold its images; `images` is the canonical one."""
 RESPONSE_IMAGES = {name: f"{name}_images" for name in ("response", "response_a", "response_b")}
-"""The column of each response's text -> the column of its pictures."""
+"""The column of each response's text -> the column of its images."""
 CRITERION_CELLS = ("name", "criteria", "weight", "descriptions", "lowest", "anchors")
-"""The names that an entry of a row's `criteria` may have."""
+"""The keys that an entry of a row's `criteria` may have."""
 
 Row: TypeAlias = Mapping[str, Any]
 """A row of a collection: column -> cell."""
 Cells: TypeAlias = dict[str, Any]
-"""Some cells of a row, or fields, by name."""
+"""Name -> value: some cells of a row, or some fields of a dataclass."""
 Levels: TypeAlias = dict[int, Any]
-"""Score -> the text that describes it, lowest score first."""
+"""Score -> the text that describes it, in ascending order of scores."""
 
 
 # --- the cells of a row
@@ -41,7 +41,7 @@ def is_missing(value: object) -> bool:
     """Whether a table cell holds no value: None, a NaN of any numeric type, or pandas' NA."""
     if value is None or type(value).__name__ == "NAType":
         return True
-    return isinstance(value, Real) and value != value
+    return isinstance(value, Real) and value != value  # only a NaN differs from itself
 
 
 def as_score(value: Any) -> float:
@@ -59,50 +59,58 @@ def as_score(value: Any) -> float:
         score = float(value)
     except (TypeError, ValueError):
         score = NAN
-    if isinstance(value, bool) or not math.isfinite(score):
+    if isinstance(value, bool) or not math.isfinite(score):  # float(True) would be 1.0
         raise ValueError(f"{brief(value)} is not a number")
     return score
 
 
 def brief(value: object) -> str:
-    """Return the first characters of a value for an error message."""
+    """Return the first 60 characters of a value's repr for an error message."""
     return f"{value!r:.60}"
 
 
 def from_csv(cell: object) -> Any:
-    """Read back a list or a mapping that a CSV file made a text of; other cells stay as they are.
+    """Parse a list or a mapping that a CSV file stores as text; return any other cell unchanged.
+
+    The text is JSON, or what Python's `repr` writes. A text that is neither stays a text.
 
     >>> from_csv("[4.0, None, 2.0]"), from_csv("{'1': 0.5}"), from_csv("[RESULT] 4")
     ([4.0, None, 2.0], {'1': 0.5}, '[RESULT] 4')
     """
     if not isinstance(cell, str) or cell[:1] not in ("[", "{"):
         return cell
-    for read in (json.loads, ast.literal_eval):
+    for parse in (json.loads, ast.literal_eval):
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            return read(cell)
+            return parse(cell)
     return cell
 
 
 def text_of(row: Row, name: str) -> str | None:
-    """Return a cell's text; None if it is missing or blank."""
+    """Return a cell's value as text; None if it is missing or blank."""
     value = row.get(name)
     return None if is_missing(value) or not str(value).strip() else str(value)
 
 
 def _tuple_of(value: Iterable | None) -> tuple:
-    """Return a cell's list as a tuple; empty if it is missing."""
+    """Return a cell's list as a tuple; an empty one if the cell is missing."""
+    # mypy can't see that `is_missing` covers None
     return () if value is None or is_missing(value) else tuple(value)
 
 
 def _whole_number(value: Any) -> int:
+    """Convert a whole number stored as an int, a float or a string to an int.
+
+    Raises:
+        ValueError: the value is missing or not a whole number.
+    """
     score = as_score(value)
-    if score % 1 != 0:  # NaN, too
+    if score % 1 != 0:  # true for NaN, too
         raise ValueError(f"{brief(value)} is not a whole number")
     return int(score)
 
 
 def is_int_at_least(value: object, least: int) -> bool:
-    """Whether an option is a whole number, `least` or more."""
+    """Whether an option is an int (no bool) of `least` or more."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
@@ -110,14 +118,18 @@ def is_int_at_least(value: object, least: int) -> bool:
 
 
 def anchors_of(descriptions: Mapping) -> Levels:
-    """Sort descriptions by score, from keys such as "50"; those that are None are left out.
+    """Convert a mapping of scores to descriptions into one with int keys, sorted by score.
+
+    Args:
+        descriptions: the keys may be texts, such as "50". A description that is None is left out:
+            where a table's column holds mappings, each of them has the keys of all rows.
 
     Raises:
         ValueError: a key is no whole number, or two keys are the same number.
     """
     anchors: Levels = {}
     for key, text in descriptions.items():
-        if text is None:  # a column of mappings has every row's keys
+        if text is None:
             continue
         score = _whole_number(key)
         if score in anchors:
@@ -127,7 +139,18 @@ def anchors_of(descriptions: Mapping) -> Levels:
 
 
 def _levels(descriptions: Any, lowest: int = 1) -> Levels:
-    """Return descriptions by score, from a list that begins at `lowest` or from anchors."""
+    """Map each score to its description.
+
+    Args:
+        descriptions: a list of texts; or a mapping of anchors, score -> text; or None.
+        lowest: the score of a list's first text; a mapping does not need it.
+
+    Returns:
+        An empty mapping for None.
+
+    Raises:
+        ValueError: `descriptions` is of another type, or `anchors_of` refuses a key.
+    """
     if isinstance(descriptions, Mapping):
         return anchors_of(descriptions)
     if descriptions is None:
@@ -140,7 +163,11 @@ def _levels(descriptions: Any, lowest: int = 1) -> Levels:
 
 
 def _check_levels(descriptions: Any, lowest: int = 1) -> None:
-    """Refuse levels that are blank, equal, or fewer than two, by a ValueError."""
+    """Check the levels of a scale; the arguments are those of `_levels`.
+
+    Raises:
+        ValueError: a level is blank, two are equal, or there are fewer than two.
+    """
     texts = []
     for score, text in _levels(descriptions, lowest).items():
         if not isinstance(text, str) or not text.strip():
@@ -153,7 +180,7 @@ def _check_levels(descriptions: Any, lowest: int = 1) -> None:
 
 
 def lowest_of(row: Row) -> int:
-    """Return the score of a canonical row's first description, 1 where `lowest` is missing.
+    """Return the score of a canonical row's first description: its `lowest`, or 1 by default.
 
     Raises:
         ValueError: `lowest` is no whole number.
@@ -162,7 +189,14 @@ def lowest_of(row: Row) -> int:
 
 
 def row_levels(row: Row) -> Levels:
-    """Return the descriptions of a canonical row by score, lowest first; empty without any."""
+    """Map each score to its description, for a canonical row (see `vjudge.data.rows_of`).
+
+    The scores of the row's `descriptions` are its `anchors`; without anchors they count up from
+    its `lowest`.
+
+    Returns:
+        An empty mapping where the row has no descriptions.
+    """
     descriptions = row.get("descriptions")
     anchors = _tuple_of(row.get("anchors"))
     if anchors:
@@ -182,12 +216,13 @@ class Criterion:
     [0, 1]
 
     Args:
-        name, description: what it is called, and what is graded.
-        weight: of its score in the mean of all, above 0.
-        descriptions: its levels, as of `Rubric`; none for those of the rubric.
+        name: the name of the criterion.
+        description: what is graded.
+        weight: the weight of its score in the mean over all criteria, above 0.
+        descriptions: the text of each score, as in `Rubric`; empty to use the rubric's levels.
 
     Raises:
-        ValueError: an unsound weight or level.
+        ValueError: the weight is not above 0, or the levels are invalid.
     """
 
     name: str
@@ -203,6 +238,7 @@ class Criterion:
             )
         if self.descriptions:
             _check_levels(self.descriptions)
+        # a frozen dataclass allows no plain assignment; a list becomes a mapping from score 1 up
         object.__setattr__(self, "descriptions", _levels(self.descriptions))
 
     def __str__(self) -> str:
@@ -221,15 +257,16 @@ def criteria_of(value: Any) -> tuple[str, tuple[Criterion, ...]]:
     """Read a row's criteria.
 
     Args:
-        value: a text; or a list of {"name", "criteria", "weight", "descriptions", "lowest"}, whose
-            last three may be absent.
+        value: a text; or a list of mappings with the keys `CRITERION_CELLS`, of which only "name"
+            and "criteria" are required; or a missing cell.
 
     Returns:
-        tuple: a text that describes all criteria, and where there are several each of them.
+        tuple: a text that describes all criteria ("" for a missing cell), and one `Criterion` per
+            entry of a list (none for a text).
 
     Raises:
-        ValueError: an entry has no name or no text, an unsound weight or level, or anything else,
-            which would not be used.
+        ValueError: an entry has no name or no text, an invalid weight or level, or a key that is
+            none of `CRITERION_CELLS`, whose value would not be used.
     """
     if is_missing(value) or isinstance(value, str):
         return value or "", ()
@@ -245,7 +282,7 @@ def criteria_of(value: Any) -> tuple[str, tuple[Criterion, ...]]:
 
 
 def _criterion(cells: Row) -> Criterion:
-    """Build a criterion from its entry in a row's `criteria`."""
+    """Build a criterion from its entry in a row's `criteria`; `criteria_of` lists the errors."""
     name = text_of(cells, "name")
     text = text_of(cells, "criteria")
     if name is None or text is None:
@@ -258,6 +295,7 @@ def _criterion(cells: Row) -> Criterion:
         )
     weight = 1.0 if is_missing(cells.get("weight")) else as_score(cells["weight"])
     levels = row_levels(cells)
+    # an entry with anchors, or without levels, may still name its lowest score: it must agree
     if not is_missing(cells.get("lowest")) and [lowest_of(cells)] != list(levels)[:1]:
         raise ValueError(f"lowest={cells['lowest']} is not its first level")
     return Criterion(name, text, weight, levels)
@@ -275,8 +313,8 @@ def mean_on_scale(
     4.0
 
     Args:
-        terms: of each score its value, its weight, and the ends of its scale.
-        bounds: the ends of the scale of the mean.
+        terms: per score (the score, its weight, (lowest, highest) of its scale).
+        bounds: (lowest, highest) of the scale of the mean.
     """
     lowest, highest = bounds
     points = 0.0
@@ -299,49 +337,55 @@ class Rubric:
     Args:
         criteria: what is graded; for several criteria the text that describes them all.
         descriptions: one text for each score from `lowest` up; or a mapping of anchors, score ->
-            text, whose other whole numbers go undescribed. Named criteria that all have levels of
-            their own need none.
-        lowest: the first description's score; of anchors it is the smallest one.
-        named: several criteria, each of which gets a score.
+            text, whose scale also has the whole numbers between them. It may be empty where all
+            named criteria have levels of their own.
+        lowest: the score of the first description. It is ignored for anchors, and becomes the
+            smallest of them.
+        named: several criteria, each of which gets a score; () for a single criterion.
 
     Raises:
-        ValueError: `rubric_faults` finds something.
+        ValueError: `rubric_faults` lists a fault.
     """
 
     criteria: str
-    descriptions: Sequence | Mapping = field(hash=False)
+    descriptions: Sequence | Mapping = field(hash=False)  # a mapping can't be hashed
     lowest: int = 1
     named: tuple[Criterion, ...] = ()
 
     def __post_init__(self) -> None:
-        # 1) refuse what is no rubric
+        # 1) refuse an invalid rubric
         faults = rubric_faults(
             self.criteria, self.descriptions, lowest=self.lowest, named=self.named
         )
         if faults:
             raise ValueError("; ".join(f"{name}: {fault}" for name, fault in faults))
         # 2) equal rubrics get equal fields, which are part of a recorded verdict's key:
-        #    descriptions as a tuple if each score has one, else by score
+        #    descriptions as a tuple if each score of the scale has one, else by score
         levels: Any = _levels(self.descriptions, self.lowest)
-        lowest = min(levels, default=None)
+        lowest = min(levels, default=None)  # None: the levels are those of the named criteria
         if levels and len(levels) == 1 + max(levels) - lowest:
             levels = tuple(levels.values())
         object.__setattr__(self, "descriptions", levels)
         object.__setattr__(self, "named", tuple(self.named))
+        # without levels of the rubric, `bounds` follows from the `named` that were just set
         object.__setattr__(self, "lowest", self.bounds[0] if lowest is None else lowest)
 
     @property
     def levels(self) -> list[tuple[int, str]]:
-        """The scores that are described, each with its description, lowest first."""
+        """The pairs (score, its description), lowest score first; only described scores."""
         return list(_levels(self.descriptions, self.lowest).items())
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The ends of its scale: of its levels; else of all named criteria's; else 0 and 1."""
+        """The lowest and the highest score of its scale.
+
+        A rubric without levels has the scale that its named criteria share, or 0 to 1 where they
+        have different ones.
+        """
         if self.levels:
             return self.levels[0][0], self.levels[-1][0]
-        scales = {rubric.bounds for rubric in self.by_name.values()}
-        return scales.pop() if len(scales) == 1 else (0, 1)
+        criteria_bounds = {rubric.bounds for rubric in self.by_name.values()}
+        return criteria_bounds.pop() if len(criteria_bounds) == 1 else (0, 1)
 
     @property
     def highest(self) -> int:
@@ -350,12 +394,15 @@ class Rubric:
 
     @property
     def scores(self) -> tuple[int, ...]:
-        """The scale, lowest first: (1, 2, 3, 4, 5) for five descriptions."""
+        """The whole numbers of the scale, lowest first: (1, 2, 3, 4, 5) for five descriptions."""
         return tuple(range(self.lowest, self.highest + 1))
 
     @property
     def by_name(self) -> dict[str, Rubric]:
-        """The rubric of each named criterion alone."""
+        """Criterion name -> the rubric of this criterion alone.
+
+        A criterion without levels of its own gets those of this rubric.
+        """
         rubrics = {}
         for criterion in self.named:
             levels = criterion.descriptions or dict(self.levels)
@@ -364,7 +411,7 @@ class Rubric:
 
     @property
     def scales(self) -> dict[str, tuple[int, ...]]:
-        """The scale of each named criterion."""
+        """Criterion name -> the whole numbers of its scale, lowest first."""
         return {name: rubric.scores for name, rubric in self.by_name.items()}
 
     @property
@@ -373,7 +420,11 @@ class Rubric:
         return any(criterion.descriptions for criterion in self.named)
 
     def combined(self, scores: Mapping[str, float]) -> float:
-        """Return the weighted mean of the criteria's scores, on this rubric's scale."""
+        """Return the weighted mean of the criteria's scores, on this rubric's scale.
+
+        Args:
+            scores: criterion name -> score; one for each of `named`.
+        """
         rubrics = self.by_name
         terms = []
         for criterion in self.named:
@@ -393,7 +444,11 @@ class Rubric:
 def rubric_faults(
     criteria: Any, descriptions: Any, *, lowest: int = 1, named: Sequence[Criterion] = ()
 ) -> list[tuple[str, str]]:
-    """List what keeps criteria and descriptions from being a rubric: (field, what is wrong)."""
+    """List the faults for which `Rubric` refuses these arguments.
+
+    Returns:
+        One pair (argument, what is wrong with it) per fault; empty for a valid rubric.
+    """
     faults = []
     if not isinstance(criteria, str) or not criteria.strip():
         faults.append(("criteria", "is missing or blank"))
@@ -402,7 +457,7 @@ def rubric_faults(
     if named and not descriptions:
         if not all(criterion.descriptions for criterion in named):
             faults.append(("descriptions", "named criteria need a scale: describe its ends"))
-        return faults
+        return faults  # `Criterion` has checked the levels of each criterion
     try:
         _check_levels(descriptions, lowest)
     except ValueError as error:
@@ -418,17 +473,17 @@ class Item:
     """One response to grade: what was asked about which images, the answer, and the rubric."""
 
     id: str  # unique within its collection
-    images: tuple  # for `vjudge.images.open_image`, as the model sees them; may be empty
+    images: tuple  # sources for `vjudge.images.open_image`, in the model's order; may be empty
     instruction: str
     response: str
-    rubric: Rubric | None = None  # None for a judge whose wording shows none
-    reference_answer: str | None = None  # that earns the highest score
-    gold: float = NAN  # the true or reference score, with its feedback
-    feedback: str | None = None
-    human_scores: tuple[float, ...] = ()  # one for each rater, NaN for a rater who gave none
+    rubric: Rubric | None = None  # None for a judge whose prompt template shows none
+    reference_answer: str | None = None  # an answer that earns the highest score
+    gold: float = NAN  # the true or reference score
+    feedback: str | None = None  # the text that explains `gold`
+    human_scores: tuple[float, ...] = ()  # one per rater, NaN for a rater who gave none
     group: str = ""  # the unit of resampling, usually the image; the id where the data names none
-    context: str | None = None  # the picture in words, for a judge that reads these in its place
-    response_images: tuple = ()  # pictures that are the response, or stand in it
+    context: str | None = None  # a description of the image, for a judge that reads text alone
+    response_images: tuple = ()  # images that are the response, or are part of it
 
     @classmethod
     def from_row(cls, row: Row) -> Item:
@@ -438,7 +493,8 @@ class Item:
         4.0
 
         Raises:
-            KeyError, ValueError: a cell is missing, or it is unsound.
+            KeyError: a required cell is missing.
+            ValueError: a cell is invalid.
         """
         return cls(
             **_shared(row),
@@ -469,7 +525,12 @@ class Pair:
 
     @classmethod
     def from_row(cls, row: Row) -> Pair:
-        """Build a pair from a row with `response_a`, `response_b` and `preference`."""
+        """Build a pair from a row with `response_a`, `response_b` and `preference`.
+
+        Raises:
+            KeyError: a required cell is missing.
+            ValueError: a cell is invalid.
+        """
         criteria, _ = criteria_of(row.get("criteria"))
         return cls(
             **_shared(row),
@@ -503,14 +564,21 @@ def _shared(row: Row) -> Cells:
 
 
 def _response(row: Row, name: str) -> Cells:
-    """Return the fields of a response: its pictures, and its text, which may then be missing."""
-    pictures = _tuple_of(row.get(RESPONSE_IMAGES[name]))
-    text = text_of(row, name) or "" if pictures else row[name]
-    return {name: text, RESPONSE_IMAGES[name]: pictures}
+    """Return the fields of a response: its text and its images.
+
+    The text may be missing where there are images, and is then "".
+
+    Raises:
+        KeyError: there are neither images nor a cell for the text.
+    """
+    images = _tuple_of(row.get(RESPONSE_IMAGES[name]))
+    text = (text_of(row, name) or "") if images else row[name]
+    return {name: text, RESPONSE_IMAGES[name]: images}
 
 
 def _rubric_of(row: Row) -> Rubric | None:
-    """Build a row's rubric; None where the row describes no level."""
+    """Build a row's rubric; None where the row describes no level and names no criteria."""
+    # `rows_of` moves a list of criteria to `named_criteria`, and leaves their text in `criteria`
     criteria, named = criteria_of(row.get("named_criteria") or row.get("criteria"))
     levels = row_levels(row)
     return Rubric(criteria, levels, named=named) if levels or named else None
@@ -521,12 +589,13 @@ def _rubric_of(row: Row) -> Rubric | None:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge's answer says: exactly one of a score, a choice and a failure."""
+    """What was read from a judge's answer: exactly one of a score, a choice and a failure."""
 
-    score: float  # on the scale; NaN where the judge chose or nothing could be read
+    score: float  # on the scale; NaN for a choice or a failure
     feedback: str  # the text before the verdict; the text after it where the verdict comes first
     raw: str  # the judge's whole answer, unchanged
     failure: str | None = None  # begins with one of `vjudge.prompts.parse.REASONS`
     choice: str | None = None  # "a", "b", "tie" or "abstain"; the last two are no failures
-    # the scores that a choice follows from (a reference's and the response's), or one a criterion
+    # a tuple: all scores of an answer that gives several, such as one for each of two responses;
+    # a mapping: criterion name -> score
     scores: tuple[float, ...] | Mapping[str, float] | None = None
