@@ -19,7 +19,7 @@ from vjudge.metrics.intervals import INTERVAL
 from vjudge.results import NotComputed, Result, Results, analysis, current
 
 OUTCOME_LABELS = {"win": "A is better", "tie": "no difference", "loss": "B is better"}
-COUNTED = {
+COUNTED = {  # statistic of `metrics.pairwise_accuracy` -> what it counts
     "with_ties": "same choice, ties included",
     "both_decided": "both decide",
     "all_pairs": "all pairs, a missing verdict is wrong",
@@ -37,15 +37,15 @@ def choices(
     """Put judges' and people's verdicts on the same pairs into one table.
 
     Args:
-        data: a run, as `Judge.compare` returns it; runs by the judge's name; or a wide frame, one
-            row a pair, with `judges`.
-        judges: of a wide frame, the columns with each judge's verdict: "a", "b", "tie" or another
+        data: a run, as `Judge.compare` returns it; several runs by the judge's name; or, together
+            with `judges`, a wide frame with one row per pair.
+        judges: for a wide frame, the columns with each judge's verdict: "a", "b", "tie" or another
             spelling that `metrics.win_rate` reads; missing where there is none.
-        people: of a wide frame, the column with people's preference.
-        items: of runs, the collection that was compared.
-        columns: what further columns are, see `RatingTable`: group (the unit of resampling),
-            benchmark, systems (two columns: the models that wrote responses a and b); about (what
-            captions call the pairs), caveats. A run brings its own group.
+        people: for a wide frame, the column with people's preference.
+        items: for runs, the collection that was compared.
+        columns: the roles of further columns and other fields of `RatingTable`: group (the unit of
+            resampling), benchmark, systems (two columns: the models that wrote responses a and b);
+            about (what captions call the pairs), caveats. A run brings its group.
 
     Returns:
         A table of choices; see `Choices` for its analyses.
@@ -53,6 +53,7 @@ def choices(
     Raises:
         ValueError: a column is absent or named twice, a run has no verdicts, or two are of one
             judge.
+        NotComputed: a column of `systems` is absent.
 
     >>> frame = DataFrame({"judge": ["a", "b", "a", "tie"], "people": ["a", "b", "b", "tie"]})
     >>> float(choices(frame, ["judge"], "people").accuracy().table["estimate"].iloc[0])
@@ -73,13 +74,18 @@ class Choices(RatingTable):
     """Judges' and people's verdicts on the same pairs; `choices` makes it.
 
     Attributes:
-        systems: the two columns with the models that wrote responses a and b.
+        systems: the two columns with the models that wrote responses a and b; None where they are
+            unknown.
     """
 
     systems: tuple[str, str] | None = None
 
     def preference(self) -> Series:
-        """What people chose. NotComputed: nobody did."""
+        """Return people's choice for each pair.
+
+        Raises:
+            NotComputed: there is none.
+        """
         if not self.people:
             raise NotComputed(
                 "nobody says which response is better: add the column preference (a, b or tie)"
@@ -88,14 +94,14 @@ class Choices(RatingTable):
 
     @analysis
     def win_rates(self) -> Result:
-        """How often each judge, and people, choose response a, response b, or neither."""
-        tables = {}
+        """Estimate how often each judge, and people, choose response a, response b, or neither."""
+        rates = {}  # rater -> table of `metrics.win_rate`
         for name in [*self.people[:1], *self.judges]:
-            label = "people" if name in self.people else name
-            tables[label] = metrics.win_rate(
+            rater = "people" if name in self.people else name
+            rates[rater] = metrics.win_rate(
                 self.frame[name], groups=self.groups, confidence=current().confidence
             )
-        table = stacked([rates.reset_index().assign(judge=who) for who, rates in tables.items()])
+        table = stacked([rate.reset_index().assign(judge=rater) for rater, rate in rates.items()])
         table.insert(0, "judge", table.pop("judge"))
         wins = table[table["statistic"] == "win_ties_half"].dropna().head(4)
         texts = [f"{row['judge']} {readings.bounds(row)}" for _, row in wins.iterrows()]
@@ -104,59 +110,57 @@ class Choices(RatingTable):
             name="win_rates",
             reading=f"Share of response A, ties counted half: {'; '.join(texts)}.",
             caption=f"Verdicts on {self.about}",
-            plot=partial(plots.preference_bars, tables, labels=OUTCOME_LABELS),
+            plot=partial(plots.preference_bars, rates, labels=OUTCOME_LABELS),
             view=table[table["statistic"].isin(["win", "tie", "loss"])].drop(columns="missing"),
         )
 
     @analysis
     def accuracy(self, by: str | None = None) -> Result:
-        """How often each judge chooses as people do, with each treatment of ties under its name.
+        """Estimate how often each judge chooses as people do, for each treatment of ties.
 
         Args:
-            by: a column, or what it is ("group", "benchmark"): the share within each of its values.
+            by: a column or its role ("group", "benchmark"): the share within each of its values.
         """
         human = self.preference()
-        column = Series("all", self.frame.index) if by is None else self.column(by)
+        subsets = Series("all", self.frame.index) if by is None else self.column(by)
         tables = []
-        for value in column.dropna().unique():
-            within = replace(self, frame=self.frame[column == value])
+        for subset in subsets.dropna().unique():
+            within = replace(self, frame=self.frame[subsets == subset])
             for judge in self.judges:
                 table = metrics.pairwise_accuracy(
-                    within.frame[judge], human[column == value], groups=within.groups
+                    within.frame[judge], human[subsets == subset], groups=within.groups
                 )
-                tables.append(table.reset_index().assign(judge=judge, part=str(value)))
+                names = {"judge": judge, by or "subset": str(subset)}
+                tables.append(table.reset_index().assign(**names))
         table = stacked(tables)
-        if by is None:
-            view = table[table["statistic"].isin(COUNTED)]
-            view = view.assign(counted=view["statistic"].map(COUNTED))
-            decided = table[table["statistic"] == "both_decided"]
-            order = decided.sort_values("estimate", ascending=False)["judge"].tolist()
-            view = view.sort_values(
-                "judge", key=lambda names: names.map(order.index), kind="stable"
-            )
+        if by is not None:
+            rows = table[table["statistic"] == "with_ties"]
+            label = "share of pairs, ties included"
             return self._result(
-                table.drop(columns="part"),
-                name="accuracy",
-                reading=readings.shared_choices(decided, "Where both decide, "),
-                caption=f"Share of pairs on which a judge chooses as people, {self.about}",
-                plot=partial(
-                    plots.forest, view, by="counted", label="share of pairs", reference=0.5
-                ),
-                view=view[["judge", "counted", *INTERVAL, "n", "missing"]],
+                table,
+                name=f"accuracy_by_{by}",
+                reading=readings.shared_choices(rows, f"Within a {by}, "),
+                caption=f"Share of pairs on which a judge chooses as people, by {by}",
+                plot=partial(plots.heatmap, rows, columns=by, label=label),
             )
-        table = table.rename(columns={"part": by})
-        rows = table[table["statistic"] == "with_ties"]
+        # The view has the judges in the order of their share where both decide
+        decided = table[table["statistic"] == "both_decided"]
+        order = decided.sort_values("estimate", ascending=False)["judge"].tolist()
+        view = table[table["statistic"].isin(COUNTED)]
+        view = view.assign(counted=view["statistic"].map(COUNTED))
+        view = view.sort_values("judge", key=lambda names: names.map(order.index), kind="stable")
         return self._result(
-            table,
-            name=f"accuracy_by_{by}",
-            reading=readings.shared_choices(rows, f"Within a {by}, "),
-            caption=f"Share of pairs on which a judge chooses as people, by {by}",
-            plot=partial(plots.heatmap, rows, columns=by, label="share of pairs, ties included"),
+            table.drop(columns="subset"),
+            name="accuracy",
+            reading=readings.shared_choices(decided, "Where both decide, "),
+            caption=f"Share of pairs on which a judge chooses as people, {self.about}",
+            plot=partial(plots.forest, view, by="counted", label="share of pairs", reference=0.5),
+            view=view[["judge", "counted", *INTERVAL, "n", "missing"]],
         )
 
     @analysis
     def compare(self) -> Result:
-        """Test which judge chooses as people do more often than which, on the same pairs."""
+        """Test for each two judges which chooses as people do more often, on the same pairs."""
         human = self.preference()
         self._require_two_judges()
         table = metrics.compare_choices(human, self.frame[self.judges], groups=self.groups)
@@ -172,7 +176,7 @@ class Choices(RatingTable):
 
     @analysis
     def positions(self) -> Result:
-        """Whether the order of two responses decides: both orders of every pair, by judge."""
+        """Test whether the order of two responses changes a judge's choice: `probes.position`."""
         runs = self.verdicts
         if runs is None or not {"verdict_ab", "verdict_ba"} <= set(runs):
             raise NotComputed(
@@ -182,7 +186,11 @@ class Choices(RatingTable):
 
     @analysis
     def bradley_terry(self, judge: str | None = None) -> Result:
-        """The strength of each system by a judge's verdicts, or by people's where judge is None."""
+        """Estimate the strength of each system by the Bradley-Terry model.
+
+        Args:
+            judge: the judge whose verdicts are used; None means people's preferences.
+        """
         if self.systems is None:
             raise NotComputed("name the two columns with the systems: vj.choices(systems=(a, b))")
         verdicts = self.preference() if judge is None else self.frame[judge]
@@ -201,11 +209,15 @@ class Choices(RatingTable):
         )
 
     def baselines(self) -> Choices:
-        """The same table: pairs have no baselines."""
+        """Return the same table: pairs have no baselines, as `Scores.baselines` adds them."""
         return self
 
     def all(self, **resampling: Any) -> Results:
-        """Every analysis of these choices by name; one that does not apply says why."""
+        """Compute every analysis of these choices, by name; one that does not apply says why.
+
+        Args:
+            resampling: not used; it is there since `Scores.all` takes it.
+        """
         results = Results(
             win_rates=self.win_rates(),
             accuracy=self.accuracy(),
