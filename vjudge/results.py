@@ -170,8 +170,8 @@ class Result:
         self.reading = reading
         self.reason = reason
         self._table = table
-        self._view = table if view is None else view
-        self._data = table if data is None else data
+        self._view = view
+        self._data = data
         self._plot = plot
         self._caption = sentences(caption or name.replace("_", " "), attrs.get("method", ""))
         self._caveats = [*attrs.get("caveats", ()), *caveats]
@@ -200,7 +200,9 @@ class Result:
         Raises:
             NotComputed: the analysis does not apply.
         """
-        return self._required(self._table)
+        if self._table is None:
+            raise NotComputed(self.reason)
+        return self._table
 
     @property
     def view(self) -> DataFrame:
@@ -209,12 +211,7 @@ class Result:
         Raises:
             NotComputed: the analysis does not apply.
         """
-        return self._required(self._view)
-
-    def _required(self, table: DataFrame | None) -> DataFrame:
-        if table is None:
-            raise NotComputed(self.reason)
-        return table
+        return self.table if self._view is None else self._view
 
     # --- caveats and caption
 
@@ -312,7 +309,7 @@ class Result:
         table_name = self.name
         table_data = self.table
         if figure is not None:
-            data = self._required(self._data)
+            data = self.table if self._data is None else self._data
             save_figure(figure, self.name, caption=self.caption, data=data, folder=folder)
             table_name = f"{self.name}_table"
             table_data = self.view

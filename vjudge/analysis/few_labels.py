@@ -75,17 +75,13 @@ def _corrected_mean(columns: DataFrame, groups: Series | None) -> Estimate:
     """Estimate the mean score of all items by prediction-powered inference.
 
     Args:
-        columns: per item the scores of the judge, the labels (NaN where not drawn), and of people.
+        columns: one row per item, with the scores of the judge, the labels (NaN where the item was
+            not drawn), and the scores of people.
         groups: the unit of resampling of each item.
     """
     table = metrics.prediction_powered_mean(columns["judge"], columns["labels"], groups=groups)
-    numbers = {
-        "judge_alone": columns["judge"].mean(),
-        **table.loc["prediction_powered", INTERVAL].rename({"estimate": "corrected"}),
-        "labels_alone": table.loc["labels_alone", "estimate"],
-        "people": columns["people"].mean(),
-    }
-    return numbers, table.attrs["caveats"]
+    labels_alone = table.loc["labels_alone", "estimate"]
+    return _estimate(columns, table.loc["prediction_powered"], labels_alone), table.attrs["caveats"]
 
 
 def _corrected_share(columns: DataFrame, threshold: float, groups: Series | None) -> Estimate:
@@ -94,12 +90,16 @@ def _corrected_share(columns: DataFrame, threshold: float, groups: Series | None
     Raises:
         ValueError: there are too few labels.
     """
-    good = columns.ge(threshold).astype(float).where(columns.notna())  # 1, 0 or NaN
-    rate = metrics.corrected_rate_from_labels(good["judge"], good["labels"], groups=groups)
-    numbers = {
-        "judge_alone": good["judge"].mean(),
-        **rate[INTERVAL].rename({"estimate": "corrected"}),
-        "labels_alone": good["labels"].mean(),
-        "people": good["people"].mean(),
+    is_good = columns.ge(threshold).astype(float).where(columns.notna())  # 1, 0 or NaN
+    rate = metrics.corrected_rate_from_labels(is_good["judge"], is_good["labels"], groups=groups)
+    return _estimate(is_good, rate, is_good["labels"].mean()), rate.attrs["caveats"]
+
+
+def _estimate(columns: DataFrame, interval: Series, labels_alone: float) -> dict[str, float]:
+    """Put the corrected estimate beside those by the judge, by the labels and by people alone."""
+    return {
+        "judge_alone": columns["judge"].mean(),
+        **interval[INTERVAL].rename({"estimate": "corrected"}),
+        "labels_alone": labels_alone,
+        "people": columns["people"].mean(),
     }
-    return numbers, rate.attrs["caveats"]

@@ -214,29 +214,29 @@ class Scores(RatingTable):
             The columns of `metrics.correlate`, one row per judge, value of `by`, and statistic.
             With several benchmarks, "overall" is the weighted mean of the correlations within each.
         """
-        truth, name = truth_of(self)
+        truth, truth_name = truth_of(self)
         table = self._correlations(truth, by, options(**resampling), new_systems)
         rows = table[table["statistic"] == statistic].reset_index(drop=True)
-        label = f"{readings.SYMBOLS[statistic]} with {name}"
-        view = _by_statistic(table, by)
+        label = f"{readings.SYMBOLS[statistic]} with {truth_name}"
         if by is None:
+            name = "correlation"
+            subject = truth_name
+            reading = readings.truth_correlations(rows, truth_name, statistic)
             best_first = rows.sort_values("estimate", ascending=False, kind="stable")
-            return self._result(
-                table,
-                name="correlation",
-                reading=readings.truth_correlations(rows, name, statistic),
-                caption=f"Agreement of judges with {name}, {self.about}",
-                plot=partial(plots.forest, best_first.reset_index(drop=True), label=label),
-                view=view,
-            )
-        slug = re.sub(r"\W", "_", by.lower()).strip("_")
+            plot = partial(plots.forest, best_first.reset_index(drop=True), label=label)
+        else:
+            slug = re.sub(r"\W", "_", by.lower()).strip("_")
+            name = f"correlation_by_{slug}"
+            subject = f"{truth_name} by {by}"
+            reading = readings.by_subset(rows, truth_name, by, OVERALL)
+            plot = partial(plots.heatmap, rows, columns=by, label=label)
         return self._result(
             table,
-            name=f"correlation_by_{slug}",
-            reading=readings.by_subset(rows, name, by, OVERALL),
-            caption=f"Agreement of judges with {name} by {by}, {self.about}",
-            plot=partial(plots.heatmap, rows, columns=by, label=label),
-            view=view,
+            name=name,
+            reading=reading,
+            caption=f"Agreement of judges with {subject}, {self.about}",
+            plot=plot,
+            view=_by_statistic(table, by),
         )
 
     def _correlations(

@@ -132,9 +132,8 @@ class Session:
         self._true_levels = _nearest_levels(self.truth, ticks).rename(self.truth.name)
         score_levels_by_judge = self.judge_scores.apply(_nearest_levels, ticks=ticks)
         self._score_levels = score_levels_by_judge.where(self._graded)
-        self._score_gaps = self.judge_scores.sub(
-            self.truth, axis=0
-        )  # above 0: the judge is too high
+        # Score minus truth, (n_items, n_judges): above 0 the judge is too high
+        self._score_gaps = self.judge_scores.sub(self.truth, axis=0)
         distances = self._score_gaps.abs()
         half_scale = max(1, round((ticks[-1] - ticks[0]) / 2))
         self._disagreements = {  # kind -> mask (n_items, n_judges); a gap of NaN is of no kind
@@ -459,10 +458,11 @@ class Session:
         """Write a vote to the disk, unless the same vote stands already."""
         if value == self._log.get(self.annotator, id, field):
             return
-        list_tells = SCORE_FILTERS & self._chosen.keys() or self._chosen.get("order") == "worst"
         vote = {"id": id, "field": field, "value": value}
         if self._simulated:
             vote["simulated"] = True
+        # A list made by scores, or with the worst first, tells about an item that is hidden itself
+        list_tells = SCORE_FILTERS & self._chosen.keys() or self._chosen.get("order") == "worst"
         blind = not self._is_revealed(id) and not list_tells
         self._log.append(**vote, blind=blind, selection=self._chosen)
 
