@@ -23,6 +23,7 @@ from vjudge import data, probes
 from vjudge.analysis import readings
 from vjudge.analysis.choice_table import Choices, choices
 from vjudge.analysis.score_table import Scores, scores
+from vjudge.analysis.tables import truth_of
 from vjudge.data.schema import Items
 from vjudge.judging.columns import closed_in, groups_of
 from vjudge.judging.judge import JudgeLike
@@ -290,7 +291,7 @@ def make_report(
             calibration=table.calibration(**resampling),
         )
         try:
-            truth = readings.truth_name(table)
+            _, truth = truth_of(table)
         except NotComputed:
             truth = "no truth"
     else:
@@ -345,7 +346,7 @@ def _finding(claim: str, judge: str, table: Scores | Choices, results: Results) 
     pearson = rows.loc["pearson"]
     if np.isnan(pearson["estimate"]):
         raise NotComputed(f"no correlation: {readings.UNDEFINED}")
-    truth = readings.truth_name(table)
+    _, truth = truth_of(table)
     return "measured", f"Pearson's r with {truth} is {readings.bounds(pearson)}"
 
 

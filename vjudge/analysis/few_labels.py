@@ -31,12 +31,12 @@ def correct_by_labels(
         lowest, highest = table.scale or (truth.min(), truth.max())
         threshold = lowest + GOOD * (highest - lowest)
 
-    # 1) keep the truth of random items alone
+    # 1) Keep the truth of random items as labels
     rng = np.random.default_rng(current().seed if seed is None else seed)
     drawn = rng.choice(np.flatnonzero(truth.notna()), size=labels, replace=False)
     labelled = truth.where(np.isin(np.arange(len(truth)), drawn))
 
-    # 2) correct each judge
+    # 2) Correct each judge
     rows = []
     caveats = list(judged.caveats)
     for judge in judged.rows["judge"].unique():
@@ -53,22 +53,26 @@ def correct_by_labels(
     corrected = DataFrame(rows)
     corrected["holds_people"] = corrected["people"].between(corrected["low"], corrected["high"])
 
-    # 3) read the means of the first three judges
-    texts = []
-    means = corrected[corrected["quantity"] == "mean score"].head(3)
-    for _, row in means.rename(columns={"corrected": "estimate"}).iterrows():
-        alone = short(row["judge_alone"])
-        texts.append(f"{row['judge']} alone says {alone}, corrected {readings.bounds(row)}")
     return table._result(
         corrected,
         name="corrected",
-        reading=f"Mean score: {'; '.join(texts)}; people say {short(truth.mean())} on all items.",
+        reading=_reading(corrected, truth),
         caption=(
             f"Corrected by {labels} random labels of {n_true:,} (a good answer has {threshold:g}"
             " or more)"
         ),
         caveats=caveats,
     )
+
+
+def _reading(corrected: DataFrame, truth: Series) -> str:
+    """State the mean score by the first three judges, alone and corrected, and by people."""
+    texts = []
+    means = corrected[corrected["quantity"] == "mean score"].head(3)
+    for _, row in means.rename(columns={"corrected": "estimate"}).iterrows():
+        alone = short(row["judge_alone"])
+        texts.append(f"{row['judge']} alone says {alone}, corrected {readings.bounds(row)}")
+    return f"Mean score: {'; '.join(texts)}; people say {short(truth.mean())} on all items."
 
 
 def _corrected_mean(columns: DataFrame, groups: Series | None) -> Estimate:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from pandas import DataFrame, Series
 
-from vjudge.analysis.tables import RatingTable, names_of, truth_of
+from vjudge.analysis.tables import names_of
 from vjudge.metrics.formatting import format_p
 from vjudge.metrics.multiple_testing import ALPHA
 from vjudge.plots.style import short
@@ -34,15 +34,6 @@ def bounds(row: Series) -> str:
 def difference(row: Series) -> str:
     """Format a difference with its interval."""
     return short(row["difference"], row["low"], row["high"])
-
-
-def truth_name(table: RatingTable) -> str:
-    """Return the name of the truth.
-
-    Raises:
-        NotComputed: there is no truth.
-    """
-    return truth_of(table)[1]
 
 
 def truth_correlations(rows: DataFrame, truth: str, statistic: str) -> str:
@@ -292,26 +283,6 @@ def at_levels(table: DataFrame, judge: str) -> str:
         if level in table.index:
             texts.append(f"{bounds(table.loc[level])} {scope}")
     return f"{judge}: {'; '.join(texts)}."
-
-
-def slopes(table: DataFrame, truth: str) -> str:
-    """Say whether each judge's score depends on length at equal truth.
-
-    Args:
-        table: one row per judge: judge, estimate (points per doubling of length), low, high.
-        truth: the name of the truth.
-    """
-    defined = table.dropna(subset="estimate")
-    if defined.empty:
-        return "No slope of the score on length is determined by these data."
-    sentences = []
-    for _, row in defined.iterrows():
-        direction = "rises" if row["estimate"] > 0 else "falls"
-        is_significant = row["low"] > 0 or row["high"] < 0
-        doubt = "" if is_significant else ", which noise alone can give"
-        text = f"the score of {row['judge']} {direction} by {short(abs(row['estimate']))} points"
-        sentences.append(f"{text} [{short(row['low'])}, {short(row['high'])}]{doubt}")
-    return f"At equal {truth.removeprefix('the ')}, per doubling of length, {'; '.join(sentences)}."
 
 
 def shared_choices(table: DataFrame, where: str) -> str:

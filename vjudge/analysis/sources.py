@@ -62,6 +62,7 @@ def make_table(
             name = type(data).__name__
             raise TypeError(f"give a run, runs by name, or a frame with judges=, not {name}")
         table = from_runs(kind, runs, items, verdict)
+        # Fields that the caller names replace those read from the runs
         table = replace(table, **{**fields, "caveats": table.caveats})
     return replace(table, caveats=[*table.caveats, *fields.get("caveats", ())])
 
