@@ -31,7 +31,8 @@ if TYPE_CHECKING:
         report,
         scores,
     )
-    from vjudge.benchmarks import benchmark, run_benchmark
+    from vjudge.benchmarks.numbers import benchmark
+    from vjudge.benchmarks.run import run_benchmark
     from vjudge.data import load_collection, truth
     from vjudge.judging.judge import Judge, JudgeLike, plan
     from vjudge.judging.loading import load_judge, load_run

@@ -11,7 +11,7 @@ import pytest
 import vjudge as vj
 from samples import judge_of, png
 from vjudge.benchmarks import PROTOCOLS, protocols, viescore
-from vjudge.benchmarks.run import published_rows
+from vjudge.benchmarks.rows import published_rows
 from vjudge.data import CollectionError
 from vjudge.data.verdicts import load_set
 from vjudge.probes import bias_scores

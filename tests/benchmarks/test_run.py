@@ -10,7 +10,7 @@ import vjudge as vj
 from samples import ROWS, judge_of, pair, png
 from servers import ChatServer, Reply, completion
 from vjudge.benchmarks import BENCHMARKS, PROTOCOLS, audit, protocols, reread
-from vjudge.benchmarks.run import published_rows
+from vjudge.benchmarks.rows import published_rows
 from vjudge.data import CollectionError, rows_of
 from vjudge.prompts import TEMPLATES, VICUNA_V1, families
 

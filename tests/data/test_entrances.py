@@ -7,7 +7,7 @@ from pandas import DataFrame
 from conftest import make_rows
 from samples import picture
 from vjudge import data, load_judge, preference, probes, review
-from vjudge.preference.rewards import checked
+from vjudge.preference.candidates import checked
 from vjudge.training import prompt_and_target
 
 

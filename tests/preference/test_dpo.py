@@ -56,6 +56,7 @@ def test_responses_are_text_with_their_conversations_end():
         ({"max_length": 40}, r"4 of 4 rows .*(.|\n)*exceeds max_length=40; raise it, to \d+"),
         ({"freeze": ["tower", "projector", "decoder"]}, "nothing to train"),
         ({"quantization": "4bit"}, "give lora="),
+        ({"quantization": "4bit", "lora": False}, "give lora="),
         ({"warmup_steps": -1}, "warmup_steps"),
         ({"learning_rte": 1.0}, "learning_rte"),
         ({"freeze": ["towr"]}, "use tower, projector, decoder"),

@@ -100,6 +100,8 @@ def test_scores_of_candidates_of_ones_own_keep_their_picture_and_what_is_missing
     assert frame["reward"].tolist() == [2, -2, 0, 0]
     with raises(ValueError, match="takes each order once"):
         preference.reward(None, rows, by="pairs", orders="random")
+    with raises(TypeError, match="orders"):  # a score has no order
+        preference.reward(SimpleNamespace(grade=lambda items: graded), rows, orders="random")
     with raises(ValueError, match=r'by=\'wins\': use "scores" or "pairs"'):
         preference.reward(None, rows, by="wins")
 

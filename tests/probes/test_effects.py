@@ -8,7 +8,8 @@ import pytest
 from scipy import stats
 
 from vjudge.probes import bias_scores
-from vjudge.probes.effects import coefficient, equal, judged, mean
+from vjudge.probes.decisions import judged
+from vjudge.probes.effects import coefficient, equal, mean
 
 NAN = float("nan")
 rng = np.random.default_rng(0)
@@ -71,6 +72,8 @@ def test_bias_scores_are_those_of_mm_judgebias():
     assert one == pytest.approx([0.25, (0.5 + 1 + 1) / 3])
     with pytest.raises(ValueError, match="1 items have scores beyond"):
         bias_scores([6, 4], [3, 4])
+    with pytest.raises(ValueError, match="1 items have scores beyond"):  # beside a missing one, too
+        bias_scores([NAN, 4], [6, 4])
 
 
 VERDICTS = """\

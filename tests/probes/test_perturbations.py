@@ -7,7 +7,7 @@ import vjudge as vj
 from validity.simulated import collection
 from vjudge import probes
 from vjudge.data.summary import n_words
-from vjudge.probes.perturbations import FILLERS, MID_GREY
+from vjudge.probes.changes import FILLERS, MID_GREY
 
 
 @pytest.fixture(scope="module")

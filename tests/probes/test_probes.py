@@ -12,7 +12,7 @@ import pytest
 import vjudge as vj
 from validity.simulated import Planted, SimulatedJudge, Truth, collection
 from vjudge import probes
-from vjudge.probes.runs import PROBE_COLUMNS
+from vjudge.probes.decisions import PROBE_COLUMNS
 
 EXACT = Planted(item=0, group=0, noise=0, whole=False)
 

@@ -25,7 +25,7 @@ from vjudge.judging.loading import load_judge
 from vjudge.metrics import length_test
 from vjudge.metrics.multiple_testing import holm
 from vjudge.probes import blanked
-from vjudge.probes.perturbations import replaced
+from vjudge.probes.changes import replaced
 from vjudge.prompts import Template
 from vjudge.training.finetune import MANIFEST, fine_tune
 

@@ -1,39 +1,29 @@
 """Benchmarks of judges: how each is run, and the number that its paper reports.
 
-result = vj.run_benchmark(judge, "vl-rewardbench", out="outputs/vl")
-result.official, result.deviations, result.table
+    result = vj.run_benchmark(judge, "vl-rewardbench", out="outputs/vl")
+    result.official, result.deviations, result.table
 
-pairs.py       pairs of responses to one question, of graded single ones
-pictures.py    rows of benchmarks of pictures, and VIEScore's grading by two wordings
-numbers.py     what each benchmark reports, and that number from a run: `benchmark`
-protocols.py   how each is run: one `Protocol` a benchmark, and its own reader of answers
-run.py         `run_benchmark`, its rows, and `audit` of a published number from its parts
+Files in reading order:
+
+    protocols.py  how each benchmark is run, its own answer reader, and what it reports
+    measures.py   the table of each kind of statistic, from a run
+    numbers.py    `benchmark`: the number that a paper reports, from a run; `audit` of a number
+    pairs.py      pairs of responses to one question, made of graded single responses
+    rows.py       a benchmark's rows, as a judge takes them
+    asking.py     one judge asked by one protocol, and how that deviates from the published way
+    run.py        `run_benchmark`
+
+A name brings its module when it is first used.
 """
 
-from vjudge.benchmarks.numbers import (
-    BENCHMARKS,
-    Benchmark,
-    BenchmarkResult,
-    Deviation,
-    benchmark,
-)
-from vjudge.benchmarks.pictures import viescore
-from vjudge.benchmarks.protocols import PROTOCOLS, Protocol
-from vjudge.benchmarks.run import audit, protocol_table, reread, run_benchmark
+from vjudge import lazy
 
-__all__ = [
-    "BENCHMARKS",
-    "PROTOCOLS",
-    "Benchmark",
-    "BenchmarkResult",
-    "Deviation",
-    "Protocol",
-    "audit",
-    "benchmark",
-    "protocol_table",
-    "reread",
-    "run_benchmark",
-    "viescore",
-]
-
-__dir__ = __all__.copy
+_NAMES = {
+    "protocols": "BENCHMARKS Benchmark Deviation PROTOCOLS Protocol protocol_table",
+    "numbers": "BenchmarkResult audit benchmark",
+    "asking": "reread viescore",
+    "run": "run_benchmark",
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = list(_HOMES)
+__getattr__, __dir__ = lazy(__name__, _HOMES), __all__.copy

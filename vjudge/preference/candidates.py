@@ -1,37 +1,39 @@
-"""What a policy answers to questions, and the candidates that its answers become."""
+"""Draw a policy's responses to questions; several distinct ones to a question are candidates."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from vjudge.data import check_pictures, rows_of
+from vjudge.data import CollectionError, Problem, check_pictures, rows_of
+from vjudge.data.checks import check_rows
+from vjudge.data.schema import Items, Row
 from vjudge.engines.engine import Answer
 from vjudge.engines.progress import say
-from vjudge.images import Pictures
+from vjudge.images import ImageError, Pictures
 from vjudge.judging.asking import Options, Question
 from vjudge.judging.grading import collect
 from vjudge.judging.judge import Judge
-from vjudge.preference.rewards import check_texts
 from vjudge.prompts import Prompt
-from vjudge.records import unit_of
+from vjudge.records import text_of, unit_of
 
 DRAWS = {"samples": 5, "temperature": 0.7, "top_p": 0.9}
-"""How `draw` draws by default.
+"""The default options of `draw`.
 
 Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning.
 """
 WORK_TYPES = {"finished": bool, "n_prompt_tokens": int, "n_new_tokens": int, "seconds": float}
-EARLIER = "response gold feedback human_scores true_scores ranks".split()
+# Columns of a collection that belong to earlier responses, not to the question.
+OF_EARLIER_RESPONSES = "response gold feedback human_scores true_scores ranks".split()
 
 
-def prompt_of(policy: Judge, question: Mapping) -> Prompt:
-    """What a policy reads: the question's images, if it sees any, then the plain instruction."""
+def prompt_of(policy: Judge, question: Row) -> Prompt:
+    """Make the prompt of a policy: the question's images, if it sees any, and the instruction."""
     row = rows_of([question])[0]
     n_images = 0
     if policy.template.sees_images:
@@ -41,7 +43,7 @@ def prompt_of(policy: Judge, question: Mapping) -> Prompt:
 
 def respond(
     policy: Judge,
-    questions: Any,
+    questions: Items,
     *,
     samples: int = 1,
     temperature: float = 0.0,
@@ -52,22 +54,28 @@ def respond(
     out: str | Path | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
-    """Have a policy answer the instruction of every question, without a judge's wording.
+    """Have a policy answer the instruction of every question, without a judge's prompt template.
 
     Args:
         policy: any model that `load_judge` loads.
         questions: rows with id, instruction and images.
-        samples, temperature, top_p, seed, batch_size, max_new_tokens, out, progress: as of
+        samples, temperature, top_p, seed, batch_size, max_new_tokens, out, progress: as in
             `Judge.grade`.
 
     Returns:
-        One row an answer, in the collection's order: id, policy, sample (from 0), response (None
-        where there is none), failure (None or the reason; a blank answer is one), finished
-        (whether the policy ended the answer itself), n_prompt_tokens, n_new_tokens, seconds,
-        group. Failed and cut-off answers are counted on one line of stderr.
+        One row per answer, in the collection's order:
+
+        - id, policy, sample (from 0), group;
+        - response: the text, None where there is none;
+        - failure: None or the reason; a blank answer is a failure;
+        - finished: whether the policy ended the answer itself, before a limit did;
+        - n_prompt_tokens, n_new_tokens, seconds.
+
+        Failed and truncated answers are counted on one line of stderr.
 
     Raises:
-        ValueError: an unsound option. CollectionError: rows without an instruction or pictures.
+        ValueError: an invalid option.
+        CollectionError: rows without an instruction or images.
         RunError: `out` holds another call.
 
     >>> import vjudge as vj
@@ -77,62 +85,65 @@ def respond(
     >>> answers["n_new_tokens"].tolist()
     [4]
     """
-    # 1) the questions, checked
+    # 1) check options and rows before the long work starts
     decoding: Any = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p}
     options = Options(samples=samples, seed=seed, batch_size=batch_size, **decoding)
-    ask = replace(options, unread="missing").ask(policy.template, None)
+    sampling = replace(options, unread="missing").ask(policy.template, None)
     rows = rows_of(questions)
-    check_texts(rows, "instruction", "fill it in or leave the row out")
+    check_texts(rows, "instruction")
     if policy.template.sees_images:
         check_pictures(rows)
 
-    # 2) each asked as often as samples say
+    # 2) ask each question `samples` times, each time from its own seed
     asked, groups = _asked(policy, rows, samples)
-    note = {"policy": policy.name, "conversation": policy.template.conversation.name, "note": {}}
+    manifest = {
+        "policy": policy.name,
+        "conversation": policy.template.conversation.name,
+        "note": {},
+        "decoding": {**decoding, "samples": samples, "seed": seed},
+    }
     answers = collect(
         policy.engine,
         asked,
-        replace(ask, marker="", seeds=[question.seed(seed) for question in asked]),
+        replace(sampling, marker="", seeds=[question.seed(seed) for question in asked]),
         _record,
-        {**note, "decoding": {**decoding, "samples": samples, "seed": seed}},
+        manifest,
         out=out,
         progress=progress,
     )
-
-    # 3) the table
     return _table(answers, policy.name, groups)
 
 
-def _asked(policy: Judge, rows: Any, samples: int) -> tuple:
-    """Ask each row's question as often as it is drawn, and list the group of each draw."""
-    asked: list = []
-    groups: list = []
-    pictures = Pictures()
-    for place, row in enumerate(rows):
+def _asked(policy: Judge, rows: Sequence[Row], samples: int) -> tuple[list[Question], list[str]]:
+    """Repeat each row's question once per sample; return the questions and their groups."""
+    asked: list[Question] = []
+    groups: list[str] = []
+    open_image = Pictures()
+    for index, row in enumerate(rows):
         prompt = prompt_of(policy, row)
-        shown = row.get("images") or ()
-        images = list(map(pictures, shown[: prompt.n_images]))
-        question = Question(place, str(row["id"]), prompt, images=images)
+        sources = row.get("images") or ()
+        images = [open_image(source) for source in sources[: prompt.n_images]]
+        question = Question(index, str(row["id"]), prompt, images=images)
         asked += [replace(question, sample=sample) for sample in range(samples)]
         groups += [unit_of(row)] * samples
     return asked, groups
 
 
-def _table(answers: Any, policy: str, groups: list) -> pd.DataFrame:
-    """One row an answer; those that failed or were cut off are counted on stderr."""
+def _table(answers: Sequence[dict], policy: str, groups: list[str]) -> pd.DataFrame:
+    """Make the table of `respond`; count failed and truncated answers on stderr."""
     columns = ["id", "policy", "sample", "response", "failure", *WORK_TYPES]
-    frame = pd.DataFrame(answers, columns=columns, dtype=object)
-    frame = frame.astype({"sample": int, **WORK_TYPES}).assign(policy=policy, group=groups)
-    remarks = Counter(frame["failure"].dropna())
-    remarks["cut off by a limit"] = int((frame["failure"].isna() & ~frame["finished"]).sum())
-    listed = ", ".join(f"{n} x {remark}" for remark, n in remarks.most_common() if n)
-    if listed:
-        say(f"of {len(frame)} answers {listed}")
-    return frame
+    table = pd.DataFrame(answers, columns=columns, dtype=object)
+    table = table.astype({"sample": int, **WORK_TYPES}).assign(policy=policy, group=groups)
+    counts = Counter(table["failure"].dropna())
+    counts["cut off by a limit"] = int((table["failure"].isna() & ~table["finished"]).sum())
+    remarks = ", ".join(f"{n} x {remark}" for remark, n in counts.most_common() if n)
+    if remarks:
+        say(f"of {len(table)} answers {remarks}")
+    return table
 
 
-def _record(answer: Answer, _: Question) -> dict:
-    """What is kept of an answer."""
+def _record(answer: Answer, _: Question) -> dict[str, Any]:
+    """Turn an engine's answer into the cells that are recorded; `collect` passes its question."""
     text = answer.text.strip()
     failure = answer.failure
     if failure is None and not text:
@@ -147,22 +158,66 @@ def _record(answer: Answer, _: Question) -> dict:
     }
 
 
-def draw(policy: Judge, questions: Any, **options: Any) -> list:
+def draw(policy: Judge, questions: Items, **options: Any) -> list[dict[str, Any]]:
     """Draw several answers of a policy to each question, as candidates.
 
     Args:
-        policy, questions, options: as of `respond`; `DRAWS` are the defaults.
+        policy, questions, options: as in `respond`; `DRAWS` are the defaults.
 
     Returns:
-        A row a question with its own columns, such as a rubric, without those of earlier
+        One row per question, with its own columns, such as a rubric, but without those of earlier
         responses; `responses` (distinct, in the order drawn) and `times` (how often each was).
     """
     options = DRAWS | options
     answers = respond(policy, questions, **options)["response"]
+    n_samples = options["samples"]
     rows = []
     for index, question in enumerate(rows_of(questions)):
-        offset = index * options["samples"]
-        counts = Counter(answers[offset : offset + options["samples"]].dropna())
-        cells = {name: value for name, value in question.items() if name not in EARLIER}
+        start = index * n_samples
+        counts = Counter(answers[start : start + n_samples].dropna())
+        cells = {
+            name: value for name, value in question.items() if name not in OF_EARLIER_RESPONSES
+        }
         rows.append({**cells, "responses": list(counts), "times": list(counts.values())})
     return rows
+
+
+# --- checks of rows that a policy answers or is trained on
+
+
+def check_texts(rows: Sequence[Row], column: str) -> None:
+    """Raise CollectionError, naming all rows whose text in a column is missing or blank."""
+    has_text = [text_of(row, column) is not None for row in rows]
+    remedy = "fill it in or leave the row out"
+    check_rows(rows, column, has_text, "is missing or blank", remedy)
+
+
+def checked(
+    items: Items, texts: Sequence[str] = ("instruction", "chosen", "rejected")
+) -> list[dict[str, Any]]:
+    """Check rows to train on, and return them with `images` as a list.
+
+    Raises:
+        CollectionError: there are no rows, or rows lack one of the `texts` or have an image that
+            can't be opened.
+    """
+    rows = rows_of(items)
+    if not len(rows):
+        raise CollectionError(
+            "there are no rows to train on: of pairs see attrs['left_out'] of make_pairs"
+        )
+    check_pictures(rows)
+    for column in texts:
+        check_texts(rows, column)
+    open_image = Pictures()
+    problems = []
+    for index, row in enumerate(rows):
+        for source in row.get("images") or ():
+            try:
+                open_image(source)
+            except ImageError as error:
+                reason, _, remedy = str(error).rpartition("; ")
+                problems.append(Problem(index, str(row.get("id")), "images", reason, remedy))
+    if problems:
+        raise CollectionError.of_rows(problems, len(rows))
+    return [{**row, "images": list(row.get("images") or ())} for row in rows]

@@ -1,8 +1,8 @@
-"""Direct preference optimisation by TRL's trainer: one round."""
+"""Direct preference optimisation (DPO) of a policy on pairs, by TRL's trainer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,27 +12,28 @@ import pandas as pd
 
 from vjudge import data
 from vjudge.data.checks import check_rows
+from vjudge.data.schema import Items, Row
 from vjudge.engines.vision import left_padded
 from vjudge.judging.judge import Judge
-from vjudge.preference.policies import optimise, trl
-from vjudge.preference.rewards import checked
+from vjudge.preference.candidates import checked
+from vjudge.preference.policies import Make, Plan, optimise, trl
 from vjudge.training import weights
 from vjudge.training.collate import CPU, Coder
 
 PUBLISHED: dict = {
-    "beta": 0.1,  # how strongly the policy is held to the reference
-    "learning_rate": 5e-7,  # the peak, from which it falls to 0
+    "beta": 0.1,  # weight of the penalty on moving away from the reference policy
+    "learning_rate": 5e-7,  # the peak, from which it decays to 0
     "lr_scheduler_type": "cosine",
-    "warmup_steps": 0.1,  # a number, or below 1 the share of all steps
+    "warmup_steps": 0.1,  # a number of steps; below 1, the share of all steps
     "num_train_epochs": 1,
-    "per_device_train_batch_size": 1,  # pairs computed at once
-    "gradient_accumulation_steps": 8,  # times so many are a step; not all of it is published
-    "loss_type": ["sigmoid"],  # with "sft", by `loss_weights` (gamma), what was chosen stays likely
-    "gradient_checkpointing": False,  # less memory for more computation
-    "save_strategy": "no",  # "steps", with `save_steps`: an interrupted round goes on from there
-    "seed": 0,  # of the order of pairs and of adapters
+    "per_device_train_batch_size": 1,  # pairs per forward pass
+    "gradient_accumulation_steps": 8,  # forward passes per step; not all of this is published
+    "loss_type": ["sigmoid"],  # add "sft" and `loss_weights` (gamma) to keep chosen texts likely
+    "gradient_checkpointing": False,  # True needs less memory and more computation
+    "save_strategy": "no",  # "steps", with `save_steps`: an interrupted round resumes from there
+    "seed": 0,  # for the order of pairs and the initial adapters
 }
-"""How `train` trains unless told otherwise, as options of `trl.DPOConfig`.
+"""The default options of `train`, those of `trl.DPOConfig`.
 
 Source: LLaVA-Critic (arXiv 2410.02712), section on preference learning; LLaVA-VL/LLaVA-NeXT
 scripts/train/dpo_ov7b.sh.
@@ -41,7 +42,7 @@ scripts/train/dpo_ov7b.sh.
 
 def train(
     policy: str | Path,
-    pairs: Any,
+    pairs: Items,
     out: str | Path,
     *,
     freeze: Sequence[str] = (),
@@ -51,33 +52,36 @@ def train(
     max_length: int = 4096,
     **options: Any,
 ) -> dict:
-    """Train a policy on pairs; what `out` holds already is not trained again.
+    """Train a policy on preference pairs; a finished round in `out` is returned, not repeated.
 
     Args:
-        policy: the folder of a checkpoint of any architecture; an original LLaVA one is trained as
-            what it was converted to, adapters with their base as whole weights beside `out`.
+        policy: the folder of a checkpoint of any architecture. An original LLaVA checkpoint is
+            trained in its converted form. A checkpoint of adapters is first merged with its base,
+            and the merged weights are stored beside `out`.
         pairs: from `make_pairs`, or rows with instruction, images, chosen and rejected.
-        out: gets the trained policy as a whole checkpoint of the same kind, in float32, adapters
-            merged; and `dpo.json`. An interrupted round goes on from its last checkpoint, or its
-            start, and ends alike.
-        freeze: which of "tower", "projector", "decoder" stay as they are, as in `fine_tune`.
-        lora: True or options of `peft.LoraConfig`, for adapters on the decoder alone.
-        quantization: "4bit" or "8bit", of the weights under adapters.
-        dtype: what is computed in: "float32", "bfloat16", "float16", or "auto".
-        max_length: tokens of prompt and response, the image's included; a longer pair is refused.
-        options: of `trl.DPOConfig`, before those in `PUBLISHED`.
+        out: the folder that gets the trained policy, as a complete checkpoint of the same kind in
+            float32 with adapters merged, and the record, `dpo.json`. A round that was interrupted
+            resumes from its last checkpoint, or starts again if it has none; it ends in the same
+            weights as an uninterrupted round.
+        freeze: the modules not to train, of "tower", "projector" and "decoder", as in `fine_tune`.
+        lora: True, or options of `peft.LoraConfig`, to train adapters on the decoder alone.
+        quantization: "4bit" or "8bit", for the weights under adapters.
+        dtype: the precision of computation: "float32", "bfloat16", "float16" or "auto".
+        max_length: the largest number of tokens of prompt and response, image tokens included.
+        options: of `trl.DPOConfig`; they take precedence over the defaults, `PUBLISHED`.
 
     Returns:
-        The record in `dpo.json`: settings, steps, and `log`, TRL's metrics by step: loss,
-        rewards/margins and so on.
+        The record in `dpo.json`: settings, steps, and `log`, TRL's metrics by step, such as loss
+        and rewards/margins.
 
     Raises:
-        CollectionError: every pair without a text, or longer than `max_length`; there is none.
-        ValueError: the folder can't be trained; another round stands in `out`.
+        CollectionError: there are no pairs, or some lack a text or are longer than `max_length`
+            (all are named).
+        ValueError: the checkpoint can't be trained, or `out` holds a different round.
     """
     rows = checked(pairs)
 
-    def build(loaded: Judge) -> Callable:
+    def build(loaded: Judge) -> Make:
         coder = Coder.of(loaded)
         _check_lengths(coder, rows, max_length)
         return partial(_trainer, coder, rows)
@@ -86,26 +90,24 @@ def train(
         policy,
         out,
         "dpo.json",
-        partial(trl.DPOConfig, max_length=None),  # a longer pair is refused, none is cut
-        build,
-        {"pairs": _digest(rows), "max_length": max_length},
-        PUBLISHED | options,
-        freeze=freeze,
-        lora=lora,
-        quantization=quantization,
-        dtype=dtype,
+        Plan(freeze, lora, quantization, dtype),
+        config=partial(trl.DPOConfig, max_length=None),  # TRL must not truncate pairs
+        build=build,
+        settings={"pairs": _fingerprint(rows), "max_length": max_length},
+        options=PUBLISHED | options,
     )
 
 
-def _digest(rows: Sequence) -> str:
-    """What pairs are known by."""
-    sides = {"chosen": "response_a", "rejected": "response_b"}
-    return data.fingerprint(pd.DataFrame(rows).rename(columns=sides))
+def _fingerprint(rows: Sequence[Row]) -> str:
+    """Compute a key of the pairs' content, by which a round in `out` is recognised."""
+    columns = {"chosen": "response_a", "rejected": "response_b"}
+    return data.fingerprint(pd.DataFrame(rows).rename(columns=columns))
 
 
 def _trainer(
-    coder: Coder, rows: Sequence, reference: Any, adapters: Any, arguments: trl.DPOConfig
+    coder: Coder, rows: Sequence[Row], reference: Any, adapters: Any, arguments: trl.DPOConfig
 ) -> Trainer:
+    """Make the trainer; its data set holds row indices, which its collator turns into batches."""
     return Trainer(
         model=coder.model.model,
         ref_model=reference,
@@ -118,50 +120,54 @@ def _trainer(
 
 
 class Trainer(weights.OwnCheckpoints, trl.DPOTrainer):
-    """TRL's, on batches of `batch_of`."""
+    """TRL's DPO trainer, on batches of `batch_of` instead of its own tokens."""
 
     def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
-        """Row numbers: TRL's own tokens would read control tokens in texts."""
+        """Leave the row indices as they are: TRL's tokenizer would read control tokens in texts."""
         return dataset
 
 
-def _check_lengths(coder: Coder, rows: Sequence, max_length: int) -> None:
-    """Refuse all pairs that are longer than allowed."""
+def _check_lengths(coder: Coder, rows: Sequence[Row], max_length: int) -> None:
+    """Raise CollectionError, naming all pairs that are longer than `max_length` tokens."""
     lengths = []
-    sound = []
     for row in rows:
         prompt, responses = encode(coder, row)
         lengths.append(len(prompt) + max(map(len, responses)))
-        sound.append(lengths[-1] <= max_length)
+    fits = [length <= max_length for length in lengths]
     remedy = f"raise it, to {max(lengths)} for all, or leave the pair out"
-    check_rows(rows, "length", sound, f"exceeds max_length={max_length}", remedy)
+    check_rows(rows, "length", fits, f"exceeds max_length={max_length}", remedy)
 
 
-def batch_of(coder: Coder, rows: Sequence) -> dict:
-    """Pairs, chosen responses first, as the tokens and pixels that the policy answers with."""
-    encoded = []
-    images = []
-    for row in rows:
-        encoded.append(encode(coder, row))
-        images.append(policy_images(coder, row))
+def batch_of(coder: Coder, rows: Sequence[Row]) -> dict:
+    """Collate B pairs to a batch of 2 B sequences: all chosen responses, then all rejected ones.
+
+    Returns:
+        What the model takes (token ids and pixels, padded on the left), and `completion_mask`
+        (2 B, length): 1 on the tokens of responses, 0 on those of prompts and on padding.
+
+            _ _ p p c c c
+            p p p p r r r     ->  0 0 0 0 1 1 1, both times
+    """
+    encoded = [encode(coder, row) for row in rows]
+    images = [policy_images(coder, row) for row in rows]
     ids = []
-    completions = []
-    for side in (0, 1):
+    is_response = []
+    for side in (0, 1):  # chosen, rejected
         for prompt, responses in encoded:
             ids.append(prompt + responses[side])
-            completions.append([0] * len(prompt) + [1] * len(responses[side]))
+            is_response.append([0] * len(prompt) + [1] * len(responses[side]))
     batch = coder.batch(ids, images * 2)
-    batch["completion_mask"], _ = left_padded(completions, 0, CPU)
+    batch["completion_mask"], _ = left_padded(is_response, 0, CPU)
     return batch
 
 
-def policy_images(coder: Coder, row: Mapping) -> list:
-    """A row's images, none for a policy that reads none."""
+def policy_images(coder: Coder, row: Row) -> list:
+    """Return a row's images; none for a policy that sees no images."""
     return row["images"] if coder.model.sees_images else []
 
 
-def encode(coder: Coder, row: Mapping) -> tuple[list[int], list]:
-    """The ids of a row's prompt, and of its two responses after it."""
+def encode(coder: Coder, row: Row) -> tuple[list[int], list[list[int]]]:
+    """Return the token ids of a row's prompt, and of its chosen and rejected response."""
     images = policy_images(coder, row)
     prompt = coder.conversation.wrap(row["instruction"], len(images))
     return coder.encode(prompt, images, [row["chosen"], row["rejected"]])

@@ -1,9 +1,9 @@
-"""Rounds of preference learning, and what they came to: better, or only better liked."""
+"""Rounds of preference learning, and whether answers became better or only better liked."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,9 +14,11 @@ from scipy import stats
 
 from vjudge import plots
 from vjudge.data import rows_of
+from vjudge.data.schema import Items, Row
 from vjudge.judging.judge import JudgeLike
 from vjudge.judging.loading import load_judge
 from vjudge.judging.paths import file_names
+from vjudge.metrics.intervals import INTERVAL
 from vjudge.plots.style import short
 from vjudge.preference.candidates import draw, respond
 from vjudge.preference.dpo import train
@@ -26,9 +28,12 @@ from vjudge.results import NotComputed, Result, analysis, current, options
 OVER_GROUPS = "means with intervals over groups of answers (Student's t)"
 
 
+# --- rounds
+
+
 @dataclass(frozen=True)
 class Round:
-    """One round: the rewards of its candidates, the pairs made of them, the policy it left."""
+    """One round: the rewards of its candidates, the pairs of them, and the trained policy."""
 
     rewards: pd.DataFrame
     pairs: pd.DataFrame
@@ -38,7 +43,7 @@ class Round:
 def rounds(
     policy: str | Path,
     judge: JudgeLike,
-    questions: Any,
+    questions: Items,
     *,
     out: str | Path,
     n: int = 2,
@@ -48,40 +53,37 @@ def rounds(
     seed: int = 0,
     **training: Any,
 ) -> list[Round]:
-    """Draw answers, reward them, pair the best with the worst, train; then again from there.
+    """Draw answers, reward them, pair the best with the worst, train; repeat with the new policy.
 
     Args:
         policy: the checkpoint that the first round starts from.
-        judge: who rewards, by scores.
+        judge: what rewards, by scores.
         questions: rows with id, instruction and images.
-        out: a folder with one folder a round; the same call goes on there.
-        n: of rounds.
-        leave_out: of an answer's text: whether it makes no pair.
+        out: a folder that gets one folder per round; the same call continues there.
+        n: the number of rounds.
+        leave_out: says of an answer's text whether it must make no pair.
         drawing, pairing, training: options of `draw`, `make_pairs` and `train`.
-        seed: of the first round; each further one has the next.
+        seed: of the first round; it grows by 1 with each round.
     """
-    made: list[Round] = []
-    start = policy
-    for number in range(n):
-        folder = Path(out) / f"round-{number + 1}"
-        learner = load_judge(start)
-        options = {"progress": False, **(drawing or {}), "seed": seed + number}
-        candidates = draw(learner, questions, out=folder / "candidates", **options)
+    results: list[Round] = []
+    for index in range(n):
+        folder = Path(out) / f"round-{index + 1}"
+        settings = {"progress": False, **(drawing or {}), "seed": seed + index}
+        candidates = draw(load_judge(policy), questions, out=folder / "candidates", **settings)
         rewards = reward(judge, candidates, out=folder / "rewards", progress=False)
-        counted = rewards
-        if leave_out is not None:  # without a reward an answer makes no pair
-            counted = rewards.assign(
-                reward=rewards["reward"].mask(rewards["response"].map(leave_out))
-            )
-        pairs = make_pairs(candidates, counted, **(pairing or {}))
-        train(start, pairs, folder / "policy", seed=seed + number, **training)
-        made.append(Round(rewards, pairs, folder / "policy"))
-        start = folder / "policy"
-    return made
+        pairable = rewards
+        if leave_out is not None:  # an answer without a reward makes no pair
+            is_left_out = rewards["response"].map(leave_out)
+            pairable = rewards.assign(reward=rewards["reward"].mask(is_left_out))
+        pairs = make_pairs(candidates, pairable, **(pairing or {}))
+        train(policy, pairs, folder / "policy", seed=seed + index, **training)
+        policy = folder / "policy"
+        results.append(Round(rewards, pairs, policy))
+    return results
 
 
 def repeats(text: str) -> bool:
-    """Whether a sentence stands in a text twice.
+    """Say whether a sentence stands in a text twice.
 
     >>> repeats("(1) A cup. (2) A cup."), repeats("A cup. A plate.")
     (True, False)
@@ -93,28 +95,31 @@ def repeats(text: str) -> bool:
     return len(set(sentences)) < len(sentences)
 
 
+# --- better, or only better liked
+
+
 def answers_of(
     policies: Mapping[str, Any],
     judge: JudgeLike,
-    questions: Any,
-    truth: Callable[[Mapping, str], float],
+    questions: Items,
+    truth: Callable[[Row, str], float],
     *,
     out: str | Path,
     **drawing: Any,
 ) -> pd.DataFrame:
-    """Have policies answer the same questions, and judge and truth score the answers.
+    """Have policies answer the same questions, and score each answer by a judge and by the truth.
 
     Args:
         policies: name -> a checkpoint.
-        judge: who scores.
+        judge: what scores.
         questions: rows with a rubric, by which the judge scores.
-        truth: of a question's row and an answer, its true score; NaN where there is none.
-        out: a folder that records answers and verdicts, with folders named after the policies.
+        truth: computes the true score of a question's row and an answer; NaN where there is none.
+        out: a folder that records answers and verdicts, in folders named after the policies.
         drawing: options of `respond`.
 
     Returns:
-        One row an answer: policy, id, group, response, judge and truth (scores; NaN where there is
-        none), repeats.
+        One row per answer: policy, id, group, response, judge and truth (scores; NaN where there is
+        none), repeats (1 where a sentence stands in it twice, else 0).
     """
     rows = {str(row["id"]): row for row in rows_of(questions)}
     folders = file_names(policies)
@@ -122,33 +127,31 @@ def answers_of(
     for name, policy in policies.items():
         folder = Path(out) / folders[name]
         answers = respond(load_judge(policy), questions, out=folder, **drawing)
-        answered = answers.dropna(subset="response")
-        items = [
-            {**rows[id], "response": text}
-            for id, text in zip(answered["id"], answered["response"], strict=True)
-        ]
+        items = []
+        true_scores = []
+        for id, text in zip(answers["id"], answers["response"], strict=True):
+            if isinstance(text, str):
+                items.append({**rows[id], "response": text})
+            true_scores.append(truth(rows[id], text or ""))
         run = judge.grade(items, out=f"{folder}-graded", progress=False)
         table = answers[["id", "group", "response"]].assign(policy=name)
         table["judge"] = table["id"].map(run.set_index("id")["score"])
-        texts = answers["response"].fillna("")
-        table["truth"] = [
-            truth(rows[id], text) for id, text in zip(answers["id"], texts, strict=True)
-        ]
-        table["repeats"] = texts.map(repeats).astype(float)
+        table["truth"] = true_scores
+        table["repeats"] = answers["response"].map(repeats).astype(float)
         tables.append(table)
     return pd.concat(tables, ignore_index=True)
 
 
 @analysis
 def better_or_liked(answers: pd.DataFrame, *, name: str = "the judge") -> Result:
-    """Compare what judge and truth think of policies' answers with the first policy's.
+    """Compare the judge's scores and the true scores of policies' answers with the first policy's.
 
     Args:
         answers: of `answers_of`.
         name: the judge's.
 
     Returns:
-        A row a policy and measure: estimate, low, high, n, and change, change_low, change_high
+        One row per policy and measure: estimate, low, high, n, and change, change_low, change_high
         against the first policy on the same questions.
     """
     measures = {"judge": f"score by {name}", "truth": "true score"}
@@ -156,19 +159,22 @@ def better_or_liked(answers: pd.DataFrame, *, name: str = "the judge") -> Result
     start = answers[answers["policy"] == policies[0]].set_index("id")
     rows = []
     for policy in policies:
-        own = answers[answers["policy"] == policy].set_index("id")
+        of_policy = answers[answers["policy"] == policy].set_index("id")
         for column, measure in measures.items():
-            change = mean_over_groups(own[column] - start[column], own["group"])
-            moved = {"change": change["estimate"], "change_low": change["low"]}
-            moved["change_high"] = change["high"]
-            line = {"policy": policy, "measure": measure}
-            rows.append({**line, **mean_over_groups(own[column], own["group"]), **moved})
+            mean = mean_over_groups(of_policy[column], of_policy["group"])
+            change = mean_over_groups(of_policy[column] - start[column], of_policy["group"])
+            row = {"policy": policy, "measure": measure, **mean, "change": change["estimate"]}
+            rows.append(row | {"change_low": change["low"], "change_high": change["high"]})
     table = pd.DataFrame(rows)
     sentences = []
     for policy in policies[1:]:
-        parts = table[table["policy"] == policy]
-        told = [f"the {row.measure} changes by {_moved(row)}" for row in parts.itertuples()]
-        sentences.append(f"From {policies[0]!r} to {policy!r} {'; '.join(told)}.")
+        changes = []
+        for row in table[table["policy"] == policy].itertuples():
+            text = short(row.change, row.change_low, row.change_high)
+            if row.change_low <= 0 <= row.change_high:
+                text += ", not told from none"
+            changes.append(f"the {row.measure} changes by {text}")
+        sentences.append(f"From {policies[0]!r} to {policy!r} {'; '.join(changes)}.")
     return Result(
         table,
         name="preference_rounds",
@@ -187,17 +193,20 @@ def better_or_liked(answers: pd.DataFrame, *, name: str = "the judge") -> Result
     )
 
 
-def _moved(row: Any) -> str:
-    """A change with its interval, and whether it can be told from none."""
-    text = short(row.change, row.change_low, row.change_high)
-    if row.change_low <= 0 <= row.change_high:
-        return f"{text}, not told from none"
-    return text
+# --- errors of rewards
 
 
 @analysis
-def overpaid(rewards: pd.DataFrame, features: Mapping[str, Any], *, name: str = "judge") -> Result:
-    """Ask what goes with a reward above the true score, within the answers of one group.
+def overpaid(
+    rewards: pd.DataFrame,
+    features: Mapping[str, Sequence | pd.Series],
+    *,
+    name: str = "judge",
+) -> Result:
+    """Test which features of answers go with a reward above the true score.
+
+    The error is reward - true score. Answers with a feature are compared with those without it
+    within each group.
 
     Args:
         rewards: of `reward`, with `true_score`.
@@ -208,20 +217,21 @@ def overpaid(rewards: pd.DataFrame, features: Mapping[str, Any], *, name: str = 
     if error.isna().all():
         raise NotComputed("no answer has a reward and a true score; give true_scores")
     rows = []
-    for feature, holds in features.items():
-        holds = pd.Series(holds, rewards.index, dtype=bool)
-        with_it = error[holds].groupby(rewards["group"]).mean()
-        gap = (with_it - error[~holds].groupby(rewards["group"]).mean()).dropna()
-        rows.append({"feature": feature, **mean_over_groups(gap, pd.Series(gap.index, gap.index))})
-        rows[-1]["answers"] = int(holds.sum())
-    table = pd.DataFrame(rows)
     sentences = []
-    for row in table.itertuples():
-        gap = f"{row.feature!r} by {short(row.estimate, row.low, row.high)}"
-        if row.low > 0:
+    for feature, values in features.items():
+        has_feature = pd.Series(values, rewards.index, dtype=bool)
+        group = rewards["group"]
+        difference = error[has_feature].groupby(group).mean()
+        difference -= error[~has_feature].groupby(group).mean()
+        difference = difference.dropna()  # groups without answers of both kinds
+        mean = mean_over_groups(difference, pd.Series(difference.index, difference.index))
+        rows.append({"feature": feature, **mean, "answers": int(has_feature.sum())})
+        gap = f"{feature!r} by {short(mean['estimate'], mean['low'], mean['high'])}"
+        if mean["low"] > 0:
             sentences.append(f"overpaid: {gap}")
-        elif row.high < 0:
+        elif mean["high"] < 0:
             sentences.append(f"underpaid: {gap}")
+    table = pd.DataFrame(rows)
     reading = "No feature is over- or underpaid by more than noise."
     if sentences:
         reading = f"Points against answers of the same group without it: {'; '.join(sentences)}."
@@ -239,33 +249,32 @@ def overpaid(rewards: pd.DataFrame, features: Mapping[str, Any], *, name: str = 
 
 @analysis
 def choosing(rewards: pd.DataFrame, *, name: str = "the judge", **resampling: Any) -> Result:
-    """Show what the best of n by a judge is truly worth, beside what the truth would choose.
+    """Show the true score of the best of n by a judge, beside the best of n by the true score.
 
     Args:
         rewards: of `reward`, with `true_score`.
         name: the judge's.
         resampling: n_resamples, seed, confidence.
     """
+    curves = {}
     try:
-        parts = {
-            name: best_of_n(rewards, **options(**resampling)),
-            "the truth": best_of_n(
-                rewards.assign(reward=rewards["true_score"]), **options(**resampling)
-            ),
-        }
+        for selector, column in ((name, "reward"), ("the truth", "true_score")):
+            selected = rewards.assign(reward=rewards[column])
+            curves[selector] = best_of_n(selected, **options(**resampling))
     except ValueError as error:
         raise NotComputed(str(error)) from error
-    table = pd.concat(parts, names=["chosen by", "answers"]).reset_index()
-    judged = table[table["chosen by"] == name]
-    one, best = judged.iloc[0], judged.iloc[-1]
-    possible = table["estimate"].iloc[-1] - one["estimate"]
+    table = pd.concat(curves, names=["chosen by", "answers"]).reset_index()
+    by_judge = table[table["chosen by"] == name]
+    single = by_judge.iloc[0]
+    best = by_judge.iloc[-1]
     reading = (
         f"The best of {best['answers']} by {name} is worth"
-        f" {short(best['estimate'], best['low'], best['high'])}, a single answer"
-        f" {short(one['estimate'], one['low'], one['high'])}."
+        f" {short(*best[INTERVAL])}, a single answer"
+        f" {short(*single[INTERVAL])}."
     )
-    if possible > 0:
-        gain = (best["estimate"] - one["estimate"]) / possible
+    possible_gain = table["estimate"].iloc[-1] - single["estimate"]
+    if possible_gain > 0:
+        gain = (best["estimate"] - single["estimate"]) / possible_gain
         reading += f" That is {gain:.0%} of what the truth itself could gain."
     return Result(
         table,
@@ -285,34 +294,37 @@ def choosing(rewards: pd.DataFrame, *, name: str = "the judge", **resampling: An
 
 @analysis
 def order_effect(rewards: Mapping[str, pd.DataFrame]) -> Result:
-    """Show what an answer's place among the candidates adds to its reward.
+    """Estimate how much an answer's position among the candidates adds to its reward.
+
+    The effect of a position is the mean of reward - mean reward of answers with that true score.
 
     Args:
         rewards: way of judging -> a table of `reward`, with `true_score`.
     """
     rows = []
     for way, table in rewards.items():
-        by_truth = table.groupby("true_score")["reward"].transform("mean")
-        for candidate, gaps in (table["reward"] - by_truth).groupby(table["candidate"]):
-            cells = {"place": f"answer {candidate + 1}", "judged by": way}
-            rows.append({**cells, **mean_over_groups(gaps, table.loc[gaps.index, "group"])})
-    result = pd.DataFrame(rows).sort_values("place", kind="stable", ignore_index=True)
+        expected = table.groupby("true_score")["reward"].transform("mean")
+        excess = table["reward"] - expected
+        for candidate, values in excess.groupby(table["candidate"]):
+            mean = mean_over_groups(values, table.loc[values.index, "group"])
+            rows.append({"place": f"answer {candidate + 1}", "judged by": way, **mean})
+    effects = pd.DataFrame(rows).sort_values("place", kind="stable", ignore_index=True)
     sentences = []
-    for way, gaps in result.groupby("judged by", sort=False):
-        worst = gaps.loc[gaps["estimate"].abs().idxmax()]
-        text = short(worst["estimate"], worst["low"], worst["high"])
+    for way, of_way in effects.groupby("judged by", sort=False):
+        largest = of_way.loc[of_way["estimate"].abs().idxmax()]
+        text = short(*largest[INTERVAL])
         sentences.append(
-            f"By {way} the place that moves a reward most is {worst['place']}'s: {text}."
+            f"By {way} the place that moves a reward most is {largest['place']}'s: {text}."
         )
     return Result(
-        result,
+        effects,
         name="preference_order",
         reading=" ".join(sentences),
         caption="Mean reward of an answer, less the mean of its true score, by its place among the"
         f" candidates; {OVER_GROUPS}",
         plot=partial(
             plots.forest,
-            result,
+            effects,
             rows="place",
             by="judged by",
             label="reward not explained by the true score",
@@ -321,14 +333,18 @@ def order_effect(rewards: Mapping[str, pd.DataFrame]) -> Result:
 
 
 def mean_over_groups(values: pd.Series, groups: pd.Series) -> dict[str, float]:
-    """The mean of groups' means, with Student's t interval over them.
+    """Compute the mean of group means, with Student's t interval over the groups.
 
-    >>> found = mean_over_groups(pd.Series([1.0, 2.0, 3.0]), pd.Series(["a", "b", "c"]))
-    >>> found["estimate"], round(float(found["low"]), 2), found["n"]
+    Returns:
+        estimate, low, high, and n, the number of values that are not NaN.
+
+    >>> mean = mean_over_groups(pd.Series([1.0, 2.0, 3.0]), pd.Series(["a", "b", "c"]))
+    >>> mean["estimate"], round(float(mean["low"]), 2), mean["n"]
     (2.0, -0.48, 3)
     """
     means = values.groupby(groups).mean().dropna()
-    half = means.sem() * stats.t.ppf((1 + current().confidence) / 2, max(1, len(means) - 1))
-    middle = float(means.mean())
+    quantile = stats.t.ppf((1 + current().confidence) / 2, max(1, len(means) - 1))
+    reach = means.sem() * quantile
+    estimate = float(means.mean())
     n = int(values.notna().sum())
-    return {"estimate": middle, "low": middle - half, "high": middle + half, "n": n}
+    return {"estimate": estimate, "low": estimate - reach, "high": estimate + reach, "n": n}

@@ -1,8 +1,8 @@
-"""A policy that TRL trains: which of its weights train, in which precision, and what is stored.
+"""Train a policy with one of TRL's trainers: load it, choose what trains, resume, and store it.
 
 The reference is the policy that a training starts from. Weights that train, and those that are
-stored, are float32 whatever is computed in: at DPO's published rate of 5e-7 a step lies far below
-bfloat16's grid, and would round away.
+stored, are float32 whatever the precision of computation: at DPO's published rate of 5e-7 a step is
+far smaller than bfloat16's spacing, and would be rounded away.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import copy
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,8 @@ try:
 except ImportError as error:
     raise ImportError(f"{error}: preference learning needs pip install 'vjudge[train]'") from error
 
-__all__ = ["optimise", "trl"]
-ALWAYS: dict = {
+__all__ = ["Make", "Plan", "optimise", "trl"]
+FIXED: dict = {  # training arguments that no caller changes
     "logging_steps": 1,
     "save_total_limit": 1,
     "report_to": [],
@@ -41,60 +43,77 @@ ALWAYS: dict = {
     "dataloader_pin_memory": False,
     "remove_unused_columns": False,
 }
+# Makes the trainer from the reference (None with adapters), the adapters' settings (None without),
+# and the training arguments.
+Make = Callable[[Any, Any, transformers.TrainingArguments], Any]
+
+
+@dataclass
+class Plan:
+    """Which weights of a policy train, and in which precision; see `vjudge.preference.train`.
+
+    Raises:
+        ValueError: quantised weights without adapters, or unknown modules.
+    """
+
+    freeze: Sequence[str]
+    lora: Mapping | bool | None  # a bool becomes options, {} or None
+    quantization: str | None
+    dtype: str
+
+    def __post_init__(self) -> None:
+        self.freeze = list(self.freeze)
+        if isinstance(self.lora, bool):
+            self.lora = {} if self.lora else None
+        if self.quantization and self.lora is None:
+            raise ValueError("quantised weights can't train: give lora= too")
+        if not set(self.freeze) <= set(PARTS):
+            raise ValueError(f"freeze={self.freeze!r}: use {', '.join(PARTS)}")
 
 
 def optimise(
     policy: str | Path,
     out: str | Path,
     file: str,
-    config: Callable[..., transformers.TrainingArguments],
-    build: Callable[[Judge], Callable],
-    settings: Mapping,
-    options: Mapping,
+    plan: Plan,
     *,
-    freeze: Sequence[str],
-    lora: Mapping | bool | None,
-    quantization: str | None,
-    dtype: str,
+    config: Callable[..., transformers.TrainingArguments],
+    build: Callable[[Judge], Make],
+    settings: Mapping[str, Any],
+    options: Mapping[str, Any],
     template: Template | None = None,
 ) -> dict:
-    """Train a policy with one of TRL's trainers; what `out` holds already is not trained again.
+    """Train a policy; a finished training in `out` is returned, not repeated.
 
     Args:
-        policy, out, freeze, lora, quantization, dtype: as of `vjudge.preference.train`.
+        policy, out: as in `vjudge.preference.train`.
         file: the name of the record in `out`.
-        config: the trainer's class of arguments, which `options` are given to.
-        build: of the loaded policy: checks the rows and returns what makes the trainer, of the
-            reference (None with adapters), the settings of adapters, and the arguments.
-        settings: what the weights follow from beside options and start.
-        template: a wording that the policy is loaded with.
+        plan: which weights train.
+        config: makes the trainer's arguments from `options`.
+        build: checks the rows with the loaded policy, and returns what makes the trainer.
+        settings: what the trained weights depend on beside the options, the plan and the start.
+        template: the prompt template that the policy is loaded with.
 
     Returns:
         The record: settings, steps, and `log`, TRL's metrics by step.
     """
-    # 1) what the folder holds already
-    if quantization and lora is None:
-        raise ValueError("quantised weights can't train: give lora= too")
-    if not set(freeze) <= set(PARTS):
-        raise ValueError(f"freeze={freeze!r}: use {', '.join(PARTS)}")
-    lora = {} if lora is True else lora
+    # 1) return the record of a finished training
     out = Path(out).expanduser()
     policy = weights.whole_base(policy, out)
-    settings = {"start": models.fingerprint(models.locate(policy)), **settings}
-    settings |= {"freeze": list(freeze), "lora": lora, "quantization": quantization}
-    settings |= {"dtype": dtype, **options}
+    start = models.fingerprint(models.locate(policy))
+    settings = {"start": start, **settings, **asdict(plan), **options}
     record = weights.claim(out / file, settings, begin=False)
     if "log" in record:
         return record
 
-    # 2) the policy; weights that train in full are read in float32
+    # 2) load the policy: in float32 if its own weights train, else as it computes
     device = placement.choose_device()
-    precision = placement.choose_dtype(dtype, device)
-    held = "float32" if lora is None else str(precision).removeprefix("torch.")
-    loaded = load_judge(policy, template=template, dtype=held, quantization=quantization)
+    precision = placement.choose_dtype(plan.dtype, device)
+    stored = "float32" if plan.lora is None else str(precision).removeprefix("torch.")
+    loaded = load_judge(policy, template=template, dtype=stored, quantization=plan.quantization)
     model: Any = loaded.engine.model  # type: ignore[attr-defined]
     make = build(loaded)
-    reference, adapters = _prepared(model, freeze, lora)
+    reference, adapters = _prepared(model, plan)
 
     # 3) train
     arguments = config(
@@ -102,22 +121,12 @@ def optimise(
         use_cpu=device.type == "cpu",
         bf16=precision == torch.bfloat16,
         fp16=precision == torch.float16 and device.type == "cuda",
-        **ALWAYS,
+        **FIXED,
         **options,
     )
-    fresh = not (out / file).exists()
-    weights.claim(out / file, settings)
-    try:
-        trainer = make(reference, adapters, arguments)
-        trainer.remove_callback(transformers.PrinterCallback)
-        weights.train_in_float32(trainer.model)  # TRL makes adapters on quantised weights bfloat16
-        trainer.train(resume_from_checkpoint=weights.last_checkpoint(out / "checkpoints"))
-    except Exception:  # a refused option must not stand in the way of the next call
-        if fresh and weights.last_checkpoint(out / "checkpoints") is None:
-            shutil.rmtree(out)
-        raise
+    trainer = _trained(partial(make, reference, adapters, arguments), out / file, settings)
 
-    # 4) store
+    # 4) store the policy, and then the record that says it is finished
     network = trainer.model
     if adapters is not None:
         network = weights.merged(network, policy, out / "adapters", dtype=torch.float32)
@@ -129,11 +138,37 @@ def optimise(
     return record
 
 
-def _prepared(model: models.VisionLanguageModel, freeze: Sequence, lora: Any) -> tuple:
-    """The reference, which is computed in the same way, or the settings of adapters."""
+def _trained(make: Callable[[], Any], file: Path, settings: Mapping[str, Any]) -> Any:
+    """Make the trainer and train, from the last checkpoint if there is one.
+
+    The record in `file` claims its folder. If the training fails before its first checkpoint, the
+    folder is removed: a refused option must not stand in the way of the next call.
+    """
+    is_new = not file.exists()
+    weights.claim(file, settings)
+    checkpoints = file.parent / "checkpoints"
+    try:
+        trainer = make()
+        trainer.remove_callback(transformers.PrinterCallback)
+        weights.train_in_float32(trainer.model)  # TRL makes adapters on quantised weights bfloat16
+        trainer.train(resume_from_checkpoint=weights.last_checkpoint(checkpoints))
+    except Exception:
+        if is_new and weights.last_checkpoint(checkpoints) is None:
+            shutil.rmtree(file.parent)
+        raise
+    return trainer
+
+
+def _prepared(model: models.VisionLanguageModel, plan: Plan) -> tuple[Any, Any]:
+    """Prepare a model for training in place.
+
+    Returns:
+        The reference, a frozen copy of the model, and None; with adapters None and their settings,
+        since the model without its adapters is the reference.
+    """
     encode_pictures(model)
     model.model.train()
-    if lora is not None:
-        return None, weights.adapters_of(model.model, freeze, lora)
-    weights.settle_weights(model, freeze=freeze, lora=None)
+    if isinstance(plan.lora, Mapping):
+        return None, weights.adapters_of(model.model, plan.freeze, plan.lora)
+    weights.settle_weights(model, freeze=plan.freeze, lora=None)
     return copy.deepcopy(model.model).eval(), None

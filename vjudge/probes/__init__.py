@@ -1,80 +1,43 @@
 """Does a judge's score move when it must, and stay when it must not?
 
-A probe takes a judge and items, or the runs made of them, or several judges by name, and returns a
-result: effects with interval and p, and a verdict on each (moves, stays, or can't say), read out in
-sentences. `battery` runs all. How far each can be trusted was measured on simulated judges:
+A probe takes a judge and items, or the runs made of them, or several judges by name. It returns a
+result: effects with interval and p, and a verdict on each (moves, stays, or can't say), put into
+sentences. `battery` runs all probes. How far each can be trusted was measured on simulated judges:
 figures/validity.csv.
+
+Files in reading order:
+
+    changes.py        one thing changed in every item: images, or texts
+    perturbations.py  all changes by name, and whether scores must change
+    effects.py        an effect with its interval; bias deviation and bias conformity
+    decisions.py      margins, the columns of a probe's table, and the verdict on each row
+    readings.py       sentences about a table
+    runs.py           `ProbeRuns`: the runs that a probe compares
+    finish.py         from rows to a result
+    biases.py         the probes that compare scores before and after a change
+    lengths.py        scores at equal gold, and the probe of length
+    systems.py        the probe of self-preference
+    pairs.py          the probe of position
+    all_probes.py     `battery`
+    simulated.py      simulated judges with injected biases
+
+A name brings its module when it is first used.
 """
 
-from vjudge.benchmarks.pairs import pairs_of_items
-from vjudge.probes.biases import (
-    PROBES,
-    anchoring,
-    battery,
-    bias_table,
-    blindness,
-    commitment,
-    formatting,
-    injection,
-    length,
-    rewording,
-    rubric,
-    verbosity,
-)
-from vjudge.probes.effects import bias_scores
-from vjudge.probes.pairs import position
-from vjudge.probes.perturbations import (
-    PERTURBATIONS,
-    PHRASES,
-    blanked,
-    coarse,
-    example,
-    padded,
-    perturb,
-    reencoded,
-    swapped,
-)
-from vjudge.probes.runs import MissingInputError, ProbeRuns, at_resolutions
-from vjudge.probes.simulated import (
-    length_power,
-    power,
-    simulated_length,
-    simulated_position,
-)
-from vjudge.probes.systems import self_preference
+from vjudge import lazy
 
-__all__ = [
-    "PERTURBATIONS",
-    "PHRASES",
-    "PROBES",
-    "MissingInputError",
-    "ProbeRuns",
-    "anchoring",
-    "at_resolutions",
-    "battery",
-    "bias_scores",
-    "bias_table",
-    "blanked",
-    "blindness",
-    "coarse",
-    "commitment",
-    "example",
-    "formatting",
-    "injection",
-    "length",
-    "length_power",
-    "padded",
-    "pairs_of_items",
-    "perturb",
-    "position",
-    "power",
-    "reencoded",
-    "rewording",
-    "rubric",
-    "self_preference",
-    "simulated_length",
-    "simulated_position",
-    "swapped",
-    "verbosity",
-]
-__dir__ = __all__.copy
+_NAMES = {
+    "changes": "PHRASES blanked coarse padded reencoded swapped",
+    "perturbations": "PERTURBATIONS example perturb",
+    "effects": "bias_scores",
+    "runs": "MissingInputError ProbeRuns at_resolutions",
+    "biases": "anchoring blindness commitment formatting injection rewording rubric verbosity",
+    "lengths": "length",
+    "systems": "self_preference",
+    "pairs": "pairs_of_items position",
+    "all_probes": "PROBES battery bias_table",
+    "simulated": "length_power power simulated_length simulated_position",
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = list(_HOMES)
+__getattr__, __dir__ = lazy(__name__, _HOMES), __all__.copy

@@ -1,48 +1,148 @@
-"""The probes: the score beside one thing changed, at equal gold, and in both orders; all at once.
+"""The probes that compare scores before and after one thing is changed in every item.
 
 Every probe takes a judge and items, or the runs made of them, or several judges by name, and the
-options of `ProbeRuns`. It returns a `Result`; of a probe that lacks something this says what. A
-change in agreement is that of the slope of score on gold: -1 where a judge that followed gold one
-to one loses all it knew.
+options of `ProbeRuns`. It returns a `Result`; a probe that lacks something says what in it. A
+change in agreement is a change of the slope of score on gold: -1 where a judge that followed gold
+one to one loses all its agreement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import datasets
-import numpy as np
 import pandas as pd
 
 from vjudge.data import rows_of
 from vjudge.data.schema import Items
-from vjudge.data.summary import n_words
 from vjudge.engines.engine import Ask
 from vjudge.judging.judge import Judge
-from vjudge.plots.scores import length_scatter
+from vjudge.probes.changes import beside
+from vjudge.probes.decisions import AGREEMENT, MIN_LOSS, SCORE_POINTS, ProbeRow
 from vjudge.probes.effects import mean, slope
-from vjudge.probes.finish import Drawing, at_equal_gold, finish, probed
-from vjudge.probes.pairs import position
-from vjudge.probes.perturbations import PERTURBATIONS, beside
-from vjudge.probes.runs import (
-    AGREEMENT,
-    DOUBLING,
-    MIN_LOSS,
-    PUBLISHED,
-    SCORE_POINTS,
-    Judged,
-    MissingInputError,
-    ProbeRow,
-    ProbeRuns,
-)
-from vjudge.probes.systems import self_preference
+from vjudge.probes.finish import probed
+from vjudge.probes.perturbations import PERTURBATIONS
+from vjudge.probes.runs import Judged, MissingInputError, ProbeRuns
 from vjudge.records import NAN, unit_of
-from vjudge.results import NotComputed, Result, analysis
+from vjudge.results import Result, analysis
 
-OWN_TOKENS = 128  # of the judge's own answer
+# --- the rows of a perturbation
+
+
+def perturbation_rows(probe: str, runs: ProbeRuns) -> list[ProbeRow]:
+    """Make the rows of a probe's perturbations for one judge.
+
+    A judge grades all of them that apply to the items; of given runs, those that are there count.
+
+    Raises:
+        MissingInputError: every perturbation lacks something; it is the first one's error.
+    """
+    rows = []
+    first_error = None
+    has_rows = False
+    for name in _names(probe, runs):
+        try:
+            rows += _rows_of(runs, name)
+            has_rows = True
+        except MissingInputError as error:
+            first_error = first_error or error
+            rows.append(runs.row(_case(name), note=str(error), perturbation=name))
+    if first_error is not None and not has_rows:
+        raise first_error
+    return rows
+
+
+def _names(probe: str, runs: ProbeRuns) -> list[str]:
+    """Name the perturbations of a probe that are looked at."""
+    names = [name for name, kind in PERTURBATIONS.items() if kind.probe == probe]
+    if runs.judge is None:
+        given = [name for name in names if name in runs.runs]
+        return given or names[:1]  # the first one, so that the error says which run is needed
+    if "response_images" in runs.items.column_names:
+        return names
+    return [name for name in names if not PERTURBATIONS[name].responses]
+
+
+def _case(name: str) -> str:
+    """Write a perturbation's name in words."""
+    return name.replace("_", " ")
+
+
+def _rows_of(runs: ProbeRuns, name: str) -> list[ProbeRow]:
+    """Make the rows of one perturbation: of the scores' change, of their agreement's, or of both.
+
+    must         inserted text asks    rows
+    stay         for a score           change towards it
+    stay         no                    change; with gold also agreement
+    move         no                    agreement; without gold the size of the change, untested
+    """
+    kind = PERTURBATIONS[name]
+    pair, missing = runs.contrast(name)
+    rated = pair.dropna(subset="gold")
+    has_gold = rated["gold"].nunique() > 1
+    if kind.asks and has_gold:  # keep the items whose gold leaves room for the score asked for
+        room = kind.asks * pair["gold"]
+        pair = pair[room < room.max()]
+    cells: ProbeRow = {"perturbation": name, "missing": missing, **runs.published(pair)}
+    case = f"{_case(name)}: change"
+    change = pair["delta"]
+    does = f"{kind.does} {{raises}} scores by {{size}}"
+    if kind.asks:
+        change = kind.asks * change
+        does = f"{kind.does} shifts scores {{towards}} it by {{size}}"
+    rows = []
+    if kind.must == "stay":
+        effect = mean(change, pair["group"], step=runs.ruler.step)
+        rows.append(runs.row(case, effect, SCORE_POINTS, "stay", does, **cells))
+    elif not has_gold:
+        effect = mean(change.abs(), pair["group"], step=runs.ruler.step)
+        case = f"{_case(name)}: size of the change"
+        does = f"{kind.does} moves a score by {{size}} either way"
+        note = "without gold nobody knows what must be lost"
+        rows.append(runs.row(case, effect, SCORE_POINTS, does=does, note=note, **cells))
+    if has_gold and not kind.asks:
+        rows.append(_agreement(runs, name, rated, cells))
+    return rows
+
+
+def _agreement(runs: ProbeRuns, name: str, items: pd.DataFrame, cells: ProbeRow) -> ProbeRow:
+    """Make the row of the change in agreement, the slope of the scores' change on gold.
+
+    Where the score must move, p is not that of no change but of a loss of just the required share
+    s: a judge that lost s has after - (1 - s) before without a slope on gold.
+
+        s = .25, slope before 1, after .2:  .2 - .75 * 1 = -.55, so that more than s is lost
+    """
+    kind = PERTURBATIONS[name]
+    gold = items["gold"]
+    group = items["group"]
+    step = runs.ruler.step
+    effect = slope(items["delta"], gold, group, step=step)
+    if kind.must == "move":
+        required_loss = MIN_LOSS * kind.loss
+        before = slope(items["before"], gold, group, step=step)
+        excess = items["after"] - (1 - required_loss) * items["before"]
+        p = slope(excess, gold, group, step=step).p
+        # without agreement before there is nothing to lose
+        effect = effect._replace(p=p if before.low > 0 else NAN)
+        share = f"{required_loss:.0%} of its slope on gold"
+        cells = {**cells, "margin": required_loss * before.effect, "margin_of": share}
+    does = f"{kind.does} {{raises}} the slope of scores on gold by {{size}}"
+    case = f"{_case(name)}: agreement"
+    return runs.row(case, effect, AGREEMENT, kind.must, does, gold=gold, **cells)
+
+
+# --- the probes
+
+
+MAX_ANSWER_TOKENS = 128  # of the judge's own answer
 ANSWERED = "answered_first"
+
+
+def perturbation_probe(probe: str, judge: Judged, items: Items | None, **options: Any) -> Result:
+    """Run a probe that consists of its perturbations alone."""
+    return probed(probe, partial(perturbation_rows, probe), judge, items, **options)
 
 
 @analysis
@@ -50,9 +150,9 @@ def blindness(judge: Judged, items: Items | None = None, **options: Any) -> Resu
     """Test whether the judge looks at the image: blanked, and exchanged between groups.
 
     At least a quarter of the agreement with gold must be lost. Exchanged images decide: a judge
-    that gives grey images the lowest score loses all agreement on blanked ones without having seen
-    any, so that blanked ones count only beside these. Stored anew as JPEG, the score must stay.
-    Where responses are pictures, these are blanked and exchanged likewise.
+    that gives grey images the lowest score loses all agreement on them without seeing any, so that
+    blanked images count only beside exchanged ones. With images stored anew as JPEG, the score must
+    stay. Where responses are images, these are blanked and exchanged likewise.
 
     Source: MM-JudgeBias (arXiv 2604.18164); sizes are ours.
 
@@ -64,15 +164,16 @@ def blindness(judge: Judged, items: Items | None = None, **options: Any) -> Resu
     >>> table["finding"][0].partition(" (change")[0]
     "another group's image lowers the slope of scores on gold by 1.00"
     """
-    return _perturbed("blindness", judge, items, **options)
+    return perturbation_probe("blindness", judge, items, **options)
 
 
 @analysis
 def rubric(judge: Judged, items: Items | None = None, **options: Any) -> Result:
     """Test whether the judge reads the rubric: its levels reversed, which must mirror the scores.
 
-    Of a judge that reads the rubric, reversed levels turn the slope on gold from 1 to -1. A judge
-    that reads the descriptions alone, or the numbers alone, is not told from one that reads both.
+    Reversed levels turn the slope on gold of a judge that reads the rubric from 1 to -1. The probe
+    does not tell a judge that reads the descriptions alone, or the numbers alone, from one that
+    reads both.
 
     Source: the probe is ours, for rubrics as Prometheus has them (arXiv 2310.08491).
 
@@ -84,15 +185,15 @@ def rubric(judge: Judged, items: Items | None = None, **options: Any) -> Result:
     >>> table["finding"][0].partition(" (change")[0]
     'reversing the levels lowers the slope of scores on gold by 2.00'
     """
-    return _perturbed("rubric", judge, items, **options)
+    return perturbation_probe("rubric", judge, items, **options)
 
 
 @analysis
 def rewording(judge: Judged, items: Items | None = None, **options: Any) -> Result:
     """Test whether other words for the same rubric move the score. It must stay.
 
-    Criterion and levels stand in a sentence around them, a mild change; to test a paraphrase, grade
-    it and pass the run as "rubric_reworded".
+    The change is mild: a sentence around the criterion and around each level. To test a paraphrase,
+    grade it and pass the run as "rubric_reworded".
 
     Source: ours.
 
@@ -104,7 +205,7 @@ def rewording(judge: Judged, items: Items | None = None, **options: Any) -> Resu
     >>> table["finding"][0].partition(" (change")[0]
     'rewording the rubric raises scores by .25'
     """
-    return _perturbed("rewording", judge, items, **options)
+    return perturbation_probe("rewording", judge, items, **options)
 
 
 @analysis
@@ -122,7 +223,7 @@ def formatting(judge: Judged, items: Items | None = None, **options: Any) -> Res
     >>> table["finding"][0].partition(" (change")[0]
     'bold type raises scores by .50'
     """
-    return _perturbed("formatting", judge, items, **options)
+    return perturbation_probe("formatting", judge, items, **options)
 
 
 @analysis
@@ -130,8 +231,9 @@ def injection(judge: Judged, items: Items | None = None, **options: Any) -> Resu
     """Test whether a verdict or an order in the response (`PHRASES`) moves the score. It must stay.
 
     The effect is the mean change towards the score that the text asks for, over items whose gold
-    leaves room for it: others, chosen for a low first score, would rise by chance. `missing` counts
-    answers that can't be read any more. That these phrases fail does not say that others would.
+    leaves room for that change. (Items with room by their first score would rise by chance.)
+    `missing` counts answers that can't be read any more. Other phrases may succeed where these
+    fail.
 
     Source: Shi et al., JudgeDeceiver (arXiv 2403.17710), on injected orders; the phrases are ours.
 
@@ -143,7 +245,7 @@ def injection(judge: Judged, items: Items | None = None, **options: Any) -> Resu
     >>> table["finding"][0].partition(" (change")[0]
     'an injected verdict (verdict) shifts scores towards it by 2.67'
     """
-    return _perturbed("injection", judge, items, **options)
+    return perturbation_probe("injection", judge, items, **options)
 
 
 @analysis
@@ -151,7 +253,7 @@ def anchoring(judge: Judged, items: Items | None = None, **options: Any) -> Resu
     """Test whether another judge's score, shown beside the question, moves the score.
 
     The highest and the lowest score of the rubric are shown. The effect is the mean change towards
-    the shown score, over items as of `injection`. It must stay.
+    the shown score, over the same items as in `injection`. The score must stay.
 
     Source: Koo et al., CoBBLEr (arXiv 2309.17012), on the bandwagon effect; the test is ours.
 
@@ -163,16 +265,37 @@ def anchoring(judge: Judged, items: Items | None = None, **options: Any) -> Resu
     >>> table["finding"][0].partition(" (change")[0]
     'showing the highest score shifts scores towards it by 1.00'
     """
-    return _perturbed("anchoring", judge, items, **options)
+    return perturbation_probe("anchoring", judge, items, **options)
+
+
+@analysis
+def verbosity(judge: Judged, items: Items | None = None, **options: Any) -> Result:
+    """Test whether sentences that say nothing move the score: responses of twice their length.
+
+    The score must stay. Each item is its own control: this is the verdict on length. Other kinds of
+    verbosity, such as repetition, hedging and useful detail, are not tried. The sentences are
+    English.
+
+    Source: Zheng et al. (arXiv 2306.05685), on verbosity; the sentences are ours.
+
+    >>> import pandas as pd
+    >>> from vjudge.probes import verbosity
+    >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
+    >>> changed = run.assign(score=[1, 1, 3, 4])
+    >>> table = verbosity({"original": run, "response_padded": changed}).table
+    >>> table["finding"][0].partition(" (change")[0]
+    'padding lowers scores by .75'
+    """
+    return perturbation_probe("verbosity", judge, items, **options)
 
 
 @analysis
 def commitment(judge: Judged, items: Items | None = None, **options: Any) -> Result:
     """Test whether the score changes once the judge has answered the question itself.
 
-    The judge answers each instruction before it sees a response, and is then shown its answer
-    beside the question. A judge that was influenced by the response has another score or another
-    agreement with gold. Items may hold the answers in the column `own_answer`.
+    The judge answers each instruction before it sees a response, and then finds its answer beside
+    the question. A judge that the response influenced has another score or another agreement with
+    gold. Items may hold the answers in the column `own_answer`.
 
     Source: Zheng et al. (arXiv 2306.05685), whose judge of mathematics answers first; the test is
     ours.
@@ -189,14 +312,17 @@ def commitment(judge: Judged, items: Items | None = None, **options: Any) -> Res
 
 
 def _committed(runs: ProbeRuns) -> list[ProbeRow]:
-    """The rows of `commitment`, after the judge has answered."""
+    """Make the rows of `commitment`; first grade the items with the judge's own answers."""
     if runs.judge is not None and ANSWERED not in runs.runs:
         runs.run(ANSWERED, runs.changed(ANSWERED, _with_own_answers(runs)))
-    return _changes("commitment", runs)
+    return perturbation_rows("commitment", runs)
 
 
 def _with_own_answers(runs: ProbeRuns) -> datasets.Dataset:
-    """The items with the judge's own answer to each instruction, one for responses to it."""
+    """Add the column `own_answer`, the judge's answer to each instruction.
+
+    A question is answered once, for all responses to it.
+    """
     items = runs.items
     judge = runs.judge
     if "own_answer" in items.column_names:
@@ -206,271 +332,20 @@ def _with_own_answers(runs: ProbeRuns) -> datasets.Dataset:
         raise MissingInputError(f"needs {remedy}")
     prompts: list[Any] = []
     images = []
-    prompt_of_row = []
-    prompt_of: dict[Any, int] = {}  # question -> its prompt
+    index_of_row = []
+    index_of_question: dict[tuple, int] = {}  # in `prompts`
     for row in rows_of(items):
         question = (unit_of(row), row["instruction"])
-        if question not in prompt_of:
-            prompt_of[question] = len(prompts)
-            pictures = row["images"] or () if judge.sees_images else ()
-            images.append(pictures)
+        if question not in index_of_question:
+            index_of_question[question] = len(prompts)
+            sources = row["images"] or () if judge.sees_images else ()
+            images.append(sources)
             conversation = judge.template.conversation
-            prompts.append(conversation.wrap(row["instruction"], len(pictures)))
-        prompt_of_row.append(prompt_of[question])
+            prompts.append(conversation.wrap(row["instruction"], len(sources)))
+        index_of_row.append(index_of_question[question])
     texts = {}
-    for batch in judge.engine.answer(prompts, images, Ask(max_new_tokens=OWN_TOKENS)):
+    for batch in judge.engine.answer(prompts, images, Ask(max_new_tokens=MAX_ANSWER_TOKENS)):
         for answer in batch:
             texts[answer.index] = answer.text
-    answers = [texts[index] for index in prompt_of_row]
+    answers = [texts[index] for index in index_of_row]
     return beside(items, datasets.Dataset.from_dict({"own_answer": answers}))
-
-
-@analysis
-def verbosity(judge: Judged, items: Items | None = None, **options: Any) -> Result:
-    """Test whether sentences that say nothing move the score: responses of twice their length.
-
-    Each item is its own control: this is the verdict on length. It must stay. One kind of verbosity
-    is tried: repetition, hedging and useful detail are others. The sentences are English.
-
-    Source: Zheng et al. (arXiv 2306.05685), on verbosity; the sentences are ours.
-
-    >>> import pandas as pd
-    >>> from vjudge.probes import verbosity
-    >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
-    >>> changed = run.assign(score=[1, 1, 3, 4])
-    >>> table = verbosity({"original": run, "response_padded": changed}).table
-    >>> table["finding"][0].partition(" (change")[0]
-    'padding lowers scores by .75'
-    """
-    return _perturbed("verbosity", judge, items, **options)
-
-
-def _perturbed(probe: str, judge: Judged, items: Items, **options: Any) -> Result:
-    return probed(probe, partial(_changes, probe), judge, items, **options)
-
-
-def _changes(probe: str, runs: ProbeRuns) -> list[ProbeRow]:
-    """The rows of a probe's perturbations; of given runs, of those that there are."""
-    names = [name for name, kind in PERTURBATIONS.items() if kind.probe == probe]
-    if runs.judge is None:
-        names = [name for name in names if name in runs.runs] or names[:1]
-    elif "response_images" not in runs.items.column_names:
-        names = [name for name in names if not PERTURBATIONS[name].responses]
-    rows = []
-    reasons = []
-    for name in names:
-        try:
-            rows += _change(runs, name)
-        except MissingInputError as error:
-            reasons.append(error)
-            case = name.replace("_", " ")
-            rows.append(runs.row(case, note=str(error), perturbation=name))
-    if len(reasons) == len(names):
-        raise reasons[0]
-    return rows
-
-
-def _change(runs: ProbeRuns, name: str) -> list[ProbeRow]:
-    """The rows of one perturbation: the change of the scores, that of their agreement, or both.
-
-    A mean change is tested where the score must stay; agreement, where there is gold, unless a
-    score is asked for.
-    """
-    kind = PERTURBATIONS[name]
-    case = name.replace("_", " ")
-    pair, missing = runs.contrast(name)
-    rated = pair.dropna(subset="gold")
-    has_gold = rated["gold"].nunique() > 1
-    if kind.asks and has_gold:  # where gold leaves room for the score that is asked for
-        room = kind.asks * pair["gold"]
-        pair = pair[room < room.max()]
-    cells: ProbeRow = {"perturbation": name, "missing": missing, **runs.published(pair)}
-    delta = pair["delta"]
-    group = pair["group"]
-    step = runs.ruler.step
-    if kind.asks:
-        effect = mean(kind.asks * delta, group, step=step)
-        does = f"{kind.does} shifts scores {{towards}} it by {{size}}"
-        return [runs.row(f"{case}: change", effect, SCORE_POINTS, "stay", does, **cells)]
-    rows = []
-    if kind.must == "stay":
-        effect = mean(delta, group, step=step)
-        does = f"{kind.does} {{raises}} scores by {{size}}"
-        rows.append(runs.row(f"{case}: change", effect, SCORE_POINTS, "stay", does, **cells))
-    elif not has_gold:  # nobody knows what must be lost
-        effect = mean(delta.abs(), group, step=step)
-        does = f"{kind.does} moves a score by {{size}} either way"
-        note = "without gold nobody knows what must be lost"
-        size = f"{case}: size of the change"
-        rows.append(runs.row(size, effect, SCORE_POINTS, does=does, note=note, **cells))
-    if has_gold:
-        rows.append(_agreement(runs, name, rated, cells))
-    return rows
-
-
-def _agreement(runs: ProbeRuns, name: str, rated: pd.DataFrame, cells: ProbeRow) -> ProbeRow:
-    """The change in agreement with gold."""
-    kind = PERTURBATIONS[name]
-    gold = rated["gold"]
-    group = rated["group"]
-    step = runs.ruler.step
-    effect = slope(rated["delta"], gold, group, step=step)
-    if kind.must == "move":
-        # p is that of a loss of just the least share: of after - (1 - least) before having slope 0
-        required_loss = MIN_LOSS * kind.loss
-        before = slope(rated["before"], gold, group, step=step)
-        remaining = rated["after"] - (1 - required_loss) * rated["before"]
-        slope_left = slope(remaining, gold, group, step=step)
-        effect = effect._replace(p=slope_left.p if before.low > 0 else NAN)
-        of = f"{required_loss:.0%} of its slope on gold"
-        cells = {**cells, "margin": required_loss * before.effect, "margin_of": of}
-    does = f"{kind.does} {{raises}} the slope of scores on gold by {{size}}"
-    case = f"{name.replace('_', ' ')}: agreement"
-    return runs.row(case, effect, AGREEMENT, kind.must, does, gold=gold, **cells)
-
-
-@analysis
-def length(judge: Judged, items: Items | None = None, **options: Any) -> Result:
-    """Estimate the slope of the score on the response's length at equal gold, per doubling.
-
-    Exact gold is held equal by its levels, or ten classes and the score within them; of people's
-    mean score the noise is taken out. Otherwise the slope is only described, and `verbosity` is
-    the test: where better answers are longer, noise in gold alone gives an honest judge a slope.
-    Length is in words; a character of a script without spaces is a word.
-
-    The figure shows each score less the mean score at the same gold, a panel a judge.
-
-    Source: Dubois et al., length-controlled AlpacaEval (arXiv 2404.04475), by a regression too;
-    ours holds gold equal.
-
-    >>> import pandas as pd
-    >>> from vjudge.probes import length
-    >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 3, 4], "gold": [2, 2, 3, 3]})
-    >>> table = length(run.assign(group=list("abab"), response=["w", "w w", "w", "w w"])).table
-    >>> round(float(table.loc[0, "effect"]), 3), table.loc[0, "finding"].partition(" (")[0]
-    (1.0, 'doubling the length raises scores at equal gold by 1.00')
-    """
-    drawn: list[pd.DataFrame] = []  # each judge's scores with their texts
-    truths: set[str] = set()
-
-    def figure(table: pd.DataFrame) -> Drawing | None:
-        if not drawn:
-            return None
-        verdicts = pd.concat(drawn).rename_axis("id").reset_index()
-        lines = table.dropna(subset="effect")
-        truth_name = " or ".join(sorted(truths))
-        return partial(length_scatter, verdicts, lines, truth_name=truth_name), verdicts
-
-    def rows_of_length(runs: ProbeRuns) -> list[ProbeRow]:
-        cells = runs.scores.copy()
-        cells["response"] = runs.column("response").reindex(cells.index)
-        n_words_of = cells["response"].map(n_words, na_action="ignore").astype(float)
-        if n_words_of.isna().all():
-            raise MissingInputError("needs responses of words: these are pictures")
-        cells["x"] = np.log2(n_words_of.where(n_words_of > 0))
-        row = at_equal_gold(runs, cells, "slope at equal gold", DOUBLING, "doubling the length")
-        if not np.isnan(row["effect"]):
-            truths.add(runs.truth_name)
-            drawn.append(cells.drop(columns="x").assign(judge=runs.name))
-        return [row]
-
-    return probed("length", rows_of_length, judge, items, figure=figure, **options)
-
-
-_PROBES = (
-    blindness,
-    rubric,
-    rewording,
-    length,
-    verbosity,
-    formatting,
-    injection,
-    anchoring,
-    commitment,
-    self_preference,
-    position,
-)
-PROBES: dict[str, Callable[..., Result]] = {probe.__name__: probe for probe in _PROBES}
-"""The battery's probes, in the order of its table."""
-
-
-@analysis
-def battery(
-    judge: Judged,
-    items: Items | None = None,
-    *,
-    probes: Sequence[str] = (*PROBES,),
-    own: str | Sequence[str] | None = None,
-    **options: Any,
-) -> Result:
-    """Run every probe that applies to a judge, with a verdict on each row of one table.
-
-    Each perturbation is graded once: about twenty passes over the items. All tests of a judge share
-    Holm's correction: of honest judges, one in twenty at most is accused of anything.
-
-    Args:
-        judge, items, options: see `ProbeRuns`. Among runs, "compared" serves `position`, for which
-            a judge compares responses to one question.
-        probes: names of `PROBES`.
-        own: the judge's own name among the responses' authors, for `self_preference`.
-
-    Returns:
-        The rows of all probes; one that does not apply has a row with the verdict "not run", whose
-        `note` says what it needs. The figure shows the tested effects as shares of their margins.
-
-    ValueError: an unknown probe or an unsound option.
-
-    Source: of each probe, its own; Holm (1979) for the correction.
-
-    >>> import pandas as pd
-    >>> from vjudge.probes import battery
-    >>> run = pd.DataFrame({"id": list("abcd"), "score": [1, 2, 4, 5], "gold": [1, 2, 4, 5]})
-    >>> runs = {"original": run, "image_swapped": run.assign(score=3)}
-    >>> table = battery(runs, probes=["blindness", "verbosity"]).table
-    >>> table["probe"].tolist(), table["verdict"].tolist()
-    (['blindness', 'verbosity'], ["can't say", 'not run'])
-    """
-    unknown = [name for name in probes if name not in PROBES]
-    if unknown:
-        raise ValueError(f"probe {unknown[0]!r} is unknown; use some of {', '.join(PROBES)}")
-    tables = []
-    caveats = []
-    for runs in ProbeRuns.several(judge, items, **options):
-        rows: list[ProbeRow] = []
-        for name in probes:
-            further = {"own": own} if name == "self_preference" else {}
-            result = PROBES[name](runs, **further)
-            if result.computed:
-                rows += result.table.to_dict("records")
-            else:
-                rows.append(runs.row("", note=result.reason) | {"probe": name})
-            caveats += result.caveats
-        tables.append(runs.table("", rows))
-    everything = pd.concat(tables)
-    if (everything["verdict"] == "not run").all():
-        raise NotComputed("; ".join(everything["note"].unique()))
-    return finish("battery", tables, caveats)
-
-
-@analysis
-def bias_table(results: Result) -> Result:
-    """Bias deviation and conformity of each perturbation of a battery, see `bias_scores`.
-
-    Deviation, the fall as a share of the largest possible one, is best at 1 where the score must
-    move; conformity, how close it stays, at 1 where it must stay.
-
-    Args:
-        results: what a probe or `battery` returned.
-
-    NotComputed: there is no perturbation on a known scale.
-    """
-    rows = results.table.dropna(subset="deviation").drop_duplicates(["judge", "perturbation"])
-    if rows.empty:
-        raise NotComputed("no perturbation was graded, or no scale of the scores is known")
-    columns = ["judge", "perturbation", "must", *PUBLISHED, "n"]
-    return Result(
-        rows[columns].reset_index(drop=True),
-        name="bias_scores",
-        caption="Bias deviation (1 is best where the score must move) and bias conformity (1 is"
-        " best where it must stay), with 95% intervals, MM-JudgeBias (arXiv 2604.18164)",
-    )

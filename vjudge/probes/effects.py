@@ -1,32 +1,29 @@
-"""Effects with intervals that hold when rows share an image, and the verdict on each.
+"""Effects, and their intervals, which hold when rows share an image.
 
-"Moves" needs a p value below .05 after Holm's correction over all tests of the table, so that one
-honest judge in twenty at most is accused of anything. "Stays" needs the whole interval inside a
-stated margin: that no effect was shown does not show that there is none. Coverage and false alarms
-were measured on simulated judges: figures/validity.csv.
+Coverage of the intervals was measured on simulated judges: figures/validity.csv.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy import special
 
+from vjudge.benchmarks.measures import deviation_and_conformity
 from vjudge.metrics.array_types import Column, Floats
 from vjudge.metrics.caveats import warn
 from vjudge.metrics.cells import indicator_matrix
 from vjudge.metrics.columns import as_floats, check_columns
 from vjudge.metrics.groups import group_codes
-from vjudge.metrics.multiple_testing import ALPHA, holm
-from vjudge.records import NAN, is_missing
+from vjudge.metrics.multiple_testing import ALPHA
+from vjudge.records import NAN
 
-Must = Literal["move", "stay"]
-TAIL = 1 - ALPHA / 2
-NO_CHANGE = 1e-9  # what is smaller is rounding
+TAIL = 1 - ALPHA / 2  # the quantile at the upper end of a two-sided interval
+NO_CHANGE = 1e-9  # differences below it are rounding
+MAX_LEVELS = 10  # of gold that are held equal one by one
 
 
 class Effect(NamedTuple):
@@ -53,119 +50,118 @@ def coefficient(
 ) -> Effect:
     """Estimate the first column's least-squares coefficient, robust to groups of dependent rows.
 
-    Where no group's removal changes the coefficient, its interval reaches as far as steps of `step`
-    points would take it in as many groups as could have made one unseen; p is then 1 for a
-    coefficient of zero, else that of the sign test.
-
     Args:
         y: responses, shape (n,).
         design: regressors, shape (n, k).
-        groups: each row's group.
-        error: the variance (n,) with which each row's last regressor was measured. It is taken out
-            of the regressor's sum of squares, so that noise does not pass for an effect.
-        step: the change of a score that is reckoned with where none was seen.
+        groups: each row's group, shape (n,).
+        error: the variance with which each row's last regressor was measured, shape (n,). It is
+            taken out of the regressor's sum of squares, so that noise does not pass for an effect.
+        step: the change of a score that is assumed possible where no change was seen.
 
     Returns:
-        The effect; NaN with a warning where it is not determined.
+        The effect, with the interval of Student's t. Where no group's removal changes the
+        coefficient, the interval is that of `_unseen_reach`. The effect is NaN, with a warning,
+        where it is not determined.
 
     Source: the leave-one-cluster-out jackknife (CV3J) of MacKinnon, Nielsen and Webb, Journal of
     Econometrics 232 (2023), with Student's t on G - 1 degrees of freedom; noise: Fuller,
-    Measurement Error Models (1987), section 2.2; a share of which none of G was seen: Clopper and
-    Pearson, Biometrika 26 (1934).
+    Measurement Error Models (1987), section 2.2.
     """
     y = np.asarray(y, dtype=float)
     x = np.asarray(design, dtype=float)
-    n = len(y)
-    code = group_codes(groups, np.full(n, True))
-    n_groups = len(np.unique(code))
+    n, k = x.shape
+    codes = group_codes(groups, np.full(n, True))  # (n,), 0 to G - 1
+    n_groups = len(np.unique(codes))
     undefined = Effect(n=n, groups=n_groups)
     if n_groups < 2:
         warn(f"undefined: {n} rows, and not two groups of them")
         return undefined
-    regressor = x[:, 0]
+    # what the other regressors don't explain of the first decides its coefficient
     controls = x[:, 1:]
-    fit = np.linalg.lstsq(controls, regressor, rcond=None)[0]
-    residual = regressor - controls @ fit
-    variation = np.abs(residual)
-    if variation.max() < 1e-9:
+    fit = np.linalg.lstsq(controls, x[:, 0], rcond=None)[0]
+    residual = x[:, 0] - controls @ fit
+    if np.abs(residual).max() < NO_CHANGE:
         warn("undefined: what is measured does not vary once the rest is held equal")
         return undefined
 
-    # 1) sums of squares and products of each group, and in all
-    squares = x[:, :, None] * x[:, None, :]
+    # 1) both sides of the normal equations, X'X b = X'y, summed over each group and over all
+    products = x[:, :, None] * x[:, None, :]  # (n, k, k)
     if error is not None:
-        squares[:, -1, -1] -= error
-    products = x * y[:, None]
-    sums = indicator_matrix(code)  # a matrix that sums rows by group
-    square = sums @ squares.reshape(n, -1)
-    square = square.reshape(n_groups, *squares.shape[1:])
-    cross = sums @ products
-    square_of_all = square.sum(axis=0)
-    cross_of_all = cross.sum(axis=0)
-    if error is not None and np.linalg.eigvalsh(square_of_all)[0] <= 0:
+        products[:, -1, -1] -= error
+    sum_by_group = indicator_matrix(codes)  # (G, n)
+    gram = (sum_by_group @ products.reshape(n, -1)).reshape(n_groups, k, k)
+    moment = sum_by_group @ (x * y[:, None])  # (G, k)
+    total_gram = gram.sum(axis=0)
+    total_moment = moment.sum(axis=0)
+    if error is not None and np.linalg.eigvalsh(total_gram)[0] <= 0:
         warn("undefined: what is held equal is nothing but noise")
         return undefined
 
-    # 2) the coefficient, with all groups and without each
-    effect = float(_first(square_of_all, cross_of_all))
-    left_out = _first(square_of_all - square, cross_of_all - cross)
+    # 2) the coefficient with all groups, and without each one
+    estimate = float(_first_coefficient(total_gram, total_moment))
+    without = _first_coefficient(total_gram - gram, total_moment - moment)  # (G,)
 
     # 3) interval and p
-    freedom = n_groups - 1
-    variance = freedom * left_out.var()
-    deviation = math.sqrt(variance)
-    moved = abs(effect)
-    if deviation > NO_CHANGE * max(1.0, moved):
-        t = moved / deviation
-        reach = deviation * special.stdtrit(freedom, TAIL)
-        p = 2 * special.stdtr(freedom, -t)
-    else:  # steps in the share of groups that none of these would show
-        share = 1 - (1 - TAIL) ** (1 / n_groups)
-        reach = share * step * variation.mean() / (residual**2).mean()
-        p = 1.0
-        if moved > NO_CHANGE:
-            p = 2.0**-freedom
-    low = effect - reach
-    high = effect + reach
-    return Effect(effect, low, high, p, n, n_groups)
+    df = n_groups - 1
+    deviation = math.sqrt(df * without.var())
+    if deviation > NO_CHANGE * max(1.0, abs(estimate)):
+        reach = deviation * special.stdtrit(df, TAIL)
+        p = 2 * special.stdtr(df, -abs(estimate) / deviation)
+    else:
+        reach = _unseen_reach(residual, n_groups, step)
+        p = 2.0**-df if abs(estimate) > NO_CHANGE else 1.0  # the sign test over groups
+    return Effect(estimate, estimate - reach, estimate + reach, p, n, n_groups)
 
 
-def _first(square: Floats, cross: Floats) -> Floats:
-    """The first coefficient of each system of normal equations; an empty column drops out."""
-    inverse = np.linalg.pinv(square, rcond=1e-9, hermitian=True)
-    row = inverse[..., 0, :]
-    return np.asarray((row * cross).sum(axis=-1))
+def _first_coefficient(gram: Floats, moment: Floats) -> Floats:
+    """Solve normal equations (..., k, k) and (..., k) for their first coefficient, shape (...).
+
+    The pseudo-inverse leaves out a column that is zero, such as the level of one group alone.
+    """
+    inverse = np.linalg.pinv(gram, rcond=1e-9, hermitian=True)
+    return np.asarray((inverse[..., 0, :] * moment).sum(axis=-1))
+
+
+def _unseen_reach(residual: Floats, n_groups: int, step: float) -> float:
+    """Bound a coefficient that no group's removal changes.
+
+    Up to a share s = 1 - .025^(1/G) of groups may be different although none of G was: with 9
+    groups s = .34. If their scores changed by `step` in the worst direction, the coefficient would
+    change by s * step * mean |r| / mean r^2, where r is the residual (n,) of the first regressor.
+
+    Source: Clopper and Pearson, Biometrika 26 (1934), for a share of which none was seen.
+    """
+    share = 1 - (1 - TAIL) ** (1 / n_groups)
+    return float(share * step * np.abs(residual).mean() / (residual**2).mean())
 
 
 def mean(values: Column, groups: Column, *, step: float = 1.0) -> Effect:
-    """The mean, with interval and p as of `coefficient`."""
-    design = np.ones((len(values), 1))
-    return coefficient(values, design, groups, step=step)
+    """Estimate the mean of values (n,), with interval and p as in `coefficient`."""
+    return coefficient(values, np.ones((len(values), 1)), groups, step=step)
 
 
 def slope(y: Column, x: Column, groups: Column, *, step: float = 1.0) -> Effect:
-    """The slope of y on x, with interval and p as of `coefficient`."""
+    """Estimate the slope of y on x, both (n,), with interval and p as in `coefficient`."""
     x = np.asarray(x, dtype=float)
-    centred = x - x.mean()
-    design = np.column_stack([centred, np.ones(len(x))])
+    design = np.column_stack([x - x.mean(), np.ones(len(x))])
     return coefficient(y, design, groups, step=step)
 
 
 def equal(values: Floats) -> Floats:
-    """Columns that hold values of shape (n,) equal in a regression.
+    """Make the columns that hold values (n,) equal in a regression.
 
-    One column for each of at most ten levels; of more, one for each of ten classes of equal counts,
-    and the value itself.
+    Returns:
+        An indicator column per level for at most ten levels, else per class of ten classes of equal
+        counts; and the centred value itself, which varies within a class.
     """
     classes = pd.Series(values)
-    if classes.nunique() > 10:
-        classes = pd.qcut(classes, 10, duplicates="drop")
-    columns = pd.get_dummies(classes, dtype=float)
-    centred = values - values.mean()
-    return np.column_stack([columns, centred])
+    if classes.nunique() > MAX_LEVELS:
+        classes = pd.qcut(classes, MAX_LEVELS, duplicates="drop")
+    indicators = pd.get_dummies(classes, dtype=float)
+    return np.column_stack([indicators, values - values.mean()])
 
 
-# --- the published measures of a bias ---
+# --- the published measures of a bias
 
 
 def bias_scores(
@@ -176,7 +172,7 @@ def bias_scores(
     highest: Column | float = 5,
     groups: Column | None = None,
 ) -> pd.DataFrame:
-    """Bias deviation and bias conformity of scores before and after a change.
+    """Compute bias deviation and bias conformity of scores before and after a change.
 
     Args:
         before, after: scores of n items, NaN where missing.
@@ -184,113 +180,40 @@ def bias_scores(
         groups: the group of each item; None where each is its own.
 
     Returns:
-        Rows bias_deviation (the mean of max(0, before - after) / (before - lowest) over items above
-        the lowest score: how far scores fall that should fall) and bias_conformity (the mean of
-        1 - |before - after| / max(before - lowest, highest - before): how well scores stay that
-        should stay), both in [0, 1]; columns estimate, low, high (95 %), n, missing.
+        Two rows, both in [0, 1]:
 
-    ValueError: scores beyond the scale, columns of unequal length.
+        - bias_deviation, how far scores fall that should fall: the mean of
+          max(0, before - after) / (before - lowest) over items above the lowest score;
+        - bias_conformity, how well scores stay that should stay: the mean of
+          1 - |before - after| / max(before - lowest, highest - before).
+
+        Columns estimate, low, high (95 %), n, missing.
+
+    Raises:
+        ValueError: scores beyond the scale, or columns of unequal length.
 
     Source: MM-JudgeBias (arXiv 2604.18164; github.com/naver-ai/MM-JudgeBias, metrics.py). Their
-    scale starts at 1. Intervals are ours, as of the other effects.
+    scale starts at 1. Intervals are ours, as those of the other effects.
 
     >>> bias_scores([5, 4, 1], [3, 4, 2])["estimate"].round(2).to_dict()
     {'bias_deviation': 0.25, 'bias_conformity': 0.75}
     """
     check_columns(before=before, after=after, groups=groups)
-    old = as_floats(before, name="before")
-    new = as_floats(after, name="after")
-    below = old - lowest
-    above = highest - old
-    change = new - old
-    fall = np.fmin(change, 0)
-    rise = np.fmax(change, 0)
-    outside = (fall < -below) | (rise > above)
-    if outside.any():
-        raise ValueError(f"{int(outside.sum())} items have scores beyond lowest= and highest=")
-    room = np.where(below > 0, below, NAN)
-    farthest = np.maximum(below, above)
-    shares = {
-        "bias_deviation": np.maximum(0, -change) / room,
-        "bias_conformity": 1 - np.abs(change) / farthest,
-    }
+    scores_before = as_floats(before, name="before")
+    scores_after = as_floats(after, name="after")
+    is_outside = (scores_after < lowest) | (scores_after > highest)
+    is_outside |= (scores_before < lowest) | (scores_before > highest)
+    if is_outside.any():
+        raise ValueError(f"{int(is_outside.sum())} items have scores beyond lowest= and highest=")
+    deviation, conformity = deviation_and_conformity(scores_before, scores_after, lowest, highest)
+    missing = np.isnan(scores_before) | np.isnan(scores_after)
     rows = {}
-    for name, values in shares.items():
-        used = ~np.isnan(values)
-        effect = mean(values[used], group_codes(groups, used))
+    for name, values in (("bias_deviation", deviation), ("bias_conformity", conformity)):
+        is_defined = ~np.isnan(values)
+        effect = mean(values[is_defined], group_codes(groups, is_defined))
         low = np.clip(effect.low, 0, 1)
         high = np.clip(effect.high, 0, 1)
         rows[name] = [effect.effect, low, high, effect.n]
     columns = ["estimate", "low", "high", "n"]
     table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
-    return table.assign(missing=np.isnan(change).sum())
-
-
-# --- verdicts ---
-
-
-def judged(frame: pd.DataFrame) -> pd.DataFrame:
-    """A probe's rows with p_holm, verdict, passes and reading.
-
-    An effect that is too small to count is never called a failure, however sure it is. A blanked
-    image counts as seen only where swapped images move the scores too.
-
-    Source: Holm, Scandinavian Journal of Statistics 6 (1979); two one-sided tests by an interval
-    inside a margin: Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15 (1987).
-    """
-    frame = frame.assign(p_holm=holm(frame["p"].to_numpy(dtype=float)))
-    # 1) each row by itself
-    verdicts = pd.Series(
-        [_verdict(row) for row in frame.to_dict("records")], frame.index, dtype=object
-    )
-    # 2) a failure that may be too small to count, and a blanked image without swapped ones
-    small = (frame["must"] == "stay") & (verdicts == "can't say") & (frame["p_holm"] < ALPHA)
-    frame.loc[small, "note"] = "significant, but perhaps too small to count"
-    moved = frame["perturbation"].where(verdicts == "moves")
-    if not (moved == "image_swapped").any():
-        blanked = moved == "image_blanked"
-        verdicts[blanked] = "can't say"
-        frame.loc[blanked, "note"] = "only swapped images tell seeing from noticing an odd image"
-    # 3) against what must be, and in words
-    passes = (verdicts == frame["must"].astype(str) + "s").astype("boolean")
-    passes = passes.where(verdicts.isin(["moves", "stays"]))
-    frame = frame.assign(verdict=verdicts, passes=passes)
-    reading = list(map(_reading, frame.to_dict("records")))
-    return frame.assign(reading=pd.Series(reading, frame.index, dtype=object))
-
-
-def _verdict(row: Mapping[str, Any]) -> str:
-    """What one row decides by itself, its interval and corrected p against its margin m.
-
-    Where the score must move, the p is that of a loss of m at most. Where it must stay,
-
-        -m        0        m
-         |    [--+--]      |          stays: the whole interval is inside
-         |        |        | [--+--]  moves, if p_holm < .05
-         |        |     [--+--]       can't say: p_holm may be below .05, but the effect is not
-         |        |        |          sure to count
-    """
-    effect, margin = row["effect"], row["margin"]
-    if row["unit"] == "":
-        return "not run"
-    if np.isnan(effect):
-        return "undefined"
-    if is_missing(row["must"]):
-        return "described"
-    significant = row["p_holm"] < ALPHA
-    if row["must"] == "move":
-        if not significant:
-            return "can't say"
-        return "moves" if effect < -margin else "stays"
-    if row["low"] > -margin and row["high"] < margin:
-        return "stays"
-    return "moves" if significant and not abs(effect) < margin else "can't say"
-
-
-def _reading(row: Mapping[str, Any]) -> str:
-    """The verdict against what must be, in words."""
-    if is_missing(row["passes"]):
-        return str(row["verdict"])
-    if not row["passes"]:
-        return f"{row['verdict']}, though it must {row['must']}"
-    return "moves, as it must" if row["must"] == "move" else "stays"
+    return table.assign(missing=missing.sum())

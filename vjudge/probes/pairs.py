@@ -1,4 +1,4 @@
-"""Two responses to one question: made from a rubric collection, and shown in both orders."""
+"""The probe of position: whether the order of two responses decides."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from vjudge.data.schema import Items
 from vjudge.judging.columns import groups_of
 from vjudge.metrics.shares import shares
 from vjudge.plots.bars import preference_bars
-from vjudge.probes.effects import mean
+from vjudge.probes.decisions import WINS, ProbeRow
+from vjudge.probes.effects import Effect, mean
 from vjudge.probes.finish import Drawing, probed
-from vjudge.probes.runs import IN_PAIRS, WINS, Judged, MissingInputError, ProbeRow, ProbeRuns
+from vjudge.probes.runs import IN_PAIRS, Judged, MissingInputError, ProbeRuns
 from vjudge.results import Result, analysis
 
 CHOSEN = {
@@ -31,13 +32,18 @@ WON = {"a": 1.0, "tie": 0.5, "b": 0.0}
 def position(judge: Judged, items: Items | None = None, **options: Any) -> Result:
     """Test whether the order of two responses decides: every pair is shown in both orders.
 
-    `judge` has `compare`, or is the frame that this returned. The items are pairs, or single
-    responses, of which pairs are made, see `pairs_of_items`. Rows are "first shown wins": the share
-    of verdicts for the response shown first less one half, ties counting half (must stay 0); and, a
-    description, "order decides": the share of pairs whose two verdicts differ.
-
     Responses of equal quality are chosen by chance in either order, so that the order decides some
-    pairs of an honest judge too; only a lean to one place is tested.
+    pairs of an honest judge too; only a preference for one position is tested.
+
+    Args:
+        judge: one that compares two responses; or the frame that `Judge.compare` returned.
+        items: pairs, or single responses, of which pairs are made, see `pairs_of_items`.
+        options: see `ProbeRuns`.
+
+    Returns:
+        Two rows: "first shown wins", the share of verdicts for the response shown first minus one
+        half, ties counting half (must stay 0); and, as a description, "order decides", the share of
+        pairs whose two verdicts differ.
 
     Source: Wang et al., Large Language Models are not Fair Evaluators (arXiv 2305.17926); both
     orders as in Zheng et al. (arXiv 2306.05685).
@@ -49,23 +55,28 @@ def position(judge: Judged, items: Items | None = None, **options: Any) -> Resul
     >>> table.set_index("case")["effect"].to_dict()
     {'first shown wins': 0.25, 'order decides': 0.5}
     """
-    drawn: dict[str, pd.DataFrame] = {}  # judge -> shares of pairs
-
-    def figure(table: pd.DataFrame) -> Drawing | None:
-        if not drawn:
-            return None
-        return partial(preference_bars, drawn, labels=CHOSEN), pd.concat(drawn)
+    shares_by_judge: dict[str, pd.DataFrame] = {}
 
     def rows_of_position(runs: ProbeRuns) -> list[ProbeRow]:
-        rows, both = _positions(runs)
-        drawn[runs.name] = _chosen(both)
-        return rows
+        verdicts, missing = _verdicts(runs)
+        shares_by_judge[runs.name] = _chosen(verdicts)
+        return _rows(runs, verdicts, missing)
+
+    def figure(table: pd.DataFrame) -> Drawing | None:
+        if not shares_by_judge:
+            return None
+        draw = partial(preference_bars, shares_by_judge, labels=CHOSEN)
+        return draw, pd.concat(shares_by_judge)
 
     return probed("position", rows_of_position, judge, items, figure=figure, **options)
 
 
-def _positions(runs: ProbeRuns) -> tuple[list[ProbeRow], pd.DataFrame]:
-    """The rows of a judge, and its verdicts in both orders: 1 for a, 0 for b."""
+def _verdicts(runs: ProbeRuns) -> tuple[pd.DataFrame, int]:
+    """Return a judge's verdicts on pairs, and the number of pairs without a verdict in each order.
+
+    Columns ab and ba, by the order of the responses, are 1 where a won, 0 where b won, .5 for a
+    tie; and group.
+    """
     pairs = None
     if runs.judge is not None and IN_PAIRS not in runs.runs:
         pairs = runs.items
@@ -73,37 +84,44 @@ def _positions(runs: ProbeRuns) -> tuple[list[ProbeRow], pd.DataFrame]:
             pairs = pairs_of_items(pairs, limit=len(pairs), seed=runs.seed)
         if not len(pairs):
             raise MissingInputError("needs pairs: no two items are responses to one question")
-    frame = runs.run(IN_PAIRS, pairs)
-    if not {"verdict_ab", "verdict_ba"} <= set(frame.columns):
+    run = runs.run(IN_PAIRS, pairs)
+    if not {"verdict_ab", "verdict_ba"} <= set(run.columns):
         raise MissingInputError('needs both orders of every pair: compare with orders="both"')
-    both = pd.DataFrame({"group": groups_of(frame)}, index=frame.index)
+    verdicts = pd.DataFrame({"group": groups_of(run)}, index=run.index)
     for order in ("ab", "ba"):
-        both[order] = frame[f"verdict_{order}"].map(WON).astype(float)
-    both = both.dropna()
-    if both.empty:
-        reason = f"none of {len(frame)} pairs has them"
+        verdicts[order] = run[f"verdict_{order}"].map(WON).astype(float)
+    complete = verdicts.dropna()
+    if complete.empty:
+        reason = f"none of {len(run)} pairs has them"
         raise MissingInputError(f"needs verdicts in both orders; {reason}")
+    return complete, len(run) - len(complete)
 
-    share = mean((both["ab"] - both["ba"]) / 2, both["group"])
-    share = share._replace(low=max(-0.5, share.low), high=min(0.5, share.high))
-    decides = mean(both["ab"] != both["ba"], both["group"])
-    decides = decides._replace(low=max(0.0, decides.low), high=min(1.0, decides.high))
-    missing = len(frame) - len(both)
+
+def _rows(runs: ProbeRuns, verdicts: pd.DataFrame, missing: int) -> list[ProbeRow]:
+    """Make the rows of one judge, with intervals no wider than shares can be."""
+    # The first shown is a in the order ab and b in ba: its share of wins in both orders is
+    # (ab + 1 - ba) / 2, and one half less than that is (ab - ba) / 2.
+    excess = _clipped(mean((verdicts["ab"] - verdicts["ba"]) / 2, verdicts["group"]), -0.5, 0.5)
+    differing = _clipped(mean(verdicts["ab"] != verdicts["ba"], verdicts["group"]), 0.0, 1.0)
     wins = "standing first {raises} the share of wins by {size}"
-    order = "the order decides {size} of the pairs"
-    rows = [
-        runs.row("first shown wins", share, WINS, "stay", wins, missing=missing),
-        runs.row("order decides", decides, "share of pairs", does=order, missing=missing),
+    decides = "the order decides {size} of the pairs"
+    return [
+        runs.row("first shown wins", excess, WINS, "stay", wins, missing=missing),
+        runs.row("order decides", differing, "share of pairs", does=decides, missing=missing),
     ]
-    return rows, both
 
 
-def _chosen(both: pd.DataFrame) -> pd.DataFrame:
-    """Shares of pairs by what was chosen in the two orders, with their intervals."""
-    always_first = (both["ab"] == 1) & (both["ba"] == 0)
-    always_second = (both["ab"] == 0) & (both["ba"] == 1)
-    same = (both["ab"] == both["ba"]) & (both["ab"] != 0.5)
-    with_tie = ~(always_first | always_second | same)
-    cases = zip(CHOSEN, (always_first, same, with_tie, always_second), strict=True)
-    rows = [(name, case.to_numpy(), np.ones(len(both))) for name, case in cases]
-    return shares(rows, groups=both["group"], unit="pairs")
+def _clipped(effect: Effect, lowest: float, highest: float) -> Effect:
+    """Clip an effect's interval to the possible values."""
+    return effect._replace(low=max(lowest, effect.low), high=min(highest, effect.high))
+
+
+def _chosen(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """Tabulate the shares of pairs by what was chosen in the two orders, with intervals."""
+    is_first = (verdicts["ab"] == 1) & (verdicts["ba"] == 0)
+    is_second = (verdicts["ab"] == 0) & (verdicts["ba"] == 1)
+    is_same = (verdicts["ab"] == verdicts["ba"]) & (verdicts["ab"] != 0.5)
+    has_tie = ~(is_first | is_second | is_same)
+    cases = zip(CHOSEN, (is_first, is_same, has_tie, is_second), strict=True)
+    rows = [(name, case.to_numpy(), np.ones(len(verdicts))) for name, case in cases]
+    return shares(rows, groups=verdicts["group"], unit="pairs")

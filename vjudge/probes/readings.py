@@ -12,11 +12,12 @@ from vjudge.metrics.formatting import format_p
 from vjudge.plots.style import short
 from vjudge.records import is_missing
 
-MOST = 3  # rows of a judge that are each told
+MAX_ROWS = 3  # of a judge that get a sentence each
+MANY_MISSING = 0.05  # share of items
 
 
 def effect_sentence(does: str, effect: float, low: float, high: float) -> str:
-    """A finding with its direction and size, and with its interval where there is one.
+    """Put an effect into a sentence with its direction, size and interval.
 
     >>> effect_sentence("padding {raises} scores by {size}", -0.16, -0.27, -0.05)
     'padding lowers scores by .16 (change −.16 [−.27, −.05])'
@@ -38,21 +39,22 @@ def effect_sentence(does: str, effect: float, low: float, high: float) -> str:
 
 
 def decision(row: Mapping[str, Any]) -> str:
-    """What a row's verdict says against its margin, as the end of its finding's sentence."""
+    """Say what a row's verdict is against its margin, as the end of its finding's sentence."""
     note = f" ({row['note']})" if row["note"] else ""
     margin = short(row["margin"])
-    p = format_p(row["p_holm"])
-    if row["verdict"] == "described":
+    verdict = row["verdict"]
+    if verdict == "described":
         return f"; no test{note}"
     if row["must"] == "move":
-        return {
-            "moves": f", more than {margin}: it moves, as it must",
-            "stays": f", less than {margin}: it stays, though it must move",
-            "can't say": f"; these items can't say whether {margin} is lost{note}",
-        }[row["verdict"]]
-    if row["verdict"] == "stays":
+        if verdict == "moves":
+            return f", more than {margin}: it moves, as it must"
+        if verdict == "stays":
+            return f", less than {margin}: it stays, though it must move"
+        return f"; these items can't say whether {margin} is lost{note}"
+    p = format_p(row["p_holm"])
+    if verdict == "stays":
         return f", within the margin of {margin}: it stays, as it must"
-    if row["verdict"] == "moves":
+    if verdict == "moves":
         return f", beyond the margin of {margin}, p (Holm) {p}: it moves, though it must stay"
     if abs(row["effect"]) < row["margin"]:
         return f"; these items can't say whether that is within the margin of {margin}"
@@ -60,17 +62,16 @@ def decision(row: Mapping[str, Any]) -> str:
 
 
 def margins(rows: pd.DataFrame) -> str:
-    """What the margins of the tests are shares of, each once."""
+    """Say what the margins of tests are shares of, each once; "" without a test."""
     tests = rows[rows["must"].notna() & rows["margin"].notna()]
-    texts = [
-        f"{short(margin)} is {share}"
-        for margin, share in zip(tests["margin"], tests["margin_of"], strict=True)
-    ]
+    texts = []
+    for margin, share in zip(tests["margin"], tests["margin_of"], strict=True):
+        texts.append(f"{short(margin)} is {share}")
     return f" Margins: {'; '.join(dict.fromkeys(texts))}." if texts else ""
 
 
 def row_sentence(row: Mapping[str, Any]) -> str:
-    """One row as a sentence, without its full stop."""
+    """Put one row into a sentence, without its full stop."""
     if row["verdict"] == "not run":
         return f"not run: {row['note']}"
     if row["verdict"] == "undefined":
@@ -79,54 +80,60 @@ def row_sentence(row: Mapping[str, Any]) -> str:
 
 
 def reading(table: pd.DataFrame) -> str:
-    """What a table says of each judge: row by row, or where there are many rows in sum."""
+    """Say what a table shows of each judge.
+
+    A judge's rows get a sentence each if they are at most three, else its tests if these are at
+    most three, else all rows get a summary.
+    """
     sentences = []
-    chosen_rows = []
-    several = table["judge"].nunique() > 1
+    rows_with_sentence = []
+    has_several = table["judge"].nunique() > 1
     for judge, rows in table.groupby("judge", sort=False):
-        tests = rows[rows["must"].notna()]
-        chosen = rows if len(rows) <= MOST else tests
-        if 0 < len(chosen) <= MOST:
-            text = "; and ".join(map(row_sentence, chosen.to_dict("records")))
-            chosen_rows.append(chosen)
+        candidates = rows if len(rows) <= MAX_ROWS else rows[rows["must"].notna()]
+        if 0 < len(candidates) <= MAX_ROWS:
+            text = "; and ".join(map(row_sentence, candidates.to_dict("records")))
+            rows_with_sentence.append(candidates)
         else:
-            text = _in_sum(rows)
+            text = _summary(rows)
         text = text[:1].upper() + text[1:]
-        sentences.append(f"{judge}: {text}." if several else f"{text}.")
-    return " ".join(sentences) + (margins(pd.concat(chosen_rows)) if chosen_rows else "")
-
-
-def _in_sum(rows: pd.DataFrame) -> str:
-    """How many tests came out as they must, which did not, and what was not run."""
-    tests = rows[rows["must"].notna()]
-    if tests.empty:
-        described = rows[rows["verdict"] == "described"].to_dict("records")[:MOST]
-        return "nothing is tested" + "".join(f"; {row_sentence(row)}" for row in described)
-    passes = tests["passes"]
-    wrong = tests[passes.eq(False).fillna(False)]
-    right = int(passes.eq(True).fillna(False).sum())
-    text = f"of {len(tests)} tests {right} came out as they must, {len(wrong)} did not, and"
-    text += f" {int(passes.isna().sum())} are undecided with these items"
-    if len(wrong):
-        size = (wrong["effect"].abs() / wrong["margin"]).fillna(np.inf)
-        worst = wrong.loc[size.sort_values(ascending=False).index].to_dict("records")
-        text += ". Against what must be: " + "; ".join(row["finding"] for row in worst[:MOST])
-        if len(worst) > MOST:
-            text += f"; and {len(worst) - MOST} more"
-    idle = rows.loc[rows["verdict"] == "not run", "probe"].unique()
-    if len(idle):
-        text += f". Not run: {', '.join(idle)}; the column note says why"
+        sentences.append(f"{judge}: {text}." if has_several else f"{text}.")
+    text = " ".join(sentences)
+    if rows_with_sentence:
+        text += margins(pd.concat(rows_with_sentence))
     return text
 
 
-def missing_text(table: pd.DataFrame) -> list[str]:
-    """A caveat where many rows of a test are missing."""
+def _summary(rows: pd.DataFrame) -> str:
+    """Count one judge's tests by outcome, and name its failures and the probes not run."""
+    tests = rows[rows["must"].notna()]
+    if tests.empty:
+        described = rows[rows["verdict"] == "described"].to_dict("records")[:MAX_ROWS]
+        return "nothing is tested" + "".join(f"; {row_sentence(row)}" for row in described)
+    passes = tests["passes"]  # NA where undecided
+    n_right = int(passes.eq(True).fillna(False).sum())
+    failures = tests[passes.eq(False).fillna(False)]
+    text = f"of {len(tests)} tests {n_right} came out as they must, {len(failures)} did not, and"
+    text += f" {int(passes.isna().sum())} are undecided with these items"
+    if len(failures):
+        size = (failures["effect"].abs() / failures["margin"]).fillna(np.inf)
+        findings = failures.loc[size.sort_values(ascending=False).index, "finding"].tolist()
+        text += ". Against what must be: " + "; ".join(findings[:MAX_ROWS])
+        if len(findings) > MAX_ROWS:
+            text += f"; and {len(findings) - MAX_ROWS} more"
+    not_run = rows.loc[rows["verdict"] == "not run", "probe"].unique()
+    if len(not_run):
+        text += f". Not run: {', '.join(not_run)}; the column note says why"
+    return text
+
+
+def missing_caveats(table: pd.DataFrame) -> list[str]:
+    """Return a caveat about the row with the largest share of missing items, if that is large."""
     share = table["missing"] / (table["n"] + table["missing"]).clip(lower=1)
-    worst = share.fillna(0).max() if len(share) else 0.0
-    if is_missing(worst) or worst <= 0.05:
+    largest = share.fillna(0).max() if len(share) else 0.0
+    if is_missing(largest) or largest <= MANY_MISSING:
         return []
-    row = table.loc[share.idxmax()]
+    case = table.loc[share.idxmax(), "case"]
     return [
-        f"up to {share.max():.0%} of the items lack a score in one of the runs ({row['case']}) and"
+        f"up to {largest:.0%} of the items lack a score in one of the runs ({case}) and"
         " are left out: what was changed may have made them unreadable"
     ]

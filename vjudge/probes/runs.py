@@ -1,4 +1,4 @@
-"""The runs that a probe compares, graded once or given, and the rows of its table."""
+"""The runs that a probe compares: graded when first needed, or given."""
 
 from __future__ import annotations
 
@@ -22,11 +22,69 @@ from vjudge.judging.judge import JudgeLike
 from vjudge.judging.paths import file_names
 from vjudge.metrics.caveats import unequal_group_caveats
 from vjudge.metrics.columns import as_floats
-from vjudge.probes.effects import Effect, Must, bias_scores, judged
-from vjudge.probes.perturbations import NotApplicableError, coarse, perturb
+from vjudge.probes.changes import NotApplicableError, coarse
+from vjudge.probes.decisions import MEASURES, Must, ProbeRow, Ruler, probe_table
+from vjudge.probes.effects import Effect, bias_scores
+from vjudge.probes.perturbations import perturb
 from vjudge.probes.readings import effect_sentence
 from vjudge.records import NAN, is_missing, row_levels
 from vjudge.results import NotComputed
+
+# --- a run item by item
+
+
+class MissingInputError(NotComputed):
+    """A probe lacks something; the message says what it needs and how to give it."""
+
+
+def checked_run(run: Any, name: str, *, repeated: bool = False) -> pd.DataFrame:
+    """Return a run if it is a frame with ids; ValueError says what is wrong with it.
+
+    An id may stand once per sample, or, if `repeated`, any number of times.
+    """
+    if not isinstance(run, pd.DataFrame) or "id" not in run:
+        remedy = "give a DataFrame as Judge.grade or Judge.compare returns it, with ids"
+        raise ValueError(f"run {name!r}: {remedy}")
+    is_repeated = run.duplicated(run.columns.intersection(["id", "sample"]).tolist())
+    if is_repeated.any() and not repeated:
+        ids = ", ".join(map(repr, run.loc[is_repeated, "id"].head(5)))
+        problem = f"run {name!r}: {int(is_repeated.sum())} ids stand twice ({ids})"
+        raise ValueError(f"{problem}; give one judge's run of each item")
+    return run
+
+
+def text_ids(run: Any) -> pd.Index:
+    """Return the ids of a frame or a collection as texts."""
+    return pd.Index(list(map(str, run["id"])), dtype=object)
+
+
+def mean_scores(run: pd.DataFrame, score: str) -> pd.Series:
+    """Average the column `score` over the samples of each item, by id."""
+    if score not in run:
+        columns = ", ".join(run.columns[:12])
+        raise MissingInputError(f"needs the column {score!r}; the run has {columns}")
+    column = pd.Series(as_floats(run[score], name=score), text_ids(run))
+    return column.groupby(level=0, sort=False).mean()
+
+
+def scored(run: pd.DataFrame, score: str) -> pd.DataFrame:
+    """Make the table of a run's items, by id.
+
+    Columns: score (the mean over samples), gold (else the mean of human scores, NaN without any),
+    group, and closed (whether any verdict was closed) where the run has that column.
+    """
+    cells = {"score": mean_scores(run, score)}
+    if "closed" in run:
+        cells["closed"] = run["closed"].groupby(text_ids(run), sort=False).any()
+    unique_items = run[~text_ids(run).duplicated()]
+    cells["gold"] = NAN
+    with suppress(CollectionError):  # no row has a true score
+        cells["gold"] = truth(unique_items.filter(["id", "gold", "human_scores"])).to_numpy()
+    return pd.DataFrame(cells | {"group": groups_of(unique_items)})
+
+
+# --- the runs
+
 
 ORIGINAL = "original"
 IN_PAIRS = "compared"  # a comparison of pairs, as `Judge.compare` returns it
@@ -36,48 +94,9 @@ GOLD: dict[Gold, str] = {
     "exact": "gold held equal",
     "rated": "people's mean held equal, less its noise",
 }
-AGREEMENT = "score per gold point"
-SCORE_POINTS = "score points"
-DOUBLING = "score per doubling"
-WINS = "share less one half"
-MIN_LOSS = 0.25  # of its agreement with gold, what a judge must lose with the image or the rubric
-OF_WIDTH = 0.05  # of the scale's width, the largest change of a score that counts as none
-OF_SPREAD = 0.2  # of the scores' standard deviation, where a scale has no width
-OF_SLOPE = 0.1  # of the slope that following gold one to one would have
-OF_WINS = 0.05  # of verdicts for one of two responses, beyond one half
-FEW_GROUPS = 12
-PUBLISHED = (
-    "deviation deviation_low deviation_high conformity conformity_low conformity_high"
-).split()
-INTEGER_COLUMNS = ["n", "groups", "missing"]
-FLOAT_COLUMNS = ["effect", "low", "high", "p", "p_holm", "margin", *PUBLISHED]
-PROBE_COLUMNS = (
-    "judge probe case perturbation must effect low high unit p p_holm margin margin_of verdict"
-    " passes n groups missing finding reading note"
-).split() + PUBLISHED
-"""A probe's columns.
-
-- perturbation: a key of `PERTURBATIONS`, None where nothing was changed
-- must: "move" where a sound judge's score must change, "stay" where it must not, None for a
-  description
-- low, high: the 95 % interval of the effect; n, groups: rows and independent groups used
-- missing: rows left out
-- p: two-sided, of no effect where the score must stay, of an effect of `margin` where it must move;
-  p_holm: corrected for all tests of a judge in the table
-- margin: the largest effect that counts as none where the score must stay, the least loss where it
-  must move; margin_of: what it is a share of
-- verdict: "moves", "stays" or "can't say" of a test; else "described", "undefined" or "not run"
-- passes: whether the verdict is what must be, NA where none was reached; reading: the same in words
-- finding: the effect as a sentence with its direction, size and interval
-- deviation, conformity: of a perturbation, as of `bias_scores`; NaN where no scale is known
-"""
-ProbeRow = dict[str, Any]
+FEW_GROUPS = 12  # below it hardly any effect can be found or excluded
 # A judge, its runs, or several judges by name.
 Judged: TypeAlias = "JudgeLike | pd.DataFrame | Mapping[str, Any] | ProbeRuns"
-
-
-class MissingInputError(NotComputed):
-    """A probe lacks something; the message says what it needs and how to give it."""
 
 
 class Contrast(NamedTuple):
@@ -87,31 +106,12 @@ class Contrast(NamedTuple):
     missing: int
 
 
-class Ruler(NamedTuple):
-    """What changes of scores are measured against.
-
-    Attributes:
-        width: of the scale; without one the standard deviation of the scores.
-        bounded: whether there is a scale.
-    """
-
-    width: float
-    bounded: bool
-
-    @property
-    def step(self) -> float:
-        """The change of a score that is reckoned with where none was seen: a level of five."""
-        if not self.bounded:
-            return self.width
-        return max(min(1.0, self.width), self.width / 4)
-
-
 class ProbeRuns:
     """Runs by name, shared by several probes.
 
-    Names are "original", those of `PERTURBATIONS`, and "compared".
-    Every probe takes the arguments of this class, or one of its objects; or several judges, as a
-    mapping of name to a judge, a run, runs or such an object.
+    Names are "original", those of `PERTURBATIONS`, and "compared". Every probe takes the arguments
+    of this class, or one of its objects; or several judges, as a mapping of name to a judge, a run,
+    runs or such an object.
 
     Args:
         judge: a judge; or the runs themselves, as a mapping of name to frame, or one frame, the
@@ -120,17 +120,20 @@ class ProbeRuns:
         out: a folder in which each run is kept in a folder of its own name; the same call
             continues there.
         score: the run's column that is compared, "score" or "expected_score".
-        gold: what gold is, where scores are read at equal gold. "observed": of unknown noise, so
-            that such rows are descriptions. "exact": the truth itself, as in generated
-            collections. "rated": the mean of `human_scores`, two or more an item. In each case an
-            item without gold has the mean of its `human_scores`. None is "rated" where there are
-            such scores and no gold, else "observed".
-        limit: at most so many items, drawn at random.
-        seed: of the perturbations and of the draw.
-        name: what tables call the judge; None takes its own.
+        gold: what gold is, where scores are read at equal gold. An item without gold has the mean
+            of its `human_scores`.
+
+            - "observed": of unknown noise, so that such rows are descriptions;
+            - "exact": the truth itself, as in generated collections;
+            - "rated": the mean of `human_scores`, two or more per item;
+            - None: "rated" where there are such scores and no gold, else "observed".
+        limit: the largest number of items; they are drawn at random.
+        seed: for the perturbations and that draw.
+        name: what tables call the judge; None takes its own name.
         grading: further options of `Judge.grade`, such as mode or batch_size.
 
-    ValueError: an unsound option, a run without ids or scores.
+    Raises:
+        ValueError: an invalid option, a run without ids or scores.
 
     >>> import pandas as pd
     >>> from vjudge.probes import ProbeRuns
@@ -161,14 +164,7 @@ class ProbeRuns:
         if isinstance(judge, pd.DataFrame | Mapping):
             if out is not None or grading:
                 raise ValueError("out and grading options are for a judge; runs are graded already")
-            runs_by_name = judge
-            if isinstance(judge, pd.DataFrame):
-                compared = {"verdict", "verdict_ab"} & set(judge)
-                runs_by_name = {IN_PAIRS if compared else ORIGINAL: judge}
-            for run_name, run in runs_by_name.items():
-                self.runs[run_name] = _checked(run, run_name)
-                if len(run) and "judge" in run:
-                    self.name = str(run["judge"].iloc[0])
+            self._take_runs(judge)
         elif isinstance(judge, JudgeLike):
             self.judge = judge
             self.name = str(judge.name)
@@ -183,56 +179,132 @@ class ProbeRuns:
         self._gold = gold
         self._source = items
         self._limit = limit
-        self.limits: list[str] = []  # what single probes add to the caveats
+        self.added_caveats: list[str] = []  # by single probes
+
+    def _take_runs(self, runs: pd.DataFrame | Mapping[str, pd.DataFrame]) -> None:
+        """Keep given runs by name, and take the judge's name from them."""
+        if isinstance(runs, pd.DataFrame):
+            is_compared = bool({"verdict", "verdict_ab"} & set(runs))
+            runs = {IN_PAIRS if is_compared else ORIGINAL: runs}
+        for name, run in runs.items():
+            self.runs[name] = checked_run(run, name, repeated=name == IN_PAIRS)
+            if len(run) and "judge" in run:
+                self.name = str(run["judge"].iloc[0])
 
     @classmethod
     def several(cls, judge: Judged, items: Items | None = None, **options: Any) -> list[ProbeRuns]:
-        """The runs of one judge, or of each in a mapping by name or in a run of several judges."""
+        """Make the runs of one judge, or of each judge in a mapping or in a run of several."""
         if isinstance(judge, ProbeRuns):
             if options or items is not None:
                 refusal = "items and options belong to the ProbeRuns"
                 raise ValueError(f"{refusal}: give them where it is made")
             return [judge]
-        named = _by_name(judge)
-        if named is None:
+        judges = _by_name(judge)
+        if judges is None:
             return [cls(judge, items, **options)]
-        out = options.pop("out", None)
-        files = {} if out is None else file_names(named)
-        all_runs = []
-        for name, source in named.items():
-            if isinstance(source, ProbeRuns):
-                all_runs.append(source.renamed(name))
-                continue
-            folder = None if out is None else Path(out) / files[name]
-            all_runs.append(cls(source, items, out=folder, name=name, **options))
-        return all_runs
+        sources = {name: (source, items) for name, source in judges.items()}
+        return list(_runs_by_name(sources, **options).values())
 
     def renamed(self, name: str) -> ProbeRuns:
-        """The same runs, shared, under another judge's name."""
+        """Share the same runs under another judge's name."""
         copied = copy.copy(self)
         copied.name = name
-        copied.limits = []
+        copied.added_caveats = []
         return copied
+
+    # --- items and runs
 
     @cached_property
     def items(self) -> datasets.Dataset:
-        """The collection, canonical."""
+        """The collection in canonical form, at most `limit` of its items."""
         if self._source is None:
             remedy = "pass the collection that was graded as items="
             raise MissingInputError(f"needs the items: {remedy}")
         items = canonical(self._source)
         if self._limit is None or self._limit >= len(items):
             return items
-        chosen = np.random.default_rng(self.seed).permutation(len(items))[: self._limit]
-        return items.select(sorted(chosen))  # in their order: neighbours share work
+        drawn = np.random.default_rng(self.seed).permutation(len(items))[: self._limit]
+        return items.select(sorted(drawn))  # in their order: neighbours share work
 
-    # --- what scores are measured against
+    def column(self, name: str) -> pd.Series:
+        """Return a column of the original run, else of the items, by id."""
+        frame: Any = self.run()
+        if name not in frame:
+            frame = self.items
+            if name not in frame.column_names:
+                raise MissingInputError(f"needs the items' column {name}")
+        values = pd.Series(list(frame[name]), index=text_ids(frame), dtype=object)
+        return values[~values.index.duplicated()]
+
+    def changed(self, name: str, items: Items | None = None) -> datasets.Dataset:
+        """Perturb the items; MissingInputError where the perturbation applies to none."""
+        try:
+            return perturb(self.items if items is None else items, name, seed=self.seed)
+        except NotApplicableError as error:
+            raise MissingInputError(f"{name}: {error}") from error
+
+    def run(self, name: str = ORIGINAL, items: Items | None = None) -> pd.DataFrame:
+        """Return a run by name; grade it now, in a folder of that name, if it is not there.
+
+        Args:
+            name: of the run.
+            items: what is graded; None takes what the name says.
+
+        Raises:
+            MissingInputError: runs were given without this one, or the judge has no prompt template
+                for two responses.
+        """
+        if name in self.runs:
+            return self.runs[name]
+        if self.judge is None:
+            raise MissingInputError(_run_needed(name))
+        is_paired = name == IN_PAIRS
+        if not is_paired and "response" not in self.items.column_names:
+            raise MissingInputError("needs single responses: each row is a pair")
+        if items is None:
+            items = self.items if name == ORIGINAL else self.changed(name)
+        grade = self.judge.compare if is_paired else self.judge.grade
+        out = None if self.out is None else self.out / name
+        try:
+            self.runs[name] = grade(items, out=out, **self.grading)
+        except PairsNotSupportedError as error:
+            lack = f"needs a judge with a wording for two responses; {self.name!r} has none"
+            raise MissingInputError(lack) from error
+        return self.runs[name]
+
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """The original run's scores by item, see `scored`."""
+        frame = scored(self.run(), self.score)
+        if frame["score"].isna().all():
+            reason = f"none of the {len(frame)} verdicts of {self.name} could be read"
+            raise MissingInputError(f"needs scores: {reason}")
+        return frame
+
+    def contrast(self, name: str) -> Contrast:
+        """Compare the original run with another, item by item.
+
+        `missing` counts the items of the second run that lack a score in one of the runs; the
+        second run may lack items of the first.
+        """
+        old = self.scores
+        new = mean_scores(self.run(name), self.score)
+        unknown = new.index.difference(old.index, sort=False)
+        if len(unknown):
+            refusal = f"{len(unknown)} ids of the second run are not in the first"
+            raise ValueError(f"{refusal}, such as {unknown[0]!r}: compare runs of the same items")
+        items = old.loc[new.index].rename(columns={"score": "before"})
+        items = items.assign(after=new, delta=new - items["before"])
+        in_both = items.dropna(subset="delta")
+        return Contrast(in_both, len(items) - len(in_both))
+
+    # --- scale and gold
 
     @cached_property
     def scales(self) -> pd.DataFrame:
         """The lowest and the highest score of each item by id; NaN where it has no scale.
 
-        The run says so in its columns `lowest` and `highest`, else the items' rubrics.
+        They are the run's columns `lowest` and `highest`, else those of the items' rubrics.
         """
         run = self.run()
         if {"lowest", "highest"} <= set(run):
@@ -254,45 +326,19 @@ class ProbeRuns:
             return Ruler(float(widths.min()), True)
         return Ruler(float(self.scores["score"].std()), False)
 
-    def margin(self, unit: str, gold: pd.Series | None = None) -> tuple[float, str]:
-        """The largest effect that counts as none, and what it is a share of.
-
-        `gold` are the true scores where the effect is one on the slope of scores on them.
-        """
-        if unit == WINS:
-            return OF_WINS, "a share of verdicts of .55 less one half"
-        width, bounded = self.ruler
-        if unit == AGREEMENT:
-            slope = width / self._width_of(gold)
-            text = f"{OF_SLOPE:.0%} of the slope of a judge that follows gold one to one"
-            return OF_SLOPE * slope, text
-        if bounded:
-            return OF_WIDTH * width, f"{OF_WIDTH:.0%} of the scale's width of {width:g}"
-        text = f"{OF_SPREAD:.0%} of the scores' standard deviation of {width:.3g}"
-        return OF_SPREAD * width, text
-
-    def _width_of(self, gold: pd.Series | None) -> float:
-        """Gold's own width: that of the scores where gold lies on about the same scale."""
-        width, bounded = self.ruler
-        if gold is None or gold.nunique() < 2:
-            return width
-        if not bounded:
-            return float(gold.std())
-        span = float(gold.max() - gold.min())
-        return width if width / 2 <= span <= width else span
-
     @cached_property
     def gold(self) -> Gold:
         """What gold is, see the class."""
         if self._gold is not None:
             return self._gold
         with suppress(MissingInputError):
-            people = self.column("human_scores").map(_n_ratings)
-            if (people >= 2).mean() > 0.5 and self._is_without_gold():
+            n_ratings = self.column("human_scores").map(_n_ratings)
+            if (n_ratings >= 2).mean() > 0.5 and self._is_without_gold():
                 return "rated"
         return "observed"
 
     def _is_without_gold(self) -> bool:
+        """Say whether no item has a gold score."""
         try:
             return bool(self.column("gold").map(is_missing).all())
         except MissingInputError:
@@ -306,7 +352,7 @@ class ProbeRuns:
     @property
     def caveats(self) -> list[str]:
         """What limits the numbers of these runs."""
-        texts = list(self.limits)
+        texts = list(self.added_caveats)
         if ORIGINAL not in self.runs:
             return texts
         if not self.ruler.bounded:
@@ -326,96 +372,27 @@ class ProbeRuns:
             )
         return texts
 
-    # --- runs
-
-    def column(self, name: str) -> pd.Series:
-        """A column of the original run, or of the items, by id."""
-        frame: Any = self.run()
-        if name not in frame:
-            frame = self.items
-            if name not in frame.column_names:
-                raise MissingInputError(f"needs the items' column {name}")
-        values = pd.Series(list(frame[name]), index=text_ids(frame), dtype=object)
-        return values[~values.index.duplicated()]
-
-    def changed(self, name: str, items: Items | None = None) -> datasets.Dataset:
-        """The items after a perturbation; MissingInputError where it applies to none."""
-        try:
-            return perturb(self.items if items is None else items, name, seed=self.seed)
-        except NotApplicableError as error:
-            raise MissingInputError(f"{name}: {error}") from error
-
-    def run(self, name: str = ORIGINAL, items: Items | None = None) -> pd.DataFrame:
-        """A run by name; where it is not there, graded now in a folder of that name.
-
-        `items` are what the name says unless given. MissingInputError: runs were given without
-        this one, or the judge has no wording for two responses.
-        """
-        if name in self.runs:
-            return self.runs[name]
-        paired = name == IN_PAIRS
-        if self.judge is None:
-            remedy = f"grade probes.perturb(items, {name!r})"
-            if paired:
-                remedy = "compare pairs in both orders"
-            elif name == ORIGINAL:
-                remedy = "grade the items"
-            remedy = f"{remedy} and pass it in the mapping of runs"
-            raise MissingInputError(f"needs the run {name!r}: {remedy}")
-        if not paired and "response" not in self.items.column_names:
-            raise MissingInputError("needs single responses: each row is a pair")
-        if items is None:
-            items = self.items if name == ORIGINAL else self.changed(name)
-        grade = self.judge.compare if paired else self.judge.grade
-        out = None if self.out is None else self.out / name
-        try:
-            self.runs[name] = grade(items, out=out, **self.grading)
-        except PairsNotSupportedError as error:
-            lack = f"needs a judge with a wording for two responses; {self.name!r} has none"
-            raise MissingInputError(lack) from error
-        return self.runs[name]
-
-    @cached_property
-    def scores(self) -> pd.DataFrame:
-        """The original run's scores by item, see `scored`."""
-        frame = scored(self.run(), self.score)
-        if frame["score"].isna().all():
-            reason = f"none of the {len(frame)} verdicts of {self.name} could be read"
-            raise MissingInputError(f"needs scores: {reason}")
-        return frame
-
-    def contrast(self, name: str) -> Contrast:
-        """Items that the original run and another scored.
-
-        `missing` counts the others of the second run, which may lack items of the first.
-        """
-        old = self.scores
-        new = _mean_scores(self.run(name), self.score)
-        unknown = new.index.difference(old.index, sort=False)
-        if len(unknown):
-            refusal = f"{len(unknown)} ids of the second run are not in the first"
-            raise ValueError(f"{refusal}, such as {unknown[0]!r}: compare runs of the same items")
-        pair = old.loc[new.index].rename(columns={"score": "before"})
-        pair = pair.assign(after=new, delta=new - pair["before"])
-        both = pair.dropna(subset="delta")
-        return Contrast(both, len(pair) - len(both))
+    # --- rows and tables
 
     def published(self, pair: pd.DataFrame) -> dict[str, float]:
-        """Bias deviation and conformity of a contrast, with intervals; empty without a scale."""
+        """Compute bias deviation and conformity, with intervals, of a contrast's items.
+
+        Without a scale the result is empty; with scores beyond the scale too, and a caveat says so.
+        """
         bounds = self.scales.reindex(pair.index)
         if bounds.empty or bounds.isna().any(axis=None):
             return {}
-        scores = (pair["before"].to_numpy(), pair["after"].to_numpy())
+        columns = {name: pair[name].to_numpy() for name in ("before", "after")}
         scale = {name: column.to_numpy() for name, column in bounds.items()}
         try:
-            table = bias_scores(*scores, **scale, groups=pair["group"].to_numpy())
+            table = bias_scores(**columns, **scale, groups=pair["group"].to_numpy())
         except ValueError as error:  # scores beyond the scale
-            self.limits.append(f"{self.name}: no bias deviation and conformity, since {error}")
+            self.added_caveats.append(
+                f"{self.name}: no bias deviation and conformity, since {error}"
+            )
             return {}
-        numbers = table[["estimate", "low", "high"]].to_numpy().ravel()
-        return dict(zip(PUBLISHED, numbers, strict=True))
-
-    # --- tables
+        values = table[["estimate", "low", "high"]].to_numpy().ravel()
+        return dict(zip(MEASURES, values, strict=True))
 
     def row(
         self,
@@ -427,15 +404,21 @@ class ProbeRuns:
         gold: pd.Series | None = None,
         **cells: Any,
     ) -> ProbeRow:
-        """A row of a probe's table, before the verdict; a description has neither p nor margin.
+        """Make a row of a probe's table, before its verdict.
 
-        `does` is the finding's sentence with the places {raises}, {towards}, {above} and {size};
-        `gold` are the true scores where the effect is one on their slope.
+        Args:
+            case: what was compared.
+            effect, unit: the estimate; without one the row says "not run".
+            must: "move" or "stay" for a test; None for a description, which has no p or margin.
+            does: the finding's sentence with placeholders {raises}, {towards}, {above} and {size}.
+            gold: the true scores, where the effect is one on the slope of scores on them.
+            cells: further columns, which take precedence.
         """
         effect = effect or Effect()
-        margin, margin_of = NAN, ""
+        margin = NAN
+        margin_of = ""
         if must is not None and "margin" not in cells:
-            margin, margin_of = self.margin(unit, gold)
+            margin, margin_of = self.ruler.margin(unit, gold)
         row = {
             "judge": self.name,
             "case": case,
@@ -455,53 +438,59 @@ class ProbeRuns:
         return row
 
     def table(self, probe: str, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-        """A probe's rows with their verdicts, Holm's method over all; `attrs` has the method."""
-        lines = [{"probe": probe, **row} for row in rows]
-        frame = pd.DataFrame(lines, columns=PROBE_COLUMNS, dtype=object)
-        frame = frame.astype(
-            dict.fromkeys(FLOAT_COLUMNS, float) | dict.fromkeys(INTEGER_COLUMNS, int)
-        )
-        frame = judged(frame)
-        method = "95% intervals by a jackknife over groups with Student's t"
-        account = [f"{method}; seed {self.seed}"]
+        """Make the table of a probe's rows, see `probe_table`; rows may name their own probe."""
+        methods = ["95% intervals by a jackknife over groups with Student's t", f"seed {self.seed}"]
         if self.runs:
-            account.append(closed_in(pd.concat(self.runs.values())))
-        frame.attrs = {"method": "; ".join(filter(None, account))}
-        return frame
+            methods.append(closed_in(pd.concat(self.runs.values())))
+        method = "; ".join(filter(None, methods))
+        return probe_table([{"probe": probe, **row} for row in rows], method)
 
 
 def at_resolutions(
     judge: JudgeLike, items: Items, factors: Sequence[int] = (8, 12), **options: Any
 ) -> dict[str, ProbeRuns]:
-    """A judge, and the same judge on coarser images: weaker ones, which make errors.
+    """Make the runs of a judge, and of the same judge on coarser images: weaker judges.
 
-    A judge without errors can show no bias. Of a collection without images there is the judge
+    A judge without errors can show no bias. For a collection without images there is the judge
     alone.
 
     Args:
         judge, items, options: see `ProbeRuns`; each judge has a folder of its name in `out`.
-        factors: of the resolution, see `coarse`.
+        factors: by which the resolution is divided, see `coarse`.
 
     >>> import vjudge as vj
     >>> items = vj.load_collection("scenes", split="test", limit=5)
     >>> list(at_resolutions(vj.load_judge("tiny", device="cpu"), items))
     ['tiny', 'tiny, 1/8 resolution', 'tiny, 1/12 resolution']
     """
-    collections = {judge.name: items}
+    sources: dict[str, tuple[Judged, Items]] = {judge.name: (judge, items)}
     with suppress(NotApplicableError):  # no row has an image
         for factor in factors:
-            collections[f"{judge.name}, 1/{factor} resolution"] = coarse(items, factor)
-    out = options.pop("out", None)
-    files = file_names(collections)
+            name = f"{judge.name}, 1/{factor} resolution"
+            sources[name] = (judge, coarse(items, factor))
+    return _runs_by_name(sources, **options)
+
+
+def _runs_by_name(
+    sources: Mapping[str, tuple[Judged, Items | None]],
+    *,
+    out: str | Path | None = None,
+    **options: Any,
+) -> dict[str, ProbeRuns]:
+    """Make the runs of several judges and items, each in a folder of its name in `out`."""
+    files = {} if out is None else file_names(sources)
     runs = {}
-    for name, collection in collections.items():
-        folder = None if out is None else Path(out) / files[name]
-        runs[name] = ProbeRuns(judge, collection, out=folder, name=name, **options)
+    for name, (judge, items) in sources.items():
+        if isinstance(judge, ProbeRuns):
+            runs[name] = judge.renamed(name)
+        else:
+            folder = None if out is None else Path(out) / files[name]
+            runs[name] = ProbeRuns(judge, items, out=folder, name=name, **options)
     return runs
 
 
 def _by_name(judge: Judged) -> dict[str, Any] | None:
-    """Several judges by name: a mapping of them, or the rows of each in one run; None of one."""
+    """Return several judges by name, from a mapping or from the rows of one run; None of one."""
     if isinstance(judge, pd.DataFrame):
         names = judge["judge"].dropna().unique() if "judge" in judge else ()
         if len(names) < 2:
@@ -514,48 +503,16 @@ def _by_name(judge: Judged) -> dict[str, Any] | None:
     return None
 
 
+def _run_needed(name: str) -> str:
+    """Say which run is missing, and how to make it."""
+    remedy = f"grade probes.perturb(items, {name!r})"
+    if name == IN_PAIRS:
+        remedy = "compare pairs in both orders"
+    elif name == ORIGINAL:
+        remedy = "grade the items"
+    return f"needs the run {name!r}: {remedy} and pass it in the mapping of runs"
+
+
 def _n_ratings(cell: object) -> int:
-    """How many people rated an item."""
+    """Count the people who rated an item."""
     return sum(not is_missing(rating) for rating in rater_scores(cell))
-
-
-def _checked(run: Any, name: str) -> pd.DataFrame:
-    """A run with ids that stand once in a sample, or an error that says what is wrong with it."""
-    if not isinstance(run, pd.DataFrame) or "id" not in run:
-        problem = "give a DataFrame as Judge.grade or Judge.compare returns it, with ids"
-        raise ValueError(f"run {name!r}: {problem}")
-    twice = run.duplicated(run.columns.intersection(["id", "sample"]).tolist())
-    if twice.any() and name != IN_PAIRS:
-        ids = ", ".join(map(repr, run.loc[twice, "id"].head(5)))
-        problem = f"run {name!r}: {int(twice.sum())} ids stand twice ({ids})"
-        raise ValueError(f"{problem}; give one judge's run of each item")
-    return run
-
-
-def scored(run: pd.DataFrame, score: str) -> pd.DataFrame:
-    """A run's items by id: score (the mean over samples), gold (else people's mean) and group.
-
-    Also, where the run says it, whether a verdict was closed.
-    """
-    cells = {"score": _mean_scores(run, score)}
-    if "closed" in run:
-        cells["closed"] = run["closed"].groupby(text_ids(run), sort=False).any()
-    unique_items = run[~text_ids(run).duplicated()]
-    cells["gold"] = NAN
-    with suppress(CollectionError):  # no row has one
-        cells["gold"] = truth(unique_items.filter(["id", "gold", "human_scores"])).to_numpy()
-    return pd.DataFrame(cells | {"group": groups_of(unique_items)})
-
-
-def _mean_scores(run: pd.DataFrame, score: str) -> pd.Series:
-    """Each item's score, the mean over samples."""
-    if score not in run:
-        have = ", ".join(run.columns[:12])
-        raise MissingInputError(f"needs the column {score!r}; the run has {have}")
-    column = pd.Series(as_floats(run[score], name=score), text_ids(run))
-    return column.groupby(level=0, sort=False).mean()
-
-
-def text_ids(run: Any) -> pd.Index:
-    """Ids as text."""
-    return pd.Index(list(map(str, run["id"])), dtype=object)

@@ -1,4 +1,4 @@
-"""Whether a judge likes its own responses: beside every other system's, which are placebos."""
+"""The probe of self-preference: whether a judge likes its own responses beyond their quality."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from scipy import special
 from vjudge.data.schema import Items
 from vjudge.plots.forest import forest
 from vjudge.plots.style import short
-from vjudge.probes.effects import TAIL, Effect, Must, coefficient, slope
-from vjudge.probes.finish import Drawing, gold_cells, gold_columns, probed
-from vjudge.probes.runs import GOLD, SCORE_POINTS, Judged, MissingInputError, ProbeRow, ProbeRuns
+from vjudge.probes.decisions import SCORE_POINTS, Must, ProbeRow
+from vjudge.probes.effects import TAIL, Effect, slope
+from vjudge.probes.finish import Drawing, probed
+from vjudge.probes.lengths import effect_at_equal_gold, with_gold
+from vjudge.probes.runs import GOLD, Judged, MissingInputError, ProbeRuns
 from vjudge.results import Result, analysis
 
-LIKING = "own responses at equal gold"
-POWER = 0.8  # of the smallest liking that is named
-FEWEST = 3  # other systems, of which a spread is estimated
+LIKING = "own responses at equal gold"  # also stands for the judge's own system
+POWER = 0.8  # to find the smallest liking that is named
+MIN_SYSTEMS = 3  # other systems, whose spread is estimated
 
 
 @analysis
@@ -35,11 +37,12 @@ def self_preference(
 ) -> Result:
     """Test whether the judge prefers its own responses to others of equal quality.
 
-    Liking is the mean score at equal gold less that of the other systems. A judge likes each system
-    differently, for style or subject, so every other system is a placebo, and its own is tested
-    against their spread: as one new system of the same kind. It must stay 0 where gold is exact or
-    rated. With fewer than three other systems nothing is tested, and few others show only a strong
-    liking, whose size `note` names. The plain differences of score and gold are descriptions.
+    Liking is the mean score at equal gold minus that of the other systems. A judge likes each
+    system differently, for style or subject. So every other system is a placebo, and the judge's
+    own system is tested against their spread, as one new system of the same kind. Liking must stay
+    0 where gold is exact or rated. With fewer than three other systems nothing is tested, and a few
+    show only a strong liking, whose size `note` names. The plain differences of score and gold are
+    descriptions.
 
     Args:
         judge, items, options: see `ProbeRuns`.
@@ -62,101 +65,112 @@ def self_preference(
 
 
 def _rows(runs: ProbeRuns, *, own: str | Sequence[str] | None, author: str) -> list[ProbeRow]:
-    """Descriptions, each system's liking, and the test of the judge's own."""
+    """Make the rows of one judge: descriptions, each system's liking, and the test of its own."""
     if own is None:
         raise MissingInputError(f"needs own=: the judge's own name in the column {author!r}")
     names = [own] if isinstance(own, str) else list(own)
-    cells = runs.scores.copy()
-    cells["system"] = runs.column(author).reindex(cells.index)
-    cells["x"] = cells["system"].isin(names).astype(float).where(cells["system"].notna())
-    if cells["x"].nunique() < 2:
+    items = runs.scores.copy()
+    items["system"] = runs.column(author).reindex(items.index)
+    # 1 for the judge's own responses, 0 for others, NaN where the author is unknown
+    items["x"] = items["system"].isin(names).astype(float).where(items["system"].notna())
+    if items["x"].nunique() < 2:
         lack = f"responses of {', '.join(names)} and of others in the column {author!r}"
         raise MissingInputError(f"needs {lack}")
-    everything, used = gold_cells(runs, cells)
+    all_items, complete = with_gold(runs, items)
     rows = []
     for column in ("score", "gold"):
-        defined = cells.dropna(subset=["x", column])
+        defined = items.dropna(subset=["x", column])
         effect = slope(defined[column], defined["x"], defined["group"], step=runs.ruler.step)
         does = f"own responses have a mean {column} {{size}} {{above}} others"
-        missing = len(cells) - len(defined)
+        missing = len(items) - len(defined)
         case = f"own responses: {column}"
         rows.append(runs.row(case, effect, SCORE_POINTS, does=does, missing=missing))
-    return [*rows, *_likings(runs, used, len(everything) - len(used))]
+    return [*rows, *_likings(runs, complete, len(all_items) - len(complete))]
 
 
-def _likings(runs: ProbeRuns, used: pd.DataFrame, missing: int) -> list[ProbeRow]:
-    """The liking of each other system, and last that of the judge's own against their spread."""
-    system = used["system"].astype(str).where(used["x"] == 0, LIKING)
-    systems = [name for name in system.unique() if name != LIKING]
-    placebos = {}
-    if len(systems) >= FEWEST:
-        placebos = {name: _liking(runs, used, system, name, systems) for name in systems}
-    effect = _liking(runs, used, system, LIKING, systems)
+def _likings(runs: ProbeRuns, items: pd.DataFrame, missing: int) -> list[ProbeRow]:
+    """Make a row per other system, the placebos, and last the test of the judge's own."""
+    system = items["system"].astype(str).where(items["x"] == 0, LIKING)
+    others = [name for name in system.unique() if name != LIKING]
+    effect = _liking(runs, items, system, LIKING, others)
     must: Must | None = None
-    note = f"{GOLD[runs.gold]}; {len(systems)} other systems, and {FEWEST} or more are needed"
-    if placebos:
-        effect = _against(effect, list(placebos.values()))
-        size = short(_detectable(effect, len(systems) - 1))
+    note = f"{GOLD[runs.gold]}; {len(others)} other systems, and {MIN_SYSTEMS} or more are needed"
+    rows = []
+    if len(others) >= MIN_SYSTEMS:
+        placebos = []
+        does = "being of another system {raises} scores at equal gold by {size}"
+        for name in others:
+            placebo = _liking(runs, items, system, name, others)
+            placebos.append(placebo)
+            case = f"system {name}"
+            rows.append(runs.row(case, placebo, SCORE_POINTS, does=does, note="a placebo"))
+        effect = _against(effect, placebos)
+        size = short(_detectable(effect, len(others) - 1))
         note = (
-            f"{GOLD[runs.gold]}; against the spread of {len(systems)} other systems, which shows a"
+            f"{GOLD[runs.gold]}; against the spread of {len(others)} other systems, which shows a"
             f" liking of {size} points with a power of .8"
         )
         must = None if runs.gold == "observed" else "stay"
     does = "being the judge's own {raises} scores at equal gold by {size}"
-    rows = []
-    for name, placebo in placebos.items():
-        text = "being of another system {raises} scores at equal gold by {size}"
-        rows.append(runs.row(f"system {name}", placebo, SCORE_POINTS, does=text, note="a placebo"))
-    return [*rows, runs.row(LIKING, effect, SCORE_POINTS, must, does, missing=missing, note=note)]
+    row = runs.row(LIKING, effect, SCORE_POINTS, must, does, missing=missing, note=note)
+    return [*rows, row]
 
 
 def _liking(
-    runs: ProbeRuns, used: pd.DataFrame, system: pd.Series, name: str, systems: list[str]
+    runs: ProbeRuns, items: pd.DataFrame, system: pd.Series, name: str, others: list[str]
 ) -> Effect:
-    """A system's mean score at equal gold less the mean over the other systems but the judge's own.
+    """Estimate a system's mean score at equal gold minus the mean over the other systems.
 
-    With effects of the others that sum to zero, the first column's coefficient is just that.
+    The judge's own system is not among the others. They are coded so that their effects sum to
+    zero; then the coefficient of the system's own indicator is this difference. With the others p,
+    q, r, r is coded as -1 in both columns:
+
+        system   own  p   q
+        own       1   0   0
+        p         0   1   0
+        q         0   0   1
+        r         0  -1  -1
     """
-    compared = [label for label in systems if label != name]
+    compared = [other for other in others if other != name]
     is_system = pd.get_dummies(system, dtype=float)
     contrasts = is_system[compared[:-1]].sub(is_system[compared[-1]], axis=0)
+    # the judge's own responses get an indicator, so that they are not among a placebo's others
     judges_own = is_system[[LIKING]] if name != LIKING else is_system[[]]
-    design = np.column_stack([is_system[name], contrasts, judges_own, gold_columns(runs, used)])
-    error = used["error"].to_numpy() if runs.gold == "rated" else None
-    step = runs.ruler.step
-    return coefficient(used["score"], design, used["group"], error=error, step=step)
+    regressors = np.column_stack([is_system[name], contrasts, judges_own])
+    return effect_at_equal_gold(runs, items, regressors)
 
 
 def _against(liking: Effect, placebos: Sequence[Effect]) -> Effect:
-    """The own system's effect, with interval and p as of one more system like the others.
+    """Give the own system's effect the interval and p of one more system like the others.
 
-    Of k others with likings l_s, a placebo is l_s less the mean of the k - 1 others,
-    k / (k - 1) times l_s less the mean of all. One more system differs from the mean of k by a
-    variance of (1 + 1 / k) var(l); where the own's error is larger than theirs, by that much more.
+    Let l_s be the liking of the s-th of k others against the mean of all k. A placebo's estimate,
+    against the mean of the k - 1 others, is l_s * k / (k - 1). A new system differs from the mean
+    of k by a variance of (1 + 1 / k) var(l). Where the own estimate has a larger error than theirs,
+    the variance between systems (var(l) minus their errors) and the own error are taken instead.
     """
     k = len(placebos)
     likings = np.array([placebo.effect for placebo in placebos]) * (k - 1) / k
-    spread = likings.var(ddof=1)
+    # l_s minus the mean of k - 1 others has k / (k - 1) times the error variance of l_s alone
     errors = np.array([_variance(placebo) for placebo in placebos]) * (k - 1) / k
+    spread = likings.var(ddof=1)
     between = max(0.0, spread - errors.mean())
     variance = max((1 + 1 / k) * spread, (1 + 1 / k) * between + _variance(liking))
     deviation = math.sqrt(variance)
     if not deviation > 0:
         return liking
-    t = abs(liking.effect) / deviation
     reach = deviation * special.stdtrit(k - 1, TAIL)
-    p = 2 * special.stdtr(k - 1, -t)
+    p = 2 * special.stdtr(k - 1, -abs(liking.effect) / deviation)
     return liking._replace(low=liking.effect - reach, high=liking.effect + reach, p=float(p))
 
 
-def _detectable(effect: Effect, freedom: int) -> float:
-    """The effect that a test at .05 with this error finds in 8 of 10 cases."""
-    error = (effect.high - effect.low) / 2 / special.stdtrit(freedom, TAIL)
-    return float(error * (special.stdtrit(freedom, TAIL) + special.stdtrit(freedom, POWER)))
+def _detectable(effect: Effect, df: int) -> float:
+    """Compute the effect that a test at .05 with this standard error finds in 8 of 10 cases."""
+    error = (effect.high - effect.low) / 2 / special.stdtrit(df, TAIL)
+    return float(error * (special.stdtrit(df, TAIL) + special.stdtrit(df, POWER)))
 
 
 def _variance(effect: Effect) -> float:
-    """The variance that an effect's interval stands for."""
+    """Compute an effect's variance from the reach of its interval, t * standard error."""
     if effect.groups < 2:
         return math.nan
     reach = (effect.high - effect.low) / 2
@@ -164,9 +178,9 @@ def _variance(effect: Effect) -> float:
 
 
 def _figure(table: pd.DataFrame) -> Drawing | None:
-    """The liking of each system as a forest, the judge's own last."""
-    rows = table[table["case"].str.startswith("system ") | (table["case"] == LIKING)]
-    rows = rows.dropna(subset="effect").rename(columns={"effect": "estimate"})
+    """Draw the liking of each system as a forest, the judge's own last."""
+    is_liking = table["case"].str.startswith("system ") | (table["case"] == LIKING)
+    rows = table[is_liking].dropna(subset="effect").rename(columns={"effect": "estimate"})
     if rows.empty:
         return None
     label = "liking at equal gold, in points"

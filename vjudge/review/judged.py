@@ -12,7 +12,7 @@ from vjudge import probes
 from vjudge.data import canonical
 from vjudge.data.schema import Items
 from vjudge.judging.judge import JudgeLike
-from vjudge.probes.perturbations import NotApplicableError
+from vjudge.probes.changes import NotApplicableError
 from vjudge.records import row_levels, unit_of
 from vjudge.review.votes import ANSWERS
 

@@ -26,7 +26,7 @@ from vjudge.metrics.shares import shares
 from vjudge.plots.escaping import write_csv
 from vjudge.plots.save import save_table
 from vjudge.plots.style import short
-from vjudge.probes.perturbations import beside
+from vjudge.probes.changes import beside
 from vjudge.results import NotComputed, Result, current
 from vjudge.results import analysis as as_result
 from vjudge.review.session import Session, assignment

@@ -1,0 +1,413 @@
+"""The measures of benchmarks: each makes the table of one kind of statistic from a run.
+
+To add a measure, write a function from `Sample` to a table, and enter it in `MEASURES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from rapidfuzz.distance import Levenshtein
+
+from vjudge import metrics
+from vjudge.benchmarks.protocols import Benchmark
+from vjudge.benchmarks.rows import BIASES
+from vjudge.metrics.caveats import add_caveats, merged_caveats
+from vjudge.metrics.groups import design_of
+from vjudge.metrics.shares import shares
+from vjudge.metrics.tables import tabulate
+from vjudge.metrics.verdicts import SPELLINGS, read_choices
+from vjudge.records import NAN, from_csv
+
+INDEX = ["part", "statistic", "unread"]
+TIES = ("tie", "both good", "both bad")
+# GenAI-Bench's votes: either response, or one of two kinds of tie; "tie" does not say which kind.
+FOUR_CHOICES = {choice: choice for choice in ("a", "b", *TIES)} | {"left": "a", "right": "b"}
+Masks = dict[str, np.ndarray]  # part -> which of the n rows belong to it, boolean of shape (n,)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A run on a benchmark, ready to be measured.
+
+    Attributes:
+        frame: one row per verdict, numbered 0 to n - 1, with the column `group`.
+        benchmark: what is reported of it.
+        parts: the rows of "overall", which comes first, and of each category.
+        resampling: `n_resamples` and `seed` of the bootstrap.
+    """
+
+    frame: pd.DataFrame
+    benchmark: Benchmark
+    parts: Masks
+    resampling: Mapping[str, Any]
+
+
+class Case(NamedTuple):
+    """What each of n rows gains and weighs, under one statistic and treatment of unread answers."""
+
+    statistic: str
+    unread: str
+    gain: np.ndarray  # (n,), in [0, weight]
+    weight: np.ndarray  # (n,)
+
+
+def _shares(
+    frame: pd.DataFrame,
+    cases: Iterable[Case],
+    parts: Masks,
+    unit: str,
+    averages: Masks | None = None,
+) -> pd.DataFrame:
+    """Tabulate each case's share, sum of gains / sum of weights, by part.
+
+    Args:
+        frame: n rows with the column `group`.
+        cases: what is shared.
+        parts: masks of shape (n,), "overall" first; several add "macro", their plain mean.
+        unit: what a row is, in plural.
+        averages: further plain means of shares: name -> the masks of k parts, (k, n).
+    """
+    rows_of = dict(parts)
+    if len(parts) > 1:
+        categories = np.stack(list(parts.values())[1:])  # (categories, n)
+        rows_of = {"overall": parts["overall"], "macro": categories, **(averages or {}), **parts}
+    rows = []
+    sizes = []
+    for case in cases:
+        for part, mask in rows_of.items():
+            name = (part, case.statistic, case.unread)
+            # a mask (n,) gives one share; masks (k, n) give k shares, of which the mean is taken
+            rows.append((name, mask * case.gain, mask * case.weight))
+            sizes.append(int(np.atleast_2d(mask).any(axis=0).sum()))
+    table = shares(rows, groups=frame["group"], unit=unit, index=INDEX)
+    table["missing"] = sizes - table["n"]  # not every other row, but every other row of the part
+    return table
+
+
+# --- accuracy on pairs
+
+
+def _accuracy(sample: Sample) -> pd.DataFrame:
+    """Tabulate how often the judge's choice is the people's.
+
+    The measure "wins" has no people: its share is that of wins over the baseline, which stands
+    first, so that every right choice is "b". The measure "votes" has the choices of `FOUR_CHOICES`.
+    """
+    frame = sample.frame
+    measure = sample.benchmark.measure
+    answers = pd.Series("b", frame.index)
+    if measure == "votes":
+        answers = frame.get("vote", frame["preference"])
+    elif measure == "accuracy":
+        answers = frame["preference"]
+    meanings = FOUR_CHOICES if measure == "votes" else SPELLINGS
+    people, has_answer, _ = read_choices(answers, meanings=meanings, people=True)
+
+    # A row's gain and weight are summed over its verdicts: one, or one per order.
+    totals: dict[tuple[str, str], np.ndarray] = {}  # (statistic, unread) -> (2, n)
+    n_malformed = 0
+    for column in _verdict_columns(sample):
+        judge, is_read, counts = read_choices(frame[column], meanings=meanings)
+        n_malformed += counts["malformed"]
+        for case in _gains(sample.benchmark, people, has_answer, judge, is_read):
+            key = (case.statistic, case.unread)
+            gain_and_weight = np.array([case.gain * case.weight, case.weight], dtype=float)
+            totals[key] = totals.get(key, 0) + gain_and_weight
+    cases = [Case(*key, gain, weight) for key, (gain, weight) in totals.items()]
+    table = _shares(frame, cases, sample.parts, "pairs")
+    add_caveats(table, _malformed_caveats(n_malformed))
+    return table
+
+
+def _verdict_columns(sample: Sample) -> list[str]:
+    """Name the columns of the verdicts that count: joined, of the published order, or of each."""
+    orders = sample.benchmark.orders
+    if orders == "both" or "verdict_ba" not in sample.frame:
+        return ["verdict"]
+    return ["verdict_ab"] if orders == "published" else ["verdict_ab", "verdict_ba"]
+
+
+def _gains(
+    benchmark: Benchmark,
+    people: np.ndarray,
+    has_answer: np.ndarray,
+    judge: np.ndarray,
+    is_read: np.ndarray,
+) -> Iterator[Case]:
+    """Yield the cases of one column of verdicts, their weights 0 or 1.
+
+    Which pairs count, and what a judge's tie on them is:
+
+        statistic              people's ties    judge's tie
+        "accuracy with ties"   count            a choice like a and b
+        "accuracy without..."  left out         a choice, which is then wrong
+        "accuracy"             left out         an unread answer (a choice if each order counts)
+
+    Args:
+        benchmark: whose statistics are computed.
+        people, judge: choices (n,); `has_answer` and `is_read` (n,) say where there is one.
+    """
+    # "tie" does not say of which kind it is: it agrees with every kind
+    unspecific = (judge == "tie") | (people == "tie")
+    both_ties = np.isin(judge, TIES) & np.isin(people, TIES)
+    right = (judge == people) | (unspecific & both_ties)
+    for statistic in benchmark.statistics:
+        counted = has_answer
+        chosen = is_read
+        chance = 1 / 3
+        if statistic != "accuracy with ties":
+            counted = has_answer & (people != "tie")
+            chance = 1 / 2
+        if statistic == "accuracy" and benchmark.orders != "each":
+            chosen = is_read & (judge != "tie")
+        yield Case(statistic, "left out", right, counted & chosen)
+        yield Case(statistic, "wrong", right, counted)
+        yield Case(statistic, "random", np.where(chosen, right, chance), counted)
+
+
+def _malformed_caveats(n_malformed: int) -> list[str]:
+    """Return the caveat about verdicts in an unknown spelling, if there are any."""
+    if not n_malformed:
+        return []
+    return [f"{n_malformed} verdicts can't be read, and count as unread answers"]
+
+
+# --- other shares
+
+
+def _bias(sample: Sample) -> pd.DataFrame:
+    """Tabulate MM-JudgeBias's reliability, from the scores of unbiased and biased variants.
+
+    Reliability is bias conformity where the score must stay ("robustness"), else bias deviation.
+    """
+    frame = sample.frame
+    is_unbiased = frame["variant"] == "unbiased"
+    after_of_group = frame[frame["variant"] == "biased"].set_index("group")["score"]
+    before = frame[is_unbiased].reset_index(drop=True)
+    deviation, conformity = deviation_and_conformity(
+        before["score"], before["group"].map(after_of_group), before["lowest"], before["highest"]
+    )
+    gain = np.where(before["kind"] == "robustness", conformity, deviation)
+
+    parts = {part: mask[is_unbiased] for part, mask in sample.parts.items()}
+    averages = {}
+    for kind, biases in BIASES.items():
+        present = [parts[bias] for bias in biases if bias in parts]
+        if present:
+            averages[kind] = np.stack(present)
+    is_read = ~np.isnan(gain)
+    case = Case("reliability", "left out", np.where(is_read, gain, 0), is_read)
+    return _shares(before, [case], parts, "pairs of variants", averages)
+
+
+def deviation_and_conformity(
+    before: Any, after: Any, lowest: Any, highest: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Compute how far scores fall that should fall, and how close they stay that should stay.
+
+    Bias deviation is max(0, before - after) / (before - lowest), NaN at the lowest score. Bias
+    conformity is 1 - |before - after| / max(before - lowest, highest - before).
+
+        before 4, after 2 on 1 to 5:  deviation 2/3, conformity 1 - 2/3 = 1/3
+
+    Args:
+        before, after: scores, shape (n,), NaN where missing.
+        lowest, highest: the ends of the scale, or those of each item's.
+
+    Source: MM-JudgeBias (arXiv 2604.18164; github.com/naver-ai/MM-JudgeBias, metrics.py).
+    """
+    fall = np.asarray(before - after, dtype=float)
+    room_below = np.asarray(before - lowest, dtype=float)
+    room_above = np.asarray(highest - before, dtype=float)
+    deviation = np.maximum(0, fall) / np.where(room_below > 0, room_below, NAN)
+    return deviation, 1 - np.abs(fall) / np.maximum(room_below, room_above)
+
+
+def _order(sample: Sample) -> pd.DataFrame:
+    """Tabulate the Levenshtein distance of the judge's order from people's, over its length."""
+    first_rows = []
+    distances = []
+    for _, candidates in sample.frame.groupby("id", sort=False):
+        first_rows.append(candidates.index[0])
+        distances.append(_distance(candidates))
+    distance = np.array(distances)  # (questions,)
+    is_ranked = ~np.isnan(distance)
+    cases = [
+        Case("levenshtein", "left out", distance, is_ranked),
+        Case("levenshtein", "wrong", np.where(is_ranked, distance, 1.0), np.ones(len(distance))),
+    ]
+    parts = {part: mask[first_rows] for part, mask in sample.parts.items()}
+    return _shares(sample.frame.loc[first_rows], cases, parts, "rankings")
+
+
+def _distance(candidates: pd.DataFrame) -> float:
+    """Compute one question's normalized distance, NaN where a candidate has no rank.
+
+    Candidates of equal rank have no order: the mean of their order and its reverse is taken.
+    """
+    if candidates["rank"].isna().any():
+        return NAN
+    true_order = list(candidates.sort_values("true_rank", kind="stable")["candidate"])
+    distance = 0.0
+    for ascending in (True, False):
+        ranked = candidates.sort_values(["rank", "candidate"], ascending=[True, ascending])
+        order = list(ranked["candidate"])
+        distance += Levenshtein.normalized_distance(order, true_order) / 2
+    return distance
+
+
+# --- scores
+
+
+def _correlation(sample: Sample) -> pd.DataFrame:
+    """Tabulate the correlations with the true scores, over all rows and by category."""
+    tables = {}
+    for part, mask in sample.parts.items():
+        rows = sample.frame[mask]
+        tables[part] = metrics.correlate(
+            rows["score"], rows["true score"], groups=rows["group"], **sample.resampling
+        )
+    table = pd.concat({"left out": pd.concat(tables)}).reorder_levels([1, 2, 0]).rename_axis(INDEX)
+    table.attrs = tables["overall"].attrs
+    return table
+
+
+def _viescore(sample: Sample) -> pd.DataFrame:
+    """Tabulate Spearman's correlation with people within each system of a task, averaged.
+
+    Each number stands twice: averaged as published (`_published_averages`), and on Fisher's z scale
+    with its interval.
+    """
+    frame = sample.frame
+    truths = {"score": "true score"}
+    if {"semantics", "quality"} <= set(frame):
+        truths |= {"semantics": "people_semantics", "quality": "people_quality"}
+        # upstream counts only images that have both scores
+        both = frame["score"].notna()
+        frame = frame.assign(
+            semantics=frame["semantics"].where(both), quality=frame["quality"].where(both)
+        )
+    # Otherwise it is a panel's run, which has the combined scores of its members alone.
+    rows = {}
+    tables = []
+    for score, truth in truths.items():
+        name = "overall" if score == "score" else score
+        published = _published_averages(frame, score, truth)
+        for part, mask in sample.parts.items():
+            cells = frame[mask]
+            table = metrics.correlate(
+                cells[score],
+                cells[truth],
+                groups=cells["group"],
+                strata=cells["category"] + " " + cells["system"],
+                **sample.resampling,
+            )
+            mean = table.loc["spearman"]
+            no_interval = {"estimate": published[part], "low": NAN, "high": NAN}
+            rows[part, f"{name} as published", "left out"] = mean.to_dict() | no_interval
+            rows[part, name, "left out"] = mean
+            tables.append(table)
+    table = pd.DataFrame(rows).T.rename_axis(INDEX)
+    table.attrs = tables[0].attrs | {"caveats": merged_caveats(tables)}
+    return table.astype({"n": int, "missing": int})
+
+
+def _published_averages(frame: pd.DataFrame, score: str, truth: str) -> dict[str, float]:
+    """Average the systems' correlations of each task, and the tasks' averages, as VIEScore does.
+
+    Its code applies tanh, the inverse of Fisher's z, to a mean of correlations (not of their z
+    values), and again to the mean of the tasks: lower than a mean. tanh(.5) = .46.
+    """
+    averages = {}
+    for task, cells in frame.groupby("category"):
+        correlations = []
+        for _, of_system in cells.groupby("system"):
+            correlations.append(of_system[score].corr(of_system[truth], "spearman"))
+        averages[str(task)] = np.tanh(np.mean(correlations))
+    return {"overall": np.tanh(np.mean(list(averages.values()))), **averages}
+
+
+def _relative(sample: Sample) -> pd.DataFrame:
+    """Tabulate 100 x mean of the candidate's scores / mean of the reference's.
+
+    The column `scores` holds both, the reference's first; an unread row counts as (-1, -1), as in
+    LLaVA-Bench's code.
+    """
+    frame = sample.frame
+    pairs = frame["scores"].map(from_csv)
+    is_read = np.array([np.size(pair) == 2 for pair in pairs])
+    both = np.full((len(frame), 2), -1.0)
+    both[is_read] = np.reshape(list(pairs[is_read]), (-1, 2))
+    masks = np.stack(list(sample.parts.values()))  # (parts, n)
+    reference = masks * both[:, 0]
+    candidate = masks * both[:, 1]
+
+    def statistic(weights: np.ndarray) -> np.ndarray:
+        denominator = reference @ weights  # (parts, resamples)
+        denominator[denominator <= 0] = np.nan
+        return 100 * (candidate @ weights) / denominator
+
+    table = tabulate(
+        statistic,
+        [(part, "relative score", sample.benchmark.unread) for part in sample.parts],
+        design_of(np.arange(len(frame)), frame["group"], sample.parts["overall"]),
+        n=masks.sum(axis=1),
+        missing=masks @ (~is_read).astype(int),
+        unit="reviews",
+        index=INDEX,
+        **sample.resampling,
+    )
+    # one item or group never varies among the resamples, and says nothing about others
+    is_single = [frame.loc[mask, "group"].nunique() < 2 for mask in sample.parts.values()]
+    table.loc[is_single, ["low", "high"]] = np.nan
+    return table
+
+
+# --- battles
+
+
+def _battles(sample: Sample) -> pd.DataFrame:
+    """Tabulate the policies' Elo ratings (Bradley-Terry); the policies are the parts.
+
+    Of a battle in both orders the joined verdict counts: more wins win, else it is a tie.
+    """
+    frame = sample.frame
+    table = metrics.bradley_terry(
+        frame["policy_a"], frame["policy_b"], frame["verdict"], groups=frame["group"]
+    )
+    elo = table[["elo", "elo_low", "elo_high", "n"]]
+    elo.columns = ["estimate", "low", "high", "n"]
+    elo["missing"] = table["missing"]
+    policies = table.index.astype(str)
+    elo.index = pd.MultiIndex.from_product([policies, ["elo"], ["left out"]], names=INDEX)
+    elo.attrs = table.attrs
+    add_caveats(elo, _malformed_caveats(table["malformed"].max()))
+    return elo
+
+
+class Measure(NamedTuple):
+    """A function that makes a table, and the columns that a run must have for it."""
+
+    table: Callable[[Sample], Any]
+    columns: tuple[str, ...]
+
+
+_PAIR = ("verdict", "preference")
+_BATTLE = ("verdict", "policy_a", "policy_b")
+MEASURES = {
+    "accuracy": Measure(_accuracy, _PAIR),
+    "votes": Measure(_accuracy, _PAIR),
+    "wins": Measure(_accuracy, _BATTLE),
+    "correlation": Measure(_correlation, ("score", "true score")),
+    "bias": Measure(_bias, ("score", "variant", "kind", "group", "lowest", "highest")),
+    "viescore": Measure(_viescore, ("score", "true score", "system", "category")),
+    "relative score": Measure(_relative, ("scores",)),
+    "order": Measure(_order, ("candidate", "rank", "true_rank")),
+    "battles": Measure(_battles, _BATTLE),
+}
+"""The measures by name, as `Benchmark.measure` says it."""
