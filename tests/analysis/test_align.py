@@ -6,7 +6,7 @@ import pytest
 
 import vjudge as vj
 from samples import row
-from vjudge.analysis.aligning import CHOOSES, REPORTS, choice_of, halved
+from vjudge.analysis.aligning import CHOOSES, REPORTS, _reading, choice_of, halved
 from vjudge.results import NotComputed
 
 QUICK = {"n_resamples": 0, "seed": 1}
@@ -110,3 +110,12 @@ def test_few_groups_are_a_caveat_and_judges_are_recorded_apart(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plain", "readme"]
     assert any("has 2 groups: both choice and number are rough" in text for text in result.caveats)
     assert "the true score" in result.reading
+
+
+def test_a_half_without_any_estimate_still_has_a_reading():
+    """The largest of no numbers was a ValueError."""
+    cells = pd.DataFrame({"judge": ["a", "b"] * 2, "half": [CHOOSES] * 2 + [REPORTS] * 2})
+    cells["estimate"] = cells["low"] = cells["high"] = [0.5, 0.4, np.nan, np.nan]
+    cells = cells.assign(tokens=7.0, chosen=cells["judge"] == "a")
+    text = _reading(cells, "people", "pearson")
+    assert text.startswith("a agrees best") and "may be chance" not in text

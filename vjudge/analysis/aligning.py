@@ -180,7 +180,7 @@ def _limits(table: Scores, is_complete: Series, n_groups: int) -> list[str]:
     """Say that the half that reports is small, and which items were left out, where that is so.
 
     Args:
-        table: all items.
+        table: the table before incomplete items were left out.
         is_complete: whether every candidate graded an item that has a truth.
         n_groups: the number of groups in the half that reports.
     """
@@ -225,8 +225,7 @@ def _reading(cells: DataFrame, truth: str, statistic: StatisticName) -> str:
         f" {readings.SYMBOLS[statistic]} {readings.bounds(chosen.loc[CHOOSES])}. Report"
         f" {readings.bounds(chosen.loc[REPORTS])}, of the half that did not choose."
     )
-    best = reported.idxmax()
-    if best != name:
-        text += f" There {best} is higher: the choice may be chance."
+    if reported.max() > reported[name]:  # False where the half that reports has no estimate
+        text += f" There {reported.idxmax()} is higher: the choice may be chance."
     tokens = cells.drop_duplicates("judge")["tokens"].sum()
     return f"{text} {len(reported)} candidates took {tokens:,.0f} tokens."

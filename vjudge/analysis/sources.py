@@ -77,9 +77,28 @@ def from_frame(
     people: str | Sequence[str] | None,
     fields: Mapping[str, Any],
 ) -> Table:
-    """Make a table out of a frame with one column per judge, without the caveats in `fields`."""
+    """Make a table out of a frame with one column per judge; arguments as for `make_table`.
+
+    The caveats of the table are those of the frame alone, without those in `fields`.
+    """
     judges = _name_list(judges)
     people = _name_list(people)
+    _check_columns(frame, judges, people, fields)
+    # Several rows with one id, such as votes, are resampled as one unit unless a group is named
+    ids = frame["id"] if "id" in frame and not frame["id"].map(is_missing).any() else None
+    units, caveats = groups_from_ids(frame, fields.get("group"), ids)
+    fields = {**fields, "caveats": caveats}
+    frame, people = split_ratings(frame.reset_index(drop=True), people)
+    if caveats:
+        frame = frame.assign(**{GROUP: units})
+        fields["group"] = GROUP
+    return kind(frame=frame, judges=judges, people=people, **fields)
+
+
+def _check_columns(
+    frame: DataFrame, judges: list[str], people: list[str], fields: Mapping[str, Any]
+) -> None:
+    """Raise ValueError for columns that are absent or named twice, and for a missing group."""
     roles = [fields[role] for role in ROLES if fields.get(role) is not None]
     unknown = [name for name in [*judges, *people, *roles] if name not in frame]
     if unknown:
@@ -90,19 +109,10 @@ def from_frame(
         raise ValueError(f"{repeated} are named twice: name each once, and no judge as a person")
     if not judges:
         raise ValueError("name at least one judge: judges=[...]")
-    # Several rows with one id, such as votes, are resampled as one unit unless a group is named
-    ids = frame["id"] if "id" in frame and not frame["id"].map(is_missing).any() else None
-    units, caveats = groups_from_ids(frame, fields.get("group"), ids)
-    fields = {**fields, "caveats": caveats}
-    frame, people = split_ratings(frame.reset_index(drop=True), people)
-    if caveats:
-        frame = frame.assign(**{GROUP: units})
-        fields["group"] = GROUP
     for name in (fields.get("group"), fields.get("benchmark")):
         if name is not None and frame[name].map(is_missing).any():
             row = int(frame[name].map(is_missing).argmax())
             raise ValueError(f"row {row}: {name!r} is missing; fill it, or leave the row out")
-    return kind(frame=frame, judges=judges, people=people, **fields)
 
 
 def _name_list(names: str | Sequence[str] | None) -> list[str]:
