@@ -176,7 +176,7 @@ class Scores(RatingTable):
         return replace(self, frame=frame, judges=[*self.judges, name])
 
     def _pooling_caveats(self) -> list[str]:
-        """Return the caveat of numbers that pool several benchmarks; none for one benchmark."""
+        """Return the caveat of a number that pools several benchmarks, as a list; else no caveat."""
         return [] if self.benchmarks is None else [POOLED]
 
     def _units(self, new_systems: bool) -> Series | list[Series] | None:
@@ -278,7 +278,16 @@ class Scores(RatingTable):
 
     @analysis
     def ranks(self, by: str = "benchmark", *, statistic: StatisticName = "pearson") -> Result:
-        """Rank the judges by their correlation with the truth, within each value of a column."""
+        """Rank the judges by their correlation with the truth, within each value of a column.
+
+        Args:
+            by: a column or its role, with at least two values.
+            statistic: "pearson", "spearman" or "kendall".
+
+        Returns:
+            One row per judge and value: judge, `by`, estimate, rank (1 is best, ties share the
+            better rank), n, missing.
+        """
         truth, name = truth_of(self)
         table = self._correlations(truth, by, {"n_resamples": 0})
         rows = table[(table["statistic"] == statistic) & (table[by] != OVERALL)]
@@ -370,7 +379,14 @@ class Scores(RatingTable):
 
     @analysis
     def agreement(self, **resampling: Any) -> Result:
-        """Measure how far people agree with each other: the table of `metrics.agreement`."""
+        """Measure how well people agree with each other.
+
+        Args:
+            resampling: n_resamples, seed, confidence.
+
+        Returns:
+            The table of `metrics.agreement`.
+        """
         self._require_people(2)
         table = metrics.agreement(
             self.frame[self.people],
@@ -454,7 +470,12 @@ class Scores(RatingTable):
 
     @analysis
     def confusion(self) -> Result:
-        """Count each judge's scores at each level of the truth."""
+        """Count each judge's scores at each level of the truth.
+
+        Returns:
+            One row per judge, truth and score, each at the nearest level: judge, truth, score,
+            items (their number). NaN stands for a missing truth or score.
+        """
         judged = comparable_scores(self)
         rows = judged.rows
         scale = human_levels(self) or None
@@ -480,7 +501,16 @@ class Scores(RatingTable):
 
     @analysis
     def calibration(self, **resampling: Any) -> Result:
-        """Compute the mean truth at each score of a judge, and the judge's bias and error."""
+        """Compute the mean truth at each score of a judge, and the judge's bias and error.
+
+        Args:
+            resampling: n_resamples, seed, confidence.
+
+        Returns:
+            Two rows per judge, the means of score minus truth and of its absolute value: judge,
+            measure, estimate, low, high, n, missing. The figure draws the mean truth at each score,
+            or in ten bins where a judge gives more than eleven different scores.
+        """
         judged = comparable_scores(self)
         name = judged.truth_name
         curves = {}
@@ -511,7 +541,12 @@ class Scores(RatingTable):
 
     @analysis
     def scatter(self) -> Result:
-        """Draw each judge's scores against the truth."""
+        """Draw each judge's scores against the truth.
+
+        Returns:
+            One row per judge and whole level of the truth: judge, truth, and mean, std and count of
+            the judge's scores there.
+        """
         judged = comparable_scores(self)
         name = judged.truth_name
         levels = judged.rows.assign(truth=judged.rows["gold"].round())
@@ -532,7 +567,11 @@ class Scores(RatingTable):
 
     @analysis
     def disagreements(self, n: int = 10) -> Result:
-        """List the `n` scores that are furthest from the truth, the largest gap first."""
+        """List the `n` scores that are furthest from the truth, the largest gap first.
+
+        Returns:
+            One row per score: id, group, judge, score, gold, gap (score minus gold).
+        """
         judged = comparable_scores(self)
         name = judged.truth_name
         gaps = judged.rows.assign(gap=judged.rows["score"] - judged.rows["gold"])
@@ -562,7 +601,11 @@ class Scores(RatingTable):
 
     @analysis
     def length(self) -> Result:
-        """Fit the slope of each judge's score on the length of the response at equal truth."""
+        """Fit the slope of each judge's score on the length of the response at equal truth.
+
+        Returns:
+            The result of `probes.length`.
+        """
         if self.response is None:
             raise NotComputed(
                 "no response is known: give the collection as items=, or name the column response="
@@ -618,7 +661,14 @@ class Scores(RatingTable):
 
     @analysis
     def effective_judges(self, **resampling: Any) -> Result:
-        """Estimate how many independent judges these are worth, and what one more would add."""
+        """Estimate how many independent judges these are worth, and what one more would add.
+
+        Args:
+            resampling: n_resamples, seed, confidence.
+
+        Returns:
+            The table of `metrics.effective_judges`.
+        """
         self._require_two_judges()
         truth, name = truth_of(self)
         columns, caveats = comparable_columns(self, truth)
