@@ -176,7 +176,7 @@ class Scores(RatingTable):
         return replace(self, frame=frame, judges=[*self.judges, name])
 
     def _pooling_caveats(self) -> list[str]:
-        """Return the caveat of a number that pools several benchmarks, as a list; else no caveat."""
+        """List the caveat of a number that pools several benchmarks; empty for one benchmark."""
         return [] if self.benchmarks is None else [POOLED]
 
     def _units(self, new_systems: bool) -> Series | list[Series] | None:
