@@ -1,4 +1,4 @@
-"""The answer that each wording asks for: what a judge is trained on, and what examples show."""
+"""The answer that each prompt template asks for: a judge is trained on it, and examples show it."""
 
 from __future__ import annotations
 
@@ -12,27 +12,30 @@ if TYPE_CHECKING:
     from vjudge.prompts.template import Template
 
 ANSWER_FORMS = {"r1-reward": "<think>{feedback}</think>|<answer>{number}</answer>"}
-"""By wording, where it is not the answer of the wording's format (`Format.answer`)."""
+"""Template name -> the form of its answers, where it is not that of its format (`Format.answer`).
+
+"|" divides a form into its feedback and its verdict, in their order.
+"""
 ORDINALS = {"a": ("1", "first"), "b": ("2", "second")}
-"""How an answer names a response."""
+"""Response -> the number and the ordinal by which answers name it."""
 
 
 def answer_text(
     template: Template, feedback: str, verdict: int | str, shape: str = "feedback"
 ) -> str:
-    """Write an answer in a wording's own form.
+    """Write an answer in the form that a prompt template asks for.
 
     Args:
-        template: the wording.
-        feedback: the text before or behind the verdict.
-        verdict: a whole score; of two responses "a" or "b".
-        shape: "feedback" for both, "score" for the verdict alone, "score-first" for the verdict
-            before its feedback.
+        template: the prompt template.
+        feedback: the text before or after the verdict.
+        verdict: a whole score; for a comparison the better response, "a" or "b".
+        shape: "feedback" for feedback and verdict in the form's own order, "score" for the verdict
+            alone, "score-first" for the verdict before its feedback.
 
     Raises:
-        ValueError: the wording's answers have no known form, or the feedback holds a verdict.
+        ValueError: the form of the template's answers is unknown, or `target` refuses the feedback.
     """
-    # 1) a JSON object, or a form of the wording's format
+    # 1) a JSON object, or the form of the template or of its format
     if template.is_json:
         cell = {"choice": str(verdict).upper()} if template.compares else {"score": verdict}
         text = {"feedback": feedback}
@@ -44,38 +47,38 @@ def answer_text(
             f"template: the answers of {template.name!r} have no known form; give rows with prompt"
             " and target"
         )
-    if template.format == "prometheus" and shape == "feedback":
+    if template.format == "prometheus" and shape == "feedback":  # adds a closing sentence
         return target(feedback, int(verdict))
 
-    # 2) fill both halves of the form: "{feedback}\n|[RESULT] {verdict}" closes with the verdict,
-    #    "Score: {verdict}\n|{feedback}" opens with it
+    # 2) fill both halves of the form: "{feedback}\n|[RESULT] {verdict}" ends with the verdict,
+    #    "Score: {verdict}\n|{feedback}" begins with it
     fields = {"feedback": feedback, "verdict": verdict}
     if template.compares:
         number, ordinal = ORDINALS[str(verdict)]
         fields |= {"verdict": str(verdict).upper(), "number": number, "ordinal": ordinal}
     opening, _, ending = form.partition("|")
-    opens = "{feedback}" in ending
+    verdict_leads = "{feedback}" in ending
     opening = opening.format(**fields)
     ending = ending.format(**fields)
-    sentence = opening if opens else ending
+    sentence = opening if verdict_leads else ending  # the half with the verdict
     # 3) put them together
     if shape == "score":
         return sentence.strip()
-    if shape == "score-first" and not opens:
+    if shape == "score-first" and not verdict_leads:
         return f"{sentence}\n{opening.strip()}"
     return opening + ending
 
 
 def target(feedback: str, score: int) -> str:
-    """Write the answer a Prometheus judge is trained on: feedback, its closing sentence, a verdict.
+    """Write the answer a Prometheus judge is trained on: feedback, a closing sentence, the verdict.
 
-    The sentence is added unless the feedback ends so.
+    The closing sentence is added unless the feedback ends with it already.
 
     >>> target("The caption names every box.", 5)
     'The caption names every box. So the overall score is 5.\\n[RESULT] 5'
 
     Raises:
-        ValueError: the feedback closes with another score, or holds the verdict marker already.
+        ValueError: the feedback closes with a different score, or holds the verdict marker already.
 
     Source: kaistAI/prometheus-vision sample_train_data.json.
     """

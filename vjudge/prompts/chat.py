@@ -1,7 +1,7 @@
 """Conversations that a checkpoint's own chat template writes.
 
 A chat template is a Jinja program that comes with a checkpoint. Text from data never passes through
-it: the template is filled with stand-ins, and the texts then take their places. So a text can't be
+it: the template is filled with stand-ins, which are then replaced by the texts. So a text can't be
 read as markup, and the template can't change a text.
 """
 
@@ -26,7 +26,7 @@ from vjudge.prompts.conversation import (
 )
 
 STAND_IN = str(Mark.TEXT)
-"""What a chat template gets in the place of each text."""
+"""What a chat template gets instead of each text."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Chat(Conversation):
 
     jinja: str = ""
     image_token: str = ""  # what the template writes for an image; "" for a judge without images
-    variables: tuple[tuple[str, str], ...] = ()  # names that it reads, such as bos_token, and texts
-    start: str = ""  # the token that the engine puts first by itself, left out here
+    variables: tuple[tuple[str, str], ...] = ()  # (name, text), such as ("bos_token", "<s>")
+    start: str = ""  # the token that the engine puts first by itself; prompts leave it out
     day: str = ""  # the date that the template reads, as "2026-11-28"; "" where it reads none
 
     def ask(self, parts: Iterable[Piece], *, answer: str | None = None) -> Prompt:
@@ -50,6 +50,7 @@ class Chat(Conversation):
         # stand-ins  IMAGE  STAND_IN       Reply(STAND_IN)  STAND_IN
         # filled     <user> IMAGE TEXT <assistant> TEXT <user> TEXT <assistant>
         turns = merge(parts if answer is None else [*parts, Reply(answer)])
+        # a `Reply` has its text in a field; a question is a text itself
         texts = [getattr(piece, "text", piece) for piece in turns if piece is not IMAGE]
         remaining = iter(texts)
         prompt: list[Piece] = []
@@ -61,20 +62,25 @@ class Chat(Conversation):
     def keeps_order(self) -> bool:
         """Whether an image between two texts stays there, and is not put before them."""
         try:
-            return bool(self.ask(["before", IMAGE, "behind"]).parts)
-        except ValueError:
+            self.ask(["before", IMAGE, "after"])
+        except ValueError:  # `_fill` refuses a template that moves the image
             return False
+        return True
 
 
 def chat_of(tokenizer: Any, *, image_token: str, system: str) -> Chat | None:
-    """Read the chat template of a checkpoint; None where it has none.
+    """Read the chat template of a checkpoint.
 
     Args:
         tokenizer: a tokenizer, or a processor with one.
         image_token: what the chat template writes for an image; "" for a text-only judge.
         system: the system message of the conversation.
+
+    Returns:
+        The checkpoint's conversation; None where it has no chat template.
     """
-    # 1) the template itself; a processor's goes before its tokenizer's
+    # 1) the template itself; a processor's takes precedence over its tokenizer's, and of several
+    #    templates the one named "default" is taken
     inner = getattr(tokenizer, "tokenizer", tokenizer)
     jinja = getattr(tokenizer, "chat_template", None) or inner.chat_template
     if isinstance(jinja, dict):
@@ -90,7 +96,7 @@ def chat_of(tokenizer: Any, *, image_token: str, system: str) -> Chat | None:
         start = inner.bos_token
     variables = {name: str(token) for name, token in inner.special_tokens_map.items()}
 
-    # 3) the conversation; its reply, the blank before an answer, is what the template writes
+    # 3) the conversation; `reply` is found by filling the template, which needs all other fields
     chat = Chat(
         name="chat",
         controls=tuple(sorted(controls - {image_token})),
@@ -106,33 +112,40 @@ def chat_of(tokenizer: Any, *, image_token: str, system: str) -> Chat | None:
 
 
 def _blank_before_answer(chat: Chat) -> str:
-    """Find the blank that a template writes before an answer, and not at a question's end.
+    """Find the whitespace that a chat template writes before an answer.
 
-    Example: "user: hm assistant:" is how a question ends, and "user: hm assistant: yes" is the
-    question with its answer, so the blank is " ".
+    Example: the template writes "user: hm assistant:" for a question without its answer, and
+    "user: hm assistant: yes" for the same question with it. So the whitespace is " ".
     """
     try:
         question = chat.ask(["question"]).text
         _, _, written = chat.ask(["question"], answer="answer").text.partition(question)
-    except ValueError:  # a template for questions alone
+    except ValueError:  # the template can't write an answer
         return ""
+    # the leading whitespace of what stands after the question
     return written[: len(written) - len(written.lstrip())]
 
 
 def _clock(day: str) -> str:
-    """Write a Jinja macro that replaces `strftime_now`, so that a prompt keeps its date."""
+    """Write a Jinja macro `strftime_now` that formats a fixed date instead of today's.
+
+    So a prompt that is built again on a later day is equal to the first one.
+
+    Args:
+        day: the date, as "2026-11-28"; "" for a template that reads no date, which needs no macro.
+    """
     if not day:
         return ""
     # {{ strftime_now("%d %b") }} becomes "%d %b" with "%d" replaced by "28" and "%b" by "Nov"
-    today = datetime.fromisoformat(day)
-    replaced = f"format | replace('%-d', '{today.day}')"
+    date_read = datetime.fromisoformat(day)
+    expression = f"format | replace('%-d', '{date_read.day}')"
     for letter in "aAbBdHIjmMpSUwWyY":  # the directives of the C standard
-        replaced += f" | replace('%{letter}', '{today.strftime('%' + letter)}')"
-    return f"{{% macro strftime_now(format) %}}{{{{ {replaced} }}}}{{% endmacro %}}\n"
+        expression += f" | replace('%{letter}', '{date_read.strftime('%' + letter)}')"
+    return f"{{% macro strftime_now(format) %}}{{{{ {expression} }}}}{{% endmacro %}}\n"
 
 
 def _stand_in(piece: Piece) -> Piece:
-    """Return what stands for a part of a turn while the template is filled; an image stays."""
+    """Return the stand-in of a text or a reply; an image stands for itself."""
     if piece is IMAGE:
         return IMAGE
     return Reply(STAND_IN) if isinstance(piece, Reply) else STAND_IN
@@ -144,11 +157,14 @@ def _fill(chat: Chat, turns: tuple[Piece, ...]) -> tuple[Piece, ...]:
 
     Args:
         chat: the chat template.
-        turns: what `_stand_in` makes of the parts; the last one is a `Reply` where the
-            conversation has been answered.
+        turns: stand-ins and images in reading order; the last one is a `Reply` where the
+            last question has its answer.
 
     Returns:
-        What the template writes, with `Mark.TEXT` where a text stood.
+        What the template writes, with `Mark.TEXT` for each stand-in.
+
+    Raises:
+        ValueError: the template fails, or it drops, repeats or moves a text or an image.
     """
     from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -175,12 +191,14 @@ def _fill(chat: Chat, turns: tuple[Piece, ...]) -> tuple[Piece, ...]:
         ) from error
 
     # 3) read its control tokens, images and stand-ins
-    before, *behind = rendered[0][0].removeprefix(chat.start).split(STAND_IN)
+    #    (`rendered` is a pair of lists: the conversations as text, and positions within them)
+    before, *after = rendered[0][0].removeprefix(chat.start).split(STAND_IN)
     written = [*split(before, chat.controls, chat.image_token)]
-    for text in behind:
+    for text in after:
         written += [Mark.TEXT, *split(text, chat.controls, chat.image_token)]
 
-    # 4) no text and no image may be dropped, repeated, or moved among several texts
+    # 4) no text and no image may be dropped or repeated. An image may move only around a single
+    #    text, where the order carries no meaning; the answer is the assistant's and doesn't count
     expected = [IMAGE if piece is IMAGE else Mark.TEXT for piece in turns]
     marks = [piece for piece in written if isinstance(piece, Mark)]
     if Counter(marks) != Counter(expected):

@@ -1,8 +1,9 @@
 """A prompt, and the fixed text that a conversation puts around a user turn.
 
-Text from data is never scanned for markup. Only the mark `IMAGE` stands for an image, only a
-template makes a `Control` token, and an engine must encode the strings with special tokens off.
-`chat.py` has the conversations that a checkpoint's own chat template writes.
+Text from data is never scanned for markup: "<image>" or "</s>" in it stays literal text. Only the
+marker `IMAGE` stands for an image, only a template makes a `Control` token, and an engine must
+encode the strings of a prompt without special tokens. `chat.py` has the conversations that a
+checkpoint's own chat template writes.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ from typing import Literal, TypeAlias
 
 
 class Mark(Enum):
-    """A place in a prompt. An enum, so that a copy or a pickle of a mark is the same object."""
+    """A marker in a prompt that stands for an image or a text.
+
+    It is an enum, so that a copy or a pickle of a marker is the same object.
+    """
 
     IMAGE = "<image>"
-    TEXT = "vjudge-stands-in-for-text"  # for `chat.py`: a text that the chat template doesn't see
+    TEXT = "vjudge-stands-in-for-text"  # only in `chat.py`: what a chat template gets for a text
 
     def __str__(self) -> str:
         return str(self.value)
 
     def __repr__(self) -> str:
-        # part of the key of every recorded verdict: as the first version wrote it
+        # recorded verdicts are keyed by a hash of this text, which the first version wrote so
         return f"<_Mark.{self.name}: {self.value!r}>"
 
 
@@ -42,7 +46,7 @@ class Control:
         return self.text
 
     def __repr__(self) -> str:
-        # part of the key of every recorded verdict: as the first version wrote it
+        # recorded verdicts are keyed by a hash of this text, which the first version wrote so
         return f"Control(text={self.text!r}, times=1)"
 
 
@@ -57,15 +61,16 @@ class Reply:
 
 
 Piece: TypeAlias = "str | Control | Reply | Mark"
-"""What a prompt consists of."""
+"""A part of a prompt: literal text, a control token, an earlier answer, or an image."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """What goes to an engine: literal text, `IMAGE` marks and `Control` tokens, in reading order.
+    """What goes to an engine: literal text, `IMAGE` markers and `Control` tokens.
 
     Args:
-        parts: a `Reply` ends each earlier turn where the engine writes the conversation.
+        parts: the pieces in reading order. Where the engine writes the conversation, a `Reply`
+            ends each earlier user turn.
         system: the system message where the engine writes the conversation, else "".
     """
 
@@ -74,20 +79,20 @@ class Prompt:
 
     @property
     def text(self) -> str:
-        """The prompt for a reader, with "<image>" for an image; not for tokenizing."""
+        """The prompt as text for people to read, with "<image>" for an image; never tokenize it."""
         return "".join(map(str, self.parts))
 
     @property
     def n_images(self) -> int:
-        """How many images the prompt has places for."""
+        """How many images the prompt stands for."""
         return self.parts.count(IMAGE)
 
     def append(self, text: str) -> Prompt:
-        """Return the prompt with literal text at its end, such as a template's `forced`."""
+        """Return the prompt with literal text at its end, such as `Template.forced`."""
         return Prompt(merge([*self.parts, text]), self.system)
 
     def with_images(self, written: Sequence[Iterable[Piece]]) -> Prompt:
-        """Replace the n-th `IMAGE` by the parts that a model's processor writes for that image."""
+        """Replace the n-th `IMAGE` by the n-th of `written`, a processor's text for that image."""
         images = iter(written)
         pieces: list[Piece] = []
         for piece in self.parts:
@@ -98,7 +103,7 @@ class Prompt:
         return Prompt(merge(pieces), self.system)
 
     def messages(self) -> list[dict]:
-        """Write the prompt as chat messages: system, then user and assistant in turn.
+        """Write the prompt as chat messages: the system's, then the user's and the assistant's.
 
         Raises:
             ValueError: the prompt contains control tokens, so it is a whole conversation already.
@@ -106,7 +111,7 @@ class Prompt:
         messages = []
         if self.system:
             messages.append(_message("system", [self.system]))
-        # a reply ends the user turn before it; what is left at the end is the question
+        # a reply ends the user turn before it; the pieces after the last reply are the question
         turn: list[Piece] = []
         for piece in self.parts:
             if isinstance(piece, Control):
@@ -125,7 +130,7 @@ class Prompt:
 
 
 def _message(role: str, parts: Iterable[Piece]) -> dict:
-    """Write one chat message of texts and image places."""
+    """Write one chat message, a list of texts and images without their data."""
     content = []
     for piece in parts:
         if piece is IMAGE:
@@ -151,7 +156,9 @@ def merge(parts: Iterable[Piece]) -> tuple[Piece, ...]:
 
 
 def split(text: str, controls: Iterable[str], image_token: str = "") -> tuple[Piece, ...]:
-    """Split text at its control tokens; only text of a template or a processor, never data.
+    """Split the text of a template or a processor at its control tokens and images.
+
+    Text from data must never come here: its "<s>" would become a control token.
 
     >>> pieces = split("<s>Hi <img>", ["<s>"], image_token="<img>")
     >>> pieces == (Control("<s>"), "Hi ", IMAGE)
@@ -159,7 +166,7 @@ def split(text: str, controls: Iterable[str], image_token: str = "") -> tuple[Pi
 
     Args:
         text: what a template or a processor wrote.
-        controls: the spellings of control tokens; where two fit, the longer one is taken.
+        controls: the spellings of control tokens; where two match, the longer one is taken.
         image_token: the spelling that stands for an image; "" for none.
 
     Returns:
@@ -169,7 +176,7 @@ def split(text: str, controls: Iterable[str], image_token: str = "") -> tuple[Pi
     pieces: list[Piece] = []
     # the group in the pattern makes re.split keep the spellings that it splits at
     for piece in re.split("(" + "|".join(map(re.escape, spellings)) + ")", text):
-        if piece and piece == image_token:
+        if piece and piece == image_token:  # both are "" between neighbouring tokens
             pieces.append(IMAGE)
         elif piece in spellings:
             pieces.append(Control(piece))
@@ -180,13 +187,13 @@ def split(text: str, controls: Iterable[str], image_token: str = "") -> tuple[Pi
 
 @dataclass(frozen=True)
 class Conversation:
-    """The fixed text around one user turn, up to the place where the judge's reply starts."""
+    """The fixed text around one user turn, up to where the judge's reply starts."""
 
-    name: str  # in the original code
-    opening: str = ""  # system message and the user's role, up to the image or the prompt
-    closing: str = ""  # from the end of the prompt to the reply, without what separates the reply
-    controls: tuple[str, ...] = ()  # control tokens in both; all else there is plain text
-    reply: str = " "  # what separates the reply
+    name: str  # its name in the original code
+    opening: str = ""  # the text before the user turn: system message and the user's role
+    closing: str = ""  # the text after the user turn, up to the separator before the reply
+    controls: tuple[str, ...] = ()  # control tokens in `opening` and `closing`
+    reply: str = " "  # the separator between `closing` and the reply
     system: str = ""  # the system message alone, for an engine that writes the conversation
 
     @property
@@ -195,11 +202,12 @@ class Conversation:
         return bool(self.opening or self.closing)
 
     def ask(self, parts: Iterable[Piece], *, answer: str | None = None) -> Prompt:
-        """Build the prompt of a user turn, behind earlier turns that each end in a `Reply`.
+        """Build the prompt of a user turn, which earlier turns may precede.
 
         Args:
-            parts: literal text, and `IMAGE` where an image stands.
-            answer: what the assistant replied, for a judge that reads whole conversations.
+            parts: literal text, and `IMAGE` for each image; a `Reply` ends each earlier turn.
+            answer: what the assistant replied to the last turn, for a judge that reads whole
+                conversations; None leaves the reply to the judge.
 
         Raises:
             ValueError: there are earlier turns, and this conversation has no form for them.
@@ -208,7 +216,7 @@ class Conversation:
         if not self.written:
             turns = [*parts] if answer is None else [*parts, Reply(answer)]
             return Prompt(merge(turns), self.system)
-        # 2) opening, turn, closing; an earlier turn is closed, answered, and a next one opened:
+        # 2) opening, turn, closing; an earlier turn is closed and answered, the next one opened:
         #    opening | turn | closing " " answer </s> "USER: " | turn | closing
         closing = split(self.closing, self.controls)
         prompt = [*split(self.opening, self.controls)]
@@ -225,15 +233,15 @@ class Conversation:
         return Prompt(merge(prompt))
 
     def wrap(self, text: str, n_images: int, *, answer: str | None = None) -> Prompt:
-        """Build the prompt of a turn whose text follows its images."""
+        """Build the prompt of a user turn of `n_images` images and then a text; see `ask`."""
         leading: list[Piece] = [IMAGE, self.behind_image] * n_images
         return self.ask([*leading, text], answer=answer)
 
     @property
     def behind_image(self) -> str:
-        """What follows an image before a turn's text: a line feed, as in the original code.
+        """The separator after an image that stands before a turn's text.
 
-        Nothing where the engine writes the conversation.
+        It is a line feed, as in the original code, or "" where the engine writes the conversation.
         """
         return "\n" if self.written else ""
 
@@ -242,10 +250,13 @@ NEXT_TURN: dict[str, tuple[Piece, ...]] = {
     "vicuna_v1": (Control("</s>"), "USER: "),
     "qwen_1_5": (Control("<|im_end|>"), "\n", Control("<|im_start|>"), "user\n"),
 }
-"""What stands between an answer and the next turn, by the conversation's name.
+"""Conversation name -> what stands between an answer and the next user turn.
 
 Source: LLaVA-VL/LLaVA-NeXT llava/conversation.py (Conversation.get_prompt, styles TWO and CHATML).
 """
 
 MESSAGES = Conversation("messages", reply="")
-"""The engine writes the conversation: a server, or a checkpoint's chat template once bound."""
+"""The conversation of an engine that writes the fixed text itself, as a server does.
+
+`Template.bind` replaces it by a checkpoint's own chat template.
+"""

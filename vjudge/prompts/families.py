@@ -12,20 +12,20 @@ from vjudge.prompts.conversation import MESSAGES, Conversation
 from vjudge.prompts.template import Template
 from vjudge.prompts.wordings import ASSETS, TEMPLATES, with_tuples
 
-RECORD = "judge.json"  # in a checkpoint's folder: its family, or the wording it was trained on
+RECORD = "judge.json"  # file in a checkpoint's folder: its family, or the template of its training
 
 
 @dataclass(frozen=True)
 class Family:
-    """Judges that are asked and read alike."""
+    """A family of judges that share their prompt templates and the format of their answers."""
 
     name: str
     template: Template  # how it scores one response
-    pairs: Template | None = None  # how it compares two; None where it was never taught to
+    pairs: Template | None = None  # how it compares two; None where it was never trained to
     # Hub ids, or parts of names: a folder or an id whose name contains one belongs to the family.
     ids: Sequence[str] = ()
-    # The decoding of its paper: `judge.grade(items, **judge.family.published)`; a comparison drops
-    # "samples".
+    # The sampling parameters of its paper, for `judge.grade(items, **judge.family.published)`;
+    # leave out "samples" for `judge.compare`.
     published: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -36,9 +36,14 @@ FAMILIES: dict[str, Family] = {}
 def register(
     name: str, *, template: Template | str, pairs: Template | str | None = None, **fields: Any
 ) -> Family:
-    """Make a family known to `load_judge`; `fields` are further ones of `Family`.
+    """Make a family known to `load_judge`.
 
-    A template may be the name of one in `vjudge.prompts.TEMPLATES`.
+    Args:
+        name: a new name.
+        template: how a judge scores one response: a template, or its name in
+            `vjudge.prompts.TEMPLATES`.
+        pairs: the same for two responses; None where the family compares none.
+        fields: further fields of `Family`: `ids` and `published`.
 
     >>> from vjudge.prompts import VICUNA_V1, Template, families
     >>> body = "Q: {instruction}\\nA: {response}\\n{criteria}\\nEnd with [RESULT] and a score."
@@ -63,7 +68,7 @@ def register(
 
 
 def wording(template: Template | str) -> Template:
-    """Return a template, which may be given by its name in `vjudge.prompts.TEMPLATES`.
+    """Return the template of this name in `vjudge.prompts.TEMPLATES`, or a `Template` unchanged.
 
     Raises:
         ValueError: the name is unknown.
@@ -80,7 +85,7 @@ def wording(template: Template | str) -> Template:
 def family_of(name_or_path: str | Path) -> Family | None:
     """Find the family of a judge by its hub id, its folder's name, or its folder's judge.json.
 
-    A checkpoint that merely has a known judge's architecture is not taken for it.
+    The architecture does not count: a checkpoint that only shares a known judge's has no family.
 
     >>> family_of("lmms-lab/llava-critic-7b").name, family_of("lmms-lab/LLaVA-Critic-R1-7B").name
     ('llava-critic', 'llava-critic-r1')
@@ -88,23 +93,29 @@ def family_of(name_or_path: str | Path) -> Family | None:
     True
     """
     name = Path(name_or_path).name.lower()
-    matches: dict[str, Family] = {}  # by the part of the name; of equal ids the first family's
+    # an id's last part -> its family; where two families have the same, the first one keeps it
+    matches: dict[str, Family] = {}
     for family in FAMILIES.values():
         for id in family.ids:
-            stem = id.lower().rpartition("/")[2]
+            stem = id.lower().rpartition("/")[2]  # "my-judge-7b" of "me/my-judge-7b"
             if stem and stem in name:
                 matches.setdefault(stem, family)
-    if matches:  # the longest: "llava-critic-r1" goes before "llava-critic"
+    if matches:  # the longest: "llava-critic-r1" takes precedence over "llava-critic"
         return matches[max(matches, key=len)]
+    # without a record the key is "None", which names no family
     return FAMILIES.get(str(_read_record(Path(name_or_path)).get("family")))
 
 
 def record(folder: Path, template: Template) -> None:
-    """Record in a checkpoint's folder the wording that it was fine-tuned on, for `recorded`."""
+    """Record in a checkpoint's folder the template that it was fine-tuned on, for `recorded`.
+
+    A template of `TEMPLATES` is recorded by its name, any other one with all its fields.
+    """
     published = TEMPLATES.get(template.name)
     stored: Any = template.name
     if published is None or (published.body, published.marker) != (template.body, template.marker):
-        if not template.conversation.written:  # the checkpoint's own chat template
+        # a chat template is not recorded: the checkpoint has it
+        if not template.conversation.written:
             template = template.as_messages()
         stored = asdict(template)
     text = json.dumps({"template": stored}, ensure_ascii=False)
@@ -112,20 +123,24 @@ def record(folder: Path, template: Template) -> None:
 
 
 def recorded(folder: Path) -> Template | None:
-    """Read the wording that a checkpoint was fine-tuned on; None where none is recorded.
+    """Read the template that a checkpoint was fine-tuned on; None where none is recorded.
 
     Raises:
-        ValueError: the record can't be read, or names a wording that is unknown here.
+        ValueError: the record can't be read, or names a template that is unknown here.
     """
     stored = _read_record(folder).get("template")
-    if not isinstance(stored, dict):
+    if not isinstance(stored, dict):  # a name, or None
         return wording(stored) if stored else None
     conversation = Conversation(**with_tuples(stored["conversation"]))
     return Template(**with_tuples(stored) | {"conversation": conversation})
 
 
 def _read_record(folder: Path) -> dict[str, Any]:
-    """Read a folder's judge.json; {} where there is none."""
+    """Read a folder's judge.json; {} where there is none.
+
+    Raises:
+        ValueError: the file is no valid JSON.
+    """
     file = folder / RECORD
     if not file.is_file():
         return {}
@@ -135,9 +150,9 @@ def _read_record(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{file} can't be read ({error}): give load_judge a template=") from error
 
 
-# --- the judges of `../assets/families.json`, each with the decoding that its authors published
+# --- the judges of `../assets/families.json`, with the sampling parameters that authors published
 
-_NOTES = ("paper", "note", "checkpoints")  # for readers alone
+_NOTES = ("paper", "note", "checkpoints")  # keys of the file that only people read
 
 
 def _register_all() -> None:
@@ -145,7 +160,7 @@ def _register_all() -> None:
     text = (ASSETS / "families.json").read_text(encoding="utf-8")
     for name, row in json.loads(text).items():
         fields = {key: value for key, value in row.items() if key not in _NOTES}
-        if fields.pop("own_conversation", False):  # pairs in the checkpoint's chat template
+        if fields.pop("own_conversation", False):  # pairs are asked in the checkpoint's template
             fields["pairs"] = replace(TEMPLATES[fields["pairs"]], conversation=MESSAGES)
         register(name, **fields)
 

@@ -1,4 +1,4 @@
-"""The JSON object that a wording asks for: an example of it, and its schema."""
+"""The JSON object that a prompt template asks for: an example of it, and its schema."""
 
 from __future__ import annotations
 
@@ -14,19 +14,25 @@ if TYPE_CHECKING:
 
 
 def json_example(template: Template, rubric: Rubric | None) -> str:
-    """Write an example of the JSON object that a wording asks for."""
+    """Write an example of the JSON object that a prompt template asks for.
+
+    Args:
+        template: the prompt template.
+        rubric: gives the scale, and the named criteria; None where the template needs none.
+    """
     return json.dumps(_form(template, rubric, template.middle), ensure_ascii=False)
 
 
 def schema_of(template: Template, rubric: Rubric | None) -> dict:
-    """Build the JSON schema of the object that a wording asks for, for a server to enforce."""
+    """Build the JSON schema of the object that `json_example` shows, for a server to enforce."""
 
     def verdict(scale: Scale) -> dict:
+        """Build the schema of one verdict."""
         if template.compares:
             return {"type": "string", "enum": ["A", "B", "tie"]}
         return {"type": "integer", "enum": list(scale)}
 
-    # the form with a schema in the place of each example: {"score": {"type": "integer", ...}}
+    # the form with a schema instead of each example value: {"score": {"type": "integer", ...}}
     properties = _form(template, rubric, verdict)
     properties["feedback"] = {"type": "string"}
     if "scores" in properties:
@@ -35,10 +41,15 @@ def schema_of(template: Template, rubric: Rubric | None) -> dict:
 
 
 def _form(template: Template, rubric: Rubric | None, verdict: Callable[[Scale], object]) -> dict:
-    """Build the object that is asked for, with `verdict(scale)` at the place of each verdict.
+    """Build the object that a prompt template asks for.
 
-    {"feedback": "...", "score": 3}, {"feedback": "...", "choice": "B"}, or of several criteria
-    {"feedback": "...", "scores": {"Accuracy": 3, "Style": 3}}.
+    It is {"feedback": "...", "score": 3} or {"feedback": "...", "choice": "B"}; for several
+    criteria it is {"feedback": "...", "scores": {"Accuracy": 3, "Style": 3}}.
+
+    Args:
+        template: the prompt template.
+        rubric: as in `json_example`.
+        verdict: makes the value that stands for a verdict from its scale, which is () for a choice.
     """
     form: dict = {"feedback": "One or two sentences on what is right and wrong."}
     if template.compares:
@@ -51,7 +62,7 @@ def _form(template: Template, rubric: Rubric | None, verdict: Callable[[Scale], 
 
 
 def json_object(properties: dict) -> dict:
-    """Build the schema of an object that has exactly these properties."""
+    """Build the JSON schema of an object that has exactly these properties (key -> schema)."""
     return {
         "type": "object",
         "properties": properties,

@@ -1,7 +1,8 @@
-"""The judges' own wordings and conversations, to the letter, each with its source.
+"""The judges' own prompt templates and conversations, to the letter, each with its source.
 
-In `vjudge/assets`: `conversations.json`; `wordings.json`, with the source of each wording, its
-conversation and the fields of `Template` that are not the default ones; `prompts`, one file a text.
+They are stored in `vjudge/assets`. `conversations.json` has the conversations. `wordings.json` has
+of each template its source, its conversation and the fields of `Template` that differ from their
+defaults. The folder `prompts` has one file per text: a template's body, or a system message.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ ASSETS = Path(__file__).parents[1] / "assets"
 
 
 def read_asset(name: str) -> dict[str, dict[str, Any]]:
-    """Read a table of the assets, a row by each name, with tuples for lists."""
+    """Read a JSON file of the assets, whose name comes without ".json": name -> row of fields."""
     table = json.loads((ASSETS / f"{name}.json").read_text(encoding="utf-8"))
     return {key: with_tuples(row) for key, row in table.items()}
 
@@ -39,28 +40,35 @@ for _name, _row in read_asset("conversations").items():
 VICUNA_V1 = _CONVERSATIONS["vicuna_v1"]
 QWEN_1_5 = _CONVERSATIONS["qwen_1_5"]
 CONVERSATIONS = {"llava": VICUNA_V1, "llava_onevision": QWEN_1_5}
-"""By architecture: the conversation of a LLaVA checkpoint that brings no chat template."""
+"""Architecture -> the conversation of its checkpoints that come without a chat template."""
 
 # --- wordings
 
 
 def _text(name: str) -> str:
-    """Read a file of `assets/prompts`."""
+    """Read a file of `assets/prompts`, whose name comes without ".txt"."""
     return (ASSETS / "prompts" / f"{name}.txt").read_text(encoding="utf-8")
 
 
 def _wording(name: str, fields: dict) -> Template:
-    """Make a wording of its row: its text is the file of its name, its system message another."""
+    """Make a template of its row in `wordings.json`.
+
+    Args:
+        name: the template's name, and that of the file with its body.
+        fields: fields of `Template`, with the name of its conversation instead of the conversation.
+            A key "system" names the file of a system message that replaces the conversation's.
+    """
     conversation = _CONVERSATIONS[fields.pop("conversation")]
-    fields.pop("note", None)  # for readers alone
+    fields.pop("note", None)  # only people read it
     if "system" in fields:
         system = _text(fields.pop("system"))
         opening = conversation.opening
         if opening:
             opening = opening.replace(conversation.system, system)
         conversation = replace(conversation, opening=opening, system=system)
+    # in the file a row without a marker has none, while the default of `Template` is "[RESULT]"
     return Template(name, conversation=conversation, body=_text(name), **{"marker": ""} | fields)
 
 
 TEMPLATES = {name: _wording(name, fields) for name, fields in read_asset("wordings").items()}
-"""The wordings by name."""
+"""Name -> prompt template."""
