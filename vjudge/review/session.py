@@ -436,7 +436,7 @@ class Session:
         if len(starts) > 2:
             gaps = np.diff(sorted(time.timestamp() for time in starts.values()))
             minutes = float(np.median(gaps)) * left / 60
-        return Pace(len(assigned), len(starts), left, minutes)
+        return Pace(assigned=len(assigned), voted=len(starts), left=left, minutes_left=minutes)
 
     def _target_id(self, id: str | None) -> str:
         """Return the item to vote on: the item with this id, or the current one.
@@ -508,9 +508,14 @@ class Session:
                 feedback, n_hidden = hide_scores(verdict["feedback"])
                 verdict = {"feedback": feedback, "hidden": n_hidden}
             sides[side] = verdict
-        row = self._rows[self.number_of(id)]
-        scale = self._facts.loc[id, "scale"]
-        return ReviewCase(position, Item.from_row(row), scale, sides, self.votes_on(id), revealed)
+        return ReviewCase(
+            number=position,
+            item=Item.from_row(self._rows[self.number_of(id)]),
+            scale=self._facts.loc[id, "scale"],
+            sides=sides,
+            votes=self.votes_on(id),
+            revealed=revealed,
+        )
 
 
 def assignment(
