@@ -15,8 +15,7 @@ _NAMES = {
     "candidates": "DRAWS draw prompt_of respond",
     "dpo": "PUBLISHED train",
     "rewards": "best_of_n make_pairs reward",
-    "functions": "Reward reward_function",
-    "verdicts": "verdict_reward",
+    "functions": "Reward reward_function verdict_reward",
     "reinforcement": "DEFAULTS grpo",
     "learning": "Round answers_of better_or_liked choosing order_effect overpaid repeats rounds",
 }

@@ -26,9 +26,8 @@ from vjudge.engines.vision import left_padded
 from vjudge.judging.asking import seed_of
 from vjudge.judging.judge import Judge, JudgeLike
 from vjudge.preference.candidates import checked, prompt_of
-from vjudge.preference.functions import Reward, reward_function
+from vjudge.preference.functions import Reward, VerdictReward, reward_function
 from vjudge.preference.policies import Make, Plan, optimise, trl
-from vjudge.preference.verdicts import VerdictReward
 from vjudge.prompts import Prompt, families
 from vjudge.training import weights
 from vjudge.training.collate import CPU, IGNORED, Coder

@@ -14,11 +14,10 @@ Files in reading order:
     readings.py       sentences about a table
     runs.py           `ProbeRuns`: the runs that a probe compares
     finish.py         from rows to a result
-    biases.py         the probes that compare scores before and after a change
     lengths.py        scores at equal gold, and the probe of length
     systems.py        the probe of self-preference
     pairs.py          the probe of position
-    all_probes.py     `battery`
+    biases.py         the probes that compare scores before and after a change; `battery`
     simulated.py      simulated judges with injected biases
 
 A name brings its module when it is first used.
@@ -31,11 +30,11 @@ _NAMES = {
     "perturbations": "PERTURBATIONS example perturb",
     "effects": "bias_scores",
     "runs": "MissingInputError ProbeRuns at_resolutions",
-    "biases": "anchoring blindness commitment formatting injection rewording rubric verbosity",
+    "biases": "PROBES anchoring battery bias_table blindness commitment formatting injection"
+    " rewording rubric verbosity",
     "lengths": "length",
     "systems": "self_preference",
     "pairs": "pairs_of_items position",
-    "all_probes": "PROBES battery bias_table",
     "simulated": "length_power power simulated_length simulated_position",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
