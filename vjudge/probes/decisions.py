@@ -24,13 +24,11 @@ from vjudge.records import is_missing
 AGREEMENT = "score per gold point"
 SCORE_POINTS = "score points"
 DOUBLING = "score per doubling"
-WINS = "share less one half"
 # margins
 MIN_LOSS = 0.25  # the share of its agreement with gold that a judge must lose without the image
 MARGIN_OF_WIDTH = 0.05  # of the scale's width
 MARGIN_OF_SPREAD = 0.2  # of the scores' standard deviation, where a scale has no width
 MARGIN_OF_SLOPE = 0.1  # of the slope of scores that follow gold one to one
-MARGIN_OF_WINS = 0.05  # of verdicts for one of two responses, beyond one half
 
 
 class Ruler(NamedTuple):
@@ -62,8 +60,6 @@ class Ruler(NamedTuple):
             unit: of the effect.
             gold: the true scores, where the effect is one on the slope of scores on gold.
         """
-        if unit == WINS:
-            return MARGIN_OF_WINS, "a share of verdicts of .55 less one half"
         if unit == AGREEMENT:
             slope = self.width / self._width_of(gold)
             share = f"{MARGIN_OF_SLOPE:.0%} of the slope of a judge that follows gold one to one"

@@ -13,7 +13,7 @@ from vjudge.data.schema import Items
 from vjudge.judging.columns import groups_of
 from vjudge.metrics.shares import shares
 from vjudge.plots.bars import preference_bars
-from vjudge.probes.decisions import WINS, ProbeRow
+from vjudge.probes.decisions import ProbeRow
 from vjudge.probes.effects import Effect, mean
 from vjudge.probes.finish import Drawing, probed
 from vjudge.probes.runs import IN_PAIRS, Judged, MissingInputError, ProbeRuns
@@ -25,6 +25,7 @@ CHOSEN = {
     "tie": "a tie in one order or both",
     "second": "second shown, both times",
 }
+WINS = "share less one half"  # the unit of the effect
 WON = {"a": 1.0, "tie": 0.5, "b": 0.0}
 
 
@@ -105,8 +106,10 @@ def _rows(runs: ProbeRuns, verdicts: pd.DataFrame, missing: int) -> list[ProbeRo
     differing = _clipped(mean(verdicts["ab"] != verdicts["ba"], verdicts["group"]), 0.0, 1.0)
     wins = "standing first {raises} the share of wins by {size}"
     decides = "the order decides {size} of the pairs"
+    # its own margin: no score of single responses is needed
+    margin = {"margin": 0.05, "margin_of": "a share of verdicts of .55 less one half"}
     return [
-        runs.row("first shown wins", excess, WINS, "stay", wins, missing=missing),
+        runs.row("first shown wins", excess, WINS, "stay", wins, missing=missing, **margin),
         runs.row("order decides", differing, "share of pairs", does=decides, missing=missing),
     ]
 
