@@ -433,20 +433,7 @@ class Scores(RatingTable):
                 confidence=confidence or current().confidence,
             )
             tests.append(test)
-            # One row per person; these columns hold the same number, over all people, in each row
-            over_people = test.iloc[0]
-            rows.append(
-                {
-                    "judge": judge,
-                    "winning_rate": over_people["winning_rate"],
-                    "advantage": over_people["advantage_probability"],
-                    "low": over_people["advantage_probability_low"],
-                    "high": over_people["advantage_probability_high"],
-                    "people_beaten": test["rejected"].sum(),
-                    "people_tested": test["p"].notna().sum(),
-                    "missing": test["missing"].iloc[0],
-                }
-            )
+            rows.append(_alt_test_row(test, judge))
         table = DataFrame(rows)
         lines = table.rename(columns={"advantage": "estimate"}).dropna(subset="estimate")
         return self._result(
@@ -784,6 +771,21 @@ def _by_statistic(table: DataFrame, by: str | None) -> DataFrame:
     wide = wide.rename(columns=str.capitalize)
     counts = table.groupby(keys, sort=False)[["n", "missing"]].max()
     return wide.join(counts).reset_index()
+
+
+def _alt_test_row(test: DataFrame, judge: str) -> dict[str, Any]:
+    """Sum up the table of `metrics.alt_test`, which has one row per person, in one row."""
+    over_people = test.iloc[0]  # these columns hold the same number in each row
+    return {
+        "judge": judge,
+        "winning_rate": over_people["winning_rate"],
+        "advantage": over_people["advantage_probability"],
+        "low": over_people["advantage_probability_low"],
+        "high": over_people["advantage_probability_high"],
+        "people_beaten": test["rejected"].sum(),
+        "people_tested": test["p"].notna().sum(),
+        "missing": test["missing"].iloc[0],
+    }
 
 
 def _lengths(responses: Series) -> Series:

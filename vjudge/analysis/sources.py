@@ -25,6 +25,9 @@ Table = TypeVar("Table", bound=RatingTable)  # `Scores` or `Choices`
 
 NOT_OF_ITEMS = VERDICT_COLUMNS | {"feedback", "lowest", "id"}  # columns of a run, not of its items
 GROUP = "group"  # the column made here that holds the unit of resampling
+SEVERAL_SCALES = (
+    "judges have several scales, and people's scale is taken to be {:g} to {:g} (scale=)"
+)
 # Columns that `items` overrides: a run may hold a shortened or an older version of them
 ITEM_TEXTS = ("response", "reference_answer", "instruction", "criteria", "human_scores", "gold")
 
@@ -154,15 +157,7 @@ def from_runs(
 ) -> Table:
     """Make a table out of runs by judge's name."""
     runs = _split_by_judge(runs)
-    columns = {}
-    caveats = []
-    for judge, run in runs.items():
-        if verdict not in run:
-            raise ValueError(f"{judge}: the run has no column {verdict!r}; it has {list(run)}")
-        columns[judge] = _verdict_by_id(judge, run, verdict)
-        n_items = len(columns[judge])
-        if n_items < len(run):
-            caveats.append(f"{judge}: {len(run):,} verdicts on {n_items:,} items, their mean")
+    columns, caveats = _verdict_columns(runs, verdict)
 
     # One row per item, in the order of the first run; items that only later runs have come last
     rows = _item_rows(runs.values(), items)
@@ -181,11 +176,7 @@ def from_runs(
         truths = frame[[*people, *({"gold"} & set(frame))]].apply(pd.to_numeric)
         human_scale = _narrowest_scale(scales.values(), truths)
         if human_scale is not None and len(set(scales.values())) > 1:
-            lowest, highest = human_scale
-            caveats.append(
-                f"judges have several scales, and people's scale is taken to be {lowest:g} to"
-                f" {highest:g} (scale=)"
-            )
+            caveats.append(SEVERAL_SCALES.format(*human_scale))
     verdicts = [run.assign(judge=judge) for judge, run in runs.items()]
     return kind(
         frame=frame.rename_axis("id").reset_index(),
@@ -222,6 +213,22 @@ def _split_by_judge(runs: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
                 raise ValueError(f"two runs are of a judge {judge!r}: give each a name of its own")
             runs_by_judge[judge] = rows
     return runs_by_judge
+
+
+def _verdict_columns(
+    runs: Mapping[str, DataFrame], verdict: str
+) -> tuple[dict[str, Series], list[str]]:
+    """Return each judge's verdicts by item id, and a caveat for each judge with repeated items."""
+    columns = {}
+    caveats = []
+    for judge, run in runs.items():
+        if verdict not in run:
+            raise ValueError(f"{judge}: the run has no column {verdict!r}; it has {list(run)}")
+        columns[judge] = _verdict_by_id(judge, run, verdict)
+        n_items = len(columns[judge])
+        if n_items < len(run):
+            caveats.append(f"{judge}: {len(run):,} verdicts on {n_items:,} items, their mean")
+    return columns, caveats
 
 
 def _verdict_by_id(judge: str, run: DataFrame, verdict: str) -> Series:

@@ -88,15 +88,6 @@ class Session:
 
         self._read_verdicts(runs, scale)
         self._compare_with_truth()
-        self.filters = {
-            "judge": self.judges,
-            "score": [*self.levels, NO_SCORE],
-            "truth": self.levels,
-            "disagreement": list(self._disagreements),
-            "criterion": self.criteria,
-            "voted": [False, True],
-            "order": ["file", "worst", "random"],
-        }
         self.plan = assignment(self._ids, annotators or [annotator], overlap=overlap, seed=seed)
         _require_option("annotator", annotator, self.plan)
         folder = Path(out).expanduser()
@@ -141,6 +132,19 @@ class Session:
             "judge too high": self._score_gaps >= 0.5,
             "judge too low": self._score_gaps <= -0.5,
             "none": distances < 0.5,
+        }
+
+    @property
+    def filters(self) -> dict[str, Collection[Any]]:
+        """The name of each filter of the list, and its values."""
+        return {
+            "judge": self.judges,
+            "score": [*self.levels, NO_SCORE],
+            "truth": self.levels,
+            "disagreement": list(self._disagreements),
+            "criterion": self.criteria,
+            "voted": [False, True],
+            "order": ["file", "worst", "random"],
         }
 
     def refresh(self) -> None:
