@@ -21,15 +21,15 @@ def best_of_n(
     groups: Column,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Measure how good the responses are that a judge picks as the best of several.
+    """Measure how good the responses are that a judge picks as the best of each question.
 
     Args:
         reference: the human score of each of n responses; NaN where missing.
-        judge: the judge's scores. One of several responses with its highest score is picked at
-            random.
-        groups: the question that each response answers; a question with one scored response is left
-            out.
-        confidence: of the intervals, Student's over questions.
+        judge: the judge's score of each response. Of several responses with the highest score one
+            is picked at random.
+        groups: the question that each response answers; a question with only one scored response is
+            left out.
+        confidence: of the intervals, by Student's t over questions.
 
     Returns:
         One row per statistic; the first three are in score points:
@@ -51,7 +51,8 @@ def best_of_n(
     (gold, score), used = read_scores(reference=reference, judge=judge, groups=groups)
     responses = pd.DataFrame({"gold": gold[used], "score": score[used]})
     question = group_codes(groups, used)
-    # 1) Means over the responses that the judge may pick, which are equally likely
+    # 1) Per question, means over the responses with the judge's highest score, which it is equally
+    # likely to pick
     best = responses.groupby(question).transform("max")
     responses["is_best"] = responses["gold"] == best["gold"]
     is_picked = responses["score"] == best["score"]
@@ -68,7 +69,8 @@ def best_of_n(
     n = len(table)
     if n < 2:
         warn(f"{n} questions have two scored responses: intervals take two such questions")
-    # 3) Means over questions; bounds stay within the range of each statistic
+    # 3) Means over questions. Bounds stay within the range of each statistic: regrets are not
+    # negative, the gain has no limit, and `picks_best` is a share.
     bounds = mean_interval(table, confidence)
     bounds[:, 1] = np.maximum(bounds[:, 1], [0, 0, -np.inf, 0])
     bounds[:, 2] = np.minimum(bounds[:, 2], [np.inf, np.inf, np.inf, 1])

@@ -1,4 +1,4 @@
-"""A judge's scores against human scores of the same items: calibration curve, bias, mean error."""
+"""Compare a judge's scores with human scores of the same items: calibration curve, bias, error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def calibration_curve(
     groups: Groups = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Average the human score at each score of the judge; on the diagonal both are equal.
+    """Average the human score at each score of the judge, or in bins of its scores.
+
+    For a calibrated judge both are equal: the points lie on the diagonal.
 
     Args:
         judge, human: scores of n items, NaN where missing.
@@ -52,7 +54,7 @@ def calibration_curve(
         raise ValueError(f"bins must be a whole number from 1, or None, not {bins!r}")
     frame = pd.DataFrame({"judge": x[used], "human": y[used], "bin": x[used]})
     frame["unit"] = group_codes(groups, used)
-    # 1) Mean scores in each bin, with intervals
+    # 1) Mean scores in each bin, with intervals; without bins, each score of the judge is one
     if bins is not None and len(frame):
         edges = np.unique(np.quantile(frame["judge"], np.linspace(0, 1, bins + 1)[1:-1]))
         frame["bin"] = np.searchsorted(edges, frame["judge"], side="right")
@@ -63,7 +65,7 @@ def calibration_curve(
     table["high"] = table["human"] + half_width
     table["n"] = by_bin.size()
     table["share"] = table["n"] / len(frame)
-    # 2) Counts, warnings and the method
+    # 2) Counts, warnings and the method; a half width of NaN is an undefined interval
     n_without = int(half_width.isna().sum())
     if n_without or table.empty:
         warn(
@@ -82,11 +84,14 @@ def calibration_curve(
 def _half_widths(frame: pd.DataFrame, confidence: float) -> pd.Series:
     """Compute the half width of the interval of each bin's mean human score.
 
-    The standard error of a mean over n items in G units comes from each unit's sum of deviations
-    d_g from the mean: sqrt(sum of d_g^2 * G / (G - 1)) / n.
+    The standard error of a mean over n items in G units is sqrt(sum of d_g^2 * G / (G - 1)) / n,
+    where d_g is the sum of unit g's deviations from the mean.
 
     Args:
         frame: one row per item: columns human, bin, unit.
+
+    Returns:
+        A half width per bin; NaN for a bin of one item, one unit or one human score.
     """
     by_bin = frame.groupby("bin")["human"]
     deviation = frame["human"] - by_bin.transform("mean")
@@ -112,15 +117,15 @@ def calibration_errors(
 
     Args:
         judge, human: scores of n items on one scale, NaN where missing.
-        scale: its lowest and highest score, or a run's columns `lowest` and `highest`, which are
-            NaN for a value head; None does not check the scores.
+        scale: its lowest and highest score, or a run's columns `lowest` and `highest` (NaN for a
+            value head). It only serves to check the scores; None does not check them.
         groups, n_resamples, options: as in `correlate`.
 
     Returns:
         Rows bias and mae, with columns as `correlate`.
 
     Raises:
-        ValueError: scores outside of the scale, or scores without a scale.
+        ValueError: scores outside of the scale, or scores for which it is NaN.
 
     Source: Willmott and Matsuura, Climate Research 30 (2005), 79-82.
 
@@ -136,13 +141,13 @@ def calibration_errors(
     error = (x - y)[used]
 
     def bias_and_mae(weights: Weights) -> np.ndarray:
-        """Both means for weights of items (items, replicates); (2, replicates)."""
+        """Compute both means from weights of items, (items, replicates); (2, replicates)."""
         return np.stack([error, np.abs(error)]) @ weights / weights.sum(axis=0)
 
     table = tabulate(
         bias_and_mae,
         ["bias", "mae"],
-        design_of(np.arange(len(error)), groups, used),
+        design_of(np.arange(len(error)), groups, used),  # each item is a cell of its own
         n_resamples=n_resamples,
         reason="too few items",
         **options,

@@ -1,4 +1,4 @@
-"""Judges of the same pairs compared: whose choices are people's more often?"""
+"""Compare judges of the same pairs: whose choices equal people's more often?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from vjudge.metrics.intervals import degrees_of_freedom, t_quantile
 from vjudge.metrics.multiple_testing import holm
 from vjudge.metrics.verdicts import read_choices
 
-MAX_EXACT_WORK = 20_000_000  # additions that an exact test may take
+MAX_EXACT_WORK = 20_000_000  # additions; an exact test that takes more is approximated
+# The columns that compare two judges, a and b
 COMPARED = "estimate_a estimate_b difference low high only_a only_b p".split()
 
 
@@ -38,23 +39,25 @@ def compare_choices(
         groups, confidence: as in `win_rate`.
 
     Returns:
-        One row per two judges a, b and measure of `pairwise_accuracy` (with_ties, without_ties),
-        over the pairs on which both judges have a verdict. Columns:
+        One row per combination of two judges, a and b, and a measure of `pairwise_accuracy`
+        (with_ties, without_ties), over the pairs on which both judges have a verdict. Columns:
 
         - `estimate_a`, `estimate_b`: the accuracies;
         - `difference`, `low`, `high`: a minus b, with its interval;
-        - `only_a`, `only_b`: how many pairs this judge alone got right;
-        - `p`: two-sided, of McNemar's exact test, with groups of its form for clusters;
-        - `p_holm`: p corrected by Holm's method over the judges' pairs, separately by measure;
-        - `n`, `missing`: pairs that count, and that do not.
+        - `only_a`, `only_b`: how many pairs only judge a, or only judge b, got right;
+        - `p`: two-sided, of the exact sign-flip test below;
+        - `p_holm`: p corrected by Holm's method for the number of combinations of two judges,
+          separately for each measure;
+        - `n`, `missing`: how many pairs count, and how many do not.
 
-    The test flips the sign of each group's difference, exactly. With ungrouped pairs it is
-    McNemar's exact test: if one judge alone is right in 8 pairs and the other alone in 2,
+    The test compares the sum of the differences with its exact distribution if the difference of
+    each group (of each pair, without groups) had either sign with equal chance. Without groups this
+    is McNemar's exact test: if one judge alone is right in 8 pairs and the other alone in 2,
     p = 2 * 56 / 1024 = .11.
 
-    Source: McNemar, Psychometrika 12 (1947), 153-157; clusters as in Yang, Sun and Hardin,
-    Statistics in Medicine 29 (2010), exactly; Bonett and Price, Journal of Educational and
-    Behavioral Statistics 37 (2012), for the interval.
+    Source: McNemar, Psychometrika 12 (1947), 153-157; for groups Yang, Sun and Hardin, Statistics
+    in Medicine 29 (2010), here with the exact distribution; for the interval Bonett and Price,
+    Journal of Educational and Behavioral Statistics 37 (2012).
 
     >>> human = ["a"] * 12
     >>> first, second = ["a"] * 10 + ["b"] * 2, ["b"] * 8 + ["a"] * 4
@@ -68,7 +71,7 @@ def compare_choices(
     check_columns(preferences=preferences, groups=groups, **columns)
     human, has_preference, _ = read_choices(preferences, people=True)
     choices = {str(name): read_choices(judges[name])[0] for name in judges}  # None: no verdict
-    # 1) A row for each two judges and measure
+    # 1) One row per combination of two judges and a measure
     rows = {}
     for a, b in combinations(choices, 2):
         both = has_preference & pd.notna(choices[a]) & pd.notna(choices[b])
@@ -89,7 +92,7 @@ def compare_choices(
     unit = "pairs" if groups is None else "groups"
     table.attrs["method"] = (
         f"{confidence:.0%} intervals and exact McNemar tests over {unit}; Holm over"
-        f" {len(rows) // 2} pairs of judges"
+        f" {len(rows) // 2} pairs of judges"  # each pair has two rows, one per measure
     )
     add_caveats(table, caveats)
     return table[[*COMPARED, "p_holm", "n", "missing"]]
@@ -124,7 +127,11 @@ def _difference_interval(
     """Bound the difference of two paired proportions (Bonett and Price's adjusted Wald interval).
 
     Args:
-        difference: 1, 0 or -1 for each of n pairs. units: of sampling, 0 to G - 1.
+        difference: 1, 0 or -1 for each of n pairs; (n,).
+        units: the unit of sampling of each pair, 0 to G - 1; (n,).
+
+    Returns:
+        The bounds, in [-1, 1]; NaN if all pairs are of one unit.
     """
     n = len(difference)
     sizes = np.bincount(units)
@@ -139,7 +146,8 @@ def _difference_interval(
     # 2) With groups the variance is at least that of the delete-one-group jackknife
     if len(sizes) < n:
         of_unit = indicator_matrix(units) @ difference
-        deviation = (of_unit - difference.mean() * sizes) / (n - sizes)  # of the mean without it
+        # How far the mean moves without each unit; (G,)
+        deviation = (of_unit - difference.mean() * sizes) / (n - sizes)
         jackknife = deviation @ deviation * (len(sizes) - 1) / len(sizes)
         variance = max(variance, jackknife)
         freedom = degrees_of_freedom(sizes)
@@ -148,10 +156,11 @@ def _difference_interval(
 
 
 def sign_flip_p(differences: Floats) -> float:
-    """Compute the two-sided p value of a sign-flip test: either sign is as likely by chance.
+    """Compute the two-sided p value of a sign-flip test of a sum of differences.
 
-    The test is exact, from all 2^n assignments of signs to n whole numbers, unless that takes long;
-    then the normal distribution replaces it. If all differences are 1 or -1 it is the sign test.
+    Under the hypothesis each difference has either sign with equal chance. The p value is exact,
+    over all 2^n assignments of signs to n differences, unless that takes long; then the normal
+    distribution is used. If all differences are 1 or -1, it is the sign test.
 
     Args:
         differences: whole numbers, (n,).
@@ -168,14 +177,14 @@ def sign_flip_p(differences: Floats) -> float:
     observed = abs(float(differences.sum()))
     if total * len(sizes) > MAX_EXACT_WORK:
         return float(2 * stats.norm.sf(observed / np.linalg.norm(sizes)))
-    # Convolve one number after another: `chance[s]` is the probability that the positive numbers
-    # among those so far sum to s. Sizes 3 and 1: sums 0, 1, 3 and 4 with 1/4 each.
+    # Add one difference after another: `chance[s]` is the probability that, of the differences so
+    # far, those with a positive sign sum to s. Sizes 3 and 1: sums 0, 1, 3 and 4 with 1/4 each.
     chance = np.zeros(total + 1)
     chance[0] = 1.0
     for size in sizes:
         chance[size:] += chance[:-size].copy()
         chance /= 2
-    # With positive numbers that sum to s the signed sum is s - (total - s)
+    # If the positive differences sum to s, the negative ones sum to total - s
     signed_sums = 2 * np.arange(total + 1) - total
     as_extreme = np.abs(signed_sums) >= observed - 1e-9
     return min(float(chance[as_extreme].sum()), 1.0)

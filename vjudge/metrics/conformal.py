@@ -23,7 +23,7 @@ def conformal_intervals(
     spread: pd.Series | None = None,
     confidence: float = 0.9,
 ) -> pd.DataFrame:
-    """Put an interval around each score that holds the true one in `confidence` of items.
+    """Put an interval around each score that holds the true score in a share `confidence` of items.
 
     The coverage holds whatever the judge's errors are.
 
@@ -33,7 +33,7 @@ def conformal_intervals(
             the intervals, and must be a random sample of all items.
         spread: the standard deviation of the judge's distribution over scores; intervals are then
             wider where the judge is less sure. None: all intervals have one width.
-        confidence: share of items, in (0, 1).
+        confidence: the share of items whose interval holds the true score, in (0, 1).
 
     Returns:
         One row per item: `estimate`, `low`, `high` (NaN without a score).
@@ -54,7 +54,8 @@ def conformal_intervals(
     """
     errors = StandardisedErrors.of(expected, truth, spread, confidence)
     n = len(errors.size)
-    # The half width, in units of the scale, is the error of this rank among the n known ones
+    # The half width, divided by the scale, is the error of this rank among the n known ones.
+    # Rounding keeps `ceil` from raising a product such as 18.000000000000004.
     rank = math.ceil(round((n + 1) * confidence, 9))
     half_width = errors.scale * np.sort(errors.size)[rank - 1]
     estimate = expected.astype(float)
@@ -78,13 +79,13 @@ def conformal_coverage(
 
     Args:
         expected, truth, spread, confidence: as in `conformal_intervals`.
-        by: the category of each item.
+        by: the category of each item; None gives the row "all" alone.
         groups: the sampling unit of each item, such as its image; None: each item is a unit.
 
     Returns:
-        A row "all" and one per category: `share` of known items inside an interval that is
-        made of the other known items, Wilson's `low` and `high`, and `n`. If a category's interval
-        lies below `confidence`, one width does not suit all categories.
+        A row "all" and one per category. Columns: `share` of known items inside an interval that is
+        made from the other known items; `low` and `high`, its 95 % Wilson interval; and `n`. If a
+        category's interval lies below `confidence`, one width does not suit all categories.
 
     Source: as `conformal_intervals`.
 
@@ -95,12 +96,13 @@ def conformal_coverage(
     errors = StandardisedErrors.of(expected, truth, spread, confidence)
     n = len(errors.size)
     ordered = np.sort(errors.size)
-    # Leave one item out: its interval is made of the other n - 1 errors, with the rank r =
-    # ceil(n * confidence) among them. In the order of all n, that is the error of rank r + 1 if the
-    # item's own error is among the r smallest, else the one of rank r.
+    # Leave each item out in turn: its interval is made from the other n - 1 errors, of which it
+    # takes the one of rank r = ceil(n * confidence). Among all n errors, this is the one of rank
+    # r + 1 if the item's own error is among the r smallest, else the one of rank r.
     rank = min(math.ceil(n * confidence), n - 1)
     limit = np.where(errors.size <= ordered[rank - 1], ordered[rank], ordered[rank - 1])
     inside = errors.size <= limit
+    # Each row: its name, which items are inside, and which items count
     rows = [("all", inside, np.ones(n))]
     if by is not None:
         categories = by[inside.index]
@@ -117,17 +119,21 @@ def conformal_coverage(
 
 @dataclass(frozen=True)
 class StandardisedErrors:
-    """Errors of a judge's scores over their scale."""
+    """A judge's absolute errors, each divided by the scale of its item."""
 
-    scale: pd.Series  # of all items: 1, or their spread
-    size: pd.Series  # of the items with score and truth: the absolute error over the scale
-    caveats: list[str]
+    scale: pd.Series  # of each item: 1, or its spread plus a tenth of the mean spread
+    size: pd.Series  # of each item with a score and a truth: the absolute error over the scale
+    caveats: list[str]  # on whether the items with a truth are a random sample
 
     @classmethod
     def of(
         cls, expected: pd.Series, truth: pd.Series, spread: pd.Series | None, confidence: float
     ) -> StandardisedErrors:
-        """Compute errors from the arguments of `conformal_intervals`, with its checks."""
+        """Compute the errors, and check the arguments as `conformal_intervals` says.
+
+        Raises:
+            ValueError: too few known items, or known items that are evidently not a random sample.
+        """
         check_options(confidence=confidence)
         check_items(expected=expected, truth=truth)
         expected, truth = expected.astype(float).align(truth.astype(float), join="left")
@@ -141,7 +147,7 @@ class StandardisedErrors:
         scored = expected.dropna()
         is_known = scored.index.isin(size.index)
         caveats = check_random(scored.to_numpy(), is_known, np.arange(len(scored)))
-        # With n errors, the one of rank (n + 1) * confidence must exist: n + 1 >= 1 / (1 - c)
+        # Of n errors the one of rank (n + 1) * c must exist: (n + 1) * c <= n, so n >= c / (1 - c)
         minimum = math.ceil(round(confidence / (1 - confidence), 9))
         if len(size) < minimum:
             raise ValueError(

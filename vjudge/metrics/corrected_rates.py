@@ -16,7 +16,7 @@ from vjudge.metrics.intervals import INTERVAL, t_quantile
 from vjudge.metrics.labels import Labelled, check_random
 from vjudge.metrics.wilson import Share, mean_share_interval
 
-RARE = 10  # labelled items of one kind, below which the judge's errors on them are poorly known
+RARE = 10  # right (or wrong) labelled items, below which errors on them are poorly known
 
 
 def corrected_rate(
@@ -35,12 +35,14 @@ def corrected_rate(
         rate: share of `n` items that the judge calls right.
         specificity: share of `n_specificity` wrong items that the judge calls wrong.
         sensitivity: share of `n_sensitivity` right items that the judge calls right.
-        n, n_specificity, n_sensitivity: how many items each share rests on, or an effective number.
-        confidence: of the interval, which counts the errors of all three shares.
+        n, n_specificity, n_sensitivity: how many items each share rests on, or an effective number
+            of items.
+        confidence: of the interval, which allows for the sampling errors of all three shares.
 
     Returns:
         `estimate`, `low`, `high`, in [0, 1]. An estimate that the correction puts outside of [0, 1]
-        is replaced by the nearer bound, with a warning.
+        is replaced by the nearer bound, with a warning. The bounds are 0 and 1, with a warning,
+        where so few labels do not show that the judge is better than chance.
 
     Raises:
         ValueError: a share outside [0, 1], no items, or a judge that is no better than chance
@@ -63,7 +65,9 @@ def corrected_rate(
             f"the corrected rate is {estimate:.3f}, outside [0, 1], and is given as the bound:"
             " the judge's errors on these items are not those of the labelled ones"
         )
-    # 1) Shrink each share towards 1/2, so that a share of 0 or 1 has an error too
+    # 1) Shrink each share towards 1/2, so that a share of 0 or 1 has an error too: add z^2 items to
+    # those of the rate (Agresti and Coull), and two to the others, half of them called right. As in
+    # the paper, p is the rate, q0 the specificity and q1 the sensitivity.
     z = t_quantile(confidence)
     p = (n * rate + z**2 / 2) / (n + z**2)
     q0 = (n_specificity * specificity + 1) / (n_specificity + 2)
@@ -74,7 +78,8 @@ def corrected_rate(
             "so few labels do not show the judge to be better than chance: the rate is not bounded"
         )
         return pd.Series([np.clip(estimate, 0, 1), 0, 1], index=INTERVAL)
-    # 2) Add up the variances of the three shares by the delta method
+    # 2) Add up the variances of the three shares by the delta method. The estimate moves with
+    # (p + (1 - estimate) * q0 - estimate * q1) / youden.
     centre = (p + q0 - 1) / youden
     variance_0 = q0 * (1 - q0) / (n_specificity + 2)
     variance_1 = q1 * (1 - q1) / (n_sensitivity + 2)
@@ -88,12 +93,16 @@ def corrected_rate(
     return pd.Series(bounds, index=INTERVAL)
 
 
-def _check_rates(shares: Mapping[str, float], fewest: float) -> None:
-    """Refuse impossible shares and counts (`fewest`: the smallest), and a judge like chance."""
+def _check_rates(shares: Mapping[str, float], min_count: float) -> None:
+    """Refuse impossible shares and counts, and a judge that is no better than chance.
+
+    Args:
+        shares: rate, specificity and sensitivity by name. min_count: the smallest of their counts.
+    """
     for name, share in shares.items():
         if not 0 <= share <= 1:
             raise ValueError(f"{name}={share!r}: use a share from 0 to 1")
-    if fewest < 1:
+    if min_count < 1:
         raise ValueError("n, n_specificity and n_sensitivity are counts of items, 1 or more")
     if shares["specificity"] + shares["sensitivity"] <= 1:
         raise ValueError(
@@ -111,20 +120,21 @@ def corrected_rate_from_labels(
     groups: Groups = None,
     confidence: float = 0.95,
 ) -> pd.Series:
-    """Correct a rate with the judge's errors, which are counted on the items that people labelled.
+    """Correct a judge's rate of right responses by its errors on the items that people labelled.
 
     Args:
         verdicts: n verdicts, 1 for right and 0 for wrong, NaN where there is none.
         labels: the truth by the same index, 1 or 0, NaN where nobody labelled.
         labelled: how items were chosen for labelling. "random": at random from all items. "by
-            verdict": so many of those that the judge calls right and so many of those that it calls
-            wrong, each at random.
+            verdict": a fixed number at random from those that the judge calls right, and another
+            from those that it calls wrong.
         groups: the sampling unit of each item, such as its image; None: each item is a unit.
         confidence: of the interval.
 
     Returns:
-        `estimate`, `low`, `high`, in [0, 1]; `rate` (the judge's), `n`, `labels`, `missing`
-        (items without a verdict). A caveat says where labels alone give a narrower interval.
+        `estimate`, `low`, `high`, in [0, 1]; `rate` (that the judge calls right), `n` (verdicts),
+        `labels` (labelled items with a verdict), `missing` (items without a verdict). With
+        "random", a caveat says if the labels alone give a narrower interval.
 
     With "random" the estimate is that of `corrected_rate`. With "by verdict" it is the sum, over
     both verdicts, of the verdict's share times how often a labelled item with it is right: of 1,000
@@ -133,8 +143,8 @@ def corrected_rate_from_labels(
 
     Raises:
         ValueError: other values than 0 and 1; no labelled item that is right, or none that is wrong
-            (random), or fewer than two of a verdict (by verdict); labels declared random that were
-            evidently chosen by verdict.
+            (random), or fewer than two of a verdict (by verdict); labels that are declared random
+            and evidently were not.
 
     >>> verdicts = pd.Series([1, 1, 0, 0, 1, 1, 0, 1, 1, 0] * 10)
     >>> labels = pd.Series([1, 1, 0, 0, 1, 0, None, None, None, None] * 10)
@@ -165,7 +175,17 @@ def corrected_rate_from_labels(
 
 
 def _by_random_labels(items: Labelled, rate: Share, confidence: float) -> pd.Series:
-    """Correct the rate by specificity and sensitivity, each with its effective number of items."""
+    """Correct the rate by specificity and sensitivity, which the labelled items show.
+
+    Args:
+        rate: the share of all items that the judge calls right.
+
+    Returns:
+        `estimate`, `low`, `high`.
+
+    Raises:
+        ValueError: no labelled item is right, or none is wrong.
+    """
     wrong = items.label == 0
     right = items.label == 1
     n_wrong = int(wrong.sum())
@@ -181,15 +201,16 @@ def _by_random_labels(items: Labelled, rate: Share, confidence: float) -> pd.Ser
         rate.estimate,
         specificity=specificity.estimate,
         sensitivity=sensitivity.estimate,
-        n=min(rate.n_effective, len(wrong)),
+        # Effective numbers, which are no larger than the numbers of items
+        n=min(rate.n_effective, len(items.verdict)),
         n_specificity=min(specificity.n_effective, n_wrong),
         n_sensitivity=min(sensitivity.n_effective, n_right),
         confidence=confidence,
     )
     # `corrected_rate` takes the three shares for independent, but they come from the same items.
     # By the delta method the corrected rate moves with rate + (1 - estimate) * specificity
-    # - estimate * sensitivity. Scale the interval by the standard error of that sum over the one
-    # that independent shares would give.
+    # - estimate * sensitivity. Scale the interval by a ratio: the standard error of that sum,
+    # divided by the one that it would have if the three shares were independent.
     estimate = result["estimate"]
     influences = [rate.influence, specificity.influence, sensitivity.influence]
     errors = np.array([[1], [1 - estimate], [-estimate]]) * influences  # (3, units)
@@ -201,7 +222,11 @@ def _by_random_labels(items: Labelled, rate: Share, confidence: float) -> pd.Ser
 
 
 def _limits_of_random_labels(items: Labelled, width: float, confidence: float) -> list[str]:
-    """Write the caveats of a rate corrected by random labels, whose interval has this width."""
+    """List the caveats of a rate corrected by random labels.
+
+    Args:
+        width: of the interval of the corrected rate.
+    """
     caveats = []
     n_labels = int(items.has_label.sum())
     n_right = int((items.label == 1).sum())
@@ -221,12 +246,22 @@ def _limits_of_random_labels(items: Labelled, width: float, confidence: float) -
 
 
 def _by_verdict(items: Labelled, rate: Share, confidence: float) -> pd.Series:
-    """Average over both verdicts how often an item is right, weighted by the verdicts' shares."""
+    """Average how often an item of each verdict is right, weighted by the verdicts' shares.
+
+    Args:
+        rate: the share of items that the judge calls right; the weight of verdict 1.
+
+    Returns:
+        `estimate`, `low`, `high`.
+
+    Raises:
+        ValueError: fewer than two items of a verdict are labelled.
+    """
     shares = []
     weights = []
     for verdict, weight in ((1, rate.estimate), (0, 1 - rate.estimate)):
         if weight == 0:
-            continue
+            continue  # the judge gave this verdict to no item
         among = items.has_label & (items.verdict == verdict)
         if among.sum() < 2:
             raise ValueError(
@@ -237,8 +272,10 @@ def _by_verdict(items: Labelled, rate: Share, confidence: float) -> pd.Series:
         weights.append(weight)
     estimate, low, high = mean_share_interval(shares, confidence, weights)
     # The weights have an error too: a rate off by d moves the mean by d times the difference
-    # between both shares. It is independent of the labels' error, so the squares add up.
+    # between both shares (0 if there is only one). This error is independent of the labels' error,
+    # so their squares add up.
     difference = shares[0].estimate - shares[-1].estimate
+    # (2,): how far the mean moves if the rate is at either end of its interval
     of_weights = difference * (np.array(rate.wilson_interval(confidence)) - rate.estimate)
     low = estimate - np.hypot(estimate - low, of_weights.min())
     high = estimate + np.hypot(high - estimate, of_weights.max())

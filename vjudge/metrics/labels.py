@@ -20,8 +20,9 @@ from vjudge.metrics.groups import unit_codes
 from vjudge.metrics.intervals import NO_WIDTH, degrees_of_freedom
 from vjudge.metrics.wilson import Share
 
-SELDOM = 0.01  # p of labels being a random sample, below which a caveat says so
-NOT_BY_CHANCE = 1e-5  # p below which they are refused
+# p values of the test that the labelled items are a random sample
+SELDOM = 0.01  # up to this, a caveat says that they seldom would be
+NOT_BY_CHANCE = 1e-5  # below this, the labels are refused
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,9 @@ class Labelled:
     verdict: Floats  # (n,)
     label: Floats  # (n,), NaN where nobody labelled
     units: Integers  # (n,): the unit of sampling of each item, 0 to G - 1
-    grouped: bool
+    grouped: bool  # whether units are groups of items; if not, each item is its own unit
     missing: int  # items without a verdict, which are left out
-    caveats: list[str]
+    caveats: list[str]  # of labels that are left out
 
     @classmethod
     def of(
@@ -48,7 +49,11 @@ class Labelled:
         Args:
             verdicts, labels: each may lack items of the other.
             groups: the unit of sampling of each verdict; None: each item is its own unit.
-            read: converts a column to floats; NaN where it is blank.
+            read: converts a column to floats, NaN where a cell is blank; called as
+                `read(column, name=...)`.
+
+        Raises:
+            TypeError, ValueError: a column is no Series, has an item twice, or can't be read.
         """
         check_items(verdicts=verdicts, labels=labels)
         caveats = []
@@ -68,7 +73,11 @@ class Labelled:
         return ~np.isnan(self.label)
 
     def share(self, values: Floats, among: Booleans) -> Share:
-        """The share of ones in `values` (zeros and ones) among the items that `among` marks."""
+        """Estimate the share of ones in `values` among the items that `among` marks.
+
+        Args:
+            values: 1 or 0 for each item, (n,); NaN is allowed outside of `among`.
+        """
         gain = np.where(among, values, 0.0)
         return Share.of(gain, among.astype(float), self.units, grouped=self.grouped)
 
@@ -84,18 +93,19 @@ def check_random(
     In a random sample the mean verdict differs from that of the other items by chance alone.
 
     Args:
-        verdict: of n items. has_label: which of them people labelled.
-        units: the unit of sampling of each item, 0 to G - 1.
+        verdict: of n items, NaN nowhere. has_label: which of them people labelled; (n,).
+        units: the unit of sampling of each item, 0 to G - 1; (n,).
         remedy: what the caveat or the error advises.
 
     Returns:
-        A caveat if a random sample shows such a difference in at most one of 100 cases, else
-        nothing.
+        A list of one caveat if a random sample shows such a difference in at most one of 100 cases,
+        else an empty list.
 
     Raises:
         ValueError: a random sample shows such a difference in fewer than one of 100,000 cases.
     """
     n_labelled = np.count_nonzero(has_label)
+    # There is nothing to test if all or no items are labelled, or if all verdicts are equal
     if n_labelled in (0, len(verdict)) or np.ptp(verdict) < NO_WIDTH:
         return []
     independent = len(np.unique(units)) == len(units)
@@ -118,19 +128,21 @@ def check_random(
 
 
 def _p_of_equal_means(verdict: Floats, has_label: Booleans, units: Integers) -> float:
-    """Compute the p value of a t test that labelled items and the others have one mean verdict.
+    """Compute the p value of a t test that labelled and unlabelled items have one mean verdict.
 
-    The error comes from the variance of all n verdicts, since under the hypothesis there is one
-    population. A variance of each sample would be too small where most verdicts are equal: a lucky
-    sample of them hardly varies.
+    The standard error comes from the variance of all n verdicts, since under the hypothesis both
+    samples are of one population. A separate variance of each sample would be too small where most
+    verdicts are equal, because a small sample may happen to hold equal verdicts only.
     """
     n_labelled = np.count_nonzero(has_label)
     # (n,): the difference of both means is contrast @ verdict
     contrast = np.where(has_label, 1 / n_labelled, -1 / (len(verdict) - n_labelled))
-    # The design effect: how much more the sum over units varies than that of independent items
+    # The design effect: how much more the difference varies with dependence within units than it
+    # would with independent items; never below 1
     deviation = contrast * (verdict - verdict.mean())
     of_units = indicator_matrix(units) @ deviation
     design_effect = max(1.0, of_units @ of_units / (deviation @ deviation))
     error = math.sqrt(verdict.var(ddof=1) * (contrast @ contrast) * design_effect)
+    # A unit weighs as much as it contributes to the variance of the difference
     freedom = degrees_of_freedom(np.bincount(units, contrast**2))
     return float(2 * stats.t.sf(abs(contrast @ verdict) / error, freedom))

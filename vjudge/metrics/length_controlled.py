@@ -16,7 +16,7 @@ from vjudge.metrics.shares import shares
 from vjudge.metrics.verdicts import read_choices
 
 WINS_OF_A = {"a": 1.0, "b": 0.0, "tie": 0.5}
-MAX_LOGIT = 20.0  # a fit that predicts beyond has no finite maximum
+MAX_LOGIT = 20.0  # a larger prediction shows that the likelihood has no finite maximum
 MIN_COMPARISONS = 10
 
 
@@ -33,26 +33,27 @@ def length_controlled_win_rate(
 
     A logistic regression predicts the verdicts from an intercept, tanh(difference in length / its
     standard deviation) and, if given, each instruction's difficulty. The estimate is the mean
-    prediction with a difference in length of 0.
+    prediction with a difference in length of 0, over all comparisons with lengths (and difficulty),
+    also those without a verdict.
 
     Args:
         verdicts: as in `win_rate`, a tie being half a win; or numbers, the probability that a wins
-            (AlpacaEval's `preference` less 1, where a is its output_2).
-        length_a, length_b: of the responses, in one unit (AlpacaEval counts characters).
+            (AlpacaEval's `preference` minus 1, where a is its output_2).
+        length_a, length_b: of the two responses, in the same unit (AlpacaEval counts characters).
         difficulty: of each instruction (AlpacaEval's `instruction_difficulty`).
         groups, confidence: as in `win_rate`.
 
     Returns:
-        Rows `win_rate` (ties half) and `length_controlled`, with columns estimate, low, high, n and
-        missing (comparisons without a verdict or a length).
+        Rows `win_rate` (a tie is half a win) and `length_controlled`, with columns estimate, low,
+        high, n and missing (comparisons without a verdict, a length or a given difficulty).
 
     Raises:
         ValueError: fewer than ten comparisons have a verdict and lengths, or the lengths never
-            differ.
+            differ, or numeric verdicts lie outside of [0, 1].
 
-    AlpacaEval's regression has two more parts, which need its own data: a pull towards zero (an L1
-    penalty chosen by cross-validation) and one towards the gamed baselines. Where no finite maximum
-    exists, Firth's penalty is used here, with a caveat.
+    AlpacaEval's regression has two more penalties, which need its own data: an L1 penalty, chosen
+    by cross-validation, and a pull towards the results of its "gamed" baselines. Where no finite
+    maximum exists, Firth's penalty is used here, with a caveat.
 
     Source: Dubois, Galambosi, Liang and Hashimoto, Length-Controlled AlpacaEval (arXiv
     2404.04475).
@@ -75,13 +76,13 @@ def length_controlled_win_rate(
     used = has_features & ~np.isnan(points)
     # 2) The fit, and the mean prediction at equal lengths
     design = _design(features, has_features, used)
-    data = design[used], points[used], group_codes(groups, used)
-    fit = Logistic.of(*data, penalise=False)
+    sample = design[used], points[used], group_codes(groups, used)
+    fit = Logistic.of(*sample, penalise=False)
     if np.abs(design[used] @ fit.coefficients).max() > MAX_LOGIT:
-        fit = Logistic.of(*data, penalise=True)
+        fit = Logistic.of(*sample, penalise=True)
         caveats.append("Firth's penalty makes the fit finite: length tells all verdicts")
     at_equal_lengths = design[has_features]
-    at_equal_lengths[:, -1] = 0.0
+    at_equal_lengths[:, -1] = 0.0  # the difference in length
     controlled = _mean_prediction(fit, at_equal_lengths, confidence)
     # 3) A table with the plain win rate beside it
     rows = [("win_rate", np.where(used, points, 0), used)]
@@ -92,7 +93,14 @@ def length_controlled_win_rate(
 
 
 def _points(verdicts: Column) -> Floats:
-    """Convert verdicts to the share of a win of side a, 0 to 1; NaN without a verdict."""
+    """Convert verdicts, texts or numbers, to points of side a: 1 for a win, 0.5 for a tie.
+
+    Returns:
+        The points of n comparisons, 0 to 1, NaN without a verdict; (n,).
+
+    Raises:
+        ValueError: a number lies outside of [0, 1], or no text can be read.
+    """
     if any(isinstance(cell, str) and not is_blank(cell) for cell in verdicts):
         choice, _, _ = read_choices(verdicts)
         return np.array([WINS_OF_A.get(word, np.nan) for word in choice])
@@ -115,7 +123,10 @@ def _design(features: Floats, has_features: Booleans, used: Booleans) -> Floats:
         used: those that have a verdict, too; (n,).
 
     Returns:
-        An array of shape (n, 2 or 3).
+        An array of shape (n, 2 or 3), whose last column is tanh(difference / standard deviation).
+
+    Raises:
+        ValueError: fewer than ten comparisons are used, or the lengths never differ.
     """
     difference = features[0] - features[1]
     spread = 0.0
@@ -131,14 +142,18 @@ def _design(features: Floats, has_features: Booleans, used: Booleans) -> Floats:
 
 
 def _mean_prediction(fit: Logistic, design: Floats, confidence: float) -> list[float]:
-    """Average the predicted probabilities of rows of a design; estimate, low and high.
+    """Average the predicted probabilities of the rows of a design.
 
-    The interval is symmetric on the logit scale, so that it stays within 0 and 1.
+    Returns:
+        Estimate, low and high. The interval is symmetric on the logit scale, so that it stays
+        within 0 and 1.
     """
     chance = special.expit(design @ fit.coefficients)
     mean = float(chance.mean())
-    slope = (chance * (1 - chance)) @ design / len(chance)  # of the mean, by coefficient
-    error = float(fit.errors(slope[None])[0]) / (mean * (1 - mean))  # delta method, on logits
-    reach = t_quantile(confidence, fit.freedom) * error
-    low, high = special.expit(special.logit(mean) + np.array([-reach, reach]))
+    # Delta method: the slope of the mean by each coefficient gives the error of the mean, and the
+    # slope of the logit, 1 / (p (1 - p)), that of the mean's logit
+    slope = (chance * (1 - chance)) @ design / len(chance)  # (coefficients,)
+    error = float(fit.errors(slope[None])[0]) / (mean * (1 - mean))
+    half_width = t_quantile(confidence, fit.freedom) * error
+    low, high = special.expit(special.logit(mean) + np.array([-half_width, half_width]))
     return [mean, low, high]

@@ -1,4 +1,4 @@
-"""Logistic regression of shares: errors that allow for groups, and a penalty against infinity."""
+"""Logistic regression of shares, with standard errors over groups and finite estimates."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ MAX_STEP = 3.0  # logits by which one step may change a coefficient
 
 @dataclass(frozen=True)
 class Logistic:
-    """A fitted logistic regression of shares, with what each unit of sampling adds to it."""
+    """A logistic regression of shares, fitted to comparisons that fall into units of sampling."""
 
     coefficients: Floats  # (p,)
-    influence: Floats  # (units, p), by a one-step jackknife
+    influence: Floats  # (units, p), how far each unit moves them, by a one-step jackknife
     covariance: Floats  # (p, p), the inverse information of independent comparisons
-    freedom: float
+    freedom: float  # degrees of freedom of the errors
     unit_size: float  # mean number of comparisons in a unit
-    penalised: bool
+    penalised: bool  # whether Firth's penalty was added
 
     @classmethod
     def of(cls, design: Floats, shares: Floats, units: Integers, *, penalise: bool) -> Logistic:
         """Fit by Newton's method.
 
         Args:
-            design: (n, p). shares: (n,), such as the share of a win, 0 to 1.
+            design: the p predictors of n comparisons; (n, p).
+            shares: the outcomes, 0 to 1, such as 0.5 for a tie; (n,).
             units: the unit of sampling of each row, 0 to G - 1; (n,).
             penalise: whether to add Firth's penalty, with which the maximum is always finite.
 
@@ -51,9 +52,9 @@ class Logistic:
             if penalise:  # Firth adds half a win and half a loss per row, as far as it has leverage
                 score = residual + leverage * (0.5 - mean)
             step = covariance @ (design.T @ score)
-            size = np.abs(step).max(initial=0.0)
-            beta = beta + step * min(1.0, MAX_STEP / max(size, 1e-300))
-            if size < 1e-12:
+            largest = np.abs(step).max(initial=0.0)
+            beta = beta + step * min(1.0, MAX_STEP / max(largest, 1e-300))
+            if largest < 1e-12:  # converged
                 break
         # 2) How far the coefficients move without a unit: one Newton step from the fit. A unit with
         # much leverage has pulled the fit towards itself, so its step is scaled up.
@@ -70,8 +71,8 @@ class Logistic:
     def errors(self, contrasts: Floats) -> Floats:
         """Compute the standard errors of k linear combinations of the coefficients.
 
-        With the penalty, or where nothing varies between units, they are at least those of a model
-        with independent units.
+        With the penalty, or where the units show no variation, they are at least those of a model
+        in which units are independent and the comparisons of one unit are all equal.
 
         Args:
             contrasts: the weights of the coefficients in each combination; (k, p).

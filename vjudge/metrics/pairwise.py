@@ -26,7 +26,7 @@ def win_rate(
     groups: Groups = None,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Count how often side a wins, with a row for each treatment of ties.
+    """Count how often side a wins, with one row per treatment of ties.
 
     Args:
         verdicts: one for each comparison.
@@ -44,7 +44,7 @@ def win_rate(
 
         Columns: estimate (in [0, 1]), low, high (Wilson score interval), n and missing (comparisons
         that the share counts, and that it does not), abstained and malformed (verdicts of these
-        kinds, which are missing ones).
+        kinds, which count as missing).
 
     Source: Wilson, JASA 22 (1927), 209-212.
 
@@ -57,6 +57,7 @@ def win_rate(
     choice, used, missing_counts = read_choices(verdicts)
     won = choice == "a"
     tied = choice == "tie"
+    # Each row: its name, what each comparison adds to the share, and which comparisons count
     rows = [
         ("win", won, used),
         ("tie", tied, used),
@@ -105,11 +106,12 @@ def pairwise_accuracy(
     human, has_preference, _ = read_choices(preferences, people=True)
     both = has_verdict & has_preference
     right = (judge == human) & both
-    decided = both & (human != "tie")
+    human_decided = both & (human != "tie")
+    # Each row: its name, which pairs the judge gets right, and which pairs count
     rows = [
         ("with_ties", right, both),
-        ("without_ties", right, decided),
-        ("both_decided", right, decided & (judge != "tie")),
+        ("without_ties", right, human_decided),
+        ("both_decided", right, human_decided & (judge != "tie")),
         ("all_pairs", right, has_preference),
     ]
     table = shares(rows, groups=groups, confidence=confidence, unit="pairs")
@@ -147,9 +149,11 @@ def feedback_preference(
     """
     groups, caveats = groups_from_ids(judgements, groups)
     check_columns(judgements=judgements, groups=groups)
+    # Each answer is spelled as itself
     meanings = dict(zip(FEEDBACK_CHOICES, FEEDBACK_CHOICES, strict=True))
     choice, used, missing_counts = read_choices(judgements, meanings=meanings)
     left, right, good, bad = (choice == answer for answer in FEEDBACK_CHOICES)
+    # Each row: its name, what each judgement adds to the share, and which judgements count
     rows = [
         ("left", left, used),
         ("right", right, used),

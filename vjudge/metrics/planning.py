@@ -24,7 +24,7 @@ from vjudge.metrics.weighted_correlation import correlations
 
 CAUTION = 0.9  # probability that the true lead exceeds the lead that the plan rests on
 MIN_PILOT = 10  # items
-UNSURE = 3  # standard errors: a pilot with a smaller lead gets a caveat
+UNSURE = 3  # a lead of fewer of its standard errors in the pilot gets a caveat
 MAX_CORRELATION = 0.999  # expected correlations are capped here, so that Fisher's z stays finite
 
 
@@ -46,9 +46,9 @@ def labels_needed(
     that takes the estimate of a pilot of 60 items at face value promises a power of .8 and
     delivers .5. This function therefore plans with a smaller lead, which the true lead exceeds
     with probability .9, and reports the power for other leads that the pilot allows. Nine of ten
-    pilots then lead to a plan with the requested power, or to no plan. Counted among the plans
-    that are made, fewer reach it where the true lead is small: with a lead of .03 in correlation
-    64, 76 and 81 % do, from pilots of 60, 150 and 400 items.
+    pilots then lead to a plan with the requested power, or to no plan. Where the true lead is
+    small, a lower share of the plans that are made reach that power: with a lead of .03 in
+    correlation 64, 76 and 81 % do, from pilots of 60, 150 and 400 items.
 
     Args:
         judge: the judge's scores of the pilot's items.
@@ -72,7 +72,7 @@ def labels_needed(
         - `items`: how many the study needs; NaN, with a warning, where the pilot does not show that
           the judge is ahead;
         - `labels`: items times raters;
-        - `power`: of that many items, averaged over the leads that the pilot allows;
+        - `power`: of a study of that many items, averaged over the leads that the pilot allows;
         - `low`, `high`: the power at the ends of the lead's 95 % interval;
         - `pilot`: items in the pilot;
         - `reliability`: of one person's score.
@@ -108,7 +108,7 @@ def labels_needed(
         variance = variance * _design_effect(pilot, groups)
     error = np.sqrt(variance / (pilot.n - 3))
     if difference is not None:
-        error = np.zeros(len(raters))
+        error = np.zeros(len(raters))  # the difference is given, not estimated
     # 2) The number of items that shows the lead, after a deduction for the pilot's error
     cautious_lead = lead - stats.norm.ppf(CAUTION) * error
     items = _items_needed(cautious_lead, variance, power, alpha)
@@ -144,7 +144,7 @@ def _check_plan(above: float | None, rival: pd.Series | None, power: float, alph
 
 @dataclass(frozen=True)
 class Pilot:
-    """The n items of a pilot that people, the judge and the rival (if any) have all scored."""
+    """The n items of a pilot that the judge, the rival (if any) and people have all scored."""
 
     used: np.ndarray  # bool, one for each item of the pilot's table: which n items these are
     human: Floats  # (n,), the mean of people's scores
@@ -153,7 +153,7 @@ class Pilot:
 
     @classmethod
     def of(cls, people: pd.DataFrame, judge: pd.Series, rival: pd.Series | None) -> Pilot:
-        """Collect the completely scored items.
+        """Collect the items that the judge, the rival (if any) and at least one person scored.
 
         Raises:
             ValueError: there are fewer than ten.
@@ -186,19 +186,19 @@ def _expected_lead(
     """Predict the judge's lead for k numbers of raters per item.
 
     Args:
-        reliability: of one person's score. raters: (k,), numbers of people per item.
+        reliability: of one person's score. raters: k numbers of people per item; (k,).
         above, difference: as in `labels_needed`.
 
     Returns:
         The judge's expected correlation, its lead on Fisher's z scale over the value or the rival,
         and n times the variance of that lead in a study of n items; each of shape (k,).
     """
-    r = np.corrcoef([pilot.human, *pilot.judges])  # people, the judge, the rival
+    r = np.corrcoef([pilot.human, *pilot.judges])  # in this order: people, the judge, the rival
     # Correlations grow with the square root of the mean score's reliability: with reliabilities of
     # .5 in the pilot and .6 in the study, r = .40 becomes .40 * sqrt(.6 / .5) = .44.
-    raters_in_pilot = pilot.ratings.count(axis=1).mean()
-    gain = _spearman_brown(reliability, raters)
-    gain = np.sqrt(gain / _spearman_brown(reliability, raters_in_pilot))
+    mean_raters = pilot.ratings.count(axis=1).mean()  # per item of the pilot
+    in_study = _spearman_brown(reliability, raters)
+    gain = np.sqrt(in_study / _spearman_brown(reliability, mean_raters))
     expected = np.minimum(r[0, 1] * gain, MAX_CORRELATION)
     if above is not None:
         target = np.full(len(raters), above)
@@ -206,7 +206,7 @@ def _expected_lead(
     else:
         target = np.minimum(r[0, 2] * gain, MAX_CORRELATION)
         if difference is not None:
-            target = expected - difference * gain
+            target = expected - difference * gain  # a difference grows as correlations do
         variance = _variance_of_z_difference(expected, target, r[1, 2])
     return expected, np.arctanh(expected) - np.arctanh(target), variance
 
@@ -253,22 +253,23 @@ def _design_effect(pilot: Pilot, groups: Groups) -> float:
     """
 
     def lead(weights: Weights) -> Floats:
-        """Fisher's z of the judge, less that of the rival if there is one; (1, replicates)."""
+        """Compute Fisher's z of the judge, minus that of a rival; (1, replicates)."""
         r = [
             correlations(pilot.human, scores, weights, statistics=["pearson"])[0]
             for scores in pilot.judges
         ]
         z = np.arctanh(r)
-        return z[:1] - z[1:].sum(axis=0)
+        return z[:1] - z[1:].sum(axis=0)  # without a rival the sum is 0
 
     cells = np.arange(pilot.n)  # each item is a cell of its own
+    # The jackknife returns the variance of each value, here of one, and degrees of freedom
     over_groups, _ = jackknife(lead, design_of(cells, groups, pilot.used))
     over_items, _ = jackknife(lead, design_of(cells, None, pilot.used))
     return float(max(over_groups[0] / over_items[0], 1.0))
 
 
 def _reliability_of_one(ratings: pd.DataFrame) -> float:
-    """Estimate the reliability of one person's score: the share of variance between items.
+    """Estimate the reliability of one person's score: the share of its variance between items.
 
     Differences in raters' strictness are removed first, since they are not noise.
     """
@@ -292,7 +293,7 @@ def _spearman_brown(reliability: float, raters: Floats | float) -> Floats:
 
 
 def _variance_of_z_difference(r_a: Floats, r_b: Floats, between: float) -> Floats:
-    """Compute n times the variance of Fisher's z of judge a less that of judge b (Steiger's test).
+    """Compute n times the variance of Fisher's z of judge a minus that of judge b (Steiger).
 
     Both correlations are with the same people's scores, so they are dependent.
 

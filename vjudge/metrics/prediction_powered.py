@@ -15,9 +15,10 @@ from vjudge.metrics.columns import check_options
 from vjudge.metrics.intervals import INTERVAL, degrees_of_freedom, t_quantile
 from vjudge.metrics.labels import Labelled, check_random
 
-FEW_LEVELS = 11  # the most levels of verdicts that are taken for a scale, as labels have
-FEW_UNLIKE = 15  # labels unlike the commonest one, below which their variance is underestimated
-TOO_FEW_UNLIKE = 10  # such labels, below which a caveat says so
+FEW_LEVELS = 11  # verdicts with more distinct values are not taken for levels of a rating scale
+# Numbers of labels that differ from the most frequent label:
+FEW_UNLIKE = 15  # below this, the labels' variance is underestimated
+TOO_FEW_UNLIKE = 10  # below this, a caveat says so
 
 
 def prediction_powered_mean(
@@ -31,9 +32,10 @@ def prediction_powered_mean(
 
     The interval is valid whatever the judge's errors are; a better judge makes it shorter. Where
     fewer than 15 labels (or errors of the judge) differ from the commonest one, their variance is
-    underestimated, and the variance of one more label, as far off as possible, is added in part.
-    Without it 95 % intervals of a win rate of .9 covered 81 to 90 % with 20 to 50 labels, and of a
-    win rate of .95 with 20 labels 60 %.
+    underestimated. Part of the variance of one more label, which is as far off as possible, is
+    therefore added (see `_rectified_mean`). Without it, 95 % intervals of a win rate of .9 covered
+    it in 81 to 90 % of samples of 20 to 50 labels, and those of a win rate of .95 in 60 % of
+    samples of 20 labels.
 
     For a win rate code win, tie and loss as 1, 0.5 and 0; for the difference of two systems use the
     differences of their scores on each item.
@@ -49,8 +51,8 @@ def prediction_powered_mean(
         Rows `prediction_powered` and `labels_alone`, with columns
 
         - `estimate`, `low`, `high`;
-        - `n`: labels;
-        - `weight`: of the verdicts, chosen to minimise the variance;
+        - `n`: the number of labels;
+        - `weight`: of the verdicts, chosen to minimise the variance; 0 for labels alone;
         - `labels_saved`: how many more labels would give the same precision without the judge;
         - `missing`: items without a verdict, labelled or not, which are left out.
 
@@ -76,25 +78,29 @@ def prediction_powered_mean(
     if n < 2 or n == n_items:
         raise ValueError(f"{n} labelled and {n_items - n} unlabelled items: use at least 2 and 1")
     caveats = items.caveats + check_random(items.verdict, has_label, items.units)
-    # 1) The weight of the verdicts with the smallest variance (PPI++'s power tuning)
+    # 1) The weight of the verdicts that gives the smallest variance (PPI++'s power tuning); 1e-300
+    # prevents a division by 0 where all verdicts are equal
     covariance = float(np.cov(items.verdict[has_label], items.label[has_label])[0, 1])
     weight = covariance / max(float(items.verdict.var(ddof=1)), 1e-300)
     # 2) The mean with that weight, and with weight 0, which is the mean of the labels
     widest = _widest_error(items, weight)
     tuned = _rectified_mean(items, weight, widest)
     alone = _rectified_mean(items, 0.0, widest)
-    # 3) Intervals, and what the verdicts are worth in labels
+    # 3) Intervals, which labels of one unit, or labels that are all equal, do not have
     labels_of_unit = np.bincount(items.units, has_label)
     estimate = np.array([tuned.estimate, alone.estimate])
-    reach = t_quantile(confidence, degrees_of_freedom(labels_of_unit)) * np.array(
+    half_width = t_quantile(confidence, degrees_of_freedom(labels_of_unit)) * np.array(
         [tuned.error, alone.error]
     )
-    bounds = np.column_stack([estimate, estimate - reach, estimate + reach])
+    bounds = np.column_stack([estimate, estimate - half_width, estimate + half_width])
     if np.count_nonzero(labels_of_unit) < 2 or widest == 0:
         bounds[:, 1:] = np.nan
     table = pd.DataFrame(bounds, ["prediction_powered", "labels_alone"], INTERVAL).assign(n=n)
-    # The error falls with the square root of the labels: half the error is worth 3 n more labels
+    # 4) What the verdicts are worth in labels. The error falls with the square root of the number
+    # of labels: half the error is worth 3 n more labels
     ratio = alone.error / tuned.error if tuned.error > 1e-12 else 1.0
+    # The weight as PPI++ states it, where the mean verdict is that of the unlabelled items alone:
+    # they are 1 - n / n_items of the items that the mean verdict is taken over here
     table["weight"] = [weight * (1 - n / n_items), 0.0]
     table["labels_saved"] = [round(n * (ratio**2 - 1)), 0]
     table["missing"] = items.missing
@@ -107,11 +113,11 @@ def prediction_powered_mean(
 
 @dataclass(frozen=True)
 class RectifiedMean:
-    """A mean of labels on all items, with its standard error."""
+    """An estimate of the mean label over all items."""
 
     estimate: float
-    error: float
-    n_unlike: int  # labels, or errors of the judge if fewer, unlike the commonest
+    error: float  # the standard error
+    n_unlike: int  # how many labels (or errors of the judge, if fewer) differ from the commonest
 
 
 def _rectified_mean(items: Labelled, weight: float, widest: float) -> RectifiedMean:
@@ -121,23 +127,25 @@ def _rectified_mean(items: Labelled, weight: float, widest: float) -> RectifiedM
     verdicts that average 3.2 on all items and are .5 too high on the labelled ones: 3.2 - .5 = 2.7.
 
     Args:
-        widest: the largest distance between two rectifiers that must be expected.
+        weight: of the verdicts; 0 takes the labels alone.
+        widest: the largest distance between two labels or rectifiers that must be expected.
     """
     verdict = items.verdict
     has_label = items.has_label
     n = int(has_label.sum())
     rectifier = np.where(has_label, items.label - weight * verdict, 0.0)
     mean = rectifier.sum() / n
-    # What each item adds to the estimate's error, summed over its unit
+    # What each item adds to the estimate's error, and the sum of each unit; (n,) and (units,)
     influence = has_label * (rectifier - mean) / n
     influence = influence + weight * (verdict - verdict.mean()) / len(verdict)
     of_unit = indicator_matrix(items.units) @ influence
     n_units = len(np.unique(items.units[has_label]))
     variance = float(of_unit @ of_unit) * n_units / max(n_units - 1, 1)
-    # Few labels unlike the commonest hardly show how much labels vary: add the variance of one more
-    # label, as far from the others as can be; in full with none, not at all from 15 on.
-    of_labels = _count_unlike_commonest(items.label[has_label])
-    n_unlike = min(of_labels, _count_unlike_commonest(rectifier[has_label]))
+    # If few labels differ from the commonest, they hardly show how much labels vary. So add the
+    # variance of one more label, as far from the others as can be: in full if none differs, and
+    # not at all if 15 or more differ.
+    n_unlike_labels = _count_unlike_commonest(items.label[has_label])
+    n_unlike = min(n_unlike_labels, _count_unlike_commonest(rectifier[has_label]))
     variance += (widest / n) ** 2 * max(1 - n_unlike / FEW_UNLIKE, 0)
     return RectifiedMean(mean + weight * verdict.mean(), math.sqrt(variance), n_unlike)
 
@@ -145,8 +153,9 @@ def _rectified_mean(items: Labelled, weight: float, widest: float) -> RectifiedM
 def _widest_error(items: Labelled, weight: float) -> float:
     """Find how far apart two labels, or two of the judge's errors, may be expected to lie.
 
-    On a scale that labels and verdicts share that is the distance between its ends, although the
-    few labels may not reach them.
+    If labels and verdicts are on one scale of few levels, it is the distance between the scale's
+    ends, which the few labels may not reach. Else it is the range of the labels or, if larger, of
+    the weighted verdicts.
     """
     label = items.label[items.has_label]
     levels = np.unique(items.verdict)
@@ -156,7 +165,7 @@ def _widest_error(items: Labelled, weight: float) -> float:
 
 
 def _limits_of_few_labels(n_unlike: int, has_interval: bool) -> list[str]:
-    """Write the caveat of an interval that rests on few labels unlike the commonest."""
+    """List the caveat, if any, of an interval that rests on too few labels unlike the commonest."""
     if not has_interval:
         return ["no interval, since the labels are all alike, or of one group"]
     if n_unlike >= TOO_FEW_UNLIKE:

@@ -16,7 +16,7 @@ from vjudge.metrics.intervals import degrees_of_freedom, t_quantile
 from vjudge.metrics.resampling import MIN_BLOCK
 from vjudge.records import is_int_at_least
 
-MIN_IN_BIN = 5  # items
+MIN_IN_BIN = 5  # items of each bin
 
 
 def expected_calibration_error(
@@ -42,12 +42,14 @@ def expected_calibration_error(
         bins: the number of bins of about equal counts, at least 5 items each. There are fewer where
             probabilities tie, since equal ones share a bin.
         groups: the sampling unit of each item, such as its image; None: each item is a unit.
-        confidence, n_resamples, seed: of the interval; what noise adds is simulated.
+        confidence: of the interval.
+        n_resamples, seed: of the simulation of what noise adds, and of the test of calibration.
 
     Returns:
-        `estimate`, `low`, `high`, in [0, 1]; `plain` (with what noise adds); `p` (of the hypothesis
-        of perfect calibration, by simulating it, or by flipping the signs of whole groups); `bins`,
-        `n`, `missing`.
+        `estimate`, `low`, `high`, in [0, 1]; `plain` (the plain error, with what noise adds); `p`
+        (the p value of perfect calibration, by simulation or, with groups, by flipping the signs of
+        whole groups); the numbers of `bins`, of items used (`n`), and of items left out
+        (`missing`).
 
     Raises:
         ValueError: too few items for the bins, `bins` or `n_resamples` not a whole number from 1,
@@ -72,7 +74,7 @@ def expected_calibration_error(
     units = None
     if groups is not None:
         units = unit_codes(groups, probability.index, used)
-    # 1) The gap in each of k bins, and the covariance of the gaps: (k,), (k, k)
+    # 1) The gap in each of k bins, (k,), and the covariance of the gaps, (k, k)
     bin_code = _equal_bins(stated, bins)
     sizes = np.bincount(bin_code)
     surprise = truth - stated  # positive where the judge is right
@@ -80,16 +82,18 @@ def expected_calibration_error(
     covariance, freedom = _gap_covariance(truth, surprise, bin_code, units)
     weights = sizes / len(stated)
     plain = float(np.abs(gap) @ weights)
-    # 2) What noise adds to the mean absolute gap. Shrink the gaps to their likely true size (as
-    # James and Stein's estimator): noise alone makes the sum of squared standardised gaps about k,
-    # so with k = 10 and a sum of 40 all gaps shrink by sqrt(1 - 10 / 40). Then simulate noise.
+    # 2) What noise adds to the mean absolute gap. Shrink the gaps to their likely true size, as
+    # James and Stein's estimator does: noise alone makes the sum of squared standardised gaps about
+    # k, so with k = 10 and a sum of 40 multiply all gaps by sqrt(1 - 10 / 40). Then add simulated
+    # noise to them.
     rng = np.random.default_rng(seed)
     squares = float((gap**2 / np.diag(covariance)).sum())
     likely_gap = gap * math.sqrt(max(1 - len(gap) / max(squares, 1e-12), 0))
     simulated = rng.multivariate_normal(likely_gap, covariance, size=n_resamples, method="eigh")
     added = np.abs(simulated) @ weights - np.abs(likely_gap) @ weights
     # 3) The lower bound deducts the most that noise may have added; it is 0 where perfect
-    # calibration can't be excluded. The upper bound deducts nothing.
+    # calibration can't be excluded. The upper bound deducts nothing; it adds the standard error of
+    # the plain error, which is the sum of the gaps with these signed weights.
     p = _p_of_perfect_calibration(stated, surprise, bin_code, units, n_resamples, rng)
     tail = (1 - confidence) / 2
     low = 0.0
@@ -117,10 +121,15 @@ def expected_calibration_error(
 def _with_truth(
     probability: pd.Series, right: pd.Series, bins: int
 ) -> tuple[Floats, Floats, Booleans]:
-    """Read the probabilities and truths of items that have both; and which items these are.
+    """Read the probabilities and truths of the items that have both.
+
+    Returns:
+        The m probabilities, (m,); the m truths, 1 or 0, (m,); and which of the n items these are,
+        (n,).
 
     Raises:
-        ValueError: probabilities outside of [0, 1], or too few items for the bins.
+        ValueError: probabilities outside of [0, 1], truths other than 0 and 1, or too few items for
+            the bins.
     """
     stated = as_floats(probability, name="probability")
     truth = zeros_and_ones(right.reindex(probability.index), name="right")
@@ -158,7 +167,7 @@ def _equal_bins(values: Floats, bins: int) -> Integers:
     current = 0
     n_in_bin = 0
     n_so_far = 0
-    goal = part
+    goal = part  # the number of values so far at which the current bin is closed
     for level, count in enumerate(counts):
         bin_of_level[level] = current
         n_in_bin += count
@@ -166,7 +175,7 @@ def _equal_bins(values: Floats, bins: int) -> Integers:
         if n_so_far >= goal - 1e-9 and n_in_bin >= MIN_IN_BIN:
             current += 1
             n_in_bin = 0
-            goal = (math.floor(n_so_far / part + 1e-9) + 1) * part
+            goal = (math.floor(n_so_far / part + 1e-9) + 1) * part  # the next end of a part
     if 0 < n_in_bin < MIN_IN_BIN:  # too few remain for a bin: they join the one before
         bin_of_level[bin_of_level == current] = max(current - 1, 0)
     return bin_of_level[level_of_value]
@@ -175,7 +184,7 @@ def _equal_bins(values: Floats, bins: int) -> Integers:
 def _gap_covariance(
     truth: Floats, surprise: Floats, bin_code: Integers, units: Integers | None
 ) -> tuple[Floats, float]:
-    """Estimate the covariance of the gaps of k bins over units of sampling.
+    """Estimate the covariance matrix of the gaps of k bins.
 
     Args:
         truth: 1 where the verdict is right, else 0; (n,). surprise: truth - probability; (n,).
@@ -190,13 +199,14 @@ def _gap_covariance(
     variance = smoothed * (1 - smoothed) / sizes
     if units is None:
         return np.diag(variance), math.inf
-    # What each unit adds to each gap; the sum of its products over units is the covariance
+    # What each unit adds to each gap. The sum of the products over units is the covariance, as the
+    # gap of a bin is the sum of what all units add to it
     gap = in_bin @ surprise / sizes
     of_unit = np.zeros((int(units.max()) + 1, len(sizes)))  # (G, k)
     np.add.at(of_unit, (units, bin_code), (surprise - gap[bin_code]) / sizes[bin_code])
     n_units = len(of_unit)
     covariance = of_unit.T @ of_unit * n_units / max(n_units - 1, 1)
-    # No gap varies less than with independent items
+    # Raise variances to at least those of independent items
     shortfall = np.maximum(variance - np.diag(covariance), 0)
     return covariance + np.diag(shortfall), degrees_of_freedom(np.bincount(units))
 
@@ -209,15 +219,17 @@ def _p_of_perfect_calibration(
     n_resamples: int,
     rng: np.random.Generator,
 ) -> float:
-    """Estimate how often a perfectly calibrated judge has a plain error as large.
+    """Estimate the probability that a perfectly calibrated judge has as large a plain error.
 
     With independent items, truths are drawn from the stated probabilities. With groups, the sign of
     all surprises of a group is drawn, since either sign is equally likely.
 
     Args:
-        stated, surprise, bin_code, units: as in `_gap_covariance`; (n,).
+        stated: the probability of each verdict; (n,).
+        surprise, bin_code, units: as in `_gap_covariance`; (n,).
     """
-    weighted_gaps = indicator_matrix(bin_code) / len(stated)  # (k, n): maps surprises to gaps
+    weighted_gaps = indicator_matrix(bin_code) / len(stated)  # (k, n)
+    # A bin's gap times its weight is the sum of its surprises over n
     plain = np.abs(weighted_gaps @ surprise).sum()
     n_as_large = 0
     for start in range(0, n_resamples, MIN_BLOCK):  # in blocks, to bound the memory
@@ -229,4 +241,4 @@ def _p_of_perfect_calibration(
             drawn = signs[units] * surprise[:, None]
         errors = np.abs(weighted_gaps @ drawn).sum(axis=0)  # (size,)
         n_as_large += int((errors >= plain - 1e-12).sum())
-    return (n_as_large + 1) / (n_resamples + 1)
+    return (n_as_large + 1) / (n_resamples + 1)  # the judge itself counts as one draw

@@ -17,12 +17,13 @@ from vjudge.metrics.intervals import INTERVAL, t_quantile
 from vjudge.metrics.ranking_measures import soft_pairwise_accuracy, tie_calibrated_accuracy
 from vjudge.metrics.resampling import N_BLOCKS
 
-# The scores of people and of a judge, (systems, items), and the indices of the items to use
+# A function of the scores of people and of a judge, (systems, items), and of the indices of the
+# items to use, that returns how well the judge ranks the systems
 Measure = Callable[[Floats, Floats, np.ndarray], float]
-RANK_LEVEL = 0.05  # of the permutation tests between judges
-EQUAL = 1e-9  # measures that differ by no more are equal
-N_SWAPS = 200  # permutations of two judges' scores
-FEW_RANKED = 8  # below, a caveat says that results are given these systems
+RANK_LEVEL = 0.05  # significance level of the permutation tests between judges
+EQUAL = 1e-9  # measures that differ by no more count as equal
+N_SWAPS = 200  # random exchanges of two judges' scores, for each test between judges
+FEW_RANKED = 8  # systems, below which a caveat says that results hold for these systems alone
 
 
 def ranking_accuracy(
@@ -42,14 +43,14 @@ def ranking_accuracy(
         judges: name -> scores of the same responses, or a frame with a column for each judge.
         systems, items: the system that wrote each response, and the item it answers. Each system
             answers an item once.
-        confidence: of the intervals, over items like these, given these systems.
+        confidence: of the intervals, which generalise to new items but not to new systems.
         n_permutations, seed: of the permutation tests; the defaults are mt-metrics-eval's.
 
     Returns:
         One row per judge and statistic, the best judge first. Statistics:
 
-        - `tie_calibrated`: the share of pairs of systems that the judge orders as people do, ties
-          included, on an item; the mean over items. The judge ties where its scores differ by at
+        - `tie_calibrated`: the share of pairs of systems that the judge orders on an item as people
+          do, ties included, averaged over items. The judge ties where its scores differ by at
           most `threshold`, which is chosen for the highest accuracy on these data.
         - `soft_pairwise`: 1 minus the mean absolute difference, over pairs of systems, between the
           p value that the first is better by human scores and the one by the judge's. It uses the
@@ -57,7 +58,8 @@ def ranking_accuracy(
 
         Columns: estimate (in [0, 1]), low, high (Student's interval, by a jackknife over items),
         threshold, rank, n (responses that people and all judges scored) and missing. Judges share a
-        rank if none is worse than another of them at the level .05 of a permutation test.
+        rank if none of them is significantly worse than another of them (p <= .05 by a permutation
+        test).
 
     Raises:
         ValueError: a system answers an item twice, or there are fewer than two systems.
@@ -121,15 +123,18 @@ def _tables(
     """Arrange scores as tables of systems by items.
 
     Returns:
-        A table for people and one for each judge, (systems, items), NaN where a score is missing;
-        and which of the n responses people and all judges scored.
+        A table for people and then one for each judge, (systems, items), NaN where a score is
+        missing; and which of the n responses people and all judges scored.
+
+    Raises:
+        ValueError: a system answers an item twice, or there are fewer than two systems.
     """
     by_name = judges_by_name(judges, minimum=1)
     check_columns(reference=reference, systems=systems)
     columns, used = read_scores(reference=reference, groups=items, **by_name)
     system = _sorted_codes(systems, used, "systems")
     item = _sorted_codes(items, used, "items")
-    n_systems = int(system.max(initial=-1)) + 1
+    n_systems = int(system.max(initial=-1)) + 1  # 0 without any used response
     n_items = int(item.max(initial=-1)) + 1
     if len(np.unique(system * n_items + item)) < len(system):
         raise ValueError("a system answers an item twice: give the mean, or name the samples apart")
@@ -141,7 +146,10 @@ def _tables(
 
 
 def _sorted_codes(labels: Column, used: Booleans, name: str) -> Integers:
-    """Code the labels of used rows by their alphabetical order, whatever the order of the rows."""
+    """Code the labels of used rows by their alphabetical order.
+
+    Random draws are then the same whatever the order of the rows.
+    """
     group_codes(labels, used, name=name)  # refuses missing labels
     texts = np.array([str(label) for label in labels], dtype=object)
     return dense_ranks(texts[used])
@@ -153,8 +161,10 @@ def _rank_judges(
     """Evaluate k judges by one measure, and rank them.
 
     Args:
-        tables: scores of people and then of each judge, (systems, items).
-        names: of the judges.
+        tables: k + 1 tables of scores, those of people and then those of each judge; (systems,
+            items).
+        names: of the k judges.
+        confidence, seed: as in `ranking_accuracy`.
 
     Returns:
         Columns estimate, low, high and rank by judge, the best first.
@@ -168,10 +178,10 @@ def _rank_judges(
     without_block = np.full((len(blocks), len(judges)), np.nan)
     if len(items) > 1:
         for row, block in enumerate(blocks):
-            left = np.delete(items, block)
-            without_block[row] = [measure(human, judge, left) for judge in judges]
+            remaining = np.delete(items, block)
+            without_block[row] = [measure(human, judge, remaining) for judge in judges]
     freedom = max(len(blocks) - 1, 1)
-    error = np.sqrt(freedom * np.var(without_block, axis=0))
+    error = np.sqrt(freedom * np.var(without_block, axis=0))  # NaN for a single item
     half_width = t_quantile(confidence, freedom) * error
     bounds = np.clip([estimate, estimate - half_width, estimate + half_width], 0, 1)
     # 2) Ranks by tests between judges
@@ -184,12 +194,14 @@ def _rank_judges(
 def _p_first_judge_is_better(
     measure: Measure, human: Floats, judges: list[Floats], estimate: Floats, seed: int
 ) -> Floats:
-    """Test for each two judges whether the first is better: a permutation test.
+    """Test for each pair of judges whether the first is better, by a permutation test.
 
-    Each permutation swaps the two judges' standardised scores of random responses.
+    Each permutation exchanges the two judges' standardised scores of some responses, of each with
+    probability 1/2.
 
     Args:
-        human, judges: scores, (systems, items). estimate: the measure of each judge; (k,).
+        human, judges: scores of people and of k judges, (systems, items).
+        estimate: the measure of each judge; (k,).
 
     Returns:
         The one-sided p value that judge a is better than judge b at [a, b]; (k, k).
@@ -197,15 +209,16 @@ def _p_first_judge_is_better(
     k = len(judges)
     items = np.arange(human.shape[1])
     rng = np.random.default_rng(seed)
+    # A judge with equal scores has no standard deviation to divide by
     standardised = [(judge - np.nanmean(judge)) / (np.nanstd(judge) or 1.0) for judge in judges]
     p = np.ones((k, k))
     for a, b in combinations(range(k), 2):
         differences = np.empty(N_SWAPS)
-        for number in range(N_SWAPS):
+        for swap in range(N_SWAPS):
             is_swapped = rng.random(human.shape) < 0.5
             mixed_a = np.where(is_swapped, standardised[a], standardised[b])
             mixed_b = np.where(is_swapped, standardised[b], standardised[a])
-            differences[number] = measure(human, mixed_a, items) - measure(human, mixed_b, items)
+            differences[swap] = measure(human, mixed_a, items) - measure(human, mixed_b, items)
         observed = estimate[a] - estimate[b]
         p[a, b] = np.mean(differences >= observed - EQUAL)
         p[b, a] = np.mean(differences <= observed + EQUAL)
@@ -213,12 +226,14 @@ def _p_first_judge_is_better(
 
 
 def rank_groups(p: Floats, level: float = RANK_LEVEL) -> list[int]:
-    """Rank judges that are sorted from the best to the worst; similar judges share a rank.
+    """Give k judges, sorted from the best to the worst, ranks that similar judges share.
 
-    A judge starts a new rank where any judge of the current rank is significantly better.
+    A judge starts a new rank if any judge of the current rank is significantly better.
 
     Args:
-        p: at [a, b], a before b, the p value of the test that judge a is better than judge b.
+        p: p[a, b], for a before b, is the p value of the test that judge a is better than judge b;
+            (k, k).
+        level: p values up to this are significant.
 
     >>> rank_groups(np.array([[0, 1, 0], [0, 0, 1], [0, 0, 0]]))
     [1, 1, 2]

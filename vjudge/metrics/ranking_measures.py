@@ -62,14 +62,18 @@ def best_tie_threshold(human: Floats, judge: Floats, weight: Floats) -> float:
     """
     size = np.abs(judge)
     order = np.argsort(size, kind="stable")
+    # Whether the judge is right on a pair if it calls a tie, and if it keeps its order; with a
+    # difference of 0 it ties in any case
     right_if_tie = (human == 0).astype(float)
     right_as_is = np.where(size == 0, right_if_tie, np.sign(judge) == np.sign(human))
     # A threshold t turns all pairs up to size t into ties. In the order of size, the gain of t is
     # therefore the cumulative sum of what each pair gains as a tie.
     gain = np.cumsum(((right_if_tie - right_as_is) * weight)[order])
+    # Pairs of equal size become ties together: take the gain at the last pair of each size
     last_of_size = np.flatnonzero(np.diff(size[order], append=np.inf) > 0)
     gains = np.r_[0.0, gain[last_of_size]]
     thresholds = np.r_[0.0, size[order][last_of_size]]
+    # `argmax` takes the first of equal gains; rounding removes differences of summation alone
     return float(thresholds[np.argmax(np.round(gains, 12))])
 
 
@@ -82,7 +86,7 @@ def p_first_is_better(scores: Floats, signs: NDArray[np.float32]) -> Floats:
             item, so that their difference changes its sign.
 
     Returns:
-        The one-sided p value of each pair of systems.
+        The one-sided p value of each pair of systems; (pairs of systems,).
     """
     single = scores.astype(np.float32)  # as mt-metrics-eval computes
     sums = single.sum(axis=1)
@@ -92,10 +96,14 @@ def p_first_is_better(scores: Floats, signs: NDArray[np.float32]) -> Floats:
 
 
 def soft_pairwise_accuracy(human: Floats, judge: Floats, signs: NDArray[np.float32]) -> float:
-    """Measure how far people and a judge are equally sure which of two systems is better.
+    """Measure how far a judge is as sure as people are which of two systems is better.
 
-    Arguments as in `p_first_is_better`. With p values of .02 and .30 for one pair of systems, and
-    .50 and .40 for another, the accuracy is 1 - (.28 + .10) / 2 = .81.
+    With p values of .02 (people) and .30 (judge) for one pair of systems, and of .50 and .40 for a
+    second pair, the accuracy is 1 - (.28 + .10) / 2 = .81.
+
+    Args:
+        human, judge: tables of scores, as in `p_first_is_better`.
+        signs: as in `p_first_is_better`.
     """
     difference = p_first_is_better(human, signs) - p_first_is_better(judge, signs)
     return float(1 - np.abs(difference).mean())

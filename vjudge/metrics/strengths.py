@@ -1,4 +1,4 @@
-"""Strengths of players, such as systems that wrote responses, from verdicts on pairs of them."""
+"""Estimate strengths of players (systems that wrote responses) from verdicts on pairs of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vjudge.metrics.intervals import INTERVAL, t_quantile
 from vjudge.metrics.logistic import Logistic
 from vjudge.metrics.verdicts import read_choices
 
-ELO_PER_LOGIT = 400 / math.log(10)
+ELO_PER_LOGIT = 400 / math.log(10)  # a lead of 400 Elo points means odds of 10 to 1
 
 
 def bradley_terry(
@@ -32,8 +32,8 @@ def bradley_terry(
     Args:
         first, second: the players of each comparison.
         verdicts: "a" means that the first player won; a tie is half a win; spelled as in
-            `win_rate`. A comparison that counts three times, as Arena-Hard's strong verdicts do, is
-            given three times, in one group.
+            `win_rate`. To count a comparison three times, as Arena-Hard counts strong verdicts,
+            give it three times, in one group.
         groups: as in `win_rate`.
         confidence: coverage of the intervals, in (0, 1).
 
@@ -42,15 +42,16 @@ def bradley_terry(
 
         - `estimate`, `low`, `high`: the strength in logits; the mean over players is 0;
         - `elo`, `elo_low`, `elo_high`: 1000 plus 400 / ln 10 times the strength;
-        - `n`: the player's comparisons that are used;
-        - `missing`, `abstained`, `malformed`: numbers of verdicts, as in `win_rate`.
+        - `n`: how many of the player's comparisons are used;
+        - `missing`, `abstained`, `malformed`: as in `win_rate`, the same numbers for all players.
 
         Where some players never lose to the others, or never beat them, Firth's penalty makes
         strengths finite. Players outside the largest connected set of players have NaN. A caveat
-        reports either.
+        reports either case.
 
-    Intervals hold where comparisons of a group are alike; with groups of very unequal size they
-    have the degrees of freedom of the effective number of groups. figures/validity_numbers.csv.
+    The intervals allow for dependence within groups. Their degrees of freedom are those of the
+    effective number of groups, which is lower where groups are of very unequal size. Coverage:
+    figures/validity_numbers.csv.
 
     Source: Bradley and Terry, Biometrika 39 (1952); Ford, American Mathematical Monthly 64 (1957),
     for when a maximum exists; Firth, Biometrika 80 (1993), where none does;
@@ -76,7 +77,7 @@ def bradley_terry(
     points = ((choice == "a") + (choice == "tie") / 2)[used].astype(float)  # of the first player
     units = group_codes(groups, used)
     # 2) Estimate strengths, and put them on the Elo scale
-    players = pd.Index(dict.fromkeys(names), name="player")
+    players = pd.Index(dict.fromkeys(names), name="player")  # in the order of their codes
     bounds, limits = _strengths(i[used], j[used], points, units, players, confidence)
     table = pd.DataFrame(bounds, players, INTERVAL)
     table[["elo", "elo_low", "elo_high"]] = 1000 + ELO_PER_LOGIT * table
@@ -103,27 +104,29 @@ def _strengths(
 
     Args:
         i, j: codes of the first and the second player, 0 to p - 1; (n,).
-        points: of the first player: 1, 0.5 or 0; (n,). units: of sampling, 0 to G - 1; (n,).
+        points: of the first player: 1, 0.5 or 0; (n,).
+        units: the unit of sampling of each comparison, 0 to G - 1; (n,).
+        players: their p names, for caveats.
 
     Returns:
         Estimate, low and high of each player, (p, 3), NaN where undefined; and caveats.
     """
     bounds = np.full((len(players), 3), np.nan)
-    connected, out_of_reach, caveats = _comparable(i, j, points, players)
+    connected, is_unbounded, caveats = _comparable(i, j, points, players)
     q = int(connected.sum())
     if q < 2:
         warn("undefined (no two players met)")
-        return bounds, []
+        return bounds, []  # the warning says all
     # 1) Fit: the column of a player has 1 where it is first and -1 where it is second. The first
     # player has strength 0 and no column. With players x, y and z, a comparison of y (first) with z
     # is the row [1, -1], and one of x with z the row [0, -1].
-    used = connected[i]
+    used = connected[i]  # where i is connected, j is connected to it
     code = np.cumsum(connected) - 1  # codes among the q connected players
     unit_vectors = np.eye(q)
     design = unit_vectors[code[i[used]]] - unit_vectors[code[j[used]]]  # (comparisons, q)
-    units = np.unique(units[used], return_inverse=True)[1]
-    fit = Logistic.of(design[:, 1:], points[used], units, penalise=out_of_reach)
-    # 2) Shift strengths to a mean of 0
+    units = np.unique(units[used], return_inverse=True)[1]  # numbered anew from 0
+    fit = Logistic.of(design[:, 1:], points[used], units, penalise=is_unbounded)
+    # 2) Shift strengths to a mean of 0, by contrasts of the coefficients of players 2 to q
     contrasts = (unit_vectors - 1 / q)[:, 1:]  # (q, q - 1)
     estimate = contrasts @ fit.coefficients
     half_width = np.full(q, np.nan)
@@ -144,8 +147,10 @@ def _comparable(
         i, j, points: as in `_strengths`.
 
     Returns:
-        Which players are in it, (p,); whether some of them never beat, or never lost to, the others
-        (then the likelihood has no finite maximum); and caveats.
+        - which players are in this set; (p,);
+        - whether some of them never beat, or never lost to, the others, so that the likelihood has
+          no finite maximum;
+        - caveats.
     """
     wins = np.zeros((len(players), len(players)))  # [a, b]: how often a beat b
     np.add.at(wins, (i, j), points)
@@ -159,12 +164,12 @@ def _comparable(
         caveats.append(f"no strength of {absent}: they never met the other {n_connected} players")
     # Ford's condition for a finite maximum: along wins, every player is reached from every other.
     # If x always beats y and z, who beat each other, then x is a strong component of its own.
-    among = wins[np.ix_(connected, connected)]
-    n_components, component = connected_components(among, connection="strong")
-    if n_components > 1:
-        apart = players[connected][component != np.bincount(component).argmax()]
+    wins_in_set = wins[np.ix_(connected, connected)]
+    n_strong, strong_component = connected_components(wins_in_set, connection="strong")
+    if n_strong > 1:
+        apart = players[connected][strong_component != np.bincount(strong_component).argmax()]
         caveats.append(
             f"Firth's penalty makes strengths finite: {', '.join(map(str, apart))} never beat, or"
             " never lost to, the others"
         )
-    return connected, n_components > 1, caveats
+    return connected, n_strong > 1, caveats

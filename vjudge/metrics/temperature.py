@@ -19,8 +19,8 @@ from vjudge.metrics.groups import unit_codes
 from vjudge.metrics.intervals import INTERVAL, degrees_of_freedom, t_quantile
 from vjudge.records import from_csv
 
-MIN_LABELLED = 10
-LOG_RANGE = (-4.0, 4.0)  # of log temperatures
+MIN_LABELLED = 10  # items with a distribution and a true score
+LOG_RANGE = (-4.0, 4.0)  # of log temperatures that are searched
 STEP = 1e-4  # of a log temperature, for a numerical slope
 
 
@@ -38,16 +38,17 @@ def temperature_scaling(
             there is none.
         truth: the true score by the same index, NaN where unknown.
         groups: the sampling unit of each item, such as its image; None: each item is a unit.
-        confidence: of the interval, by the likelihood ratio; groups of similar items lower the
-            ratio.
+        confidence: of the interval, by the likelihood ratio; it is wider where the items of a group
+            are similar.
 
     Returns:
-        `estimate`, `low`, `high`: above 1 the judge is overconfident, below 1 underconfident; a
-        bound is NaN where none is reached between temperatures exp(-4) and exp(4); `n`, `missing`.
-        `scaled(probabilities, temperature)` applies it.
+        `estimate`, `low`, `high`: the temperature, above 1 for an overconfident judge and below 1
+        for an underconfident one. A bound is NaN if it lies outside of exp(-4) to exp(4). `n` and
+        `missing`: the numbers of items used and left out. `scaled(probabilities, temperature)`
+        applies a temperature.
 
     Raises:
-        ValueError: fewer than ten items, or a true score that a distribution does not hold.
+        ValueError: fewer than ten items have both, or a distribution lacks the true score.
 
     >>> rng = np.random.default_rng(0)
     >>> share = rng.uniform(0.2, 0.8, size=3000)
@@ -62,20 +63,20 @@ def temperature_scaling(
     """
     check_options(confidence=confidence)
     check_items(probabilities=probabilities, truth=truth)
+    # The items that have both, in the order of `truth`
     labelled = truth.dropna().index.intersection(probabilities.dropna().index)
     if len(labelled) < MIN_LABELLED:
         raise ValueError(f"{len(labelled)} items have a distribution and a truth: use ten or more")
     predictions = Predictions.of(probabilities[labelled], truth[labelled])
     # 1) The temperature of the lowest loss
     best = optimize.minimize_scalar(predictions.loss, bounds=LOG_RANGE, method="bounded")
-    # 2) With groups: how much more the slope of the loss at the best temperature varies than that
-    # of independent items
+    # 2) With groups: how much more the slope of the loss at the best temperature varies than it
+    # would with independent items
     freedom = math.inf
     design_effect = 1.0
     caveats = []
     if groups is not None:
-        position = truth.index.get_indexer(labelled)
-        units = unit_codes(groups, truth.index, truth.index.isin(labelled))[np.argsort(position)]
+        units = unit_codes(groups, truth.index, truth.index.isin(labelled))
         above = predictions.losses(best.x + STEP)
         slopes = (above - predictions.losses(best.x - STEP)) / (2 * STEP)  # (n,)
         of_unit = indicator_matrix(units) @ slopes
@@ -84,8 +85,9 @@ def temperature_scaling(
         design_effect = max(of_unit @ of_unit / (slopes @ slopes) * small_sample, 1.0)
         freedom = degrees_of_freedom(sizes)
         caveats = unequal_group_caveats(sizes)
-    # 3) The temperatures that a likelihood ratio test does not reject: those with a loss up to the
-    # limit. Each bound is where the loss crosses the limit, if it does within the range.
+    # 3) The interval holds the temperatures that a likelihood ratio test does not reject: those
+    # whose loss is at most `limit`. On either side of the best one, the bound is where the loss
+    # crosses the limit, if it does so within the range.
     limit = best.fun + t_quantile(confidence, freedom) ** 2 / 2 * design_effect
     bounds = []
     for edge in LOG_RANGE:
@@ -105,21 +107,24 @@ class Predictions:
     """A judge's distributions over scores for n items, and their true scores."""
 
     log_probabilities: Floats  # (n, scores)
-    of_truth: Floats  # (n,), the log probability of each true score
+    of_truth: Floats  # (n,), the log probability of each item's true score
 
     @classmethod
     def of(cls, probabilities: pd.Series, truth: pd.Series) -> Predictions:
-        """Read distributions as `temperature_scaling` takes them, of items that all have a truth.
+        """Read distributions of items that all have a truth; arguments as in `temperature_scaling`.
 
         Raises:
-            ValueError: a true score is absent from all distributions, or has no probability.
+            ValueError: a true score is absent from all distributions, or has probability 0 in its
+                own.
         """
         distributions = list(map(from_csv, probabilities))
         table = pd.DataFrame(distributions, index=truth.index).rename(columns=float)
-        column = table.columns.get_indexer(truth)  # of each true score; -1 where there is none
+        column = table.columns.get_indexer(truth)  # of each true score; -1 if no column has it
         absent = truth.index[column < 0]
         if len(absent):
             raise ValueError(f"the truth of item {absent[0]!r} is none of {list(table)}")
+        # A probability of 0 becomes 1e-30, whose logarithm is finite, and a score that an item's
+        # distribution lacks has a log probability of minus infinity; neither may be the true score
         logs = np.log(table.astype(float).clip(lower=1e-30)).fillna(-np.inf).to_numpy()
         of_truth = logs[np.arange(len(truth)), column]
         impossible = truth.index[of_truth < np.log(1e-29)]
@@ -131,18 +136,32 @@ class Predictions:
         return cls(logs, of_truth)
 
     def losses(self, log_temperature: float) -> Floats:
-        """Compute the negative log probability of each true score at a temperature; (n,)."""
+        """Compute the negative log probability of each true score at a temperature.
+
+        Args:
+            log_temperature: the natural logarithm of the temperature.
+
+        Returns:
+            The loss of each item; (n,).
+        """
         temperature = math.exp(log_temperature)
         normaliser = special.logsumexp(self.log_probabilities / temperature, axis=1)
         return normaliser - self.of_truth / temperature
 
     def loss(self, log_temperature: float) -> float:
-        """Sum the losses of all items."""
+        """Sum the losses of all items at a temperature, given by its natural logarithm."""
         return float(self.losses(log_temperature).sum())
 
 
 def scaled(probabilities: Mapping[Any, float], temperature: float) -> dict[Any, float]:
-    """Put a distribution over scores at another temperature.
+    """Scale a distribution over scores by a temperature: p^(1 / temperature), summing to 1.
+
+    Args:
+        probabilities: score -> probability.
+        temperature: above 0; above 1 it flattens the distribution.
+
+    Returns:
+        Score -> probability, rounded to twelve decimals.
 
     Source: as `temperature_scaling`.
 
