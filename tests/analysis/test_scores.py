@@ -371,3 +371,12 @@ def test_a_limit_of_any_judge_stands_beside_the_numbers():
     uneven = frame.assign(image=np.where(frame.index < 150, 0, frame.index))
     tested = vj.scores(uneven, list(scales), PEOPLE, scale=(1, 5), scales=scales, group="image")
     assert "groups of very unequal size" in " ".join(tested.alt_test().caveats)
+
+
+def test_verdicts_without_a_judges_name_are_not_dropped():
+    """Rows of a run of several judges whose column `judge` is empty had no place in the table."""
+    run = pd.DataFrame({"id": ["a", "b", "a", "b"], "score": [1.0, 2.0, 3.0, 4.0]})
+    run["judge"] = ["x", "y", "x", None]
+    run.loc[2, "id"] = "c"
+    named = vj.scores(run)
+    assert named.judges == ["x", "y", "nan"] and named.frame["nan"].notna().sum() == 1

@@ -23,7 +23,7 @@ from vjudge.results import NotComputed, Result, analysis, options
 
 CHOOSES = "chooses"
 REPORTS = "reports"
-FEW_GROUPS = 30  # in a half; with fewer, only large differences between candidates show
+ENOUGH_GROUPS = 30  # in a half; with fewer, only large differences between candidates show
 
 
 @analysis
@@ -185,7 +185,7 @@ def _limits(table: Scores, is_complete: Series, n_groups: int) -> list[str]:
         n_groups: the number of groups in the half that reports.
     """
     caveats = []
-    if n_groups < FEW_GROUPS:
+    if n_groups < ENOUGH_GROUPS:
         caveats.append(
             f"the half that reports has {n_groups} groups: both choice and number are rough"
         )

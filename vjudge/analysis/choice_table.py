@@ -11,8 +11,8 @@ from pandas import DataFrame, Series
 
 from vjudge import metrics, plots, probes
 from vjudge.analysis import readings
-from vjudge.analysis.score_table import PAIR_COLUMNS
-from vjudge.analysis.sources import make_table
+from vjudge.analysis.score_table import COMPARED_COLUMNS
+from vjudge.analysis.sources import rating_table
 from vjudge.analysis.tables import RatingTable, stacked
 from vjudge.data.schema import Items
 from vjudge.metrics.intervals import INTERVAL
@@ -59,7 +59,7 @@ def choices(
     >>> float(choices(frame, ["judge"], "people").accuracy().table["estimate"].iloc[0])
     0.75
     """
-    table = make_table(Choices, data, judges, people, items, "verdict", columns)
+    table = rating_table(Choices, data, judges, people, items, "verdict", columns)
     if judges is None:
         # A run names people's preference itself, and a choice has neither gold nor a scale
         preference = [name for name in ["preference"] if name in table.frame]
@@ -171,7 +171,7 @@ class Choices(RatingTable):
             reading=readings.comparisons(rows, "chooses as people do more often"),
             caption="Differences of shares: decided pairs on which a judge chooses as people do",
             plot=partial(plots.who_beats_whom, table, statistic="without_ties"),
-            view=rows[PAIR_COLUMNS],
+            view=rows[COMPARED_COLUMNS],
         )
 
     @analysis

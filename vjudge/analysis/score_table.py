@@ -26,7 +26,7 @@ from vjudge.analysis.scales import (
     human_levels,
     rescaled,
 )
-from vjudge.analysis.sources import make_table
+from vjudge.analysis.sources import rating_table
 from vjudge.analysis.tables import RatingTable, names_of, stacked, truth_of
 from vjudge.data.schema import Items
 from vjudge.metrics.caveats import merged_caveats, warn
@@ -45,9 +45,9 @@ POOLED = (
     " where(benchmark=...) looks within one"
 )
 MAX_SUBSETS = 60  # the most values of a column that `correlate(by=)` splits by
-MAX_LEVELS = 11  # scores with more levels are calibrated in bins
+MAX_UNBINNED = 11  # scores with more levels are calibrated in bins
 N_BINS = 10
-PAIR_COLUMNS = ["a", "b", "difference", "low", "high", "p", "p_holm", "n"]
+COMPARED_COLUMNS = ["a", "b", "difference", "low", "high", "p", "p_holm", "n"]
 
 
 def scores(
@@ -91,7 +91,7 @@ def scores(
     >>> table.correlate(n_resamples=0).table.query("statistic == 'pearson'")["estimate"].tolist()
     [1.0, 0.6]
     """
-    table = make_table(Scores, data, judges, people, items, score, columns)
+    table = rating_table(Scores, data, judges, people, items, score, columns)
     if table.verdicts is not None and "score" not in table.verdicts:
         raise ValueError("these are verdicts on pairs: use vj.choices")
     # Numbers may come as texts or objects: convert them, or name the cells that are none
@@ -338,7 +338,7 @@ class Scores(RatingTable):
             reading=readings.comparisons(pairs),
             caption=f"Differences of {readings.SYMBOLS[statistic]} with {name}, row less column",
             plot=partial(plots.who_beats_whom, table, statistic=statistic),
-            view=pairs[PAIR_COLUMNS],
+            view=pairs[COMPARED_COLUMNS],
         )
 
     @analysis
@@ -503,7 +503,7 @@ class Scores(RatingTable):
         curves = {}
         errors = []
         for judge, rows in judged.rows.groupby("judge", sort=False):
-            bins = N_BINS if rows["score"].nunique() > MAX_LEVELS else None
+            bins = N_BINS if rows["score"].nunique() > MAX_UNBINNED else None
             groups = None if self.groups is None else rows["group"]
             curves[str(judge)] = metrics.calibration_curve(
                 rows["score"], rows["gold"], bins=bins, groups=groups

@@ -21,7 +21,7 @@ from vjudge.metrics.columns import as_floats
 from vjudge.metrics.groups import groups_from_ids
 from vjudge.records import from_csv, is_missing, row_levels
 
-Table = TypeVar("Table", bound=RatingTable)  # `Scores` or `Choices`
+TableKind = TypeVar("TableKind", bound=RatingTable)  # `Scores` or `Choices`
 
 NOT_OF_ITEMS = VERDICT_COLUMNS | {"feedback", "lowest", "id"}  # columns of a run, not of its items
 GROUP = "group"  # the column made here that holds the unit of resampling
@@ -32,15 +32,15 @@ SEVERAL_SCALES = (
 ITEM_TEXTS = ("response", "reference_answer", "instruction", "criteria", "human_scores", "gold")
 
 
-def make_table(
-    kind: type[Table],
+def rating_table(
+    kind: type[TableKind],
     data: DataFrame | Mapping[str, DataFrame],
     judges: Sequence[str] | None,
     people: str | Sequence[str] | None,
     items: Items,
     verdict: str,
     fields: Mapping[str, Any],
-) -> Table:
+) -> TableKind:
     """Make a table of one kind, with the arguments of `vjudge.scores`.
 
     Args:
@@ -74,13 +74,13 @@ def make_table(
 
 
 def from_frame(
-    kind: type[Table],
+    kind: type[TableKind],
     frame: DataFrame,
     judges: Sequence[str],
     people: str | Sequence[str] | None,
     fields: Mapping[str, Any],
-) -> Table:
-    """Make a table out of a frame with one column per judge; arguments as for `make_table`.
+) -> TableKind:
+    """Make a table out of a frame with one column per judge; arguments as for `rating_table`.
 
     The caveats of the table are those of the frame alone, without those in `fields`.
     """
@@ -153,8 +153,8 @@ def split_ratings(frame: DataFrame, people: list[str]) -> tuple[DataFrame, list[
 
 
 def from_runs(
-    kind: type[Table], runs: Mapping[str, DataFrame], items: Items, verdict: str
-) -> Table:
+    kind: type[TableKind], runs: Mapping[str, DataFrame], items: Items, verdict: str
+) -> TableKind:
     """Make a table out of runs by judge's name."""
     runs = _split_by_judge(runs)
     columns, caveats = _verdict_columns(runs, verdict)
@@ -204,10 +204,11 @@ def _split_by_judge(runs: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
                 f"{name or 'the run'}: give a run with verdicts, as Judge.grade or Judge.compare"
                 " returns it, with ids; a wide table of scores needs judges=[...]"
             )
-        judges = run["judge"].unique() if "judge" in run else ()
         split = {str(name or "judge"): run}
-        if len(judges) > 1 or (len(judges) and not name):
-            split = {str(judge): rows for judge, rows in run.groupby("judge", sort=False)}
+        if "judge" in run and (run["judge"].nunique() > 1 or not name):
+            # Rows without a judge's name are a judge "nan", so that they show
+            by_judge = run.groupby("judge", sort=False, dropna=False)
+            split = {str(judge): rows for judge, rows in by_judge}
         for judge, rows in split.items():
             if judge in runs_by_judge:
                 raise ValueError(f"two runs are of a judge {judge!r}: give each a name of its own")
