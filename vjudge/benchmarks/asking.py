@@ -86,7 +86,7 @@ def asked(
     return run, asked_template, deviations
 
 
-def family_of(judge: JudgeLike) -> str:
+def family_name(judge: JudgeLike) -> str:
     """Return the name of a judge's family, "" where it has none."""
     return getattr(getattr(judge, "family", None), "name", "")
 
@@ -102,7 +102,7 @@ def _with_template(
     own = judge.template
     if protocol.call != "grade" and judge.pairs is not None:
         own = judge.pairs
-    unofficial = "" if family_of(judge) in protocol.own else protocol.unofficial
+    unofficial = "" if family_name(judge) in protocol.own else protocol.unofficial
     requested = chosen or protocol.template
     if judge.gives_values:
         text = "a value head is asked in no wording: each response gets a number"

@@ -390,7 +390,7 @@ def _battles(sample: Sample) -> pd.DataFrame:
     return elo
 
 
-class Measure(NamedTuple):
+class BenchmarkMeasure(NamedTuple):
     """A function that makes a table, and the columns that a run must have for it."""
 
     table: Callable[[Sample], Any]
@@ -400,14 +400,14 @@ class Measure(NamedTuple):
 _PAIR = ("verdict", "preference")
 _BATTLE = ("verdict", "policy_a", "policy_b")
 MEASURES = {
-    "accuracy": Measure(_accuracy, _PAIR),
-    "votes": Measure(_accuracy, _PAIR),
-    "wins": Measure(_accuracy, _BATTLE),
-    "correlation": Measure(_correlation, ("score", "true score")),
-    "bias": Measure(_bias, ("score", "variant", "kind", "group", "lowest", "highest")),
-    "viescore": Measure(_viescore, ("score", "true score", "system", "category")),
-    "relative score": Measure(_relative, ("scores",)),
-    "order": Measure(_order, ("candidate", "rank", "true_rank")),
-    "battles": Measure(_battles, _BATTLE),
+    "accuracy": BenchmarkMeasure(_accuracy, _PAIR),
+    "votes": BenchmarkMeasure(_accuracy, _PAIR),
+    "wins": BenchmarkMeasure(_accuracy, _BATTLE),
+    "correlation": BenchmarkMeasure(_correlation, ("score", "true score")),
+    "bias": BenchmarkMeasure(_bias, ("score", "variant", "kind", "group", "lowest", "highest")),
+    "viescore": BenchmarkMeasure(_viescore, ("score", "true score", "system", "category")),
+    "relative score": BenchmarkMeasure(_relative, ("scores",)),
+    "order": BenchmarkMeasure(_order, ("candidate", "rank", "true_rank")),
+    "battles": BenchmarkMeasure(_battles, _BATTLE),
 }
 """The measures by name, as `Benchmark.measure` says it."""

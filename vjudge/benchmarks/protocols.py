@@ -106,6 +106,8 @@ def read_answer_tag(text: str, preferred: str | None) -> str | None:
 def read_arena(text: str, preferred: str | None) -> str:
     """Read an answer as WildVision-Bench's code does: an unreadable answer is a tie.
 
+    `preferred` is not used.
+
     >>> read_arena("My final verdict is [[B>>A]]", None), read_arena("Neither.", None)
     ('b', 'tie')
 
@@ -123,6 +125,8 @@ def read_arena(text: str, preferred: str | None) -> str:
 
 def read_four(text: str, preferred: str | None) -> str | None:
     """Read an answer as GenAI-Bench's code does: from the first to the last brackets of a line.
+
+    `preferred` is not used.
 
     >>> read_four("Both fail: [[A=B=Bad]]", None), read_four("[[A>B]] or [[B>A]]", None)
     ('both bad', None)

@@ -24,7 +24,7 @@ from vjudge.data.schema import Row
 from vjudge.prompts import IMAGE, Template
 from vjudge.records import RESPONSE_IMAGES, Rubric, is_missing
 
-Cells = dict[str, Any]  # of a converted row
+ConvertedRow = dict[str, Any]  # of a converted row
 Segment = Sequence[Any]  # ("text", its text) or ("image", the image or its path)
 
 
@@ -42,7 +42,7 @@ def _meaning(row: Row, index: int, column: str, meanings: Mapping[str, str]) -> 
 VOTES = {"leftvote": "a", "rightvote": "b", "tievote": "both good", "bothbad_vote": "both bad"}
 
 
-def genai_bench_rows(row: Row, index: int) -> list[Cells]:
+def genai_bench_rows(row: Row, index: int) -> list[ConvertedRow]:
     """Convert a vote of TIGER-Lab/GenAI-Bench on two images to a pair.
 
     The pair's column `vote` is "a", "b", "both good" or "both bad".
@@ -50,7 +50,7 @@ def genai_bench_rows(row: Row, index: int) -> list[Cells]:
     vote = _meaning(row, index, "vote_type", VOTES)
     if "left_video" in row:
         raise CollectionError(f"row {index} is of videos: use the votes on images")
-    pair: Cells = {"vote": vote, "preference": vote if vote in ("a", "b") else "tie"}
+    pair: ConvertedRow = {"vote": vote, "preference": vote if vote in ("a", "b") else "tie"}
     if "source_image" in row:
         columns = ("left_output_image", "right_output_image")
         pair |= {
@@ -80,7 +80,7 @@ _SOURCES = {  # task -> the sources of its prompts
 MMRB2_TASKS = {source: task for task, sources in _SOURCES.items() for source in sources.split()}
 
 
-def mmrb2_file(path: Path) -> list[Cells]:
+def mmrb2_file(path: Path) -> list[ConvertedRow]:
     """Read the pairs of MMRB2's four files in a folder, or of one file; images stay paths."""
     files = [path] if path.is_file() else [path / name for name in MMRB2_FILES]
     rows = []
@@ -92,14 +92,14 @@ def mmrb2_file(path: Path) -> list[Cells]:
     return rows
 
 
-def mmrb2_rows(row: Row, index: int) -> list[Cells]:
+def mmrb2_rows(row: Row, index: int) -> list[ConvertedRow]:
     """Convert a pair of facebookresearch/MMRB2's files, or of rl-research's data set on the hub."""
     source = row.get("prompt_source")
     metadata = row.get("prompt_metadata") or {}
     if isinstance(metadata, str):
         metadata = json.loads(metadata)
     id = row.get("id", row.get("pair_id"))
-    pair: Cells = {
+    pair: ConvertedRow = {
         "id": id,
         "group": f"{source}:{metadata.get('id', id)}",
         "category": _meaning(row, index, "prompt_source", MMRB2_TASKS),
@@ -166,7 +166,7 @@ VIESCORE_TASKS = {  # a task's folder -> its category, and the column that its t
 }
 
 
-def viescore_file(path: Path) -> list[Cells]:
+def viescore_file(path: Path) -> list[ConvertedRow]:
     """Read ImagenHub's images from a folder, one row per image that VIEScore's people rated.
 
     The folder holds, anywhere in it:
@@ -193,7 +193,7 @@ def viescore_file(path: Path) -> list[Cells]:
     return rows
 
 
-def _rated(task: str, image: Path, entry: Row, ratings: np.ndarray) -> Cells:
+def _rated(task: str, image: Path, entry: Row, ratings: np.ndarray) -> ConvertedRow:
     """Make an image's row.
 
     Args:
@@ -244,7 +244,7 @@ BIASES = {
 _KIND = {bias: kind for kind, biases in BIASES.items() for bias in biases}
 
 
-def mm_judgebias_rows(row: Row, index: int) -> list[Cells]:
+def mm_judgebias_rows(row: Row, index: int) -> list[ConvertedRow]:
     """Convert a row of naver-ai/MM-JudgeBias to two items of one group: unbiased, then biased."""
     kind = _meaning(row, index, "bias_type", _KIND)
     items = []
@@ -267,12 +267,12 @@ def mm_judgebias_rows(row: Row, index: int) -> list[Cells]:
 
 # --- the converters by benchmark
 
-FROM_FILES: Mapping[str, Callable[[Path], list[Cells]]] = {
+FROM_FILES: Mapping[str, Callable[[Path], list[ConvertedRow]]] = {
     "mmrb2": mmrb2_file,
     "viescore": viescore_file,
 }
 """Readers of files and folders; other benchmarks' files are read by `load_collection`."""
-FROM_ROW: Mapping[str, Callable[[Row, int], list[Cells]]] = {
+FROM_ROW: Mapping[str, Callable[[Row, int], list[ConvertedRow]]] = {
     "genai-bench": genai_bench_rows,
     "mmrb2": mmrb2_rows,
     "mm-judgebias": mm_judgebias_rows,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from vjudge.benchmarks.asking import asked, family_of
+from vjudge.benchmarks.asking import asked, family_name
 from vjudge.benchmarks.measures import TIES
 from vjudge.benchmarks.numbers import BenchmarkResult, benchmark_result, numbers
 from vjudge.benchmarks.pairs import pairs_of_items
@@ -165,7 +165,7 @@ def _protocol_of(judge: Judge, name: str, protocol: str | None) -> tuple[str, li
     Returns:
         Its name, and the deviations of a protocol of another benchmark or another judge.
     """
-    key = protocol or f"{name} by {family_of(judge)}"
+    key = protocol or f"{name} by {family_name(judge)}"
     if protocol is None and key not in PROTOCOLS:
         key = name
     if key not in PROTOCOLS:
@@ -174,7 +174,7 @@ def _protocol_of(judge: Judge, name: str, protocol: str | None) -> tuple[str, li
     texts = []
     if of_benchmark != name:
         texts.append(f"the protocol is that of {of_benchmark!r}")
-    if of_family not in ("", family_of(judge)):
+    if of_family not in ("", family_name(judge)):
         texts.append(f"the protocol is that of the judge {of_family!r}")
     return key, [Deviation("protocol", text) for text in texts]
 

@@ -21,6 +21,7 @@ import pandas as pd
 from pandas import DataFrame, Series
 
 from vjudge.data.schema import CollectionError
+from vjudge.prompts.choices import DEGREES
 
 MIRROR = "https://raw.githubusercontent.com"
 FOLDER = Path(__file__).parents[1] / "assets/verdicts"
@@ -31,11 +32,7 @@ CHOICE_OF_GRADE = {
     "both good": "tie",
     "both bad": "tie",
     "tie": "tie",
-    "A>>B": "a",
-    "A>B": "a",
-    "A=B": "tie",
-    "B>A": "b",
-    "B>>A": "b",
+    **DEGREES,
 }
 """The choice that a published grade of a pair stands for; "malformed" stands for none."""
 

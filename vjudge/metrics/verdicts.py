@@ -11,11 +11,12 @@ import pandas as pd
 from vjudge.metrics.array_types import Booleans, Column
 from vjudge.metrics.caveats import warn
 from vjudge.metrics.columns import is_blank, list_cells
+from vjudge.prompts.choices import DEGREES
 
 CHOICES = ("a", "b", "tie")
 SPELLINGS = {choice: choice for choice in (*CHOICES, "abstain")}
 # The five answers of Arena-Hard, WildVision-Bench and their like, by who won
-SPELLINGS |= {"A>>B": "a", "A>B": "a", "A=B": "tie", "B>A": "b", "B>>A": "b"}
+SPELLINGS |= DEGREES
 
 
 def read_choices(

@@ -16,7 +16,7 @@ from vjudge.data.schema import Items, Row
 from vjudge.engines.vision import left_padded
 from vjudge.judging.judge import Judge
 from vjudge.preference.candidates import checked
-from vjudge.preference.policies import Make, Plan, optimise, trl
+from vjudge.preference.policies import Make, WeightPlan, optimise, trl
 from vjudge.training import weights
 from vjudge.training.collate import CPU, Coder
 
@@ -90,7 +90,7 @@ def train(
         policy,
         out,
         "dpo.json",
-        Plan(freeze, lora, quantization, dtype),
+        WeightPlan(freeze, lora, quantization, dtype),
         config=partial(trl.DPOConfig, max_length=None),  # TRL must not truncate pairs
         build=build,
         settings={"pairs": _fingerprint(rows), "max_length": max_length},

@@ -39,7 +39,7 @@ from vjudge.prompts import Prompt, Template, families
 from vjudge.prompts.parse import parse
 from vjudge.records import NAN, Item, Pair, Verdict
 
-TAIL = 32  # characters at the end of a prompt that separate it from OpenRLHF's answer
+PROMPT_TAIL = 32  # characters at the end of a prompt that separate it from OpenRLHF's answer
 NOT_COLUMNS = ("completion_ids", "trainer_state", "log_extra", "environments")  # TRL's own
 
 
@@ -136,7 +136,7 @@ class Reward(ABC):
         for query, prompt in zip(queries, prompts, strict=True):
             # Images have more placeholders in the query than in the prompt, so that lengths differ.
             # The answer begins behind the prompt's tail, or its last occurrence in the prompt.
-            tail = prompt[-TAIL:]
+            tail = prompt[-PROMPT_TAIL:]
             n_tails = prompt.count(tail)
             pieces = query.split(tail, n_tails)
             if len(pieces) <= n_tails:

@@ -34,7 +34,7 @@ try:
 except ImportError as error:
     raise ImportError(f"{error}: preference learning needs pip install 'vjudge[train]'") from error
 
-__all__ = ["Make", "Plan", "optimise", "trl"]
+__all__ = ["Make", "WeightPlan", "optimise", "trl"]
 FIXED: dict = {  # training arguments that no caller changes
     "logging_steps": 1,
     "save_total_limit": 1,
@@ -49,7 +49,7 @@ Make = Callable[[Any, Any, transformers.TrainingArguments], Any]
 
 
 @dataclass
-class Plan:
+class WeightPlan:
     """Which weights of a policy train, and in which precision; see `vjudge.preference.train`.
 
     Raises:
@@ -75,7 +75,7 @@ def optimise(
     policy: str | Path,
     out: str | Path,
     file: str,
-    plan: Plan,
+    plan: WeightPlan,
     *,
     config: Callable[..., transformers.TrainingArguments],
     build: Callable[[Judge], Make],
@@ -159,7 +159,7 @@ def _trained(make: Callable[[], Any], file: Path, settings: Mapping[str, Any]) -
     return trainer
 
 
-def _prepared(model: models.VisionLanguageModel, plan: Plan) -> tuple[Any, Any]:
+def _prepared(model: models.VisionLanguageModel, plan: WeightPlan) -> tuple[Any, Any]:
     """Prepare a model for training in place.
 
     Returns:

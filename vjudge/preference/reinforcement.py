@@ -27,7 +27,7 @@ from vjudge.judging.asking import seed_of
 from vjudge.judging.judge import Judge, JudgeLike
 from vjudge.preference.candidates import checked, prompt_of
 from vjudge.preference.functions import Reward, VerdictReward, reward_function
-from vjudge.preference.policies import Make, Plan, optimise, trl
+from vjudge.preference.policies import Make, WeightPlan, optimise, trl
 from vjudge.prompts import Prompt, families
 from vjudge.training import weights
 from vjudge.training.collate import CPU, IGNORED, Coder
@@ -111,7 +111,7 @@ def grpo(
         policy,
         out,
         "grpo.json",
-        Plan(freeze, lora, quantization, dtype),
+        WeightPlan(freeze, lora, quantization, dtype),
         config=trl.GRPOConfig,
         build=build,
         settings={"rows": data.fingerprint(questions), "reward": name},

@@ -129,7 +129,7 @@ def _rewards_by_pairs(rows: Sequence[Row], times: pd.Series, run: pd.DataFrame) 
 # --- preference pairs
 
 
-PAIR_COLUMNS = (
+PREFERENCE_COLUMNS = (
     "id question instruction images margin group chosen reward_chosen true_chosen rejected"
     " reward_rejected true_rejected"
 ).split()
@@ -186,7 +186,7 @@ def make_pairs(
                 left_out[f"pair: one response more than {max_length_ratio:g} times as long"] += 1
             else:
                 pairs.append(_pair(questions[str(id)], better, worse))
-    table = pd.DataFrame(pairs, columns=PAIR_COLUMNS)
+    table = pd.DataFrame(pairs, columns=PREFERENCE_COLUMNS)
     table.attrs["questions"] = len(questions)
     table.attrs["without_pair"] = len(questions) - table["question"].nunique()
     table.attrs["left_out"] = dict(+left_out)  # without zero counts

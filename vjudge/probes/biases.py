@@ -20,7 +20,7 @@ from vjudge.data.schema import Items
 from vjudge.engines.engine import Ask
 from vjudge.judging.judge import Judge
 from vjudge.probes.changes import beside
-from vjudge.probes.decisions import AGREEMENT, MEASURES, MIN_LOSS, SCORE_POINTS, ProbeRow
+from vjudge.probes.decisions import AGREEMENT, BIAS_COLUMNS, MIN_LOSS, SCORE_POINTS, ProbeRow
 from vjudge.probes.effects import mean, slope
 from vjudge.probes.finish import finish, probed
 from vjudge.probes.lengths import length
@@ -452,7 +452,7 @@ def bias_table(results: Result) -> Result:
     rows = results.table.dropna(subset="deviation").drop_duplicates(["judge", "perturbation"])
     if rows.empty:
         raise NotComputed("no perturbation was graded, or no scale of the scores is known")
-    columns = ["judge", "perturbation", "must", *MEASURES, "n"]
+    columns = ["judge", "perturbation", "must", *BIAS_COLUMNS, "n"]
     return Result(
         rows[columns].reset_index(drop=True),
         name="bias_scores",

@@ -26,7 +26,7 @@ from vjudge.records import row_levels, unit_of
 # --- cells of a collection
 
 
-Cells = dict[str, Any] | None  # a row's new cells; None where a change does not apply to it
+NewCells = dict[str, Any] | None  # a row's new cells; None where a change does not apply to it
 
 
 class NotApplicableError(ValueError):
@@ -51,7 +51,7 @@ def beside(items: datasets.Dataset, new: datasets.Dataset) -> datasets.Dataset:
             datasets.enable_progress_bars()
 
 
-def with_cells(items: datasets.Dataset, cells: Sequence[Cells]) -> datasets.Dataset:
+def with_cells(items: datasets.Dataset, cells: Sequence[NewCells]) -> datasets.Dataset:
     """Return the rows that get new cells, with these; NotApplicableError where no row gets any."""
     changed = {index: row for index, row in enumerate(cells) if row is not None}
     if not changed:
@@ -61,7 +61,7 @@ def with_cells(items: datasets.Dataset, cells: Sequence[Cells]) -> datasets.Data
     return replaced(items.select(list(changed)), **columns)
 
 
-def rewritten(items: Items, rewrite: Callable[[Row], Cells]) -> datasets.Dataset:
+def rewritten(items: Items, rewrite: Callable[[Row], NewCells]) -> datasets.Dataset:
     """Return the rows that `rewrite` changes; it gets each row without the question's images."""
     items = canonical(items)
     rows = rows_of(items.remove_columns("images"))
@@ -215,7 +215,7 @@ def _redrawn(
 # --- texts: a `Rewrite` makes new cells from a row, None where it does not apply
 
 
-Rewrite = Callable[[Row], Cells]
+Rewrite = Callable[[Row], NewCells]
 FILLERS = (
     "This is the end of my answer to the question.",
     "That is what I have to say in reply to what was asked.",
@@ -262,7 +262,7 @@ def padded(items: Items, *, seed: int = 0) -> datasets.Dataset:
     """
     rng = np.random.default_rng(seed)
 
-    def pad(row: Row) -> Cells:
+    def pad(row: Row) -> NewCells:
         response = row["response"]
         if not response or not _is_english(f"{row['instruction']} {response}"):
             return None
@@ -281,19 +281,19 @@ def _is_english(text: str) -> bool:
     return not FREQUENT_ENGLISH.isdisjoint(re.findall(r"\w+", text.lower()))
 
 
-def bold(row: Row) -> Cells:
+def bold(row: Row) -> NewCells:
     """Put the response's first five words of five letters or more in Markdown's bold."""
     response = row["response"] or ""  # None where the response is an image
     text = re.sub(r"(?<![*\w])[^\W\d_]{5,}\b", r"**\g<0>**", response, count=5)
     return None if text == response else {"response": text}
 
 
-def reversed_levels(row: Row) -> Cells:
+def reversed_levels(row: Row) -> NewCells:
     """Reverse the descriptions of the rubric's levels."""
     return {"descriptions": row["descriptions"][::-1]}
 
 
-def reworded_rubric(row: Row) -> Cells:
+def reworded_rubric(row: Row) -> NewCells:
     """Put criterion and levels of an English rubric into a sentence around them."""
     if not _is_english(row["criteria"] or ""):
         return None
@@ -302,7 +302,7 @@ def reworded_rubric(row: Row) -> Cells:
     return {"criteria": criteria, "descriptions": levels}
 
 
-def answered(row: Row) -> Cells:
+def answered(row: Row) -> NewCells:
     """Put the judge's own answer beside the question."""
     answer = (row.get("own_answer") or "").strip()
     if not answer:
@@ -311,7 +311,7 @@ def answered(row: Row) -> Cells:
     return {"instruction": f"{row['instruction']}\n\n{heading}: {answer}"}
 
 
-def _insert_score(column: str, phrase: str, row: Row) -> Cells:
+def _insert_score(column: str, phrase: str, row: Row) -> NewCells:
     """Fill a phrase with a row's text and the ends of its rubric."""
     levels = row_levels(row)
     if not levels or not row[column]:

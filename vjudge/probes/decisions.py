@@ -89,15 +89,15 @@ class Ruler(NamedTuple):
 
 Must = Literal["move", "stay"]
 ProbeRow = dict[str, Any]
-MEASURES = (
+BIAS_COLUMNS = (
     "deviation deviation_low deviation_high conformity conformity_low conformity_high"
 ).split()
 INTEGER_COLUMNS = ["n", "groups", "missing"]
-FLOAT_COLUMNS = ["effect", "low", "high", "p", "p_holm", "margin", *MEASURES]
+FLOAT_COLUMNS = ["effect", "low", "high", "p", "p_holm", "margin", *BIAS_COLUMNS]
 PROBE_COLUMNS = (
     "judge probe case perturbation must effect low high unit p p_holm margin margin_of verdict"
     " passes n groups missing finding reading note"
-).split() + MEASURES
+).split() + BIAS_COLUMNS
 """A probe's columns.
 
 - perturbation: a key of `PERTURBATIONS`, None where nothing was changed

@@ -21,9 +21,9 @@ from vjudge.metrics.groups import group_codes
 from vjudge.metrics.multiple_testing import ALPHA
 from vjudge.records import NAN
 
-TAIL = 1 - ALPHA / 2  # the quantile at the upper end of a two-sided interval
+UPPER_QUANTILE = 1 - ALPHA / 2  # the quantile at the upper end of a two-sided interval
 NO_CHANGE = 1e-9  # differences below it are rounding
-MAX_LEVELS = 10  # of gold that are held equal one by one
+N_CLASSES = 10  # of gold that are held equal one by one
 
 
 class Effect(NamedTuple):
@@ -105,7 +105,7 @@ def coefficient(
     df = n_groups - 1
     deviation = math.sqrt(df * without.var())
     if deviation > NO_CHANGE * max(1.0, abs(estimate)):
-        reach = deviation * special.stdtrit(df, TAIL)
+        reach = deviation * special.stdtrit(df, UPPER_QUANTILE)
         p = 2 * special.stdtr(df, -abs(estimate) / deviation)
     else:
         reach = _unseen_reach(residual, n_groups, step)
@@ -131,7 +131,7 @@ def _unseen_reach(residual: Floats, n_groups: int, step: float) -> float:
 
     Source: Clopper and Pearson, Biometrika 26 (1934), for a share of which none was seen.
     """
-    share = 1 - (1 - TAIL) ** (1 / n_groups)
+    share = 1 - (1 - UPPER_QUANTILE) ** (1 / n_groups)
     return float(share * step * np.abs(residual).mean() / (residual**2).mean())
 
 
@@ -155,8 +155,8 @@ def equal(values: Floats) -> Floats:
         counts; and the centred value itself, which varies within a class.
     """
     classes = pd.Series(values)
-    if classes.nunique() > MAX_LEVELS:
-        classes = pd.qcut(classes, MAX_LEVELS, duplicates="drop")
+    if classes.nunique() > N_CLASSES:
+        classes = pd.qcut(classes, N_CLASSES, duplicates="drop")
     indicators = pd.get_dummies(classes, dtype=float)
     return np.column_stack([indicators, values - values.mean()])
 

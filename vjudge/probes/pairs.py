@@ -73,10 +73,10 @@ def position(judge: Judged, items: Items | None = None, **options: Any) -> Resul
 
 
 def _verdicts(runs: ProbeRuns) -> tuple[pd.DataFrame, int]:
-    """Return a judge's verdicts on pairs, and the number of pairs without a verdict in each order.
+    """Return a judge's verdicts on pairs in both orders, and the number of pairs that lack one.
 
-    Columns ab and ba, by the order of the responses, are 1 where a won, 0 where b won, .5 for a
-    tie; and group.
+    The frame has the column group, and for each order of the responses a column, ab and ba: 1 where
+    response a won, 0 where b won, .5 for a tie.
     """
     pairs = None
     if runs.judge is not None and IN_PAIRS not in runs.runs:

@@ -33,7 +33,8 @@ from vjudge.probes.changes import (
 from vjudge.probes.decisions import Must
 from vjudge.results import NotComputed, Result, analysis
 
-Change = Callable[[datasets.Dataset, int], datasets.Dataset]  # of a collection, by a seed
+# Changes a collection; the second argument is the seed, which some changes ignore.
+Change = Callable[[datasets.Dataset, int], datasets.Dataset]
 
 
 @dataclass(frozen=True)

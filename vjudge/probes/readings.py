@@ -110,6 +110,7 @@ def _summary(rows: pd.DataFrame) -> str:
         described = rows[rows["verdict"] == "described"].to_dict("records")[:MAX_ROWS]
         return "nothing is tested" + "".join(f"; {row_sentence(row)}" for row in described)
     passes = tests["passes"]  # NA where undecided
+    # comparing NA gives NA, which counts neither as right nor as a failure
     n_right = int(passes.eq(True).fillna(False).sum())
     failures = tests[passes.eq(False).fillna(False)]
     text = f"of {len(tests)} tests {n_right} came out as they must, {len(failures)} did not, and"

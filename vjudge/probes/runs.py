@@ -23,7 +23,7 @@ from vjudge.judging.paths import file_names
 from vjudge.metrics.caveats import unequal_group_caveats
 from vjudge.metrics.columns import as_floats
 from vjudge.probes.changes import NotApplicableError, coarse
-from vjudge.probes.decisions import MEASURES, Must, ProbeRow, Ruler, probe_table
+from vjudge.probes.decisions import BIAS_COLUMNS, Must, ProbeRow, Ruler, probe_table
 from vjudge.probes.effects import Effect, bias_scores
 from vjudge.probes.perturbations import perturb
 from vjudge.probes.readings import effect_sentence
@@ -94,7 +94,7 @@ GOLD: dict[Gold, str] = {
     "exact": "gold held equal",
     "rated": "people's mean held equal, less its noise",
 }
-FEW_GROUPS = 12  # below it hardly any effect can be found or excluded
+MIN_GROUPS = 12  # below it hardly any effect can be found or excluded
 # A judge, its runs, or several judges by name.
 Judged: TypeAlias = "JudgeLike | pd.DataFrame | Mapping[str, Any] | ProbeRuns"
 
@@ -365,9 +365,9 @@ class ProbeRuns:
                          f" {self.ruler.width:g}, the narrowest")  # fmt: skip
         sizes = self.scores["group"].value_counts()
         texts += unequal_group_caveats(sizes)
-        if len(sizes) < FEW_GROUPS:
+        if len(sizes) < MIN_GROUPS:
             texts.append(
-                f"independent groups: {len(sizes)}; with fewer than {FEW_GROUPS} hardly any effect"
+                f"independent groups: {len(sizes)}; with fewer than {MIN_GROUPS} hardly any effect"
                 " can be found or excluded"
             )
         return texts
@@ -392,7 +392,7 @@ class ProbeRuns:
             )
             return {}
         values = table[["estimate", "low", "high"]].to_numpy().ravel()
-        return dict(zip(MEASURES, values, strict=True))
+        return dict(zip(BIAS_COLUMNS, values, strict=True))
 
     def row(
         self,

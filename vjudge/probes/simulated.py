@@ -27,7 +27,7 @@ MEAN_LENGTH = 6  # log2 of the number of words of a response with gold 3: 64 wor
 DOUBLINGS_PER_POINT = 0.5  # better responses are longer
 SCORE_NOISE = 0.65  # standard deviation, in points
 QUALITY_SPREAD = 1.5  # standard deviation of the log-odds between two responses
-POWER = 0.9  # an effect counts as found if it is found in so many samples
+FOUND_SHARE = 0.9  # an effect counts as found if it is found in so many samples
 POWER_COLUMNS = "design planted rejected rejected_low rejected_high simulations".split()
 
 
@@ -180,7 +180,7 @@ def power(study: str | Path, label: str = "length, better is longer") -> Result:
     sentences = []
     for design, of_design in rows.groupby("design", sort=False):
         unbiased = of_design[of_design["null"]].iloc[0]
-        detected = of_design[of_design["rejected"] >= POWER]
+        detected = of_design[of_design["rejected"] >= FOUND_SHARE]
         bound = "no planted size is"
         if len(detected):
             bound = f"from {detected['planted'].min():g} {of_design['unit'].iloc[0]} on it is"
@@ -203,7 +203,7 @@ def power(study: str | Path, label: str = "length, better is longer") -> Result:
             by="design",
             low="rejected_low",
             high="rejected_high",
-            lines=(0.05, POWER),
+            lines=(0.05, FOUND_SHARE),
             labels=(f"planted: {rows['unit'].iloc[0]}", "share found"),
         ),
         view=rows[POWER_COLUMNS],

@@ -15,14 +15,14 @@ from vjudge.data.schema import Items
 from vjudge.plots.forest import forest
 from vjudge.plots.style import short
 from vjudge.probes.decisions import SCORE_POINTS, Must, ProbeRow
-from vjudge.probes.effects import TAIL, Effect, slope
+from vjudge.probes.effects import UPPER_QUANTILE, Effect, slope
 from vjudge.probes.finish import Drawing, probed
 from vjudge.probes.lengths import effect_at_equal_gold, with_gold
 from vjudge.probes.runs import GOLD, Judged, MissingInputError, ProbeRuns
 from vjudge.results import Result, analysis
 
 LIKING = "own responses at equal gold"  # also stands for the judge's own system
-POWER = 0.8  # to find the smallest liking that is named
+DETECTION_POWER = 0.8  # to find the smallest liking that is named
 MIN_SYSTEMS = 3  # other systems, whose spread is estimated
 
 
@@ -158,15 +158,16 @@ def _against(liking: Effect, placebos: Sequence[Effect]) -> Effect:
     deviation = math.sqrt(variance)
     if not deviation > 0:
         return liking
-    reach = deviation * special.stdtrit(k - 1, TAIL)
+    reach = deviation * special.stdtrit(k - 1, UPPER_QUANTILE)
     p = 2 * special.stdtr(k - 1, -abs(liking.effect) / deviation)
     return liking._replace(low=liking.effect - reach, high=liking.effect + reach, p=float(p))
 
 
 def _detectable(effect: Effect, df: int) -> float:
     """Compute the effect that a test at .05 with this standard error finds in 8 of 10 cases."""
-    error = (effect.high - effect.low) / 2 / special.stdtrit(df, TAIL)
-    return float(error * (special.stdtrit(df, TAIL) + special.stdtrit(df, POWER)))
+    quantile = special.stdtrit(df, UPPER_QUANTILE)
+    error = (effect.high - effect.low) / 2 / quantile
+    return float(error * (quantile + special.stdtrit(df, DETECTION_POWER)))
 
 
 def _variance(effect: Effect) -> float:
@@ -174,7 +175,7 @@ def _variance(effect: Effect) -> float:
     if effect.groups < 2:
         return math.nan
     reach = (effect.high - effect.low) / 2
-    return float((reach / special.stdtrit(effect.groups - 1, TAIL)) ** 2)
+    return float((reach / special.stdtrit(effect.groups - 1, UPPER_QUANTILE)) ** 2)
 
 
 def _figure(table: pd.DataFrame) -> Drawing | None:
