@@ -23,7 +23,7 @@ from scipy import special
 
 from vjudge.data import canonical, rows_of
 from vjudge.images import open_image
-from vjudge.judging.choices import combine
+from vjudge.judging.comparing import combine
 from vjudge.metrics.array_types import Floats
 from vjudge.records import is_missing, unit_of
 

@@ -17,10 +17,9 @@ from vjudge.data import rows_of
 from vjudge.data.schema import PICTURE_COLUMNS, Items, Row
 from vjudge.judging.asking import Options
 from vjudge.judging.candidates import LEFT_OUT
-from vjudge.judging.choices import sign
+from vjudge.judging.comparing import SWAPPED, sign
 from vjudge.judging.counts import WORK
 from vjudge.judging.judge import Judge, JudgeLike
-from vjudge.judging.orders import SWAPPED
 from vjudge.prompts import Template, families
 from vjudge.records import RESPONSE_IMAGES, from_csv
 

@@ -11,7 +11,7 @@ import numpy as np
 from vjudge import data
 from vjudge.data import CollectionError, rows_of
 from vjudge.data.schema import Items, Row
-from vjudge.judging.choices import sign
+from vjudge.judging.comparing import sign
 from vjudge.records import is_missing
 
 OF_A_RESPONSE = "response response_images gold feedback human_scores".split()  # no pair shares it

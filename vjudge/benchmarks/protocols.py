@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import pandas as pd
 
-from vjudge.judging.orders import SWAPPED
+from vjudge.judging.comparing import SWAPPED
 from vjudge.prompts.choices import DEGREES
 from vjudge.prompts.wordings import read_asset
 

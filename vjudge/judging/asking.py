@@ -1,7 +1,8 @@
 """Rows -> questions: what a call asks, and how its engine is told to answer.
 
-An item is asked once a sample, a pair once a sample and order (orders.py). Criteria that are asked
-apart (criteria.py) and graded examples in the prompts (examples.py) are called from here.
+An item is asked once per sample, a pair once per sample and order, since a judge may prefer the
+response that stands first. Criteria that are asked apart (criteria.py) and graded examples in the
+prompts (examples.py) are called from here.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from vjudge.images import Picture, Pictures
 from vjudge.judging.carried import carried_cells, has_pictures
 from vjudge.judging.criteria import rubrics_of
 from vjudge.judging.examples import check_examples
-from vjudge.judging.orders import ORDERS, View, views_of
 from vjudge.judging.record import Record
 from vjudge.judging.runs import MANIFEST, Run
 from vjudge.prompts import Prompt, Template
@@ -33,11 +33,13 @@ from vjudge.records import Item, Pair, Rubric, is_int_at_least
 if TYPE_CHECKING:
     from vjudge.judging.judge import Judge
 
+ORDERS = ("ab", "ba")  # of a pair: the first letter is the response that is shown first
 DECODING = ("max_new_tokens", *(option.name for option in fields(Sampling)))
+"""The options that shape an answer's text: passed to the engine and recorded in the manifest."""
 
 
 class PairsNotSupportedError(ValueError):
-    """A judge has no wording for two responses."""
+    """A judge has no prompt template for two responses."""
 
 
 # -- how a call asks
@@ -59,12 +61,17 @@ class Options(Sampling):
     progress: bool = True
 
     def ask(self, template: Template, family: Family | None) -> Ask:
-        """Translate these options for the engine.
+        """Translate these options into sampling parameters for the engine.
 
-        The judge's family decides `max_new_tokens` where it is None, and the wording `unread`.
+        Where they are None, `max_new_tokens` is what the judge's family published, and `unread` is
+        what the template says.
+
+        Args:
+            template: the prompt template of the call.
+            family: the judge's, None where it is unknown.
 
         Raises:
-            ValueError: unsound options, all named, each with its remedy.
+            ValueError: invalid options, all named, each with its remedy.
         """
         decoding = {name: getattr(self, name) for name in DECODING}
         if self.max_new_tokens is None:
@@ -91,7 +98,13 @@ class Options(Sampling):
         return ask
 
     def _faults(self, template: Template, ask: Ask, unread: str) -> Iterator[str]:
-        """List the unsound options that the engine does not know of, each with its remedy."""
+        """Describe each invalid option that `Ask.check` does not check, with its remedy.
+
+        Args:
+            template: the prompt template of the call.
+            ask: these options, translated for the engine.
+            unread: the option, or what the template says where it is None.
+        """
         if not is_int_at_least(self.samples, 1):
             yield f"samples={self.samples!r}: use a whole number from 1"
         elif self.samples > 1 and self.temperature == 0:
@@ -103,8 +116,8 @@ class Options(Sampling):
                 f'mode="score": answers to template {template.name!r} have no place for a verdict:'
                 ' use mode="feedback", or for LLaVA-Critic template="llava-critic-rubric"'
             )
-        words = {"orders": ("both", "one", "random"), "criteria": ("together", "apart")}
-        for name, allowed in words.items():
+        allowed_values = {"orders": ("both", "one", "random"), "criteria": ("together", "apart")}
+        for name, allowed in allowed_values.items():
             value = getattr(self, name)
             if value not in allowed:
                 yield f"{name}={value!r}: use one of {', '.join(allowed)}"
@@ -113,6 +126,7 @@ class Options(Sampling):
                 f'criteria="apart": template {template.name!r} asks for no score of a criterion on'
                 ' its scale: use template="chat" or "chat-json"'
             )
+        # an unknown value, or "close" with a template that has no marker to close an answer with
         if unread != "missing" and ask.closing is None:
             yield (
                 f'unread={unread!r}: use "missing", or "close" where the wording has a place'
@@ -125,10 +139,10 @@ def options_of(options: Mapping[str, Any], *unused: str) -> Options:
 
     Args:
         options: the arguments by name.
-        unused: options that this call has no use for.
+        unused: the names of options that this call does not take.
 
     Raises:
-        TypeError: an option that does not exist, or is unused.
+        TypeError: an option that does not exist, or that this call does not take.
     """
     names = [each.name for each in fields(Options) if each.name not in unused]
     for name in options:
@@ -142,7 +156,10 @@ def options_of(options: Mapping[str, Any], *unused: str) -> Options:
 
 @dataclass(frozen=True)
 class Question:
-    """One prompt of a call; the record finds its verdict again by all of it but `row`."""
+    """One prompt of a call.
+
+    The run's record finds the verdict again by all of these fields but `row`.
+    """
 
     row: int  # the position of its row in the collection
     id: str
@@ -151,41 +168,48 @@ class Question:
     order: str = ""  # "ab" or "ba" for a pair, "a" or "b" for a response's value, "" for an item
     scores: tuple[int, ...] = ()  # the scale; (0, 1) for the first and the second of two responses
     rubric: Rubric | None = None
-    criterion: Record | None = field(default=None, repr=False)  # if apart: see `rubrics_of`
-    images: Sequence[Picture] = field(default=(), repr=False)  # of the prompt's places, in order
+    criterion: Record | None = field(default=None, repr=False)  # asked apart: see `rubrics_of`
+    images: Sequence[Picture] = field(default=(), repr=False)  # one per placeholder of the prompt
 
     def seed(self, seed: int) -> int:
-        """Derive the seed of its draws, which no other question of the call changes."""
+        """Derive the seed of this question's answer from the call's, whatever else is asked."""
         name = f" {self.criterion['name']}" if self.criterion else ""
         return seed_of(seed, self.id, f"{self.order}{self.sample}{name}")
 
 
 @dataclass
 class Call:
-    """What a judge puts to its engine in one call."""
+    """All that a judge asks of its engine in one call, before anything is answered."""
 
     judge: Judge
     template: Template
     options: Options
-    ask: Ask
+    ask: Ask  # the sampling parameters, and the scale and the seed of each question
     questions: list[Question]
-    cells: list[Record]  # what the run repeats of each row
+    cells: list[Record]  # the cells of each row that the run repeats
     remarks: list[str]  # on columns of the collection that the run renames or leaves out
     n_blind: int  # questions without an image, though the judge sees images or the row has some
-    origin: Record  # of the collection
+    origin: Record  # where the collection comes from: see `vjudge.data.origin`
 
 
 def prepare(judge: Judge, items: Items, options: Options, *, pairs: bool = False) -> Call:
-    """Turn a collection into questions.
+    """Turn a collection into the questions of a call.
+
+    Args:
+        judge: who is asked.
+        items: a collection, of pairs where `pairs` is true.
+        options: how it is asked.
+        pairs: whether to compare two responses per row.
 
     Raises:
-        ValueError: unsound options. CollectionError: bad rows, all named.
+        PairsNotSupportedError: the judge has no template for pairs. ValueError: invalid options.
+            CollectionError: bad rows, all named.
     """
-    # 1) the wording, and how the engine is to answer
+    # 1) the prompt template, and how the engine is to answer
     template = judge.template
-    if pairs and not judge.gives_values:
+    if pairs and not judge.gives_values:  # a value head grades each response of a pair alone
         template = judge.wording_of_pairs()
-    template = template.dated(day_of(options.out))
+    template = template.dated(day_of(options.out))  # some chat templates write the date
     ask = options.ask(template, judge.family)
 
     # 2) the rows, checked before anything costs time
@@ -198,7 +222,7 @@ def prepare(judge: Judge, items: Items, options: Options, *, pairs: bool = False
     views = _checked_views(template, rows, subjects)
     check_examples(judge.examples, template, rows, subjects, pictures)
 
-    # 3) the questions of each row: its forms, each as often as it is asked
+    # 3) the questions of each row: the prompt of each order, and then its repeats
     questions: list[Question] = []
     for index, subject in enumerate(subjects):
         for forms in _forms(subject, views[index], template, options, judge.examples, pictures):
@@ -214,11 +238,11 @@ def prepare(judge: Judge, items: Items, options: Options, *, pairs: bool = False
 
 def _checked_views(
     template: Template, rows: Sequence[Row], subjects: Sequence[Item | Pair]
-) -> list[dict[str, View]]:
-    """Prepare each row as the judge is shown it, by order.
+) -> list[dict[str, Item | Pair]]:
+    """Apply `views_of` to each row, and check that the template can show each view.
 
     Raises:
-        CollectionError: responses that the wording has no place for, all named.
+        CollectionError: responses that the template has no placeholder for, all named.
     """
     views_of_rows = []
     problems = []
@@ -233,16 +257,61 @@ def _checked_views(
     return views_of_rows
 
 
+def views_of(template: Template, row: Row, subject: Item | Pair) -> dict[str, Item | Pair]:
+    """Prepare what the judge is shown of a row, in each order.
+
+    Args:
+        template: of the call. One that compares two responses shows a pair; one that does not is
+            a value head's, and shows each response of a pair alone.
+        row, subject: the same row, as a canonical row and as an item or a pair.
+
+    Returns:
+        Order -> what is shown: the item under ""; or the pair under "ab", and under "ba" with its
+        responses swapped; or, for a value head, the item of each response, under "a" and "b".
+    """
+    if isinstance(subject, Item):
+        return {"": subject}
+    if template.compares:
+        # the responses change places, and their images with them
+        swapped = replace(
+            subject,
+            response_a=subject.response_b,
+            response_b=subject.response_a,
+            response_a_images=subject.response_b_images,
+            response_b_images=subject.response_a_images,
+        )
+        return {"ab": subject, "ba": swapped}
+    # a value head reads one response at a time
+    views: dict[str, Item | Pair] = {}
+    for side in "ab":
+        response = row[f"response_{side}"]
+        pictures = row.get(f"response_{side}_images")
+        # the gold choice of a pair is no gold score of one response
+        alone = {**row, "response": response, "response_images": pictures, "gold": None}
+        views[side] = Item.from_row(alone)
+    return views
+
+
 def _forms(
     subject: Item | Pair,
-    views: Mapping[str, View],
+    views: Mapping[str, Item | Pair],
     template: Template,
     options: Options,
     examples: Sequence[Item],
     pictures: Pictures,
 ) -> Iterator[dict[str, Question]]:
-    """Write the prompts for one row, by order, once for each criterion that is asked apart."""
-    images = {}
+    """Write the prompts of one row: order -> question, without the row's position and the sample.
+
+    Args:
+        subject: the row, as an item or a pair.
+        views: of the row, see `views_of`.
+        template, options, examples: of the call.
+        pictures: opens the images of the call, each file once.
+
+    Yields:
+        The questions by order: once, or once per criterion where criteria are asked apart.
+    """
+    images = {}  # order -> the images of its prompt
     for order, view in views.items():
         images[order] = list(map(pictures, template.pictures(view, examples)))
     # a score pass forces the marker: the prompt ends where the verdict comes next
@@ -255,16 +324,20 @@ def _forms(
         for order, view in views.items():
             prompt = template.render(replace(view, rubric=rubric), examples).append(forced)
             reading |= {"criterion": criterion, "images": images[order]}
-            forms[order] = Question(0, subject.id, prompt, 0, order, **reading)
+            forms[order] = Question(0, subject.id, prompt, order=order, **reading)
         yield forms
 
 
 def _repeated(forms: Mapping[str, Question], row: int, options: Options) -> Iterator[Question]:
-    """Ask the forms of a row in each sample: all, or of a pair the one in a fixed or drawn order.
+    """Repeat the questions of a row for each sample, with the row's position and the sample in it.
+
+    A sample asks a pair in both orders, in the first one, or in one that is drawn: see the option
+    `orders`.
 
     Args:
-        forms: by order.
+        forms: the row's questions by order, from `_forms`.
         row: the position of the row.
+        options: of the call.
     """
     for sample in range(options.samples):
         orders = list(forms)
@@ -279,13 +352,13 @@ def _repeated(forms: Mapping[str, Question], row: int, options: Options) -> Iter
 
 
 def _with_questions(ask: Ask, template: Template, questions: Sequence[Question], seed: int) -> Ask:
-    """Tell the engine each question's scale, named criteria, seed, and form of its answer.
+    """Add to `ask` each question's scale, named criteria, seed, and the JSON schema of its answer.
 
     Raises:
-        ValueError: a score pass, which reads one score, of several named criteria.
+        ValueError: a score pass, which reads one score, is asked for several named criteria.
     """
     score_texts = lru_cache(template.score_texts)  # most questions share a scale
-    criteria = []
+    criteria = []  # of each question: the rubric, or None where it asks for one score
     for question in questions:
         rubric = question.rubric
         criteria.append(rubric if rubric and rubric.named else None)
@@ -294,7 +367,7 @@ def _with_questions(ask: Ask, template: Template, questions: Sequence[Question],
             'mode="score" reads one score, and criteria have names: use "feedback", or'
             ' criteria="apart"'
         )
-    schemas: list[Any] = []
+    schemas: list[Any] = []  # empty where answers are no JSON
     if template.is_json and ask.mode == "feedback":
         schemas = [template.schema(question.rubric) for question in questions]
     return replace(
@@ -315,7 +388,7 @@ def day_of(out: str | Path | None) -> str:
 
 
 def seed_of(seed: int, id: str, unit: str) -> int:
-    """Hash a call's seed, a row's id and what is drawn for it into a number below 2 ** 64."""
+    """Hash a call's seed, a row's id and the name of what is drawn into a number below 2 ** 64."""
     # 8 bytes of SHA-256: equal on every machine, as hash() is not
     digest = hashlib.sha256(f"{seed}\0{unit}\0{id}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big")

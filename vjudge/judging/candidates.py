@@ -17,7 +17,7 @@ import pandas as pd
 from vjudge import data
 from vjudge.data.checks import check_rows
 from vjudge.data.schema import Row
-from vjudge.judging.choices import SIGNED_POINTS
+from vjudge.judging.comparing import SIGNED_POINTS
 from vjudge.records import NAN
 
 COLUMNS = {"scores": ["response"], "pairs": ["response_a", "response_b"]}  # of a judged row

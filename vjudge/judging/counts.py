@@ -1,4 +1,4 @@
-"""What the verdicts of a call took, and what they lack, counted and said on one line."""
+"""Count what the verdicts of a call took and what they lack, and print it on one line."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from vjudge.judging.record import Record, Records
 if TYPE_CHECKING:
     from vjudge.judging.asking import Call
 
-WORK = ("n_prompt_tokens", "n_new_tokens", "seconds")  # what each answer took
-COUNTS = {  # an entry of a table's `attrs` -> the words for it
+WORK = ("n_prompt_tokens", "n_new_tokens", "seconds")  # columns: what each answer took
+COUNTS = {  # an entry of a table's `attrs` -> what the line says after the number
     "failures": "verdicts failed",
     "closed": "verdicts were closed: the answer held none, and the most probable one counts",
     "unclosed": "were not closed",
@@ -23,11 +23,16 @@ COUNTS = {  # an entry of a table's `attrs` -> the words for it
     "without_images": "were judged without an image",
     "remarks": "replies had a remark",
 }
-MAX_REASONS = 5  # reasons on a line
+MAX_REASONS = 5  # how many different reasons the line names
 
 
 def work_of(records: Records) -> Record:
-    """Sum what several answers took, and join who gave them and what was remarked of them."""
+    """Combine the records of several answers into the columns of one row.
+
+    Returns:
+        The sums of `WORK`, and where some record has them, its `served_model` (who answered) and
+        `remarks` as one text, each different text once.
+    """
     row = {name: sum(record[name] for record in records) for name in WORK}
     for name in ("served_model", "remarks"):
         texts = dict.fromkeys(record[name] for record in records if record[name])
@@ -37,15 +42,16 @@ def work_of(records: Records) -> Record:
 
 
 def announce(call: Call, frame: pd.DataFrame, records: Records, *remarks: str) -> pd.DataFrame:
-    """Count what the verdicts of a call lack, in the table's `attrs` and on one line for people.
+    """Count what the verdicts of a call lack, in the table's `attrs` and on one printed line.
 
     Args:
-        call: what was asked; its remarks on the collection open the line.
-        frame, records: the table, and the record of each question.
-        remarks: on the table.
+        call: what was asked; its remarks on the collection begin the line.
+        frame: the table of the call.
+        records: the record of each question.
+        remarks: on the table; they come next on the line.
 
     Returns:
-        The table.
+        The same table, with new `attrs`.
     """
     work = call.judge.engine.work  # None where the engine computes on another machine
     frame.attrs = {
@@ -60,7 +66,7 @@ def announce(call: Call, frame: pd.DataFrame, records: Records, *remarks: str) -
     texts = [*call.remarks, *remarks]
     for name, meaning in COUNTS.items():
         number = frame.attrs[name]
-        if isinstance(number, dict):  # reason -> how many
+        if isinstance(number, dict):  # a tally: reason -> number
             reasons = [f"{n} x {reason}" for reason, n in number.items()]
             meaning = f"{meaning}: {', '.join(reasons[:MAX_REASONS])}"
             number = sum(number.values())
@@ -76,5 +82,5 @@ def announce(call: Call, frame: pd.DataFrame, records: Records, *remarks: str) -
 
 
 def _tally(records: Records, name: str) -> dict[str, int]:
-    """Count the records with each text under a name; records without one don't count."""
+    """Count how many records have each text in an entry; records without a text don't count."""
     return dict(Counter(record[name] for record in records if record[name]))

@@ -1,6 +1,6 @@
-"""Several criteria that are asked apart, each in a call of its own, and their scores as one row.
+"""Criteria that are asked apart, each by a question of its own; their scores become one row.
 
-Asked together, they share one answer, which `vjudge.prompts.parse` reads.
+Criteria that are asked together share one answer, which `vjudge.prompts.parse` reads.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from vjudge.judging.counts import work_of
 from vjudge.judging.record import Record, Records, json_value
 from vjudge.records import NAN, Rubric, is_missing, mean_on_scale
 
-TEXTS = ("failure", "feedback", "raw", "reasoning", "unclosed")  # listed criterion by criterion
+TEXTS = ("failure", "feedback", "raw", "reasoning", "unclosed")  # joined, one criterion per line
 Bounds = tuple[float, float]  # lowest and highest score of a scale
 
 
 def rubrics_of(rubric: Rubric | None, asked: str) -> Iterator[tuple[Record | None, Rubric | None]]:
-    """Split a rubric of several named criteria into a rubric each, where they are asked apart.
+    """Split a rubric of several named criteria into one rubric per criterion, if asked apart.
 
     Args:
         rubric: of a row.
         asked: "together" or "apart".
 
     Yields:
-        Each criterion's name, weight and scale ("bounds"), which its record keeps so that the
-        scores can be combined, and the criterion's rubric. A rubric that stays whole comes with
-        None.
+        A criterion and its rubric. The criterion is a dict of name, weight and bounds (of its
+        scale), which its record keeps so that the scores can be combined. A rubric that is not
+        split is yielded alone, with None for the criterion.
     """
     if asked == "together" or rubric is None or not rubric.named:
         yield None, rubric
@@ -37,14 +37,14 @@ def rubrics_of(rubric: Rubric | None, asked: str) -> Iterator[tuple[Record | Non
 
 
 def join_criteria(records: Records, bounds: Bounds) -> list[Record]:
-    """Merge the records of a row's criteria into one record for each sample.
+    """Merge the records of a row's criteria into one record per sample.
 
     Args:
         records: all records of one row.
         bounds: the scale of the row, on which the weighted mean of the scores becomes the score.
 
     Returns:
-        One record a sample; the same records where the row was not asked by criterion.
+        One record per sample; the same records where the row's criteria were not asked apart.
     """
     if "criterion" not in records[0]:
         return list(records)
@@ -56,7 +56,11 @@ def join_criteria(records: Records, bounds: Bounds) -> list[Record]:
 
 
 def _as_one(records: Records, bounds: Bounds) -> Record:
-    """Merge the records of one sample: texts by lines, scores by name and as a weighted mean."""
+    """Merge the records of one sample, one per criterion.
+
+    A text holds one line per criterion, `scores` the score of each criterion by its name, and
+    `score` their weighted mean.
+    """
     row: Record = {name: records[0][name] for name in ("id", "sample", "order")}
     for name in ("score", "expected_score"):
         row[name] = _weighted_mean(records, name, bounds)
@@ -78,8 +82,14 @@ def _as_one(records: Records, bounds: Bounds) -> Record:
 
 
 def _weighted_mean(records: Records, name: str, bounds: Bounds) -> float:
-    """Average one kind of score over the criteria; NaN where a criterion has none."""
-    terms = []  # score, weight and scale of each
+    """Average an entry of the records over the criteria; NaN where a criterion lacks it.
+
+    Args:
+        records: one per criterion.
+        name: "score" or "expected_score".
+        bounds: the scale of the mean.
+    """
+    terms = []  # (score, weight, bounds of its scale) of each criterion
     for record in records:
         criterion = record["criterion"]
         if is_missing(record[name]):

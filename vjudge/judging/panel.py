@@ -12,7 +12,7 @@ import pandas as pd
 
 from vjudge.data.schema import Items
 from vjudge.engines.engine import Engine
-from vjudge.judging.choices import SIGNED_POINTS, majority, sign
+from vjudge.judging.comparing import SIGNED_POINTS, majority, sign
 from vjudge.judging.judge import Judge, JudgeLike
 from vjudge.judging.paths import file_names
 from vjudge.judging.ranking import rank

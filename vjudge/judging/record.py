@@ -1,4 +1,4 @@
-"""The record: an append-only file of JSON objects, and files that are replaced whole."""
+"""Files that survive a crash: an append-only log of JSON objects, and files replaced as a whole."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 from vjudge.records import is_missing
 
 Record: TypeAlias = dict[str, Any]
-"""One JSON object of a log, by its names."""
+"""One JSON object of a log: its entries by name."""
 Records: TypeAlias = Sequence[Record]
 
 
 class Log:
-    """An append-only file of JSON objects, one a line, each with a checksum.
+    """An append-only file of JSON objects, one per line, each with a checksum.
 
     A line is on the disk when `append` returns. `read` skips a line whose checksum fails: a crash
     cut it short, somebody changed it, or it was copied from a log with another identity.
@@ -31,8 +31,9 @@ class Log:
         path: the file; it need not exist.
         identity: the number from which checksums start. Logs with equal identities may exchange
             lines.
-        before: the field names of entries that older versions wrote without a checksum. `read`
-            accepts a line with no other fields, and lists its number in `unchecked`.
+        before: the field names of objects that older versions wrote without a checksum. `read`
+            accepts a line without a checksum that has no other fields, and lists its number in
+            `unchecked`.
 
     >>> import tempfile
     >>> log = Log(Path(tempfile.mkdtemp()) / "log.jsonl")
@@ -65,7 +66,7 @@ class Log:
             if entry:
                 entries.append(entry)
                 self.unchecked.append(number)
-            elif line:
+            elif line:  # an empty line has lost nothing
                 self.damaged.append(number)
         return entries
 
@@ -86,6 +87,7 @@ class Log:
         lines = []
         for entry in entries:
             text = _bytes(json.dumps(json_value(entry), ensure_ascii=False, allow_nan=False))
+            # the checksum becomes the last entry: it stands before the closing brace
             lines.append(text[:-1] + b', "crc": "' + self._checksum(text) + b"\n")
         if not lines:
             return

@@ -1,9 +1,9 @@
 """A run's folder: what was asked, and every verdict as soon as it exists.
 
-`manifest.json` says what was run, `verdicts.jsonl` holds one verdict a line, and `rows.jsonl` the
-cells of each row that a table repeats. Both logs are `Log`s whose checksums start from the
-manifest, so that a line of another run does not pass. Damaged lines are counted in a warning when
-the run is opened, and their verdicts are computed again.
+`manifest.json` says what was run, `verdicts.jsonl` holds one verdict per line, and `rows.jsonl` the
+cells of each row that a table repeats. The last two are `Log`s whose checksums start from the
+manifest, so that a line copied from another run counts as damaged. Damaged lines are counted in a
+warning when they are read, and their verdicts are computed again.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ VERDICTS = "verdicts.jsonl"
 ROWS = "rows.jsonl"
 LOCK = "run.lock"
 FORMAT = 3  # in format 2, a line's checksum did not depend on its run
-VERSIONS = ("vjudge", "versions")  # entries of a manifest that name versions of libraries
-NO_IDENTITY = ("note", "continued")  # entries that may differ between calls of one run
+# entries of a manifest:
+VERSIONS = ("vjudge", "versions")  # versions of libraries
+NO_IDENTITY = ("note", "continued")  # no part of what was run: checksums leave them out
 
 
 class RunError(RuntimeError):
@@ -34,9 +35,9 @@ class RunError(RuntimeError):
 
 
 class Run:
-    """A run's folder, to read, or to write as a context manager, by one process at a time.
+    """A run's folder, to read; or, opened as a context manager, to write by one process at a time.
 
-    `done` maps the entry "asked" of each verdict, which identifies its question, to the verdict.
+    `done` maps the entry "asked" of each verdict, the key of its question, to the verdict.
     `changes` lists, in words, the entries of the manifest in which this call differs from the
     first one without changing any verdict.
 
@@ -80,7 +81,7 @@ class Run:
         return manifest
 
     def _refuse_several(self) -> None:
-        """Raise RunError where the folder's subfolders hold runs, and name each of them."""
+        """Raise a RunError that names the runs in subfolders; do nothing where there are none."""
         folders = [file.parent for file in sorted(self.path.rglob(f"*/{MANIFEST}"))]
         if folders:
             runs = ", ".join(f"{folder.name!r}: load_run({str(folder)!r})" for folder in folders)
@@ -108,14 +109,19 @@ class Run:
 
         Args:
             manifest: what is run, in plain JSON values. The entry "note" may differ from call to
-                call, and the last call's is kept. The versions of libraries, the path of an
-                unchanged checkpoint and the port of a server may differ too; they are recorded
-                under "continued". Any other difference is refused.
+                call, and that of the last call is kept. The versions of libraries, the path of an
+                unchanged checkpoint and the port of a server may differ too: the first call's are
+                kept, and the differences are recorded under "continued". Any other difference is
+                refused.
+
+        Returns:
+            This run, to be closed, or used as a context manager.
 
         Raises:
             RunError: the folder holds another run or something else, another process writes here,
                 or the disk can't be written.
         """
+        # as the file holds it, so that both compare equal: tuples become lists
         call = json.loads(json.dumps({"format": FORMAT, **manifest}, default=str))
         try:
             # 1) lock the folder, so that the files below are those that the last process left
@@ -127,7 +133,7 @@ class Run:
                 call = self._continued(call)
             text = json.dumps(call, indent=2, ensure_ascii=False)
             replace_file(self.path / MANIFEST, f"{text}\n")
-        except BaseException as error:
+        except BaseException as error:  # an interruption from the keyboard unlocks the folder, too
             self.close()
             if not isinstance(error, OSError):
                 raise
@@ -141,12 +147,16 @@ class Run:
         return self
 
     def _continued(self, call: Record) -> Record:
-        """Compare a call's manifest with the folder's, and return the one to write.
+        """Compare a call's manifest with the folder's, and list the differences in `changes`.
+
+        Returns:
+            The manifest to write: the folder's, with the call's note and, under "continued", the
+            entries in which calls differ from it.
 
         Raises:
             RunError: they differ in something on which verdicts depend.
         """
-        first = self.manifest
+        first = self.manifest  # of the first call
         changes = {}
         for name in first | call:
             if name not in NO_IDENTITY and first.get(name) != call.get(name):
@@ -162,13 +172,13 @@ class Run:
         return first | {"note": call.get("note")}
 
     def _identify(self, manifest: Record) -> None:
-        """Let the checksums of both logs start from a checksum of what was run."""
+        """Set the number from which checksums of both logs start: a checksum of the manifest."""
         run = {name: value for name, value in manifest.items() if name not in NO_IDENTITY}
         identity = zlib.crc32(json.dumps(run, sort_keys=True).encode())
         self._verdicts.identity = self._rows.identity = identity
 
     def _read(self, log: Log) -> list[Record]:
-        """Read the intact lines of a log, and warn of the number of damaged ones."""
+        """Read the intact lines of a log, and count the damaged ones in a warning."""
         entries = log.read()
         if log.damaged:
             warnings.warn(
@@ -194,19 +204,20 @@ class Run:
         """Write the rows of a call, unless the folder holds exactly these.
 
         Args:
-            rows: for each row its "id", "asked" (a list of the same entry of its verdicts) and
-                "cells", in the collection's order.
+            rows: in the collection's order, each with "id", "asked" (the list of the keys of its
+                questions, one per verdict) and "cells" (what a table repeats of the row).
 
         Raises:
             RunError: the disk does not take them.
         """
-        call = {row["id"]: row for row in map(json_value, rows)}
-        written = [row for row in self.rows() if row["id"] in call]
-        if written != list(call.values()):
-            self._write(self._rows, call.values())
+        new = {row["id"]: row for row in map(json_value, rows)}
+        # rows of earlier calls may stand between them, and stay
+        written = [row for row in self.rows() if row["id"] in new]
+        if written != list(new.values()):
+            self._write(self._rows, new.values())
 
     def _write(self, log: Log, entries: Iterable[Record]) -> None:
-        """Append to one of the logs; RunError where the disk fails."""
+        """Append entries to a log; an error of the disk becomes a RunError."""
         try:
             log.append(entries)
         except OSError as error:
@@ -227,7 +238,12 @@ class Run:
 
 
 def _decides_no_verdict(name: str, first: Record, call: Record) -> bool:
-    """Whether two manifests may differ in an entry although the verdicts are the same."""
+    """Whether two manifests may differ in an entry, since no verdict depends on the difference.
+
+    Args:
+        name: of the entry.
+        first, call: the manifests of the first call and of this one.
+    """
     if name in VERSIONS:
         return True
     if name == "judge":  # the path of a checkpoint: its weights are compared by their checksum
@@ -238,7 +254,7 @@ def _decides_no_verdict(name: str, first: Record, call: Record) -> bool:
 
 
 def _without_port(url: str | None) -> tuple[str, str | None, str]:
-    """Split a server's address into scheme, host and path; all names of this machine are one.
+    """Split a server's address into scheme, host and path; this machine is always "localhost".
 
     >>> _without_port("http://127.0.0.1:8000/v1/")
     ('http', 'localhost', '/v1')
