@@ -1,4 +1,4 @@
-"""Read verdicts out of JSON objects, fenced or not, nested or not, in prose or not."""
+"""Read verdicts from JSON objects, which may be fenced, nested, or surrounded by prose."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from vjudge.prompts.values import (
 from vjudge.records import Rubric
 
 Cells: TypeAlias = Sequence[tuple[str, Any]]
-"""The keys and values of a JSON object, in order; a key may stand twice. Inner objects are tuples
-of the same kind, and lists are lists."""
+"""The (key, value) pairs of a JSON object, in order; a key may occur twice. A nested object is a
+tuple of such pairs, too, while a JSON list is a list."""
 
-_MOST_OBJECTS = 50  # bounds the time on floods of braces
-_DEEPEST = 5  # of an object inside others
+_MOST_OBJECTS = 50  # braces that are tried in one answer: bounds the time on floods of them
+_DEEPEST = 5  # levels of nesting in which a verdict is looked for
+# "score", "choice" or "lowest" -> a pattern of such a verdict's keys, as `_normal` writes them.
 _VERDICT_KEYS = {
     "score": "(?:(?:overall|final|total|revised|corrected|adjusted)_)?"
     "(?:score|rating|grade|verdict)|overall|result",
@@ -34,7 +35,7 @@ _VERDICT_KEYS = {
     "|answer)",
     "lowest": "score",
 }
-# Keys of inner objects in which a verdict may stand.
+# A pattern of the keys of nested objects in which a verdict may stand.
 _INNER_KEYS = (
     "(?:(?:overall|final|my|judge)_)?(?:evaluation|result|verdict|output|judge?ment|assessment|review"
     "|response|answer|data|score|rating|grad(?:e|ing)|feedback|report|analysis|json)|overall|final"
@@ -48,11 +49,12 @@ def json_objects(text: str, pairs: Callable | None = None) -> Iterator[tuple[int
     [(6, 18, {'score': 4})]
 
     Args:
-        text: may hold anything; an object nested deeper than Python reads is passed over.
-        pairs: makes a value of an object's keys and values; None for a dict.
+        text: may hold anything; an object that is nested deeper than Python reads is skipped.
+        pairs: a function that converts the list of an object's (key, value) pairs, such as
+            `tuple`; None makes a dict.
 
     Yields:
-        tuple: where an object begins and ends, and the object.
+        tuple: (start, stop, object), the first two in characters of the text.
     """
     decoder = json.JSONDecoder(object_pairs_hook=pairs, strict=False)
     opening = re.compile(r"\{(?=\s{0,99}[\"}])")  # a brace with a key, or its end, behind it
@@ -63,20 +65,24 @@ def json_objects(text: str, pairs: Callable | None = None) -> Iterator[tuple[int
             return
         try:
             value, start = decoder.raw_decode(text, brace.start())
-        except (ValueError, RecursionError):  # no JSON: look behind this brace
+        except (ValueError, RecursionError):  # no JSON: go on after this brace
             start = brace.end()
         else:
             yield brace.start(), start, value
 
 
 def read_json(text: str, gives: str, scale: Scale, rubric: Rubric | None = None) -> list[Candidate]:
-    """Read each JSON object that has a verdict.
+    """Read the verdict of each JSON object in an answer.
 
     Args:
         text: the answer.
         gives: "score", "choice", or "lowest" for the lowest of a list of scores.
         scale: whole numbers, lowest first.
-        rubric: with named criteria, each of which gets a score on its own scale.
+        rubric: a rubric with named criteria, each of which gets a score on its own scale; None for
+            a single verdict.
+
+    Returns:
+        One candidate per object that has a verdict, or a fault in one.
     """
     scales = rubric.scales if rubric else {}
     candidates = []
@@ -86,34 +92,42 @@ def read_json(text: str, gives: str, scale: Scale, rubric: Rubric | None = None)
         if rubric and isinstance(value, Value) and isinstance(value.scores, Mapping):
             value = value._replace(score=rubric.combined(value.scores))
         if value is not None:
-            candidates.append(Candidate(start, stop, value, stop, _feedback_in(cells)))
+            # what follows the value begins after the object: hence value_start=stop
+            feedback = _feedback_in(cells)
+            candidates.append(Candidate(start, stop, value, value_start=stop, feedback=feedback))
     return candidates
 
 
 def read_levels(text: str, scales: Mapping[str, Mapping[int, str]]) -> dict[str, int]:
-    """Read the level of each named criterion in the JSON object that closes an answer.
+    """Read the level of each criterion from the JSON objects in a reply.
 
     >>> read_levels('Here it is: {"verdict": "4"}', {"": {4: " 4", 5: " 5"}})
     {'': 4}
 
     Args:
-        text: a reply with the object.
-        scales: criterion -> level -> what is written for it; "" is the name of a single verdict.
+        text: a reply with the object that `levels_schema` describes.
+        scales: criterion -> level -> what is written for it; the only criterion "" stands for a
+            single verdict.
+
+    Returns:
+        Criterion -> level.
 
     Raises:
         ValueError: a level is missing or not on its scale, or two objects differ.
     """
-    # 1) what each object says; a single verdict is a score or a label, such as "A" for 0
-    single = scales.get("", {})
+    # 1) the levels in each object; a single verdict is a score, or a label such as "A" for 0
+    single = scales.get("", {})  # empty for named criteria
     labels = {label.strip(' "'): level for level, label in single.items()}
     gives = "score" if all(label.lstrip("-").isdigit() for label in labels) else "choice"
     readings: list = []
-    for *_, cells in json_objects(text, tuple):
+    for _start, _stop, cells in json_objects(text, tuple):
         value = _by_key(cells, gives, tuple(single)) if single else _by_name(cells, scales)
-        if isinstance(value, str):
+        if isinstance(value, str):  # the reason why the object has no verdict
             raise ValueError(value)
         if value is not None:
-            level = labels.get(str(value.choice).upper(), value.score)
+            level = value.score
+            if value.choice is not None:  # a label, or a choice that is no label: NaN
+                level = labels.get(value.choice.upper(), level)
             readings.append({"": level} if single else value.scores)
     # 2) all objects agree, and every level is on its scale
     if not readings or any(levels != readings[0] for levels in readings):
@@ -127,22 +141,33 @@ def levels_schema(scales: Mapping[str, Mapping[int, str]]) -> dict:
     """Build the JSON schema of the object that `read_levels` reads.
 
     Args:
-        scales: criterion -> level -> what is written for it. A single verdict, whose name is "",
-            gets the key "verdict".
+        scales: as in `read_levels`. The key of a criterion is its name, that of a single verdict is
+            "verdict".
     """
     properties = {}
     for name, texts in scales.items():
-        choices = [text.strip(' "') for text in texts.values()]
-        properties[name or "verdict"] = {"type": "string", "enum": choices}
+        labels = [text.strip(' "') for text in texts.values()]
+        properties[name or "verdict"] = {"type": "string", "enum": labels}
     return json_object(properties)
 
 
-# --- one verdict, under a key of its own
+# --- a single verdict, under one of `_VERDICT_KEYS`
 
 
 def _by_key(cells: Cells, gives: str, scale: Scale, depth: int = 0) -> ValueOrReason | None:
-    """Read the verdict of an object, or why it has none; None where it has no key of a verdict."""
-    # 1) under its own keys; an object that names another scale has no verdict
+    """Read the verdict of an object.
+
+    Args:
+        cells: the object.
+        gives: "score", "choice" or "lowest".
+        scale: whole numbers, lowest first.
+        depth: in how many other objects this one is nested.
+
+    Returns:
+        The verdict, or the reason why the object has none; None where it has no key of a verdict.
+    """
+    # 1) under its own keys; an object that names a different scale ("max": 10, "scale": "1-10") has
+    #    no verdict: its highest score is the last number
     for top in _under(cells, "max(?:imum)?(?:_score)?|out_of|scale"):
         numbers = re.findall(r"\d{1,9}", str(top)) if isinstance(top, str | int | float) else []
         if gives == "score" and numbers and numbers[-1] != str(scale[-1]):
@@ -150,7 +175,7 @@ def _by_key(cells: Cells, gives: str, scale: Scale, depth: int = 0) -> ValueOrRe
     verdict = _agreed(_under(cells, _VERDICT_KEYS[gives]), gives, scale)
     if verdict not in (None, NO_VALUE):
         return verdict
-    # 2) in the objects inside it
+    # 2) in the objects nested in it
     verdicts: set[ValueOrReason | None] = {verdict}
     for inner in _under(cells, _INNER_KEYS):
         if isinstance(inner, tuple) and depth < _DEEPEST:
@@ -164,12 +189,15 @@ def _under(cells: Cells, keys: str) -> list[Any]:
 
 
 def _normal(key: str) -> str:
-    """Write a key in one way: "Final Score" as "final_score"."""
+    """Write a key in lower case, with "_" for blanks and hyphens: "final_score"."""
     return re.sub(r"[\s-]", "_", key.strip().casefold())
 
 
 def _only(verdicts: set[ValueOrReason | None]) -> ValueOrReason | None:
-    """Return the one verdict of several values; those that say nothing give way to any other."""
+    """Return the verdict that all values agree on, or the reason "two verdicts".
+
+    None counts only where there is nothing else, and `NO_VALUE` only beside None.
+    """
     for silent in (None, NO_VALUE):
         if len(verdicts) > 1:
             verdicts.discard(silent)
@@ -177,8 +205,18 @@ def _only(verdicts: set[ValueOrReason | None]) -> ValueOrReason | None:
 
 
 def _agreed(entries: Sequence[Any], gives: str, scale: Scale) -> ValueOrReason | None:
-    """Read what stands under a key, all of which must agree; None without any."""
-    verdicts: set[ValueOrReason | None] = {None}
+    """Read the entries under a verdict's keys, which must agree.
+
+    Args:
+        entries: values of a JSON object; one that is an object itself has the verdict under its
+            key "score" or "value".
+        gives: "score", "choice" or "lowest".
+        scale: whole numbers, lowest first.
+
+    Returns:
+        The verdict, or the reason why there is none; None without entries.
+    """
+    verdicts: set[ValueOrReason | None] = {None}  # `_only` drops None where there is anything else
     for entry in entries:
         if isinstance(entry, tuple):  # {"accuracy": {"score": 4, "feedback": "..."}}
             entry = dict(entry).get("score", dict(entry).get("value"))
@@ -195,9 +233,10 @@ def _agreed(entries: Sequence[Any], gives: str, scale: Scale) -> ValueOrReason |
 
 
 def _lowest(entry: object, scale: Scale) -> ValueOrReason:
-    """Read the lowest of a list of scores, keeping all of them; or why one of them is none.
+    """Read the lowest of a list of scores: VIEScore's [4, 2] is the score 2, and so is a lone 2.
 
-    VIEScore's [4, 2] is the score 2, and so is a lone 2.
+    Returns:
+        The lowest score with all `scores`, or the reason why one entry of the list is no score.
     """
     scores = []
     for number in entry if isinstance(entry, list) else [entry]:
@@ -215,11 +254,16 @@ def _lowest(entry: object, scale: Scale) -> ValueOrReason:
 
 
 def _by_name(cells: Cells, scales: Mapping[str, Any]) -> ValueOrReason | None:
-    """Read the score of each criterion, under "scores" or beside each other.
+    """Read the score of each criterion from an object.
 
     Args:
-        cells: each score is a number, or an object with one.
-        scales: criterion -> the levels of its scale.
+        cells: has the scores under its key "scores", or under the criteria's names. Each score is a
+            number, a text, or an object with one of these.
+        scales: criterion -> the scores of its scale, lowest first.
+
+    Returns:
+        The `scores` by criterion, or the reason why one of them can't be read; None where no
+        criterion has a score, so that the object is no verdict.
     """
     # {"scores": {"Accuracy": 4, "Style": 2}}, or {"accuracy": {"score": 4}, "style": "2/5"}
     for inner in _under(cells, "scores"):
@@ -239,7 +283,7 @@ def _by_name(cells: Cells, scales: Mapping[str, Any]) -> ValueOrReason | None:
 
 
 def _feedback_in(cells: Cells) -> str | None:
-    """Return the feedback that an object holds: a text, or an object with a text a criterion."""
+    """Return the feedback in an object: a text, or an object with one text per criterion."""
     texts = _under(cells, "feedback|reasoning|explanation|rationale|reason|analysis")
     if not texts:
         return None

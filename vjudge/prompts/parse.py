@@ -1,10 +1,10 @@
-"""Read the verdict out of a judge's answer, or say why there is none.
+"""Read the verdict from a judge's answer, or say why there is none.
 
-A verdict stands alone: after the marker of its format there is one value of the scale, in any of
-the usual dress (`values.py`, `choices.py`), then the end of the line, or a separator and words that
-hold no second value and take nothing back (`surroundings.py`, `phrases.py`). Else it is missing,
-with a reason. Thinking is not read, and an answer that did not end by itself has no verdict. All
-patterns take time linear in the answer's length.
+A verdict stands alone: after the marker of its format there is one value of the scale, with or
+without formatting such as bold or brackets (`values.py`, `choices.py`), then the end of the line,
+or a separator and words that hold no second value and take nothing back (`surroundings.py`,
+`phrases.py`). Otherwise the verdict is missing, with a reason. Thinking is not read, and an answer
+that did not end by itself has no verdict. All patterns take time linear in the answer's length.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ REASONS = tuple(
     "ended by,refused,empty answer".split(",")
 )
 ENDINGS = frozenset(("stop", "end_turn", "eos", "stop_sequence", "none"))
-"""How an answer that ended by itself has ended, in any case."""
-_MOST_MARKERS = 100  # of one kind in an answer
-_SHORT = 60  # characters; less than that is no explanation
+"""The values of `finish`, in lower case, of an answer that ended by itself."""
+_MOST_MARKERS = 100  # places in an answer at which the same marker is read
+_SHORT = 60  # characters; a shorter text is no explanation
 
 
 def parse(
@@ -60,8 +60,9 @@ def parse(
         text: the judge's answer, without the prompt.
         scores: the scale, lowest first, for a format that has none of its own.
         format: one of `FORMATS`.
-        finish: how the answer ended; only after one of `ENDINGS` can it hold a verdict.
-        rubric: with named criteria, for format "json": `Verdict.scores` then holds the score of
+        finish: how the answer ended, as the engine says it; None where it doesn't. An answer has no
+            verdict unless this is one of `ENDINGS`, in upper or lower case, or None.
+        rubric: one with named criteria, for format "json": `Verdict.scores` then holds the score of
             each by name, and `Verdict.score` their weighted mean (`Rubric.combined`).
 
     Returns:
@@ -70,7 +71,8 @@ def parse(
     Raises:
         ValueError: an unknown format, or a scale that is missing.
     """
-    # 1) the format's own scale, or that of the call; criteria count for a format of scores alone
+    # 1) the format's own scale, or else that of the call; a rubric matters only for its named
+    #    criteria, and only to a format of scores
     if format not in FORMATS:
         raise ValueError(f"unknown verdict format {format!r}; one of: {', '.join(sorted(FORMATS))}")
     rule = FORMATS[format]
@@ -79,36 +81,49 @@ def parse(
         rubric = None
     if rule.gives == "score" and not len(scale) and not rubric:
         raise ValueError("scores is empty: give the rubric's scale, for example (1, 2, 3, 4, 5)")
-    # 2) an answer that ended by itself is read
+    # 2) only an answer that ended by itself is read
     return _unended(text, finish) or _read(text, rule, scale, rubric)
 
 
 def parse_to_close(text: str, *, finish: str, **options: Any) -> tuple[Verdict, bool]:
-    """Read an answer, and decide whether it is to be closed: it has no verdict and doesn't refuse.
+    """Read an answer, and decide whether the judge has to be asked once more to close it.
 
-    Options are those of `parse`.
+    Args:
+        text, finish: as in `parse`.
+        options: further options of `parse`.
+
+    Returns:
+        tuple: the verdict, and whether to close the answer: it has no verdict and does not refuse.
     """
-    verdict = parse(text, **options)  # as of an answer that ended by itself
+    # a refusal is recognised in a truncated answer, too: it is read as if it had ended by itself
+    verdict = parse(text, **options)
     refused = verdict.failure is not None and verdict.failure.startswith("refused")
     verdict = _unended(text, finish) or verdict
     return verdict, verdict.failure is not None and not refused
 
 
 def _unended(text: str, finish: str | None) -> Verdict | None:
-    """Return the failure of an answer that did not end by itself; None for one that did."""
-    if str(finish).lower() in ENDINGS:
+    """Return the failed verdict of an answer that did not end by itself; None if it did."""
+    if str(finish).lower() in ENDINGS:  # no `finish` is written as "none"
         return None
     failure = "cut off at the token limit" if finish == "length" else f"ended by {finish}"
     return _failed(text, failure)
 
 
 def _failed(text: str, failure: str) -> Verdict:
-    """Return the verdict of an answer that was not read."""
+    """Return the failed verdict of an answer (`text`) that was not read."""
     return Verdict(NAN, _unwrap(text), text, failure)
 
 
 def _read(text: str, rule: Format, scale: Scale, rubric: Rubric | None) -> Verdict:
-    """Read an answer that ended by itself, in a format (`rule`) and on a scale."""
+    """Read an answer that ended by itself.
+
+    Args:
+        text: the answer.
+        rule: the format.
+        scale: whole numbers, lowest first.
+        rubric: one with named criteria, for JSON; else None.
+    """
     # 1) thinking is not read
     visible = phrases.without_thinking(text)
     if visible is None:
@@ -116,29 +131,31 @@ def _read(text: str, rule: Format, scale: Scale, rubric: Rubric | None) -> Verdi
     if not text.strip():
         return _failed(text, "empty answer")
 
-    # 2) find the places of verdicts, and read what stands there
+    # 2) read the candidates for a verdict, at markers and in JSON objects; `visible` and `plain`
+    #    replace characters one for one, so that positions are those of `text`
     plain = phrases.without_confidence(plain_text(visible)).rstrip()
     candidates = _at_markers(plain, rule, scale)
     for candidate in read_json(visible, rule.json, scale, rubric) if rule.json else ():
+        # quotation marks inside the object don't count: only the text before it is searched
         if surroundings.is_denied_or_quoted(plain, candidate.start, candidate.start, "json"):
             candidate = candidate._replace(value=MORE)
         candidates.append(candidate)
     candidates.sort(key=lambda candidate: candidate.start)
 
-    # 3) the last one counts, unless something says otherwise
+    # 3) the last candidate counts, unless another one or the text after it contradicts it
     value = _settle(plain, rule, candidates)
     feedback = _feedback(text, candidates)
     if isinstance(value, str):
         failure = "refused" if phrases.REFUSAL.match(plain.lstrip()) else value
         return Verdict(NAN, feedback, text, failure)
-    return Verdict(value.score, feedback, text, None, value.choice, value.scores)
+    return Verdict(value.score, feedback, text, choice=value.choice, scores=value.scores)
 
 
-# --- what stands at a marker
+# --- the candidates at markers
 
 
 def _at_markers(plain: str, rule: Format, scale: Scale) -> list[Candidate]:
-    """Read what stands at each place where a marker of the format stands."""
+    """Read the candidates at all markers of a format; too many of one marker are two verdicts."""
     candidates = []
     for marker in rule.markers:
         hits = list(islice(marker.pattern.finditer(plain), _MOST_MARKERS + 1))
@@ -154,19 +171,20 @@ def _at_markers(plain: str, rule: Format, scale: Scale) -> list[Candidate]:
 def _at_marker(
     plain: str, marker: Marker, hit: re.Match, gives: str, scale: Scale
 ) -> Candidate | None:
-    """Read what stands at one place where a marker was found.
+    """Read the candidate at one marker.
 
     Args:
-        plain: the answer.
+        plain: the answer, as plain text.
         marker: the marker.
-        hit: where it was found; its group "value" is what the marker says holds the verdict.
+        hit: the match of the marker's pattern; its group "value" is the text to read.
         gives: "score" or "choice".
         scale: whole numbers, lowest first.
 
     Returns:
-        None where it is prose, or the label of something else.
+        The candidate; None where the match is prose, or the label of something else.
     """
-    # 1) what stands before it: nothing beside a label, a whole sentence before a last line
+    # 1) the text before the marker: no further words on the line of a label ("Fluency score"); the
+    #    end of a sentence, of bold text or of the line above, before a last line
     start = hit.start()
     if marker.kind == "label" and surroundings.labels_something_else(plain, start):
         return None
@@ -175,7 +193,7 @@ def _at_marker(
         if not re.search(r"[.!)*_]\s*$", before) or not is_value(hit["value"]):
             return None
 
-    # 2) the value, which words behind it on its line may hedge or take back
+    # 2) the value, which words around it may hedge, take back, deny or quote
     text = hit["value"]
     value = marker.read(text, scale) if len(text) <= LONGEST else MORE
     if not isinstance(value, str) and (
@@ -184,7 +202,9 @@ def _at_marker(
     ):
         value = MORE
 
-    # 3) a line that holds no value is prose
+    # 3) a line without a value is prose, and so is what follows another marker, if its first words
+    #    (one for a score, three for a choice) are no value ("Score: see below, 3 or 4"): such a
+    #    candidate contradicts no other one
     if marker.kind in ("line", "last") and isinstance(value, str):
         return None
     first_words = text[:200].split()[: 1 if gives == "score" else 3]
@@ -192,12 +212,18 @@ def _at_marker(
     return Candidate(start, hit.end(), value, hit.start("value"), is_prose=is_prose)
 
 
-# --- whether something says otherwise
+# --- whether the other candidates and the text around the last one agree with it
 
 
 def _settle(plain: str, rule: Format, candidates: Sequence[Candidate]) -> ValueOrReason:
-    """Return the value of the last candidate, or why it does not count."""
-    # 1) all candidates must agree, but for those that say nothing
+    """Return the value of the last candidate, or the reason why it does not count.
+
+    Args:
+        plain: the answer, as plain text.
+        rule: its format.
+        candidates: in the order of their `start`.
+    """
+    # 1) all candidates must agree, except for those without anything like a value
     if not candidates:
         return "no verdict marker"
     decisive = candidates[-1]
@@ -211,7 +237,8 @@ def _settle(plain: str, rule: Format, candidates: Sequence[Candidate]) -> ValueO
     if value.choice == "abstain":
         return value
 
-    # 2) what follows may explain a verdict that opens the answer, or a choice; never replace it
+    # 2) the text after the verdict may explain it, where the verdict opens the answer or is a
+    #    choice, but never take it back or replace it
     following = plain[decisive.value_start :]
     opens = rule.opens and not re.search(r"\w", plain[: candidates[0].start])
     explains = opens or (rule.gives == "choice" and len(following.strip()) >= _SHORT)
@@ -225,31 +252,42 @@ def _settle(plain: str, rule: Format, candidates: Sequence[Candidate]) -> ValueO
 # --- the feedback: the text before the verdict, or after one that opens the answer
 
 _TAGS = r"</?(?:think(?:ing)?|thought|reasoning|feedback)>"
-# "**Feedback:**" or an opening tag before a feedback, a closing tag behind it.
+# "**Feedback:**" or a tag before a feedback, or a tag after it.
 _WRAPPING = re.compile(
     rf"(?i)\A\s*(?:(?:#+[ \t]*)?(?:\*\*)?feedback(?:\*\*)?:(?:\*\*)?|{_TAGS})|{_TAGS}\s*\Z"
 )
-# The explanation on the verdict's line, as in "4 - the hat is missing"; or nothing.
+# Replaced by group 1, a verdict's line "4 - the hat is missing" becomes its explanation "the hat is
+# missing". A line without an explanation becomes "".
 _EXPLAINED = re.compile(
     r"\A.*?(?: -+ | ?[:;,(|\u2014]| \u2013 | because | since | as )\W*([^\W\d].*)|\A.*", re.DOTALL
 )
 
 
 def _feedback(text: str, candidates: Sequence[Candidate]) -> str:
-    """Return the text before the last verdict, else the text behind it, else that on its line."""
+    """Return the feedback of an answer.
+
+    Args:
+        text: the answer.
+        candidates: in the order of their `start`.
+
+    Returns:
+        The feedback of the last candidate's JSON object; without one the text before the last
+        candidate, else the text after it, else its explanation on its own line. Without candidates
+        it is the whole answer.
+    """
     if not candidates:
         return _unwrap(text)
     decisive = candidates[-1]
     if decisive.feedback is not None:
         return decisive.feedback
     before = _unwrap(text[: decisive.start].rstrip("*_`# \t\n"))
-    behind = _unwrap(text[decisive.stop :].lstrip(" \t\n.*_`)]}\"'"))
+    after = _unwrap(text[decisive.stop :].lstrip(" \t\n.*_`)]}\"'"))
     verdict_line = text[decisive.value_start : decisive.stop]
-    return before or behind or _EXPLAINED.sub(r"\1", verdict_line).strip(" )")
+    return before or after or _EXPLAINED.sub(r"\1", verdict_line).strip(" )")
 
 
 def _unwrap(text: str) -> str:
     """Remove the label and the tags around a feedback."""
-    for _ in range(2):
+    for _ in range(2):  # a tag with a label inside it takes two rounds
         text = _WRAPPING.sub("", text).strip()
     return text

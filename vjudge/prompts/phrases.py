@@ -1,8 +1,9 @@
 """Phrases in and around a verdict: they name it, take it back, hedge it, quote it, and so on.
 
-`../assets/phrases.tsv` is the table: which list a phrase belongs to, its name, an example in which
-it is found, and its pattern. A pattern is one of plain text, in any case where it doesn't say
-"(?-i:...)"; <START> begins a line, a sentence or a clause, and <VERDICT> is a word for a verdict.
+They are the rows of `../assets/phrases.tsv`. Each has the table that it belongs to, a name, an
+example that it matches, and a pattern. A pattern is matched with plain text (`values.plain_text`),
+in upper or lower case except inside "(?-i:...)". In it <START> stands for the beginning of a line,
+a sentence or a clause, and <VERDICT> for a word that means a verdict.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from pathlib import Path
 
 DIGITS = r"\d{1,9}(?:\.\d{1,9})?"
 WHO = "(?:[ab12]|first|second)"
-"""Which of two responses."""
+"""A pattern of the words that name one of two responses."""
 DRESS = r"[\s*_`\"':=|]*"
-"""What may stand between a marker and its value."""
+"""A pattern of what may stand between a marker and its value."""
+# What the tables write -> the pattern that it stands for.
 _SHORT_FORMS = {
     "<START>": r"(?:^|[.!?\n:(]| -)[ *_#>(-]{0,8}",
     "<VERDICT>": r"(?:score|rating|verdict|grade|mark|judge?ment|decision|choice)",
@@ -25,7 +27,10 @@ _SHORT_FORMS = {
 
 
 def read_table(name: str) -> list[dict[str, str]]:
-    """Read a table of the assets, its cells separated by tabs, with short forms written out."""
+    """Read a TSV file of the assets, whose name comes without ".tsv", as one dict per row.
+
+    Short forms, such as <START>, are replaced by the patterns that they stand for.
+    """
     text = (Path(__file__).parents[1] / "assets" / f"{name}.tsv").read_text(encoding="utf-8")
     for short, pattern in _SHORT_FORMS.items():
         text = text.replace(short, pattern)
@@ -33,45 +38,48 @@ def read_table(name: str) -> list[dict[str, str]]:
 
 
 PHRASE_ROWS = read_table("phrases")
-"""Every phrase: table, name, example, pattern."""
+"""Every phrase, with its table, name, example and pattern."""
 
 
 def any_of(*tables: str) -> str:
-    """Write one pattern for all phrases of some tables."""
+    """Write one pattern that matches any phrase of these tables."""
     patterns = [f"(?:{phrase['pattern']})" for phrase in PHRASE_ROWS if phrase["table"] in tables]
     return f"(?:{'|'.join(patterns)})"
 
 
 LABEL = any_of("label")
-"""What a score is called, in eight languages."""
+"""A pattern of the words for a score, in eight languages."""
 NOUN = any_of("noun")
-"""What a response, or a choice of one, is called."""
-_SHORT_FORMS["<LABEL>"] = LABEL
+"""A pattern of the words for a response, or for a choice of one."""
+_SHORT_FORMS["<LABEL>"] = LABEL  # for the tables that are read later, by `formats.py`
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern that matches upper and lower case alike."""
     return re.compile(pattern, re.IGNORECASE)
 
 
 RETRACTED = compiled(any_of("retraction"))
-"""Takes a verdict back, on its line or behind it."""
+"""Words that take a verdict back, on its line or after it."""
 HEDGED = compiled(any_of("hedge"))
-"""Makes the words on a verdict's line more than an explanation."""
+"""Words on a verdict's line that make the verdict uncertain."""
 EXAMPLE = compiled(any_of("example"))
-"""Before a verdict: it is an example, or somebody else's."""
+"""Words before a verdict that say that it is an example, or somebody else's."""
 DENIED = compiled(any_of("example", "denial"))
-"""Before a verdict: it is somebody else's, or none."""
+"""Words before a verdict that say that it is an example, somebody else's, or denied."""
 QUOTED = compiled(any_of("quotation"))
-"""Right before a marker: the marker is quoted."""
+"""Words right before a marker that quote it."""
 SCORED = compiled(rf"\b{any_of('scored')}({DIGITS})")
-"""A sentence that gives a score, which is its group: "it merits a 3"."""
+"""A phrase that gives a score, which is its group 1: "it merits a 3"."""
 RANKED = compiled(any_of("worse", "better"))
-"""A sentence that ranks a response: the worse one is group 1, the better one group 2 or 3."""
+"""A phrase that ranks a response: group 1 is the worse one, groups 2 and 3 are the better one."""
 WEAKER = re.compile(rf"(?: \w+ly)?{any_of('weaker')}")
-"""Behind the name of a response: it is the weaker one."""
+"""Words after the name of a response that say that it is the weaker one."""
 REFUSAL = compiled(rf"\W{{0,20}}{any_of('refusal')}")
-"""How a judge, or a generator, begins to decline."""
+"""The words with which a judge, or a generator, begins to decline."""
+# How an explanation begins, after closing tags, punctuation and blanks; or the end of the text.
 _EXPLAINS = compiled(rf"(?:<\|?\w+\|?>|\W)*(?:$|{any_of('explanation')})")
+# How a text begins that turns against what was said: "However, ...".
 _TURNS = compiled(rf"\W*{any_of('turn')}")
 _CONFIDENCE = compiled(  # "Confidence is very high", "Certainty: 0.8", "= 80 %", "of 4/5"
     any_of("confidence")
@@ -81,7 +89,9 @@ _CONFIDENCE = compiled(  # "Confidence is very high", "Certainty: 0.8", "= 80 %"
 
 
 def without_thinking(text: str) -> str | None:
-    """Blank out a model's thinking, so that places stay; None if the thinking did not end.
+    """Replace a model's thinking by as many blanks; return None if the thinking did not end.
+
+    Everything up to the last closing tag is thinking.
 
     >>> without_thinking("<think>2?</think> 4").split(), without_thinking("<think>2?")
     (['4'], None)
@@ -91,20 +101,21 @@ def without_thinking(text: str) -> str | None:
     for closing_tag in re.finditer(tag.format("/ ?"), text):
         end = closing_tag.end()
     visible = " " * end + text[end:]
+    # an opening tag after the last closing one: thinking that did not end
     return None if re.search(tag.format(""), visible) else visible
 
 
 def may_follow(tail: str, *, explains: bool) -> bool:
-    """Whether a text begins as what follows a verdict may.
+    """Whether the text after a verdict begins in a way that leaves the verdict valid.
 
     >>> may_follow("Thank you!", explains=False), may_follow("Not really.", explains=False)
     (True, False)
 
     Args:
-        tail: the text behind the verdict.
-        explains: the verdict opens the answer, so that an explanation is due and only a turn
-            ("However, ...") is suspicious. Behind a verdict that ends an answer the text has to
-            begin as an explanation does.
+        tail: the text after the verdict.
+        explains: whether an explanation is expected there, because the verdict opens the answer or
+            is a choice. Then any beginning but a turn ("However, ...") is valid. Otherwise the text
+            has to begin with one of the phrases of an explanation, or be empty.
     """
     if explains:
         return not _TURNS.match(tail)
@@ -112,7 +123,7 @@ def may_follow(tail: str, *, explains: bool) -> bool:
 
 
 def without_confidence(plain: str) -> str:
-    """Blank out how sure the judge says it is, which is no verdict; the length stays the same.
+    """Replace the judge's statement of its confidence, which is no verdict, by as many blanks.
 
     >>> without_confidence("4 (confidence: 0.8)").split()
     ['4', '(', ')']

@@ -1,7 +1,8 @@
-"""Pictures at places inside a wording, for responses that are pictures or hold some.
+"""Images inside the body of a prompt template, for responses that are images or contain some.
 
-A body has such a place at {images}, {response_images}, {response_a_images} or {response_b_images}.
-A text that holds "<image>" as often as there are pictures has them at these marks instead.
+A body has images at the placeholders {images}, {response_images}, {response_a_images} and
+{response_b_images}. Where a text (the instruction or a response) holds the marker "<image>" as
+often as it has images, they stand at these markers instead.
 """
 
 from __future__ import annotations
@@ -22,102 +23,122 @@ Fault: TypeAlias = tuple[str, str, str]
 
 
 class Placed(NamedTuple):
-    """A picture at its place in a turn."""
+    """An image in a turn, between its texts."""
 
     source: ImageSource
 
 
 Turn: TypeAlias = list[str | Placed]
-"""The texts and pictures of a turn, in reading order."""
+"""The texts and images of a turn, in reading order."""
 UNSEEN = "(an image that you cannot see)"
-"""Stands for a picture in the prompt of a text-only judge."""
+"""Stands for an image in the prompt of a text-only judge."""
 
 
 def _columns(template: Template) -> dict[str, str]:
-    """Map each text whose pictures have a place in the body to the column of these pictures."""
+    """Map each text column to the column of its images, where the body has their placeholder.
+
+    For a body with {images} and {response_images} it is {"instruction": "images", "response":
+    "response_images"}.
+    """
     columns = {"instruction": "images"}
     columns |= {name: RESPONSE_IMAGES[name] for name in template.responses}
     return {name: column for name, column in columns.items() if f"{{{column}}}" in template.body}
 
 
 def fill(template: Template, subject: Subject, texts: Mapping[str, object]) -> Turn:
-    """Fill a body that has places for pictures.
+    """Fill a body that has placeholders for images.
 
     Args:
-        template: the wording.
-        subject: the item or the pair; its pictures go into the body.
-        texts: what stands in the body's fields, by name.
+        template: the prompt template.
+        subject: the item or the pair, with the images.
+        texts: placeholder -> text (or number), for all placeholders but those of images.
 
     Returns:
-        The body's texts and pictures, in reading order.
+        The body's texts and images, in reading order.
     """
-    # 1) the content of each field: texts and pictures
+    # 1) placeholder -> its texts and images, in reading order
     contents: dict[str, Sequence] = {name: [text] for name, text in texts.items()}
     for name, column in _columns(template).items():
-        pictures: list = [Placed(source) for source in getattr(subject, column)]
-        if not template.sees_images:  # the instruction says so of the question's pictures
-            pictures = [] if name == "instruction" else [UNSEEN] * len(pictures)
-        contents[name], contents[column] = _at_marks(str(texts[name]), pictures)
+        images: list = [Placed(source) for source in getattr(subject, column)]
+        # a text-only judge: the text of the instruction says already how many images it can't see
+        if not template.sees_images:
+            images = [] if name == "instruction" else [UNSEEN] * len(images)
+        contents[name], contents[column] = _at_marks(str(texts[name]), images)
 
-    # 2) the body with these contents in the places of its fields; "Q: {instruction}" is parsed
+    # 2) the body with these contents instead of its placeholders; "Q: {instruction}" is parsed
     #    into the literal "Q: " and the field "instruction"
     turn: Turn = []
-    for literal, field, style, _ in Formatter().parse(template.body):
+    for literal, field, format_spec, _conversion in Formatter().parse(template.body):
         turn.append(literal)
         for content in contents.get(field or "", ()):
             if isinstance(content, Placed):
                 turn.append(content)
             else:
-                turn.append(format(content, style or ""))
+                turn.append(format(content, format_spec or ""))
     return turn
 
 
-def _at_marks(text: str, pictures: Sequence) -> tuple[list, Sequence]:
-    """Put pictures at the "<image>" marks of a text, if it has any.
+def _at_marks(text: str, images: Sequence) -> tuple[list, Sequence]:
+    """Put images at the "<image>" markers of a text, if it has any.
 
     >>> _at_marks("First <image>, then <image>.", [1, 2])
     (['First ', 1, ', then ', 2, '.'], [])
     >>> _at_marks("Look:", [1, 2])
     (['Look:'], [1, 2])
 
+    Args:
+        text: has as many markers as images, or none (`faults` refuses any other number).
+        images: what stands for the images.
+
     Returns:
-        The text in pieces with the pictures between them, and the pictures left for their field.
+        tuple: the pieces of the text with the images between them, and the images that are left for
+            their placeholder.
     """
-    # n marks part a text into n + 1 texts, and the pictures go between them
+    # n markers split a text into n + 1 texts, and the images go between them
     texts = text.split(str(IMAGE))
-    if not pictures or len(texts) == 1:
-        return [text], pictures
+    if not images or len(texts) == 1:
+        return [text], images
     pieces: list = [texts[0]]
-    for picture, behind in zip(pictures, texts[1:], strict=True):
-        pieces += [picture, behind]
+    for image, text_after in zip(images, texts[1:], strict=True):
+        pieces += [image, text_after]
     return pieces, []
 
 
 def faults(template: Template, subject: Subject) -> Iterator[Fault]:
-    """Yield the pictures and texts of an item or a pair that a wording has no place for."""
+    """Yield why a prompt template can't show an item or a pair: its images or texts don't fit.
+
+    Args:
+        template: the prompt template.
+        subject: the item or the pair.
+
+    Yields:
+        (column, what is wrong with it, the remedy), once per fault.
+    """
+    # 1) a template for responses that are images shows no images of the question
     wording = f"template {template.name!r}"
     if subject.images and template.sees_images and _shows_responses_alone(template.body):
         reason = f"{wording} shows a response's pictures, not the question's"
         yield "images", reason, "leave them out, or use one with {images}"
-    # 1) the marks in a text are as many as its pictures
+    # 2) a text has as many markers as images, or none
     for name, column in _columns(template).items():
-        n_pictures = len(getattr(subject, column))
-        n_marks = getattr(subject, name).count(str(IMAGE))
-        if n_pictures and n_marks not in (0, n_pictures):
-            reason = f"{n_marks} times {IMAGE} for {n_pictures} pictures"
+        n_images = len(getattr(subject, column))
+        n_markers = getattr(subject, name).count(str(IMAGE))
+        if n_images and n_markers not in (0, n_images):
+            reason = f"{n_markers} times {IMAGE} for {n_images} pictures"
             yield name, reason, "write one a picture, or none"
 
-    # 2) what a response has is shown, and what is shown it has
+    # 3) the template shows both images and text of a response, where it has both; a response
+    #    without images needs a template that shows its text
     for name in template.responses:
         column = RESPONSE_IMAGES[name]
-        pictures = getattr(subject, column)
-        shows_pictures = f"{{{column}}}" in template.body
+        images = getattr(subject, column)
+        shows_images = f"{{{column}}}" in template.body
         shows_text = f"{{{name}}}" in template.body + template.reply
-        if pictures and not shows_pictures:
+        if images and not shows_images:
             pictured = "chat-picture-relative" if template.compares else "chat-picture"
             reason = f"{wording} has no place for a response's pictures"
             yield column, reason, f"use template={pictured!r}, or {{{column}}}"
-        elif not pictures and not shows_text:
+        elif not images and not shows_text:
             reason = f"is missing, and {wording} shows pictures alone"
             yield column, reason, "fill it in or leave the row out"
         if getattr(subject, name).strip() and not shows_text:
@@ -126,8 +147,12 @@ def faults(template: Template, subject: Subject) -> Iterator[Fault]:
 
 
 def _shows_responses_alone(body: str) -> bool:
-    """Whether a body's pictures are those of responses: it opens with them, or asks no question."""
-    places = tuple(f"{{{column}}}" for column in RESPONSE_IMAGES.values())
-    if "{images}" in body or not any(place in body for place in places):
+    """Whether a body shows only images of responses, so that the question's have no place.
+
+    Such a body has no {images}, and it begins with a response's images or shows no instruction. In
+    any other body the question's images stand before the text.
+    """
+    placeholders = tuple(f"{{{column}}}" for column in RESPONSE_IMAGES.values())
+    if "{images}" in body or not any(placeholder in body for placeholder in placeholders):
         return False
-    return body.startswith(places) or "{instruction}" not in body
+    return body.startswith(placeholders) or "{instruction}" not in body
