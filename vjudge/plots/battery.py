@@ -11,6 +11,7 @@ from pandas import DataFrame
 
 from vjudge.plots.style import GREY, PALE, PALETTE, Look, counts, need, page, reach
 
+# How a case is drawn, by whether it passed: True, False, or undecided
 OUTCOMES: dict[str, Look] = {
     "as it must": {"color": PALETTE[0], "marker": "o", "ms": 4},
     "against what must be": {"color": PALETTE[5], "marker": "X", "ms": 6.5},
@@ -19,31 +20,32 @@ OUTCOMES: dict[str, Look] = {
 
 
 def battery_effects(table: DataFrame, **options: Any) -> Figure:
-    """Draw what each case of a battery did to the scores, in margins; judges stand side by side.
+    """Draw how each case of a battery changed the scores, in margins, with one column per judge.
 
-    Above stand the effects that must stay small, with a grey band of one margin on either side of
-    zero. Below stand the scores that must fall, with a dashed line at the least loss, one margin.
+    The upper panels show the cases in which scores must stay, with a grey band of one margin on
+    either side of zero. The lower panels show the cases in which scores must fall, with a dashed
+    line at the least loss required, one margin.
 
     Args:
         table: as a probe's or `probes.battery`'s result has it: columns case, judge, effect, low,
-            high, margin, must ("stay" or "move"), passes. Cases without `must`, an effect or a
-            margin are only counted in the caption.
+            high, margin, must ("stay" or "move"), passes. Cases that lack `must`, an effect or a
+            margin are not drawn; the caption counts them.
         options: of `page`.
 
     Raises:
         ValueError: no case is left to draw.
     """
-    lines, n_left_out = _in_margins(table)
+    lines, n_left_out = _in_margins(table)  # a line of the figure is one case of one judge
     judges = dict(list(lines.groupby("judge", sort=False)))
     cases = {}  # "stay" and "move" -> their cases, top to bottom
     for must in ("stay", "move"):
         names = lines.loc[lines["must"] == must, "case"].unique()
         if len(names):
             cases[must] = names
-    heights = [len(names) + 1 for names in cases.values()]
+    heights = [len(names) + 1 for names in cases.values()]  # of the panels, in lines
     with page(**options) as paper:
         fig, axes = paper.subplots(
-            0.125 * sum(heights) + 0.25 * len(cases) + 0.35,
+            0.125 * sum(heights) + 0.25 * len(cases) + 0.35,  # inches
             len(cases),
             len(judges),
             squeeze=False,
@@ -68,7 +70,14 @@ def battery_effects(table: DataFrame, **options: Any) -> Figure:
 
 
 def _in_margins(table: DataFrame) -> tuple[DataFrame, int]:
-    """Divide effects by their margins, name their outcomes, and count the cases without either."""
+    """Divide effects and their bounds by the margins, and name the outcomes.
+
+    Returns:
+        The rows that can be drawn, with a column `outcome`; and how many rows are left out.
+
+    Raises:
+        ValueError: no row can be drawn, or a column is absent.
+    """
     columns = ("effect", "low", "high", "margin", "must", "passes", "judge")
     cases = need(table, *columns, names=["case"])
     is_tested = cases["must"].notna() & (cases["effect"] / cases["margin"]).notna()
@@ -77,7 +86,7 @@ def _in_margins(table: DataFrame) -> tuple[DataFrame, int]:
         raise ValueError("no case that must move or stay was tested: there is nothing to draw")
     bounds = ["effect", "low", "high"]
     lines[bounds] = lines[bounds].div(lines["margin"], axis=0)
-    passes = lines["passes"].astype("boolean")
+    passes = lines["passes"].astype("boolean")  # NA where undecided
     outcomes = passes.map({True: "as it must", False: "against what must be"})
     lines["outcome"] = outcomes.astype(object).fillna("undecided")
     lines["case"] = lines["case"].str.replace(": change", "", regex=False)
@@ -85,7 +94,13 @@ def _in_margins(table: DataFrame) -> tuple[DataFrame, int]:
 
 
 def _draw_outcomes(ax: Axes, lines: DataFrame, names: Sequence[str], must: str) -> None:
-    """Draw one judge's effects in margins, a line per case in the order of `names`."""
+    """Draw one judge's effects in margins, one line per case.
+
+    Args:
+        lines: the judge's rows of `_in_margins` with this `must`.
+        names: of the cases, from top to bottom.
+        must: "stay" or "move".
+    """
     position = {name: y for y, name in enumerate(names)}
     for outcome, look in OUTCOMES.items():
         of_outcome = lines[lines["outcome"] == outcome]

@@ -1,4 +1,4 @@
-"""Qualitative examples as the appendices of papers print them: as a figure, and as LaTeX."""
+"""Show qualitative examples as the appendices of papers do: as a figure, and as LaTeX."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from vjudge.plots.save import check_name
 from vjudge.plots.style import MIN_TEXT, Look, PageFull, clean, drawable, page
 from vjudge.records import is_missing, row_levels
 
-LINE_INCHES = 0.125  # from line to line
-BOX_SHARE = 0.7  # of the page's width that a line of text takes
-MIN_LINES = 11  # of a box, beside its image
-MIN_CHARACTERS = 20  # of a line
+LINE_INCHES = 0.125  # from one line of text to the next
+BOX_SHARE = 0.7  # the share of the page's width that a line of text takes
+MIN_LINES = 11  # height of a box, in lines of text, that leaves room for its image
+MIN_CHARACTERS = 20  # that a line may hold
 THUMBNAIL_SIZE = 640  # pixels of the longer side
+# Fields of an item -> their headings in a box, from top to bottom
 HEADINGS = {
     "instruction": "Instruction",
     "response": "Response",
@@ -43,16 +44,23 @@ HEADINGS = {
 
 @dataclass(frozen=True)
 class BoxContent:
-    """What the box of one item shows."""
+    """The image and the texts that the box of one item shows."""
 
-    image: Image.Image | None  # all its images in one
-    texts: dict[str, str]  # by heading
+    image: Image.Image | None  # all images of the item stacked into one
+    texts: dict[str, str]  # heading -> text, from top to bottom
 
 
 def _examples(
     items: Items, runs: Mapping[str, DataFrame], ids: Sequence[object]
 ) -> list[BoxContent]:
-    """Collect the examples; arguments as in `qualitative`."""
+    """Collect the content of a box for each id, in their order.
+
+    Args:
+        items, runs, ids: as in `qualitative`.
+
+    Raises:
+        ValueError: the collection lacks an id.
+    """
     rows = {str(row["id"]): row for row in rows_of(items)}
     absent = [id for id in map(str, ids) if id not in rows]
     if absent:
@@ -86,7 +94,11 @@ def _stacked(images: Sequence[Image.Image]) -> Image.Image:
 
 
 def _decision(verdict: Mapping[str, Any]) -> str:
-    """Describe what a judge decided, or why it did not decide."""
+    """Describe what a judge decided, or why it did not decide.
+
+    Args:
+        verdict: a row of a run, which has `verdict` if pairs were compared, else `score`.
+    """
     decided = verdict.get("verdict", verdict.get("score"))
     if is_missing(decided):
         return f"no verdict ({verdict.get('failure') or 'no reason given'})"
@@ -95,14 +107,14 @@ def _decision(verdict: Mapping[str, Any]) -> str:
 
 
 def _item_texts(row: Mapping[str, Any]) -> dict[str, str]:
-    """Collect an item's texts by heading; what is empty or missing is left out."""
+    """Collect an item's texts by heading, without those that are empty or missing."""
     texts = {}
     for name, heading in HEADINGS.items():
         value = row.get(name)
         if name == "descriptions":
             value = "\n".join(f"{score}: {text}" for score, text in row_levels(row).items())
         elif name == "human_scores":
-            # A rater who gave no score keeps the position, since raters are told by it
+            # A rater who gave no score keeps a position, since the position identifies the rater
             value = ", ".join("–" if is_missing(score) else f"{score:g}" for score in value or ())
         elif name == "gold":
             value = "" if is_missing(value) else f"{value:g}"
@@ -118,13 +130,13 @@ def qualitative(
 
     Args:
         items: a collection, as `data.rows_of` takes it.
-        runs: by judge, what `Judge.grade` returned: columns id, score; optionally feedback,
-            failure.
+        runs: judge's name -> what `Judge.grade` or `Judge.compare` returned: columns id, and score
+            or verdict; optionally feedback, failure, closed.
         ids: of the items, in the order of the boxes.
         options: of `page`; the column is "full" by default.
 
     Raises:
-        ValueError: an item is absent.
+        ValueError: the collection lacks an id.
         PageFull: the boxes are higher than the page.
     """
     examples = _examples(items, runs, ids)
@@ -147,7 +159,8 @@ def qualitative(
             if example.image is not None:
                 left.imshow(example.image)
                 left.set_anchor("N")
-            right.set(ylim=(n_lines[row], -0.9), xticks=[], yticks=[])  # y counts lines
+            # y counts lines from the top, with almost one line of space above the first
+            right.set(ylim=(n_lines[row], -0.9), xticks=[], yticks=[])
             right.spines[:].set_visible(True)
             for y, (text, weight) in enumerate(boxes[row]):
                 style: Look = {"weight": weight, "va": "top", "fontsize": MIN_TEXT}
@@ -156,7 +169,10 @@ def qualitative(
 
 
 def _folded_lines(texts: Mapping[str, str], inches: float) -> list[tuple[str, str]]:
-    """Fold the texts of a box at a width.
+    """Fold the texts of a box into lines.
+
+    Args:
+        texts: heading -> text. inches: the width of a line.
 
     Returns:
         The lines from top to bottom, each with its font weight: "bold" for a heading, else
@@ -174,10 +190,10 @@ def _folded_lines(texts: Mapping[str, str], inches: float) -> list[tuple[str, st
 
 
 def _inches(text: str) -> float:
-    """Measure the width of a text on one line of a box."""
+    """Measure how many inches wide a text is, on one line of a box."""
     font = FontProperties(size=MIN_TEXT)
     points, *_ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
-    return float(points) / 72
+    return float(points) / 72  # an inch has 72 points
 
 
 def qualitative_latex(
@@ -188,20 +204,20 @@ def qualitative_latex(
     *,
     folder: str | Path = "figures",
 ) -> Path:
-    r"""Write the boxes as LaTeX, every text escaped.
+    r"""Write the boxes of `qualitative` as a LaTeX file, with every text escaped.
 
     The preamble needs `\usepackage[breakable]{tcolorbox}` and `\usepackage{graphicx}`.
 
     Args:
         items, runs, ids: as in `qualitative`.
-        name: of the file; the images are NAME_1.png and so on.
-        folder: where to write; it is made.
+        name: of the file, NAME.tex; the images are NAME_1.png and so on.
+        folder: where to write; it is made if absent.
 
     Returns:
-        The path of the file; the images stand beside it.
+        The path of the file; the images are in the same folder.
 
     Raises:
-        ValueError: a bad name, or an item is absent.
+        ValueError: a bad name, or the collection lacks an id.
     """
     check_name(name)
     folder = Path(folder).expanduser()

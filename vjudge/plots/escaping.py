@@ -1,4 +1,4 @@
-"""Texts from data and models, made harmless: for LaTeX, and for spreadsheets."""
+"""Make texts from data and models harmless, for LaTeX and for spreadsheets."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from pandas.api.types import is_integer_dtype
 
 from vjudge.plots.style import clean
 
-# A spreadsheet runs a text that begins with one of these as a formula
+# How a text begins that a spreadsheet runs as a formula: with a sign, also after white space, or
+# with a tab or a line break
 FORMULA = re.compile(r"\s*[=+@＝＋－＠-]|[\t\r\n]")
-# Letters between these code points, apart from a few, are in LaTeX's T1 fonts
+# The letters from U+00A1 to U+017F, apart from a few, are in LaTeX's T1 fonts
 T1_LETTERS = set(filter(str.isalpha, map(chr, range(0xA1, 0x180)))) - set("ĦħĸĿŀŉŦŧſ")
+# All characters that pdflatex prints, some of them through `_LATEX`
 PRINTED = {*map(chr, range(32, 127)), *"\n\N{MINUS SIGN}\N{EN DASH}\u2265\u2264", *T1_LETTERS}
 _LATEX = str.maketrans(
     {
@@ -54,10 +56,10 @@ def printable(text: str) -> str:
 
 
 def write_csv(frame: DataFrame, path: Path) -> None:
-    """Write a CSV that a spreadsheet opens as data.
+    """Write a CSV that a spreadsheet opens without running any cell as a formula.
 
-    Every text is quoted, so that a lone carriage return ends no row. A text that would run as a
-    formula, also after white space, gets an apostrophe before it.
+    Every text is quoted, so that a lone carriage return ends no row. A text or head that would run
+    as a formula gets an apostrophe before it. The index is written unless it only counts rows.
     """
     safe = with_index(frame).map(_harmless).rename(columns=_harmless)
     safe.to_csv(
@@ -78,7 +80,7 @@ def _harmless(value: object) -> object:
 
 
 def with_index(frame: DataFrame) -> DataFrame:
-    """Turn the index into columns, unless it is a plain count of rows, which is dropped."""
+    """Turn the index into columns; drop it if it is a plain count of rows (unnamed integers)."""
     index = frame.index
     is_count = index.nlevels == 1 and index.name is None and is_integer_dtype(index)
     return frame.reset_index(drop=is_count)

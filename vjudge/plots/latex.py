@@ -1,4 +1,4 @@
-"""Figures and tables as LaTeX environments, with the cells of tables as a person reads them."""
+"""Make figures and tables into LaTeX environments, with the cells of tables made readable."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from vjudge.plots.escaping import latex, printable, with_index
 from vjudge.plots.style import clean
 from vjudge.records import is_missing
 
+# Columns whose heads are not simply their names without underscores
 HEADS = {
     "p_holm": "p (Holm)",
     "a": "judge A",
@@ -22,16 +23,16 @@ HEADS = {
     "kendall": "Kendall",
 }
 MISSING = "\N{EN DASH}"
-# A missing value, or a number, perhaps after "< " and with an interval behind: "-.71 [-.8, -.6]"
+# A cell of numbers: a missing value, or a number, perhaps after "< " or with an interval behind it,
+# such as "-.71 [-.8, -.6]"
 NUMBER = "(?:\N{EN DASH}|(?:< )?[-\N{MINUS SIGN}]?\\.?\\d[^a-zA-Z]*)$"
 TWO_COLUMNS = ("acl", "icml", "cvpr", "aaai")  # venues where `figure*` or `table*` spans the page
 WIDE_FIGURE = 4.0  # inches; a wider figure spans two columns
-WIDE_TABLE = 50  # characters of a row; a wider table spans two columns
-# Sizes in characters or lines of text
-LONG_TEXT = 60  # a column with a longer text is folded
-LONG_WORD = 25  # unless a word is as long
-FOLD_WIDTH = 40  # on a line of a folded column
-MAX_LINES = 40  # of a table on one page
+WIDE_TABLE = 50  # characters of a row, two between columns; a wider table spans two columns
+LONG_TEXT = 60  # characters: a column with a longer text is folded
+LONG_WORD = 25  # characters: but not if it has a word of this length or more
+FOLD_WIDTH = 40  # characters on a line of a folded column
+MAX_LINES = 40  # lines of a table on one page
 
 
 def sentences(*texts: str) -> str:
@@ -58,13 +59,13 @@ def figure_latex(name: str, caption: str, inches: float) -> str:
 
 
 def table_latex(frame: DataFrame, name: str, *, caption: str, venue: str = "acl") -> str:
-    """Make a table's LaTeX, split into environments of at most 40 lines of text.
+    """Make the LaTeX of a table, split into environments of at most 40 lines of text.
 
-    Characters that pdflatex does not know are transliterated, which the caption then says.
+    Characters that pdflatex does not know are transliterated; the caption then says so.
 
     Args:
         frame, caption, venue: as in `save.save_table`.
-        name: of the LaTeX label; a second environment has the label NAME-2.
+        name: the LaTeX label is tab:NAME; that of a second environment is tab:NAME-2.
     """
     texts = table_texts(frame)
     everything = "".join([*texts, *texts.to_numpy().ravel()])
@@ -76,7 +77,7 @@ def table_latex(frame: DataFrame, name: str, *, caption: str, venue: str = "acl"
         environment = "table*"
     alignments = [_alignment(column) for _, column in texts.items()]
     head = _row(map(latex, texts.columns))
-    # 1) The page of each row: a row is as high as its longest text in a folded column
+    # 1) The page of each row, from 0. The longest text in a folded column gives the lines of a row.
     is_folded = [alignment.startswith("p") for alignment in alignments]
     lengths = texts.loc[:, is_folded].map(len).max(axis=1).fillna(0)
     lines_of_row = 1 + (lengths - 1).clip(lower=0) // FOLD_WIDTH
@@ -118,7 +119,7 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _alignment(texts: pd.Series) -> str:
-    """Choose the alignment of a column: numbers right, long texts folded, others left."""
+    """Choose the alignment of a column: numbers right, long texts folded ("p"), others left."""
     if texts.str.match(NUMBER).all():
         return "r"
     longest_word = texts.str.split().explode().str.len().max()
@@ -128,9 +129,10 @@ def _alignment(texts: pd.Series) -> str:
 
 
 def table_texts(frame: DataFrame) -> DataFrame:
-    """Convert a table's cells and heads to texts that a person reads.
+    """Convert a table's cells and heads to readable texts.
 
-    Numbers have three digits, p values their relation, and missing values a dash.
+    Numbers have three digits (whole numbers from 10 on have none after the point), small p values
+    become "< .001", and missing values a dash. The index becomes columns, as in `with_index`.
 
     >>> table_texts(pd.DataFrame({"estimate": [0.12345], "p_holm": [1e-6]})).values.tolist()
     [['0.123', '< .001']]
@@ -144,7 +146,7 @@ def table_texts(frame: DataFrame) -> DataFrame:
 
 
 def _column_texts(column: pd.Series) -> pd.Series:
-    """Convert a column's cells to texts; "–" where one is missing."""
+    """Convert a column's cells to texts, in a format for the whole column; "–" where missing."""
     name = str(column.name)
     to_text: Callable[[Any], str] = _cell_text
     if name == "p" or name.startswith("p_"):
@@ -156,7 +158,7 @@ def _column_texts(column: pd.Series) -> pd.Series:
 
 
 def _is_whole(column: pd.Series) -> bool:
-    """Return whether a column holds whole numbers alone, such as scores of a rubric."""
+    """Return whether a column holds only whole numbers, such as scores of a rubric."""
     if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
         return False
     numbers = column.dropna()
@@ -168,7 +170,7 @@ def _p_text(value: float) -> str:
 
 
 def _cell_text(value: object) -> str:
-    """Convert a cell to text: numbers with three digits, but whole ones from 10 on with none."""
+    """Convert a cell to text: a float with three digits, but a whole one from 10 on with none."""
     if not isinstance(value, float):
         return clean(value)
     if value.is_integer() and abs(value) >= 10:

@@ -1,4 +1,4 @@
-"""Figures of judges against benchmarks, and against each other, as matrices of cells."""
+"""Draw matrices of cells: judges by benchmarks, and judges by judges."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ from vjudge.plots.style import (
     short,
 )
 
-# In inches
-MIN_ROW = 0.16  # names of rows that are closer can't be read
-WITH_INTERVAL = 0.6  # a narrower cell has no interval
-WITH_NUMBER = 0.25  # a narrower cell has no number
-COLUMNS_PER_INCH = 5  # more names of columns can't be read
+MIN_ROW = 0.16  # inches of a row's height; names of lower rows can't be read
+WITH_INTERVAL = 0.6  # inches of a cell's width; a narrower cell has no interval
+WITH_NUMBER = 0.25  # inches of a cell's width; a cell that is no wider has no number
+COLUMNS_PER_INCH = 5  # names of more columns can't be read
 
 
 def heatmap(
@@ -40,13 +39,14 @@ def heatmap(
 ) -> Figure:
     """Draw correlations of judges with the truth on several benchmarks, the best of each in bold.
 
-    The side with more names stands in rows. Colours run from 0 to 1, or from -1 to 1 if a
-    correlation is negative, so that figures of one paper can be compared.
+    Rows show judges or benchmarks, whichever are more. Colours run from 0 to 1, or from -1 to 1 if
+    a correlation is negative, so that figures of one paper can be compared.
 
     Args:
-        table: one statistic: columns judge, `columns`, estimate (in [-1, 1]); optionally low, high,
-            n and missing.
-        columns: the column with the names beside the judges': benchmarks, criteria, groups.
+        table: one statistic, one row per judge and benchmark: columns judge, the one that `columns`
+            names, estimate (in [-1, 1]); optionally low, high, n and missing.
+        columns: the name of the column with the benchmarks, or with criteria or groups in their
+            place.
         label: of the colour scale.
         options: of `page`.
 
@@ -54,6 +54,7 @@ def heatmap(
     """
     cells = need(table, "estimate", names=["judge", columns])
     bounds = cells.reindex(columns=INTERVAL).to_numpy(float)
+    # The interval stands on a second line, which `_draw` leaves out of a narrow cell
     cells["text"] = [short(*row).replace(" [", "\n[") for row in bounds]
     cells["bold"] = best(cells, [columns])
     judges = cells["judge"].unique()
@@ -71,12 +72,12 @@ def heatmap(
 
 
 def rank_heatmap(table: DataFrame, *, columns: str = "benchmark", **options: Any) -> Figure:
-    """Draw ranks of judges on each benchmark, and their mean; the best mean rank on top.
+    """Draw the rank of each judge on each benchmark, and its mean rank; the best mean is on top.
 
     Args:
-        table: columns judge, `columns` and estimate, one row for each pair; rank 1 is the highest
-            estimate.
-        columns: the column with the names of benchmarks.
+        table: one row per judge and benchmark: columns judge, the one that `columns` names, and
+            estimate; rank 1 is the highest estimate.
+        columns: the name of the column with the benchmarks.
         options: of `page`.
     """
     table = need(table, "estimate", names=["judge", columns])
@@ -92,13 +93,13 @@ def rank_heatmap(table: DataFrame, *, columns: str = "benchmark", **options: Any
 
 
 def who_beats_whom(comparisons: DataFrame, *, statistic: str = "pearson", **options: Any) -> Figure:
-    """Draw the differences between judges, row minus column, with the best judge first.
+    """Draw the difference between each two judges, row minus column, with the best judge first.
 
     Args:
-        comparisons: what `metrics.compare_judges` or `compare_choices` returned. A difference is
-            coloured and bold if it is significant: its p value, corrected by Holm's method, is at
-            most 5 %.
-        statistic: which of its statistics, such as "pearson" or "without_ties".
+        comparisons: what `metrics.compare_judges` or `metrics.compare_choices` returned. A
+            difference is coloured and bold if it is significant: its p value, corrected by Holm's
+            method, is at most 5 %.
+        statistic: which of the statistics or measures in it, such as "pearson" or "without_ties".
         options: of `page`.
     """
     pairs = comparisons.xs(statistic, level=2).reset_index()
@@ -106,7 +107,7 @@ def who_beats_whom(comparisons: DataFrame, *, statistic: str = "pearson", **opti
     # Each comparison fills two cells: (a, b), and mirrored (b, a) with the other sign
     mirrored = pairs.rename(columns={"a": "b", "b": "a"}).assign(estimate=-pairs["difference"])
     cells = pd.concat([pairs, mirrored], ignore_index=True)
-    tests = "\np " + cells["p_holm"].map(format_p)
+    tests = "\np " + cells["p_holm"].map(format_p)  # on a second line; none where undefined
     cells["text"] = cells["estimate"].map(short) + tests.replace("\np n/a", "")
     cells["bold"] = cells["p_holm"] <= ALPHA
     order = cells.groupby("a")["estimate"].mean().sort_values(ascending=False).index
@@ -114,6 +115,7 @@ def who_beats_whom(comparisons: DataFrame, *, statistic: str = "pearson", **opti
     has_colour = cells["bold"] | cells["estimate"].isna()
     coloured = cells.assign(estimate=cells["estimate"].where(has_colour, 0.0))
     matrix = CellMatrix.of(coloured, "a", "b", order, order)
+    # Differences beyond 0.55 have its colour
     look: Look = {"cmap": AROUND_ZERO, "vmin": -0.55, "vmax": 0.55}
     with page(**options) as paper:
         fig = _draw(paper, matrix, "difference, row less column", look)
@@ -123,21 +125,22 @@ def who_beats_whom(comparisons: DataFrame, *, statistic: str = "pearson", **opti
 
 @dataclass(frozen=True)
 class CellMatrix:
-    """Three tables of one shape: what each cell of a figure has for a colour and for a text."""
+    """The cells of a figure as three tables of the same shape, rows and columns."""
 
-    values: DataFrame  # NaN where undefined
-    texts: DataFrame
+    values: DataFrame  # what gives a cell its colour; NaN where undefined
+    texts: DataFrame  # one or two lines, "\n" between them; NaN where there is no cell
     bold: DataFrame  # True where the text is bold
 
     @classmethod
     def of(
         cls, cells: DataFrame, down: str, across: str, rows: Sequence[str], columns: Sequence[str]
     ) -> CellMatrix:
-        """Arrange cells, one per row of a table with columns estimate, text and bold.
+        """Arrange the cells of a long table in a matrix.
 
         Args:
-            down, across: the columns with the names of a cell's row and column.
-            rows, columns: these names in the order of the matrix.
+            cells: one row per cell: columns estimate, text, bold, and those named next.
+            down, across: the names of the columns of `cells` that tell a cell's row and column.
+            rows, columns: the rows and the columns of the matrix, in their order.
         """
         fields = ["estimate", "text", "bold"]
         grids = cells.pivot(index=down, columns=across, values=fields)
@@ -149,11 +152,14 @@ class CellMatrix:
 
 
 def _draw(paper: Page, matrix: CellMatrix, label: str, look: Look) -> Figure:
-    """Draw a matrix; an undefined cell is grey.
+    """Draw a matrix with as much text in its cells as they hold; an undefined cell is grey.
 
     Args:
         label: of a colour bar; "" draws none.
         look: the colour map and its limits.
+
+    Raises:
+        PageFull: the names of rows or columns could not be read.
     """
     values = matrix.values
     _check_capacity(paper, *values.shape)
@@ -165,7 +171,8 @@ def _draw(paper: Page, matrix: CellMatrix, label: str, look: Look) -> Figure:
         texts = texts.map(lambda _: " ")
     elif inches < WITH_INTERVAL:
         texts = texts.map(lambda text: text.partition("\n")[0])
-    # 2) Names of columns stand upright if a word of them is longer than a cell is wide
+    # 2) Names of columns are turned upright if a word of them is longer than a cell is wide. A name
+    # then has lines of an inch, and a cell holds 8 such lines per inch of its width.
     longest_word = max(map(len, " ".join(names).replace("-", " ").split()))
     is_upright = longest_word > CHARACTERS * inches
     height = 0.33 * len(values) + 0.4

@@ -23,12 +23,12 @@ def save_figure(
     The files have the same bytes in every run.
 
     Args:
-        fig: what a function of this package returned.
+        fig: a figure that a function of this package drew.
         name: of the files, without an ending: letters, digits, "-" and "_".
-        caption: what the figure shows; the figure's own account of its data (`fig.get_label()`) is
-            added.
+        caption: what the figure shows. The figure's own account of its data (`fig.get_label()`) is
+            added, unless the caption holds it already.
         data: what the figure was drawn from; an index that is not a plain count is written too.
-        folder: where to write; it is made.
+        folder: where to write; it is made if absent.
 
     Returns:
         The path of each file by its ending: pdf, svg, png, tex (a `figure` environment with the
@@ -39,7 +39,7 @@ def save_figure(
     """
     check_name(name, caption)
     paths = _paths(folder, name, "pdf", "svg", "png", "tex", "txt", "csv")
-    # Each format writes something that changes from run to run or version to version
+    # Leave out of each format the field that changes from run to run or from version to version
     with page():
         for ending, changing in (("pdf", "CreationDate"), ("svg", "Date"), ("png", "Software")):
             fig.savefig(paths[ending], metadata={changing: None})
@@ -71,9 +71,10 @@ def save_table(
             p value (a column `p` or `p_...`) below .001 as "< .001".
         name: of the files and of the LaTeX label.
         caption: plain text.
-        folder: where to write; it is made.
-        venue: if its pages have two columns, a table too wide for one is `table*`.
-        data: what the CSV holds; None means the frame.
+        folder: where to write; it is made if absent.
+        venue: one of `VENUES`; if its pages have two columns, a table that is too wide for one
+            column becomes a `table*`.
+        data: what the CSV holds; None writes the frame.
 
     Returns:
         The path of each file by its ending: csv, tex.
@@ -96,7 +97,11 @@ def save_table(
 
 
 def check_name(name: str, caption: str = "none") -> None:
-    """Refuse a name that is no file name, and an empty caption."""
+    """Refuse a name that is no file name, and an empty caption.
+
+    Raises:
+        ValueError: either is refused. Without `caption` only the name is checked.
+    """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
         raise ValueError(f"{name!r} is no file name: use letters, digits, '-' and '_'")
     if not caption.strip():

@@ -1,4 +1,4 @@
-"""Figures of single verdicts: scores against the truth, calibration, lengths of responses."""
+"""Draw single verdicts: scores against the truth, calibration, lengths of responses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from vjudge.plots.style import (
     reach,
 )
 
-BOTH = ["score", "gold"]
+BOTH = ["score", "gold"]  # the judge's score and the true score
 DIAGONAL: Look = {"ls": "--", "color": PALE, "lw": 0.8}
 SLOPE = "slope at equal gold"  # the case of a length probe that `length_scatter` draws
 
@@ -50,7 +50,7 @@ def by_judge(run: DataFrame, *columns: str) -> dict[str, DataFrame]:
 
 
 def _used(frame: DataFrame, columns: Sequence[str]) -> str:
-    """Write how many rows have all these columns, and how many verdicts were closed."""
+    """Describe how many rows have all these columns, and how many verdicts were closed."""
     n = len(frame.dropna(subset=columns))
     text = f"{n:,} of {len(frame):,} rows have {' and '.join(columns)}"
     closed = closed_in(frame)
@@ -64,9 +64,9 @@ def confusion(
     scale: Sequence[float] | None = None,
     **options: Any,
 ) -> Figure:
-    """Draw the confusion matrix of each judge: counts of each score for each true score.
+    """Draw the confusion matrix of each judge: how often each true score got each score.
 
-    A cell is shaded by its share of the items of its true score.
+    A cell is shaded by its share of the items with the same true score.
 
     Args:
         run: one row per verdict: columns score, gold; optionally judge.
@@ -75,8 +75,8 @@ def confusion(
         options: of `page`.
 
     Returns:
-        A panel for each judge. A score between two levels is counted at the nearer one; "none"
-        counts verdicts without a score.
+        A figure with one panel per judge. A score between two levels is counted at the nearer one;
+        the column "none" counts verdicts without a score.
     """
     judges = by_judge(run, *BOTH)
     levels = score_levels(run["score"], run["gold"], scale=scale)
@@ -107,13 +107,14 @@ def confusion(
 def calibration_curve(
     tables: Mapping[str, DataFrame], *, label: str = "mean true score", **options: Any
 ) -> Figure:
-    """Draw the mean true score at each score that a judge gives: one panel per judge.
+    """Draw the mean true score at each score that a judge gives, with one panel per judge.
 
-    On the dashed diagonal both are equal; above it the judge is too harsh, below it too lenient.
+    On the dashed diagonal both are equal. A judge is too harsh at points above it, and too lenient
+    at points below it.
 
     Args:
-        tables: by judge, what `metrics.calibration_curve` returned: columns judge, human, low,
-            high, n.
+        tables: judge's name -> what `metrics.calibration_curve` returned: columns judge, human,
+            low, high, n.
         label: of the vertical axis, for example "mean human score".
         options: of `page`.
     """
@@ -131,20 +132,20 @@ def calibration_curve(
         margin = 0.1 * (high - low) + 0.1
         bottom = low - margin
         top = high + margin
-        ax.set_ylim(bottom, top)
+        ax.set_ylim(bottom, top)  # of the last panel, and so of all, which share their axes
         n_cut = ((points["low"] < bottom) | (points["high"] > top)).sum()
         cut = f"{n_cut} intervals of few items reach beyond the axes" if n_cut else ""
         return paper.finish(fig, f"{points['n'].sum():,} scores", cut)
 
 
 def agreement_scatter(run: DataFrame, **options: Any) -> Figure:
-    """Draw the judge's score against the mean human score: one panel per judge.
+    """Draw the judge's score against the mean human score, with one panel per judge.
 
-    A dot stands for all items with the same two scores, and a diamond for the mean score of the
-    items nearest to a level of the scale.
+    A dot stands for all items with the same two scores, and a diamond for the mean scores of the
+    items whose human score is nearest to the same level of the scale.
 
     Args:
-        run: one row per verdict: columns score and gold; optionally judge.
+        run: one row per verdict: columns score and gold (the mean human score); optionally judge.
         options: of `page`.
     """
     judges = by_judge(run, *BOTH)
@@ -157,6 +158,7 @@ def agreement_scatter(run: DataFrame, **options: Any) -> Figure:
             judges, 1.0, across="mean of people's scores", up="judge's score"
         )
         for (ax, rows), points in zip(panels, dots, strict=True):
+            # In square points: at most 8 per item, and at most 80 for the largest dot
             area = min(8.0, 80 / n_max) * points["n"]
             ax.scatter(points["gold"], points["score"], s=area, color=PALETTE[0], alpha=0.5, lw=0)
             ax.axline((levels[0], levels[0]), slope=1, **DIAGONAL)
@@ -175,7 +177,7 @@ def length_by_score(
     scale: Sequence[float] | None = None,
     **options: Any,
 ) -> Figure:
-    """Draw the length of responses at each score as box plots: quartiles, whiskers to 5 and 95%.
+    """Draw box plots of the length of responses at each score, with whiskers to 5 and 95 %.
 
     Args:
         frame: one row per item: columns gold and response.
@@ -207,19 +209,19 @@ def length_by_score(
 def length_scatter(
     frame: DataFrame, probe: DataFrame, *, truth_name: str = "true score", **options: Any
 ) -> Figure:
-    """Draw a judge's score, minus its mean at equal true score, against the response's length.
+    """Draw scores, minus their mean at equal true score, against the lengths of responses.
 
     Args:
         frame: one row per verdict: columns score, gold and response; optionally judge, with a panel
             for each.
-        probe: what `probes.length` returned for these verdicts; with several judges, the tables in
-            the judges' order. Its rows "slope at equal gold" are the lines, with their intervals as
-            bands.
+        probe: the table that `probes.length` returned for these verdicts; with several judges,
+            their tables one after another, in the judges' order. Its rows "slope at equal gold"
+            are drawn as lines, with their intervals as bands.
         truth_name: what gold is called.
         options: of `page`.
 
     Raises:
-        ValueError: the number of slopes is not that of judges, or a column is absent.
+        ValueError: there are not as many slopes as judges, or a column is absent.
     """
     columns = [*BOTH, "response"]
     verdicts = need(frame, *columns)
@@ -252,5 +254,5 @@ def length_scatter(
             band = [slope["low"] * doublings, slope["high"] * doublings]
             ax.fill_between(x, *band, color=PALETTE[1], alpha=0.4, lw=0)
             ax.plot(x, slope["effect"] * doublings, color=INK)
-        log_axis(ax, "x", lengths[lengths > 0])
+        log_axis(ax, "x", lengths[lengths > 0])  # of all panels, which share their axes
         return paper.finish(fig, _used(verdicts, columns))

@@ -1,7 +1,7 @@
 """The page that a figure is drawn on, with a venue's fonts and colours, and what figures share.
 
-A figure is made within `page`, which gives a `Page`: its axes, its legend and its end. Below stand
-texts that can be drawn, the parts of axes, and what is read from tables.
+A figure is made within `page`, which gives a `Page` with methods for axes, legend and account. The
+sections below it make texts drawable, draw parts of axes, and read tables.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Column = Literal["half", "full"]
 # Both fonts come with matplotlib
 SERIF = "STIXGeneral"  # like Times
 SANS = "DejaVu Sans"  # also has the characters that the first lacks
-# Fonts with the characters of other scripts have names that begin like this
+# How the names of fonts with the characters of other scripts begin
 OTHER_SCRIPTS = tuple(
     "Noto Sans,Noto Serif CJK,Droid Sans Fallback,WenQuanYi,Arial Unicode,Microsoft YaHei,Malgun,"
     "MS Gothic,PingFang,Hiragino,Apple SD".split(",")
@@ -42,10 +42,10 @@ OTHER_SCRIPTS = tuple(
 class Venue(NamedTuple):
     """The page of a venue."""
 
-    half: float  # inches of a column's width
-    full: float  # inches of the text's width
-    height: float  # inches
-    text: float = 9  # points
+    half: float  # width of a column, in inches
+    full: float  # width of the text, in inches
+    height: float  # of the text, in inches
+    text: float = 9  # size of the letters beside a figure, in points
     font: str = SERIF
 
 
@@ -60,8 +60,8 @@ VENUES = {
     "eccv": Venue(2.3, 4.8, 7.6, font=SANS),
     "aaai": Venue(3.3, 6.975, 9.0),
 }
-MIN_TEXT = 7.0  # points
-CHARACTERS = 16  # that an inch of such text holds at least
+MIN_TEXT = 7.0  # points: the smallest text in a figure
+CHARACTERS = 16  # that an inch of the smallest text holds at least
 STYLE_FILE = str(files("vjudge") / "assets/plots.mplstyle")
 
 # Okabe and Ito's colours without yellow, which is hardly visible on white paper. Markers tell the
@@ -76,17 +76,17 @@ FROM_ZERO = sns.color_palette("blend:#F4F8FB,#5BA3D0", as_cmap=True)
 AROUND_ZERO = sns.color_palette("blend:#E08A6A,#F7F7F7,#5BA3D0", as_cmap=True)
 
 
-Look = dict[str, Any]  # options of matplotlib, such as color and marker
+Look = dict[str, Any]  # keyword arguments of a matplotlib function, such as color and marker
 
 
 class PageFull(ValueError):
-    """A page cannot hold a figure in letters that can be read; the message gives the remedy."""
+    """A figure does not fit on a page in readable letters; the message gives the remedy."""
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
-    """Give each name a color and a marker, by its position in the list.
+    """Give each name a color and a marker, by its position among the names.
 
-    Pass the same list for every figure of a paper.
+    Names have the same look in all figures of a paper if each figure gets the same names.
 
     >>> looks(["tiny", "blind"])["blind"]
     {'color': '#E69F00', 'marker': 's'}
@@ -96,7 +96,7 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
 
 
 def width(venue: str, column: Column) -> float:
-    """Return the inches of a venue's column.
+    """Return the width of a venue's column ("half") or text ("full"), in inches.
 
     Raises:
         ValueError: an unknown venue or column.
@@ -117,6 +117,12 @@ def page(*, venue: str = "acl", column: Column = "half") -> Iterator[Page]:
         venue: one of `VENUES`.
         column: whether the figure is as wide as a column ("half") or as the text ("full").
 
+    Yields:
+        The page to draw a figure on.
+
+    Raises:
+        ValueError: an unknown venue or column.
+
     >>> with page(venue="eccv") as paper:
     ...     fig, ax = paper.subplots(1.5)
     ...     fig = paper.finish(fig, "3 points")
@@ -127,7 +133,7 @@ def page(*, venue: str = "acl", column: Column = "half") -> Iterator[Page]:
     size = VENUES[venue]
     # The user's own fonts come last: they may have the characters of other scripts
     family = [size.font, SANS, *_other_scripts(), *plt.rcParams["font.family"]]
-    settings = {"font.size": size.text - 1, "font.family": family}
+    settings = {"font.size": size.text - 1, "font.family": family}  # one point below the text
     with plt.style.context([STYLE_FILE, settings], after_reset=True):
         yield Page(inches, size.height)
 
@@ -138,12 +144,19 @@ class Page:
 
     inches: float  # width of figures
     tall: float  # height of the page, in inches
-    transliterated: bool = False  # whether a name was, since no font here has its script
+    transliterated: bool = False  # whether `fold` had to transliterate a name
 
     def subplots(
         self, height: float, rows: int = 1, columns: int = 1, **options: Any
     ) -> tuple[Figure, Any]:
-        """Make a figure as wide as the page and no higher than the page, and its axes."""
+        """Make a figure as wide as the page, and no higher than the page, with its axes.
+
+        Args:
+            height: in inches. rows, columns: the numbers of axes. options: of `plt.subplots`.
+
+        Returns:
+            The figure, and one axes or an array of them, as `plt.subplots` has it.
+        """
         size = (self.inches, min(height, self.tall))
         return plt.subplots(rows, columns, figsize=size, layout="constrained", **options)
 
@@ -158,7 +171,7 @@ class Page:
         min_height: float = 0.5,
         shared: bool = True,
     ) -> tuple[Figure, list[tuple[Axes, DataFrame]]]:
-        """Make a figure of panels that fill the page's width row by row, each with its name.
+        """Make a figure of panels that fill the page's width row by row, each titled by its name.
 
         Args:
             rows_by_panel: name of a panel -> its rows.
@@ -173,19 +186,21 @@ class Page:
         Raises:
             PageFull: the panels would be lower than `min_height`.
         """
-        # 1) As many columns as the width holds; then as few as these rows need: seven panels in
-        # rows of up to six stand in two rows, of four and three
+        # 1) Take as many columns as the width holds, and then only as many as that number of rows
+        # needs: if six of seven panels fit into a row, there are two rows, of four and of three
         n = len(rows_by_panel)
         columns = max(1, min(n, int(self.inches / min_inches)))
         rows = math.ceil(n / columns)
         columns = math.ceil(n / rows)
         width = self.inches / columns
+        # Inches: 0.35 for the title and ticks of a row, 0.2 for the label below all rows; a panel
+        # that is wider than 3.3 inches is no higher than one of 3.3 inches
         height = rows * (ratio * min(width, 3.3) + 0.35) + 0.2
         self.check(rows * (min_height + 0.35) + 0.2, f"{n} panels")
         fig, axes = self.subplots(
             height, rows, columns, squeeze=False, sharex=shared, sharey=shared
         )
-        # 2) Remove the empty axes of the last row, and label the axes above them
+        # 2) Remove the empty axes of the last row, and write tick labels at the axes above them
         filled = axes.flat[:n]
         for ax in axes.flat[n:]:
             ax.remove()
@@ -202,7 +217,14 @@ class Page:
         return fig, list(zip(filled, rows_by_panel.values(), strict=True))
 
     def check(self, inches: float, figure: str) -> None:
-        """Refuse a figure that takes so many inches at its least height, if the page has fewer."""
+        """Refuse a figure that is higher than the page.
+
+        Args:
+            inches: the least height of the figure. figure: what is drawn, for the error.
+
+        Raises:
+            PageFull: the page has fewer inches.
+        """
         if inches > self.tall:
             raise PageFull(
                 f"{figure} take {inches:.1f} inches and the page has {self.tall:g}: choose some"
@@ -210,7 +232,10 @@ class Page:
             )
 
     def fold(self, names: Iterable[str], inches: float, lines: int = 2) -> list[str]:
-        """Fold names onto lines of so many inches, and shorten names that need more lines."""
+        """Fold each name onto at most `lines` lines of a width in inches, shortened if need be.
+
+        A name in a script that no font here has is transliterated, which `finish` then reports.
+        """
         limit = max(6, int(CHARACTERS * inches))  # characters on a line
         folded = []
         for name in names:
@@ -224,12 +249,12 @@ class Page:
         return folded
 
     def legend(self, fig: Figure, ax: Axes) -> None:
-        """Put the labelled artists of an axes into a legend above the figure, which grows by it."""
+        """Put the labelled artists of an axes into a legend, and make the figure higher for it."""
         handles, names = ax.get_legend_handles_labels()
         if not names:
             return
         names = self.fold(names, self.inches - 0.45, 1)
-        width = max(map(len, names)) / CHARACTERS + 0.45
+        width = max(map(len, names)) / CHARACTERS + 0.45  # 0.45 inches for the marker and margins
         columns = max(1, int(self.inches / width))
         fig.legend(handles, names, loc="outside upper center", ncols=columns)
         lines = math.ceil(len(names) / columns)
@@ -239,8 +264,8 @@ class Page:
         """Draw a figure and close it, so that a notebook shows it once.
 
         Args:
-            account: what the numbers rest on, as sentences without a full stop; empty ones are left
-                out. It becomes the end of the caption (`fig.get_label()`).
+            account: sentences on the data and marks of the figure, each without a full stop; empty
+                ones are left out. Joined, they become the end of the caption (`fig.get_label()`).
         """
         fig.draw_without_rendering()
         fig.set_layout_engine("none")  # else each drawing would move the axes a little
@@ -257,14 +282,14 @@ class Page:
 
 @cache
 def _other_scripts() -> tuple[str, ...]:
-    """Return the installed fonts that have the characters of other scripts."""
+    """Return the names of installed fonts that have the characters of other scripts."""
     names = {font.name for font in fontManager.ttflist}
     return tuple(sorted(name for name in names if name.startswith(OTHER_SCRIPTS)))
 
 
 @cache
 def _has_glyph(character: str) -> bool:
-    """Return whether a font that figures use has a character."""
+    """Return whether any font that figures use has a character."""
     for name in (SERIF, SANS, *_other_scripts()):
         font = get_font(fontManager.findfont(name, fallback_to_default=False))
         if font.get_char_index(ord(character)):
@@ -284,7 +309,7 @@ def drawable(text: str) -> str:
 
 
 def clean(text: object) -> str:
-    """Replace each character that is not printed, or turns the direction of writing, by a space."""
+    """Replace unprintable characters, and those that turn the direction of writing, by spaces."""
     return "".join(c if c.isprintable() or c == "\n" else " " for c in str(text))
 
 
@@ -304,7 +329,11 @@ def short(estimate: float, low: float = math.nan, high: float = math.nan) -> str
 
 
 def reach(rows: DataFrame, middle: str) -> np.ndarray:
-    """Compute how far intervals reach below and above the column `middle`; shape (2, n)."""
+    """Compute the lengths of whiskers: how far `low` and `high` are from the column `middle`.
+
+    Returns:
+        An array of shape (2, n), as matplotlib's `xerr` and `yerr` take it.
+    """
     return rows[["low", "high"]].sub(rows[middle], axis=0).abs().to_numpy(float).T
 
 
@@ -314,8 +343,9 @@ def draw_cells(ax: Axes, values: DataFrame, texts: DataFrame, **look: Any) -> Qu
     `seaborn.heatmap` would draw the same, but it renders the whole figure once for each panel.
 
     Args:
-        values, texts: the number behind each cell's colour, and its text; the names of their rows
-            and columns label the axes.
+        values: the number behind each cell's colour; the names of its rows and columns label the
+            axes.
+        texts: the text of each cell.
         look: the colour map and its limits.
     """
     cells = np.ma.masked_invalid(values.to_numpy(float))
@@ -335,8 +365,11 @@ def draw_cells(ax: Axes, values: DataFrame, texts: DataFrame, **look: Any) -> Qu
 def log_axis(ax: Axes, axis: Literal["x", "y"], values: Series) -> None:
     """Make an axis logarithmic, with a few plain numbers over the range of the values.
 
-    The ticks are the powers of ten within the range; if there are fewer than two, four numbers of
-    one digit.
+    The ticks are the powers of ten within the range. If there are fewer than two, they are up to
+    four numbers of one digit.
+
+    Args:
+        values: the numbers above 0 whose range the ticks cover.
     """
     low = values.min()
     high = values.max()
@@ -353,13 +386,21 @@ def log_axis(ax: Axes, axis: Literal["x", "y"], values: Series) -> None:
 
 
 def best(table: DataFrame, by: Sequence[str]) -> Series:
-    """Mark the rows with the highest estimate among equal values of `by`, to two decimals."""
+    """Mark the rows with the highest estimate in their group, to two decimals.
+
+    Args:
+        by: the columns whose values define the groups.
+    """
     rounded = table["estimate"].round(2)
     return rounded == rounded.groupby([table[name] for name in by]).transform("max")
 
 
 def counts(table: DataFrame) -> str:
-    """Write how many items the rows of a table rest on, and how many are missing."""
+    """Describe how many items the rows of a table rest on, and how many are missing.
+
+    Args:
+        table: columns n and missing; "" is returned without n.
+    """
     if "n" not in table:
         return ""
     low = table["n"].min()
@@ -371,7 +412,11 @@ def counts(table: DataFrame) -> str:
 
 
 def need(frame: DataFrame, *columns: str, names: Sequence[str] = ()) -> DataFrame:
-    """Copy a frame that must have these columns, with clean texts in the columns `names`.
+    """Copy a frame, with clean texts in some columns, after a check that it has the columns.
+
+    Args:
+        columns: the names of columns that it must have.
+        names: the names of further such columns, whose cells become clean texts.
 
     Raises:
         ValueError: a column is absent.
