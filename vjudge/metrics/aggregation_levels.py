@@ -19,8 +19,8 @@ from vjudge.metrics.resampling import evaluate
 from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 
 LEVELS = ("item", "system", "within")
-SYSTEMS_FOR_INTERVAL = 5  # for an interval at the system level
-FEW_SYSTEMS = 10
+SYSTEMS_FOR_INTERVAL = 5  # from which on there is an interval at the system level
+FEW_SYSTEMS = 10  # below which a caveat warns of it
 
 
 def correlate_levels(
@@ -37,11 +37,13 @@ def correlate_levels(
 
     Args:
         x, y: scores of n items, NaN where missing.
-        systems: the system (a model, a decoding) whose output each item is, or another grouping to
-            look within.
+        systems: the system (a model, a decoding) whose output each item is, or another grouping
+            within which to correlate.
         groups: the unit of resampling at the item level.
         levels: some of item, system and within.
-        confidence, options: n_resamples and seed at the item level, see `correlate`.
+        confidence: coverage of the intervals, in (0, 1).
+        options: n_resamples and seed at the item level, see `correlate`; the other levels resample
+            nothing.
 
     Returns:
         One row per level and statistic, columns as `correlate`:
@@ -51,10 +53,10 @@ def correlate_levels(
           the systems that have none.
 
     Intervals of the levels system and within generalize to other systems like these n, on the same
-    items. In simulated collections of 5 to 20 systems by 40 to 60 questions those of the system
-    level held a true correlation of .9 in 92 to 99 %, where a bootstrap of the items, with the
-    systems as given, held it in 57 to 88 %. Noise in the means lowers the correlation itself.
-    figures/validity_numbers.csv.
+    items. In simulated collections of 5 to 20 systems by 40 to 60 questions, intervals of the
+    system level held a true correlation of .9 in 92 to 99 % of the samples, and those of a
+    bootstrap of the items, with the systems as given, in 57 to 88 %. Noise in the means lowers the
+    correlation itself. Source: figures/validity_numbers.csv.
 
     Raises:
         ValueError: a level is unknown, or as in `correlate`.
@@ -84,7 +86,8 @@ def correlate_levels(
     table = pd.concat(tables, names=["level", "statistic"])
     methods = dict.fromkeys(level_table.attrs["method"] for level_table in tables.values())
     table.attrs = {"method": "; ".join(methods), "caveats": merged_caveats(tables.values())}
-    # Simpson's paradox: systems of higher x may have lower y, and items within each higher y.
+    # Simpson's paradox: systems with higher x may have lower y, while within each system items with
+    # higher x have higher y.
     if {"item", "within"} <= set(levels):
         product = tables["item"]["estimate"] * tables["within"]["estimate"]
         warn_of_rows(
@@ -96,17 +99,21 @@ def correlate_levels(
 
 
 def _correlate_means(scores: pd.DataFrame, code: Integers, confidence: float) -> pd.DataFrame:
-    """Correlate the systems' mean scores, with intervals by Fisher's z for so many systems.
+    """Correlate the systems' mean scores, with intervals on Fisher's z scale.
 
     Args:
-        scores: columns x and y, one row per item. code: the system of each item.
+        scores: columns x and y, one row per item.
+        code: the system of each item, shape (items,).
+
+    Returns:
+        Rows pearson, spearman and kendall; columns estimate, low, high and n, which counts systems.
 
     Source: Bonett and Wright, Psychometrika 65 (2000), 23-28, for the variances on Fisher's scale.
     """
     means = scores.groupby(code).mean().round(12)  # equal means summed in another order still tie
     n = len(means)
     estimate = _correlate_rows(means)
-    half_width = np.full(3, np.nan)
+    half_width = np.full(3, np.nan)  # of Pearson, Spearman and Kendall, on the z scale
     if n >= SYSTEMS_FOR_INTERVAL:
         # Variances of z: 1 / (n - 3) of Pearson, (1 + rho^2 / 2) / (n - 3) of Spearman,
         # .437 / (n - 4) of Kendall
@@ -133,10 +140,15 @@ def _correlate_within(scores: pd.DataFrame, code: Integers, confidence: float) -
     """Average the correlations within each system, with Student's interval over the systems.
 
     Args:
-        scores: columns x and y, one row per item. code: the system of each item.
+        scores: columns x and y, one row per item.
+        code: the system of each item, shape (items,).
+
+    Returns:
+        Rows pearson, spearman and kendall; columns estimate, low, high, n and missing, which count
+        the systems with and without a correlation.
     """
     by_system = np.array([_correlate_rows(rows) for _, rows in scores.groupby(code)])
-    by_system = by_system.reshape(-1, 3)  # (systems, 3), of no systems, too
+    by_system = by_system.reshape(-1, 3)  # (systems, 3), also if there is no system
     defined = by_system[~np.isnan(by_system).any(axis=1)]
     n = len(defined)
     missing = len(by_system) - n
@@ -159,5 +171,10 @@ def _correlate_rows(scores: pd.DataFrame) -> Floats:
 
 
 def _interval_table(bounds: Floats, n: int) -> pd.DataFrame:
-    """Make a table, a row per statistic, from estimates with bounds, shape (3, 3)."""
+    """Make a table of the three statistics, with columns estimate, low, high and n.
+
+    Args:
+        bounds: each statistic's estimate, low and high, shape (3, 3).
+        n: the number of systems.
+    """
     return pd.DataFrame(bounds, pd.Index(STATISTICS, name="statistic"), INTERVAL).assign(n=n)

@@ -19,10 +19,13 @@ from vjudge.metrics.ratings import read_ratings
 from vjudge.metrics.shares import shares
 from vjudge.metrics.tables import tabulate
 
-FINE_RESAMPLES = 1_000  # of scores with many levels
+FINE_RESAMPLES = 1_000  # bootstrap samples of scores with many levels, each of which is slow
 LOPSIDED = 0.75  # share of ratings in one category, from which alpha and kappa say little
-CONTINUOUS = 0.8  # levels over ratings, above which ratings may have no scale ...
-MIN_CONTINUOUS = 20  # ... of so many ratings at least
+# If there are more levels than this share of the ratings, which are at least so many, a caveat says
+# that they may have no common scale.
+CONTINUOUS = 0.8
+MIN_CONTINUOUS = 20
+# The coefficients of labels, which have no order
 NOMINAL = ("alpha_nominal", "cohen_kappa", "gwet_ac1")
 
 
@@ -44,8 +47,9 @@ def agreement(
         level: "scores", or "nominal" for labels without an order, such as four-way votes.
         scale: all scores that could have been given, which Gwet's coefficients count. If empty, the
             scores that occur are counted: too few where the scale's end is rare.
-        groups, confidence, options: n_resamples, seed, see `correlate`. Scores with more than
-            100 levels take 1,000 resamples by default, since each is slow.
+        groups, confidence: see `correlate`.
+        options: n_resamples and seed, see `correlate`. Scores with more than 100 levels take 1,000
+            resamples by default, since each is slow.
 
     Returns:
         Columns as `correlate`, over the items with two ratings or more. Rows:
@@ -60,18 +64,19 @@ def agreement(
           apart.
         Labels have alpha_nominal, cohen_kappa, gwet_ac1 and exact.
 
-    Where nearly all ratings are one category, alpha and kappa are near 0 however often raters
-    agree, and their 95 % intervals cover less (a binary with 10 % of one value, two raters, 30
-    items: 88 %, gwet_ac1's 93 %; five levels with 75 % at the top, up to 200 items: 85 to 89 %):
-    take gwet_ac1, or gwet_ac2 with `scale`, there. figures/validity_numbers.csv.
+    Where nearly all ratings are of one category, alpha and kappa are near 0 however often raters
+    agree, and their 95 % intervals hold the true value less often. For a binary rating with 10 % of
+    one value, two raters and 30 items those intervals held it in 88 % of the simulated samples,
+    gwet_ac1's in 93 %; for five levels with 75 % at the top and up to 200 items, in 85 to 89 %. For
+    such ratings take gwet_ac1, or gwet_ac2 with `scale`. Source: figures/validity_numbers.csv.
 
-    The formulas are written here because krippendorff, pingouin and scikit-learn take one sample at
-    a time, and the bootstrap thousands; tests compare the results with theirs.
+    `coefficients.py` has formulas of its own because krippendorff, pingouin and scikit-learn take
+    one sample at a time, and the bootstrap thousands; tests compare the results with theirs.
 
     Raises:
-        ValueError: the level is unknown, labels have a scale, or ratings are outside of their
-            scale, have none (as a value head's scores), or have so many levels that they share
-            none.
+        ValueError: the level is unknown; labels have a scale; a rating lies outside its scale or
+            has none (as a value head's scores); or there are too many different rows and levels of
+            ratings for a table of both.
 
     Source: Krippendorff, Content Analysis (2004), chapter 11; Light, Psychological Bulletin 76
     (1971), for pairs; Gwet, British Journal of Mathematical and Statistical Psychology 61 (2008);
@@ -110,17 +115,17 @@ def agreement(
         confidence=confidence,
         **options,
     )
-    # icc_2k and icc_3k count the items that all raters rated.
+    # icc_2k and icc_3k, whose names end in "k", use only the items that all raters rated.
     n_complete = int((~np.isnan(table)).all(axis=1).sum())
     is_mean = result.index.str.endswith("k")
     result.loc[is_mean, ["n", "missing"]] = n_complete, len(table) - n_complete
 
     # 2) Shares of pairs of ratings, and caveats
-    equal = _pair_shares(table, groups, confidence, is_nominal)
-    merged = pd.concat([result, equal])
+    pair_shares = _pair_shares(table, groups, confidence, is_nominal)
+    merged = pd.concat([result, pair_shares])
     merged.attrs = {
-        "method": f"{result.attrs['method']}; {equal.attrs['method']}",
-        "caveats": merged_caveats([result, equal]),
+        "method": f"{result.attrs['method']}; {pair_shares.attrs['method']}",
+        "caveats": merged_caveats([result, pair_shares]),
     }
     counts = np.bincount(cell, minlength=len(cells))
     caveats += _lopsided_caveats(tally, counts)
@@ -133,8 +138,11 @@ def agreement(
 def _read_on_scale(ratings: Ratings, scale: Sequence[float], is_nominal: bool) -> Floats:
     """Read ratings, shape (items, raters), and check that scores lie on their scale.
 
-    The scale of each row is in the columns lowest and highest of a frame; else `scale` is that of
-    all rows, if given.
+    The scale of each row is in the columns lowest and highest of a frame; without them, `scale` is
+    that of all rows. Labels, and scores without any scale, are not checked.
+
+    Raises:
+        ValueError: a score lies outside its scale, or its bounds are NaN.
     """
     bounds: Any = (min(scale), max(scale)) if len(scale) else None
     if isinstance(ratings, pd.DataFrame) and {"lowest", "highest"} <= set(ratings):
@@ -142,6 +150,7 @@ def _read_on_scale(ratings: Ratings, scale: Sequence[float], is_nominal: bool) -
         ratings = ratings.drop(columns=["lowest", "highest"])
     table, _ = read_ratings(ratings, nominal=is_nominal)
     if bounds is not None and not is_nominal:
+        # Bounds per row belong to the last axis of the scores: (raters, items)
         check_scale("agreement", bounds, ratings=table.T)
     return table
 
@@ -153,28 +162,33 @@ def _pair_shares(
 
     Args:
         ratings: shape (items, raters), NaN where missing.
+        is_nominal: whether ratings are labels, of which only equal pairs are counted.
+
+    Returns:
+        Rows exact and, of scores, within_one; columns as `shares`.
     """
-    # The pairs of each item that are equal, that are close, and all: (items,)
-    equal, close, pairs = np.zeros((3, len(ratings)))
+    # How many pairs of each item are equal, are at most 1 apart, and have both ratings: (items,)
+    n_equal, n_close, n_pairs = np.zeros((3, len(ratings)))
     for x, y in combinations(ratings.T, 2):
-        gap = np.abs(x - y)
-        equal += gap == 0
-        close += gap <= 1 + 1e-9
-        pairs += ~np.isnan(gap)
+        gap = np.abs(x - y)  # NaN, which is in no comparison, where a rating is missing
+        n_equal += gap == 0
+        n_close += gap <= 1 + 1e-9  # with slack for rounding
+        n_pairs += ~np.isnan(gap)
     # Several pairs of one item depend on one another: the item is their group.
-    if groups is None and pairs.max(initial=0) > 1:
+    if groups is None and n_pairs.max(initial=0) > 1:
         groups = np.arange(len(ratings))
-    rows = [("exact", equal, pairs)]
+    rows = [("exact", n_equal, n_pairs)]
     if not is_nominal:
-        rows.append(("within_one", close, pairs))
+        rows.append(("within_one", n_close, n_pairs))
     return shares(rows, groups=groups, unit="items", confidence=confidence)
 
 
 def _lopsided_caveats(tally: Tally, counts: Integers) -> list[str]:
-    """Return caveats where most ratings are of one category, or kappa is undefined for some pairs.
+    """Return caveats if most ratings are of one category, or kappa is undefined for some pairs.
 
     Args:
-        counts: how often each row of the tally occurs.
+        tally: the distinct rows of ratings.
+        counts: how often each of them occurs, shape (rows,).
     """
     caveats = []
     level_counts = counts @ tally.counts
@@ -196,7 +210,11 @@ def _lopsided_caveats(tally: Tally, counts: Integers) -> list[str]:
 
 
 def _continuous_caveats(ratings: Floats) -> list[str]:
-    """Return a caveat where ratings have nearly as many levels as there are ratings."""
+    """Return a caveat if there are nearly as many levels as ratings; else an empty list.
+
+    Args:
+        ratings: shape (items, raters), NaN where missing.
+    """
     present = ratings[~np.isnan(ratings)]
     n_levels = len(np.unique(present))
     if len(present) < MIN_CONTINUOUS or n_levels <= CONTINUOUS * len(present):

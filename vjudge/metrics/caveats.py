@@ -7,14 +7,15 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 from numpy.typing import NDArray
 
-from vjudge.data.notes import warn as warn  # the rooms below take it from here
+from vjudge.data.notes import warn as warn  # statistics import it from this file
 from vjudge.metrics.intervals import effective_number
 
-UNEQUAL = 0.7  # effective number of groups over their number, below which a caveat says so
+# The effective number of groups over their number, below which a caveat warns of unequal sizes
+UNEQUAL = 0.7
 
 
 def warn_of_rows(rows: pd.Index, message: str) -> None:
-    """Warn of these rows of a table; without rows, do nothing."""
+    """Warn with a message that names these rows of a table; do nothing if there are none."""
     if len(rows):
         warn(f"{', '.join(map(str, rows))}: {message}")
 
@@ -29,7 +30,7 @@ def add_caveats(table: pd.DataFrame | pd.Series, caveats: Iterable[str]) -> None
 
 
 def merged_caveats(tables: Iterable[pd.DataFrame]) -> list[str]:
-    """Collect the caveats of several tables, each once, in order."""
+    """List the caveats of several tables in their order, without repeats."""
     merged: list[str] = []
     for table in tables:
         merged += table.attrs.get("caveats", ())
@@ -37,7 +38,7 @@ def merged_caveats(tables: Iterable[pd.DataFrame]) -> list[str]:
 
 
 def unequal_group_caveats(sizes: Sequence[float] | NDArray) -> list[str]:
-    """Return a caveat where groups are of very unequal size; else an empty list.
+    """Return a list of one caveat if groups are of very unequal size, else an empty list.
 
     Args:
         sizes: how many items each group has.

@@ -19,7 +19,11 @@ def has_many_levels(*columns: Floats) -> bool:
 def count_matrix(rows: Integers, columns: Integers, shape: tuple[int, int]) -> sparse.csr_array:
     """Count how often each pair (row, column) occurs.
 
-    `count_matrix(...) @ weights` sums the weights of the columns that fall into each row.
+    Args:
+        rows, columns: the row and the column of each of n entries; shape (n,).
+        shape: the shape of the matrix.
+
+    `count_matrix(...) @ weights` sums for each row the weights of the columns that it has.
 
     >>> count_matrix(np.array([0, 0, 1]), np.array([1, 1, 0]), (2, 2)).toarray().tolist()
     [[0.0, 2.0], [1.0, 0.0]]
@@ -63,8 +67,9 @@ def distinct_rows(rows: Floats) -> tuple[Floats, Integers]:
     """
     cell = np.zeros(len(rows), dtype=np.int64)
     for column in rows.T:
-        # Add the column as the last digit of a number that is ordered like the rows so far, and
-        # number these anew so that they stay small: cells 0, 1 and levels 0, 1, 2 give 0..5.
+        # `cell` ranks the rows by the columns before this one. This column's rank is appended as
+        # the last digit: with 3 levels, cell 1 and level 2 give 1 * 3 + 2 = 5. These numbers are
+        # then ranked anew, so that they stay small.
         level = dense_ranks(column) + 1  # 0 is NaN
         n_levels = level.max(initial=0) + 1
         cell = dense_ranks(cell * n_levels + level)

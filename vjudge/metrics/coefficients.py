@@ -18,7 +18,7 @@ import numpy as np
 from vjudge.metrics.array_types import Column, Floats, Weights
 from vjudge.metrics.cells import count_matrix, indicator_matrix
 
-MAX_CELLS = 50_000_000  # of a table of rows by levels
+MAX_CELLS = 50_000_000  # of a table of rows by levels, so that it fits into memory
 
 
 @dataclass(frozen=True)
@@ -63,19 +63,33 @@ class Tally:
         return self.levels - self.levels.mean() if len(self.levels) else self.levels
 
     def squares_within(self, values: Floats) -> Floats:
-        """Sum the squares around each row's mean, shape (rows, r), for values (levels, r)."""
+        """Sum the squared distances of each row's ratings from their mean.
+
+        Args:
+            values: the value of each level, in each of r replicates; shape (levels, r).
+
+        Returns:
+            Shape (rows, r).
+        """
         return self.counts @ values**2 - (self.counts @ values) ** 2 / self.size[:, None]
 
     def pairable(self, weights: Weights) -> Any:
-        """Weight each row by size / (size - 1), as Krippendorff's alpha counts its pairs."""
-        return weights * (self.size / np.maximum(self.size - 1, 1))[:, None]
+        """Multiply the rows' weights by size / (size - 1), as Krippendorff's alpha does.
+
+        A row of m ratings has m (m - 1) ordered pairs, each of which alpha counts 1 / (m - 1)
+        times; the squared distances of all pairs sum to 2 m times the squares around the mean.
+        """
+        return weights * (self.size / (self.size - 1))[:, None]
 
 
 # --- Krippendorff's alpha: 1 - observed / expected disagreement
 
 
 def _alpha(n: Floats, within: Floats, total: Floats) -> Floats:
-    """Compute alpha from sums of squares within items and of all n ratings."""
+    """Compute alpha from the sums of squares within items and around the mean of all n ratings.
+
+    Observed disagreement is 2 within / n, expected disagreement 2 total / (n - 1).
+    """
     return 1 - (n - 1) / n * within / _positive(total)
 
 
@@ -85,13 +99,13 @@ def alpha_nominal(tally: Tally, weights: Weights) -> Floats:
     n = level_counts.sum(axis=0)
     # The sum of squares of indicators: n minus the sum over categories of n_c^2 / n.
     # An item with ratings a, a, b: 3 - (4 + 1) / 3 = 4/3.
-    within = tally.size - (tally.counts**2).sum(axis=1) / np.maximum(tally.size, 1)
+    within = tally.size - (tally.counts**2).sum(axis=1) / tally.size
     total = n - (level_counts**2).sum(axis=0) / n
     return _alpha(n, within @ tally.pairable(weights), total)
 
 
 def alpha_ordinal(tally: Tally, weights: Weights) -> Floats:
-    """Compute Krippendorff's alpha for ranks: two ratings differ by their midranks, squared."""
+    """Compute Krippendorff's alpha for ranks: two ratings differ by their midranks' distance^2."""
     level_counts = tally.counts.T @ weights  # (levels, replicates)
     n = level_counts.sum(axis=0)
     # A level's midrank among all ratings of the replicate, minus the mean rank
@@ -102,14 +116,18 @@ def alpha_ordinal(tally: Tally, weights: Weights) -> Floats:
 
 
 def alpha_interval(tally: Tally, weights: Weights) -> Floats:
-    """Compute Krippendorff's alpha for numbers: two ratings differ by their distance, squared."""
+    """Compute Krippendorff's alpha for numbers: two ratings differ by their distance^2."""
     n, _, total = _sums_of_squares(tally, weights)
     within = tally.squares_within(tally.centered_levels[:, None])[:, 0]
     return _alpha(n, within @ tally.pairable(weights), total)
 
 
 def _sums_of_squares(tally: Tally, weights: Weights) -> tuple[Floats, Floats, Floats]:
-    """Count the ratings, and sum their squares around item means and around the grand mean."""
+    """Count the ratings, and sum their squares around item means and around the grand mean.
+
+    Returns:
+        The number of ratings, the sum within items and the total sum; shape (replicates,) each.
+    """
     values = tally.centered_levels
     level_counts: Any = tally.counts.T @ weights  # (levels, replicates)
     n = level_counts.sum(axis=0)
@@ -142,7 +160,7 @@ def icc_k(tally: Tally, weights: Weights, *, absolute: bool) -> Floats:
     adds (MS raters - MS error) / n to the denominator: raters who differ in their means disagree.
 
     Args:
-        absolute: whether to compute ICC(2,k).
+        absolute: whether to compute ICC(2,k); else it is ICC(3,k).
     """
     complete = ~np.isnan(tally.ratings).any(axis=1)
     x = tally.ratings[complete]  # (rows, k)
@@ -175,7 +193,7 @@ def cohen_kappa(tally: Tally, weights: Weights, *, quadratic: bool) -> Floats:
 
 
 def mean_of_defined(values: Column) -> Floats:
-    """Average along the first axis over values that are not NaN; NaN where there are none."""
+    """Average values along the first axis, without NaN; the mean of no value is NaN."""
     n_defined = (~np.isnan(values)).sum(axis=0)
     return np.nansum(values, axis=0) / np.where(n_defined, n_defined, np.nan)
 
@@ -198,6 +216,7 @@ def kappas_of_pairs(tally: Tally, weights: Weights, *, quadratic: bool) -> Float
         levels, code = np.unique([x[both], y[both]], return_inverse=True)
         x_code, y_code = code.reshape(2, -1)
         with np.errstate(invalid="ignore", divide="ignore"):
+            # The share of each row among those that both rated: (rows, replicates)
             share = weights[both] / weights[both].sum(axis=0)
         # How often each rater gives each level: (levels, replicates)
         x_margin = indicator_matrix(x_code, len(levels)) @ share
@@ -225,7 +244,8 @@ def gwet(tally: Tally, weights: Weights, *, quadratic: bool) -> Floats:
     credit = np.eye(q)  # how far two levels agree, 0 to 1
     if quadratic:
         credit = 1 - ((tally.levels[:, None] - tally.levels) / np.ptp(tally.levels)) ** 2
-    # The share of a row's ordered pairs of ratings that agree: a rating is no pair with itself.
+    # How many of a row's ordered pairs of ratings agree. A rating agrees with `counts @ credit`
+    # ratings of its row, and one of these is itself, which is no pair.
     pairs_agreeing = (tally.counts * (tally.counts @ credit - 1)).sum(axis=1)
     observed = pairs_agreeing / (size * (size - 1)) @ share
     chance = credit.sum() * (prevalence * (1 - prevalence)).sum(axis=0) / (q * (q - 1))
@@ -247,5 +267,8 @@ COEFFICIENTS: dict[str, Callable[[Tally, Weights], Floats]] = {
 
 
 def _positive(denominator: Floats) -> Floats:
-    """Replace denominators that are nothing but rounding by NaN."""
+    """Replace denominators that are only rounding errors by NaN.
+
+    Those are at most 1e-12 of the largest denominator of all replicates.
+    """
     return np.where(denominator > 1e-12 * np.nanmax(denominator, initial=0), denominator, np.nan)

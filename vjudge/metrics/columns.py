@@ -14,14 +14,20 @@ from vjudge.metrics.array_types import Booleans, Column, Floats, Groups, Integer
 from vjudge.metrics.caveats import warn
 from vjudge.records import is_int_at_least, is_missing
 
-FEW_RESAMPLES = 100
+FEW_RESAMPLES = 100  # below which intervals are rough
 # Texts that stand for a missing rating, in any capitals
 MISSING_TEXTS = ("", "na", "n/a", "nan", "<na>", "null", "#n/a")
-SCALE_SLACK = 1e-9  # how far outside its scale a score may lie
+SCALE_SLACK = 1e-9  # how far outside its scale a score may lie, by rounding
 
 
 def check_options(*, confidence: float = 0.95, n_resamples: int = 10_000) -> None:
-    """Refuse a confidence outside (0, 1) and a negative number of resamples; warn of few."""
+    """Check the options of intervals.
+
+    Fewer than 100 resamples raise a warning, and 0, which asks for no intervals, does not.
+
+    Raises:
+        ValueError: confidence is outside (0, 1), or n_resamples is no whole number from 0.
+    """
     if not isinstance(confidence, numbers.Real) or not 0 < confidence < 1:
         raise ValueError(f"confidence must be a number between 0 and 1, not {confidence!r}")
     if not is_int_at_least(n_resamples, 0):
@@ -36,8 +42,8 @@ def check_columns(**columns: Ratings | Groups) -> None:
     """Check that columns describe the same items: one value per item, in the same order.
 
     Args:
-        columns: by name, as an error message tells them; None is skipped. `groups` may be the two
-            columns of a crossed design.
+        columns: the columns by the names that errors use; None is skipped. `groups` may be the two
+            columns of a crossed design, which are checked as groups[0] and groups[1].
 
     Raises:
         TypeError: a column is no sequence.
@@ -111,12 +117,13 @@ def check_items(**columns: object) -> None:
 def judges_by_name(
     judges: Mapping[str, Column] | pd.DataFrame, *, minimum: int = 2
 ) -> dict[str, Column]:
-    """Name each judge's column "judge NAME", as error messages tell it.
+    """Return the judges' columns under the names that errors use, "judge NAME".
 
     Raises:
         ValueError: there are fewer than `minimum` judges (0, 1 or 2), or two of one name.
     """
     names = list(map(str, judges))
+    # The distinct names are fewer than the names if two are equal.
     if len(set(names)) < max(len(names), minimum):
         listing = ", ".join(names) or "none"
         number = ("any number", "one or more", "two or more")[minimum]
@@ -145,13 +152,14 @@ def as_floats(values: Column, *, name: str) -> Floats:
         name: what the column is called in errors.
 
     Raises:
-        TypeError: a value is no number; truth values are none.
+        TypeError: a value is no number; True and False are none.
         ValueError: a value is infinite, or the column has two dimensions.
     """
     dimensions = getattr(values, "ndim", 1)
     if dimensions != 1:
         raise ValueError(f"{name} must have one dimension, not {dimensions}")
     dtype = getattr(values, "dtype", None)
+    # Other columns are read cell by cell: texts, truth values, objects, pandas' nullable types.
     is_numeric = isinstance(dtype, np.dtype) and dtype.kind in "iuf"
     if not is_numeric:
         values = [math.nan if is_blank(cell) else cell for cell in values]
@@ -194,10 +202,11 @@ def read_scores(*, groups: Groups = None, **columns: Column) -> tuple[list[Float
 
     Args:
         groups: checked to have one value per item, too; not returned.
-        columns: scores by name, as an error message tells them.
+        columns: scores by the names that errors use.
 
     Returns:
-        Each column as floats, NaN where missing; and which items have all scores, shape (n,).
+        A list of the columns as floats, shape (n,), NaN where missing; and which items have all
+        scores, shape (n,).
     """
     check_columns(**columns, groups=groups)
     arrays = [as_floats(values, name=name) for name, values in columns.items()]
@@ -208,13 +217,13 @@ def check_scale(measure: str, scale: Column, **columns: np.ndarray) -> None:
     """Check that scores lie on their scale.
 
     Args:
-        measure: what needs the scale, for the error.
+        measure: the name of what needs the scale, for the error.
         scale: the lowest and the highest score, numbers or one array each with a number per item;
             NaN where scores are unbounded, as in a run's columns `lowest` and `highest`.
         columns: scores by name, shape (..., n), NaN where missing.
 
     Raises:
-        ValueError: a score lies outside, or has no scale, as one of a value head.
+        ValueError: a score lies outside its scale, or has none (as the scores of a value head).
     """
     lowest, highest = np.asarray(scale, dtype=float)
     for name, column in columns.items():

@@ -22,8 +22,8 @@ from vjudge.metrics.strata import OVERALL, Strata
 from vjudge.metrics.tables import tabulate
 from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 
-PAIRS = 500  # of units that the jackknife leaves out together
-# p_equivalence is there with a margin only.
+PAIRS = 500  # how many pairs of units the jackknife leaves out
+# A table without a margin lacks p_equivalence.
 COMPARISON_COLUMNS = (
     "estimate_a estimate_b difference low high p p_holm p_equivalence n missing".split()
 )
@@ -50,29 +50,30 @@ def compare_judges(
             two.
         groups, ids, strata, confidence, seed: see `correlate`. With strata each judge's correlation
             is the mean of those within strata.
-        each: whether to compare within each stratum, too.
+        each: whether to compare within each stratum, too; without strata it has no effect.
         margin: a difference in correlation, above 0, within which two judges count as equal.
         n_resamples: the number of jackknife replicates at most; None takes 400; 0 leaves intervals
             and p NaN.
 
     Returns:
-        One row per pair of judges and statistic (index a, b, statistic), NaN with a warning where
-        undefined; columns
+        One row per pair of judges a, b and statistic (index a, b, statistic), NaN with a warning
+        where undefined; columns
         - estimate_a, estimate_b: each judge's correlation with the reference over the items that
           both scored;
-        - difference, in [-2, 2], with low and high by the jackknife;
-        - p, two-sided, of the t test whose inversion the interval is; p_holm, corrected over the
-          pairs of judges, for each statistic alone;
-        - p_equivalence, with a margin: of two one-sided t tests that the judges differ by the
-          margin or more. At .05 or below they are equivalent;
-        - n and missing.
+        - difference, of a minus b, in [-2, 2], with low and high by the jackknife;
+        - p, two-sided, of the t test of no difference, to which the interval belongs; p_holm,
+          corrected over the pairs of judges, for each statistic alone;
+        - p_equivalence, only with a margin: the p-value of two one-sided t tests of the hypothesis
+          that the judges differ by the margin or more. At .05 or below they are equivalent;
+        - n and missing: the items that have all three scores, and the others.
         With `each` the index has a first level, stratum, the last of which is "overall"; within
         strata p_holm is corrected over strata and pairs of judges.
 
-    A bootstrap would draw items twice, whose ties hide differences of ranks between similar judges
-    (level .004); so does a jackknife without its correction for pairs of items. The level by
-    simulation, similar judges, groups of very unequal size and crossed designs among them:
-    figures/validity_comparison.csv, validity_crossed.csv.
+    A bootstrap would draw items twice. Their ties hide differences of ranks between similar judges:
+    a test at level .05 then rejects in only .004. A jackknife without its correction for pairs of
+    items has the same fault. The simulated levels of this test, also for similar judges, groups of
+    very unequal size and crossed designs, are in figures/validity_comparison.csv and
+    validity_crossed.csv.
 
     Raises:
         ValueError: there are fewer than two judges, or the margin is not above 0.
@@ -105,7 +106,8 @@ def compare_judges(
     if strata is None or not each:
         return table
 
-    # The same within each stratum, where the reference of other items is masked
+    # The same within each stratum: the reference of all other items is masked, and those items
+    # don't count as missing.
     labels = np.array([str(label) for label in strata])
     within = {}
     for stratum in dict.fromkeys(labels):
@@ -134,9 +136,11 @@ def _compare_pairs(
     """Compare each pair of judges, with p-values corrected over the pairs, see `compare_judges`.
 
     Args:
-        gold: the reference, shape (n,). scores: judge -> scores, shape (n,).
-        caveats: further ones, beside those of the pairs.
+        gold: the reference, shape (n,), NaN where missing.
+        scores: judge -> scores, shape (n,), NaN where missing.
+        caveats: further caveats of the table, beside those of the pairs.
         options: confidence, n_resamples and seed.
+        groups, strata, margin: see `compare_judges`.
     """
     pairs = {}
     for a, b in combinations(scores, 2):
@@ -173,7 +177,7 @@ def _compare_pair(
     """
     # 1) The items that both judges scored, and the strata in which all three scores vary
     used = np.asarray(~np.isnan(columns).any(axis=0))
-    code = np.zeros(int(used.sum()), dtype=np.int64)  # one stratum
+    code = np.zeros(int(used.sum()), dtype=np.int64)  # without strata, all are in one
     caption = ""
     caveats: list[str] = []
     if strata is not None:
@@ -194,7 +198,7 @@ def _compare_pair(
             [stratified.correlations(gold, judge, stratum, weights) for judge in judges]
         )
 
-    # 2) The difference of their correlations, and each correlation
+    # 2) The difference of their correlations, first minus second, and each correlation
     table = tabulate(
         lambda weights: np.subtract(*correlate_both(weights)),
         STATISTICS,
@@ -216,10 +220,12 @@ def _compare_pair(
 
 
 def _add_tests(table: pd.DataFrame, margin: float | None) -> None:
-    """Add columns p, of the t test that the interval inverts, and p_equivalence, by a margin.
+    """Add columns p, of a t test of no difference, and, with a margin, p_equivalence.
 
     Args:
-        table: columns difference, error and freedom; without resamples the latter two are absent.
+        table: columns difference, error and freedom. Without resamples the latter two are absent,
+            and the p-values are NaN.
+        margin: see `compare_judges`.
     """
     error = table.get("error", np.nan)
     freedom = table.get("freedom", np.nan)
@@ -227,5 +233,6 @@ def _add_tests(table: pd.DataFrame, margin: float | None) -> None:
     table["p"] = 2 * stats.t.sf(size / error, freedom)
     table.loc[(error == 0) & (size == 0), "p"] = 1.0  # both judges gave the same scores
     if margin is not None:
-        # Two one-sided tests (TOST): of the two p-values the larger is that of the nearer margin.
+        # Two one-sided tests (TOST) against the margins -m and m. Their p-value is the larger of
+        # both, which belongs to the margin nearer to the difference.
         table["p_equivalence"] = stats.t.sf((margin - size) / error, freedom)

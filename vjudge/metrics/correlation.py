@@ -1,8 +1,8 @@
 """Correlate two scores of the same items, a judge's and a reference, with intervals.
 
-A judge that only tells which system wrote a response reaches a high correlation over all items and
-knows nothing within any system (Simpson's paradox is the reverse): name the level of a figure, and
-see `aggregation_levels` for the levels.
+A judge that only tells which system wrote a response may reach a high correlation over all items
+and none within any system. So report at which level of aggregation a correlation was computed: here
+over all items; `aggregation_levels` has the other levels.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 RESAMPLES = 10_000
 FEWER_RESAMPLES = 2_000  # of scores with many levels
 MIN_PAIRS = 3  # for a correlation
-# What makes intervals hold the truth less often than they say
-CEILING = 0.75  # share of both scores at one end of the scale ...
-CEILING_ITEMS = 100  # ... of fewer items
-TAILED = 10  # levels, above which a score may have heavy tails
-HEAVY_TAILS = 3.0  # excess kurtosis
-BINARY_ITEMS = 30  # of a score of two levels, below which ...
+# A caveat tells where intervals hold the truth less often than they should:
+# - from this share of both scores at one end of the scale on, with fewer items than these;
+CEILING = 0.75
+CEILING_ITEMS = 100
+# - for a score with more levels than these, and an excess kurtosis above this;
+TAILED = 10
+HEAVY_TAILS = 3.0
+# - for a score of two levels, with fewer items than these.
+BINARY_ITEMS = 30
 
 
 def correlate(
@@ -51,8 +54,8 @@ def correlate(
         x, y: scores of n items, in the same order (two Series share their index); None and NaN are
             missing, anything else that is no number, or infinite, is an error.
         groups: the unit of resampling of each item, for example its image. None resamples items.
-            Two columns, [image, system], are a crossed design: the interval then generalizes to new
-            images and new systems; with images alone, to new images and the same systems.
+            Two columns, [image, system], are a crossed design, whose interval generalizes to new
+            images and new systems; that of images alone, to new images and the same systems.
         ids: the id of each item; rows that share one (several votes) are one group where groups is
             None. The text labels of a Series' index are ids, too; numbers of rows are not.
         strata: the benchmark of each item. The estimate is then the mean of the correlations within
@@ -61,9 +64,9 @@ def correlate(
         confidence: coverage of the intervals, in (0, 1).
         n_resamples: how many bootstrap samples. None takes 10,000, or 2,000 for scores with more
             than 100 levels; 0 leaves the intervals NaN. With crossed groups or strata, intervals
-            come from the jackknife over units, or over at most 400 random blocks of them. From
-            20,000 rows on, in groups or with more than 100 levels, they come from the jackknife
-            over 50 such blocks.
+            come from the jackknife over units, or over 400 random blocks of more units. From 20,000
+            rows on, if these are in groups or have more than 100 different pairs of scores,
+            intervals come from the jackknife over 50 such blocks.
         seed: of the resampling.
 
     Returns:
@@ -119,17 +122,20 @@ def _correlate_items(
     """Correlate two scores over all items that have both.
 
     Args:
-        x, y: the scores, shape (n,), NaN where missing. used: which items have both, shape (n,).
+        x, y: the scores, shape (n,), NaN where missing.
+        groups: see `correlate`.
+        used: which items have both scores, shape (n,).
         options: confidence, n_resamples and seed.
     """
     x = x[used]
     y = y[used]
     cells, cell = distinct_rows(np.column_stack([x, y]))  # (k, 2): few where scores are levels
-    # An item drawn twice ties with itself, which widens rank statistics of scores without ties: at
-    # n = 50 the ratio of bootstrap to true variances on Fisher's z scale was 0.98-1.00 for Pearson,
-    # 1.02-1.09 for Spearman and 1.04-1.14 for Kendall. Of a binary, half of whose pairs tie
-    # anyway, it is 1. With u the share of pairs that do not tie, the inflation of n items is thus
-    # 1 + k (2u - 1)^2 / n, with k = 0, 3, 5. At n = 50 without ties: 1, 1.06 and 1.1.
+    # An item drawn twice ties with itself, which widens the intervals of rank statistics of scores
+    # without ties: at n = 50 the ratio of bootstrap to true variances on Fisher's z scale was
+    # 0.98-1.00 for Pearson, 1.02-1.09 for Spearman and 1.04-1.14 for Kendall. For a binary score,
+    # half of whose pairs tie anyway, it is 1. With u the share of pairs that do not tie, the
+    # inflation of n items is therefore set to 1 + k (2u - 1)^2 / n, with k = 0 for Pearson, 3 for
+    # Spearman and 5 for Kendall. At n = 50 without ties (u = 1) it is 1, 1.06 and 1.1.
     untied = min(_untied_share(x), _untied_share(y))
     excess = max(2 * untied - 1, 0) ** 2 * np.array([0, 3, 5]) / max(len(x), 1)
     return tabulate(
@@ -155,7 +161,11 @@ def _untied_share(scores: Floats) -> float:
 
 
 def undefined_reason(**columns: Floats) -> str:
-    """Tell why correlations of these complete columns are undefined; "" where they are not."""
+    """Return why correlations of columns are undefined; "" where they are defined.
+
+    Args:
+        columns: scores without missing values, by the names that the reason uses.
+    """
     n = len(next(iter(columns.values())))
     if n < MIN_PAIRS:
         return f"{n} complete items, at least 3 are needed"
@@ -164,12 +174,16 @@ def undefined_reason(**columns: Floats) -> str:
 
 
 def _coverage_caveats(x: Floats, y: Floats) -> list[str]:
-    """Return a caveat for each trait of two complete scores by which intervals cover less."""
+    """Return a caveat for each trait of scores by which intervals hold the truth less often.
+
+    Args:
+        x, y: scores without missing values, shape (n,).
+    """
     n = len(x)
     caveats: list[str] = []
     if n < MIN_PAIRS:
         return caveats
-    # Most of both scores at one end of the scale
+    # Most of both scores at one end of the scale; if all of them are, there is no correlation.
     for edge, name in ((np.max, "top"), (np.min, "bottom")):
         share = min(np.mean(x == edge(x)), np.mean(y == edge(y)))
         if CEILING <= share < 1 and n < CEILING_ITEMS:

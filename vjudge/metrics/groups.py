@@ -55,6 +55,9 @@ def unit_codes(groups: Groups, index: pd.Index, used: Booleans) -> Integers:
             the order of the index; or None.
         index: the items.
         used: which items count, in the order of the index.
+
+    Raises:
+        ValueError: there is not one group per item, or as in `group_codes`.
     """
     if isinstance(groups, pd.Series):
         groups = groups.reindex(index)
@@ -75,8 +78,10 @@ def design_of(cell: Integers, groups: Groups, used: Booleans) -> Design:
         ValueError: a crossed design has fewer than five units of a kind.
     """
     codes = [group_codes(column, used) for column in group_columns(groups)]
+    # The codes of no, one or two groupings, filled up with None
     primary, crossing = (*codes, None, None)[:2]
     design = Design(cell, primary, int((~used).sum()), crossing)
+    # A single unit is no error: `tabulate` then leaves the intervals NaN.
     if crossing is not None and 1 < design.n_units < MIN_CROSSED:
         raise ValueError(
             f"groups are crossed, and one of them has {design.n_units} units: new ones can be"

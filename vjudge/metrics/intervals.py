@@ -13,8 +13,8 @@ from scipy import stats
 from vjudge.metrics.array_types import Column, Floats
 
 INTERVAL = ["estimate", "low", "high"]  # the columns of an estimate with its interval
-NO_WIDTH = 1e-12  # an interval or a standard error below this is rounding
-PERFECT = 1 - 1e-9  # a correlation beyond this has no Fisher z to speak of
+NO_WIDTH = 1e-12  # a width or a standard error below this is only a rounding error
+PERFECT = 1 - 1e-9  # a correlation of this size or more counts as 1, whose Fisher's z is infinite
 
 
 def t_quantile(confidence: float, freedom: Floats | float = np.inf) -> Any:
@@ -49,8 +49,13 @@ def degrees_of_freedom(sizes: Sequence[float] | NDArray) -> float:
 def mean_interval(table: Column, confidence: float) -> Floats:
     """Average each column over n rows, with Student's interval on n - 1 degrees of freedom.
 
+    Args:
+        table: shape (n, columns), or (n,) for one column.
+        confidence: coverage of the intervals, in (0, 1).
+
     Returns:
-        Mean, low and high of each column, shape (columns, 3); NaN where there are too few rows.
+        Mean, low and high of each column, shape (columns, 3). The mean of no row is NaN, and so are
+        the bounds of fewer than two rows.
     """
     frame = pd.DataFrame(table, dtype=float)
     mean = frame.mean()
@@ -86,6 +91,9 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Compute Student's interval with the bootstrap's standard error.
 
+    On Fisher's z scale, a perfect correlation (1 or -1) has no such interval. If the estimate or
+    all replicates are perfect, the interval is the range of the replicates.
+
     Args:
         replicates: the statistic in each bootstrap sample; undefined (NaN) ones are left out.
         estimate: the statistic in the sample itself.
@@ -97,7 +105,7 @@ def bootstrap_interval(
         confidence: coverage of the interval, in (0, 1).
 
     Returns:
-        Low and high; NaN where the estimate or more than half of the replicates are undefined.
+        Low and high; NaN if the estimate or more than half of the replicates are undefined.
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 12; Fisher,
     Metron 1 (1921), 3-32.
@@ -112,8 +120,8 @@ def bootstrap_interval(
         half_width = float(reach * defined.std())
         return estimate - half_width, estimate + half_width
 
-    sizes = np.abs(defined)
-    imperfect = sizes[sizes < PERFECT]
+    size = np.abs(defined)
+    imperfect = size[size < PERFECT]
     if abs(estimate) >= PERFECT or not len(imperfect):
         return float(defined.min()), float(defined.max())
     # A perfect replicate has an infinite z: it counts as half as far from 1 as the nearest

@@ -22,13 +22,15 @@ from vjudge.metrics.ratings import read_ratings
 from vjudge.metrics.tables import tabulate
 from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 
-MAX_RATERS = 4  # whose mean is correlated with the mean of the others
-SUBSETS_PER_SIZE = 10  # of raters of each size
+MAX_RATERS = 4  # the most people whose mean is correlated with the mean of the others
+SUBSETS_PER_SIZE = 10  # the most subsets of each size; of more, as many random ones are taken
 
 
 @dataclass(frozen=True)
 class ScorePair:
-    """Two columns of a sample by their distinct pairs of values, few where scores have few levels.
+    """Two columns of a sample, stored as the distinct pairs of their values.
+
+    Such pairs are few where scores have few levels.
 
     Attributes:
         x, y: the values of each distinct pair; shape (pairs,).
@@ -49,25 +51,44 @@ class ScorePair:
         return cls(pairs[:, 0], pairs[:, 1], rows_of_pair)
 
     def correlations(self, weights: Weights) -> Floats:
-        """Correlate the columns, shape (3, replicates), for weights of the sample's rows."""
+        """Correlate the columns by each of `STATISTICS`.
+
+        Args:
+            weights: how often each row of the sample occurs, shape (rows, replicates).
+
+        Returns:
+            Shape (3, replicates).
+        """
         return correlations(self.x, self.y, self.rows_of_pair @ weights)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One row of `raters`: the mean of these pairs' correlations."""
+    """A rater, or a mean of raters, of the table that `raters` makes, where it has three rows.
+
+    Attributes:
+        who: the name of the rater, or of the mean.
+        kind: which of these it is.
+        n_others: with the mean of how many people the scores are correlated.
+        pairs: the scores and the mean of the others, for one or several choices of the others; the
+            rows hold the mean of these pairs' correlations.
+    """
 
     who: str
     kind: Literal["person", "mean of k people", "judge"]
-    n_others: int  # how many people's mean the scores are correlated with
+    n_others: int
     pairs: list[ScorePair]
 
     def correlations(self, weights: Weights) -> Floats:
-        """Average the correlations of the pairs that have one, shape (3, replicates)."""
+        """Average the correlations of the pairs that have one, see `ScorePair.correlations`."""
         return mean_of_defined([pair.correlations(weights) for pair in self.pairs])
 
     def n_items(self, counts: Integers) -> int:
-        """Count the items that have both values of any pair, given how often each row occurs."""
+        """Count the items that have both values in at least one of the pairs.
+
+        Args:
+            counts: how many items each row of the sample stands for, shape (rows,).
+        """
         has_pair = sum(pair.rows_of_pair.sum(axis=0) for pair in self.pairs) > 0
         return int(counts[has_pair].sum())
 
@@ -88,15 +109,17 @@ def raters(
     correlated with the mean of the remaining people.
 
     Args:
-        people, groups: ratings as in `agreement`; a frame's columns name the people.
-        judges: scores of the items by judge; NaN where missing. None: people alone.
-        n_resamples, seed, options: confidence, see `correlate`.
+        people: ratings, items by people, as in `agreement`; a frame's columns name the people.
+        judges: each judge's scores of the items, by name; NaN where missing. None: people alone.
+        groups, n_resamples, seed: see `correlate`; the seed also chooses random subsets of people.
+        options: confidence, see `correlate`.
 
     Returns:
-        One row per statistic and rater, or mean of raters, with columns
+        One row per statistic and rater, or mean of raters, over the items that two people or more
+        rated, with columns
         - who, and kind: "person", "mean of k people" or "judge";
         - statistic, and estimate, low, high, n and missing as in `correlate`;
-        - others: how many people's mean the scores are correlated with.
+        - others: with the mean of how many people the scores are correlated.
         Compare a judge with "one person", the mean over people. "Mean of 2 people", up to 4, are
         means over all subsets, or over 10 random ones; their remaining people are fewer and their
         mean less reliable, so that no row is an upper bound.
@@ -110,28 +133,28 @@ def raters(
     >>> r[["ann", "one person", "tiny"]].to_dict()
     {'ann': 0.99, 'one person': 0.88, 'tiny': 0.97}
     """
-    by_name = {} if judges is None else dict(judges)
-    named = judges_by_name(by_name, minimum=0)
+    judges = {} if judges is None else judges
+    by_name = judges_by_name(judges, minimum=0)
     groups, caveats = groups_from_ids(people, groups)
-    check_columns(people=people, groups=groups, **named)
+    check_columns(people=people, groups=groups, **by_name)
     # 1) Distinct rows of scores, among the items that two people rated
     ratings, names = read_ratings(people)
-    columns = [as_floats(column, name=name) for name, column in named.items()]
+    columns = [as_floats(column, name=name) for name, column in by_name.items()]
     used = (~np.isnan(ratings)).sum(axis=1) >= 2
     cells, cell = distinct_rows(np.column_stack([ratings, *columns])[used])
     design = design_of(cell, groups, used)
     people_scores, judge_scores = np.split(cells.T, [len(names)])  # (people, k), (judges, k)
 
-    # 2) What is correlated with what
+    # 2) The pairs of scores to correlate: of people, of means of people, and of judges
     rows = _people_with_others(people_scores, list(map(str, names)), seed)
-    for judge, scores in zip(by_name, judge_scores, strict=True):
+    for judge, scores in zip(judges, judge_scores, strict=True):
         pairs = _judge_with_others(scores, people_scores)
         rows.append(Comparison(str(judge), "judge", len(names) - 1, pairs))
 
     def statistic(weights: Weights) -> Floats:
         return np.concatenate([row.correlations(weights) for row in rows])
 
-    # 3) Estimates, with the number of items that count in each row
+    # 3) Estimates, with the number of items of each row; each comparison has three rows
     counts = np.repeat([row.n_items(design.counts) for row in rows], len(STATISTICS))
     result = tabulate(
         statistic,
@@ -153,10 +176,14 @@ def raters(
 
 
 def _judge_with_others(scores: Floats, people: Floats) -> list[ScorePair]:
-    """Pair a judge with the mean of all people but one, on that one's items, leaving out each.
+    """Pair a judge's scores with the mean of all people but one, for each person left out.
 
     Args:
-        scores: the judge's, shape (rows,). people: shape (people, rows). NaN where missing.
+        scores: the judge's scores, shape (rows,), NaN where missing.
+        people: the people's ratings, shape (people, rows), NaN where missing.
+
+    Returns:
+        One pair per person, on the items that this person rated.
     """
     pairs = []
     for person, ratings in enumerate(people):
@@ -173,7 +200,7 @@ def _people_with_others(people: Floats, names: list[str], seed: int) -> list[Com
         people: ratings, shape (people, rows), NaN where missing.
         seed: of the random subsets.
     """
-    m = len(names)
+    m = len(names)  # people
 
     def subset_pair(subset: list[int]) -> ScorePair:
         """Pair the mean of a subset, on items that all of them rated, with the remaining mean."""

@@ -31,8 +31,7 @@ def lengths(texts: Column) -> pd.Series:
     Returns:
         One length per text, NaN where it is missing, with the index of `texts` if it has one.
 
-    Source: Unicode's blocks for the scripts; spaces as the bounds of words as in AlpacaEval's
-    lengths.
+    Source: Unicode's blocks define the scripts; AlpacaEval's lengths also split words at spaces.
 
     >>> lengths(["a cat", None, "一只猫"]).tolist()
     [2.0, nan, 3.0]
@@ -53,12 +52,12 @@ def length_test(
 
     The AUC is the probability that, of two responses with different scores, the one with the higher
     score is the longer one, ties in length counted as half: 0.5 means that length predicts nothing.
-    `within` is the same probability over pairs of responses to one case (see `data.cases`), which
-    asks the same length of both.
+    `within` is the same probability over pairs of responses to one case, that is, to one question
+    (see `data.cases`), which calls for the same length of both.
 
     Args:
         items: as for `data.rows_of`, with gold scores.
-        n_resamples: bootstrap samples of whole groups; 0 for no interval.
+        n_resamples: the number of bootstrap samples of whole groups; 0 for no interval.
         seed: of the resampling, at least 0.
 
     Returns:
@@ -76,8 +75,8 @@ def length_test(
     >>> length_test(rows, n_resamples=0).loc["words", ["auc", "within"]].tolist()
     [1.0, 1.0]
     """
-    table = data.lengths(items)
-    table["case"] = 0
+    table = data.lengths(items)  # one row per response
+    table["case"] = 0  # is replaced in each row: every row belongs to one case
     for case, rows in enumerate(data.cases(items)["rows"]):
         table.loc[rows, "case"] = case
     used = table.dropna(subset=["gold", "words"])
@@ -89,12 +88,12 @@ def length_test(
             partial(_somers_d, *cells.T),
             ["auc"],
             design_of(cell, used["group"], np.ones(len(used), dtype=bool)),
-            method="fisher",  # which takes the scale of a correlation
+            method="fisher",  # Somers' D lies in [-1, 1], as a correlation does
             reason="no two scores",
             n_resamples=n_resamples,
             seed=seed,
         )
-        auc = (somers_d.iloc[0][INTERVAL] + 1) / 2  # with low and high
+        auc = (somers_d.iloc[0][INTERVAL] + 1) / 2  # estimate, low and high
         blocks = [block.to_numpy() for _, block in columns.groupby(used["case"])]
         tests[unit] = [*auc, *within_blocks(blocks)]
     result = pd.DataFrame(tests, ["auc", "low", "high", "within", "p"]).T.rename_axis("unit")
@@ -102,9 +101,16 @@ def length_test(
 
 
 def _somers_d(score: Floats, length: Floats, weights: Weights) -> Floats:
-    """Compute Somers' D of length given score, which is 2 AUC - 1; shape (1, replicates).
+    """Compute Somers' D of length given score, which is 2 AUC - 1.
 
     It is concordant minus discordant pairs, over the pairs of responses that differ in score.
+
+    Args:
+        score, length: of each cell, shape (cells,).
+        weights: how often each cell occurs, shape (cells, replicates).
+
+    Returns:
+        Shape (1, replicates): one statistic.
     """
     score_rank = dense_ranks(score)
     w = np.asarray(weights, dtype=float)

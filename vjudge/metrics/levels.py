@@ -13,8 +13,11 @@ def score_levels(*columns: pd.Series, scale: Sequence[float] | None = None) -> n
 
     Args:
         columns: scores; missing ones are skipped.
-        scale: the rubric's scores (`data.levels`). None takes 1 to 5, or 0 to 1 if all scores are
-            shares.
+        scale: the rubric's scores (`data.levels`). None takes 1 to 5, or 0 to 1 if all scores lie
+            in [0, 1].
+
+    Returns:
+        The levels in ascending order.
 
     >>> score_levels(pd.Series([1, 2.5, 5])).tolist(), score_levels(pd.Series([3, 85]))[:3].tolist()
     ([1.0, 2.0, 3.0, 4.0, 5.0], [0.0, 10.0, 20.0])
@@ -25,6 +28,7 @@ def score_levels(*columns: pd.Series, scale: Sequence[float] | None = None) -> n
     values = [*numbers, *(scale or (1, 5))]
     if scale is None and numbers.between(0, 1).all():
         values = [0, 1]
+    # Levels are whole numbers, unless the scores are shares.
     is_integer = max(values) > 1 or (numbers % 1 == 0).all()
     locator = MaxNLocator(10, steps=[1, 2, 5, 10], integer=is_integer)
     return np.array(locator.tick_values(min(values), max(values)))
@@ -34,7 +38,8 @@ def nearest_level(values: pd.Series, levels: np.ndarray) -> pd.Series:
     """Round each value to its nearest level; halfway between two, to the upper one.
 
     Args:
-        levels: in ascending order.
+        values: numbers; NaN where missing.
+        levels: in ascending order, shape (levels,).
 
     Returns:
         A level per value, NaN where it is missing.

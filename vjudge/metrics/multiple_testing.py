@@ -29,7 +29,7 @@ def holm(p: Column) -> Floats:
     p = np.asarray(p)
     order = np.argsort(p, kind="stable")  # NaN last
     n_tests = np.count_nonzero(~np.isnan(p))
-    # The smallest p is multiplied by the number of tests, the next by one less ...
+    # The smallest p is multiplied by the number of tests, the next by that number minus 1 ...
     factors = n_tests - np.arange(len(p))
     corrected = np.empty(len(p))
     # ... and no p becomes smaller than one before it.

@@ -28,10 +28,12 @@ def effective_judges(
     """Estimate how many independent judges a panel with correlated errors is worth.
 
     Args:
-        errors: items by judges: score minus truth, or 1 where a judge is wrong and 0 where right.
-            An item that lacks the error of a judge (NaN) is left out and counted.
+        errors: one row per item and one column per judge: score minus truth, or 1 where the judge
+            is wrong and 0 where it is right. An item that lacks the error of a judge (NaN) is left
+            out and counted.
         groups: the unit of resampling of each item, see `correlate`.
-        n_resamples, options: confidence and seed of the interval, by resampling units.
+        n_resamples: how many bootstrap samples; 0 leaves the intervals NaN.
+        options: confidence and seed, see `correlate`.
 
     Returns:
         Rows error_correlation (the mean over pairs of judges), effective_judges and next_judge (how
@@ -82,8 +84,8 @@ def effective_judges(
     add_caveats(table, [*caveats, *balanced_group_caveats(groups, used)])
     r = table.loc["error_correlation", INTERVAL]
     # Kish: k judges are worth k / (1 + (k - 1) r). Of nine judges with r = .5: 9 / (1 + 4) = 1.8.
-    # A higher r makes fewer judges, so that low and high change places. Judges whose errors cancel
-    # (r < 0) are worth no more than independent ones.
+    # The higher r, the fewer judges they are worth, so that the low bound of r makes the high bound
+    # of their number. Judges whose errors cancel (r < 0) count as independent ones, no more.
     swapped = r.rename({"low": "high", "high": "low"}).clip(lower=0)
     n_judges = k / (1 + (k - 1) * swapped)
     with_one_more = (k + 1) / (1 + k * swapped)

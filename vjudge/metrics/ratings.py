@@ -68,6 +68,7 @@ def ratings_frame(ratings: Ratings) -> pd.DataFrame:
         rows.append(row)
     # Items [[4, 5], [3]] are raters [[4, 3], [5, None]].
     by_rater = zip_longest(*rows)
+    # The columns are named, so that as many items remain if none has a rating.
     return pd.DataFrame(by_rater, columns=range(len(rows)), dtype=object).T
 
 
@@ -109,7 +110,10 @@ def aligned_to(people: pd.DataFrame, **columns: pd.Series) -> list[pd.Series]:
 
     Args:
         people: human labels, one row per item.
-        columns: by name, as an error message tells them.
+        columns: the columns by the names that errors use.
+
+    Returns:
+        The columns in the order given, with the index of `people`.
     """
     aligned = []
     for name, column in columns.items():

@@ -21,8 +21,8 @@ from vjudge.metrics.ratings import aligned_to, label_text, rater_table
 from vjudge.metrics.shares import shares
 
 MIN_PEOPLE = 3
-ITEMS_PER_PERSON = 30  # at least
-FALSE_DISCOVERIES = 0.05
+ITEMS_PER_PERSON = 30  # at least, for a test
+FALSE_DISCOVERIES = 0.05  # the false discovery rate that the correction holds
 
 
 def alt_test(
@@ -39,18 +39,18 @@ def alt_test(
     Each person is left out in turn. On that person's items the test compares who agrees better with
     the other people: the judge or the person.
 
-    Epsilon is the share of items by which the person may be ahead, and the judge still be the
-    better choice since it costs less. The authors use 0.2 where the people are experts, 0.15 where
+    Epsilon is a share of items: a person may be ahead by less than that, and the judge is still the
+    better choice, since it costs less. The authors use 0.2 where the people are experts, 0.15 where
     they are trained, 0.1 where they are a crowd.
 
     Args:
         people: labels, items by persons, NaN where a person gave none; or a Series of lists, as
             `human_scores` of a collection.
         judge: the judge's label of each item, by the same index, NaN where there is none.
-        epsilon: in [0, 1).
-        measure: how labels agree with those of the other people. "accuracy" for categories: the
-            share of people who gave the same label. "rmse" for scores: the negative root mean
-            squared distance.
+        epsilon: in [0, 1), see above.
+        measure: how agreement with the other people is measured. "accuracy", for categories, is the
+            share of people who gave the same label; "rmse", for scores, is minus the root mean
+            squared distance from theirs.
         groups: the unit of sampling of each item, such as its image; None: each item is its own.
         confidence: of the intervals.
 
@@ -62,11 +62,14 @@ def alt_test(
         - p: one-sided, against the person being ahead by epsilon or more, see
           `noninferiority.noninferiority_test`;
         - rejected: whether p is significant after Benjamini and Yekutieli's correction at .05.
-        A person with fewer than 30 items has NaN and is not counted. The same in each row:
-        - winning_rate: the share of persons rejected, with _low and _high, its Wilson interval over
-          persons; from .5 on the judge may replace people;
-        - advantage_probability: the mean advantage, with _low and _high, over items;
-        - missing: items without a verdict.
+        A person with fewer than 30 items has NaN and is not counted. Further columns hold the same
+        number in each row:
+        - winning_rate: the share of persons whose test is rejected; winning_rate_low and
+          winning_rate_high, its Wilson score interval over persons. From .5 on the judge may
+          replace people;
+        - advantage_probability: the mean advantage; advantage_probability_low and _high, its
+          interval over items;
+        - missing: items without a label of the judge.
 
     Raises:
         ValueError: an unknown measure, an epsilon outside [0, 1), fewer than three people.
@@ -107,13 +110,13 @@ def alt_test(
     table = table.rename(columns={"estimate": "advantage"})
     table["n"] = [test.n for test in tests]
     table["p"] = [test.p for test in tests]
-
     table["rejected"] = _rejected(table["p"])
     table = table[["n", "advantage", "low", "high", "p", "rejected"]]
 
     # 2) The same for all persons together
     is_tested = table["p"].notna()
-    # Persons with too few items don't count, unless all have too few: then the rows are NaN.
+    # Persons with too few items don't count. If all have too few, all are passed on, without any
+    # shared item, and the mean is NaN.
     counted = [test for test in tests if is_tested[test.person]] or tests
     over_persons = shares(
         [("winning_rate", table["rejected"], is_tested)],
@@ -128,7 +131,7 @@ def alt_test(
 
 
 def _rejected(p: pd.Series) -> pd.Series:
-    """Return which p-values are significant at a false discovery rate of .05; NaN is not.
+    """Return which p-values are significant at a false discovery rate of .05; NaN never is.
 
     The correction is Benjamini and Yekutieli's, since tests of the same items depend on each other.
     """
@@ -142,7 +145,10 @@ def _rejected(p: pd.Series) -> pd.Series:
 
 
 def _mean_advantage(tests: list[PersonTest], groups: Groups, confidence: float) -> pd.DataFrame:
-    """Average the judge's advantage over persons, whose shares of items depend on one another."""
+    """Average the judge's advantage over persons, as one row of `shares`.
+
+    The interval allows for the persons' advantages on the same items depending on one another.
+    """
     is_ahead = np.stack([test.is_ahead for test in tests])  # (persons, items)
     shared = np.stack([test.shared for test in tests])
     rows = [("advantage_probability", is_ahead, shared)]
@@ -154,11 +160,11 @@ class PersonTest:
     """The test of a judge against one person.
 
     Attributes:
-        person: its name.
-        n: items that the person, the judge and others labelled.
-        shared: which items these are, shape (items,); none if there are too few.
-        is_ahead: on which of them the judge is at least as close to the others; shape (items,).
-        p: the p-value, or NaN.
+        person: the person's name.
+        n: how many items the person, the judge and others labelled.
+        shared: whether each item is one of these, shape (items,); all False if n is below 30.
+        is_ahead: whether it is, and the judge is at least as close to the others; shape (items,).
+        p: the p-value, see `noninferiority_test`; NaN if n is below 30.
     """
 
     person: Hashable
@@ -179,13 +185,17 @@ def _test_person(
     """Test whether one person is ahead of the judge by epsilon or more, see `alt_test`.
 
     Args:
-        person: a column of `people`. unit: the unit of sampling of each item, 0..G-1.
+        person: the column of this person in `people`.
+        people: labels, items by persons.
+        judge: the judge's label of each item.
+        unit: the unit of sampling of each item, 0..G-1.
+        measure, epsilon: see `alt_test`.
     """
     labels = people[person]
     other_people = people.drop(columns=person)
     shared = labels.notna() & judge.notna() & other_people.notna().any(axis=1)
     n = shared.sum()
-    shared &= n >= ITEMS_PER_PERSON  # of too few items none counts, and p is NaN
+    shared &= n >= ITEMS_PER_PERSON  # if they are too few, none counts, and p is NaN
     gap = _closeness(other_people, judge, measure) - _closeness(other_people, labels, measure)
     lead = -np.sign(gap[shared].to_numpy())  # 1 where the person is closer to the others
     units = dense_ranks(unit[shared.to_numpy()])  # without the units that share no item
@@ -196,9 +206,14 @@ def _test_person(
 def _closeness(others: pd.DataFrame, labels: pd.Series, measure: str) -> pd.Series:
     """Measure how close labels are to those of the other people; the higher, the closer.
 
+    Args:
+        others: the other people's labels, items by persons.
+        labels: the label of each item.
+        measure: "accuracy" or "rmse", see `alt_test`.
+
     Returns:
-        Per item the share of equal labels if the measure is "accuracy", else minus the root mean
-        squared distance.
+        Per item the share of the other people who gave the same label if the measure is "accuracy",
+        else minus the root mean squared distance from their labels.
     """
     if measure == "accuracy":
         is_equal = others.eq(labels, axis=0)

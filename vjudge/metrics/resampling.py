@@ -21,9 +21,9 @@ from vjudge.metrics.cells import count_matrix
 from vjudge.metrics.intervals import degrees_of_freedom, effective_number
 
 BLOCK_BYTES = 2**20  # of one array of weights, so that it stays in a processor's cache
-MIN_BLOCK = 50  # replicates at once
-MAX_UNITS = 400  # units that are left out one by one; beyond, in so many random blocks
-LARGE = 20_000  # rows, from which on units are left out in `N_BLOCKS` blocks
+MIN_BLOCK = 50  # the fewest replicates that are evaluated at once
+MAX_UNITS = 400  # the most units that are left out one by one; more are merged into so many blocks
+LARGE = 20_000  # rows, from which on a slow sample is resampled in `N_BLOCKS` blocks
 N_BLOCKS = 50
 MIN_PAIRED = 30  # units of equal weight, from which on pairs of them are left out
 
@@ -35,8 +35,9 @@ class Design:
     Attributes:
         cell: the cell of each row, 0..k-1; shape (n,).
         groups: the group of each row, 0..G-1; None resamples rows.
-        missing: how many rows were left out beforehand.
-        crossing: the second group of each row, where two groupings cross, as systems cross images.
+        missing: how many rows were left out beforehand, such as those without a score.
+        crossing: the group of each row in a second grouping that crosses the first one, as systems
+            cross images; None if there is none.
     """
 
     cell: Integers
@@ -56,12 +57,15 @@ class Design:
 
     @property
     def n_units(self) -> int:
-        """The number of independent units: rows or groups; of crossed groups, the fewer."""
+        """The number of independent units: rows or groups; of crossed groupings, the fewer."""
         return min(map(len, self.group_sizes), default=len(self.cell))
 
     @property
     def n_effective(self) -> float:
-        """The effective number of groups (see `effective_number`); without groups, of rows."""
+        """The effective number of groups (see `effective_number`); without groups, of rows.
+
+        Of crossed groups it is that of the first grouping.
+        """
         if self.groups is None or not len(self.groups):
             return float(self.n_units)
         return effective_number(self.group_sizes[0])
@@ -74,7 +78,11 @@ def evaluate(statistic: Statistic, weights: Weights) -> Floats:
 
 
 def bootstrap(statistic: Statistic, design: Design, *, n_resamples: int, seed: int) -> Floats:
-    """Evaluate a statistic in bootstrap samples, shape (..., n_resamples), in bounded memory."""
+    """Evaluate a statistic in bootstrap samples, in bounded memory.
+
+    Returns:
+        The values, shape (..., n_resamples).
+    """
     rng = np.random.default_rng(seed)
     counts = design.counts
     n_units = design.n_units
@@ -94,7 +102,12 @@ def bootstrap(statistic: Statistic, design: Design, *, n_resamples: int, seed: i
 
 
 def _blocks(n_replicates: int, n_rows: int) -> Iterator[range]:
-    """Divide replicates into ranges whose weights fit into a processor's cache."""
+    """Divide replicates into ranges whose weights fit into a processor's cache.
+
+    Args:
+        n_replicates: how many replicates there are.
+        n_rows: how many weights each has, of 8 bytes each.
+    """
     block = max(BLOCK_BYTES // (8 * max(n_rows, 1)), MIN_BLOCK)
     for start in range(0, n_replicates, block):
         yield range(start, min(start + block, n_replicates))
@@ -111,27 +124,28 @@ def jackknife(
     """Estimate the variance of a statistic by the delete-one jackknife.
 
     With t_g the statistic without unit g of G, the variance is (G - 1) / G times the sum of squared
-    deviations of t_g from their mean: of a mean, exactly the variance over G. No row is drawn
-    twice, so that ranks have no ties that the data lack.
+    deviations of t_g from their mean. If the statistic is a mean, that is exactly the variance of
+    the units over G. No row is drawn twice, so that ranks have no ties that the data lack.
 
     For crossed units (images by systems) the variance is that over images, plus that over systems,
-    minus that over single rows, which both contain; and no less than the larger. Degrees of freedom
-    are those of the fewest. 95 % intervals of correlations of 8 or 20 systems by 30 or 100 images
-    held the truth in 94 to 98 %: figures/validity_crossed.csv.
+    minus that over single rows, which both contain. It is at least the larger of the first two. The
+    degrees of freedom are the fewest of the three. 95 % intervals of correlations of 8 or 20
+    systems by 30 or 100 images held the truth in 94 to 98 %: figures/validity_crossed.csv.
 
     Args:
         statistic: a function of weights.
         design: the sample. Its units are rows, or groups of rows.
-        max_units: the most evaluations. More units than these are left out in so many random
-            blocks, the delete-a-group jackknife.
-        pairs: how many random pairs of units are left out, too. They correct the variance of
+        max_units: the most units that are left out one by one. More units than that are merged into
+            so many random blocks, which are left out one by one (the delete-a-group jackknife).
+        pairs: how many random pairs of units are left out in addition. They correct the variance of
             statistics, such as those of ranks, for which leaving out two units does more than both
-            do alone (see `_delete_one`): from 30 units of equal weight on, and not if crossed.
+            do alone (see `_delete_one`). Fewer than 30 units (or units that weigh as much as fewer
+            equal ones) and crossed units take none.
         seed: of the random blocks and pairs.
 
     Returns:
-        The variance of each value of the statistic; and the degrees of freedom, which are the
-        effective number of units minus 1 (see `effective_number`).
+        The variance of each value of the statistic, shape (...,); and the degrees of freedom, which
+        are the effective number of units minus 1 (see `effective_number`), at least 1.
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 11; Efron and
     Stein, Annals of Statistics 9 (1981), 586-596, for pairs; Cameron, Gelbach and Miller, Journal
@@ -161,11 +175,13 @@ def _delete_one(
     """Compute the jackknife variance over one kind of unit, and its degrees of freedom.
 
     Args:
-        unit: the unit of each row, 0..G-1; shape (n,). Other arguments are those of `jackknife`.
+        unit: the unit of each row, 0..G-1; shape (n,).
+        rng: draws the random blocks and pairs.
+        statistic, design, max_units, pairs: see `jackknife`.
     """
     n = int(unit.max(initial=-1)) + 1
     if n > max_units:
-        # Merge the units into random blocks, each with as many units but for one.
+        # Merge the units into random blocks, whose numbers of units differ by at most 1.
         unit = (rng.permutation(n) % max_units)[unit]
         n = max_units
     counts = design.counts
@@ -173,7 +189,14 @@ def _delete_one(
     rows_of_unit = count_matrix(design.cell, unit, (len(counts), n)).tocsc()
 
     def without(*units: Integers) -> Floats:
-        """Evaluate the statistic without each of k units, or each of k pairs; shape (..., k)."""
+        """Evaluate the statistic without each of k units, or without each of k pairs of units.
+
+        Args:
+            units: one array of k units, or two whose entries at one position are a pair.
+
+        Returns:
+            Shape (..., k).
+        """
         estimates = []
         for block in _blocks(len(units[0]), len(counts)):
             weights = np.repeat(counts[:, None].astype(float), len(block), axis=1)
@@ -189,11 +212,12 @@ def _delete_one(
     if pairs and freedom + 1 >= MIN_PAIRED:
         g, h = rng.permutation(np.stack(np.triu_indices(n, 1)), axis=1)[:, :pairs]
         estimate = evaluate(statistic, counts[:, None].astype(float))
-        # Efron and Stein's correction: what a pair adds beyond the sum of both units enters the
-        # jackknife's variance twice. With t the estimate, t_g without unit g and t_gh without both,
-        # that addition is n t - (n - 1) (t_g + t_h) + (n - 2) t_gh; half its variance is excess.
+        # Efron and Stein's correction: the interaction of two units, by which they move the
+        # statistic beyond the sum of both alone, enters the jackknife's variance twice. With t the
+        # estimate, t_g without unit g and t_gh without both units, the interaction is
+        # n t - (n - 1) (t_g + t_h) + (n - 2) t_gh, and half its variance is to be subtracted.
         one_and_other = without_one[..., g] + without_one[..., h]
         interaction = n * estimate - (n - 1) * one_and_other + (n - 2) * without(g, h)
-        # If pairs were all that varies, half of the variance would be excess, and never more.
+        # If nothing but interactions varied, that would be half of the variance. It is never more.
         variance = np.fmax(variance - interaction.var(axis=-1) / 2, variance / 2)
     return variance, freedom

@@ -15,7 +15,7 @@ from vjudge.metrics.groups import design_of, group_codes
 from vjudge.metrics.intervals import INTERVAL
 from vjudge.metrics.tables import tabulate
 
-SINGULAR = 1e-9  # of an eigenvalue over the largest, below which it is 0
+SINGULAR = 1e-9  # a singular value over the largest one, below which it counts as 0
 
 
 def severities(
@@ -37,11 +37,13 @@ def severities(
 
     Returns:
         One row per rater, the most severe first, with columns
-        - estimate: score points below the mean of the raters of its part; low and high;
-        - n: its scores;
-        - part: raters of different parts share no item, not even through other raters, and can't be
-          compared; items: the items of that part;
-        - missing: rows without a score, left out.
+        - estimate: by how many score points the rater is below the mean of the raters of its part;
+          with low and high;
+        - n: the number of its scores;
+        - part: the number of its part. Raters of different parts share no item, not even through
+          other raters, and can't be compared;
+        - items: the number of items of that part;
+        - missing: the number of rows without a score, which are left out.
 
     Raises:
         ValueError: a column is absent, there are fewer than two raters, no item has two raters, or
@@ -76,12 +78,13 @@ def severities(
     if counts.astype(bool).sum(axis=0).max() < 2:
         raise ValueError("no item has scores of two raters: their severities can't be told apart")
 
-    # 2) Each part of the raters apart: two raters are in one part if shared items connect them.
+    # 2) Estimate each part of the raters separately. Two raters are in one part if shared items
+    #    connect them, directly or through other raters.
     n_parts, part_of_rater = connected_components(counts @ counts.T, directed=False)
     tables = []
     for part in range(n_parts):
         in_part = part_of_rater[rater] == part
-        rows = used.copy()
+        rows = used.copy()  # the rows of this part among all rows of `scores`
         rows[used] = in_part
         table = _severities_of_part(rated[in_part], groups, rows, confidence)
         tables.append(table.assign(part=part))
@@ -104,12 +107,20 @@ def _severities_of_part(
 
     Args:
         rated: columns item, rater and score; one row per used row.
-        groups: of all rows. used: which rows these are.
+        groups: the groups of all rows, or None.
+        used: which of all rows are in `rated`.
+        confidence: coverage of the intervals, in (0, 1).
+
+    Returns:
+        One row per rater, columns as `tables.tabulate`, with n the rater's scores; and items, the
+        number of all items.
     """
-    # 1) The normal equations, from which the items' effects are eliminated. N counts the scores by
-    #    rater r of item i, M those of item i: (diag(N 1) - N diag(1 / M) N') effects = surplus 1,
-    #    where surplus is the sum of r's scores of i minus the item's mean. Weights w of the items
-    #    take the place of each 1.
+    # 1) The normal equations, from which the items' effects are eliminated:
+    #    (diag(N 1) - N diag(1 / M) N') effects = surplus 1
+    #    N, shape (raters, items), counts the scores of each item by each rater, and M, shape
+    #    (items,), all scores of each item. surplus, shape (raters, items), sums each rater's scores
+    #    of an item, each minus the item's mean. 1 is a vector of ones; if items have weights w,
+    #    N diag(w / M) N' replaces N diag(1 / M) N', and w replaces each other 1.
     rater, names = pd.factorize(rated["rater"])
     item, items = pd.factorize(rated["item"])
     shape = (len(names), len(items))
@@ -120,16 +131,18 @@ def _severities_of_part(
     surplus = sparse.csr_array((deviation, (rater, item)), shape=shape)
 
     def severity(weights: Weights) -> Floats:
-        """Estimate severities for weights of the items; shape (raters, replicates).
+        """Estimate severities for weights of the items, shape (items, replicates).
 
-        They are NaN in replicates where the raters fall into parts.
+        Returns:
+            Shape (raters, replicates); NaN in replicates whose items do not connect all raters.
         """
         right = surplus @ weights
         severities = np.full(right.shape, np.nan)
         for replicate, weight in enumerate(np.asarray(weights, dtype=float).T):
             left = -(counts.multiply(weight / item_counts) @ counts.T).toarray()
             left[np.diag_indices_from(left)] += counts @ weight
-            # A constant of all raters is free; the shortest solution makes their mean 0.
+            # A constant of all raters is free, so that the rank is one below their number if they
+            # are connected. The shortest solution makes their mean 0.
             effect, _, rank, _ = np.linalg.lstsq(left, right[:, replicate], rcond=SINGULAR)
             if rank == len(names) - 1 > 0:
                 severities[:, replicate] = -effect
@@ -152,6 +165,14 @@ def _severities_of_part(
 
 def _item_groups(groups: Groups, used: Booleans, item: Integers) -> pd.DataFrame:
     """Find the groups of each item from those of its rows.
+
+    Args:
+        groups: the groups of all rows: one column, or two crossed ones.
+        used: which of all rows count.
+        item: the item of each row that counts.
+
+    Returns:
+        One row per item, and one column per grouping.
 
     Raises:
         ValueError: an item is in two groups.

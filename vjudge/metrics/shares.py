@@ -26,25 +26,26 @@ def shares(
     """Estimate shares of one sample, with Wilson's score interval at the effective number of cases.
 
     Args:
-        rows: of each row its name, and the gain and the weight of each of n cases, with
-            0 <= gain <= weight. The share is the sum of gains over the sum of weights. Where gains
-            and weights have shape (k, n), the row is the plain mean of the shares of k categories.
+        rows: one tuple (name, gains, weights) per row of the table. Each of n cases has a gain and
+            a weight, with 0 <= gain <= weight; the share is the sum of gains over the sum of
+            weights. Where gains and weights have shape (k, n) instead of (n,), the row is the plain
+            mean of the shares of k categories.
         groups: the group of each case; None where cases are independent.
-        unit: what a case is called in the caption.
+        unit: what cases are called in the caption, such as "items".
         confidence: coverage of the intervals, in (0, 1).
         index: the name of the table's index, or of each of its levels.
 
     Returns:
-        One row per share; columns estimate, low, high, n (its cases) and missing (the cases that do
-        not count in it). A share of one case or of one group has no interval, nor has a mean over
-        such a category; a caveat says so.
+        One row per share; columns estimate, low, high, n (the cases that count, whose weight is
+        above 0) and missing (the other cases). A share of a single case or group has no interval,
+        nor has a mean over such a share; a caveat names these rows.
 
-    The effective number of cases is p (1 - p) over the variance of the share: that of independent
-    cases or that by a jackknife over groups, whichever is larger. A case of weight w > 1 is w
-    pairs, and cases count at most as their pairs would. Student's t quantile, with the degrees of
-    freedom of as many equal groups as weigh as much, takes the place of the normal one. A mean of
-    shares is bounded by the same score test, so that a category in which all cases are right is not
-    taken for certain. Coverage: figures/validity_numbers.csv.
+    The effective number of cases is p (1 - p) over the variance of the share: the variance of
+    independent cases or the one by a jackknife over groups, whichever is larger. A case of weight
+    w > 1 is w pairs, and the effective number is at most the number of all pairs. With groups,
+    Student's t quantile replaces the normal one; its degrees of freedom are the effective number of
+    groups minus 1. A mean of shares is bounded by the same score test, so that a category in which
+    all cases are right is not taken for certain. Coverage: figures/validity_numbers.csv.
 
     Source: Wilson, JASA 22 (1927), 209-212; Korn and Graubard, Survey Methodology 24 (1998); for
     means Yan and Su, Statistics in Biopharmaceutical Research 2 (2010), 329-335.
@@ -55,7 +56,8 @@ def shares(
     [0.75, 0.3, 0.95, 4.0, 0.0]
     """
     check_options(confidence=confidence)
-    # 1) The cases that count in any row, and the unit of each
+    # 1) The cases that count in any row, and the unit of each. `cases` has the gains and weights of
+    #    each row.
     cases = []
     for _, gain, weight in rows:
         weights = np.atleast_2d(np.asarray(weight, dtype=float))  # (categories, cases)

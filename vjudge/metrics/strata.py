@@ -25,9 +25,9 @@ from vjudge.metrics.resampling import Design, jackknife
 from vjudge.metrics.tables import tabulate
 from vjudge.metrics.weighted_correlation import STATISTICS, correlations
 
-OVERALL = "overall"  # the row of a table beside those of the strata
-MIN_STRATUM = 4  # items, so that a weight of n - 3 is above 0
-DOUBTFUL = 0.1  # p of Cochran's Q, below which strata are said to differ
+OVERALL = "overall"  # the stratum in a table's index that stands for all strata together
+MIN_STRATUM = 4  # items of a stratum at least, so that its weight of n - 3 is above 0
+DOUBTFUL = 0.1  # p of Cochran's Q, below which a caveat says that strata differ
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Strata:
     Attributes:
         code: the stratum of each used item, 0..k-1.
         used: which of n items are in such a stratum and have all scores; shape (n,).
-        left_out: the names of the other strata.
+        left_out: the names of the strata that have no correlation.
     """
 
     code: Integers
@@ -86,7 +86,8 @@ class Strata:
 
         Args:
             x, y, stratum: the scores and the stratum of each cell, shape (cells,).
-            weights: shape (cells, replicates).
+            weights: how often each cell occurs, shape (cells, replicates).
+            statistics: which correlations to compute, some of `STATISTICS`.
 
         Returns:
             Shape (strata, statistics, replicates).
@@ -103,10 +104,13 @@ class Strata:
         return np.stack(rows)
 
     def correlations(self, x: Floats, y: Floats, stratum: Floats, weights: Weights) -> Floats:
-        """Average the correlations within strata, shape (3, replicates), see `fisher_z`.
+        """Average the correlations within strata; arguments are those of `fisher_z`.
 
         The mean is taken on Fisher's z scale, with weights n - 3. Strata of 13 and 23 items with z
-        of .2 and .5: tanh((10 * .2 + 20 * .5) / 30) = tanh(.4).
+        of .2 and .5 have tanh((10 * .2 + 20 * .5) / 30) = tanh(.4).
+
+        Returns:
+            Pearson's, Spearman's and Kendall's correlation, shape (3, replicates).
         """
         n_minus_3 = np.bincount(self.code) - 3.0
         z = self.fisher_z(x, y, stratum, weights)
@@ -121,9 +125,12 @@ class Strata:
 
         Args:
             cells: x, y and stratum of each cell, shape (cells, 3).
+            design: how the used items are resampled.
+            seed: of the jackknife's random blocks.
 
         Returns:
-            Q, p and I^2 for a caption ("" of a single stratum); and a caveat where strata differ.
+            An addition to a table's caption with Q, p and I^2, or "" for a single stratum; and a
+            list of one caveat if strata differ, else an empty list.
 
         Source: Higgins and Thompson, Statistics in Medicine 21 (2002), 1539-1558.
         """
@@ -142,7 +149,7 @@ class Strata:
             z = pearson_z(design.counts[:, None])[:, 0]
             mean = weight @ z / weight.sum()
             q = float(weight @ (z - mean) ** 2)
-        if not np.isfinite(q):
+        if not np.isfinite(q):  # such as where a stratum's variance is 0
             return f"; a mean over {k} strata", []
         p = float(stats.chi2.sf(q, k - 1))
         i_squared = max(0.0, 1 - (k - 1) / q) if q else 0.0
@@ -162,6 +169,7 @@ def correlate_over_strata(
 
     Args:
         x, y: the scores of n items, NaN where missing.
+        strata: the strata of these items.
         groups: see `correlate`.
         options: confidence, n_resamples and seed.
 

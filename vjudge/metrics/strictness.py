@@ -13,9 +13,10 @@ class Levelled(NamedTuple):
 
     Attributes:
         ratings: items x raters, NaN where a rater gave none.
-        error: the variance of one rating about its item's quality; NaN where no item has two.
-        teams: into how many parts the raters fall that share no item with one another. Whether one
-            part is stricter than another can't be told from the quality of their items.
+        error: the variance of one rating about its item's quality, per item; NaN for an item with
+            fewer than two ratings.
+        teams: the number of parts into which raters fall if raters of different parts share no
+            item. A part that is strict can't be told from one whose items are bad.
     """
 
     ratings: pd.DataFrame
@@ -34,8 +35,8 @@ def levelled(ratings: pd.DataFrame) -> Levelled:
         ratings: items x raters, NaN where a rater gave none.
 
     Returns:
-        The ratings minus the raters' effects; and per item with two ratings the variance of a
-        single rating, corrected for the estimated effects.
+        The ratings minus the raters' effects; per item the variance of a single rating, corrected
+        for the estimated effects; and the number of parts, see `Levelled`.
 
     Source: the two-way model of incomplete block designs, Searle, Linear Models (1971), chapter 7.
 
@@ -46,7 +47,7 @@ def levelled(ratings: pd.DataFrame) -> Levelled:
     """
     is_rated = ratings.notna().to_numpy(float)  # (items, raters)
     counts = is_rated.sum(axis=1, keepdims=True)  # ratings of each item
-    share = is_rated / np.maximum(counts, 1)
+    share = is_rated / np.maximum(counts, 1)  # diag(1 / counts) R, of the equations below
     deviation = ratings.sub(ratings.mean(axis=1), axis=0).fillna(0.0).to_numpy(float)
 
     # The normal equations of the raters' effects, from which the items' effects are eliminated,
@@ -56,12 +57,12 @@ def levelled(ratings: pd.DataFrame) -> Levelled:
     effects = np.linalg.pinv(normal, hermitian=True) @ deviation.sum(axis=0)
     n_effects = int(np.linalg.matrix_rank(normal, hermitian=True))
 
-    # The variance about an item's mean divides by ratings minus items; the effects, too, take
-    # degrees of freedom.
+    # The variances about the items' means have as many degrees of freedom as there are ratings
+    # minus items. The raters' effects, which are estimated from the same ratings, use some of them.
     fitted = ratings - effects
     freedom = np.maximum(counts - 1, 0).sum()
     inflation = freedom / (freedom - n_effects) if freedom > n_effects else np.nan
     error = fitted.var(axis=1) * inflation
-    # Each part of the raters lacks one rank.
+    # The rank is the number of raters minus that of their parts.
     n_raters = int(is_rated.any(axis=0).sum())
     return Levelled(fitted, error, n_raters - n_effects)

@@ -54,26 +54,30 @@ def tabulate(
     """Estimate several statistics of one sample, with intervals.
 
     Args:
-        statistic: a function of weights, as in `resampling`; its values have shape (rows, ...).
-        names: the label of each row.
+        statistic: a function of weights, shape (cells, replicates), as in `resampling`; its values
+            have shape (statistics, replicates).
+        names: the row label of each statistic.
         design: the sample.
-        n, missing: the counts of each row; None takes the design's.
+        n, missing: how many items each statistic uses and lacks; None takes the design's numbers.
         method, confidence: see `intervals.bootstrap_interval`.
-        inflation: of the bootstrap's variance, one number or one per row.
+        inflation: how many times the bootstrap's variance exceeds the true one, one number or one
+            per statistic. The jackknife does not use it.
         unit: what a row of the sample is called in the caption.
         index: the name of the table's index, or of each of its levels.
         reason: why a statistic is undefined, for the warning.
-        n_resamples: how many replicates; 0 leaves the intervals NaN.
+        n_resamples: how many bootstrap samples; of the jackknife, the most units or blocks that are
+            left out in turn. 0 leaves the intervals NaN.
         seed: of the resampling.
-        by: where the standard error comes from. A crossed design always takes the jackknife. From
-            20,000 rows on, in groups or of more than 100 cells, so does every other, over 50 random
-            blocks.
-        pairs: how many pairs of units the jackknife leaves out, see `resampling.jackknife`.
+        by: which method estimates the standard error. Two kinds of designs take the jackknife
+            anyway: crossed ones, and those of 20,000 rows or more that have groups or more than 100
+            cells. The latter take it over 50 random blocks.
+        pairs: how many pairs of units the jackknife leaves out, see `resampling.jackknife`; none of
+            a sample in 50 random blocks.
 
     Returns:
-        One row per name; columns estimate, low, high, n and missing; with by="jackknife" also error
-        (the standard error, on the z scale if method is "fisher") and freedom. `attrs["method"]` is
-        a caption.
+        One row per statistic; columns estimate, low, high, n and missing. With by="jackknife", if
+        there are intervals, also error (the standard error, on the z scale if method is "fisher")
+        and freedom (its degrees of freedom). `attrs["method"]` is a caption.
     """
     check_options(confidence=confidence, n_resamples=n_resamples)
     # 1) Estimates and counts
@@ -93,7 +97,7 @@ def tabulate(
     elif estimates.notna().any() and n_resamples:
         options: dict[str, Any] = {"method": method, "confidence": confidence, "seed": seed}
         if max_units:
-            # The random blocks of a large sample are left out one by one only, never in pairs.
+            # max_units is N_BLOCKS for a large sample, whose blocks are never left out in pairs.
             options["max_units"] = min(n_resamples, max_units)
             options["pairs"] = pairs if max_units > N_BLOCKS else 0
             bounds = _jackknife_intervals(statistic, estimates, design, **options)
@@ -123,7 +127,7 @@ def tabulate(
 
 
 def _max_units(design: Design, by: str) -> int:
-    """Return how many units, or blocks of them, the jackknife leaves out; 0 for the bootstrap.
+    """Return how many units, or blocks of them, the jackknife may leave out; 0 for the bootstrap.
 
     The bootstrap of many rows is slow, unless they fall into few cells and are drawn one by one.
     """
@@ -152,11 +156,12 @@ def _bootstrap_intervals(
     """
     replicates = bootstrap(statistic, design, n_resamples=n_resamples, seed=seed)
     inflations = np.broadcast_to(inflation, len(estimates))
-    # One interval per statistic, from its replicates: (statistics, n_resamples)
+    # One interval per statistic, from its replicates, shape (n_resamples,), its estimate and its
+    # inflation
     bounds = []
     for row in zip(replicates, estimates, inflations, strict=True):
         bounds.append(bootstrap_interval(*row, n_units=design.n_effective, **options))
-    # Of the statistics that the sample itself defines, the largest share of undefined replicates
+    # The largest share of undefined replicates among the statistics with a defined estimate
     undefined = np.isnan(replicates[estimates.notna().to_numpy()]).mean(axis=-1).max()
     if undefined > 0.01:
         explanation = f" ({reason})" if reason else ""

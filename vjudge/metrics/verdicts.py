@@ -29,16 +29,16 @@ def read_choices(
 
     Args:
         verdicts: n verdicts; missing and blank ones are no choice.
-        meanings: spelling -> choice; "abstain" is no choice, but counted apart.
-        people: whether people gave the verdicts. A malformed one is then an error; of a judge it
-            is warned of and is no choice.
+        meanings: spelling -> choice. The meaning "abstain" is no choice, and is counted separately.
+        people: whether people gave the verdicts. A malformed verdict of a person is an error; one
+            of a judge raises a warning and is no choice.
 
     Returns:
-        The choice of each verdict, or None; which have a choice, a boolean array of shape (n,);
-        and how many `abstained` and are `malformed`.
+        The choice of each verdict, or None, shape (n,); whether each has a choice, shape (n,); and
+        the numbers of verdicts that are `abstained` and `malformed`.
 
     Raises:
-        ValueError: no verdict can be read, or one of a person can't.
+        ValueError: all verdicts that are not missing are malformed, or one of a person is.
 
     >>> choice, has_choice, counts = read_choices(["A>B", "tie", None, "abstain"])
     >>> choice.tolist(), counts
@@ -46,23 +46,23 @@ def read_choices(
     """
     choice_of = {spelling.casefold(): choice for spelling, choice in meanings.items()}
     # 1) Sort each verdict: a choice, "abstain", "missing" or "malformed"
-    read = []
+    outcomes = []
     for verdict in verdicts:
-        choice = "malformed"
+        outcome = "malformed"
         if is_blank(verdict):
-            choice = "missing"
+            outcome = "missing"
         elif isinstance(verdict, str):
-            choice = choice_of.get(verdict.casefold(), "malformed")
-        read.append(choice)
-    # 2) Refuse a column of nothing but malformed verdicts, which has another spelling, and any
-    #    malformed choice of a person
-    counts = Counter(read)
+            outcome = choice_of.get(verdict.casefold(), "malformed")
+        outcomes.append(outcome)
+    # 2) Refuse a column in which every verdict is malformed or missing, since it must have another
+    #    spelling; and any malformed verdict of a person
+    counts = Counter(outcomes)
     n_malformed = counts["malformed"]
     if n_malformed:
-        positions = [position for position, choice in enumerate(read) if choice == "malformed"]
-        bad = f"{n_malformed} of {len(read)}"
+        positions = [i for i, outcome in enumerate(outcomes) if outcome == "malformed"]
+        bad = f"{n_malformed} of {len(outcomes)}"
         cells = list(verdicts)
-        if people or n_malformed + counts["missing"] == len(read):
+        if people or n_malformed + counts["missing"] == len(outcomes):
             kind = "preferences" if people else "verdicts"
             raise ValueError(
                 f"{kind}: {bad} are none of {', '.join(meanings)}, such as"
@@ -70,8 +70,8 @@ def read_choices(
             )
         examples = list_cells(positions, cells, limit=3)
         warn(f"{bad} verdicts can't be read and count as none: {examples}")
-    # 3) Only choices remain.
-    choices = np.array(read, dtype=object)
+    # 3) Replace all outcomes that are no choice by None
+    choices = np.array(outcomes, dtype=object)
     choices[np.isin(choices, ["missing", "malformed", "abstain"])] = None
     has_choice = pd.notna(choices)
     return choices, has_choice, {"abstained": counts["abstain"], "malformed": n_malformed}

@@ -20,7 +20,7 @@ def correlations(
     Args:
         x, y: the two scores of each pair; shape (k,).
         weights: how often each pair occurs in each replicate; shape (k, replicates).
-        statistics: which correlations, of `STATISTICS`.
+        statistics: which correlations to compute, some of `STATISTICS`.
 
     Returns:
         Correlations in [-1, 1], shape (statistics, replicates): Pearson's r, Spearman's rho with
@@ -51,7 +51,7 @@ def correlations(
         elif name == "spearman":
             row = _spearman(x_rank, y_rank, x_margin, y_margin, w)
         else:
-            # Kendall's tau-b. The numerator counts a pair once, the denominator twice.
+            # Kendall's tau-b. Net concordance counts a pair once, the denominator twice.
             row = 2 * net_concordance(x_rank, y_rank, w) / np.sqrt(x_untied) / np.sqrt(y_untied)
         rows.append(row)
     result = np.array(rows)  # (statistics, replicates)
@@ -84,13 +84,13 @@ def _spearman(
         w: the weight of each pair; shape (k, replicates).
     """
     n_cubed = w.sum(axis=0) ** 3
-    # Twice the midrank of a level, less 1: the weight up to its end plus that up to its start.
-    # Two observations at the first level and one at the second: 0 + 2 = 2 and 2 + 3 = 5, twice
-    # the midranks 1.5 and 3 less 1. The mean of these over all observations is n.
+    # Twice the midrank of a level, minus 1: the weight up to its end plus that up to its start. Two
+    # observations at the first level and one at the second have 0 + 2 = 2 and 2 + 3 = 5; their
+    # midranks are 1.5 and 3. The mean of these numbers over all n observations is n.
     x_midrank = 2 * np.cumsum(x_margin, axis=0) - x_margin
     y_midrank = 2 * np.cumsum(y_margin, axis=0) - y_margin
-    # With sums over observations: sum(x y) - n^3 is n covariances of these, and n^3 - sum(t^3)
-    # over levels of t observations is 3 n variances.
+    # With x and y these numbers, sum(x y) - n^3 over observations is n times their covariance, and
+    # n^3 - sum(t^3) over levels, with t observations at a level, is 3 n times a variance.
     product = np.einsum("kr,kr,kr->r", w, x_midrank[x_rank], y_midrank[y_rank])
     x_spread = n_cubed - np.einsum("kr,kr,kr->r", x_margin, x_margin, x_margin)
     y_spread = n_cubed - np.einsum("kr,kr,kr->r", y_margin, y_margin, y_margin)
@@ -121,11 +121,11 @@ def net_concordance(x_rank: Integers, y_rank: Integers, w: Floats) -> Floats:
     Four minus two is 2. (The pairs of y = 1 with 1 and of 2 with 2 tie.)
 
     Args:
-        x_rank, y_rank: dense ranks 0, 1 ... of k rows.
+        x_rank, y_rank: dense ranks 0, 1 ... of k rows; shape (k,).
         w: how often each row occurs in each replicate; shape (k, replicates).
 
     Returns:
-        One number per replicate, shape (replicates,).
+        The net number of pairs in each replicate, shape (replicates,).
 
     Source: Knight, JASA 61 (1966), 436-439, for the division into halves.
 

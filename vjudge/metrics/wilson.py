@@ -22,8 +22,9 @@ class Share:
         estimate: the share, in [0, 1]; NaN where no case counts.
         influence: how much each unit moves the share; shape (units,). The sum of its squares is
             the variance of the share.
-        has_cases: whether a unit has a case that counts; shape (units,).
-        n_effective: how many independent cases would vary as much.
+        has_cases: whether each unit has a case that counts; shape (units,).
+        n_effective: the effective number of cases: the share of so many independent cases would
+            vary as much.
         freedom: degrees of freedom of the variance; infinite where cases are independent.
     """
 
@@ -39,14 +40,14 @@ class Share:
 
         Args:
             gain, weight: of each case, with 0 <= gain <= weight; shape (n,). The share is the sum
-                of gains over the sum of weights.
+                of gains over the sum of weights. A case of weight 0 does not count.
             unit: the unit of each case, 0..units-1; shape (n,).
-            grouped: whether units are groups of cases, or the cases themselves.
+            grouped: whether units are groups of cases; else each case is a unit.
         """
         total = weight.sum()
         size: Any = np.bincount(unit, weight)  # (units,)
         n_units = int(np.count_nonzero(size))
-        if not n_units:
+        if not n_units:  # no influence of any unit: size is all 0
             return cls(math.nan, size, size > 0, math.nan, math.nan)
         share = float(gain.sum() / total)
         # The variance of independent cases: the sum of the squared residuals of a ratio
@@ -59,7 +60,7 @@ class Share:
             variances.append(influence @ influence)
             freedom = degrees_of_freedom(size)
         n_effective = _effective_cases(share, variances, n_units)
-        # A case of weight w > 1 is w pairs: it says no more than they would apart.
+        # A case of weight w > 1 is w pairs, which tell no more than w independent cases.
         if weight.max() > 1:
             n_effective = min(n_effective, float(total))
         return cls(share, influence, size > 0, n_effective, freedom)
@@ -89,8 +90,12 @@ class Share:
     def correlation(self, other: Share) -> float:
         """Estimate the correlation of two shares' errors, in [-1, 1].
 
-        Shares of different units are independent: 0. Where a share shows no variance, the
-        correlation is the number of units that both have over the geometric mean of their numbers.
+        Shares of different units are independent: 0. If one of the shares has no variance, because
+        all its cases are equal, the correlation is the number of units that both have over the
+        geometric mean of their numbers of units.
+
+        Args:
+            other: a share over the same units.
         """
         product = np.linalg.norm(self.influence) * np.linalg.norm(other.influence)
         if product > NO_WIDTH**2:
@@ -106,16 +111,22 @@ def _jackknife_influence(residuals: Any, group_weights: Any) -> Floats:
     makes the sum of squares the jackknife's variance, (G - 1) / G times that of these moves.
 
     Args:
-        residuals: the sum of each group's residuals. group_weights: its share of all weight.
+        residuals: the sum of each group's residuals, each over the total weight.
+        group_weights: each group's share of the total weight.
     """
     n_groups = np.count_nonzero(group_weights)
     return residuals / (1 - group_weights) * math.sqrt((n_groups - 1) / n_groups)
 
 
 def _effective_cases(share: float, variances: Sequence[float], n_units: int) -> float:
-    """Count the independent cases whose variance, p (1 - p) / n, is the larger of these.
+    """Return the number n of independent cases whose variance, p (1 - p) / n, is the largest given.
 
-    Where all cases are equal no variance shows, and a group counts as one case.
+    Args:
+        share: p.
+        variances: estimates of the share's variance: that of independent cases, and of cases in
+            groups also that by the jackknife.
+        n_units: the number of units. It is returned where a variance is 0, such as where all cases
+            are equal: a group then counts as one case.
     """
     if min(variances) <= NO_WIDTH**2:
         return float(n_units)
@@ -135,7 +146,7 @@ def mean_share_interval(
         weights: of each share, summing to 1; None weights them equally.
 
     Returns:
-        Mean, low and high; the bounds are NaN where a share has one unit only.
+        Mean, low and high; the bounds are NaN if a share has fewer than two units.
     """
     estimates = np.array([share.estimate for share in shares])
     weight = np.full(len(shares), 1 / len(shares)) if weights is None else np.array(weights)
@@ -160,12 +171,13 @@ def _lowest_mean(
 ) -> float:
     """Find the lowest mean of k shares that a score test does not reject, by bisection.
 
-    For each lower mean the test takes the shares p of this mean that are most likely, and rejects
-    the mean if it lies more than the quantile times its standard error under p below the estimate.
-    The most likely p maximize the binomial likelihood under the constraint, so that with one
-    Lagrange multiplier for all shares n (estimate - p) / (p (1 - p)) = multiplier * weight. The
-    larger the multiplier, the lower the mean. Shares of few cases are pulled down first, even if
-    all their cases are right.
+    To test a mean, take the k shares p that are most likely among those with this mean. The test
+    rejects the mean if it lies further below the estimate than the quantile times the standard
+    error that the mean has under p. The most likely p maximize the binomial likelihood under the
+    constraint, so that with one Lagrange multiplier for all shares
+    n (estimate - p) / (p (1 - p)) = multiplier * weight.
+    The larger the multiplier, the lower the mean. Shares of few cases are pulled down first, even
+    if all their cases are right.
 
     Args:
         estimates, weight, n, quantile: each share, its weight, its effective number of cases and
@@ -173,8 +185,10 @@ def _lowest_mean(
         correlation: of the shares' errors; shape (k, k).
     """
     mean = weight @ estimates
-    accepted, rejected = 1e-9, 1e9 * n.max() / weight.min()  # bounds of the multiplier
-    for _ in range(80):
+    # A multiplier whose mean is accepted, since it hardly differs from the estimate, and one whose
+    # mean, near 0, is rejected. Between them is the one sought.
+    accepted, rejected = 1e-9, 1e9 * n.max() / weight.min()
+    for _ in range(80):  # more would not change a digit
         # Halve the interval on a log scale.
         multiplier = math.sqrt(accepted * rejected)
         pull = multiplier * weight
