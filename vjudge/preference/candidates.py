@@ -215,7 +215,7 @@ def checked(
         for source in row.get("images") or ():
             try:
                 open_image(source)
-            except ImageError as error:
+            except ImageError as error:  # its message is "reason; remedy"
                 reason, _, remedy = str(error).rpartition("; ")
                 problems.append(Problem(index, str(row.get("id")), "images", reason, remedy))
     if problems:

@@ -69,7 +69,7 @@ def coefficient(
     """
     y = np.asarray(y, dtype=float)
     x = np.asarray(design, dtype=float)
-    n, k = x.shape
+    n = len(y)
     codes = group_codes(groups, np.full(n, True))  # (n,), 0 to G - 1
     n_groups = len(np.unique(codes))
     undefined = Effect(n=n, groups=n_groups)
@@ -84,13 +84,8 @@ def coefficient(
         warn("undefined: what is measured does not vary once the rest is held equal")
         return undefined
 
-    # 1) both sides of the normal equations, X'X b = X'y, summed over each group and over all
-    products = x[:, :, None] * x[:, None, :]  # (n, k, k)
-    if error is not None:
-        products[:, -1, -1] -= error
-    sum_by_group = indicator_matrix(codes)  # (G, n)
-    gram = (sum_by_group @ products.reshape(n, -1)).reshape(n_groups, k, k)
-    moment = sum_by_group @ (x * y[:, None])  # (G, k)
+    # 1) both sides of the normal equations, X'X b = X'y, of each group and of all
+    gram, moment = _normal_equations(x, y, codes, error)  # (G, k, k), (G, k)
     total_gram = gram.sum(axis=0)
     total_moment = moment.sum(axis=0)
     if error is not None and np.linalg.eigvalsh(total_gram)[0] <= 0:
@@ -101,7 +96,7 @@ def coefficient(
     estimate = float(_first_coefficient(total_gram, total_moment))
     without = _first_coefficient(total_gram - gram, total_moment - moment)  # (G,)
 
-    # 3) interval and p
+    # 3) interval and p; the CV3J variance is G - 1 times that of the G coefficients
     df = n_groups - 1
     deviation = math.sqrt(df * without.var())
     if deviation > NO_CHANGE * max(1.0, abs(estimate)):
@@ -111,6 +106,21 @@ def coefficient(
         reach = _unseen_reach(residual, n_groups, step)
         p = 2.0**-df if abs(estimate) > NO_CHANGE else 1.0  # the sign test over groups
     return Effect(estimate, estimate - reach, estimate + reach, p, n, n_groups)
+
+
+def _normal_equations(
+    x: Floats, y: Floats, codes: np.ndarray, error: Floats | None
+) -> tuple[Floats, Floats]:
+    """Sum X'X and X'y over each group: shapes (G, k, k) and (G, k).
+
+    The last regressor's error variance is subtracted from its sum of squares.
+    """
+    products = x[:, :, None] * x[:, None, :]  # (n, k, k)
+    if error is not None:
+        products[:, -1, -1] -= error
+    sum_by_group = indicator_matrix(codes)  # (G, n)
+    gram = sum_by_group @ products.reshape(len(x), -1)  # (G, k * k)
+    return gram.reshape(-1, *products.shape[1:]), sum_by_group @ (x * y[:, None])
 
 
 def _first_coefficient(gram: Floats, moment: Floats) -> Floats:
