@@ -1,13 +1,19 @@
 """What a judge is asked and how its answer is read.
 
-The core, in reading order: `conversation.py` has a prompt and the text around a user turn,
-`template.py` the form of a wording, `wordings.py` the wordings (texts in `assets/prompts`),
-`values.py` the reading of one line, `parse.py` that of an answer, `families.py` the judges by name.
+The core files, in reading order:
 
-Beside it: `chat.py` has a checkpoint's own chat template, `slots.py` pictures at places inside a
-wording, `forms.py` the JSON object that one asks for, `answers.py` the answers to learn from;
-`formats.py` the table of formats, `choices.py` lines that choose, `objects.py` JSON answers,
-`surroundings.py` and `phrases.py` what the text around a verdict makes of it.
+- `conversation.py`: a prompt, and the fixed text around a user turn
+- `template.py`: a prompt template, which is filled with an item or a pair
+- `wordings.py`: the prompt templates of published judges (texts in `assets/prompts`)
+- `values.py`: reads a score from one line
+- `parse.py`: reads the verdict from an answer
+- `families.py`: the judges that are known by name
+
+The other files ask: `chat.py` (a checkpoint's own chat template), `slots.py` (images inside a
+template), `forms.py` (the JSON object that a template asks for), `answers.py` (the answers to train
+on). Or they read: `formats.py` (the table of formats), `choices.py` (a choice from one line),
+`objects.py` (verdicts in JSON), `surroundings.py` and `phrases.py` (whether the text around a
+verdict takes it back).
 """
 
 from vjudge.prompts import families as families

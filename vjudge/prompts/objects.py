@@ -57,7 +57,7 @@ def json_objects(text: str, pairs: Callable | None = None) -> Iterator[tuple[int
         tuple: (start, stop, object), the first two in characters of the text.
     """
     decoder = json.JSONDecoder(object_pairs_hook=pairs, strict=False)
-    opening = re.compile(r"\{(?=\s{0,99}[\"}])")  # a brace with a key, or its end, behind it
+    opening = re.compile(r"\{(?=\s{0,99}[\"}])")  # a brace before a key or a closing brace
     start = 0
     for _ in range(_MOST_OBJECTS):
         brace = opening.search(text, start)
@@ -272,7 +272,7 @@ def _by_name(cells: Cells, scales: Mapping[str, Any]) -> ValueOrReason | None:
     scores = {}
     for name, scale in scales.items():
         value = _agreed(_under(cells, re.escape(_normal(name))), "score", tuple(scale))
-        if isinstance(value, Value) and value.choice is None:
+        if isinstance(value, Value) and value.choice is None:  # an abstention is no score
             scores[name] = value.score
         elif isinstance(value, str) and value != NO_VALUE:
             return f"{value} (criterion {name})"

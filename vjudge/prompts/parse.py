@@ -37,7 +37,7 @@ REASONS = tuple(
 )
 ENDINGS = frozenset(("stop", "end_turn", "eos", "stop_sequence", "none"))
 """The values of `finish`, in lower case, of an answer that ended by itself."""
-_MOST_MARKERS = 100  # places in an answer at which the same marker is read
+_MOST_MARKERS = 100  # matches of one marker in an answer; with more the answer is not read
 _SHORT = 60  # characters; a shorter text is no explanation
 
 
@@ -189,7 +189,7 @@ def _at_marker(
     if marker.kind == "label" and surroundings.labels_something_else(plain, start):
         return None
     if marker.kind == "last":
-        before = plain[max(0, start - 200) : start] or "."
+        before = plain[max(0, start - 200) : start] or "."  # a verdict may also be the whole answer
         if not re.search(r"[.!)*_]\s*$", before) or not is_value(hit["value"]):
             return None
 
@@ -238,12 +238,13 @@ def _settle(plain: str, rule: Format, candidates: Sequence[Candidate]) -> ValueO
         return value
 
     # 2) the text after the verdict may explain it, where the verdict opens the answer or is a
-    #    choice, but never take it back or replace it
+    #    choice with a longer text after it, but never take it back or replace it
     following = plain[decisive.value_start :]
     opens = rule.opens and not re.search(r"\w", plain[: candidates[0].start])
     explains = opens or (rule.gives == "choice" and len(following.strip()) >= _SHORT)
     tail = plain[decisive.stop :]
     reason = surroundings.objection(following, tail, rule.gives, value, explains=explains)
+    # a score on the rubric's scale must not differ from an overall score elsewhere in the answer
     if value.choice is None and not rule.scale and surroundings.names_another_overall(plain, value):
         reason = "another overall score"
     return f"two verdicts ({reason})" if reason else value

@@ -146,8 +146,8 @@ def _names_another(tail: str, gives: str, value: Value) -> bool:
     #    was read from two scores (`value.scores`) a line without letters holds scores again: then
     #    "2" is no name of a response
     for text_line in filter(is_value, set(tail.split("\n"))):
-        is_number = gives == "score" or (value.scores and not re.search("[A-Za-z]", text_line))
-        if is_number or getattr(choice(text_line), "choice", None) != value.choice:
+        is_score = gives == "score" or (value.scores and not re.search("[A-Za-z]", text_line))
+        if is_score or getattr(choice(text_line), "choice", None) != value.choice:
             return True
     # 2) a sentence that scores ("it merits a 3") or ranks ("the first is better"); of the groups of
     #    `RANKED` only one is not empty

@@ -288,9 +288,10 @@ class Template:
         if self.sees_images and item.images:
             texts["look"] = " Check what is said about an image against the image."
 
-        # 2) the ends of the scale, and scores between them as examples
+        # 2) the ends of the rubric's scale, without a rubric those of `scale` or 1 and 5; and
+        #    scores between them as examples
         rubric = item.rubric
-        lowest, highest = rubric.bounds if rubric else self.scale or (1, 5)
+        lowest, highest = rubric.bounds if rubric else (self.scale or (1, 5))
         quarter = round((highest - lowest) / 4)
         texts |= {"lowest": lowest, "low": lowest + quarter}
         texts |= {"highest": highest, "high": highest - quarter}
@@ -298,7 +299,8 @@ class Template:
         if self.is_json:
             texts["form"] = forms.json_example(self, rubric)
 
-        # 3) the criteria, which may replace the ends of the scale, and the reference answer
+        # 3) the criteria, whose texts may replace {lowest} and {highest}, and the reference answer,
+        #    whose texts show {highest}
         texts |= _criteria_texts(item)
         if item.reference_answer and item.reference_answer.strip():
             texts["reference_answer"] = item.reference_answer

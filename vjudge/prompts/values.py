@@ -78,7 +78,7 @@ def plain_text(text: str) -> str:
 
 def bare(text: str) -> str:
     """Remove emphasis, quotes, boxes and tags; an opening bracket of any kind becomes "("."""
-    text = re.sub(r"\$([^$]*)\$", r" \1 ", text)
+    text = re.sub(r"\$([^$]*)\$", r" \1 ", text)  # "$4$", as LaTeX writes formulas
     return re.sub(r"[\[{]", "(", " ".join(_DRESS.sub(" ", text).split()))
 
 
@@ -110,6 +110,7 @@ SCORE = re.compile(
 _NAMED = re.compile(
     r"(?i)\b(?:answer|response|assistant|model|option|candidate|winner|choice)(?: is)?[:=]? ?\d"
 )
+# A whole line such as "N/A" or "I cannot tell (the image is too dark)".
 _ABSTAINED = compiled(rf"\(?{any_of('abstention')}(?: ?[.!]?| ?\([^\d]*)")
 LOOKS_LIKE = {
     "score": re.compile(rf"(?i)\d+(?:\.\d+)?|\b(?:{'|'.join(WORDS[2:])})\b"),
@@ -117,7 +118,7 @@ LOOKS_LIKE = {
 }
 """What a format gives ("score" or "choice") -> a pattern of what may be a value in a text.
 
-"one" is left out: it is mostly a pronoun.
+Of the number words "zero" and "one" are left out: "one" is mostly a pronoun.
 """
 SEPARATOR = re.compile(any_of("separator"))
 """What separates a verdict from its explanation, or the end of the line."""
