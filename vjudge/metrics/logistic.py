@@ -61,7 +61,8 @@ class Logistic:
         of_row = residual[:, None] * design @ covariance  # (n, p)
         sizes = np.bincount(units)
         sum_by_unit = indicator_matrix(units)  # (units, n)
-        unit_leverage = sum_by_unit @ leverage  # sums to p over all units
+        # A unit's leverage is at most its number of rows and at most p; over all units it sums to p
+        unit_leverage = sum_by_unit @ leverage
         mean_leverage = unit_leverage / np.minimum(sizes, design.shape[1])
         influence = sum_by_unit @ of_row / np.maximum(1 - mean_leverage, 1e-6)[:, None]
         influence = influence * math.sqrt(max(len(sizes) - 1, 1) / len(sizes))  # of a jackknife

@@ -99,8 +99,8 @@ def prediction_powered_mean(
     # 4) What the verdicts are worth in labels. The error falls with the square root of the number
     # of labels: half the error is worth 3 n more labels
     ratio = alone.error / tuned.error if tuned.error > 1e-12 else 1.0
-    # The weight as PPI++ states it, where the mean verdict is that of the unlabelled items alone:
-    # they are 1 - n / n_items of the items that the mean verdict is taken over here
+    # PPI++ states the weight of the mean verdict of unlabelled items. The mean verdict here is over
+    # all items, of which the unlabelled ones are a share of 1 - n / n_items.
     table["weight"] = [weight * (1 - n / n_items), 0.0]
     table["labels_saved"] = [round(n * (ratio**2 - 1)), 0]
     table["missing"] = items.missing

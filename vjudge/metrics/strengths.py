@@ -117,9 +117,9 @@ def _strengths(
     if q < 2:
         warn("undefined (no two players met)")
         return bounds, []  # the warning says all
-    # 1) Fit: the column of a player has 1 where it is first and -1 where it is second. The first
-    # player has strength 0 and no column. With players x, y and z, a comparison of y (first) with z
-    # is the row [1, -1], and one of x with z the row [0, -1].
+    # 1) Fit a logistic regression. The column of a player has 1 where it is first and -1 where it
+    # is second. The first of the q players has strength 0 and no column: with players x, y and z,
+    # a comparison of y (first) with z is the row [1, -1], and one of x with z the row [0, -1].
     used = connected[i]  # where i is connected, j is connected to it
     code = np.cumsum(connected) - 1  # codes among the q connected players
     unit_vectors = np.eye(q)

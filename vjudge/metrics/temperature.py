@@ -123,8 +123,9 @@ class Predictions:
         absent = truth.index[column < 0]
         if len(absent):
             raise ValueError(f"the truth of item {absent[0]!r} is none of {list(table)}")
-        # A probability of 0 becomes 1e-30, whose logarithm is finite, and a score that an item's
-        # distribution lacks has a log probability of minus infinity; neither may be the true score
+        # A probability of 0 becomes 1e-30, whose logarithm is finite. A score that an item's
+        # distribution lacks has a log probability of minus infinity. Both are below 1e-29, and
+        # neither may be the true score.
         logs = np.log(table.astype(float).clip(lower=1e-30)).fillna(-np.inf).to_numpy()
         of_truth = logs[np.arange(len(truth)), column]
         impossible = truth.index[of_truth < np.log(1e-29)]

@@ -37,7 +37,7 @@ def battery_effects(table: DataFrame, **options: Any) -> Figure:
     """
     lines, n_left_out = _in_margins(table)  # a line of the figure is one case of one judge
     judges = dict(list(lines.groupby("judge", sort=False)))
-    cases = {}  # "stay" and "move" -> their cases, top to bottom
+    cases = {}  # "stay" or "move" -> the names of its cases, from top to bottom
     for must in ("stay", "move"):
         names = lines.loc[lines["must"] == must, "case"].unique()
         if len(names):
@@ -89,6 +89,7 @@ def _in_margins(table: DataFrame) -> tuple[DataFrame, int]:
     passes = lines["passes"].astype("boolean")  # NA where undecided
     outcomes = passes.map({True: "as it must", False: "against what must be"})
     lines["outcome"] = outcomes.astype(object).fillna("undecided")
+    # A probe that names a case "NAME: change" shows as NAME
     lines["case"] = lines["case"].str.replace(": change", "", regex=False)
     return lines, len(cases) - len(lines)
 

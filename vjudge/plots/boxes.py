@@ -69,7 +69,7 @@ def _examples(
     for id in map(str, ids):
         images = [
             thumbnail(open_image(source), size=THUMBNAIL_SIZE)
-            for _, _, source in pictures_in(rows[id])
+            for _, _, source in pictures_in(rows[id])  # its column, its position, the image
         ]
         texts = _item_texts(rows[id])
         for name, run in runs.items():
@@ -102,6 +102,8 @@ def _decision(verdict: Mapping[str, Any]) -> str:
     decided = verdict.get("verdict", verdict.get("score"))
     if is_missing(decided):
         return f"no verdict ({verdict.get('failure') or 'no reason given'})"
+    # A verdict on a pair is a word, and a score a number. "closed": the engine was made to complete
+    # an answer without a verdict.
     text = f"says {decided}" if "verdict" in verdict else f"score {decided:g}"
     return f"{text} (closed)" if verdict.get("closed") else text
 

@@ -71,6 +71,7 @@ def table_latex(frame: DataFrame, name: str, *, caption: str, venue: str = "acl"
     everything = "".join([*texts, *texts.to_numpy().ravel()])
     if printable(everything) != everything:
         caption = sentences(caption, "Names in other scripts are transliterated")
+    # Characters of each column's longest cell, with two between columns
     widths = [max(map(len, [head, *column])) + 2 for head, column in texts.items()]
     environment = "table"
     if venue in TWO_COLUMNS and sum(widths) > WIDE_TABLE:
@@ -82,7 +83,7 @@ def table_latex(frame: DataFrame, name: str, *, caption: str, venue: str = "acl"
     lengths = texts.loc[:, is_folded].map(len).max(axis=1).fillna(0)
     lines_of_row = 1 + (lengths - 1).clip(lower=0) // FOLD_WIDTH
     page_of_row = (lines_of_row.cumsum() - 1) // MAX_LINES
-    # 2) An environment for each page
+    # 2) An environment for each page; a table without rows has one page
     environments = []
     for number in range(int(page_of_row.max()) + 1 if len(texts) else 1):
         body = [_row(map(latex, row)) for row in texts[page_of_row == number].to_numpy()]
@@ -111,10 +112,12 @@ def table_latex(frame: DataFrame, name: str, *, caption: str, venue: str = "acl"
 
 
 def _lines(*lines: str) -> str:
+    """Join lines of LaTeX, each ended by a line break."""
     return "\n".join(lines) + "\n"
 
 
 def _row(cells: Iterable[str]) -> str:
+    """Join escaped cells to a row of a LaTeX table."""
     return " & ".join(cells) + r" \\"
 
 
@@ -166,6 +169,7 @@ def _is_whole(column: pd.Series) -> bool:
 
 
 def _p_text(value: float) -> str:
+    """Write a p value, such as ".02" or "< .001"."""
     return format_p(value).removeprefix("= ")
 
 

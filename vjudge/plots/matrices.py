@@ -147,7 +147,7 @@ class CellMatrix:
         return cls(*[grids[field].reindex(rows, columns=columns) for field in fields])
 
     def transposed(self) -> CellMatrix:
-        """Exchange rows and columns."""
+        """Return the matrix with rows and columns exchanged."""
         return CellMatrix(self.values.T, self.texts.T, self.bold.T)
 
 
@@ -164,15 +164,15 @@ def _draw(paper: Page, matrix: CellMatrix, label: str, look: Look) -> Figure:
     values = matrix.values
     _check_capacity(paper, *values.shape)
     names = list(values.columns)
-    inches = 0.62 * paper.inches / len(names)  # of a cell's width
+    inches = 0.62 * paper.inches / len(names)  # of a cell's width; names of rows take the rest
     # 1) What fits into a cell: the number with its interval, the number, or nothing
     texts = matrix.texts.fillna("")
     if inches <= WITH_NUMBER:
         texts = texts.map(lambda _: " ")
     elif inches < WITH_INTERVAL:
         texts = texts.map(lambda text: text.partition("\n")[0])
-    # 2) Names of columns are turned upright if a word of them is longer than a cell is wide. A name
-    # then has lines of an inch, and a cell holds 8 such lines per inch of its width.
+    # 2) Names of columns are turned upright if a word of them is longer than a cell is wide. They
+    # are then folded onto lines of an inch, of which a cell holds 8 per inch of its width.
     longest_word = max(map(len, " ".join(names).replace("-", " ").split()))
     is_upright = longest_word > CHARACTERS * inches
     height = 0.33 * len(values) + 0.4

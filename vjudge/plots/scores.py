@@ -95,7 +95,7 @@ def confusion(
         for ax, rows in panels:
             gold = nearest_level(rows["gold"], levels).map("{:g}".format)
             score = nearest_level(rows["score"], levels).map("{:g}".format).replace("nan", "none")
-            n = pd.crosstab(gold.to_numpy(), score.to_numpy())
+            n = pd.crosstab(gold.to_numpy(), score.to_numpy())  # without levels that do not occur
             n = n.reindex(names, columns=across, fill_value=0)  # (true scores, scores)
             share = n.div(n.sum(axis=1).clip(lower=1), axis=0)
             texts = n.astype(str).where(n > 0, "")
