@@ -55,7 +55,7 @@ def conformal_intervals(
     errors = StandardisedErrors.of(expected, truth, spread, confidence)
     n = len(errors.size)
     # The half width, divided by the scale, is the error of this rank among the n known ones.
-    # Rounding keeps `ceil` from raising a product such as 18.000000000000004.
+    # Ranks count from 1. Rounding keeps `ceil` from raising a product such as 18.000000000000004.
     rank = math.ceil(round((n + 1) * confidence, 9))
     half_width = errors.scale * np.sort(errors.size)[rank - 1]
     estimate = expected.astype(float)

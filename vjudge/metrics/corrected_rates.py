@@ -87,7 +87,7 @@ def corrected_rate(
     variance += (1 - centre) ** 2 * variance_0
     variance += centre**2 * variance_1
     half_width = z * math.sqrt(variance) / youden
-    # 3) Move the centre by the second-order bias
+    # 3) Move the centre by its second-order bias, as the paper does
     centre += 2 * z**2 * (centre * variance_1 - (1 - centre) * variance_0)
     bounds = np.clip([estimate, centre - half_width, centre + half_width], 0, 1)
     return pd.Series(bounds, index=INTERVAL)

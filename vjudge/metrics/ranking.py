@@ -57,9 +57,9 @@ def ranking_accuracy(
           items that all systems answered.
 
         Columns: estimate (in [0, 1]), low, high (Student's interval, by a jackknife over items),
-        threshold, rank, n (responses that people and all judges scored) and missing. Judges share a
-        rank if none of them is significantly worse than another of them (p <= .05 by a permutation
-        test).
+        threshold (NaN for `soft_pairwise`), rank, n (responses that people and all judges scored)
+        and missing. Judges share a rank if none of them is significantly worse than another of them
+        (p <= .05 by a permutation test).
 
     Raises:
         ValueError: a system answers an item twice, or there are fewer than two systems.
@@ -83,11 +83,13 @@ def ranking_accuracy(
     draws = np.random.default_rng(seed).random((n_permutations, is_complete.sum()), np.float32)
     signs = 2 * np.rint(draws) - 1  # (permutations, items)
 
-    def tie_calibrated(human: Floats, judge: Floats, items: np.ndarray) -> float:
-        return tie_calibrated_accuracy(human[:, items], judge[:, items])[0]
+    # Both measures as functions of the indices of items, so that the jackknife can leave items out;
+    # those of `soft_pairwise` count complete items, as the columns of `signs` do
+    def tie_calibrated(human: Floats, judge: Floats, indices: np.ndarray) -> float:
+        return tie_calibrated_accuracy(human[:, indices], judge[:, indices])[0]
 
-    def soft_pairwise(human: Floats, judge: Floats, items: np.ndarray) -> float:
-        return soft_pairwise_accuracy(human[:, items], judge[:, items], signs[:, items])
+    def soft_pairwise(human: Floats, judge: Floats, indices: np.ndarray) -> float:
+        return soft_pairwise_accuracy(human[:, indices], judge[:, indices], signs[:, indices])
 
     # 1) A table for each measure: judges with intervals and ranks, the best first
     names = list(map(str, judges))
