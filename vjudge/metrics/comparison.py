@@ -52,8 +52,8 @@ def compare_judges(
             is the mean of those within strata.
         each: whether to compare within each stratum, too; without strata it has no effect.
         margin: a difference in correlation, above 0, within which two judges count as equal.
-        n_resamples: the number of jackknife replicates at most; None takes 400; 0 leaves intervals
-            and p NaN.
+        n_resamples: the most units, or random blocks of them, that the jackknife leaves out in
+            turn; None takes 400; 0 leaves intervals and p NaN.
 
     Returns:
         One row per pair of judges a, b and statistic (index a, b, statistic), NaN with a warning
@@ -70,10 +70,10 @@ def compare_judges(
         strata p_holm is corrected over strata and pairs of judges.
 
     A bootstrap would draw items twice. Their ties hide differences of ranks between similar judges:
-    a test at level .05 then rejects in only .004. A jackknife without its correction for pairs of
-    items has the same fault. The simulated levels of this test, also for similar judges, groups of
-    very unequal size and crossed designs, are in figures/validity_comparison.csv and
-    validity_crossed.csv.
+    a test at level .05 then rejects a true hypothesis in only .004 of the samples. A jackknife
+    without its correction for pairs of items has the same fault. The simulated levels of this test,
+    also for similar judges, groups of very unequal size and crossed designs, are in
+    figures/validity_comparison.csv and validity_crossed.csv.
 
     Raises:
         ValueError: there are fewer than two judges, or the margin is not above 0.

@@ -80,7 +80,7 @@ def design_of(cell: Integers, groups: Groups, used: Booleans) -> Design:
     codes = [group_codes(column, used) for column in group_columns(groups)]
     # The codes of no, one or two groupings, filled up with None
     primary, crossing = (*codes, None, None)[:2]
-    design = Design(cell, primary, int((~used).sum()), crossing)
+    design = Design(cell, primary, missing=int((~used).sum()), crossing=crossing)
     # A single unit is no error: `tabulate` then leaves the intervals NaN.
     if crossing is not None and 1 < design.n_units < MIN_CROSSED:
         raise ValueError(

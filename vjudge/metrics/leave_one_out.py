@@ -46,8 +46,8 @@ class ScorePair:
     def of(cls, x: Floats, y: Floats) -> ScorePair:
         """Pair two columns of shape (rows,), NaN where a value is missing."""
         complete = np.flatnonzero(~np.isnan(x + y))
-        pairs, pair = distinct_rows(np.column_stack([x, y])[complete])
-        rows_of_pair = count_matrix(pair, complete, (len(pairs), len(x)))
+        pairs, pair_of_row = distinct_rows(np.column_stack([x, y])[complete])
+        rows_of_pair = count_matrix(pair_of_row, complete, (len(pairs), len(x)))
         return cls(pairs[:, 0], pairs[:, 1], rows_of_pair)
 
     def correlations(self, weights: Weights) -> Floats:
@@ -105,8 +105,8 @@ def raters(
     """Correlate people and judges with the same other people: may a judge stand for a person?
 
     Each person is correlated with the mean of the others. Each judge is correlated with the same
-    means, leaving out one person in turn, on that person's items. The mean of k people is
-    correlated with the mean of the remaining people.
+    means, one for each person left out, on that person's items; its row has the average of these
+    correlations. The mean of k people is correlated with the mean of the remaining people.
 
     Args:
         people: ratings, items by people, as in `agreement`; a frame's columns name the people.
@@ -149,7 +149,7 @@ def raters(
     rows = _people_with_others(people_scores, list(map(str, names)), seed)
     for judge, scores in zip(judges, judge_scores, strict=True):
         pairs = _judge_with_others(scores, people_scores)
-        rows.append(Comparison(str(judge), "judge", len(names) - 1, pairs))
+        rows.append(Comparison(str(judge), "judge", n_others=len(names) - 1, pairs=pairs))
 
     def statistic(weights: Weights) -> Floats:
         return np.concatenate([row.correlations(weights) for row in rows])
@@ -198,7 +198,11 @@ def _people_with_others(people: Floats, names: list[str], seed: int) -> list[Com
 
     Args:
         people: ratings, shape (people, rows), NaN where missing.
+        names: the people's names.
         seed: of the random subsets.
+
+    Returns:
+        One comparison per person, then one per k, the first of which is "one person".
     """
     m = len(names)  # people
 
@@ -208,11 +212,11 @@ def _people_with_others(people: Floats, names: list[str], seed: int) -> list[Com
         mean = np.where(np.isnan(ratings).any(axis=0), np.nan, _mean(ratings))
         return ScorePair.of(mean, _mean(np.delete(people, subset, axis=0)))
 
-    single = [subset_pair([person]) for person in range(m)]
+    single = [subset_pair([person]) for person in range(m)]  # subsets of one person each
     rows = []
     for name, pair in zip(names, single, strict=True):
-        rows.append(Comparison(name, "person", m - 1, [pair]))
-    rows.append(Comparison("one person", "mean of k people", m - 1, single))
+        rows.append(Comparison(name, "person", n_others=m - 1, pairs=[pair]))
+    rows.append(Comparison("one person", "mean of k people", n_others=m - 1, pairs=single))
     for k in range(2, min(m - 1, MAX_RATERS) + 1):
         # All subsets of k people, or random ones if they are many
         if math.comb(m, k) <= SUBSETS_PER_SIZE:
@@ -221,7 +225,8 @@ def _people_with_others(people: Floats, names: list[str], seed: int) -> list[Com
             rng = np.random.default_rng(seed)
             subsets = [rng.permutation(m)[:k].tolist() for _ in range(SUBSETS_PER_SIZE)]
         pairs = [subset_pair(subset) for subset in subsets]
-        rows.append(Comparison(f"mean of {k} people", "mean of k people", m - k, pairs))
+        who = f"mean of {k} people"
+        rows.append(Comparison(who, "mean of k people", n_others=m - k, pairs=pairs))
     return rows
 
 

@@ -151,8 +151,12 @@ def _mean_advantage(tests: list[PersonTest], groups: Groups, confidence: float) 
     """
     is_ahead = np.stack([test.is_ahead for test in tests])  # (persons, items)
     shared = np.stack([test.shared for test in tests])
-    rows = [("advantage_probability", is_ahead, shared)]
-    return shares(rows, groups=groups, unit="items", confidence=confidence)
+    return shares(
+        [("advantage_probability", is_ahead, shared)],
+        groups=groups,
+        unit="items",
+        confidence=confidence,
+    )
 
 
 @dataclass(frozen=True)

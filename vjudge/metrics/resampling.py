@@ -156,6 +156,7 @@ def jackknife(
     units = rows if design.groups is None else design.groups
     if design.crossing is None:
         return _delete_one(statistic, design, units, max_units, pairs, rng)
+    # Crossed units take no pairs (0).
     by_first, freedom = _delete_one(statistic, design, units, max_units, 0, rng)
     by_second, crossing_freedom = _delete_one(statistic, design, design.crossing, max_units, 0, rng)
     by_row, row_freedom = _delete_one(statistic, design, rows, max_units, 0, rng)
@@ -185,6 +186,7 @@ def _delete_one(
         unit = (rng.permutation(n) % max_units)[unit]
         n = max_units
     counts = design.counts
+    sample = counts[:, None].astype(float)  # the weights of the sample itself: (cells, 1)
     # How many rows of each cell each unit holds: (cells, units)
     rows_of_unit = count_matrix(design.cell, unit, (len(counts), n)).tocsc()
 
@@ -199,7 +201,7 @@ def _delete_one(
         """
         estimates = []
         for block in _blocks(len(units[0]), len(counts)):
-            weights = np.repeat(counts[:, None].astype(float), len(block), axis=1)
+            weights = np.repeat(sample, len(block), axis=1)
             for column in units:
                 weights -= rows_of_unit[:, column[block.start : block.stop]].toarray()
             estimates.append(evaluate(statistic, weights))
@@ -210,8 +212,9 @@ def _delete_one(
     variance = (n - 1) / n * (deviation**2).sum(axis=-1)
     freedom = degrees_of_freedom(np.bincount(unit))
     if pairs and freedom + 1 >= MIN_PAIRED:
+        # The two units of each pair: the first of all pairs g < h in random order
         g, h = rng.permutation(np.stack(np.triu_indices(n, 1)), axis=1)[:, :pairs]
-        estimate = evaluate(statistic, counts[:, None].astype(float))
+        estimate = evaluate(statistic, sample)
         # Efron and Stein's correction: the interaction of two units, by which they move the
         # statistic beyond the sum of both alone, enters the jackknife's variance twice. With t the
         # estimate, t_g without unit g and t_gh without both units, the interaction is

@@ -136,14 +136,15 @@ def _severities_of_part(
         Returns:
             Shape (raters, replicates); NaN in replicates whose items do not connect all raters.
         """
-        right = surplus @ weights
-        severities = np.full(right.shape, np.nan)
+        right_sides = surplus @ weights  # (raters, replicates)
+        severities = np.full(right_sides.shape, np.nan)
         for replicate, weight in enumerate(np.asarray(weights, dtype=float).T):
-            left = -(counts.multiply(weight / item_counts) @ counts.T).toarray()
-            left[np.diag_indices_from(left)] += counts @ weight
-            # A constant of all raters is free, so that the rank is one below their number if they
-            # are connected. The shortest solution makes their mean 0.
-            effect, _, rank, _ = np.linalg.lstsq(left, right[:, replicate], rcond=SINGULAR)
+            matrix = -(counts.multiply(weight / item_counts) @ counts.T).toarray()
+            matrix[np.diag_indices_from(matrix)] += counts @ weight
+            # A constant of all raters is free. The shortest solution makes their mean 0.
+            effect, _, rank, _ = np.linalg.lstsq(matrix, right_sides[:, replicate], rcond=SINGULAR)
+            # The rank is one below the number of raters if items connect them all. A single rater
+            # has rank 0, and no severity.
             if rank == len(names) - 1 > 0:
                 severities[:, replicate] = -effect
         return severities

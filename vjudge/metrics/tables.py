@@ -129,7 +129,8 @@ def tabulate(
 def _max_units(design: Design, by: str) -> int:
     """Return how many units, or blocks of them, the jackknife may leave out; 0 for the bootstrap.
 
-    The bootstrap of many rows is slow, unless they fall into few cells and are drawn one by one.
+    The bootstrap of many rows is slow if these are in groups or fall into many cells; else a
+    replicate is one draw of the cells' counts.
     """
     is_slow = design.groups is not None or len(design.counts) > MANY_LEVELS
     if is_slow and len(design.cell) >= LARGE:

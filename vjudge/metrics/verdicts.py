@@ -14,9 +14,8 @@ from vjudge.metrics.columns import is_blank, list_cells
 from vjudge.prompts.choices import DEGREES
 
 CHOICES = ("a", "b", "tie")
-SPELLINGS = {choice: choice for choice in (*CHOICES, "abstain")}
-# The five answers of Arena-Hard, WildVision-Bench and their like, by who won
-SPELLINGS |= DEGREES
+# Spelling -> choice. DEGREES are the five answers of Arena-Hard, WildVision-Bench and their like.
+SPELLINGS = {choice: choice for choice in (*CHOICES, "abstain")} | DEGREES
 
 
 def read_choices(

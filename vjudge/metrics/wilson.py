@@ -45,7 +45,7 @@ class Share:
             grouped: whether units are groups of cases; else each case is a unit.
         """
         total = weight.sum()
-        size: Any = np.bincount(unit, weight)  # (units,)
+        size: Any = np.bincount(unit, weight)  # the weight of each unit: (units,)
         n_units = int(np.count_nonzero(size))
         if not n_units:  # no influence of any unit: size is all 0
             return cls(math.nan, size, size > 0, math.nan, math.nan)
@@ -80,8 +80,8 @@ class Share:
         if self.n_units < 2:
             return math.nan, math.nan
         p = self.estimate
-        # With q the quantile: center (p + q^2/2n) / (1 + q^2/n), and the half width
-        # sqrt(q^2/n (p (1 - p) + q^2/4n)) / (1 + q^2/n)
+        # With q the quantile and n the effective number of cases: the center is
+        # (p + q^2/2n) / (1 + q^2/n), the half width sqrt(q^2/n (p (1 - p) + q^2/4n)) / (1 + q^2/n)
         q2_over_n = float(t_quantile(confidence, self.freedom)) ** 2 / self.n_effective
         half_width = math.sqrt(q2_over_n * (p * (1 - p) + q2_over_n / 4)) / (1 + q2_over_n)
         center = (p + q2_over_n / 2) / (1 + q2_over_n)
@@ -143,7 +143,7 @@ def mean_share_interval(
     Args:
         shares: k shares.
         confidence: coverage of the interval.
-        weights: of each share, summing to 1; None weights them equally.
+        weights: the weight of each share in the mean, summing to 1; None weights them equally.
 
     Returns:
         Mean, low and high; the bounds are NaN if a share has fewer than two units.
@@ -192,7 +192,8 @@ def _lowest_mean(
         # Halve the interval on a log scale.
         multiplier = math.sqrt(accepted * rejected)
         pull = multiplier * weight
-        # The root in [0, 1] of pull p^2 - (pull + n) p + n estimate = 0
+        # The root in [0, 1] of pull p^2 - (pull + n) p + n estimate = 0, in the form that loses no
+        # digits: 2 c / (b + sqrt(b^2 - 4 a c)), with a = pull, b = pull + n and c = n estimate
         b = pull + n
         root = np.sqrt(np.maximum(b**2 - 4 * pull * n * estimates, 0.0))
         p = np.minimum(2 * n * estimates / (b + root), 1.0)
