@@ -28,7 +28,7 @@ from vjudge.judging.runs import MANIFEST, Run
 from vjudge.prompts import Prompt, Template
 from vjudge.prompts.families import Family
 from vjudge.prompts.parse import parse_to_close
-from vjudge.records import Item, Pair, Rubric, is_int_at_least
+from vjudge.records import Item, Pair, Rubric, Subject, is_int_at_least
 
 if TYPE_CHECKING:
     from vjudge.judging.judge import Judge
@@ -218,7 +218,7 @@ def prepare(judge: Judge, items: Items, options: Options, *, pairs: bool = False
     sees = template.sees_images
     data.validate(rows, needs=template.needs, sees_images=sees, pictures=pictures, pairs=pairs)
     kind = Pair if pairs else Item
-    subjects: list[Item | Pair] = [kind.from_row(row) for row in rows]
+    subjects: list[Subject] = [kind.from_row(row) for row in rows]
     views = _checked_views(template, rows, subjects)
     check_examples(judge.examples, template, rows, subjects, pictures)
 
@@ -237,8 +237,8 @@ def prepare(judge: Judge, items: Items, options: Options, *, pairs: bool = False
 
 
 def _checked_views(
-    template: Template, rows: Sequence[Row], subjects: Sequence[Item | Pair]
-) -> list[dict[str, Item | Pair]]:
+    template: Template, rows: Sequence[Row], subjects: Sequence[Subject]
+) -> list[dict[str, Subject]]:
     """Apply `views_of` to each row, and check that the template can show each view.
 
     Raises:
@@ -257,7 +257,7 @@ def _checked_views(
     return views_of_rows
 
 
-def views_of(template: Template, row: Row, subject: Item | Pair) -> dict[str, Item | Pair]:
+def views_of(template: Template, row: Row, subject: Subject) -> dict[str, Subject]:
     """Prepare what the judge is shown of a row, in each order.
 
     Args:
@@ -282,7 +282,7 @@ def views_of(template: Template, row: Row, subject: Item | Pair) -> dict[str, It
         )
         return {"ab": subject, "ba": swapped}
     # a value head reads one response at a time
-    views: dict[str, Item | Pair] = {}
+    views: dict[str, Subject] = {}
     for side in "ab":
         response = row[f"response_{side}"]
         pictures = row.get(f"response_{side}_images")
@@ -293,8 +293,8 @@ def views_of(template: Template, row: Row, subject: Item | Pair) -> dict[str, It
 
 
 def _forms(
-    subject: Item | Pair,
-    views: Mapping[str, Item | Pair],
+    subject: Subject,
+    views: Mapping[str, Subject],
     template: Template,
     options: Options,
     examples: Sequence[Item],

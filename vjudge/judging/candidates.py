@@ -1,6 +1,6 @@
-"""Rows with several responses: what is judged of them, and what its verdicts say of each response.
+"""Rows with several responses, the candidates: what is judged, and what verdicts say of each.
 
-A row with the candidates p, q and r is judged as three pairs, or by scores as three items:
+The row "x" with the candidates p, q and r is judged as three pairs, or by scores as three items:
 
     verdict    0        1        2               0      1      2
     judged     p q      p r      q r             p      q      r
@@ -20,19 +20,21 @@ from vjudge.data.schema import Row
 from vjudge.judging.comparing import SIGNED_POINTS
 from vjudge.records import NAN
 
-COLUMNS = {"scores": ["response"], "pairs": ["response_a", "response_b"]}  # of a judged row
-LEFT_OUT = ("responses", "preference", "gold", "human_scores")  # cells that a judged row has not
+# the columns of a judged row that hold responses, and the cells that it lacks
+COLUMNS = {"scores": ["response"], "pairs": ["response_a", "response_b"]}
+LEFT_OUT = ("responses", "preference", "gold", "human_scores")
 
 
 def candidate_rows(rows: Sequence[Row], by: str) -> Sequence[Row]:
-    """Make the rows that a judge is asked to rank candidates.
+    """Make the rows that a judge is asked about in order to rank candidates.
 
     Args:
         rows: with `responses`, two texts or more.
         by: "pairs" or "scores".
 
     Raises:
-        ValueError: another `by`. CollectionError: rows without two texts, or with pictures.
+        ValueError: another `by`. CollectionError: rows with fewer than two responses, or with
+            images as responses.
     """
     if by not in COLUMNS:
         raise ValueError(f'by={by!r}: use "pairs" or "scores"')
@@ -46,23 +48,24 @@ def candidate_rows(rows: Sequence[Row], by: str) -> Sequence[Row]:
 
 
 def judged_rows(rows: Sequence[Row], by: str) -> Iterator[Row]:
-    """Split each row into all pairs of its responses, or by "scores" into single responses."""
+    """Split each row into one row per pair of its responses, or by "scores" per response."""
     columns = COLUMNS[by]
     for row in rows:
         shared = {name: cell for name, cell in row.items() if name not in LEFT_OUT}
         for candidates in combinations(enumerate(row["responses"]), len(columns)):
-            positions, texts = zip(*candidates, strict=True)  # (0, 2), ("p", "r")
+            positions, texts = zip(*candidates, strict=True)  # such as (0, 2) and ("p", "r")
             id = f"{row['id']}/{'-'.join(map(str, positions))}"
             yield shared | {"id": id} | dict(zip(columns, texts, strict=True))
 
 
 def parties_of(rows: Sequence[Row], by: str) -> pd.DataFrame:
-    """List who takes part in the verdict on each of the `judged_rows`.
+    """List the parties of each verdict: the candidates that it is about.
 
     Returns:
-        One row a verdict and candidate: verdict (the position of the judged row), candidate and
-        rival (positions among the candidates of all rows), and sign: 1 for a candidate that stands
-        first or alone, -1 for one that stands second.
+        One row per verdict and candidate, with the columns verdict (the position among the
+        `judged_rows`), candidate and rival (positions among the candidates of all rows; by scores
+        the rival is the candidate itself), and sign: 1 for a candidate that stands first or alone,
+        -1 for one that stands second.
 
     >>> parties_of([{"responses": ["p", "q"]}], "pairs").values.tolist()
     [[0, 0, 1, 1], [0, 1, 0, -1]]
@@ -85,11 +88,11 @@ def parties_of(rows: Sequence[Row], by: str) -> pd.DataFrame:
 
 
 def points_by_order(run: pd.DataFrame) -> pd.DataFrame:
-    """Read what the verdicts on pairs give each pair's first response.
+    """Read the points that the verdicts on pairs give to each pair's first response.
 
     Returns:
-        A column an order: 1, 0, -1, or NaN without a verdict. The one verdict of a run without
-        verdicts by order stands in both columns.
+        One row per pair and one column per order, with 1, 0, -1, or NaN without a verdict. In a run
+        without verdicts by order, both columns hold the pair's one verdict.
     """
     verdicts = run.filter(["verdict_ab", "verdict_ba"])
     if verdicts.columns.empty:

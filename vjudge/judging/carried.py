@@ -1,6 +1,6 @@
-"""The cells of a row that its run repeats: scale, gold, people's scores, the collection's columns.
+"""The cells of a row that its run repeats: scale, gold, human scores, the collection's own columns.
 
-A table of verdicts is complete without its collection: `vjudge.metrics` need nothing but a run.
+So a table of verdicts is complete without its collection: `vjudge.metrics` needs only a run.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from typing import Any
 from vjudge.data.schema import PICTURE_COLUMNS, Row
 from vjudge.judging.record import Record, json_value
 from vjudge.prompts import Template
-from vjudge.records import NAN, Item, Pair
+from vjudge.records import NAN, Subject
 
 CARRIED = tuple("gold human_scores preference group criteria category policy_a policy_b".split())
-"""The canonical columns of a row that its run repeats; so it does all that the collection adds."""
+"""Canonical columns that a run repeats. It also repeats all columns that the collection adds."""
 NOT_CARRIED = frozenset(
     "id instruction response response_a response_b responses ranks reference_answer"
     " descriptions anchors named_criteria lowest feedback context fault".split()
 ).union(PICTURE_COLUMNS)
+"""Canonical columns that a run does not repeat."""
 VERDICT_COLUMNS = frozenset(
     "judge sample score raw failure expected_score probabilities probability_mass closed choice"
     " scores reasoning served_model remarks unclosed asked order n_prompt_tokens n_new_tokens"
@@ -29,35 +30,36 @@ VERDICT_COLUMNS = frozenset(
     " draws score_a score_b n missing highest sees_image"
     " candidate value rank best true_rank".split()
 )
-"""The columns of a run that hold verdicts; a column that the collection adds under such a name is
-renamed."""
+"""The columns of a run that hold verdicts; a column of such a name in the collection is renamed."""
 
 
 def carried_cells(
-    template: Template, rows: Sequence[Row], subjects: Sequence[Item | Pair], origin: Record
+    template: Template, rows: Sequence[Row], subjects: Sequence[Subject], origin: Record
 ) -> tuple[list[Record], list[str]]:
     """Collect the cells that a run repeats of each row, as JSON values.
 
-    A column that the collection adds under the name of a verdict's column gets "item_" before it.
-    A column with a cell that JSON can't hold, such as bytes, is left out of all rows.
+    A column that the collection adds under the name of a verdict's column is renamed: "score"
+    becomes "item_score". A column with a cell that JSON can't hold, such as bytes, is left out of
+    all rows.
 
     Args:
+        template: of the call; it decides the scale and whether images are shown.
         rows, subjects: the same rows, as canonical rows and as items or pairs.
         origin: of the collection, see `vjudge.data.origin`.
 
     Returns:
-        The cells of each row, and a remark each on the columns that were renamed or left out.
+        The cells of each row; and at most two remarks, on renamed columns and on those left out.
     """
-    # 1) the cells of each row; a column is written only if all of its cells can be
+    # 1) the canonical and the added cells of each row, and the columns that JSON can't hold
     cells_of_rows = []
     added_of_rows = []
-    unwritable: dict[str, None] = {}  # columns, in their order
+    unwritable: dict[str, None] = {}  # the columns, as a set that keeps its order
     for row, subject in zip(rows, subjects, strict=True):
         cells_of_rows.append(json_value(_canonical_cells(template, row, subject, origin)))
         added_of_rows.append(_added_cells(row, unwritable))
 
-    # 2) the added columns, which may not take the names of a verdict's
-    renamed = {}
+    # 2) add them to one another; an added column may not take the name of a verdict's column
+    renamed = {}  # old name -> new name
     for cells, added in zip(cells_of_rows, added_of_rows, strict=True):
         for name, cell in added.items():
             if name in unwritable:
@@ -77,7 +79,12 @@ def carried_cells(
 
 
 def _added_cells(row: Row, unwritable: dict[str, None]) -> Record:
-    """Read the cells of a row that are not canonical, and note in `unwritable` which JSON can't."""
+    """Read the cells that the collection adds to a row.
+
+    Args:
+        row: a canonical row.
+        unwritable: columns to pass over; a column whose cell JSON can't hold is added to it.
+    """
     cells = {}
     for name, cell in row.items():
         if name in CARRIED or name in NOT_CARRIED or name in unwritable:
@@ -91,9 +98,10 @@ def _added_cells(row: Row, unwritable: dict[str, None]) -> Record:
     return cells
 
 
-def _canonical_cells(template: Template, row: Row, subject: Item | Pair, origin: Record) -> Record:
-    """Collect a row's scale, whether the judge sees a picture of it, and its canonical columns."""
-    # 1) the ends of the scale; several criteria share the scale of their weighted mean
+def _canonical_cells(template: Template, row: Row, subject: Subject, origin: Record) -> Record:
+    """Collect a row's scale, whether the judge sees an image of it, and its canonical columns."""
+    # 1) the ends of the scale: that of the weighted mean of several criteria, or of the single
+    # score; NaN for a value head's unbounded number
     bounds = template.scale or (NAN, NAN)
     scores = template.scores(subject.rubric)
     if subject.rubric and subject.rubric.named:
@@ -106,14 +114,15 @@ def _canonical_cells(template: Template, row: Row, subject: Item | Pair, origin:
     if origin.get("benchmark"):
         cells["benchmark"] = origin["benchmark"]
 
-    # 2) the canonical columns; the group and the criteria as the item has them
+    # 2) the canonical columns; the group and the criteria are those of the item or pair, which has
+    # its criteria in a rubric if the template shows one
     criteria = getattr(subject.rubric or subject, "criteria", None)
     canonical = {**row, "group": subject.group, "criteria": criteria}
     return cells | {name: canonical[name] for name in CARRIED if name in canonical}
 
 
-def has_pictures(subject: Item | Pair) -> bool:
-    """Whether a row has a picture that a judge can be shown: of the question, or of a response."""
+def has_pictures(subject: Subject) -> bool:
+    """Whether a row has an image that a judge can be shown, of the question or of a response."""
     return any(getattr(subject, name, ()) for name in PICTURE_COLUMNS)
 
 

@@ -1,4 +1,4 @@
-"""What other rooms read off a run's columns: units of resampling, and closed verdicts."""
+"""What other rooms compute from a run's columns: units of resampling, and closed verdicts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from vjudge.records import is_missing
 
 
 def groups_of(run: pd.DataFrame) -> np.ndarray:
-    """Find the unit of resampling of each row of a run: its group, or its id where it has none."""
+    """Return the unit of resampling of each row of a run: its group, or its id if it has none.
+
+    Returns:
+        Texts, one per row.
+    """
     units = run["id"].map(str)
     if "group" in run:
         groups = run["group"]
@@ -18,6 +22,6 @@ def groups_of(run: pd.DataFrame) -> np.ndarray:
 
 
 def closed_in(run: pd.DataFrame) -> str:
-    """Say how many verdicts of a run were closed (`unread="close"`); "" where none was."""
+    """Write how many verdicts of a run were closed (`unread="close"`); "" where none was."""
     count = int(run["closed"].eq(True).sum()) if "closed" in run else 0
     return f"{count:,} of {len(run):,} verdicts were closed" if count else ""

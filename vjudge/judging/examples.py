@@ -15,10 +15,14 @@ from vjudge.records import Item
 
 
 def examples_of(template: Template, items: Items) -> tuple[Item, ...]:
-    """Read the examples that `Judge.with_examples` puts into every prompt of a wording.
+    """Read the examples that `Judge.with_examples` puts into every prompt.
+
+    Args:
+        template: the judge's prompt template for one response.
+        items: graded rows.
 
     Raises:
-        CollectionError: a row can't be an example; all are named. ValueError: the wording's
+        CollectionError: rows that can't be examples, all named. ValueError: the template's
             conversation has one turn.
     """
     rows = data.rows_of(items)
@@ -29,8 +33,9 @@ def examples_of(template: Template, items: Items) -> tuple[Item, ...]:
         problems += problems_of(index, example.id, _faults(template, example))
     if problems:
         raise CollectionError.of_rows(problems, len(rows))
-    template.render(examples[0], examples)  # a ValueError where turns have no place
-    if "id" not in rows.columns:  # then ids are positions, which say nothing in another collection
+    template.render(examples[0], examples)  # a ValueError where the conversation has one turn
+    # ids that are mere positions in these rows would match unrelated rows of another collection
+    if "id" not in rows.columns:
         examples = [replace(example, id="") for example in examples]
     return tuple(examples)
 
@@ -57,14 +62,14 @@ def check_examples(
     """Refuse a call whose prompts would show one of its own items, or examples of another task.
 
     Args:
-        examples: of the judge; () passes every call.
+        examples: of the judge; with () every call passes.
         template: of the call.
         rows, items: the same rows of the call, as canonical rows and as items.
-        pictures: the images of the call.
+        pictures: opens the images of the call.
 
     Raises:
         ValueError: the call asks for a choice, which no example shows. CollectionError: rows with
-            the id of an example, or with its texts and pictures.
+            the id of an example, or with its texts and images.
     """
     if not examples:
         return
@@ -74,13 +79,13 @@ def check_examples(
             " with_examples was called of"
         )
 
-    # an item under another id is the same one if its texts and its pictures' files are
+    # an item with another id is the same one if its texts and the content of its images are
     def content(item: Item) -> tuple[str, ...]:
         keys = [pictures(source).key for source in (*item.images, *item.response_images)]
         return item.instruction, item.response, *keys
 
     ids = {example.id for example in examples} - {""}  # "" of examples without an id
     contents = set(map(content, examples))
-    unseen = [item.id not in ids and content(item) not in contents for item in items]
+    is_new = [item.id not in ids and content(item) not in contents for item in items]
     reason = "is an example in the judge's prompts"
-    check_rows(rows, "id", unseen, reason, "leave it out here or there")
+    check_rows(rows, "id", is_new, reason, "leave it out here or there")

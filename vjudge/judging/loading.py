@@ -38,11 +38,11 @@ def load_judge(
             prompts say that there are images which it can't see); or "openai:MODEL", a model behind
             an OpenAI-compatible server (OpenAI's, or the one at `base_url=`). A dict holds all
             arguments of this call, as the parameters cell of a notebook gives them.
-        template: the judge's wording, a `Template` or a name in `vjudge.prompts.TEMPLATES`; one
-            that compares two responses becomes the wording for pairs. None takes the wordings of
-            the judge's family (`vjudge.prompts.families`), or "chat" where its family is unknown.
+        template: the judge's prompt template, a `Template` or a name in `vjudge.prompts.TEMPLATES`;
+            one that compares two responses becomes the template for pairs. None takes the templates
+            of the judge's family (`vjudge.prompts.families`), or of "chat" if that is unknown.
         engine: "hf" (transformers), "server", "vllm" (in this process) or "ray" (`workers=`
-            processes); "auto" takes the server for "openai:MODEL", else "hf".
+            processes); "auto" is "server" for "openai:MODEL", otherwise "hf".
         options: of the engine, see `vjudge.engines`. For "hf": `device` ("auto" takes CUDA, else
             MPS, else the CPU); `dtype` ("auto" is bfloat16 or float16 on a GPU, float32 on a CPU);
             `quantization`, "8bit" or "4bit" (needs bitsandbytes); `revision`, a branch, tag or
@@ -57,7 +57,7 @@ def load_judge(
     >>> vj.load_judge("tiny", device="cpu")
     Judge('tiny', template='prometheus-vision', pairs=None, engine='hf')
     """
-    # 1) all arguments in one dict
+    # 1) a dict holds the arguments of this call; those in the dict win
     if isinstance(name_or_path, Mapping):
         return load_judge(**{"template": template, "engine": engine, **options, **name_or_path})
     name = str(name_or_path)
@@ -72,7 +72,7 @@ def load_judge(
     if engine == "server" or (engine == "auto" and name.startswith(SERVER)):
         return _served(name, wording, options)
     # 3) a model in this process
-    local: Any
+    local: Any  # an engine
     if engine == "vllm":
         local = engines.VllmEngine(name_or_path, **options)
     else:
@@ -84,11 +84,18 @@ def load_judge(
 
 
 def _served(name: str, wording: Template | None, options: dict[str, Any]) -> Judge:
-    """Load a judge behind a server, which writes the conversation around the wording itself."""
+    """Load a judge behind a server, which writes the conversation around a prompt itself.
+
+    Args:
+        name: "openai:MODEL" or the model's name alone.
+        wording: the template that the caller chose, or None.
+        options: of `ServerEngine`.
+    """
     family = families.family_of(name)
     asked = family or families.FAMILIES["chat"]
     single, pairs = wordings_of(asked.template, asked.pairs, wording)
-    # a judge that was trained in one conversation: the engine checks that the server writes it
+    # a template with a conversation written out belongs to a judge that was trained in it: the
+    # engine checks that the server writes the same
     for template in filter(None, (single, pairs)):
         if template.conversation.written:
             options.setdefault("conversation", template.conversation)
@@ -104,8 +111,11 @@ def _fitted(
     """Make the judge of a model that was loaded here, asked in its checkpoint's conversation.
 
     Args:
-        wording: the one that the caller chose.
-        exact: whether it is the caller's own `Template`, which keeps its conversation.
+        name_or_path: of the judge, as it was given to `load_judge`.
+        engine: an `HFEngine` or a `VllmEngine`.
+        wording: the template that the caller chose; None takes the one that the checkpoint was
+            fine-tuned on, or those of its family.
+        exact: whether `wording` is the caller's own `Template`, which keeps its conversation.
     """
     # 1) the family by its name, since an architecture does not tell what a model was trained on
     model = engine.model
@@ -113,27 +123,28 @@ def _fitted(
         wording = families.recorded(model.path)
     family = families.family_of(name_or_path) or families.family_of(model.path)
     if family is None and model.value_head is not None:
-        family = families.FAMILIES["skywork-vl-reward"]  # the conversation itself is valued
+        family = families.FAMILIES["skywork-vl-reward"]  # its template is the bare conversation
     if family is None and wording is None:
         say(f"{name_or_path}: no judge of this name is known, so it is asked as any chat model")
     family = family or families.FAMILIES["chat"]
     single, pairs = wordings_of(family.template, family.pairs, wording)
 
-    # 2) the conversation around both wordings: the checkpoint's chat template, otherwise that of
-    # the architecture, otherwise that of the chosen wording
-    source = model.processor or model.tokenizer  # of the chat template
-    chosen = None if wording is None else wording.conversation
+    # 2) the conversation around both templates: the checkpoint's chat template; without a usable
+    # one, the fallback, which a LLaVA architecture decides, otherwise the chosen template
+    tokenizer = model.processor or model.tokenizer  # it has the chat template
+    fallback = None if wording is None else wording.conversation
     if model.kind == "llava":
-        chosen = CONVERSATIONS.get(model.model.config.model_type)
+        fallback = CONVERSATIONS.get(model.model.config.model_type)
 
     def fitted(template: Template) -> Template:
-        """Put a wording into the model's conversation, without images where it sees none."""
+        """Put a template into the model's conversation, without images if the model sees none."""
         if not model.sees_images:
             template = replace(template, sees_images=False)
         if template.conversation.name == MESSAGES.name:
-            return template.bind(source, image_token=model.image_token, otherwise=chosen)
+            return template.bind(tokenizer, image_token=model.image_token, otherwise=fallback)
+        # LLaVA-OneVision models (tiled) were trained in this conversation, whatever the family's is
         if model.tiled and not exact and template.conversation.name != QWEN_1_5.name:
-            return replace(template, conversation=QWEN_1_5)  # a family knows one conversation only
+            return replace(template, conversation=QWEN_1_5)
         return template
 
     return Judge(
@@ -149,16 +160,17 @@ def load_run(folder: str | Path) -> pd.DataFrame:
     """Read a run back without its judge, a GPU or a key.
 
     Args:
-        folder: the `out` of `Judge.grade` or `Judge.compare`. That of `Judge.rank` holds the grades
-            or comparisons from which the ranks follow, and that of a panel a folder a member.
+        folder: the `out` of `Judge.grade` or `Judge.compare`. That of `Judge.rank` gives the table
+            of grades or comparisons from which the ranks follow; that of a panel holds one such
+            folder per member, to be loaded each.
 
     Returns:
-        The table that the call returned, in the collection's order, of all rows whose verdicts the
-        folder holds. Rows that still wait for verdicts are counted on one line.
+        The table that the call returned, in the collection's order, with all rows whose verdicts
+        the folder holds. Rows that still lack verdicts are counted on one printed line.
 
     Raises:
-        RunError: the folder holds no run, or several, which the error names; or a run without rows:
-            repeat its call, which adds them.
+        RunError: the folder holds no run, or several, which the error names; or a run without
+            a complete row: repeat its call, which adds them.
 
     >>> import tempfile
     >>> import vjudge as vj
@@ -172,7 +184,7 @@ def load_run(folder: str | Path) -> pd.DataFrame:
     call = run.manifest.get("note") or {}
     recorded = {verdict["asked"]: verdict for verdict in run.verdicts()}
     rows = run.rows()
-    finished = []
+    finished = []  # the records and the cells of each row
     for row in rows:
         if recorded.keys() >= set(row["asked"]):
             finished.append(([recorded[key] for key in row["asked"]], row["cells"]))

@@ -23,7 +23,7 @@ __all__ = ["Panel", "combine_samples", "panel"]
 __dir__ = __all__.copy
 
 WAYS = ("mean", "median", "majority")
-OF_MEMBERS = tuple(  # columns of each member's run
+OF_MEMBERS = tuple(  # columns that a panel's table repeats of each member, such as score_NAME
     "score scores expected_score verdict consistent probability_a failure feedback closed".split()
 )
 NOBODY = "no member gave a verdict"
@@ -36,7 +36,12 @@ def check_way(combine: str) -> None:
 
 
 def combined_score(scores: pd.Series, how: str) -> float:
-    """Combine scores, without the missing ones; equally frequent ones of a majority are averaged.
+    """Combine scores, leaving out missing ones.
+
+    Args:
+        scores: of the members or samples.
+        how: "mean", "median" or "majority", the most frequent score; if several are equally
+            frequent, their mean.
 
     >>> combined_score(pd.Series([1.0, 4.0, 4.0]), "majority")
     4.0
@@ -48,19 +53,19 @@ def combined_score(scores: pd.Series, how: str) -> float:
 
 
 def combine_samples(run: pd.DataFrame, *, combine: str = "mean") -> pd.DataFrame:
-    """Make one row an item of a run of several samples.
+    """Combine the samples of a run of graded items into one row per item.
 
-    Pairs need no such call: `Judge.compare` counts votes.
+    Pairs need no such call, since `Judge.compare` counts votes.
 
     Args:
         run: from `Judge.grade(samples=k)`, of one judge or several.
-        combine: "mean", "median" or "majority" of the scores that are there; the equally frequent
-            scores of a majority are averaged.
+        combine: "mean", "median" or "majority" of the scores that are not missing; the equally
+            frequent scores of a majority are averaged.
 
     Returns:
-        One row an item and judge, in the run's order: id, judge, score, n and missing (how many
-        samples have a score and have none), failure (why no sample has one), closed (whether some
-        sample was), and the columns from `lowest` on.
+        One row per item and judge, in the run's order, with the columns id, judge, score, n (how
+        many samples have a score), missing (how many have none), failure (why no sample has one),
+        closed (whether some sample was), and the run's columns from `lowest` on.
 
     Raises:
         ValueError: an unknown `combine`.
@@ -90,10 +95,10 @@ class Panel:
 
     Args:
         judges: two or more, each with a name of its own.
-        combine: "mean", "median" or "majority" of the members that gave a verdict. Equally frequent
-            scores of a majority are averaged. Of pairs, mean and median are taken of 1 for the
-            first response, -1 for the second and 0 for a tie, and their sign decides.
-        name: what the table's `judge` column says.
+        combine: "mean", "median" or "majority" of the verdicts of those members that gave one.
+            Equally frequent scores of a majority are averaged. For pairs, mean and median are taken
+            of 1 for the first response, -1 for the second and 0 for a tie, and their sign decides.
+        name: what the column `judge` of its tables says.
 
     Raises:
         ValueError: fewer than two judges, duplicate names, an unknown way to combine.
@@ -112,17 +117,17 @@ class Panel:
     def __post_init__(self) -> None:
         if len(self.judges) < 2:
             raise ValueError(f"a panel has two judges or more, not {self.judges}")
-        file_names([judge.name for judge in self.judges])  # a ValueError where names are alike
+        file_names([judge.name for judge in self.judges])  # a ValueError where two share a name
         check_way(self.combine)
 
     @property
     def sees_images(self) -> bool:
-        """Whether some member is shown the images of items."""
+        """Whether at least one member is shown the images of items."""
         return any(judge.sees_images for judge in self.judges)
 
     @property
     def members(self) -> list[Judge]:
-        """All members that are a `Judge`, those of a panel in the panel included."""
+        """All members that are a `Judge`, including those of a panel in the panel."""
         members: list[Judge] = []
         for judge in self.judges:
             if isinstance(judge, Panel):
@@ -134,16 +139,18 @@ class Panel:
     def grade(self, items: Items, **options: Any) -> pd.DataFrame:
         """Grade every response by every member.
 
-        The arguments are those of `Judge.grade`; `out` holds each member's run in a folder of its
-        name.
+        The arguments are those of `Judge.grade`; in the folder `out`, each member's run has a
+        folder of the member's name.
 
         Returns:
-            One row a verdict: id, judge, sample (where there are several), score (the members'
-            combined), failure (where no member gave a score), n and missing (how many members
-            gave one and did not), closed (whether a member's was); score_NAME, scores_NAME (by
-            criterion, where there are several), expected_score_NAME, failure_NAME, feedback_NAME
-            and closed_NAME of each; lowest and highest, sees_image (whether every member was shown
-            the image), and what was given.
+            One row per item and sample, with the columns:
+            - id, judge, sample (where there are several), score (the members' scores combined);
+            - n and missing (how many members gave a score, and how many did not), failure (None or
+              that no member gave one), closed (whether some member's verdict was);
+            - for each member, with its name: score_NAME, scores_NAME (by criterion, where there are
+              several), expected_score_NAME, failure_NAME, feedback_NAME and closed_NAME;
+            - lowest and highest, sees_image (whether every member was shown the image), and the
+              columns of the collection.
             `attrs["members"]` has each run's counts.
 
         Raises:
@@ -160,17 +167,22 @@ class Panel:
     def compare(self, pairs: Items, **options: Any) -> pd.DataFrame:
         """Compare the two responses of every pair by every member.
 
-        The arguments are those of `Judge.compare`; `out` holds each member's run in a folder of its
-        name.
+        The arguments are those of `Judge.compare`; in the folder `out`, each member's run has a
+        folder of the member's name.
 
         Returns:
-            One row a pair: id, judge, verdict (the members' combined), verdict_ab and verdict_ba
-            (theirs of one order, where every member has it); failure, n, missing and closed as of
-            `grade`; votes_a, votes_b and votes_tie; verdict_NAME, consistent_NAME,
-            probability_a_NAME, failure_NAME and closed_NAME of each; what was given.
+            One row per pair, with the columns:
+            - id, judge, verdict (the members' verdicts combined), verdict_ab and verdict_ba (those
+              of one order combined, where every member has them);
+            - votes_a, votes_b and votes_tie (how many members chose each); n, missing, failure and
+              closed as of `grade`;
+            - for each member, with its name: verdict_NAME, consistent_NAME, probability_a_NAME,
+              failure_NAME and closed_NAME;
+            - lowest and highest, sees_image, and the columns of the collection.
 
         Raises:
-            ValueError: a member has no wording for pairs; and as `Judge.compare`.
+            PairsNotSupportedError: a member has no template for pairs. Other errors are those of
+                `Judge.compare`.
         """
         for judge in self.members:
             if not judge.gives_values:
@@ -178,20 +190,24 @@ class Panel:
         return self.combined(self._runs("compare", pairs, options))
 
     def _runs(self, call: str, rows: Items, options: dict[str, Any]) -> dict[str, pd.DataFrame]:
-        """Make each member's run, by its name."""
+        """Call a method, "grade" or "compare", of each member; return the runs by its name."""
         runs = {}
         for judge, folder in self.folders(options.get("out")):
             runs[judge.name] = getattr(judge, call)(rows, **options | {"out": folder})
         return runs
 
     def folders(self, out: str | Path | None) -> list[tuple[JudgeLike, Path | None]]:
-        """List each member with its folder in `out`, or with None where no record is kept."""
+        """List each member and its folder in `out`; None is the folder where no record is kept."""
         files = file_names(judge.name for judge in self.judges)
         folders = [None if out is None else Path(out) / file for file in files.values()]
         return list(zip(self.judges, folders, strict=True))
 
     def combined(self, runs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-        """Combine the members' runs of the same rows, by their names, into the panel's."""
+        """Combine the members' runs of the same rows into the panel's table.
+
+        Args:
+            runs: member's name -> its run; all of graded items, or all of compared pairs.
+        """
         frame = runs[self.judges[0].name].filter(["id", "sample"])
         frame.insert(1, "judge", self.name)
         shared = set.intersection(*map(set, runs.values()))  # columns that all runs have
@@ -218,25 +234,25 @@ class Panel:
     def _joined(
         self, frame: pd.DataFrame, verdicts: pd.DataFrame, runs: Mapping[str, pd.DataFrame]
     ) -> pd.DataFrame:
-        """Add to the combined columns who is missing, each member's columns, and those of the rows.
+        """Complete the panel's table by how many members lack a verdict, and by the runs' columns.
 
         Args:
-            frame: with the combined columns.
-            verdicts: of each member, missing where it gave none.
-            runs: of each member.
+            frame: the table, with the combined verdicts.
+            verdicts: one column per member, missing where it gave no verdict.
+            runs: member's name -> its run.
         """
-        # 1) who is missing
+        # 1) how many members gave a verdict; a row fails where none did
         frame["n"] = verdicts.notna().sum(axis=1)
         frame["missing"] = len(runs) - frame["n"]
         nobody = frame["n"] == 0
         frame["failure"] = nobody.map({True: NOBODY, False: None}).astype(object)
         frame["closed"] = of_members(runs, "closed").any(axis=1)
 
-        # 2) each member's, with its name behind the column's
+        # 2) the columns of each member, with its name as a suffix
         for name, run in runs.items():
             frame = frame.join(run.filter(OF_MEMBERS).add_suffix(f"_{name}"))
 
-        # 3) from `lowest` on, a run's columns are of the row: its scale, and what was given
+        # 3) from `lowest` on, a run's columns repeat the row: its scale, the collection's columns
         of_rows = runs[self.judges[0].name].loc[:, "lowest":]
         taken = {name: f"item_{name}" for name in of_rows.columns.intersection(frame.columns)}
         frame = frame.join(of_rows.rename(columns=taken))
@@ -253,7 +269,7 @@ class Panel:
         return rank(candidates, by, judged, noise=noise_of(self))
 
     def render(self, item: Item | Pair | Mapping[str, Any], **options: Any) -> str:
-        """Write what each member reads for one item, pair or row, below its name."""
+        """Write what each member reads for one item, pair or row, under a heading with its name."""
         texts = [f"## {judge.name}\n{judge.render(item, **options)}" for judge in self.judges]
         return "\n\n".join(texts)
 
@@ -266,7 +282,7 @@ class Panel:
         return total
 
     def reworded(self, template: Template | str) -> Panel:
-        """Return the same panel, each member asked in another wording."""
+        """Return the same panel, each member with another prompt template."""
         return self._changed("reworded", template)
 
     def with_examples(self, rows: Items) -> Panel:
@@ -274,17 +290,24 @@ class Panel:
         return self._changed("with_examples", rows)
 
     def _changed(self, method: str, argument: Any) -> Panel:
-        """Call a method of every member; AttributeError where a judge of one's own has it not."""
+        """Replace each member by what its method returns.
+
+        Raises:
+            AttributeError: a member that is neither a `Judge` nor a panel lacks the method.
+        """
         return replace(self, judges=[getattr(judge, method)(argument) for judge in self.judges])
 
 
 def of_members(runs: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
-    """Take a column of every member's run, by the member's name."""
+    """Put a column of every member's run into a frame with one column per member."""
     return pd.DataFrame({judge: run[name] for judge, run in runs.items()})
 
 
 def noise_of(judge: JudgeLike) -> float:
-    """Find the share of the scale below which differences of a judge's scores say nothing."""
+    """Return the numeric noise of a judge's scores, as a share of the scale.
+
+    That of a panel is its noisiest member's, that of an unknown kind of judge the default.
+    """
     if isinstance(judge, Panel):
         return max(map(noise_of, judge.judges))
     return judge.engine.noise if isinstance(judge, Judge) else Engine.noise

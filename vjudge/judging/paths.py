@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-LONGEST_NAME = 120  # bytes of a file's name
+LONGEST_NAME = 120  # bytes of a file's name in UTF-8
 
 
 def file_name(name: str) -> str:
     """Turn any name into the name of a file or folder, which can't lead out of its folder.
 
-    A name that is too long, or of which nothing remains, ends in a checksum of the name.
+    Where the result would be too long or empty, it ends in a checksum of the name.
 
     >>> file_name("org/model 7b"), file_name("../../etc")
     ('org-model-7b', 'etc')
@@ -23,8 +23,9 @@ def file_name(name: str) -> str:
     if text and len(text.encode()) <= LONGEST_NAME:
         return text
     digest = f"{zlib.crc32(str(name).encode('utf-8', 'surrogatepass')):08x}"
-    cut = text.encode()[: LONGEST_NAME - 9].decode(errors="ignore")
-    return f"{cut}-{digest}".lstrip("-")
+    # 9 bytes for "-" and the digest
+    truncated = text.encode()[: LONGEST_NAME - 9].decode(errors="ignore")
+    return f"{truncated}-{digest}".lstrip("-")
 
 
 def file_names(names: Iterable[str]) -> dict[str, str]:
@@ -34,7 +35,7 @@ def file_names(names: Iterable[str]) -> dict[str, str]:
         ValueError: two names would share a file, at least on a system that ignores case.
     """
     files = {}
-    owners: dict[str, str] = {}
+    owners: dict[str, str] = {}  # a file's name in lower case -> the name that it was made from
     for name in names:
         files[name] = file_name(name)
         folded = files[name].casefold()
@@ -46,10 +47,10 @@ def file_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def run_folder(outputs: str | Path, *parts: Any) -> Path:
-    """Name a folder for the runs of one notebook after what they are runs of.
+    """Name a folder inside `outputs` after the runs that a notebook keeps there.
 
     Args:
-        outputs: the folder around it.
+        outputs: the folder of all outputs.
         parts: the judge (a name, or the arguments of `load_judge` as a dict), the collection, and
             whatever else distinguishes these runs, such as a limit.
 

@@ -1,4 +1,4 @@
-"""Ranking many responses to one instruction, best of n: the verdicts on each as its value."""
+"""Ranking many responses to one instruction (best of n): verdicts become values of responses."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ def rank(
     Args:
         candidates: rows with several responses.
         by: "pairs" or "scores".
-        judged: compares or grades rows, as `by` says, and returns the run.
-        noise: scores that differ by less than this share of their scale are equal.
+        judged: a function that compares or grades rows, as `by` says, and returns the run.
+        noise: scores that differ by less than this share of their scale are equal; pairs have none.
     """
-    # 1) the points that each verdict gives to the candidates in it, who are its parties. A verdict
-    # "a" on the candidates 0 and 2, in both orders:
+    # 1) the points that each verdict gives to the candidates in it, its parties: one row per
+    # verdict and party, one column per order. The verdict "a" in both orders on the candidates 0
+    # and 2:
     #     verdict  candidate  sign  points
     #        1         0        1     1  1
     #        1         2       -1    -1 -1
+    # By scores each candidate is the only party of its verdict, and its score is its points.
     rows = data.rows_of(candidates)
     run = judged(candidate_rows(rows, by))
     if by == "scores":
         values = expected_scores(run).to_numpy()[:, None]  # (verdicts, 1)
-        noise *= scale_width(run)
+        noise *= scale_width(run)  # from a share of the scale to a difference of scores
     else:
         values = points_by_order(run).to_numpy()  # (verdicts, orders)
         noise = 0.0
@@ -40,9 +42,9 @@ def rank(
     points = values[parties["verdict"]] * parties[["sign"]].to_numpy()  # (parties, orders)
     of_candidates = pd.DataFrame(points).groupby(parties["candidate"])
 
-    # 2) a row a candidate, with its value and its rank among the responses to the same question
+    # 2) one row per candidate, with its value and its rank among the responses to the same question
     frame = _listed(rows, run["judge"].iloc[0])
-    n = of_candidates.count().sum(axis=1)  # verdicts on each candidate; one of each order
+    n = of_candidates.count().sum(axis=1)  # verdicts on each candidate, counted per order
     mean = of_candidates.sum().sum(axis=1) / n  # NaN without a verdict
     frame["value"] = tie_within_noise(mean, frame["id"], noise)
     frame["rank"] = frame.groupby("id")["value"].rank(method="min", ascending=False)
@@ -51,17 +53,22 @@ def rank(
     frame["missing"] = of_candidates.size() * points.shape[1] - n
 
     # 3) what went wrong in the verdicts on each candidate
-    about = run.iloc[parties["verdict"]].groupby(parties["candidate"].to_numpy())
-    reasons = about["failure"].agg(lambda texts: "; ".join(texts.dropna()) or None)
+    verdicts = run.iloc[parties["verdict"]].groupby(parties["candidate"].to_numpy())
+    reasons = verdicts["failure"].agg(lambda texts: "; ".join(texts.dropna()) or None)
     frame["failure"] = reasons.astype(object).where(n == 0, None)
-    frame["closed"] = about["closed"].any()
-    frame["sees_image"] = about["sees_image"].all()
+    frame["closed"] = verdicts["closed"].any()
+    frame["sees_image"] = verdicts["sees_image"].all()
     frame.attrs = run.attrs
     return frame
 
 
 def _listed(rows: Sequence[Row], judge: str) -> pd.DataFrame:
-    """List the candidates of all rows, one a row, with what is known of each."""
+    """List the candidates of all rows, one per row of the frame.
+
+    Returns:
+        The columns id, judge, candidate (the position in `responses`), response and group; category
+        and true_rank where the rows have them.
+    """
     cells = []
     for row in rows:
         shared = {"id": row["id"], "judge": judge}
@@ -76,18 +83,19 @@ def _listed(rows: Sequence[Row], judge: str) -> pd.DataFrame:
 
 
 def expected_scores(judged: pd.DataFrame) -> pd.Series:
-    """Choose the expected scores where every verdict has one, otherwise the scores.
+    """Return the expected scores of a run if every score has one, otherwise the scores.
 
     A mixture of both would rank responses by the form of their verdicts.
     """
     expected = judged.get("expected_score")
+    # `gt` of booleans: the expected score is missing, and the score is not
     if expected is None or expected.isna().gt(judged["score"].isna()).any():
         return judged["score"]
     return expected
 
 
 def scale_width(run: pd.DataFrame) -> float:
-    """Measure the widest scale of a run, or where none is known its largest score either way."""
+    """Return the width of a run's widest scale; a row of unknown scale counts by its |score|."""
     widths = run["score"].abs()
     if {"lowest", "highest"} <= set(run):
         widths = (run["highest"] - run["lowest"]).fillna(widths)
@@ -95,22 +103,22 @@ def scale_width(run: pd.DataFrame) -> float:
 
 
 def tie_within_noise(values: pd.Series, questions: pd.Series, noise: float) -> pd.Series:
-    """Make values of one question equal that lie within the noise of one another.
+    """Make values of one question equal that differ by no more than noise.
 
-    Sorted values form a cluster as long as each lies within the noise of the next; all of a cluster
-    become its least value.
+    Sorted values form a cluster as long as each lies within the noise of the next; all values of a
+    cluster become its smallest.
 
     Args:
-        values: of the candidates.
-        questions: the question of each.
-        noise: the largest difference that says nothing.
+        values: of the candidates; NaN stays.
+        questions: the id of each candidate's question.
+        noise: the largest difference that does not count, 0 or more.
 
     >>> values = pd.Series([3.0, 3.0000004, 3.2])
     >>> tie_within_noise(values, pd.Series(["q", "q", "q"]), 1e-6).tolist()
     [3.0, 3.0, 3.2]
     """
     ascending = values.dropna().sort_values()
-    of_each = questions[ascending.index]
+    of_each = questions[ascending.index]  # the question of each value
     # a step above the noise begins the next cluster: steps 4e-7, .2 -> clusters 0, 0, 1
     clusters = (ascending.groupby(of_each).diff() > noise).groupby(of_each).cumsum()
     smallest = ascending.groupby([of_each, clusters]).transform("min")

@@ -186,7 +186,7 @@ class Run:
                 " written, or copied from another run, are passed over; their verdicts are computed"
                 " again",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=4,  # the caller of `load_run`
             )
         return entries
 
@@ -201,7 +201,7 @@ class Run:
         self.done |= {verdict["asked"]: verdict for verdict in fresh}
 
     def keep(self, rows: Iterable[Record]) -> None:
-        """Write the rows of a call, unless the folder holds exactly these.
+        """Write the rows of a call, unless the folder holds the same rows in the same order.
 
         Args:
             rows: in the collection's order, each with "id", "asked" (the list of the keys of its
