@@ -46,11 +46,12 @@ class Batcher:
         self.source = source
         self.prompts = prompts
         self.ask = ask
-        self.size = engine.auto if ask.batch_size == "auto" else int(ask.batch_size)  # of a batch
+        # prompts per batch; an engine whose memory runs out sets a smaller number
+        self.size = engine.auto if ask.batch_size == "auto" else int(ask.batch_size)
         self.wanted = range(len(prompts)) if wanted is None else wanted
         self.keys: dict[int, tuple[str, ...]] = {}  # prompt -> the keys of its images
         self.failures: dict[int, str] = {}  # prompt -> why its images can't be read
-        pictures = Pictures()
+        pictures = Pictures()  # opens each path once
         for index, prompt in enumerate(prompts):
             try:
                 check_images(prompt, images[index])
@@ -59,13 +60,17 @@ class Batcher:
                 self.failures[index] = str(error)
 
     def batches(self, *, unbroken: bool) -> Iterator[list[Request]]:
-        """Yield the batches that hold wanted prompts; `size` may shrink between two of them.
+        """Yield the batches that hold at least one wanted prompt.
+
+        The engine may lower `size` between two batches.
 
         Args:
-            unbroken: whether a batch also holds prompts that are not wanted, as it does in a call
-                that was never interrupted. The last bits of an answer depend on its batch.
+            unbroken: True cuts all prompts of the call into batches, as a call that was never
+                interrupted does, so that the prompts in a batch that are not wanted are computed,
+                too: the last bits of an answer depend on the prompts beside it. False leaves the
+                prompts out that are not wanted.
         """
-        order = [*self.failures, *self._order()]
+        order = [*self.failures, *self._order()]  # positions of prompts in the call
         if not unbroken:
             order = [index for index in order if index in self.wanted]
         while order:
@@ -75,25 +80,29 @@ class Batcher:
                 yield [self.request(index) for index in batch]
 
     def request(self, index: int) -> Request:
-        """Encode one prompt: its tokens, its scale, and how long its answer may be."""
+        """Return the request for the prompt at position `index` of the call.
+
+        It holds the tokens of the prompt, the tokens of its scale, and how long the answer may be;
+        or nothing but a `failure`, where an image can't be read or the prompt can't be encoded.
+        """
         if index in self.failures:
             return Request(index, failure=self.failures[index])
         ask = self.ask
         context = self.engine.context_length
         request = Request(index, keys=self.keys[index])
         try:
-            # 1) the tokens, those of images in their places
+            # 1) the tokens, those of images in their places (None: the encoder's own number each)
             prompt, places = self.source.place(self.prompts[index], request.keys)
             request.ids, request.scale = self.engine.encoder.row_ids(
                 prompt, ask, index, image_tokens=places
             )
             request.n_prompt_tokens = len(request.ids)
-            # 2) a score pass writes nothing: its scale is read right after the prompt
+            # 2) score and value mode write nothing; a scale is then read right after the prompt
             if ask.mode != "feedback":
                 request.answer.finish = "stop"
             if ask.is_score_pass and request.scale:
                 request.read_after(request.ids, request.scale)
-            # 3) room in the model's context
+            # 3) room in the model's context, also for a reading, which is longer than its prompt
             n_tokens = max(len(row.ids) for row in (request, *request.readings))
             if n_tokens >= context:
                 raise ValueError(
@@ -106,10 +115,11 @@ class Batcher:
         return request
 
     def _order(self) -> list[int]:
-        """Sort the prompts so that those about the same images follow each other, longest first.
+        """Return the positions of the prompts whose images can be read, in the order of computing.
 
-        Within one group of images the texts are in alphabetical order, so that common beginnings
-        meet. The order needs no tokens: texts are cheap to compare.
+        Prompts with the same images form a group; the group with the longest prompt comes first.
+        Within a group the texts are in alphabetical order, so that prompts with a common beginning
+        are neighbours. Texts are compared, and not tokens, because no prompt is encoded yet.
         """
         texts = {index: self.prompts[index].text for index in self.keys}
         # The rank of a group is that of its longest prompt.

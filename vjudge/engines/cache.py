@@ -24,11 +24,12 @@ SPARE_COLUMNS = 64  # free columns that a layer gets whenever it grows
 
 
 def share_prefixes(rows: Sequence[Tokenized], image_token_id: int | None) -> list[Prefix]:
-    """Give each row a prefix that holds all its images, and share prefixes where that saves most.
+    """Set the prefix of each row, and return the distinct prefixes.
 
-    The rows come sorted by images and text, so that one pass over them suffices (a greedy
-    algorithm). A row joins the newest prefix, which is truncated to what both have in common, if
-    this saves more tokens than a new prefix. A new prefix has all tokens of its row but the last.
+    A prefix holds all images of its rows. The rows come sorted by images and text, so that one pass
+    over them suffices (a greedy algorithm). A row joins the newest prefix, which is truncated to
+    what both have in common, if this saves more tokens than a new prefix. A new prefix has all
+    tokens of its row but the last, because the model has to read at least one token after it.
 
     Rows 1 and 2 below have the prefix a b c d e f. Row 3 has a b c d in common with it. If it
     joins, three rows share four tokens, and two of them need not compute these: 8 tokens are saved.
@@ -39,17 +40,18 @@ def share_prefixes(rows: Sequence[Tokenized], image_token_id: int | None) -> lis
         row 3   a b c d x y | 3
 
     Args:
-        rows: their tokens; `row.prefix` is set.
+        rows: tokens and image keys; the function sets `row.prefix` of each.
         image_token_id: the token that stands at an image's places; None for a model without images.
 
     Returns:
-        The distinct prefixes, by their slots in the shared cache.
+        The distinct prefixes. The position of each in this list is its `slot`, the row that it gets
+        in the shared cache.
     """
     prefixes: list[Prefix] = []
-    newest = Prefix([], (), 0)
+    newest = Prefix([], (), 0)  # empty at first: no row can join it
     n_sharing = 0  # rows that have the newest prefix
     for row in rows:
-        # 1) the shortest prefix that the row can have: up to its last image
+        # 1) the shortest prefix that the row can share: it goes beyond the row's last image
         n_needed = MIN_PREFIX
         if image_token_id in row.ids:
             n_needed = max(n_needed, len(row.ids) - row.ids[::-1].index(image_token_id))
@@ -84,7 +86,10 @@ class RoomyLayer(DynamicLayer):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **options: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append the states of new columns; return the keys and the values of all columns."""
+        """Append the states of new columns; return the keys and the values of all columns.
+
+        transformers passes further arguments to every kind of layer; this one needs none of them.
+        """
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.keys = key_states[:, :, :0]
@@ -95,7 +100,13 @@ class RoomyLayer(DynamicLayer):
         return self.keys, self.values
 
     def _appended(self, number: int, filled: Any, new: torch.Tensor) -> torch.Tensor:
-        """Put `new` columns after the `filled` ones in buffer `number`; return both as a view."""
+        """Put `new` columns after the `filled` ones; return both as a view of the buffer.
+
+        Args:
+            number: the buffer, 0 for keys and 1 for values.
+            filled: what the buffer holds so far, (rows, heads, columns, width).
+            new: what comes after it, of the same shape but for the number of columns.
+        """
         n_filled = filled.shape[2]
         n_columns = n_filled + new.shape[2]
         buffer = self.buffers[number]
@@ -111,26 +122,35 @@ class RoomyLayer(DynamicLayer):
 
 @dataclass
 class Shared:
-    """The keys and values of prefixes; `inputs_after_prefixes` makes them those of whole rows."""
+    """The keys and values of prefixes, one prefix per row.
+
+    `inputs_after_prefixes` changes such an object in place: its rows are then those of a batch.
+
+    A token's number is how many tokens its row has before it. Its position is this number plus the
+    row's delta. The delta is 0 but for models with multimodal positions (Qwen-VL's M-RoPE), where
+    an image of 100 tokens may advance the position by 10 only: the delta is then 10 - 100 = -90 for
+    all tokens after the image.
+    """
 
     cache: Any  # transformers' DynamicCache
     mask: torch.Tensor  # (rows, columns), 1 for a token, 0 for padding or a token to pass over
-    deltas: torch.Tensor  # (rows, 1), what multimodal positions add to a token's number
+    deltas: torch.Tensor  # (rows, 1), position minus number of the tokens after a row's images
 
 
 def prefill(model: VisionLanguageModel, source: CallImages, prefixes: Sequence[Prefix]) -> Shared:
-    """Compute the keys and values of prefixes in one pass, one prefix a row."""
+    """Compute the keys and values of prefixes in one pass; the images are those of `source`."""
     # 1) tokens, padded on the left, and images
     ids = [prefix.ids for prefix in prefixes]
     keys = [prefix.keys for prefix in prefixes]
     inputs = source.inputs(ids, keys)
     mask = inputs["attention_mask"]  # (prefixes, longest)
-    # 2) positions: a multimodal model computes them itself where there are images
+    # 2) positions: a multimodal model computes them itself where there are images; else a
+    # token's position is the number of tokens before it (padding has none and gets 0)
     computes_positions = multimodal(model) and any(keys)
     if not computes_positions:
         positions = mask.cumsum(-1) - 1
         inputs["position_ids"] = expanded(model, positions.clamp(min=0))
-    # 3) one pass fills the cache
+    # 3) one pass fills the cache; its logits are not used, and one token's are the fewest possible
     cache: Any = DynamicCache(config=model.model.config.get_text_config())
     cache.layers = [RoomyLayer() for _ in cache.layers]
     model.model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
@@ -143,24 +163,29 @@ def prefill(model: VisionLanguageModel, source: CallImages, prefixes: Sequence[P
 def inputs_after_prefixes(
     model: VisionLanguageModel, rows: Sequence[Tokenized], shared: Shared
 ) -> dict[str, Any]:
-    """Return what `generate` takes for rows whose prefixes are computed.
+    """Return the arguments of `generate` for rows whose prefixes are computed.
 
-    `shared`, the cache of the prefixes, becomes the cache of the rows. Each side is padded on the
-    left by itself:
+    Prefixes and the tokens after them are each padded on the left:
 
         prefix      | tokens after it
         . . P P P P | . R R
         P P P P P P | R R R
+
+    Args:
+        model: the model that generates.
+        rows: what it reads; each row has a prefix.
+        shared: the keys and values of the prefixes, by their slots. This function changes it in
+            place: afterwards it holds one row for each of `rows`, in their order.
     """
-    # 1) copy each prefix to its rows
+    # 1) copy each prefix to its rows; `if` is for the type checker alone: every row has a prefix
     slots = torch.tensor([row.prefix.slot for row in rows if row.prefix])  # (rows,)
     shared.cache.batch_select_indices(slots)
     shared.deltas = shared.deltas[slots]  # (rows, 1)
-    # 2) the tokens after it
+    # 2) the tokens after it, at least one per row; token 0 fills the padding, which is masked out
     tokens = [row.ids[-row.n_after_prefix :] for row in rows]
     ids, mask = left_padded(tokens, 0, model.device)  # (rows, longest)
     shared.mask = torch.cat([shared.mask[slots], mask], dim=1)  # (rows, columns)
-    # 3) a token's position is the number of tokens before it
+    # 3) a token's position is the number of tokens before it, plus the row's delta (see `Shared`)
     positions = shared.mask.cumsum(1) - 1  # (rows, columns)
     positions = positions[:, -ids.shape[1] :].clamp(min=0) + shared.deltas  # (rows, longest)
     return {
@@ -185,17 +210,19 @@ def keep_for_readings(rows: Sequence[Request], shared: Shared) -> None:
         new mask  0 1 1 1 0 1 1 0     numbers above n_valid = 5 are masked out
 
     Args:
-        rows: requests whose readings are planned.
-        shared: the cache after `generate`, which has columns for what was written.
+        rows: requests whose readings are planned; this function sets `reading.prefix` of each.
+        shared: the keys and values of the requests, in their order, after `generate`: the cache has
+            columns for what was written, and the mask has none yet. The mask is changed.
     """
     n_written = shared.cache.get_seq_length() - shared.mask.shape[1]
     shared.mask = pad(shared.mask, (0, n_written), value=1)  # (rows, columns)
     for slot, row in enumerate(rows):
         if not row.readings:
             continue
-        # All readings of a row begin as the first, whose stem is empty.
+        # The first reading has an empty stem. What the cache holds of it, all others begin with.
         ids = row.readings[0].ids
-        # The last written token was never put into the model, and a pass needs a new token.
+        # The model never read the last token that was written, so that the cache lacks it. One
+        # token of a reading has to be left, too, which the model can read.
         n_cached = len(row.ids) + len(row.writing.tokens) - 1
         n_valid = min(n_cached, len(ids) - 1)
         number = shared.mask[slot].cumsum(0)  # (columns,)
@@ -211,7 +238,11 @@ def multimodal(model: VisionLanguageModel) -> bool:
 
 
 def expanded(model: VisionLanguageModel, positions: torch.Tensor) -> torch.Tensor:
-    """Return positions (rows, tokens) in the shape that the model takes."""
+    """Return positions (rows, tokens) in the shape that the model takes.
+
+    A multimodal model takes (3, rows, tokens): time, height and width, which are equal for text.
+    Any other model takes (rows, tokens).
+    """
     if multimodal(model):
         return positions.expand(3, *positions.shape)  # (3, rows, tokens)
     return positions
@@ -220,9 +251,10 @@ def expanded(model: VisionLanguageModel, positions: torch.Tensor) -> torch.Tenso
 def can_share(model: VisionLanguageModel) -> bool:
     """Tell whether a model's rows may share prefixes.
 
-    They may if the model has a plain cache, takes positions by number, and, as a chat model, was
-    compared with its own `generate` (`SHARING_CHATS`). Models with sliding windows, states or
-    positions of another kind are batched by `generate` alone.
+    They may if the model's cache holds all keys and values of every layer, its `forward` takes
+    `position_ids`, and, for a chat model, its answers were compared with its own `generate`
+    (`SHARING_CHATS`). Models with sliding windows, states or positions of another kind get whole
+    prompts by `generate`.
     """
     config = model.model.config.get_text_config()
     if model.kind == "chat" and model.model.config.model_type not in SHARING_CHATS:

@@ -75,12 +75,12 @@ def address(base_url: str, variable: str | None) -> tuple[str, str]:
             " query, since a run's manifest keeps it; put a key into an environment variable and"
             " name that with key_variable="
         )
-    key = os.environ.get(variable or "", "").strip()
+    key = os.environ.get(variable or "", "").strip()  # no variable is named "": None gives no key
     if variable and not key and (base_url == OPENAI or variable != KEY_NAME):
         raise ValueError(
             f"the environment variable {variable} is not set; put the server's key there"
         )
-    if not re.fullmatch("[!-~]*", key):
+    if not re.fullmatch("[!-~]*", key):  # the printable characters of ASCII, without the blank
         raise ValueError(
             f"the environment variable {variable} holds a character that no key has, such as a"
             " blank or a letter with an accent; put the server's key there"
@@ -110,11 +110,12 @@ def without_key(text: str, key: str) -> str:
         forms.append(base64.b64encode(b"\0" * shift + raw).decode())
     secret = "\n".join(forms).lower()
     windows = {secret[start : start + WINDOW] for start in range(len(secret) - WINDOW + 1)}
-    # 2) nearly every text holds none of them: this quick test is enough
+    # 2) return a text that holds none of them, as nearly all do, after this quick test
     lowered = text.lower()
     if len(key) < WINDOW or not any(window in lowered for window in windows):
         return text
-    # 3) hide the characters under each window of the text that is in the key
+    # 3) hide each window of the text that is in the key; windows overlap, so that they hide a
+    # longer occurrence together
     characters = list(text)
     for start in range(len(text) - WINDOW + 1):
         stop_at = start + WINDOW
@@ -130,18 +131,28 @@ def proxy_of(base_url: str) -> str:
         return ""
     proxies = getproxies()
     proxy = proxies.get(url.scheme) or proxies.get("all") or ""
-    return re.sub(r"^(\w+://)?([^@/]*@)?", "", proxy).rstrip("/")  # no user, no password
+    return re.sub(r"^(\w+://)?([^@/]*@)?", "", proxy).rstrip("/")  # cut "http://USER:PASSWORD@"
 
 
 class TooLong(openai.OpenAIError):
-    """A reply's body is too long to hold. As an OpenAIError it is not repeated by the library."""
+    """A reply's body is too long, or compressed in a way that can hide how long it is.
+
+    It is an OpenAIError, because the library repeats a request after an error of any other type.
+    """
 
 
 class BoundedClient(httpx.AsyncClient):
-    """Send no headers but those named here, and bound a reply's time and size.
+    """Bound a reply's time and size, and send the headers of this module alone.
 
-    One deadline holds for connection, headers and body of an attempt together. httpx bounds each
-    read alone, so that a server which sends a byte now and then would hold a request for ever.
+    These are `HEADERS`, the key, and those of `PROTOCOL_HEADERS` that a request has.
+
+    The timeout is one deadline for connection, headers and body of an attempt together. httpx
+    applies it to each read alone, so that a server which sends a byte now and then would hold a
+    request for ever.
+
+    Args:
+        key: the server's key; "" for none.
+        options: for `httpx.AsyncClient`, a `timeout` among them.
     """
 
     def __init__(self, key: str, **options: Any) -> None:
@@ -151,7 +162,7 @@ class BoundedClient(httpx.AsyncClient):
             self.named["Authorization"] = f"Bearer {key}"
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        """Send a request with the named headers, within the client's timeout."""
+        """Replace a request's headers, send it, and return the response within the timeout."""
         protocol = {
             name: request.headers[name] for name in PROTOCOL_HEADERS if name in request.headers
         }
@@ -162,7 +173,11 @@ class BoundedClient(httpx.AsyncClient):
             raise httpx.ReadTimeout("no whole answer in time", request=request) from None
 
     async def _read(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        """Return the response with its whole body; TooLong if that has more than `MAX_REPLY`."""
+        """Send a request, and return the response with its whole body.
+
+        Raises:
+            TooLong: the body has more than `MAX_REPLY` bytes, or an encoding not in `ENCODINGS`.
+        """
         response = await super().send(request, **{**options, "stream": True})
         body = bytearray()
         try:
@@ -184,7 +199,10 @@ class BoundedClient(httpx.AsyncClient):
 
 
 class PlainClient(openai.AsyncOpenAI):
-    """The library's client without the headers that it adds, of which some can't be sent."""
+    """Build requests without the headers that the library adds.
+
+    Some of them come from environment variables, and may hold characters that no header can.
+    """
 
     default_headers = HEADERS | {"Content-Type": "application/json"}
 
@@ -240,7 +258,7 @@ class Client:
             raise Unanswered(f"{reason}, repeated up to {retries} times") from None
         except TooLong as error:
             raise Rejected(self.shown(str(error))) from None
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError):  # the body is no JSON, or nested too deep
             reply = None
         if not isinstance(reply, dict) or reply.get("error"):
             reason = self.shown(str(reply))
@@ -248,5 +266,9 @@ class Client:
         return reply
 
     def shown(self, text: str) -> str:
-        """Return a text of the server for an error message: short, on one line, without the key."""
+        """Return a text of the server for an error message: short, on one line, without the key.
+
+        The text is shortened twice, because a search for the key in all of it would take long, and
+        because white space is joined after that search.
+        """
         return " ".join(without_key(text[: 8 * EXCERPT], self.key).split())[:EXCERPT]

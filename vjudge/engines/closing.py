@@ -25,11 +25,12 @@ class Closing:
     """How the answers of a call are closed.
 
     Args:
-        read: reads an answer: its text, and by name `finish`, `scores` and `rubric` -> its verdict,
-            and whether it has to be closed.
-        marker: the text before the verdict of an answer with one score.
-        criterion: the text before the score of one named criterion, with `{name}` where the name
-            goes, as a JSON string.
+        read: `read(text, finish=..., scores=..., rubric=...)` returns the verdict of an answer, and
+            whether the answer has to be closed; `vjudge.prompts.parse.parse_to_close` explains the
+            arguments.
+        marker: the text that is put before the verdict of an answer with one score.
+        criterion: the text that is put before the score of one named criterion; in it, `{name}`
+            stands for the criterion's name as a JSON string.
     """
 
     read: Callable[..., tuple[Verdict, bool]]
@@ -37,7 +38,11 @@ class Closing:
     criterion: str = ""
 
     def marker_of(self, name: str) -> str:
-        """Return the text before the score of a criterion, or by "" before the only verdict."""
+        """Return the text that is put before a score.
+
+        Args:
+            name: the criterion that is scored; "" for the only verdict of an answer.
+        """
         if not name:
             return self.marker
         return self.criterion.format(name=json.dumps(name, ensure_ascii=False))
@@ -46,9 +51,14 @@ class Closing:
 def scales_to_close(ask: Ask, row: int) -> Mapping[str, Texts]:
     """Return the scales on which a row's answer can be closed.
 
+    Args:
+        ask: the options of the call.
+        row: the position of the prompt in the call.
+
     Returns:
         criterion -> its scale, each score with its text, such as {1: " 1"}; "" stands for the only
-        verdict of a row without named criteria. Empty where the row has no scale.
+        verdict of a row without named criteria. Empty where the row has no scale, or where the
+        call closes no answers.
     """
     if ask.closing is None or ask.mode != "feedback":
         return {}
@@ -62,9 +72,10 @@ def scales_to_close(ask: Ask, row: int) -> Mapping[str, Texts]:
 
 
 def has_to_be_closed(ask: Ask, answer: Answer) -> bool:
-    """Read an answer, and tell whether it holds no verdict; a refusal is not to be closed.
+    """Tell whether an answer holds no verdict and can be closed; a refusal is not to be closed.
 
-    The answer keeps the verdict in `answer.verdict`, so that it is not read a second time.
+    To find out, the answer is read. Its verdict is stored in `answer.verdict`, so that it need not
+    be read a second time.
     """
     row = answer.index
     if ask.closing is None or not scales_to_close(ask, row):
@@ -80,6 +91,9 @@ def has_to_be_closed(ask: Ask, answer: Answer) -> bool:
 
 def most_probable(logprobs: Mapping[int, float]) -> int:
     """Return the most probable score; of equally probable ones the lowest.
+
+    Args:
+        logprobs: score -> log-probability, at least one.
 
     >>> most_probable({2: -0.7, 1: -0.7, 3: -5.0})
     1

@@ -43,7 +43,15 @@ class Writer(LogitsProcessor):
         self.top_p = TopPLogitsWarper(ask.top_p)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Choose a token a row, and return scores (rows, vocabulary) that allow no other."""
+        """Choose a token per row, and return scores that allow no other.
+
+        Args:
+            input_ids: all tokens of the rows so far, which `generate` passes to every processor.
+            scores: the logits of the next token, (rows, vocabulary).
+
+        Returns:
+            Scores (rows, vocabulary): 0 for the chosen token, -inf for all others.
+        """
         # 1) a row whose logits are not finite ends here
         logits = scores.float()  # (rows, vocabulary)
         for position in zero_not_finite(logits):
@@ -51,10 +59,10 @@ class Writer(LogitsProcessor):
             if not row.writing.is_done:
                 row.writing.is_done = True
                 row.failure = not_finite(self.model, len(row.writing.tokens) + 1)
-        # 2) choose the tokens, among those that are text
+        # 2) choose the tokens, among those that an answer may hold
         self.model.mask_non_text(logits)
         tokens = self._choose(input_ids, self._penalised(logits))  # (rows,)
-        # 3) write them down; `generate` has to be given a token for a finished row, too
+        # 3) write them down; `generate` takes a token for a finished row, too: one that ends it
         for position, token in enumerate(tokens.tolist()):
             row = self.rows[position]
             if not row.writing.is_done:
@@ -65,7 +73,15 @@ class Writer(LogitsProcessor):
         return torch.full_like(scores, -torch.inf).scatter_(1, tokens[:, None], 0.0)
 
     def _choose(self, input_ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        """Choose a token a row: the most probable one, or a draw from the nucleus."""
+        """Choose a token per row: the most probable one, or a draw from the nucleus.
+
+        Args:
+            input_ids: all tokens of the rows so far; transformers' nucleus takes and ignores them.
+            logits: those of the next token, (rows, vocabulary), repetition penalty included.
+
+        Returns:
+            The tokens (rows,).
+        """
         if self.ask.temperature == 0:
             return logits.argmax(-1)  # (rows,)
         draws = [generator.random() for generator in self.generators]
@@ -73,7 +89,16 @@ class Writer(LogitsProcessor):
         return draw_tokens(nucleus, draws)
 
     def _write(self, row: Request, token: int, logits: torch.Tensor) -> None:
-        """Append a token to a row's answer; if it belongs to the scale, keep the distribution."""
+        """Append a token to a row's answer, and end the answer where the token or its limit does.
+
+        Where scores of the row's scale begin with the token, the distribution over all tokens that
+        scores begin with is kept: the verdict may stand here.
+
+        Args:
+            row: the request whose answer is written.
+            token: the chosen token.
+            logits: those that it was chosen by, (vocabulary,), without the repetition penalty.
+        """
         writing = row.writing
         score_tokens = row.scale.next_tokens[()] if row.scale else []
         if token in score_tokens:
@@ -82,14 +107,15 @@ class Writer(LogitsProcessor):
         if token in self.end_ids:
             row.answer.finish = "stop"
             writing.is_done = True
-        elif len(writing.tokens) == writing.limit:
+        elif len(writing.tokens) == writing.limit:  # `finish` stays "length"
             writing.is_done = True
 
     def _penalised(self, logits: torch.Tensor) -> torch.Tensor:
-        """Apply the repetition penalty to logits (rows, vocabulary).
+        """Return logits (rows, vocabulary) with the repetition penalty applied.
 
-        The penalty counts the prompt as each family was published. LLaVA generates from embeddings,
-        so that it sees no prompt to count; vLLM, which ran Prometheus, and transformers count it.
+        Whether a token of the prompt counts as a repetition depends on how the family was
+        published. LLaVA generates from embeddings, so that it has no ids of the prompt to count;
+        vLLM, which ran Prometheus, and transformers count the prompt's tokens.
         """
         if self.ask.repetition_penalty == 1:
             return logits
@@ -105,7 +131,7 @@ class Writer(LogitsProcessor):
 
 
 def draw_tokens(scores: torch.Tensor, draws: Sequence[float]) -> torch.Tensor:
-    """Draw a token a row by inverse transform sampling, with the most probable tokens first.
+    """Draw a token per row by inverse transform sampling, with the most probable tokens first.
 
         probability   .5  .3  .2
         cumulative    .5  .8  1.0     a draw of .6 passes one token and takes the second
@@ -113,10 +139,14 @@ def draw_tokens(scores: torch.Tensor, draws: Sequence[float]) -> torch.Tensor:
     Args:
         scores: logits (rows, vocabulary), -inf for a token that is ruled out.
         draws: a number in [0, 1) for each row.
+
+    Returns:
+        The tokens (rows,).
     """
     probabilities = scores.softmax(-1)  # (rows, vocabulary)
     probabilities, order = probabilities.sort(dim=-1, descending=True, stable=True)
     cumulative = probabilities.cumsum(-1)
+    # By rounding, the last cumulative probability is not exactly 1: the draw is scaled to it.
     draw = torch.tensor(draws, device=scores.device)[:, None] * cumulative[:, -1:]  # (rows, 1)
     n_passed = (cumulative <= draw).sum(-1, keepdim=True)
     # Rounding can put a draw near 1 past the last possible token.
@@ -134,9 +164,10 @@ def logprobs_of(tokens: list[int], logits: torch.Tensor) -> dict[int, float]:
 
 
 def zero_not_finite(outputs: torch.Tensor) -> list[int]:
-    """Set rows of outputs (rows, width) that hold NaN or infinity to 0; return their positions.
+    """Set rows of outputs (rows, width) that hold NaN or +infinity to 0; return their positions.
 
-    The largest of a row's numbers is NaN if any is: looking at it alone is fast. -inf passes.
+    To be fast, only the maximum of each row is checked: it is NaN if any number is, and +inf if any
+    number is. Single numbers of -inf pass, since they rule a token out; a row of -inf alone fails.
     """
     is_broken = ~outputs.amax(-1).isfinite()  # (rows,)
     outputs[is_broken] = 0.0
@@ -144,7 +175,12 @@ def zero_not_finite(outputs: torch.Tensor) -> list[int]:
 
 
 def not_finite(model: VisionLanguageModel, step: int) -> str:
-    """Say why a row failed whose output is NaN or infinite at its token number `step`."""
+    """Return the failure of a row whose output is NaN or infinite.
+
+    Args:
+        model: the model that computed it.
+        step: the new token at which this happened, counted from 1.
+    """
     return (
         f"the model's output is not finite (NaN or infinity) at token {step}: its weights are"
         f" damaged, or {model.dtype} overflows: try dtype='float32'"

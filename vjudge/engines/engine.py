@@ -19,10 +19,11 @@ Texts = Mapping[int, str]  # score -> the text of it after the marker, such as {
 MODES = ("feedback", "score", "value")
 
 NOISE = {"float32": 1e-6, "float16": 5e-4, "bfloat16": 5e-3}
-"""By type of weights, how far apart two values of the same prompt may lie, as a share of the scale.
+"""Type of weights -> how far apart two values of one prompt may lie, as a share of the scale.
 
-Measured on the embedded judge, 60 items alone, in batches of 3 and 16, and all together, on a CPU:
-expected scores on a scale from 1 to 5 lay 9e-7, .0016 and .015 apart at most.
+They differ by rounding, which depends on the prompts that are computed beside it. Measured on the
+embedded judge, 60 items alone, in batches of 3 and 16, and all together, on a CPU: expected scores
+on a scale from 1 to 5 lay 9e-7, .0016 and .015 apart at most.
 """
 
 
@@ -73,13 +74,14 @@ class Ask(Sampling):
         marker: the text before every verdict; "" where answers have no single place for one.
         scales: the scale of each row, score -> its text after the marker, such as {1: " 1"}; an
             empty scale asks for no distribution.
-        seeds: of each row the number, at least 0, that alone decides its draws; () takes the
-            position of the row.
+        seeds: the seed of each row, at least 0, which alone decides its draws; () takes the row's
+            position in the call.
         schemas: the JSON schema that each answer has to follow; () for free text. Only engines
             that can enforce a schema do so; in the others nothing but the prompt asks for it.
         closing: how answers without a verdict are closed; None leaves them without one.
-        criteria: of each row the rubric whose named criteria its answer scores; None for an answer
-            with one verdict. An answer with named criteria has no distribution.
+        criteria: for each row, the rubric whose named criteria its answer scores; None for an
+            answer with one verdict; () where all rows have one verdict. An answer with named
+            criteria has no distribution.
         max_new_tokens: the most tokens of an answer, at least 1; the model's context bounds it too.
         batch_size: prompts computed at once, or "auto" for the engine's own choice.
     """
@@ -146,10 +148,12 @@ class Answer:
     n_prompt_tokens: int = 0  # image tokens included
     n_new_tokens: int = 0  # the end-of-sequence token included
     score_logprobs: dict[int, float] | None = None
-    finish: str = "length"  # "stop" where it ended by itself; after no other can it hold a verdict
+    # how it ended: "stop" by itself, "length" by a limit, or a server's own reason; a verdict is
+    # read only in the text of an answer that ended by itself
+    finish: str = "length"
     seconds: float = 0.0  # its share of the batch's wall time
     failure: str | None = None  # why there is no answer
-    transient: bool = False  # whether asking again may bring one
+    transient: bool = False  # whether the same prompt, asked again, may get an answer
     closed: int | None = None  # the score that the answer was closed with
     closed_scores: dict[str, int] | None = None  # the same for each named criterion
     unclosed: str | None = None  # why it could not be closed, where that was asked for
@@ -219,6 +223,7 @@ class Engine(ABC):
     def plan(self, prompts: Sequence[Prompt], images: Sources, ask: Ask) -> list[Quantity]:
         """Estimate what `answer` would take, without running it, from the prompts alone."""
         n_characters = sum(len(prompt.text) for prompt in prompts)
+        # the most new tokens per prompt; an engine computes one to read the scale after the prompt
         limit = {"feedback": ask.max_new_tokens, "score": 1, "value": 0}[ask.mode]
         return [
             Quantity("verdicts", len(prompts)),

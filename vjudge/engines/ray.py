@@ -22,8 +22,8 @@ from vjudge.prompts import Prompt
 
 BLOCK_ROWS = 64  # prompts per block
 RESTARTS = 2  # how often a block is computed again if its worker dies each time
-STARTS = 4  # attempts to start Ray
-PAUSE = 5.0  # seconds between them
+STARTS = 4  # the number of attempts to start Ray
+PAUSE = 5.0  # seconds to wait after a failed attempt to start Ray
 
 
 class RayEngine(Engine):
@@ -61,7 +61,7 @@ class RayEngine(Engine):
     ) -> None:
         # 1) join or start Ray
         self.ray = start_ray()
-        # 2) share its processors among the workers, which would wait for ever without room
+        # 2) share its processors among the workers; one without a free CPU would wait for ever
         free = self.ray.available_resources()
         n_cpus = int(free.get("CPU", 0))
         n_gpus = int(free.get("GPU", 0))
@@ -73,14 +73,15 @@ class RayEngine(Engine):
             )
         # Five workers on two GPUs: three on one of them, so that each takes a third of a GPU.
         gpu_share = 1 / math.ceil(n_workers / n_gpus) if n_gpus else 0
-        # 3) start them; an absolute path is valid in their processes, too
+        # 3) start them; a process that dies is always replaced (max_restarts=-1). A relative path
+        # would mean another folder in a worker's process, so it is made absolute
         path = str(Path(judge).absolute()) if Path(judge).is_dir() else str(judge)
         actor = self.ray.remote(
             num_cpus=1, num_gpus=gpu_share, max_restarts=-1, max_task_retries=RESTARTS
         )(Worker)
         load_on_worker = partial(load, path, engine=worker_engine, **options)
         self.workers = [actor.remote(load_on_worker) for _ in range(n_workers)]
-        # 4) ask one of them what the judge is
+        # 4) ask one of them what the judge is; this waits until its judge is loaded
         self.template, self.pairs, self.family, self.workers_identity = self.ray.get(
             self.workers[0].describe.remote()
         )
@@ -103,7 +104,7 @@ class RayEngine(Engine):
             if any(row in chosen for row in block):
                 blocks.append(block)
 
-        # 2) send each block to the next idle worker; a block numbers its rows from 0
+        # 2) send each block to the next idle worker, which numbers the rows of a block from 0
         def send(worker: Any, block: range) -> Any:
             """Send a block to a worker; return Ray's reference to the answers."""
             return worker.answer.remote(
@@ -122,7 +123,10 @@ class RayEngine(Engine):
 
 
 def _ask_of_block(ask: Ask, block: range) -> Ask:
-    """Return the options of a call for the rows of a block."""
+    """Return the options of a call for the rows of a block, which number from 0.
+
+    The seeds stay those of the rows' positions in the call.
+    """
     columns: dict[str, Any] = {"seeds": list(map(ask.seed, block))}
     for name in ("scales", "schemas", "criteria"):
         column = getattr(ask, name)
@@ -137,7 +141,12 @@ class Worker:
         self.judge = cache(load)
 
     def describe(self) -> tuple[Any, ...]:
-        """Return the judge's prompt templates (items, pairs), family, and engine's identity."""
+        """Load the judge, and return what the calling process has to know of it.
+
+        Returns:
+            Four values: its prompt template for items, its prompt template for pairs, its family,
+            and the identity of its engine.
+        """
         judge = self.judge()
         return judge.template, judge.pairs, judge.family, judge.engine.identity()
 
@@ -145,8 +154,9 @@ class Worker:
         """Answer the rows of a block.
 
         Args:
-            block: the rows' positions in the call, which the answers get.
-            request: the arguments of `Engine.answer`, with the rows numbered from 0.
+            block: the position of each row in the call; the answers get these as `index`.
+            request: the arguments of `Engine.answer`: prompts, images, ask and wanted; rows in
+                them are numbered from 0.
         """
         answers: list[Answer] = []
         for batch in self.judge().engine.answer(*request):
@@ -155,9 +165,10 @@ class Worker:
 
 
 def start_ray(**options: Any) -> Any:
-    """Join or start Ray, in several attempts, and return its module.
+    """Join or start Ray, and return the module `ray`.
 
-    Ray gives its own processes 30 seconds to start, which a crowded machine may not keep to.
+    Ray gives its own processes 30 seconds to start, which may be too few on a busy machine, so this
+    is attempted `STARTS` times. Where Ray runs in this process already, it is used as it is.
 
     Args:
         options: for `ray.init`.

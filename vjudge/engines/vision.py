@@ -373,7 +373,17 @@ def call_images(model: VisionLanguageModel, mode: str | None = None) -> CallImag
 
 
 def left_padded(ids: Ids, pad: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return rows of tokens as one tensor (rows, longest), padded on the left, and its mask."""
+    """Pad rows of tokens on the left.
+
+    Args:
+        ids: the token ids of each row.
+        pad: the token id that fills the padding; the mask hides it from the model.
+        device: where the tensors go.
+
+    Returns:
+        The token ids (rows, longest); and their mask (rows, longest), 1 for a token and 0 for
+        padding.
+    """
     rows = list(map(torch.tensor, ids))
     left = partial(pad_sequence, batch_first=True, padding_side="left")
     padded = left(rows, padding_value=pad)

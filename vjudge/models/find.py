@@ -32,7 +32,7 @@ SUPPORTED = (
     " language model"
 )
 LLAVA_TOWERS = {"llava": "clip_vision_model", "llava_onevision": "siglip_vision_model"}
-"""The families whose images vjudge prepares as the original code does -> their vision towers."""
+"""Model type of a family whose images vjudge prepares -> model type of its vision tower."""
 
 DECODERS = {"LlavaLlamaForCausalLM": "llama", "LlavaQwenForCausalLM": "qwen2"}
 """The class of an original LLaVA checkpoint -> transformers' name of its decoder."""
@@ -52,7 +52,10 @@ SUPPORTED_SETTINGS = {
         "mm_newline_position": "one_token|grid|None",
     },
 }
-"""By decoder, the settings of config.json and a pattern of their supported values."""
+"""Decoder -> setting in config.json -> regular expression of its supported values.
+
+Each is matched with the whole value as `str` writes it: "False", or "None" where it is absent.
+"""
 NO_HUB = {"local_files_only": True, "trust_remote_code": False}
 """Arguments of each `from_pretrained`: nothing is fetched then, and no stored code is run."""
 
@@ -134,16 +137,19 @@ def kind_of(config: Mapping[str, Any], name: str) -> str:
     Raises:
         ValueError: a checkpoint that can't be loaded right.
     """
+    # 1) LLaVA's own layout, by its class, or by a setting that only such a checkpoint has
     if decoder_of(config) is not None or "mm_vision_tower" in config:
         check_original(config, name)
         return "original"
+    # 2) a LLaVA family in transformers' layout; with another vision tower than the family's, its
+    # own processor prepares the images, as a chat model's does. A stored vision_config may leave
+    # its model type out, which then is the family's
     model_type = str(config.get("model_type"))
     vision = config.get("vision_config") or {}
-    # A LLaVA with another vision tower goes by its own processor, as a chat model.
     tower = LLAVA_TOWERS.get(model_type)
     if tower is not None and vision.get("model_type", tower) == tower:
         return "llava"
-    # Some model types have a variant without vision, which is a text model.
+    # 3) a chat model, if it sees: some model types have a variant without vision, a text model
     if model_type in IMAGE_MODELS and (vision or model_type not in TEXT_MODELS):
         # Captioning models such as BLIP-2 don't take an image at its place in a text.
         if getattr(transformers, IMAGE_MODELS[model_type]).main_input_name == "input_ids":
@@ -163,19 +169,27 @@ def kind_of(config: Mapping[str, Any], name: str) -> str:
 
 def decoder_of(config: Mapping[str, Any]) -> str | None:
     """Return the decoder of an original LLaVA checkpoint ("llama", "qwen2"); None for others."""
-    classes = config.get("architectures") or [None]
+    classes = config.get("architectures") or [None]  # the first is the checkpoint's class
     return DECODERS.get(classes[0])
 
 
 def check_original(config: Mapping[str, Any], name: str) -> None:
-    """Raise ValueError that names each unsupported setting of an original LLaVA checkpoint."""
+    """Refuse an original LLaVA checkpoint whose class or settings are not supported.
+
+    Args:
+        config: the content of its config.json.
+        name: the judge's name, for the message.
+
+    Raises:
+        ValueError: naming the unsupported class, or each unsupported setting.
+    """
     decoder = decoder_of(config)
     faults = []
     if decoder is None:
         faults.append(f"its class is {brief(config.get('architectures'))}")
-    for setting, supported in SUPPORTED_SETTINGS.get(str(decoder), {}).items():
-        value = config.get(setting)
-        if re.fullmatch(supported, str(value)) is None:
+    for setting, pattern in SUPPORTED_SETTINGS.get(str(decoder), {}).items():
+        value = config.get(setting)  # None where it is absent, which a pattern may allow
+        if re.fullmatch(pattern, str(value)) is None:
             faults.append(f"{setting} is {brief(value)}")
     if faults:
         raise ValueError(
