@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ImagePart = Mapping[str, Any]  # the part of a message that holds an image
 BLANK: ImagePart = {"image_url": {"url": data_uri(Image.new("RGB", (64, 64), "white"))}}
 """A white square, which stands for any image."""
-LISTED = 20  # tokens per place whose log-probabilities are requested; many servers allow no more
+LISTED = 20  # how many tokens' log-probabilities a request may ask for at each token of a reply
 IMAGE_ID = -1  # stands for an image among token ids
 
 
@@ -60,7 +60,7 @@ class Handshake:
     """Find out what a server can do in a call.
 
     Args:
-        tokenize: sends a request to `/tokenize`, and returns the reply.
+        tokenize: sends a request to `/tokenize` and returns the reply; Unanswered if there is none.
         engine: the engine of the call.
         ask: the options of the call.
         jobs: the prompts of the call, at least one.
@@ -90,7 +90,7 @@ class Handshake:
         self.continues = False
         self.scales: dict[Any, ServedScale | None] = {}  # marker and texts -> the scale
         self.encode = cache(self._encode)  # the same texts are asked for many times
-        # 1) does the server show its tokens at all?
+        # 1) does the server show its tokens at all? Any text serves to find out
         try:
             self.encode("###")
         except Unanswered as error:
@@ -102,7 +102,8 @@ class Handshake:
             if self.conversation is not None:
                 say(f"{self.name} shows no tokens: its prompt is not compared with the judge's own")
             return
-        # 2) tokenize each scale now: a scale that can't be read is an error before the first prompt
+        # 2) tokenize each scale now, so that one that can't be read is an error before the first
+        # prompt; `scale` keeps them
         markers = [ask.marker] if ask.closing is None else [ask.marker, ask.closing.marker]
         for marker, job in itertools.product(markers, jobs):
             self.scale(marker, ask.scale(job.row))
@@ -112,7 +113,11 @@ class Handshake:
     def _compare(self, jobs: Sequence[Job]) -> None:
         """Compare the server's prompts and continued answers with the judge's own; set `continues`.
 
-        One prompt is compared per number of images and system prompt, on which the form depends.
+        The text around a prompt depends on its number of images and its system prompt, so that one
+        prompt is compared for each combination of the two.
+
+        Raises:
+            ServerError: the server writes another prompt, or can't do what score mode needs.
         """
         ask = self.ask
         prompts = {(job.prompt.n_images, job.prompt.system): job.prompt for job in jobs}.values()
@@ -122,7 +127,8 @@ class Handshake:
                 " the judge's own chat template (--chat-template); conversation=None asks in the"
                 " server's own words"
             )
-        # A score pass reads right after the marker, other calls after an answer and the marker.
+        # The text in front of the scores: a score pass reads right after the marker, other calls
+        # read after an answer and the marker.
         beginning = f"It is so.\n{ask.marker}"
         served = self.scale(ask.marker, ask.scale(jobs[0].row))
         if ask.is_score_pass and served:
@@ -135,7 +141,15 @@ class Handshake:
             )
 
     def scale(self, marker: str, texts: Texts) -> ServedScale | None:
-        """Return a scale after a marker; None if its distribution can't be read by tokens."""
+        """Return a scale in the server's tokens; None if its distribution can't be read by tokens.
+
+        Args:
+            marker: the text before every score.
+            texts: score -> its text after the marker; empty for a row without a scale.
+
+        Raises:
+            ValueError: two scores are the same tokens.
+        """
         if not texts or not self.context:
             return None
         key = (marker, *texts.items())
@@ -155,7 +169,8 @@ class Handshake:
         served = self.scale(self.ask.marker, texts)
         if served is not None and served.scale.first_token_decides:
             return served.scale.next_tokens[()]
-        # Without the server's tokens, first letters stand for them: that of "10" is also "1".
+        # Without the server's tokens, the first letter of each score stands for its first token.
+        # Scores such as "1" and "10" have the same one, and are not told apart.
         first_letters = {text.strip()[:1] for text in texts.values()}
         if served is None and texts and len(first_letters) == len(texts):
             return []
@@ -171,6 +186,8 @@ class Handshake:
         if len(scale.next_tokens[()]) > LISTED:  # no reply lists all of them
             return None
         text_of_tokens = {}
+        # each beginning of a score's text after the marker -> its tokens; the full stop and the new
+        # line stand before the marker as in `ScoreTokens.read`
         for text in texts.values():
             for length in range(len(text)):
                 beginning = marker + text[:length]
@@ -179,12 +196,15 @@ class Handshake:
             text_before = {
                 stem: text_of_tokens[scale.common_start + stem] for stem in scale.next_tokens
             }
-        except KeyError:
+        except KeyError:  # no text ends in the tokens of a stem
             return None
         return ServedScale(scale, text_before)
 
     def _agrees(self, prompt: Prompt, beginning: str) -> bool:
         """Tell whether the server writes a prompt, and the beginning of its answer, as it should.
+
+        With the judge's own conversation, all tokens are compared. Without one, only the beginning
+        of the answer is: it has to follow the tokens that the server writes for the prompt alone.
 
         The server may put any number of tokens for an image. They are left out of the comparison:
 
@@ -206,9 +226,16 @@ class Handshake:
         return expected_text == [token for token in written if token not in image_ids]
 
     def _expected(self, prompt: Prompt, beginning: str) -> list[int]:
-        """Return the tokens of a prompt in the judge's own conversation, IMAGE_ID for an image."""
+        """Return the tokens of a prompt and its answer's beginning, as the judge was trained.
+
+        IMAGE_ID stands for each image.
+
+        Args:
+            prompt: the turns, without the conversation's fixed text.
+            beginning: the beginning of the answer; "" for none.
+        """
         assert self.conversation is not None
-        # 1) the prompt; images before the text of their turn stand where the conversation has them
+        # 1) the conversation; it puts a separator after an image that stands before its turn's text
         pieces: list[Any] = []
         is_before_text = True
         for piece in prompt.parts:
@@ -231,7 +258,7 @@ class Handshake:
         return self._tokens({"prompt": text, "add_special_tokens": False})
 
     def _tokens(self, request: dict[str, Any]) -> list[int]:
-        """Return the server's tokens of a request's prompt, and keep the context's length.
+        """Return the server's tokens of a request's prompt; set `context` by the reply.
 
         Raises:
             Unanswered: the server shows no tokens.
@@ -248,7 +275,7 @@ class Handshake:
 
 
 def messages(turn: Turn, beginning: str = "") -> dict[str, Any]:
-    """Return the fields of a request that hold a prompt, its images and how the answer begins.
+    """Return the fields of a chat request that hold a prompt, its images and how the answer begins.
 
     Args:
         turn: the prompt, and its images as parts of a message.

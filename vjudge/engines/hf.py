@@ -87,6 +87,7 @@ class HFEngine(Engine):
             raise ValueError(f"judge {self.model.name!r} has no value head")
         self.work = Work()
         source = call_images(self.model, self.image_mode)
+        # Batches hold prompts that are not wanted, too, so that they are those of a whole call.
         call = Batcher(self, source, prompts, images, ask, wanted=wanted)
         n_threads = torch.get_num_threads()
         for batch in call.batches(unbroken=True):
@@ -116,6 +117,13 @@ class HFEngine(Engine):
         """Answer a batch; if memory runs out, answer its halves.
 
         A row that does not fit alone gets a `failure`. Later batches have the halves' size.
+
+        Args:
+            call: the batches of the call; `call.size` is lowered if memory runs out.
+            rows: the requests of one batch.
+
+        Returns:
+            Their answers, in the same order.
         """
         started = time.perf_counter()
         shortage = None
@@ -128,7 +136,7 @@ class HFEngine(Engine):
         # Outside of the except block, because the error's traceback keeps the tensors alive.
         if shortage is not None:
             torch.cuda.empty_cache()
-            rows = [call.request(row.index) for row in rows]  # what they hold is half computed
+            rows = [call.request(row.index) for row in rows]  # anew: the old ones are half computed
             if len(rows) > 1:
                 half = len(rows) // 2
                 call.size = half
@@ -143,10 +151,11 @@ class HFEngine(Engine):
 
     @torch.inference_mode()
     def _compute(self, call: Batcher, rows: Sequence[Request]) -> None:
-        """Compute a batch from images to distributions; results are kept in the rows."""
+        """Compute a batch from images to distributions; the rows take the results up."""
         # 1) encode each image once; rows whose images can't be read drop out
         rows = call.source.fetch(rows)
-        # 2) write the answers, with each distinct prefix computed once
+        # 2) write the answers, with each distinct prefix computed once; `shared` holds the keys and
+        # values of prompts and answers, None where there are none that a reading could begin with
         shared = None
         if rows and call.ask.mode == "feedback":
             shared = self._write(call, rows)
@@ -156,14 +165,20 @@ class HFEngine(Engine):
         readings = [reading for row in rows for reading in row.readings]
         if readings:
             self._read(call, readings, shared)
+        # 4) combine a row's readings into its distributions
         for row in rows:
             row.combine_readings()
         self.work.images = call.source.encoded
 
     def _write(self, call: Batcher, rows: Sequence[Request]) -> Shared | None:
-        """Write the answers; return their cache, which the readings begin with."""
+        """Write the answers, and plan what is read after them.
+
+        Returns:
+            The keys and values of prompts and answers, which the readings begin with; None where
+            the model can't share them.
+        """
         writer = Writer(self.model, self.ends, rows, call.ask)
-        longest = max(row.writing.limit for row in rows)
+        longest = max(row.writing.limit for row in rows)  # `writer` ends each row at its own limit
         _, shared = self._generate(call, rows, None, writer, max_new_tokens=longest)
         for row in rows:
             row.plan_readings(self.encoder, call.ask, self.ends, self.context_length)
@@ -173,7 +188,13 @@ class HFEngine(Engine):
         return shared
 
     def _read(self, call: Batcher, readings: Sequence[Reading], shared: Shared | None) -> None:
-        """Read the distribution over a scale's next tokens after each reading."""
+        """Set the log-probabilities of each reading: those of the scale's next tokens after it.
+
+        Args:
+            call: holds the images of the rows.
+            readings: of all rows of the batch, each with its prefix in `shared`, if that is given.
+            shared: the keys and values that the readings begin with; None computes them anew.
+        """
         output, _ = self._generate(call, readings, shared, max_new_tokens=1, output_logits=True)
         logits = output.logits[0]  # (readings, vocabulary)
         for position in zero_not_finite(logits):
@@ -183,10 +204,10 @@ class HFEngine(Engine):
             reading.logprobs = logprobs_of(reading.scale.next_tokens[reading.stem], row_logits)
 
     def _read_values(self, call: Batcher, rows: Sequence[Request]) -> None:
-        """Read the number that the value head gives after each prompt."""
+        """Set the value of each answer: what the value head returns after the prompt."""
         head: Any = self.model.value_head
         output, _ = self._generate(call, rows, None, max_new_tokens=1, output_hidden_states=True)
-        # of the first new token's pass: the last layer, at the last token
+        # hidden_states[pass][layer]: the pass over the prompt, the last layer, the last token
         states = output.hidden_states[0][-1][:, -1]  # (rows, hidden)
         values = head(states.to(head.weight)).float()  # (rows, 1)
         for position in zero_not_finite(values):
@@ -207,8 +228,9 @@ class HFEngine(Engine):
         Args:
             call: holds the images of the rows.
             rows: what the model reads.
-            shared: keys and values that the rows' prefixes stand in; None computes them first.
-            processors: choose the tokens.
+            shared: the keys and values of the rows' prefixes, which are changed in place; None
+                finds and computes prefixes first, if the model can share them.
+            processors: the writer that chooses tokens; none where only the output is read.
             options: for transformers' `GenerationConfig`.
 
         Returns:

@@ -1,6 +1,7 @@
 """Read a server's reply field by field: an invalid field is left out, with a remark.
 
-Also the distribution at the verdict, from the log-probabilities of a reply's tokens.
+The second half of the file computes the distribution at the verdict, from the log-probabilities of
+a reply's tokens.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from vjudge.prompts import parse
 from vjudge.records import brief
 
 ENDED = parse.ENDINGS | {"null", ""}
-"""Finish reasons by which servers say, in any case, that an answer ended by itself."""
+"""Finish reasons of an answer that ended by itself, in lower case; servers write any case."""
 CUT_OFF = ("length", "max_tokens", "model_length", "model_context_window_exceeded")
 NO_TEXT = "cut off: the reply has no text"
 FILTERED = "refused: the judge, or the server's content filter"
 MAX_TOKENS = 2**31  # a larger number in a reply's usage is no count of tokens
-TOLERANCE = 1e-3  # by which rounded probabilities may exceed 1
-CONTROL_TOKEN = re.compile(rb"(<[^<>]*>)?")  # it ends an answer and is not in its text; or nothing
+TOLERANCE = 1e-3  # by how much rounded probabilities may exceed 1, and log-probabilities 0
+CONTROL_TOKEN = re.compile(rb"(<[^<>]*>)?")
+"""A token such as b"</s>" or b"", which may end an answer without being in its text."""
 NO_LOGPROBS = "no distribution: the reply has no log-probabilities"
 NO_DISTRIBUTION = "no distribution: the log-probabilities are not those of the verdict's tokens"
 
@@ -65,11 +67,13 @@ def read_reply(
     # 1) text, refusal and thinking
     text, thinking = _text_of(message.get("content"), "content", remarks)
     refusal, _ = _text_of(message.get("refusal"), "refusal", remarks)
-    for name in ("reasoning_content", "reasoning"):  # the field's name depends on the server
+    # Servers put the thinking among the parts of `content`, or in a field of either name: the first
+    # of these that holds any is taken.
+    for name in ("reasoning_content", "reasoning"):
         thought, inner = _text_of(message.get(name), name, remarks)
         thinking = thinking or thought or inner
 
-    # 2) how the answer ended
+    # 2) how the answer ended; a refusal's text takes the place of the answer's
     finish, failure = _ending(_at(choice, "finish_reason"), key)
     if refusal or finish == "content_filter":
         failure = FILTERED
@@ -93,7 +97,7 @@ def read_reply(
 
 
 def read_value(reply: Mapping[str, Any], row: int, model: str, key: str) -> Answer:
-    """Read the number in a reply of vLLM's `/classify` or `/pooling`.
+    """Read the value in a reply of vLLM's `/classify` or `/pooling`; return an answer without text.
 
     Arguments are those of `read_reply`.
 
@@ -189,10 +193,18 @@ def _texts_among(parts: Sequence[Any]) -> list[str]:
 
 
 def _ending(reason: Any, key: str) -> tuple[str, str | None]:
-    """Return how an answer ended, and why it is a failure if it is one.
+    """Return how an answer ended, and its failure if that is one.
 
-    An answer that ended by itself ("stop") is none, nor is one that was cut off: whether that one
-    holds a verdict is decided when it is read. Any other reason is a failure.
+    An answer that ended by itself is no failure, nor is a truncated one: whether that holds a
+    verdict is decided when its text is read. Any other reason makes an answer a failure.
+
+    Args:
+        reason: the finish reason in the reply, of any type.
+        key: the key of the server, which is cut out of the reason.
+
+    Returns:
+        "stop", "length", or the server's reason, for `Answer.finish`; and the failure, None if
+        there is none.
     """
     written = "" if reason is None else str(reason)
     plain = written.strip().casefold()
@@ -205,7 +217,13 @@ def _ending(reason: Any, key: str) -> tuple[str, str | None]:
 
 
 def _count(usage: Any, name: str, remarks: list[str]) -> int:
-    """Return a number of tokens; 0 where none is reported, or none that is valid."""
+    """Return a number of tokens; 0 where none is reported, or none that is valid.
+
+    Args:
+        usage: the reply's field `usage`.
+        name: the field of `usage` that holds the number.
+        remarks: takes a remark where the number is invalid.
+    """
     count = _at(usage, name)
     if type(count) is int and 0 <= count < MAX_TOKENS:
         return count
@@ -215,14 +233,18 @@ def _count(usage: Any, name: str, remarks: list[str]) -> int:
 
 
 def _tokens(content: Any) -> list[Token]:
-    """Return the tokens of a reply; an empty list if one of them has no text."""
+    """Return the tokens of a reply; an empty list if there are none, or if one of them has no text.
+
+    Args:
+        content: the list of tokens in the reply's log-probabilities.
+    """
     tokens = []
     for entry in content if isinstance(content, list) else []:
         text = _at(entry, "token")
         if not isinstance(text, str):
             return []
         written = text.encode("utf-8", "surrogatepass")
-        # A token that is a part of a character has no text of its own, but bytes.
+        # A token may be a part of a character. Then its text is a replacement; its bytes are right.
         spelled = entry.get("bytes")
         if isinstance(spelled, list) and all(byte in range(256) for byte in spelled):
             written = bytes(map(int, spelled))
@@ -231,14 +253,22 @@ def _tokens(content: Any) -> list[Token]:
 
 
 def _listed_logprobs(entry: Mapping[str, Any]) -> dict[str, float] | None:
-    """Return the log-probabilities at a token; None where one is invalid, or none is listed."""
+    """Return the log-probabilities at a token; None where one is invalid, or none is listed.
+
+    Args:
+        entry: one token of the reply: its `token`, its `logprob`, and in `top_logprobs` the same
+            two fields for each of the most probable tokens at its place.
+
+    Returns:
+        text of a token -> log-probability, of the alternatives and of the written token itself.
+    """
     alternatives = entry.get("top_logprobs")
     if not isinstance(alternatives, list) or not alternatives:
         return None
     logprobs = {}
     for alternative in (*alternatives, entry):
         value = _at(alternative, "logprob")
-        if type(value) is int and abs(value) < MAX_TOKENS:
+        if type(value) is int and abs(value) < MAX_TOKENS:  # a larger one may not fit a float
             value = float(value)
         if type(value) is not float or not value <= TOLERANCE:  # NaN fails the comparison, too
             return None
@@ -296,7 +326,7 @@ def at_verdict(
         score = score_of_text.get(token.strip())
         if score is not None:
             probabilities[score] += math.exp(logprob)
-    if sum(probabilities.values()) > 1 + TOLERANCE:
+    if sum(probabilities.values()) > 1 + TOLERANCE:  # these were no probabilities
         return None
     return {score: math.log(p) if p else -math.inf for score, p in probabilities.items()}
 
@@ -304,12 +334,12 @@ def at_verdict(
 def _verdict_step(
     text: str, tokens: Sequence[Token], marker: str, scores: Mapping[str, int]
 ) -> int | None:
-    """Return the position of the token that wrote the verdict; None where it is not certain.
+    """Return the position in `tokens` of the verdict's first token; None if it is not certain.
 
     A server may list the tokens of the thinking before those of the text, so the end of the tokens
     is compared with the end of the text. Blanks are left out, because some vocabularies keep them
-    apart from their tokens; so are capitals. The position of a token in the text follows from what
-    stands after it:
+    apart from their tokens, and capitals are ignored. Where a token stands in the text is counted
+    from the end, because both end alike:
 
         tokens   [RESULT] 2 </think> Good. [RESULT] 4 </s>
         joined   [result]2</think>good.[result]4

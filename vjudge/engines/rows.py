@@ -112,11 +112,11 @@ class Request(Tokenized):
         self.answer.text = encoder.text(tokens)
         if self.failure is not None:
             return
-        # 1) an answer without a verdict is closed by readings of their own
+        # 1) an answer without a verdict is closed: its scale is read after a marker that is added
         if has_to_be_closed(ask, self.answer):
             self._plan_closing(ask, [*self.ids, *tokens], encoder, context)
             return
-        # 2) else the distribution is that of the step at which the verdict was written
+        # 2) else the distribution is that of the step at which the verdict was written, if one was
         if self.scale is None:
             return
         step = encoder.verdict_step(tokens, self.scale)
@@ -128,7 +128,14 @@ class Request(Tokenized):
             self.read_after([*self.ids, *tokens[:step]], self.scale)
 
     def _plan_closing(self, ask: Ask, ids: list[int], encoder: Encoder, context: int) -> None:
-        """Plan to read each scale after the prompt and answer `ids` and a marker."""
+        """Plan to read each scale after prompt, answer and marker; or set why that is impossible.
+
+        Args:
+            ask: the options of the call.
+            ids: the tokens of prompt and answer.
+            encoder: encodes the marker.
+            context: the most tokens that the model can read.
+        """
         assert ask.closing is not None
         try:
             for criterion, texts in scales_to_close(ask, self.index).items():
@@ -147,7 +154,11 @@ class Request(Tokenized):
             self.answer.unclosed = str(error)
 
     def combine_readings(self) -> None:
-        """Combine the readings into distributions over scales; one may close the answer."""
+        """Combine the readings into one distribution per scale, and set the answer's verdicts.
+
+        The answer of one scale gets its distribution and, if it is being closed, the most probable
+        score. The answer of several criteria gets the most probable score of each.
+        """
         # 1) a reading that failed makes the request fail
         for reading in self.readings:
             self.failure = self.failure or reading.failure
@@ -160,7 +171,8 @@ class Request(Tokenized):
             readings = [reading for reading in self.readings if reading.criterion == criterion]
             logprobs = scale.logprobs({reading.stem: reading.logprobs for reading in readings})
             scores[criterion] = most_probable(logprobs)
-        # 3) several criteria have scores alone, the only scale of an answer its distribution
+        # 3) several criteria: their scores alone. Else "" is the only criterion, and `logprobs` are
+        # those of its scale
         if "" not in scores:
             self.answer.closed_scores = scores
             return
@@ -169,7 +181,7 @@ class Request(Tokenized):
             self.answer.closed = scores[""]
 
     def finished_answer(self, seconds: float) -> Answer:
-        """Return the answer, with its counts of tokens; one that failed has no verdict.
+        """Return the answer with its failure, tokens and time; a failed one loses its verdicts.
 
         Args:
             seconds: its share of the batch's wall time.

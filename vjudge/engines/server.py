@@ -185,7 +185,8 @@ class ServerEngine(Engine):
         """
         jobs = []
         for row, prompt in enumerate(prompts):
-            if ask.is_score_pass:  # these prompts end in the marker, which is sent apart
+            # The prompts of a score pass end in the marker. It is sent as the answer's beginning.
+            if ask.is_score_pass:
                 *parts, end = prompt.parts
                 prompt = replace(prompt, parts=(*parts, str(end).removesuffix(ask.marker)))
             if wanted is None or row in wanted:
@@ -201,7 +202,7 @@ class ServerEngine(Engine):
             "conversation": self.conversation and self.conversation.name,
             "fields": self.fields,
         }
-        # Only where they are given, so that runs from before these options existed still match.
+        # Options that are not given are left out: runs from before they existed still match.
         for name in ("served_model", "image_format", "image_max_bytes"):
             if getattr(self, name) is not None:
                 request[name] = getattr(self, name)
@@ -218,6 +219,11 @@ class ServerCall:
 
     `_prepare` finds out what the server can do, by `/tokenize` and one short request; the other
     methods ask accordingly.
+
+    Args:
+        engine: the server's address, and how it is asked.
+        ask: the options of the call.
+        portal: runs coroutines in the thread of the event loop.
     """
 
     def __init__(self, engine: ServerEngine, ask: Ask, portal: BlockingPortal) -> None:
@@ -237,7 +243,14 @@ class ServerCall:
     # --- finding out what the server can do
 
     def _prepare(self, jobs: Sequence[Job]) -> None:
-        """Find out what the server can do; ServerError if it does not answer."""
+        """Find out what the server can do, and keep it for the requests of the call.
+
+        Value mode sets `value_path`; any other mode sets `server`, `options`, `keeps_images` and
+        `uses_schema`.
+
+        Raises:
+            ServerError: the server does not answer, or can't do what the options need.
+        """
         try:
             if self.ask.mode == "value":
                 self.portal.call(self._find_value_path, jobs[0])
@@ -253,12 +266,18 @@ class ServerCall:
             ) from None
 
     def _tokenize(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the reply of `/tokenize`, asked once more at most."""
+        """Send a request to `/tokenize`, repeat it once at most, and return the reply."""
         body = {"model": self.engine.model, **request}
         return self.portal.call(self.client.post, f"{self.root}/tokenize", body, 1)
 
     async def _find_value_path(self, job: Job) -> None:
-        """Find the path that returns values, by a short conversation."""
+        """Set `value_path` to the first path of `VALUE_PATHS` that returns a value.
+
+        Each is tried with a short conversation that has as many images as the job.
+
+        Raises:
+            Rejected, Refused: the server has no such path.
+        """
         blanks = [BLANK] * job.prompt.n_images
         prompt = Prompt(merge([*[IMAGE] * len(blanks), "Is it so?", Reply("Yes.")]))
         for path in VALUE_PATHS:
@@ -271,19 +290,19 @@ class ServerCall:
         raise refusal
 
     def _options(self) -> dict[str, Any]:
-        """Return the fields of each request that follow from the call's options."""
+        """Return the fields that follow from the call's options, the same in each request."""
         ask = self.ask
         context = self.server.context
         options: dict[str, Any] = {"model": self.engine.model, "temperature": ask.temperature}
         if ask.temperature:
             options["top_p"] = ask.top_p
-        # A server that shows its tokens is a vLLM, or like one. It would take what a request does
-        # not say from the checkpoint's own settings.
+        # A server with a known context shows its tokens: it is a vLLM, or like one. It would take a
+        # sampling parameter that a request leaves out from the checkpoint's own settings.
         if context or ask.repetition_penalty != 1:
             options["repetition_penalty"] = ask.repetition_penalty
         if context:
             options |= {"top_k": -1, "min_p": 0.0, "skip_special_tokens": False}
-        # A limit beyond the context would be refused.
+        # A limit beyond the context would be refused; without one the context alone is the limit.
         limit = 1 if ask.is_score_pass else ask.max_new_tokens
         if not context or limit < context:
             name = "max_completion_tokens" if self.engine.base_url == OPENAI else "max_tokens"
@@ -291,7 +310,14 @@ class ServerCall:
         return options
 
     async def _try_options(self, job: Job) -> None:
-        """Send a short request with the call's options, less and less of what may be refused."""
+        """Send a short request with the call's options, to see which of them the server accepts.
+
+        If it is rejected, it is repeated without the names of images, then also without a schema,
+        and what had to be left out is set to False: `keeps_images`, `uses_schema`.
+
+        Raises:
+            Rejected: the server turns down what remains.
+        """
         n_images = job.prompt.n_images
         short = Prompt((*[IMAGE] * n_images, "Answer with the word yes."), job.prompt.system)
         while True:
@@ -313,14 +339,14 @@ class ServerCall:
     # --- asking
 
     def answers(self, jobs: Sequence[Job]) -> Answers:
-        """Yield each answer as it arrives; warn at the end if the call was stopped early."""
+        """Yield each answer as it arrives, as a list of one; warn if the call was stopped early."""
         try:
             self._prepare(jobs)
             remaining = iter(jobs)
             pending: set[Future[Answer]] = set()
             while True:
-                # Twice as many jobs as requests are started, so that no slot is idle while an
-                # answer that arrived is written to the disk.
+                # `slots` lets `at_once` requests be under way. Twice as many jobs are started, so
+                # that no slot is idle while an answer that arrived is written to the disk.
                 for job in islice(remaining, 2 * self.at_once - len(pending)):
                     pending.add(self.portal.start_task_soon(self._answer, job))
                 if not pending:
@@ -339,7 +365,11 @@ class ServerCall:
             )
 
     async def _answer(self, job: Job) -> Answer:
-        """Return the answer to a job; whatever goes wrong becomes its `failure`."""
+        """Return the answer to a job; whatever goes wrong becomes its `failure`.
+
+        After `GIVE_UP` prompts in a row without an answer, or one refusal that concerns every
+        request, `stopped` is set, and no further job is sent.
+        """
         async with self.slots:
             started = time.perf_counter()
             if self.stopped:
@@ -347,7 +377,9 @@ class ServerCall:
             try:
                 turn, changes = self._encoded(job)
                 answer = await self._asked(turn)
-            except (Rejected, ValueError, OSError) as error:  # the last two: an image is damaged
+            # ValueError and OSError: an image can't be read. Rejected is an Unanswered, too, but
+            # one that concerns this prompt alone, so that it does not count.
+            except (Rejected, ValueError, OSError) as error:
                 return Answer(job.row, failure=str(error))
             except Unanswered as error:
                 self.n_unanswered += 1
@@ -382,7 +414,8 @@ class ServerCall:
         # 1) a score pass reads the distribution after the beginning of an answer
         if ask.is_score_pass and served is not None:
             read = await self._distribution(turn, "", served)
-            # Its one token ends by the limit, which is no failure where the distribution was read.
+            # The one new token is not the answer's end: how it ended, and that it may have no text,
+            # is no failure where the distribution was read.
             failure = read.failure if read.score_logprobs is None else None
             return replace(read, text="", finish="stop", failure=failure)
         # 2) else an answer is written, and closed where it holds no verdict
@@ -409,7 +442,7 @@ class ServerCall:
         """
         request = self._request(turn)
         answer, tokens = await self._complete(request, turn.row)
-        # Log-probabilities that were not requested, or by the user's own fields, are not read.
+        # Log-probabilities are read only where this engine requested them, not the user's fields.
         if not request.get("logprobs") or "logprobs" in self.engine.fields:
             return answer
         marker = self.ask.marker
@@ -418,7 +451,11 @@ class ServerCall:
         return _remarked(answer, marker, NO_DISTRIBUTION if tokens else NO_LOGPROBS)
 
     async def _with_distribution(self, turn: Turn, answer: Answer, served: ServedScale) -> Answer:
-        """Add the distribution of a scale of several tokens at the place of the verdict."""
+        """Add the distribution of a scale of several tokens at the place of the verdict.
+
+        A verdict stands there if a score follows the last marker at once. A remark says why there
+        is no distribution.
+        """
         beginning, _, verdict = answer.text.rpartition(self.ask.marker)
         remark = NO_DISTRIBUTION
         if verdict.startswith(tuple(self.ask.scale(turn.row).values())):
@@ -448,7 +485,10 @@ class ServerCall:
     async def _send(
         self, url: str, body: Mapping[str, Any], retries: int | None = None
     ) -> dict[str, Any]:
-        """Send a request with the engine's further fields, and return the reply."""
+        """Send a request with the engine's further fields, and return the reply.
+
+        `retries` None stands for the usual number, `client.RETRIES`.
+        """
         fields = {**body, **self.engine.fields}
         sent = {name: value for name, value in fields.items() if value is not None}
         return await self.client.post(url, sent, client.RETRIES if retries is None else retries)
@@ -471,8 +511,9 @@ class ServerCall:
             turn: the prompt.
             beginning: what the server is to continue.
             fields: further fields of the request.
-            n_sent: the tokens of the prompt and answer that were sent before; 0 where the prompt
-                was not. A reply that counts fewer was made without the images, and is not used.
+            n_sent: how many tokens the prompt and its answer had when the server had the images; 0
+                where the prompt was not sent before. A reply that reports fewer prompt tokens was
+                made without the images, and is not used.
 
         Source: docs.vllm.ai, "Multimodal Inputs", on cached inputs.
         """
@@ -491,20 +532,22 @@ class ServerCall:
     ) -> Answer:
         """Read the distribution over a scale after the beginning of an answer.
 
-        It takes a request for one token for each stem of the scale (see `ScoreTokens`).
+        One request is sent for each stem of the scale (see `ScoreTokens.next_tokens`); it asks for
+        one token and the log-probabilities of those that go on to a score.
 
         Args:
             turn: the prompt.
             beginning: what the answer holds before the marker.
             served: the scale in the server's tokens.
-            n_sent: tokens of the prompt and of an answer that is continued; 0 for a prompt that was
-                not sent before.
+            n_sent: as for `_continue`.
 
         Returns:
             The answer to the last request. Its `score_logprobs` are None where the server returned
             none of the scale.
         """
-        if self.engine.conversation is not None:  # its reply begins with the same blank
+        # The conversation separates prompt and reply by a blank. The server writes it, so that an
+        # answer must not begin with it again.
+        if self.engine.conversation is not None:
             beginning = beginning.removeprefix(self.engine.conversation.reply)
         logprobs_after = {}
         # The shortest prompt comes last, because its count of tokens is the prompt's.
@@ -520,12 +563,13 @@ class ServerCall:
                 "return_tokens_as_token_ids": True,
             }
             answer, written = await self._continue(turn, beginning + text, fields, n_sent)
-            listed = written[0].logprobs if written else None
+            listed = written[0].logprobs if written else None  # at the only token
             if listed is None or answer.failure not in (None, NO_TEXT):
                 return answer
             logprobs_after[stem] = {
                 token: listed.get(f"token_id:{token}", -math.inf) for token in tokens
             }
+        # the scale has probability 0 where the server listed none of its tokens
         logprobs = served.scale.logprobs(logprobs_after)
         if max(logprobs.values()) == -math.inf:
             return answer
@@ -541,7 +585,7 @@ class ServerCall:
         """
         scales = scales_to_close(self.ask, turn.row)
         closing: Any = self.ask.closing
-        served = None
+        served = None  # the scale in the server's tokens, where one verdict can be read by them
         if self.server.continues and "" in scales:
             served = self.server.scale(closing.marker, scales[""])
         try:
@@ -579,14 +623,14 @@ class ServerCall:
 
 
 def _remarked(answer: Answer, marker: str, remark: str) -> Answer:
-    """Add a remark to an answer that holds the marker and has no distribution."""
+    """Return an answer, with a remark added if it holds the marker and has no distribution."""
     if answer.score_logprobs is not None or marker.casefold() not in answer.text.casefold():
         return answer
     return replace(answer, remarks=(*answer.remarks, remark))
 
 
 def _response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the field of a request that holds an answer to a JSON schema."""
+    """Return the value of a request's `response_format`, which holds an answer to a JSON schema."""
     return {
         "type": "json_schema",
         "json_schema": {"name": "verdict", "schema": schema, "strict": True},

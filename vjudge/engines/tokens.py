@@ -1,4 +1,7 @@
-"""Turn text into token ids: text from data is never a control token; and find a scale's tokens."""
+"""Turn text into token ids, and find the tokens of a scale.
+
+Text from data never becomes a control token.
+"""
 
 from __future__ import annotations
 
@@ -63,10 +66,11 @@ class ScoreTokens:
 
     @functools.cached_property
     def next_tokens(self) -> dict[Stem, list[int]]:
-        """The places where the distribution is read: stem -> the tokens that go on to a score.
+        """After which tokens the distribution is read, and over which: stem -> its next tokens.
 
-        The only stem is () where the first token decides. Else each beginning of several scores is
-        a stem. Of the scores 1 to 10, in a vocabulary with a token for each digit:
+        A stem is the tokens with which some scores begin, and its next tokens go on to a score. The
+        only stem is () where the first token decides. Of the scores 1 to 10, in a vocabulary with a
+        token for each digit:
 
             ()      1 2 3 4 5 6 7 8 9
             (1,)    0
@@ -84,13 +88,13 @@ class ScoreTokens:
         """Return the log-probability of each score's text.
 
         P(a score) = P(its tokens) - P(the longer scores that begin with them). With the scores 1 to
-        10, where "1" has probability .6 and "0" after it .5:
+        10, where the token "1" has probability .6, and "0" after it .5:
 
             P("10") = .6 * .5   = .3
             P("1")  = .6 - .3   = .3
 
         Args:
-            after: stem -> token -> log-probability, for the tokens in `next_tokens`.
+            after: stem -> token -> its log-probability after the stem, for all in `next_tokens`.
         """
         if self.first_token_decides:
             return {score: after[()][path[0]] for score, path in self.paths.items()}
@@ -122,10 +126,10 @@ class Encoder:
     Args:
         tokenizer: of transformers.
         image_token_id: the token that stands at an image's places; None for a text-only judge.
-        tokens_per_image: how many places an image takes, where `ids` is not told.
+        tokens_per_image: how many places an image takes, unless `ids` gets `image_tokens`.
 
     Raises:
-        ValueError: the tokenizer reads a control token in plain text even so.
+        ValueError: the tokenizer still reads a special token's spelling as that token.
 
     Source: chunks split at images, one beginning-of-text token: `tokenizer_image_token` in
     llava/mm_utils.py of kaistAI/prometheus-vision.
@@ -140,6 +144,7 @@ class Encoder:
         self.start = first_ids if first_ids == [tokenizer.bos_token_id] else []
         self._scales: dict[tuple[Hashable, ...], ScoreTokens] = {}
         self._added: dict[str, int] = tokenizer.get_added_vocab()
+        # Encode the spellings of all control tokens as plain text: none of their ids may come out.
         # The unknown token is no control: it is how some vocabularies spell a character.
         controls = {image_token_id, *tokenizer.all_special_ids} - {tokenizer.unk_token_id, None}
         names = tokenizer.convert_ids_to_tokens(sorted(controls))
@@ -209,20 +214,38 @@ class Encoder:
         """Return the ids of a row's prompt, and the scale of its verdict if it has one.
 
         In a score pass the ids end right before the scores' own tokens.
+
+        Args:
+            prompt: the row's prompt.
+            ask: the options of the call.
+            row: the position of the prompt in the call.
+            image_tokens: as for `ids`.
+
+        Raises:
+            ValueError: as for `ids` and `scale`; or prompt and score merge into other tokens.
         """
         texts = ask.scale(row)
         scale = self.scale(ask.marker, texts) if texts else None
         if scale is None or not ask.is_score_pass:
             return self.ids(prompt, image_tokens=image_tokens), scale
-        # The text of a score is encoded together with the prompt, and its own tokens are removed:
-        # the tokens before it may depend on what follows.
+        # The last tokens of the prompt may depend on the text that follows it. So the prompt is
+        # encoded together with a score (the lowest), whose own tokens are then removed.
         ids = self.ids(prompt, suffix=texts[min(texts)], image_tokens=image_tokens)
         return _without_lowest(ids, scale), scale
 
     def closing_ids(self, marker: str, texts: Texts) -> tuple[list[int], ScoreTokens]:
-        """Return the ids that close an answer, up to the scores' own tokens, and the scale."""
+        """Return the ids of a marker, up to the scores' own tokens, and the tokens of the scale.
+
+        Args:
+            marker: the text that is put after an answer.
+            texts: score -> its text after the marker.
+
+        Raises:
+            ValueError: as for `row_ids`.
+        """
         scale = self.scale(marker, texts)
-        # Behind a letter, because some vocabularies begin each chunk with a blank.
+        # Some vocabularies begin each chunk of text with a blank. The marker is encoded after a
+        # letter, whose tokens are removed, so that the blank comes before that letter.
         n_before = len(self.text_ids("x"))
         ids = self.text_ids(f"x{marker}{texts[min(texts)]}")
         return _without_lowest(ids, scale)[n_before:], scale
@@ -247,6 +270,7 @@ class Encoder:
         n_markers = self.text(ids).casefold().count(marker)
         for step, token in enumerate(ids):
             if token in scale.next_tokens[()]:
+                # the text before this token: the pieces before markers, and what follows the last
                 *earlier, between = self.text(ids[:step]).casefold().split(marker)
                 is_after_last = len(earlier) == n_markers > 0
                 if is_after_last and not any(map(str.isalnum, between)):
@@ -255,7 +279,11 @@ class Encoder:
 
 
 def _without_lowest(ids: list[int], scale: ScoreTokens) -> list[int]:
-    """Remove the tokens of the lowest score from the end of ids that end in it."""
+    """Return ids that end in the lowest score of a scale, without the tokens of that score.
+
+    Raises:
+        ValueError: they end in other tokens.
+    """
     path = scale.paths[min(scale.paths)]
     if tuple(ids[-len(path) :]) != path:
         raise ValueError(

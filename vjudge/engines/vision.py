@@ -92,9 +92,16 @@ class CallImages:
         return tuple(keys)
 
     def place(self, prompt: Prompt, keys: Keys) -> tuple[Prompt, Sequence[int] | None]:
-        """Return the prompt for the encoder, and how many places each of its images takes.
+        """Prepare a prompt for the encoder.
 
-        Here an image takes one place. None stands for the encoder's own number.
+        Args:
+            prompt: the prompt.
+            keys: the keys of its images, in order.
+
+        Returns:
+            The prompt, in which a subclass may replace images by control tokens; and how many
+            places each image takes: here one. None instead of the numbers stands for the encoder's
+            own.
         """
         return prompt, [1] * len(keys)
 
@@ -112,10 +119,10 @@ class CallImages:
         raise NotImplementedError
 
     def fetch(self, rows: Sequence[TokenizedT]) -> list[TokenizedT]:
-        """Load the images of a batch; return the rows whose images could be loaded.
+        """Load the images of a batch into `features`; return the rows whose images could be loaded.
 
-        The other rows get a `failure`. Images of the last batch are reused, or dropped if no row
-        has them.
+        The other rows get a `failure`. Images of the last batch are reused where a row of this one
+        has them, and dropped otherwise.
         """
         loaded = self.features
         self.features = {}
@@ -133,11 +140,11 @@ class CallImages:
 class GridLayout(NamedTuple):
     """How an image lies on a grid of tiles."""
 
-    down: int  # the numbers of tiles
-    across: int
-    rows: slice  # the patches that the image covers, without the margins
-    columns: slice
-    shape: Size  # (height, width) of the features that remain
+    down: int  # how many tiles from top to bottom
+    across: int  # how many tiles from left to right
+    rows: slice  # the rows of patches that the image covers, without the margins
+    columns: slice  # the same for the columns of patches
+    shape: Size  # (height, width) of the features that remain, unlike the size of an image
 
 
 class ImageFeatures(CallImages):
@@ -170,7 +177,7 @@ class ImageFeatures(CallImages):
             is_too_narrow = max(size) > MAX_ASPECT_RATIO * min(size)
             if mode == "anyres":
                 height, width = self._layout(size).shape
-                # the whole image, and each row of the grid with its newline
+                # the tokens of the whole image, and those of the grid, with a newline for each row
                 n_tokens = self.across**2 + height * (width + 1)
                 is_too_narrow = is_too_narrow or min(height, width) < 1
             if is_too_narrow:
@@ -194,7 +201,11 @@ class ImageFeatures(CallImages):
         return self.encode(*self.prepare(key))
 
     def prepare(self, key: str) -> Prepared:
-        """Cut an image into tiles; return them with its size and mode, as `encode` takes them."""
+        """Open an image and cut it into tiles; return the three arguments of `encode`.
+
+        These are the tiles (tiles, 3, side, side), a single one for LLaVA-1.5; the size of the
+        image; and its mode.
+        """
         picture, mode = self.pictures[key]
         image = picture.open()
         if mode == "pad":
@@ -216,7 +227,13 @@ class ImageFeatures(CallImages):
         return tiles, picture.size, mode
 
     def encode(self, tiles: torch.Tensor, size: Size, mode: str) -> torch.Tensor:
-        """Compute an image's features as they stand in a prompt, (tokens, hidden)."""
+        """Compute an image's features as they stand in a prompt, (tokens, hidden).
+
+        Args:
+            tiles: (tiles, 3, side, side); of OneVision the first is the whole image.
+            size: of the image, before it was cut or padded.
+            mode: "crop" or "pad" for LLaVA-1.5, "anyres" or "pad" for OneVision.
+        """
         # 1) tower and projector
         inner = self.model.model.model
         pixels = tiles.to(self.model.device, self.model.dtype)
@@ -229,7 +246,7 @@ class ImageFeatures(CallImages):
             return projected[0]
         # 2) OneVision: the whole image, then the grid of tiles, or a single newline
         newline = inner.image_newline  # (hidden,)
-        if newline.device.type == "meta":  # accelerate keeps it elsewhere
+        if newline.device.type == "meta":  # accelerate moved it to memory where no module sees it
             newline = inner._hf_hook.weights_map["image_newline"]
         newline = newline.to(projected)
         after_whole = newline[None]
@@ -277,13 +294,13 @@ class ImageFeatures(CallImages):
         so that 19 rows remain. The height is cut to a whole number first, as in the original code;
         transformers rounds it.
         """
-        # 1) the grid, in tiles and in patches
+        # 1) the grid, in tiles and in patches; transformers takes and returns (height, width)
         best = select_best_resolution(size[::-1], self.config.image_grid_pinpoints)
         down = best[0] // self.side
         across = best[1] // self.side
         height = down * self.across
         width = across * self.across
-        # 2) cut off the margins
+        # 2) cut off the margins: top and bottom of a wide image, left and right of any other
         top = left = 0
         if size[0] / size[1] > width / height:
             top = (height - int(size[1] * (width / size[0]))) // 2
@@ -293,7 +310,8 @@ class ImageFeatures(CallImages):
         columns = slice(left, width - left)
         height -= 2 * top
         width -= 2 * left
-        # 3) "anyres_max_9" allows as many features as nine tiles have, with a tolerance
+        # 3) "anyres_max_9" allows as many features as nine tiles have. If there are more, height
+        # and width are divided by one factor; up to 1.1 is tolerated, as in the original code
         limit, _, n_tiles = str(getattr(self.config, "vision_aspect_ratio", "")).rpartition("_")
         if limit == "anyres_max":
             factor = math.sqrt(height * width / (int(n_tiles) * self.across**2))
@@ -363,7 +381,11 @@ class ProcessedImages(CallImages):
 
 
 def call_images(model: VisionLanguageModel, mode: str | None = None) -> CallImages:
-    """Return the images of a call for the kind of model that sees them.
+    """Return an object that holds the images of a call, for the kind of model that sees them.
+
+    Args:
+        model: the model.
+        mode: as for `CallImages`.
 
     Raises:
         ValueError: a mode that the model does not have.

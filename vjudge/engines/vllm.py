@@ -75,7 +75,8 @@ class VllmEngine(Engine):
     """
 
     name = "vllm"
-    auto = 512  # prompts given to vLLM at once: at most these are lost when the process dies
+    # prompts given to vLLM at once by batch_size="auto"; at most these are lost if the process dies
+    auto = 512
 
     def __init__(
         self,
@@ -172,7 +173,7 @@ class VllmEngine(Engine):
         self.work = Work()
         self.source = CallImages(self.model)
         call = Batcher(self, self.source, prompts, images, ask, wanted=wanted)
-        for rows in call.batches(unbroken=False):
+        for rows in call.batches(unbroken=False):  # wanted prompts alone
             yield self._answer_batch(rows, ask)
 
     def _check(self, prompts: Sequence[Prompt], ask: Ask) -> None:
@@ -209,16 +210,21 @@ class VllmEngine(Engine):
     # --- a call
 
     def _answer_batch(self, rows: Sequence[Request], ask: Ask) -> list[Answer]:
-        """Answer a batch of prompts."""
+        """Return the answers of a batch, in its order.
+
+        Args:
+            rows: the requests of the batch; some may have failed already.
+            ask: the options of the call.
+        """
         started = time.perf_counter()
         # 1) open each image once; rows whose images can't be read drop out
-        alive = self.source.fetch(rows)
+        alive = self.source.fetch(rows)  # the rows that have not failed
         # 2) read values; or write the answers, and find where their verdicts are read
         if ask.mode == "value":
             self._read_values(alive)
         elif not ask.is_score_pass:
             self._write(alive, ask)
-        # 3) read at the verdicts' places, and after answers that are closed
+        # 3) read distributions where verdicts stand, and where answers are closed
         alive = [row for row in alive if row.failure is None and row.readings]
         if alive:
             self._read(alive)
@@ -234,7 +240,7 @@ class VllmEngine(Engine):
         return [row.finished_answer(seconds / len(rows)) for row in rows]
 
     def _write(self, rows: Sequence[Request], ask: Ask) -> None:
-        """Write the answers, and plan what is read after them."""
+        """Write the answers into the rows, and plan what is read after them."""
         for row, output in self._generate(rows, [self._sampling(row, ask) for row in rows]):
             written = output.outputs[0]
             row.writing.tokens = list(written.token_ids)
@@ -246,7 +252,7 @@ class VllmEngine(Engine):
             row.plan_readings(self.encoder, ask, self.ends, self.context_length)
 
     def _read(self, rows: Sequence[Request]) -> None:
-        """Read the distributions over scales after rows, one request per stem."""
+        """Set the log-probabilities of all readings of rows, with one request per reading."""
         readings = [reading for row in rows for reading in row.readings]
         parameters = []
         for reading in readings:
@@ -267,7 +273,7 @@ class VllmEngine(Engine):
                 row.n_prompt_tokens = row.readings[0].n_prompt_tokens
 
     def _read_values(self, rows: Sequence[Request]) -> None:
-        """Read the value head after each prompt's last token."""
+        """Set the value of each answer: what the value head returns at the prompt's last token."""
         raw = self.vllm.PoolingParams(use_activation=False)
         for row, output in self._generate(rows, [raw] * len(rows)):
             row.answer.value = output.outputs.data.item()
@@ -277,8 +283,8 @@ class VllmEngine(Engine):
     def _sampling(self, row: Request, ask: Ask) -> Any:
         """Return vLLM's sampling parameters for a row's answer.
 
-        The answer comes as token ids, with the log-probabilities of the scale's tokens at each
-        step, if one token tells the scores apart.
+        The answer comes as token ids. If one token tells the scores apart, the log-probabilities of
+        the scale's tokens come with each of them; else only that of the token itself.
         """
         fields: dict[str, Any] = {
             "max_tokens": ask.max_new_tokens,
@@ -348,7 +354,12 @@ class VllmEngine(Engine):
 
 
 def finite_logprobs(row: Tokenized, entries: Mapping[int, Any]) -> dict[int, float]:
-    """Return token -> log-probability at one place; a number that is not finite fails the row."""
+    """Return token -> log-probability at one place; set the row's failure if one is not finite.
+
+    Args:
+        row: what the model read.
+        entries: token -> vLLM's entry, which has a `logprob`.
+    """
     logprobs = {token: entry.logprob for token, entry in entries.items()}
     if not all(map(math.isfinite, logprobs.values())):
         row.failure = DAMAGED

@@ -23,7 +23,11 @@ def base_of(name_or_path: str | Path) -> str | None:
 
 
 def with_adapters(base: VisionLanguageModel, name_or_path: str | Path) -> VisionLanguageModel:
-    """Put the adapters of a folder into their loaded base, unmerged.
+    """Return a loaded base with the adapters of a folder put on it, unmerged.
+
+    Args:
+        base: the model that the adapters were trained on; its network is changed.
+        name_or_path: the folder of the adapters.
 
     Raises:
         ValueError: the adapters do not fit the base, or can't be read.
@@ -34,10 +38,12 @@ def with_adapters(base: VisionLanguageModel, name_or_path: str | Path) -> Vision
     with library_errors(str(folder), folder), warnings.catch_warnings():
         import peft
 
-        # 1) an adapter that the configuration names and the file lacks: peft only warns
+        # 1) peft only warns of an adapter that the configuration names and the file lacks; here
+        # that is an error
         warnings.filterwarnings("error", message=".*missing adapter keys")
         wrapped: Any = peft.PeftModel.from_pretrained(base.model, folder, local_files_only=True)
-        # 2) an adapter of the file that the configuration does not name: peft passes over it
+        # 2) peft passes over an adapter in the file that the configuration does not name; here that
+        # is an error, too
         stored = peft.load_peft_weights(folder, device="cpu", local_files_only=True)
         unused = set(stored) - set(peft.get_peft_model_state_dict(wrapped))
         if unused:

@@ -41,7 +41,10 @@ LIMITS = {
     "(hidden|intermediate|vocab)_size|max_position_.+|image_seq_len(gth)?|num_image_tokens": 2**30,
     "(min|max)_pixels|(shortest|longest)_edge": 2**28,
 }
-"""Fields of settings files -> the largest number that a model can be built with; 1 is the least."""
+"""Regular expression of a field's name in settings files -> the largest number that is possible.
+
+The smallest is 1 for each. No model can be built with any other number.
+"""
 
 
 # --- settings
@@ -66,7 +69,10 @@ def read_settings(file: Path) -> dict[str, Any]:
 
 
 def _checked(entries: dict[str, Any]) -> dict[str, Any]:
-    """Return the entries of a JSON object; ValueError for a number beyond its limit."""
+    """Return the entries of a JSON object unchanged; ValueError for a number beyond its limit.
+
+    `json` calls it for every object of a file, nested ones included.
+    """
     for key, value in entries.items():
         for pattern, limit in LIMITS.items():
             if isinstance(value, int | float) and re.fullmatch(pattern, key):
@@ -97,7 +103,11 @@ def fetch(name: str, patterns: Sequence[str], *, revision: str | None = None) ->
 
 
 def fetch_weights(name: str, *, revision: str | None = None) -> Path:
-    """Download settings and weights of a hub repository, weights of the best kind alone."""
+    """Download settings and weights of a hub repository; return the folder.
+
+    Of the kinds of weight files (`WEIGHT_PATTERNS`), only the first that the repository has is
+    downloaded.
+    """
     for pattern in WEIGHT_PATTERNS:
         files = [*SETTINGS_FILES, RECORD, pattern, f"{pattern}.index.json"]
         folder = fetch(name, files, revision=revision)
@@ -110,9 +120,11 @@ def fetch_weights(name: str, *, revision: str | None = None) -> Path:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """List the files that a folder's weights are read from: those of the best kind there.
+    """Return the files that a folder's weights are read from, sorted; an empty list for none.
 
-    An index (`model.safetensors.index.json`) may name files of any name, in subfolders, too.
+    They are of one kind: the first of `WEIGHT_PATTERNS` that the folder has. Files that an index
+    (`model.safetensors.index.json`) names are of its kind, whatever they are called, also in
+    subfolders.
     """
     for pattern in WEIGHT_PATTERNS:
         files = set(folder.glob(pattern))
@@ -204,7 +216,8 @@ def fingerprint(*folders: Path) -> str:
         settings = [folder / name for name in SETTINGS_FILES if (folder / name).is_file()]
         for file in [*weight_files(folder), *settings]:
             state = file.stat()
-            # The modification time can be set back by hand, the inode's change time can't.
+            # `_digest` reads a file again when its times or size are new. The modification time can
+            # be set back by hand, the inode's change time can't.
             times = (state.st_mtime_ns, state.st_ctime_ns)
             digest = _digest(file.resolve(), times, state.st_size)
             digest_of_all.update(f"{os.path.relpath(file, folder)}\0{digest}\n".encode())
@@ -213,7 +226,11 @@ def fingerprint(*folders: Path) -> str:
 
 @functools.cache
 def _digest(file: Path, times: tuple[int, int], size: int) -> str:
-    """Return the SHA-256 of a file; a new time or size makes it read the file again."""
+    """Return the SHA-256 of a file.
+
+    `times` and `size` are not used here: they are parts of the cache's key, so that a file whose
+    times or size are new is read again.
+    """
     digest = hashlib.sha256()
     with file.open("rb") as stream:
         for chunk in iter(lambda: stream.read(1 << 20), b""):

@@ -63,7 +63,8 @@ def converted(original: Original) -> Path:
     It stands in the user's cache, XDG_CACHE_HOME or ~/.cache, under the fingerprint of all files.
     Errors are those of `convert`.
     """
-    original.tower_weights  # noqa: B018  # fetched now, so that the fingerprint covers all files
+    # Reading the property downloads the tower's weights, so that the fingerprint covers all files.
+    original.tower_weights  # noqa: B018
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser()
     home = cache / "vjudge" / "converted"
     target = home / f"{fingerprint(*original.origins)[:16]}-{FORMAT_VERSION}"
@@ -78,7 +79,11 @@ def converted(original: Original) -> Path:
 
 
 def _write(original: Original, target: Path) -> Path:
-    """Write all files into a hidden folder beside the target, then give it the target's name."""
+    """Write a checkpoint in the transformers layout, and return its folder, `target`.
+
+    All files are written into a hidden folder beside it, which is renamed at the end: a folder with
+    the target's name is complete.
+    """
     partial = target.with_name(f".{target.name}")
     shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
     partial.mkdir(parents=True)
@@ -110,7 +115,10 @@ def _write_tensors(tensors: dict[str, torch.Tensor], folder: Path) -> None:
 
 
 def _generation_settings(original: Original) -> dict[str, Any]:
-    """Return which tokens begin and end an answer, and which entries are no text."""
+    """Return the content of generation_config.json: special tokens, and entries that are no text.
+
+    The original's own generation_config.json, if it has one, goes before its config.json.
+    """
     file = original.folder / "generation_config.json"
     stored = original.settings | (read_settings(file) if file.is_file() else {})
     config = original.config

@@ -25,8 +25,8 @@ from vjudge.models.original import Original
 from vjudge.models.placement import Placement, check_fit, place
 from vjudge.models.value_head import load_value_head
 
-BUFFERS = ("position_ids", "inv_freq")  # weights in older files that newer classes compute
-UNBOUNDED = 1 << 20  # tokens of context, where a configuration names no limit
+BUFFERS = ("position_ids", "inv_freq")  # ends of names: weights that newer classes compute instead
+UNBOUNDED = 1 << 20  # tokens of context where a configuration names no limit
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def load(
         ValueError: nothing of that name, an unsupported or damaged checkpoint, weights that do not
             fit its config.json, or that do not fit into memory.
     """
-    base = base_of(name_or_path)
+    base = base_of(name_or_path)  # None: this is no folder of adapters
     weights_from = base or name_or_path  # adapters alone are no whole model
 
     # 1) where it goes, and whether it fits there, before any weight is fetched
@@ -139,7 +139,7 @@ def load(
     if check_memory:
         check_fit(find_checkpoint(weights_from, revision=revision), placed)
 
-    # 2) settings, tokenizer and processors, then the weights
+    # 2) settings, tokenizer and processors (`shape`: the model without weights), then the weights
     shape = outline(weights_from, revision=revision)
     checkpoint = shape.fingerprint()  # before the weights are read: the files may change later
     with library_errors(shape.name, shape.folder):
@@ -165,7 +165,10 @@ def load(
 
 
 def _check_unchanged(loaded: VisionLanguageModel) -> None:
-    """Refuse a checkpoint that was written while it was read: which weights it has is unknown."""
+    """Raise ValueError if a checkpoint's files changed while they were read.
+
+    Which of the two contents was loaded would be unknown.
+    """
     if loaded.fingerprint() != loaded.checkpoint:
         raise ValueError(
             f"judge {loaded.name!r}: its files changed while they were read; load it again"
@@ -200,7 +203,8 @@ def outline(name_or_path: str | Path, *, revision: str | None = None) -> VisionL
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **NO_HUB)
         if kind == "llava":
             image_processor = AutoImageProcessor.from_pretrained(folder, backend="pil", **NO_HUB)
-        # 3) which tokens end an answer, and which are no text; the engine says how to draw
+        # 3) of the stored generation settings, only the special tokens and the tokens that no
+        # answer may hold: sampling parameters are the engine's
         file = folder / "generation_config.json"
         stored = read_settings(file) if file.is_file() else {}
         names = ("bos_token_id", "eos_token_id", "pad_token_id", "suppress_tokens")
@@ -224,8 +228,12 @@ def load_processor(folder: Path, config: Any) -> Any:
     """Load a chat model's own processor, based on PIL, without its part for videos.
 
     The part for videos needs torchvision, and vjudge shows no videos.
+
+    Args:
+        folder: the folder of the checkpoint.
+        config: its configuration, whose class decides the processor's.
     """
-    # 1) the processor's class, without the attribute for videos
+    # 1) a subclass of the processor's class, without the attribute for videos
     kind: Any = PROCESSOR_MAPPING[type(config)]
 
     class Processor(kind):
@@ -243,9 +251,10 @@ def load_processor(folder: Path, config: Any) -> Any:
 
 
 def _make_special(shape: VisionLanguageModel) -> None:
-    """Make the tokens of images and of the chat template special in the tokenizer.
+    """Make the tokens of images and of the chat template special tokens of the tokenizer.
 
-    The text of an ordinary added token would be read as that token wherever data hold it.
+    `Encoder` spells special tokens out where a text from data holds them. An ordinary added token
+    would be read as that token there.
     """
     tokenizer = shape.tokenizer
     template = getattr(shape.processor, "chat_template", None) or tokenizer.chat_template
@@ -258,11 +267,14 @@ def _make_special(shape: VisionLanguageModel) -> None:
 
 
 def _network(shape: VisionLanguageModel, placed: Placement) -> Any:
-    """Build the network with its weights on its device.
+    """Build the network with its weights on its device, in eval mode.
 
     Args:
         shape: the model without its weights.
         placed: where and how it computes.
+
+    Returns:
+        transformers' model.
 
     Raises:
         ValueError: the weights do not fit config.json.
@@ -278,7 +290,8 @@ def _network(shape: VisionLanguageModel, placed: Placement) -> Any:
         **NO_HUB,
         **placed.options,
     )
-    # transformers fills a gap with random numbers, and only warns of it.
+    # transformers fills a weight that is missing with random numbers, and only warns of it. In the
+    # LLaVA families, a weight that has no place in the network is refused, too.
     misfits = set(report["missing_keys"])
     if shape.kind == "llava":
         misfits.update(key for key in report["unexpected_keys"] if not key.endswith(BUFFERS))

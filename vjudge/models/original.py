@@ -62,7 +62,8 @@ class Original:
         self.tiled = decoder_of(self.settings) == "qwen2"
         # Tied: the output weights are the embeddings.
         self.tied = bool(self.settings.get("tie_word_embeddings", False))
-        # OneVision reads its tower's last layer, LLaVA-1.5 the one before it.
+        # The tower's layer whose output is used: OneVision takes the last one of those that remain
+        # (see below), LLaVA-1.5 the one before the last, unless its settings say otherwise.
         self.layer = -1 if self.tiled else int(self.settings.get("mm_vision_select_layer", -2))
 
         # The tower's own folder holds what the checkpoint lacks: sizes, heads, activation. A path
@@ -72,7 +73,7 @@ class Original:
             self.tower_folder = parent / self.tower
             if self.tower_folder.is_dir():
                 break
-        else:
+        else:  # no such folder: it is a hub id
             self.tower_folder = fetch(self.tower, ["config.json", "preprocessor_config.json"])
         self.origins = (folder, self.tower_folder)  # of its weights and settings
         read_settings(self.tower_folder / "config.json")  # refuses bad numbers
@@ -98,7 +99,8 @@ class Original:
             if not weight_files(self.tower_folder):
                 fetch_weights(self.tower)
             tower = read_tensors(self.tower_folder)
-        # Files on the hub have the prefix; transformers 5 saves a tower by itself without it.
+        # Files on the hub have this prefix; without it, as transformers 5 saves a tower by itself,
+        # no name is left, and the names are right already.
         return _with_prefix(tower, "vision_model.") or tower
 
     @cached_property
@@ -109,7 +111,8 @@ class Original:
         # 1) tokens for the places of images and videos, after all others
         places = []
         for spelling in ("<image>", "<video>") if self.tiled else ("<image>",):
-            if spelling in tokenizer.get_vocab():  # as a word of text
+            # Where the vocabulary holds it as a word of text, the place gets another spelling.
+            if spelling in tokenizer.get_vocab():
                 spelling = f"{spelling[:-1]}_place>"
             places.append(AddedToken(spelling, special=True, normalized=False))
         tokenizer.add_tokens(places, special_tokens=True)
@@ -130,7 +133,7 @@ class Original:
 
     def _plain_tokenizer(self) -> Any:
         """Load the tokenizer of the checkpoint's files; ValueError if there are none."""
-        # Without files transformers' classes would make an all but empty vocabulary.
+        # Without any of these files transformers would make an almost empty vocabulary.
         files = ("tokenizer.json", "tokenizer.model", "vocab.json")
         if not any((self.folder / file).is_file() for file in files):
             raise ValueError(f"{self.folder} holds no tokenizer")
@@ -249,7 +252,7 @@ class Original:
 
 
 def _with_prefix(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    """Return the tensors whose names begin with a prefix, by their names without it."""
+    """Return the tensors whose names begin with a prefix, by the rest of their names."""
     keys = [key for key in tensors if key.startswith(prefix)]
     return {key.removeprefix(prefix): tensors[key] for key in keys}
 

@@ -15,7 +15,7 @@ from vjudge.models.files import WEIGHT_PATTERNS, weight_files
 from vjudge.models.find import Checkpoint, decoder_of, folder_of
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-QUANTIZED_BYTES = {"8bit": 1.0, "4bit": 0.5}  # of a weight, without its constants
+QUANTIZED_BYTES = {"8bit": 1.0, "4bit": 0.5}  # bytes per weight, without quantisation constants
 UNQUANTIZED = [
     r"lm_head",
     r"(model\.)?(vision_tower|vision_model|visual|multi_modal_projector|connector)",
@@ -76,6 +76,7 @@ def place(
         )
     if device_map is not None:
         options["device_map"] = device_map
+    # A model on a CPU takes no map: transformers loads it there anyway.
     elif quantization or chosen.type != "cpu":
         # Each weight goes straight to its device, not by way of the CPU's memory.
         options["device_map"] = {"": chosen}
@@ -83,7 +84,7 @@ def place(
 
 
 def choose_device(device: str | torch.device = "auto") -> torch.device:
-    """Choose a device: as named, or by "auto" CUDA, else Apple's MPS, else the CPU.
+    """Return a device: the named one, or for "auto" CUDA, else Apple's MPS, else the CPU.
 
     Raises:
         ValueError: the named device is not there.
@@ -101,9 +102,9 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
 
 
 def choose_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
-    """Choose a precision: as named, or by "auto" the usual one of the device.
+    """Return a precision: the named one, or for "auto" the usual one of the device.
 
-    That is bfloat16 on a GPU that computes in it, float16 on other GPUs, and float32 on a CPU.
+    That is bfloat16 on a CUDA GPU that computes in it, float16 on other GPUs, and float32 on a CPU.
 
     Raises:
         ValueError: an unknown name.
@@ -131,7 +132,7 @@ def check_fit(checkpoint: Checkpoint, placed: Placement) -> None:
             free, and what to pass instead.
     """
     device = placed.device
-    everything_there = {"": device}  # the device map of a model that stands on one device
+    everything_there = {"": device}  # the device map that puts all modules on one device
     if placed.options.get("device_map", everything_there) != everything_there:
         return
     n_needed = needed_bytes(checkpoint, placed)
@@ -150,8 +151,8 @@ def check_fit(checkpoint: Checkpoint, placed: Placement) -> None:
 def needed_bytes(checkpoint: Checkpoint, placed: Placement) -> float:
     """Return the bytes that the weights take once they are loaded.
 
-    This is the larger of what the weight files hold and what the configuration makes room for: a
-    file of 8 MB may come with a configuration of a thousand million words.
+    This is the larger of two numbers: what the weight files hold, and what the configuration makes
+    room for, because a file of 8 MB may come with a configuration of a thousand million words.
 
     For a file of 14 GB in float16 (2 bytes a weight), loaded in "4bit" (half a byte a weight):
 
@@ -160,14 +161,19 @@ def needed_bytes(checkpoint: Checkpoint, placed: Placement) -> float:
     dtype = checkpoint.settings.get("dtype", checkpoint.settings.get("torch_dtype"))
     bytes_stored: float = DTYPES.get(str(dtype), torch.float32).itemsize  # of a weight
     bytes_loaded = QUANTIZED_BYTES.get(str(placed.quantization), placed.dtype.itemsize)
-    if "quantization_config" in checkpoint.settings:  # stored quantised, and loaded so
+    # Stored quantised, and loaded as stored, so that the files' size is what is needed. Whether
+    # in 8 or 4 bits is not read: 4 is the least that the configured weights can take.
+    if "quantization_config" in checkpoint.settings:
         bytes_loaded = bytes_stored = QUANTIZED_BYTES["4bit"]
     in_files = weight_bytes(checkpoint) * bytes_loaded / bytes_stored
     return max(in_files, bytes_loaded * configured_weights(checkpoint))
 
 
 def weight_bytes(checkpoint: Checkpoint) -> int:
-    """Return the size of the weight files in bytes; for a hub id, as the hub states it."""
+    """Return the size of the weight files in bytes; for a hub id, as the hub states it.
+
+    0 stands for a repository without weight files.
+    """
     if folder_of(checkpoint.name).is_dir():
         return sum(file.stat().st_size for file in weight_files(checkpoint.folder))
     listed: Any = huggingface_hub.HfApi().model_info(

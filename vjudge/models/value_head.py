@@ -20,6 +20,7 @@ from vjudge.models.files import read_settings
 from vjudge.models.find import find_checkpoint, locate
 
 VALUE_HEAD = "value_head.safetensors"
+# settings of preprocessor_config.json by which pixels are normalised
 PIXELS = ("do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std")
 PREFIX = "v_head.summary."  # of the names of its weight (1, hidden size) and its bias (1,)
 
@@ -31,8 +32,8 @@ def load_value_head(folder: Path, hidden_size: int, device: torch.device) -> tor
     output weights, to the value.
 
     Raises:
-        Exception: a damaged file, tensors that are no head's, or another hidden size; its type is
-            one of safetensors' or torch's.
+        Exception: a damaged file, tensors that are no head's, or another hidden size. The error is
+            safetensors' or torch's own; `load` turns it into a ValueError.
     """
     file = folder / VALUE_HEAD
     if not file.is_file():
@@ -63,7 +64,7 @@ def classifier(judge: str | Path, out: str | Path) -> Path:
     out.mkdir(parents=True)
     # 1) settings: vLLM takes the usual two classes unless it is told that there is one number
     config = read_settings(source / "config.json") | {"num_labels": 1}
-    if "text_config" in config:  # whose number vLLM takes for some architectures
+    if "text_config" in config:  # for some architectures vLLM takes the number from here
         config["text_config"]["num_labels"] = 1
     (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     # 2) the head under vLLM's names
@@ -93,7 +94,7 @@ def classifier(judge: str | Path, out: str | Path) -> Path:
 
 
 def _normalisation(file: Path) -> dict[str, Any]:
-    """Read a `preprocessor_config.json` and fill in the settings of the pixels that it leaves out.
+    """Return a `preprocessor_config.json` with the settings of `PIXELS` that it leaves out.
 
     transformers takes those from the class of the image processor. vLLM 0.32 takes them from the
     file alone and, where it names none, gives the model raw bytes, 0 to 255.
